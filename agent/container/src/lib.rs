@@ -1,0 +1,1 @@
+//! OCI containers inside the guest.

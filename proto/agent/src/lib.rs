@@ -1,0 +1,75 @@
+//! The contract between the daemon and the agent: RPCs (ttrpc), stream frames, ports and guest paths.
+//!
+//! Three ways in and out of a guest, all over virtio-vsock:
+//!
+//! | who dials | port | what it carries |
+//! |---|---|---|
+//! | guest | host [`port::READY`] | one [`AgentReady`](agent::AgentReady) frame, once, when the agent serves |
+//! | host | guest [`port::RPC`] | ttrpc, service `podvisor.agent.v1.Agent` |
+//! | host | guest [`port::STREAM`] | a [`StreamOpen`](agent::StreamOpen) frame, a [`StreamOpened`](agent::StreamOpened) frame back, then raw bytes |
+//!
+//! A *frame* is a `u32` little-endian length followed by that many bytes of protobuf, at most
+//! [`FRAME_BYTES_MAX`].
+//!
+//! Output streams (stdout, stderr): guest to host raw bytes from `StreamOpen.offset` on; host to guest
+//! a sequence of `u64` little-endian acknowledgements, each the absolute number of bytes of this
+//! stream that are durable on the host. The agent keeps what is not acknowledged (at most
+//! [`UNACKNOWLEDGED_BYTES_MAX`]) and stops reading the process's pipe when that is full. After the
+//! last byte it shuts its sending side down; it forgets the stream when all is acknowledged.
+//!
+//! Stdin: host to guest raw bytes; the host's half-close is the process's end of file.
+
+#![forbid(unsafe_code)]
+
+/// Messages.
+#[allow(warnings, clippy::all, clippy::pedantic)]
+pub mod agent {
+    include!(concat!(env!("OUT_DIR"), "/agent.rs"));
+}
+
+/// The ttrpc service and client.
+#[allow(
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    rustdoc::all
+)]
+pub mod agent_ttrpc {
+    // The generated code names the messages' module as its sibling.
+    use crate::agent;
+    include!(concat!(env!("OUT_DIR"), "/agent_ttrpc.rs"));
+}
+
+/// Longest frame, in bytes: a stream header is far below it, and a peer cannot make us allocate more.
+pub const FRAME_BYTES_MAX: u32 = 64 * 1024;
+
+/// Output that the agent keeps for one stream until the host has acknowledged it, in bytes.
+pub const UNACKNOWLEDGED_BYTES_MAX: usize = 256 * 1024;
+
+/// vsock ports.
+pub mod port {
+    /// Host side: the guest dials it when the agent serves.
+    pub const READY: u32 = 1024;
+    /// Guest side: ttrpc.
+    pub const RPC: u32 = 1024;
+    /// Guest side: byte streams.
+    pub const STREAM: u32 = 1025;
+}
+
+/// Paths inside the guest that appear in OCI specs made on the host.
+pub mod guest_path {
+    /// Bind-mount source for `/etc/resolv.conf`.
+    pub const RESOLV_CONF: &str = "/run/podvisor/pod/resolv.conf";
+    /// Bind-mount source for `/etc/hosts`.
+    pub const HOSTS: &str = "/run/podvisor/pod/hosts";
+    /// Bind-mount source for `/etc/hostname`.
+    pub const HOSTNAME: &str = "/run/podvisor/pod/hostname";
+    /// Bind-mount source for `/dev/shm`: one tmpfs for the whole pod.
+    pub const SHM: &str = "/run/podvisor/pod/shm";
+    /// The PID namespace that containers share when the pod asks for one.
+    pub const POD_PID_NAMESPACE: &str = "/run/podvisor/pod/pid";
+    /// Parent of every container's cgroup; a spec's `cgroupsPath` is `CGROUP_PARENT/<container id>`.
+    pub const CGROUP_PARENT: &str = "/pod";
+}

@@ -1,0 +1,18 @@
+//! The Container Runtime Interface on the wire: messages, clients and servers generated from the
+//! published `api.proto` (cri-api v0.36.3). No logic lives here, and only `runtime/cri` and the
+//! command line's client may use these types.
+
+#![forbid(unsafe_code)]
+
+/// CRI v1, as of Kubernetes 1.36.
+pub mod v1 {
+    #![allow(
+        missing_docs,
+        missing_debug_implementations,
+        unreachable_pub,
+        clippy::all,
+        clippy::pedantic,
+        rustdoc::all
+    )]
+    tonic::include_proto!("runtime.v1");
+}

@@ -1,0 +1,1 @@
+//! References, registries, blobs, layers, images.

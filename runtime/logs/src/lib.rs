@@ -1,0 +1,1 @@
+//! CRI log files.

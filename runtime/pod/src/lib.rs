@@ -1,0 +1,1 @@
+//! Pods: one driver task each.

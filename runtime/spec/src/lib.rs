@@ -1,0 +1,1 @@
+//! Pod and container specs, resolved.

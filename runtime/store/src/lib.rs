@@ -1,0 +1,1 @@
+//! Records and statuses on disk.

@@ -1,0 +1,1 @@
+//! Spawn and drive a VMM.

@@ -1,0 +1,1 @@
+//! Checks of the repository's own rules.

@@ -1,0 +1,24 @@
+//! What the daemon and a VMM say to each other over the control socket.
+//!
+//! The socket is `SOCK_SEQPACKET`: one JSON [`Message`] per packet, at most [`PACKET_BYTES_MAX`] bytes,
+//! with the descriptors that it names (by [`FdIndex`]) in the same packet's `SCM_RIGHTS`. The daemon
+//! creates the listening socket and the VMM inherits it, so a restarted daemon can dial again. One
+//! client at a time: a new connection replaces the old one.
+//!
+//! This crate holds types and the packet codec only. It is the one place where `runtime` and `vmm` meet.
+
+#![forbid(unsafe_code)]
+
+mod message;
+mod packet;
+mod slot;
+
+pub use message::{
+    BootConfig, DeviceConfig, Event, ExitCounts, FdIndex, Message, Refusal, Registers, Request, Response,
+    StopReason, StopReport, VmStats,
+};
+pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
+pub use slot::{Slot, SlotKind};
+
+/// Descriptor number on which the VMM finds the listening control socket when it starts.
+pub const CONTROL_FD: i32 = 3;

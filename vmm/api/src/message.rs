@@ -1,0 +1,258 @@
+//! Requests, responses and events.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Slot;
+
+/// Position of a descriptor among those that came with the packet, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FdIndex(pub u8);
+
+/// One packet's content.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Message {
+    /// Daemon to VMM. `id` is chosen by the daemon and comes back in the response.
+    Request {
+        /// Matches the response to the request.
+        id: u64,
+        /// What is asked.
+        request: Request,
+    },
+    /// VMM to daemon: the answer to request `id`.
+    Response {
+        /// Of the request.
+        id: u64,
+        /// The answer, or why not.
+        result: Result<Response, Refusal>,
+    },
+    /// VMM to daemon, unasked.
+    Event(Event),
+}
+
+/// Why a request was not carried out. Its text names what and where, for a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+#[serde(deny_unknown_fields)]
+pub struct Refusal {
+    /// One line.
+    pub message: String,
+}
+
+/// What the daemon asks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Build the machine and run it. Once per process, before all but `Shutdown`.
+    Boot(Box<BootConfig>),
+    /// Fill an empty slot. The guest sees the device when the agent binds the slot.
+    Plug {
+        /// Where; its kind must fit the device.
+        slot: Slot,
+        /// What.
+        device: DeviceConfig,
+    },
+    /// Empty a slot that the agent has unbound.
+    Unplug {
+        /// Which.
+        slot: Slot,
+    },
+    /// What the VM has cost so far.
+    Stats,
+    /// The console ring's content.
+    Console,
+    /// Stop the vCPUs and end the process: answered, then [`Event::Stopped`], then the socket closes.
+    Shutdown,
+}
+
+/// The answer to a request of the same name.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Response {
+    /// The vCPUs run.
+    Booted,
+    /// The slot is filled.
+    Plugged,
+    /// The slot is empty.
+    Unplugged,
+    /// Counters.
+    Stats(VmStats),
+    /// Console text, lossily decoded, oldest byte first, at most 64 KiB.
+    Console {
+        /// The text.
+        text: String,
+    },
+    /// The VMM will end.
+    ShuttingDown,
+}
+
+/// The machine to build. All descriptors come with the same packet.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BootConfig {
+    /// The pod's id, for log lines and thread names.
+    pub id: String,
+    /// vCPUs created; the guest brings one up at boot and the agent the rest. `1..=64`.
+    pub vcpus: u8,
+    /// Guest memory at boot in bytes: a multiple of 2 MiB, at least 32 MiB.
+    pub memory_bytes: u64,
+    /// Guest kernel, an uncompressed ELF (`vmlinux`).
+    pub kernel: FdIndex,
+    /// Added after the VMM's own command line; may be empty.
+    pub cmdline: String,
+    /// Plugged before the guest starts. The root image (slot 0), vsock and rng are needed; others may be.
+    pub devices: Vec<(Slot, DeviceConfig)>,
+}
+
+/// A device to plug, with its back end as a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum DeviceConfig {
+    /// A file mapped into guest-physical memory. Its size must be a multiple of 2 MiB, not zero.
+    /// Mapped read-only into the guest: a write ends the VM.
+    Pmem {
+        /// The file, opened for reading.
+        image: FdIndex,
+    },
+    /// A disk. Its size must be a multiple of 512 bytes.
+    Blk {
+        /// The file or block device; opened for writing unless `read_only`.
+        image: FdIndex,
+        /// Offer VIRTIO_BLK_F_RO and refuse writes.
+        read_only: bool,
+    },
+    /// A network interface.
+    Net {
+        /// A tap, opened with IFF_TAP | IFF_NO_PI | IFF_VNET_HDR, vnet header size 12.
+        tap: FdIndex,
+        /// Ethernet address the guest sees.
+        mac: [u8; 6],
+        /// Largest packet, offered as VIRTIO_NET_F_MTU.
+        mtu: u16,
+    },
+    /// The vsock device. Host programs reach the guest by dialling `listener`, a listening unix stream
+    /// socket, and writing `CONNECT <port>\n`; the answer is `OK <host port>\n`. Connections that the
+    /// guest opens to the host arrive as [`Event::GuestStream`].
+    Vsock {
+        /// Listening unix stream socket.
+        listener: FdIndex,
+        /// The guest's context id, 3 or above.
+        guest_cid: u32,
+    },
+    /// Random numbers from the host's getrandom(2).
+    Rng,
+}
+
+/// Told without being asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Event {
+    /// The guest opened a stream to a host port; the packet's one descriptor is the host's end of it.
+    GuestStream {
+        /// Host port dialled.
+        port: u32,
+    },
+    /// The VM has ended; the process ends after this.
+    Stopped(Box<StopReport>),
+}
+
+/// How a VM ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopReport {
+    /// Why.
+    pub reason: StopReason,
+    /// Registers of the vCPU that stopped it, where there is one.
+    pub registers: Option<Registers>,
+    /// Last lines of the console, at most 8 KiB.
+    pub console: String,
+    /// Exits so far.
+    pub exits: ExitCounts,
+}
+
+/// Why a VM ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum StopReason {
+    /// [`Request::Shutdown`].
+    Requested,
+    /// The guest asked for a reset or power-off without a panic on its console.
+    GuestReset,
+    /// The guest kernel panicked; its own words.
+    GuestPanic {
+        /// The line that follows "Kernel panic - not syncing: ".
+        message: String,
+    },
+    /// KVM_EXIT_SHUTDOWN: the guest faulted while handling a fault.
+    TripleFault,
+    /// KVM_EXIT_INTERNAL_ERROR.
+    InternalError {
+        /// KVM_INTERNAL_ERROR_*: 1 emulation, 2 simultaneous exceptions, 3 delivery, 4 unexpected exit.
+        suberror: u32,
+        /// Instruction bytes at the fault, where KVM gave them.
+        instruction: Vec<u8>,
+    },
+    /// KVM_EXIT_FAIL_ENTRY.
+    EntryFailed {
+        /// The hardware's reason code.
+        hardware_reason: u64,
+    },
+    /// The VMM itself could not go on.
+    Vmm {
+        /// What failed.
+        message: String,
+    },
+}
+
+/// General registers of a vCPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Registers {
+    pub rip: u64,
+    pub rsp: u64,
+    pub rflags: u64,
+    pub rax: u64,
+    pub rbx: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub rbp: u64,
+    pub cr0: u64,
+    pub cr2: u64,
+    pub cr3: u64,
+    pub cr4: u64,
+}
+
+/// vCPU exits to the VMM, by kind, since boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExitCounts {
+    /// KVM_EXIT_MMIO, reads.
+    pub mmio_read: u64,
+    /// KVM_EXIT_MMIO, writes.
+    pub mmio_write: u64,
+    /// KVM_EXIT_IO, in.
+    pub pio_in: u64,
+    /// KVM_EXIT_IO, out.
+    pub pio_out: u64,
+    /// KVM_EXIT_HLT.
+    pub halt: u64,
+    /// KVM_EXIT_INTR: a signal, ours or another's.
+    pub interrupted: u64,
+    /// All others.
+    pub other: u64,
+}
+
+/// What a VM has cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VmStats {
+    /// Exits by kind.
+    pub exits: ExitCounts,
+    /// Host CLOCK_MONOTONIC, nanoseconds, when Boot was received.
+    pub boot_requested_ns: u64,
+    /// The same when the first vCPU entered the guest kernel.
+    pub guest_entered_ns: u64,
+}

@@ -1,0 +1,160 @@
+//! One message per packet, with its descriptors.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use crate::Message;
+
+/// Longest packet, in bytes: below the default socket buffer (`net.core.wmem_default`, 212,992), and
+/// above a 64 KiB console with the escapes that text has.
+pub const PACKET_BYTES_MAX: usize = 192 * 1024;
+
+/// Most descriptors in one packet: a boot with every slot filled.
+pub const FDS_MAX: usize = 40;
+
+/// A received packet.
+#[derive(Debug)]
+pub struct Packet {
+    /// The message.
+    pub message: Message,
+    /// Its descriptors, in the sender's order; all close-on-exec.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// Why a packet could not be sent or received.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum PacketError {
+    #[error("control socket")]
+    Socket(#[from] Errno),
+    #[error("control packet of {length} bytes, at most {PACKET_BYTES_MAX} are allowed")]
+    TooLong { length: usize },
+    #[error("control packet with {count} descriptors, at most {FDS_MAX} are allowed")]
+    TooManyFds { count: usize },
+    #[error(
+        "control packet was cut off (longer than {PACKET_BYTES_MAX} bytes, or with more than {FDS_MAX} descriptors)"
+    )]
+    Truncated,
+    #[error("control packet is not a message")]
+    Malformed(#[from] serde_json::Error),
+}
+
+impl PacketError {
+    /// Whether a non-blocking socket just had nothing to give, or no room.
+    pub fn would_block(&self) -> bool {
+        matches!(self, PacketError::Socket(Errno::AGAIN))
+    }
+}
+
+/// Sends one message with its descriptors. All or nothing: a packet is never half sent.
+pub fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
+    let bytes = serde_json::to_vec(message)?;
+    if bytes.len() > PACKET_BYTES_MAX {
+        return Err(PacketError::TooLong { length: bytes.len() });
+    }
+    if fds.len() > FDS_MAX {
+        return Err(PacketError::TooManyFds { count: fds.len() });
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(fds));
+        debug_assert!(fits, "the buffer was sized for FDS_MAX");
+    }
+    loop {
+        match sendmsg(&socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            other => return Ok(other.map(|_| ())?),
+        }
+    }
+}
+
+/// Receives one packet, or `None` when the peer has closed.
+pub fn recv(socket: impl AsFd) -> Result<Option<Packet>, PacketError> {
+    let mut bytes = vec![0u8; PACKET_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    let fds: Vec<OwnedFd> = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if received.bytes == 0 && fds.is_empty() {
+        return Ok(None);
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(PacketError::Truncated);
+    }
+    let message = serde_json::from_slice(&bytes[..received.bytes])?;
+    Ok(Some(Packet { message, fds }))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+    use crate::{Event, Request};
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn a_message_arrives_with_its_descriptors() {
+        let (here, there) = pair();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let message = Message::Event(Event::GuestStream { port: 1024 });
+        send(&here, &message, &[writer.as_fd()]).unwrap();
+        let packet = recv(&there).unwrap().unwrap();
+        assert!(matches!(packet.message, Message::Event(Event::GuestStream { port: 1024 })));
+        rustix::io::write(&packet.fds[0], b"x").unwrap();
+        let mut byte = [0];
+        rustix::io::read(&reader, &mut byte).unwrap();
+        assert_eq!(&byte, b"x");
+    }
+
+    #[test]
+    fn a_closed_peer_is_an_end_and_not_an_error() {
+        let (here, there) = pair();
+        drop(here);
+        assert!(recv(&there).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_unknown_request_is_refused() {
+        let (here, there) = pair();
+        rustix::io::write(&here, br#"{"request":{"id":1,"request":"fly"}}"#).unwrap();
+        assert!(matches!(recv(&there), Err(PacketError::Malformed(_))));
+    }
+
+    #[test]
+    fn a_packet_beyond_the_limit_is_refused_before_it_is_sent() {
+        let (here, _there) = pair();
+        let text = "x".repeat(PACKET_BYTES_MAX);
+        let message = Message::Response { id: 1, result: Ok(crate::Response::Console { text }) };
+        assert!(matches!(send(&here, &message, &[]), Err(PacketError::TooLong { .. })));
+    }
+
+    #[test]
+    fn requests_have_the_documented_form() {
+        let text = serde_json::to_string(&Message::Request { id: 7, request: Request::Stats }).unwrap();
+        assert_eq!(text, r#"{"request":{"id":7,"request":"stats"}}"#);
+    }
+}

@@ -1,0 +1,101 @@
+//! What every virtio device is to the transport (virtio 1.2, sections 2 and 4.2).
+//!
+//! ```text
+//!   plugged ──driver writes DRIVER_OK──> activate() ──> active ──driver writes 0──> reset() ──> plugged
+//! ```
+//!
+//! The transport (`mmio`) owns the register state: status, feature selection, queue addresses. A device
+//! owns what lies behind its queues.
+
+use std::sync::Arc;
+
+use virtio_queue::Queue;
+use vm_memory::GuestMemoryMmap;
+use vmm_sys_util::eventfd::EventFd;
+
+/// Guest memory, shared by all devices and vCPUs of a VM. Regions never go away while the VM lives.
+pub type GuestMemory = Arc<GuestMemoryMmap>;
+
+/// Raises the device's interrupt in the guest.
+pub trait Interrupt: Send + Sync + std::fmt::Debug {
+    /// A used buffer was added to a queue (VIRTIO_MMIO_INT_VRING).
+    fn used_buffer(&self) -> std::io::Result<()>;
+    /// The device's configuration changed (VIRTIO_MMIO_INT_CONFIG).
+    fn config_changed(&self) -> std::io::Result<()>;
+}
+
+/// What a device gets when the driver is ready.
+#[derive(Debug)]
+pub struct Activation {
+    /// Where descriptors point into.
+    pub memory: GuestMemory,
+    /// The device's queues, in order, as the driver set them up. A queue that the driver left
+    /// disabled is here too, with `ready()` false.
+    pub queues: Vec<Queue>,
+    /// One per queue: readable when the driver has notified the queue (an ioeventfd where the device
+    /// says [`VirtioDevice::uses_queue_events`]). Not written otherwise.
+    pub queue_events: Vec<EventFd>,
+    /// To tell the driver.
+    pub interrupt: Arc<dyn Interrupt>,
+    /// Features that both sides agreed on.
+    pub features: u64,
+}
+
+/// A device could not start or stop its work.
+#[derive(Debug, thiserror::Error)]
+#[error("{device}: {message}")]
+pub struct DeviceError {
+    /// Which kind, as in its thread's name.
+    pub device: &'static str,
+    /// What failed, for a person.
+    pub message: String,
+}
+
+/// A virtio device behind the transport. Called with the transport's lock held: no method may block
+/// on the guest.
+pub trait VirtioDevice: Send + std::fmt::Debug {
+    /// Device ID (virtio 1.2 section 5): 1 net, 2 block, 4 entropy, 19 socket, 27 pmem.
+    fn device_id(&self) -> u32;
+
+    /// Features offered, VIRTIO_F_VERSION_1 among them.
+    fn features(&self) -> u64;
+
+    /// Largest size of each queue, a power of two; their number is the number of queues.
+    fn queue_sizes(&self) -> &[u16];
+
+    /// Whether the transport should register an ioeventfd per queue, so that a notification reaches
+    /// the back-end thread without passing a vCPU thread. Otherwise [`notify`](Self::notify) is called.
+    fn uses_queue_events(&self) -> bool;
+
+    /// Reads configuration space. Bytes beyond its end read as zero.
+    fn read_config(&self, offset: u64, data: &mut [u8]);
+
+    /// Writes configuration space. Writes to what is not writable are ignored.
+    fn write_config(&mut self, _offset: u64, _data: &[u8]) {}
+
+    /// Shared memory region `id` as (guest-physical base, length in bytes), if there is one.
+    fn shared_memory_region(&self, _id: u8) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// The driver is ready. On an error the transport sets DEVICE_NEEDS_RESET.
+    fn activate(&mut self, activation: Activation) -> Result<(), DeviceError>;
+
+    /// The driver notified queue `index`; called on the vCPU's thread, only between activation and
+    /// reset, and only if [`uses_queue_events`](Self::uses_queue_events) is false.
+    fn notify(&mut self, _index: u16) {}
+
+    /// Stops the work and forgets the queues. No guest memory is touched once this returns.
+    /// A device that is not active does nothing.
+    fn reset(&mut self);
+
+    /// Stops the work and gives the queues back as they stand, for [`save`](Self::save); `None` if not active.
+    /// [`activate`](Self::activate) with those queues goes on where it stopped.
+    fn pause(&mut self) -> Option<Vec<Queue>>;
+
+    /// The device's own state beyond its queues, as JSON; called while not active.
+    fn save(&self) -> serde_json::Value;
+
+    /// Takes on a state that [`save`](Self::save) gave; called before activation.
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError>;
+}

@@ -1,0 +1,1 @@
+//! KVM, vCPUs, guest memory and the boot protocol.

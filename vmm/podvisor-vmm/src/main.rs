@@ -1,0 +1,2 @@
+//! The virtual machine monitor: one process per pod.
+fn main() {}
