@@ -1,1 +1,31 @@
-//! Pod and container specs, resolved.
+//! What is asked of a pod or a container, checked, and resolved into what the machine and the agent need.
+//!
+//! | step | where |
+//! |---|---|
+//! | what the caller asks | [`PodSpec`], [`ContainerSpec`] |
+//! | what we cannot do, refused by name | [`PodSpec::check`], [`ContainerSpec::check`] |
+//! | the machine's size | [`VmSize::of`] |
+//! | the OCI runtime spec for the agent | [`resolve`] |
+//!
+//! Pure: no input or output, no clock, no threads.
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod container_spec;
+mod error;
+mod pod_spec;
+mod resolve;
+mod resources;
+mod security;
+mod signal;
+mod size;
+
+pub use container_spec::{ContainerSpec, Device, Mount};
+pub use error::SpecError;
+pub use pod_spec::{Dns, PodSpec, PortMapping, Protocol};
+pub use resolve::{GuestPaths, ImageConfig, Resolved, exec_process, resolve};
+pub use resources::{Hugepages, Resources};
+pub use security::{Capabilities, ContainerSecurity, NamespaceMode, Namespaces, PodSecurity, Profile};
+pub use signal::{Signal, parse_signal};
+pub use size::{HandlerConfig, HandlerKind, MEMORY_GRAIN, VmSize};

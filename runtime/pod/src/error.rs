@@ -1,0 +1,79 @@
+//! Why something could not be done to a pod.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use runtime_spec::SpecError;
+
+/// What sort of failure it is, for the caller's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodErrorKind {
+    /// No such pod or container.
+    NotFound,
+    /// The name is taken.
+    AlreadyExists,
+    /// The request makes no sense.
+    InvalidArgument,
+    /// It makes sense, but not now: the pod is stopped, the container runs already.
+    FailedPrecondition,
+    /// The caller's time-out passed.
+    DeadlineExceeded,
+    /// The pod's machine is gone or does not answer.
+    Unavailable,
+    /// It makes sense, and this runtime cannot do it.
+    Unsupported,
+    /// Anything else.
+    Internal,
+}
+
+/// A failure. Its text says what was being done ("booting the VM", "creating the container"); the
+/// cause is its source and not in the text. Cheap to clone: callers that joined get the same one.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct PodError {
+    kind: PodErrorKind,
+    message: String,
+    #[source]
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl PodError {
+    pub(crate) fn new(kind: PodErrorKind, message: impl Into<String>) -> Self {
+        PodError { kind, message: message.into(), source: None }
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        PodError::new(PodErrorKind::Internal, message)
+    }
+
+    pub(crate) fn because(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// What sort it is.
+    pub fn kind(&self) -> PodErrorKind {
+        self.kind
+    }
+
+    /// The text and those of all causes, joined by ": ".
+    pub fn chain(&self) -> String {
+        let mut text = self.message.clone();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            text += &format!(": {error}");
+            cause = error.source();
+        }
+        text
+    }
+}
+
+impl From<SpecError> for PodError {
+    fn from(error: SpecError) -> Self {
+        let kind = match error {
+            SpecError::Unsupported { .. } => PodErrorKind::Unsupported,
+            SpecError::Invalid { .. } => PodErrorKind::InvalidArgument,
+        };
+        PodError::new(kind, error.to_string())
+    }
+}

@@ -1,0 +1,145 @@
+//! What others see of a pod and its containers: published by the drivers, read by everyone.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use runtime_spec::{ContainerSpec, PodSpec, VmSize};
+use serde::{Deserialize, Serialize};
+
+/// Whether a pod can hold running containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodState {
+    /// Its machine runs and its network is up.
+    Ready,
+    /// It was stopped, or its machine died.
+    NotReady,
+}
+
+/// A pod as it is now.
+#[derive(Clone, Debug)]
+pub struct PodView {
+    /// 64 hex digits.
+    pub id: String,
+    /// As asked.
+    pub spec: PodSpec,
+    /// Now.
+    pub state: PodState,
+    /// Nanoseconds since the epoch.
+    pub created_at_ns: i64,
+    /// Addresses, the primary one first; empty after the pod was stopped.
+    pub ips: Vec<IpAddr>,
+    /// Its network namespace on the host, while it has one.
+    pub netns: Option<PathBuf>,
+    /// Its machine's size.
+    pub size: VmSize,
+    /// Process of its machine's monitor, while there is one.
+    pub vmm_pid: Option<u32>,
+    /// Why it is not ready, where it was not asked to stop.
+    pub message: Option<String>,
+    /// What could not be undone; removing the pod tries again.
+    pub unclean: Option<String>,
+}
+
+/// How far a container is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContainerState {
+    /// Built and held before its program.
+    Created,
+    /// Its program runs.
+    Running,
+    /// Its program has ended, and all its output is in the log.
+    Exited,
+    /// It was being made or started when the daemon died.
+    Unknown,
+}
+
+/// A container as it is now.
+#[derive(Clone, Debug)]
+pub struct ContainerView {
+    /// 64 hex digits.
+    pub id: String,
+    /// Of its pod.
+    pub pod_id: String,
+    /// As asked.
+    pub spec: ContainerSpec,
+    /// `sha256:…`
+    pub image_id: String,
+    /// How far it is.
+    pub state: ContainerState,
+    /// Nanoseconds since the epoch.
+    pub created_at_ns: i64,
+    /// The same; 0 before the start.
+    pub started_at_ns: i64,
+    /// The same; 0 before the end.
+    pub finished_at_ns: i64,
+    /// 0..=255; 128 + signal where one ended it; 128 where it could not be started.
+    pub exit_code: i32,
+    /// `Completed`, `Error`, `OOMKilled`, `StartError`; empty before the end.
+    pub reason: String,
+    /// Details for a person; may be empty.
+    pub message: String,
+    /// The log file, absolute; `None` where none was asked for.
+    pub log_path: Option<PathBuf>,
+    /// Who it runs as.
+    pub user: User,
+    /// Number of the signal that asks it to end.
+    pub stop_signal: u8,
+}
+
+/// Who a container runs as, resolved in its image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// User id.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// The others.
+    pub groups: Vec<u32>,
+}
+
+/// What a command that ran in a container left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecOutput {
+    /// At most 16 MiB; the rest was discarded.
+    pub stdout: Vec<u8>,
+    /// The same.
+    pub stderr: Vec<u8>,
+    /// 0..=255; 128 + signal where one ended it.
+    pub exit_code: i32,
+}
+
+/// One measured step of a pod's start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// "network", "spawn", "scratch", "boot", "guest", …; some run side by side.
+    pub name: String,
+    /// Since the request came.
+    pub start: Duration,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// What a pod's machine costs.
+#[derive(Clone, Debug)]
+pub struct VmReport {
+    /// The monitor's process.
+    pub vmm_pid: u32,
+    /// The monitor's counters.
+    pub stats: vmm_api::VmStats,
+    /// Memory as the guest sees it, in bytes; `None` where the agent does not answer.
+    pub guest: Option<GuestMemory>,
+}
+
+/// Memory as a guest sees it, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct GuestMemory {
+    pub total: u64,
+    pub available: u64,
+    pub free: u64,
+    pub agent_resident: u64,
+    /// Number of them, not bytes.
+    pub processes: u32,
+}

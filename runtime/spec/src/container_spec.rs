@@ -1,0 +1,79 @@
+//! What the caller asks of a container. Types only; `check.rs` judges them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ContainerSecurity, Resources};
+
+/// A container as asked for. Kept on disk for its whole life and told back word for word.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainerSpec {
+    /// Name within the pod.
+    pub name: String,
+    /// How often the kubelet has made this container before.
+    pub attempt: u32,
+    /// Image to run: tag, digest reference or id, as the caller named it.
+    pub image: String,
+    /// What the user wrote in the pod, where the caller resolved it to an id before; else empty.
+    pub user_specified_image: String,
+    /// Replaces the image's entrypoint.
+    pub command: Vec<String>,
+    /// Replaces the image's cmd.
+    pub args: Vec<String>,
+    /// Empty: the image's, else `/`.
+    pub working_dir: String,
+    /// Added to the image's; later entries win.
+    pub env: Vec<(String, String)>,
+    /// Told back as they are.
+    pub labels: BTreeMap<String, String>,
+    /// Told back as they are.
+    pub annotations: BTreeMap<String, String>,
+    /// Log file, relative to the pod's log directory. Without either nothing is logged.
+    pub log_path: Option<String>,
+    /// Keep stdin open for attach.
+    pub stdin: bool,
+    /// Close stdin when the first attach ends.
+    pub stdin_once: bool,
+    /// Give it a terminal.
+    pub tty: bool,
+    /// Limits.
+    pub resources: Resources,
+    /// Users, capabilities, profiles.
+    pub security: ContainerSecurity,
+    /// Signal that asks it to end: a name with or without `SIG`, or a number. `None`: the image's, else SIGTERM.
+    pub stop_signal: Option<String>,
+    /// Volumes and files of the host.
+    pub mounts: Vec<Mount>,
+    /// Devices of the host.
+    pub devices: Vec<Device>,
+    /// Devices by CDI name.
+    pub cdi_devices: Vec<String>,
+}
+
+/// Something of the host to mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mount {
+    /// On the host; empty for an image volume.
+    pub host_path: String,
+    /// In the container.
+    pub container_path: String,
+    /// Read-only.
+    pub readonly: bool,
+    /// Image volume: the image's name.
+    pub image: String,
+}
+
+/// A device of the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Device {
+    /// On the host.
+    pub host_path: String,
+    /// In the container.
+    pub container_path: String,
+    /// Of `rwm`.
+    pub permissions: String,
+}

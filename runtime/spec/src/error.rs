@@ -1,0 +1,32 @@
+//! Why a spec was refused.
+
+/// Why a spec was refused. The text names the field as CRI spells it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// A wish that makes sense and that this runtime cannot fulfil.
+    #[error("{field}: {what} not supported yet")]
+    Unsupported {
+        /// The field, as CRI spells it.
+        field: &'static str,
+        /// What was asked, as the subject of "… not supported yet" ("localhost profiles are").
+        what: String,
+    },
+    /// A value that makes no sense.
+    #[error("{field}: {reason}")]
+    Invalid {
+        /// The field, as CRI spells it.
+        field: &'static str,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl SpecError {
+    pub(crate) fn unsupported(field: &'static str, what: impl Into<String>) -> Self {
+        SpecError::Unsupported { field, what: what.into() }
+    }
+
+    pub(crate) fn invalid(field: &'static str, reason: impl Into<String>) -> Self {
+        SpecError::Invalid { field, reason: reason.into() }
+    }
+}

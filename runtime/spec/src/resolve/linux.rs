@@ -1,0 +1,118 @@
+//! Namespaces, cgroup, limits and hidden paths.
+
+use std::path::Path;
+
+use oci_spec::runtime::{
+    Linux, LinuxBuilder, LinuxCpu, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxMemory,
+    LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType, LinuxPidsBuilder, LinuxResources,
+    LinuxResourcesBuilder,
+};
+
+use super::{GuestPaths, seccomp};
+use crate::{ContainerSpec, NamespaceMode, PodSpec, Profile, Resources};
+
+/// Of /proc and /sys: what tells about the machine or may harm it.
+const MASKED: [&str; 12] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+
+/// Of /proc: what sets the kernel.
+const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+pub(super) fn linux(pod: &PodSpec, container: &ContainerSpec, id: &str, paths: &GuestPaths) -> Linux {
+    let security = &container.security;
+    let mut builder = LinuxBuilder::default()
+        .namespaces(namespaces(pod, container, paths))
+        .cgroups_path(Path::new(paths.cgroup_parent).join(id))
+        .resources(resources(&container.resources, security.privileged))
+        .rootfs_propagation("private");
+    if !security.privileged {
+        builder = builder
+            .masked_paths(listed(security.masked_paths.as_deref(), &MASKED))
+            .readonly_paths(listed(security.readonly_paths.as_deref(), &READONLY));
+        if security.seccomp == Some(Profile::RuntimeDefault) {
+            builder = builder.seccomp(seccomp::runtime_default(security));
+        }
+    }
+    builder.build().expect("every field has a default")
+}
+
+fn listed(asked: Option<&[String]>, default: &[&str]) -> Vec<String> {
+    asked.map_or_else(|| default.iter().map(|&path| path.to_owned()).collect(), <[String]>::to_vec)
+}
+
+fn namespaces(pod: &PodSpec, container: &ContainerSpec, paths: &GuestPaths) -> Vec<LinuxNamespace> {
+    let namespace = |typ| LinuxNamespaceBuilder::default().typ(typ);
+    let mut all = vec![namespace(LinuxNamespaceType::Mount), namespace(LinuxNamespaceType::Cgroup)];
+    let modes = container.security.namespaces.as_ref().unwrap_or(&pod.namespaces);
+    match modes.pid {
+        NamespaceMode::Container => all.push(namespace(LinuxNamespaceType::Pid)),
+        NamespaceMode::Pod => all.push(namespace(LinuxNamespaceType::Pid).path(paths.pid_namespace)),
+        // The guest's own; a target was refused before.
+        NamespaceMode::Node | NamespaceMode::Target(_) => {}
+    }
+    all.into_iter().map(|one| one.build().expect("the type is set")).collect()
+}
+
+fn resources(asked: &Resources, privileged: bool) -> LinuxResources {
+    let mut cpu = LinuxCpu::default();
+    cpu.set_shares(u64::try_from(asked.cpu_shares).ok().filter(|&n| n > 0));
+    cpu.set_quota(Some(asked.cpu_quota).filter(|&n| n != 0));
+    cpu.set_period(u64::try_from(asked.cpu_period).ok().filter(|&n| n > 0));
+    // No swap limit: a guest has no swap.
+    let mut memory = LinuxMemory::default();
+    memory.set_limit(Some(asked.memory_limit_bytes).filter(|&n| n != 0));
+    let mut builder =
+        LinuxResourcesBuilder::default().cpu(cpu).memory(memory).devices(device_rules(privileged));
+    if asked.pids_limit != 0 {
+        builder = builder.pids(LinuxPidsBuilder::default().limit(asked.pids_limit).build().expect("is set"));
+    }
+    if !asked.unified.is_empty() {
+        builder =
+            builder.unified(asked.unified.clone().into_iter().collect::<std::collections::HashMap<_, _>>());
+    }
+    builder.build().expect("every field has a default")
+}
+
+/// All devices for the privileged; else node creation, and the harmless ones.
+fn device_rules(privileged: bool) -> Vec<LinuxDeviceCgroup> {
+    let rule = |allow, typ, major: Option<i64>, minor: Option<i64>, access: &str| {
+        let mut rule = LinuxDeviceCgroupBuilder::default()
+            .allow(allow)
+            .typ(typ)
+            .access(access)
+            .build()
+            .expect("all needed fields are set");
+        rule.set_major(major);
+        rule.set_minor(minor);
+        rule
+    };
+    if privileged {
+        return vec![rule(true, LinuxDeviceType::A, None, None, "rwm")];
+    }
+    let mut rules = vec![
+        rule(false, LinuxDeviceType::A, None, None, "rwm"),
+        rule(true, LinuxDeviceType::C, None, None, "m"),
+        rule(true, LinuxDeviceType::B, None, None, "m"),
+        // Pseudo-terminals.
+        rule(true, LinuxDeviceType::C, Some(136), None, "rwm"),
+        rule(true, LinuxDeviceType::C, Some(5), Some(2), "rwm"),
+    ];
+    // null, zero, full, random, urandom, tty (Documentation/admin-guide/devices.txt).
+    let harmless = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0)];
+    rules.extend(
+        harmless.map(|(major, minor)| rule(true, LinuxDeviceType::C, Some(major), Some(minor), "rwm")),
+    );
+    rules
+}

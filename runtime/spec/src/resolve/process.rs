@@ -1,0 +1,120 @@
+//! The container's first process, and those that exec adds.
+
+use oci_spec::runtime::{PosixRlimitBuilder, PosixRlimitType, Process, ProcessBuilder, UserBuilder};
+
+use super::{ImageConfig, capabilities};
+use crate::{ContainerSecurity, ContainerSpec, PodSpec, SpecError};
+
+/// Where programs are looked up when neither the image nor the caller says.
+const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Open files of a process: high enough for servers, and within the kernel's default `fs.nr_open`.
+const OPEN_FILES: u64 = 1 << 20;
+
+pub(super) fn process(
+    pod: &PodSpec,
+    container: &ContainerSpec,
+    image: &ImageConfig,
+) -> Result<Process, SpecError> {
+    let security = &container.security;
+    let groups = security.supplemental_groups.iter().filter_map(|&id| u32::try_from(id).ok());
+    let user = UserBuilder::default().additional_gids(groups.collect::<Vec<_>>()).build();
+    let rlimit = PosixRlimitBuilder::default()
+        .typ(PosixRlimitType::RlimitNofile)
+        .hard(OPEN_FILES)
+        .soft(OPEN_FILES)
+        .build()
+        .expect("all fields are set");
+    let score = i32::try_from(container.resources.oom_score_adj).unwrap_or_default();
+    let mut process = ProcessBuilder::default()
+        .terminal(container.tty)
+        .user(user.expect("every field of the user has a default"))
+        .args(args(container, image)?)
+        .env(env(pod, container, image))
+        .cwd(cwd(container, image))
+        .capabilities(capabilities(security)?)
+        .rlimits(vec![rlimit])
+        .no_new_privileges(security.no_new_privs)
+        .build()
+        .expect("every field of the process has a default");
+    process.set_oom_score_adj(Some(score));
+    Ok(process)
+}
+
+/// A process for exec: its own arguments and terminal, the container's environment and directory.
+/// User, capabilities and the rest are the agent's to take from the container.
+pub fn exec_process(container: &Process, args: Vec<String>, tty: bool) -> Process {
+    let mut env = container.env().clone().unwrap_or_default();
+    if tty {
+        add_if_missing(&mut env, "TERM=xterm");
+    }
+    ProcessBuilder::default()
+        .terminal(tty)
+        .user(container.user().clone())
+        .args(args)
+        .env(env)
+        .cwd(container.cwd().clone())
+        .build()
+        .expect("every field of the process has a default")
+}
+
+/// The user for the agent to look up.
+pub(super) fn user(security: &ContainerSecurity, image: &ImageConfig) -> String {
+    let user = match (security.run_as_user, security.run_as_username.as_str()) {
+        (Some(id), _) => id.to_string(),
+        (None, "") => return image.user.clone(),
+        (None, name) => name.to_owned(),
+    };
+    match security.run_as_group {
+        Some(group) => format!("{user}:{group}"),
+        None => user,
+    }
+}
+
+/// Kubernetes' rules: a command replaces the image's entrypoint *and* cmd; args alone replace the cmd.
+fn args(container: &ContainerSpec, image: &ImageConfig) -> Result<Vec<String>, SpecError> {
+    let (first, rest) = match (container.command.is_empty(), container.args.is_empty()) {
+        (false, _) => (&container.command, &container.args),
+        (true, false) => (&image.entrypoint, &container.args),
+        (true, true) => (&image.entrypoint, &image.cmd),
+    };
+    let words: Vec<String> = first.iter().chain(rest).cloned().collect();
+    match words.first() {
+        Some(program) if !program.is_empty() => Ok(words),
+        _ => Err(SpecError::invalid("command", "is empty, and the image names no program either")),
+    }
+}
+
+/// The image's variables, overridden by the caller's, in the order of first mention.
+fn env(pod: &PodSpec, container: &ContainerSpec, image: &ImageConfig) -> Vec<String> {
+    let asked = container.env.iter().map(|(key, value)| format!("{key}={value}"));
+    let hostname = format!("HOSTNAME={}", pod.effective_hostname());
+    let mut env: Vec<String> = vec![PATH.to_owned(), hostname];
+    for entry in image.env.iter().filter(|entry| !entry.contains('\0')).cloned().chain(asked) {
+        let Some((key, _)) = entry.split_once('=') else { continue };
+        match env.iter_mut().find(|known| has_key(known, key)) {
+            Some(known) => *known = entry,
+            None => env.push(entry),
+        }
+    }
+    if container.tty {
+        add_if_missing(&mut env, "TERM=xterm");
+    }
+    env
+}
+
+fn add_if_missing(env: &mut Vec<String>, entry: &str) {
+    let key = entry.split('=').next().unwrap_or_default();
+    if !env.iter().any(|known| has_key(known, key)) {
+        env.push(entry.to_owned());
+    }
+}
+
+fn has_key(entry: &str, key: &str) -> bool {
+    entry.strip_prefix(key).is_some_and(|rest| rest.starts_with('='))
+}
+
+fn cwd(container: &ContainerSpec, image: &ImageConfig) -> String {
+    let asked = [&container.working_dir, &image.working_dir];
+    asked.into_iter().find(|dir| dir.starts_with('/')).map_or_else(|| "/".to_owned(), Clone::clone)
+}

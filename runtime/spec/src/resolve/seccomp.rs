@@ -1,0 +1,83 @@
+//! Our default seccomp profile: what is not on the list fails with EPERM.
+
+use oci_spec::runtime::{
+    Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArgBuilder, LinuxSeccompBuilder,
+    LinuxSeccompOperator, LinuxSyscall, LinuxSyscallBuilder,
+};
+
+use super::syscalls::{ALLOWED, BY_CAPABILITY};
+use crate::ContainerSecurity;
+
+const EPERM: u32 = 1;
+const ENOSYS: u32 = 38;
+
+/// CLONE_NEW{CGROUP,UTS,IPC,USER,PID,NET,NS}: new namespaces need CAP_SYS_ADMIN.
+const CLONE_NEW: u64 = 0x7e02_0000;
+
+/// The values of personality(2) that change nothing dangerous: the default, 32-bit, UNAME26 and query.
+const PERSONALITIES: [u64; 5] = [0x0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
+
+/// AF_VSOCK: it would lead past the network to the machine's monitor.
+const AF_VSOCK: u64 = 40;
+
+/// The profile for a container with these capabilities.
+pub(super) fn runtime_default(security: &ContainerSecurity) -> LinuxSeccomp {
+    let effective =
+        super::capabilities(security).ok().and_then(|sets| sets.effective().clone()).unwrap_or_default();
+    let has = |name: &str| effective.iter().any(|capability| capability.to_string() == name);
+    let mut syscalls = vec![allow(ALLOWED)];
+    for (capability, names) in BY_CAPABILITY {
+        if has(capability) {
+            syscalls.push(allow(names));
+        }
+    }
+    for value in PERSONALITIES {
+        syscalls.push(allow_if(&["personality"], 0, LinuxSeccompOperator::ScmpCmpEq, value, None));
+    }
+    syscalls.push(allow_if(&["socket"], 0, LinuxSeccompOperator::ScmpCmpNe, AF_VSOCK, None));
+    if !has("SYS_ADMIN") {
+        let masked = LinuxSeccompOperator::ScmpCmpMaskedEq;
+        syscalls.push(allow_if(&["clone"], 0, masked, CLONE_NEW, Some(0)));
+        // Its flags lie in memory, where a filter cannot look; ENOSYS makes C libraries use clone.
+        syscalls.push(
+            LinuxSyscallBuilder::default()
+                .names(vec!["clone3".to_owned()])
+                .action(LinuxSeccompAction::ScmpActErrno)
+                .errno_ret(ENOSYS)
+                .build()
+                .expect("all needed fields are set"),
+        );
+    }
+    LinuxSeccompBuilder::default()
+        .default_action(LinuxSeccompAction::ScmpActErrno)
+        .default_errno_ret(EPERM)
+        .architectures(vec![Arch::ScmpArchX86_64, Arch::ScmpArchX86, Arch::ScmpArchX32])
+        .syscalls(syscalls)
+        .build()
+        .expect("all needed fields are set")
+}
+
+fn allow(names: &[&str]) -> LinuxSyscall {
+    LinuxSyscallBuilder::default()
+        .names(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
+        .action(LinuxSeccompAction::ScmpActAllow)
+        .build()
+        .expect("all needed fields are set")
+}
+
+fn allow_if(
+    names: &[&str],
+    index: usize,
+    op: LinuxSeccompOperator,
+    value: u64,
+    value_two: Option<u64>,
+) -> LinuxSyscall {
+    let mut arg = LinuxSeccompArgBuilder::default().index(index).value(value).op(op);
+    if let Some(second) = value_two {
+        arg = arg.value_two(second);
+    }
+    let arg = arg.build().expect("all needed fields are set");
+    let mut rule = allow(names);
+    rule.set_args(Some(vec![arg]));
+    rule
+}

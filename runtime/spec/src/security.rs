@@ -1,0 +1,121 @@
+//! Security wishes: namespaces, users, capabilities, profiles.
+
+use serde::{Deserialize, Serialize};
+
+/// Whose namespace is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NamespaceMode {
+    /// One for all containers of the pod (CRI's POD, its zero value).
+    #[default]
+    Pod,
+    /// One for each container.
+    Container,
+    /// The node's. For PIDs that is the guest's own.
+    Node,
+    /// That of the container with this id.
+    Target(String),
+}
+
+/// Whose namespaces are used, by kind. The default is what an empty CRI `NamespaceOption` means.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Namespaces {
+    /// Network.
+    pub network: NamespaceMode,
+    /// Processes.
+    pub pid: NamespaceMode,
+    /// System V and POSIX IPC.
+    pub ipc: NamespaceMode,
+    /// Users. A request without `userns_options` means [`NamespaceMode::Node`]: no user namespace.
+    pub user: NamespaceMode,
+}
+
+impl Default for Namespaces {
+    fn default() -> Self {
+        let pod = NamespaceMode::Pod;
+        Namespaces { network: pod.clone(), pid: pod.clone(), ipc: pod, user: NamespaceMode::Node }
+    }
+}
+
+/// A seccomp or AppArmor profile.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    /// Ours.
+    RuntimeDefault,
+    /// None.
+    Unconfined,
+    /// One from the host, by path or name.
+    Localhost(String),
+}
+
+/// Pod-wide security wishes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodSecurity {
+    /// Whether the pod may hold privileged containers. Harmless: they are privileged in the guest only.
+    pub privileged: bool,
+    /// Of the sandbox's own process, of which we have none: told back only.
+    pub run_as_user: Option<i64>,
+    /// The same.
+    pub run_as_group: Option<i64>,
+    /// The same.
+    pub supplemental_groups: Vec<i64>,
+    /// The same.
+    pub readonly_rootfs: bool,
+    /// The same.
+    pub seccomp: Option<Profile>,
+    /// The same; a localhost profile is refused.
+    pub apparmor: Option<Profile>,
+    /// SELinux label as `user:role:type:level`, or empty. Anything else than empty is refused.
+    pub selinux: String,
+}
+
+/// Security wishes of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainerSecurity {
+    /// All capabilities, no masked paths, no seccomp: inside the guest only.
+    pub privileged: bool,
+    /// Numeric user.
+    pub run_as_user: Option<i64>,
+    /// Numeric group; needs a user.
+    pub run_as_group: Option<i64>,
+    /// User name to look up in the image; empty for none.
+    pub run_as_username: String,
+    /// Groups beside those that the image's files name.
+    pub supplemental_groups: Vec<i64>,
+    /// CRI's SupplementalGroupsPolicy Strict: groups that the image's files name do not count.
+    pub supplemental_groups_strict: bool,
+    /// Changes to the default set.
+    pub capabilities: Capabilities,
+    /// Mount the root filesystem read-only.
+    pub readonly_rootfs: bool,
+    /// Set no_new_privs.
+    pub no_new_privs: bool,
+    /// Paths made unreadable. `None` (no security context at all): our default list.
+    pub masked_paths: Option<Vec<String>>,
+    /// Paths made read-only. `None` (no security context at all): our default list.
+    pub readonly_paths: Option<Vec<String>>,
+    /// `None` means unconfined, as CRI has it.
+    pub seccomp: Option<Profile>,
+    /// `None` means none.
+    pub apparmor: Option<Profile>,
+    /// As [`PodSecurity::selinux`].
+    pub selinux: String,
+    /// `None`: as the pod's.
+    pub namespaces: Option<Namespaces>,
+}
+
+/// Changes to the default capability set. Names with or without `CAP_`, in any case; `ALL` is all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Capabilities {
+    /// Added to permitted, effective and bounding.
+    pub add: Vec<String>,
+    /// Taken away; after the additions, except that a name in `add` survives `ALL` here.
+    pub drop: Vec<String>,
+    /// Added to the ambient set as well.
+    pub add_ambient: Vec<String>,
+}
