@@ -7,6 +7,12 @@
 //! The transport (`mmio`) owns the register state: status, feature selection, queue addresses. A device
 //! owns what lies behind its queues.
 
+pub mod chain;
+pub mod iovec;
+pub mod mmio;
+pub mod ring;
+pub mod worker;
+
 use std::sync::Arc;
 
 use virtio_queue::Queue;

@@ -1,0 +1,371 @@
+//! The transport as a driver sees it, with a device that records what it is told.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use virtio_queue::{Queue, QueueT as _};
+use vm_memory::{GuestAddress, GuestMemoryMmap};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use super::status::VERSION_1;
+use super::{MmioTransport, QueueEvents, TransportError, TransportState};
+use crate::virtio::{Activation, DeviceError, GuestMemory, VirtioDevice};
+
+#[derive(Debug, Default)]
+struct Seen {
+    active: Option<Activation>,
+    notified: Vec<u16>,
+    resets: u32,
+    restored: Option<serde_json::Value>,
+    registered: Vec<u16>,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Recorder {
+    seen: Arc<Mutex<Seen>>,
+    events: bool,
+    broken: bool,
+}
+
+impl VirtioDevice for Recorder {
+    fn device_id(&self) -> u32 {
+        4
+    }
+    fn features(&self) -> u64 {
+        VERSION_1 | 1 << 29 | 0b10
+    }
+    fn queue_sizes(&self) -> &[u16] {
+        &[16, 8]
+    }
+    fn uses_queue_events(&self) -> bool {
+        self.events
+    }
+    fn read_config(&self, offset: u64, data: &mut [u8]) {
+        for (index, byte) in data.iter_mut().enumerate() {
+            *byte = (offset as usize + index) as u8;
+        }
+    }
+    fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
+        if self.broken {
+            return Err(DeviceError { device: "test", message: "broken".into() });
+        }
+        self.seen.lock().unwrap().active = Some(activation);
+        Ok(())
+    }
+    fn notify(&mut self, index: u16) {
+        self.seen.lock().unwrap().notified.push(index);
+    }
+    fn reset(&mut self) {
+        let mut seen = self.seen.lock().unwrap();
+        seen.active = None;
+        seen.resets += 1;
+    }
+    fn pause(&mut self) -> Option<Vec<Queue>> {
+        self.seen.lock().unwrap().active.take().map(|activation| activation.queues)
+    }
+    fn save(&self) -> serde_json::Value {
+        serde_json::json!({ "drawn": 7 })
+    }
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
+        self.seen.lock().unwrap().restored = Some(state.clone());
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Events(Arc<Mutex<Seen>>);
+
+impl QueueEvents for Events {
+    fn register(&self, _event: &EventFd, queue: u16) -> io::Result<()> {
+        self.0.lock().unwrap().registered.push(queue);
+        Ok(())
+    }
+    fn unregister(&self, _event: &EventFd, queue: u16) -> io::Result<()> {
+        self.0.lock().unwrap().registered.retain(|known| *known != queue);
+        Ok(())
+    }
+}
+
+struct Slot {
+    transport: MmioTransport,
+    irq: EventFd,
+    recorder: Recorder,
+}
+
+fn memory() -> GuestMemory {
+    Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]).unwrap())
+}
+
+fn empty(recorder: Recorder) -> Slot {
+    let irq = EventFd::new(EFD_NONBLOCK).unwrap();
+    let events = Box::new(Events(recorder.seen.clone()));
+    let transport = MmioTransport::new(memory(), irq.try_clone().unwrap(), events);
+    Slot { transport, irq, recorder }
+}
+
+fn plugged(recorder: Recorder) -> Slot {
+    let mut slot = empty(recorder.clone());
+    slot.transport.plug(Box::new(recorder)).unwrap();
+    slot
+}
+
+impl Slot {
+    fn get(&mut self, offset: u64) -> u32 {
+        let mut data = [0xaa; 4];
+        self.transport.read(offset, &mut data);
+        u32::from_le_bytes(data)
+    }
+
+    fn set(&mut self, offset: u64, value: u32) {
+        self.transport.write(offset, &value.to_le_bytes());
+    }
+
+    fn negotiate(&mut self, low: u32) {
+        self.set(0x70, 1);
+        self.set(0x70, 3);
+        self.set(0x24, 0);
+        self.set(0x20, low);
+        self.set(0x24, 1);
+        self.set(0x20, 1);
+        self.set(0x70, 11);
+    }
+
+    fn queue(&mut self, index: u32, base: u32) {
+        self.set(0x30, index);
+        self.set(0x38, 8);
+        self.set(0x80, base);
+        self.set(0x90, base + 0x400);
+        self.set(0xa0, base + 0x800);
+        self.set(0x44, 1);
+    }
+
+    fn start(&mut self) {
+        self.negotiate(1 << 29);
+        self.queue(0, 0x1000);
+        self.queue(1, 0x2000);
+        self.set(0x70, 15);
+    }
+}
+
+#[test]
+fn an_empty_slot_is_a_placeholder() {
+    let mut slot = empty(Recorder::default());
+    assert_eq!([slot.get(0), slot.get(4), slot.get(8)], [0x7472_6976, 2, 0]);
+    slot.set(0x70, 1);
+    assert_eq!(slot.get(0x70), 0);
+    assert!(matches!(slot.transport.unplug(), Err(TransportError::Empty)));
+}
+
+#[test]
+fn a_driver_brings_a_device_up() {
+    let mut slot = plugged(Recorder::default());
+    assert_eq!(slot.get(8), 4);
+    slot.set(0x14, 1);
+    assert_eq!(slot.get(0x10), 1);
+    slot.start();
+    assert_eq!(slot.get(0x70), 15);
+    let seen = slot.recorder.seen.lock().unwrap();
+    let activation = seen.active.as_ref().unwrap();
+    assert_eq!(activation.features, VERSION_1 | 1 << 29);
+    let queue = &activation.queues[0];
+    assert!(queue.ready() && queue.event_idx_enabled());
+    assert_eq!((queue.size(), queue.used_ring()), (8, 0x1800));
+}
+
+#[test]
+fn notifications_reach_the_device_only_while_it_runs() {
+    let mut slot = plugged(Recorder::default());
+    slot.set(0x50, 0);
+    slot.start();
+    for value in [1, 2, 0x1_0000] {
+        slot.set(0x50, value);
+    }
+    assert_eq!(slot.recorder.seen.lock().unwrap().notified, [1]);
+}
+
+#[test]
+fn queue_events_are_registered_from_activation_to_reset() {
+    let mut slot = plugged(Recorder { events: true, ..Recorder::default() });
+    slot.start();
+    assert_eq!(slot.recorder.seen.lock().unwrap().registered, [0, 1]);
+    slot.set(0x50, 1);
+    {
+        let seen = slot.recorder.seen.lock().unwrap();
+        assert_eq!(seen.active.as_ref().unwrap().queue_events[1].read().unwrap(), 1);
+        assert!(seen.notified.is_empty());
+    }
+    slot.set(0x70, 0);
+    assert!(slot.recorder.seen.lock().unwrap().registered.is_empty());
+    assert_eq!(slot.get(0x70), 0);
+}
+
+#[test]
+fn a_failed_activation_needs_a_reset_and_interrupts() {
+    let mut slot = plugged(Recorder { broken: true, events: true, ..Recorder::default() });
+    slot.start();
+    assert_eq!(slot.get(0x70), 15 | 64);
+    assert_eq!(slot.get(0x60), 2);
+    assert_eq!(slot.irq.read().unwrap(), 1);
+    assert!(slot.recorder.seen.lock().unwrap().registered.is_empty());
+    slot.set(0x64, 2);
+    assert_eq!(slot.get(0x60), 0);
+    slot.set(0x70, 0);
+    assert_eq!(slot.get(0x70), 0);
+}
+
+#[test]
+fn the_interrupt_status_is_set_before_the_line() {
+    let mut slot = plugged(Recorder::default());
+    slot.start();
+    let interrupt = slot.recorder.seen.lock().unwrap().active.as_ref().unwrap().interrupt.clone();
+    interrupt.used_buffer().unwrap();
+    assert_eq!((slot.get(0x60), slot.irq.read().unwrap()), (1, 1));
+    let generation = slot.get(0xfc);
+    interrupt.config_changed().unwrap();
+    assert_eq!(slot.get(0x60), 3);
+    assert_ne!(slot.get(0xfc), generation);
+}
+
+#[test]
+fn a_queue_that_makes_no_sense_never_gets_ready() {
+    let mut slot = plugged(Recorder::default());
+    slot.negotiate(0);
+    for (size, base, high) in [(8, 0x1001, 0), (8, 0xff00, 0), (8, 0x1000, 1), (8, 0, 0)] {
+        slot.set(0x30, 0);
+        slot.set(0x84, high);
+        slot.queue(0, base);
+        slot.set(0x38, size);
+        assert_eq!(slot.get(0x44), 0, "{base:#x}");
+    }
+    slot.set(0x84, 0);
+    slot.set(0x30, 9);
+    assert_eq!(slot.get(0x34), 0);
+    slot.set(0x44, 1);
+    assert_eq!(slot.get(0x44), 0);
+}
+
+#[test]
+fn queues_are_closed_before_features_and_after_driver_ok() {
+    let mut slot = plugged(Recorder::default());
+    slot.queue(0, 0x1000);
+    assert_eq!(slot.get(0x44), 0);
+    slot.start();
+    slot.set(0x30, 0);
+    slot.set(0x44, 0);
+    assert_eq!(slot.get(0x44), 1);
+}
+
+#[test]
+fn strange_widths_and_offsets_do_nothing() {
+    let mut slot = plugged(Recorder::default());
+    for offset in [1, 2, 0x54, 0xc0, 0x1000, u64::MAX] {
+        assert_eq!(slot.get(offset), 0, "{offset:#x}");
+        slot.set(offset, u32::MAX);
+    }
+    for width in [0, 1, 2, 3, 5, 8, 16] {
+        let mut data = vec![0xaa; width];
+        slot.transport.read(0, &mut data);
+        assert!(data.iter().all(|byte| *byte == 0));
+        slot.transport.write(0x70, &vec![1; width]);
+    }
+    assert_eq!(slot.get(0x70), 0);
+    let mut data = [0; 2];
+    slot.transport.read(0x105, &mut data);
+    assert_eq!(data, [5, 6]);
+}
+
+#[test]
+fn an_absent_shared_memory_region_reads_all_ones() {
+    let mut slot = plugged(Recorder::default());
+    for select in [0, 3, 0x100] {
+        slot.set(0xac, select);
+        assert!([0xb0, 0xb4, 0xb8, 0xbc].into_iter().all(|offset| slot.get(offset) == u32::MAX));
+    }
+}
+
+#[test]
+fn a_slot_filled_again_shows_a_fresh_device() {
+    let mut slot = plugged(Recorder::default());
+    slot.start();
+    slot.recorder.seen.lock().unwrap().active.as_ref().unwrap().interrupt.used_buffer().unwrap();
+    slot.transport.unplug().unwrap();
+    assert!(slot.recorder.seen.lock().unwrap().active.is_none());
+    assert_eq!([slot.get(8), slot.get(0x70), slot.get(0x34)], [0, 0, 0]);
+    slot.transport.plug(Box::new(slot.recorder.clone())).unwrap();
+    assert_eq!([slot.get(8), slot.get(0x70), slot.get(0x60), slot.get(0x44)], [4, 0, 0, 0]);
+    let again = Box::new(slot.recorder.clone());
+    assert!(matches!(slot.transport.plug(again), Err(TransportError::Occupied { device_id: 4 })));
+    slot.start();
+    assert_eq!(slot.get(0x70), 15);
+}
+
+#[test]
+fn state_makes_the_round_trip_through_json() {
+    let mut slot = plugged(Recorder::default());
+    slot.start();
+    assert!(matches!(slot.transport.save(), Err(TransportError::Running)));
+    {
+        let mut seen = slot.recorder.seen.lock().unwrap();
+        let active = seen.active.as_mut().unwrap();
+        active.queues[1].set_next_avail(5);
+        active.queues[1].set_next_used(4);
+        active.interrupt.used_buffer().unwrap();
+    }
+    slot.transport.pause().unwrap();
+    let saved = slot.transport.save().unwrap();
+    let text = serde_json::to_string(&saved).unwrap();
+
+    let mut other = plugged(Recorder { events: true, ..Recorder::default() });
+    let state: TransportState = serde_json::from_str(&text).unwrap();
+    other.transport.restore(&state).unwrap();
+    assert_eq!(other.transport.save().unwrap(), saved);
+    assert!(!other.transport.is_running());
+    other.transport.resume().unwrap();
+    assert_eq!((other.get(0x60), other.irq.read().unwrap() > 0), (1, true));
+    let seen = other.recorder.seen.lock().unwrap();
+    let queues = &seen.active.as_ref().unwrap().queues;
+    assert_eq!((queues[1].next_avail(), queues[1].next_used(), queues[1].size()), (5, 4, 8));
+    assert_eq!(seen.restored, Some(serde_json::json!({ "drawn": 7 })));
+    assert_eq!(seen.registered, [0, 1]);
+}
+
+#[test]
+fn a_state_that_does_not_fit_is_refused() {
+    let mut slot = plugged(Recorder::default());
+    slot.start();
+    slot.transport.pause().unwrap();
+    let saved = slot.transport.save().unwrap();
+    let mut other = plugged(Recorder::default());
+    let mut wrong = saved.clone();
+    wrong.device_id = 2;
+    assert!(matches!(other.transport.restore(&wrong), Err(TransportError::Mismatch { .. })));
+    let mut wrong = saved.clone();
+    wrong.queues[0].desc_table = 0xfff0;
+    assert!(matches!(other.transport.restore(&wrong), Err(TransportError::Mismatch { .. })));
+    let mut wrong = saved.clone();
+    wrong.driver_features |= 1;
+    assert!(matches!(other.transport.restore(&wrong), Err(TransportError::Mismatch { .. })));
+    let mut wrong = saved;
+    wrong.queues.pop();
+    assert!(matches!(other.transport.restore(&wrong), Err(TransportError::Mismatch { .. })));
+}
+
+#[test]
+fn no_sequence_of_accesses_panics() {
+    use proptest::prelude::*;
+    let access =
+        (0u64..0x120, 0usize..9, prop_oneof![Just(0u32), Just(1), Just(3), Just(11), Just(15), any::<u32>()]);
+    proptest!(|(accesses in proptest::collection::vec((access, any::<bool>()), 0..200))| {
+        let mut slot = plugged(Recorder::default());
+        for ((offset, width, value), write) in accesses {
+            let mut data = [0u8; 8];
+            data[..4].copy_from_slice(&value.to_le_bytes());
+            if write {
+                slot.transport.write(offset & !3, &data[..4]);
+                slot.transport.write(offset, &data[..width]);
+            } else {
+                slot.transport.read(offset, &mut data[..width]);
+            }
+        }
+    });
+}

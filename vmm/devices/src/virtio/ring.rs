@@ -1,0 +1,128 @@
+//! A device's end of one queue: takes chains, gives them back, asks for and sends notifications.
+//!
+//! Wraps `virtio_queue::Queue` with what every device needs: the indices of a hostile driver stop the
+//! queue instead of spinning it, and chains that make no sense are counted, not logged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use virtio_queue::{Queue, QueueOwnedT as _, QueueT as _};
+
+use super::chain::{Chain, ChainFault};
+use super::{DeviceError, GuestMemory, Interrupt};
+
+/// Counts what a guest did wrong; shared between a device and its worker.
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Arc<AtomicU64>);
+
+impl Faults {
+    /// One more.
+    pub fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So far.
+    pub fn total(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A chain that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a chain that is taken must be completed or put back"]
+pub struct Taken {
+    /// Its name when it is completed.
+    pub head: u16,
+    /// What is wrong with it, if anything.
+    pub fault: Option<ChainFault>,
+}
+
+/// A queue at work.
+#[derive(Debug)]
+pub struct Ring {
+    queue: Queue,
+    memory: GuestMemory,
+    faults: Faults,
+    /// The driver's indices made no sense: nothing is taken any more until the device is reset.
+    broken: bool,
+}
+
+impl Ring {
+    /// Takes a queue over. One that the driver has not set up is an error of `device`.
+    pub fn open(
+        device: &'static str,
+        queue: Queue,
+        memory: &GuestMemory,
+        faults: &Faults,
+    ) -> Result<Self, DeviceError> {
+        if !queue.ready() {
+            return Err(DeviceError { device, message: "the driver left a queue disabled".into() });
+        }
+        Ok(Ring { queue, memory: memory.clone(), faults: faults.clone(), broken: false })
+    }
+
+    /// Entries.
+    pub fn size(&self) -> u16 {
+        self.queue.size()
+    }
+
+    /// Loads the next available chain into `chain`; `None` when there is none.
+    pub fn take(&mut self, chain: &mut Chain) -> Option<Taken> {
+        if self.broken {
+            return None;
+        }
+        let memory = self.memory.clone();
+        let Ok(mut available) = self.queue.iter(&*memory) else {
+            self.broken = true;
+            self.faults.count();
+            return None;
+        };
+        let descriptors = available.next()?;
+        let head = descriptors.head_index();
+        let fault = chain.load(&descriptors).err();
+        if fault.is_some() {
+            self.faults.count();
+        }
+        Some(Taken { head, fault })
+    }
+
+    /// Makes the last `count` chains taken available again, for whoever takes the queue over.
+    pub fn put_back(&mut self, count: u16) {
+        self.queue.set_next_avail(self.queue.next_avail().wrapping_sub(count));
+    }
+
+    /// Gives a chain back to the driver with `written` bytes written.
+    pub fn complete(&mut self, taken: Taken, written: u32) {
+        // A head beyond the table names no chain: there is nothing to give back.
+        if taken.head < self.queue.size() && self.queue.add_used(&*self.memory, taken.head, written).is_err()
+        {
+            self.broken = true;
+        }
+    }
+
+    /// Asks the driver to notify, now that the worker is about to sleep. Returns whether chains came in
+    /// meanwhile, which nobody will notify of.
+    #[must_use]
+    pub fn listen(&mut self) -> bool {
+        !self.broken && self.queue.enable_notification(&*self.memory).unwrap_or(false)
+    }
+
+    /// Tells the driver that it need not notify.
+    pub fn mute(&mut self) {
+        if !self.broken && self.queue.disable_notification(&*self.memory).is_err() {
+            self.broken = true;
+        }
+    }
+
+    /// Interrupts the driver if it wants to know of what was completed since the last time.
+    pub fn signal(&mut self, interrupt: &dyn Interrupt) {
+        if self.queue.needs_notification(&*self.memory).unwrap_or(true) && interrupt.used_buffer().is_err() {
+            self.faults.count();
+        }
+    }
+
+    /// The queue as it stands.
+    pub fn into_queue(self) -> Queue {
+        self.queue
+    }
+}

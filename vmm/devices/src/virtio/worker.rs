@@ -1,0 +1,202 @@
+//! A device's back-end thread: named, stopped by an event, joined before its device lets go.
+//!
+//! ```text
+//!   spawn ──> running ──stop()──> what the thread returned (its queues)
+//!                │
+//!                └─panic──> told at once in the log, and again as an error by stop()
+//! ```
+//!
+//! Dropping a worker stops and joins it too, so no thread outlives the device whose memory it uses.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::JoinHandle;
+
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use crate::virtio::DeviceError;
+
+/// Longest thread name that Linux keeps, in bytes.
+const NAME_BYTES_MAX: usize = 15;
+
+/// A running thread that will return a `T`.
+#[derive(Debug)]
+pub struct Worker<T> {
+    device: &'static str,
+    stop: EventFd,
+    thread: Option<JoinHandle<Option<T>>>,
+}
+
+impl<T: Send + 'static> Worker<T> {
+    /// Starts `run` on a thread called `name`. `run` must return soon after its [`Stop`] is readable.
+    pub fn spawn(
+        device: &'static str,
+        name: &str,
+        run: impl FnOnce(Stop) -> T + Send + 'static,
+    ) -> Result<Self, DeviceError> {
+        let failed = |error: io::Error| DeviceError { device, message: format!("no thread: {error}") };
+        let stop = EventFd::new(EFD_NONBLOCK).map_err(failed)?;
+        let seen = Stop(stop.try_clone().map_err(failed)?);
+        let name: String = name.chars().take(NAME_BYTES_MAX).collect();
+        let thread = std::thread::Builder::new()
+            .name(name.clone())
+            .spawn(move || {
+                let result = catch_unwind(AssertUnwindSafe(|| run(seen)));
+                if result.is_err() {
+                    tracing::error!(thread = %name, "a device's thread panicked: the device serves no more");
+                }
+                result.ok()
+            })
+            .map_err(failed)?;
+        Ok(Worker { device, stop, thread: Some(thread) })
+    }
+
+    /// Stops the thread and waits for it. Fails if it has panicked: what it owned is lost.
+    pub fn stop(mut self) -> Result<T, DeviceError> {
+        let lost = || DeviceError { device: self.device, message: "the thread had panicked".into() };
+        let thread = self.thread.take();
+        signal(&self.stop);
+        thread.and_then(|thread| thread.join().ok().flatten()).ok_or_else(lost)
+    }
+}
+
+impl<T> Drop for Worker<T> {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            signal(&self.stop);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn signal(stop: &EventFd) {
+    // Refused only when the counter is full, and then the event is readable already.
+    let _ = stop.write(1);
+}
+
+/// The worker's view of its stop event. Stays readable once it is.
+#[derive(Debug)]
+pub struct Stop(EventFd);
+
+impl AsRawFd for Stop {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// What a worker waits for: its stop event and up to [`SOURCES_MAX`] others, each by a number of its own.
+#[derive(Debug)]
+pub struct Wakeups {
+    epoll: Epoll,
+    _stop: Stop,
+}
+
+/// Sources beside the stop event.
+pub const SOURCES_MAX: usize = 7;
+
+const STOP: u64 = u64::MAX;
+
+/// Why a worker woke up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Woken {
+    /// It is to end.
+    pub stop: bool,
+    sources: u64,
+}
+
+impl Woken {
+    /// Whether source `number` is ready.
+    pub fn has(self, number: u8) -> bool {
+        self.sources & (1 << number) != 0
+    }
+}
+
+impl Wakeups {
+    /// Waits for `stop` alone.
+    pub fn new(stop: Stop) -> io::Result<Self> {
+        let epoll = Epoll::new()?;
+        epoll.ctl(ControlOperation::Add, stop.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
+        Ok(Wakeups { epoll, _stop: stop })
+    }
+
+    /// Wakes for `source` when it is readable; `number` is below [`SOURCES_MAX`]. With `edge`, once for
+    /// each time that something new arrives: then the worker reads until there is nothing more.
+    pub fn add(&self, source: &impl AsRawFd, number: u8, edge: bool) -> io::Result<()> {
+        if usize::from(number) >= SOURCES_MAX {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let events = if edge { EventSet::IN | EventSet::EDGE_TRIGGERED } else { EventSet::IN };
+        let event = EpollEvent::new(events, u64::from(number));
+        self.epoll.ctl(ControlOperation::Add, source.as_raw_fd(), event)
+    }
+
+    /// Waits until something is ready, or, if `work_left`, only looks.
+    pub fn wait(&self, work_left: bool) -> io::Result<Woken> {
+        let mut events = [EpollEvent::default(); SOURCES_MAX + 1];
+        let timeout = if work_left { 0 } else { -1 };
+        let count = loop {
+            match self.epoll.wait(timeout, &mut events) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other?,
+            }
+        };
+        let mut woken = Woken::default();
+        for event in &events[..count] {
+            match event.data() {
+                STOP => woken.stop = true,
+                number => woken.sources |= 1 << number,
+            }
+        }
+        Ok(woken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stopping_gives_back_what_the_thread_owned() {
+        let worker = Worker::spawn("test", "test-worker-with-a-long-name", |stop| {
+            let wakeups = Wakeups::new(stop).unwrap();
+            assert!(wakeups.wait(false).unwrap().stop);
+            std::thread::current().name().map(str::to_owned)
+        })
+        .unwrap();
+        assert_eq!(worker.stop().unwrap().as_deref(), Some("test-worker-wit"));
+    }
+
+    #[test]
+    fn a_panic_is_an_error_and_not_the_end() {
+        let worker = Worker::<()>::spawn("test", "test-panic", |_stop| panic!("on purpose")).unwrap();
+        assert_eq!(worker.stop().unwrap_err().message, "the thread had panicked");
+    }
+
+    #[test]
+    fn a_dropped_worker_has_ended() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let worker = Worker::spawn("test", "test-drop", move |stop| {
+            Wakeups::new(stop).unwrap().wait(false).unwrap();
+            sender.send(()).unwrap();
+        });
+        drop(worker.unwrap());
+        receiver.try_recv().unwrap();
+    }
+
+    #[test]
+    fn sources_are_told_apart() {
+        let stop = Stop(EventFd::new(EFD_NONBLOCK).unwrap());
+        let wakeups = Wakeups::new(stop).unwrap();
+        let (one, two) = (EventFd::new(EFD_NONBLOCK).unwrap(), EventFd::new(EFD_NONBLOCK).unwrap());
+        wakeups.add(&one, 0, false).unwrap();
+        wakeups.add(&two, 1, true).unwrap();
+        assert!(wakeups.add(&two, 7, true).is_err());
+        assert_eq!(wakeups.wait(true).unwrap(), Woken::default());
+        two.write(1).unwrap();
+        let woken = wakeups.wait(false).unwrap();
+        assert!(woken.has(1) && !woken.has(0) && !woken.stop);
+        assert!(!wakeups.wait(true).unwrap().has(1));
+    }
+}
