@@ -1,1 +1,26 @@
-//! The CRI server.
+//! The gRPC edge: CRI in, pods and images out. One file per RPC, each of them *convert, forward,
+//! convert back*; what a pod is and does lives in `runtime/pod`.
+//!
+//! ```text
+//!   runtime_service.rs ─┐                     ┌─ sandbox/<verb>.rs    ─┐
+//!   image_service.rs   ─┴─> gate.rs ──────────┼─ container/<verb>.rs   ├─> Pods, Images
+//!     (one line per RPC)    (span, log, code) ├─ image/<verb>.rs       │
+//!                                             └─ runtime/<verb>.rs    ─┘
+//! ```
+//!
+//! This is the only crate that knows CRI types. It keeps no state and takes no decision about a pod.
+
+#![forbid(unsafe_code)]
+
+mod container;
+mod convert;
+mod error;
+mod gate;
+mod image;
+mod image_service;
+mod runtime;
+mod runtime_service;
+mod sandbox;
+mod serve;
+
+pub use serve::{Cri, ServeError, serve};

@@ -1,2 +1,53 @@
-//! The daemon and the command line.
-fn main() {}
+//! The `podvisor` command: the daemon (`serve`), and two commands for people (`run`, `check`).
+//! One file per command; nothing here knows more than how to wire the crates together.
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod client;
+mod config;
+mod run;
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A container runtime for Kubernetes that gives every pod its own virtual machine.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Cli {
+    /// Configuration file. Without it /etc/podvisor/config.toml is read if it is there.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the Container Runtime Interface on a unix socket.
+    Serve,
+    /// Run one container in a virtual machine of its own, and end with its exit code.
+    Run(run::Args),
+    /// Say whether this host can run pods, and what to do where it cannot.
+    Check(check::Args),
+}
+
+/// Exit status of a command that failed before it had one of its own, as `docker run` has it.
+const EXIT_PODVISOR_FAILED: u8 = 125;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = config::load(cli.config.as_deref()).map_err(anyhow::Error::from).and_then(|config| match cli.command {
+        Command::Serve => serve::serve(config),
+        Command::Run(args) => run::run(config, cli.config.as_deref(), args),
+        Command::Check(args) => check::check(&config, args),
+    });
+    outcome.unwrap_or_else(|error| {
+        eprintln!("podvisor: {error:#}");
+        ExitCode::from(EXIT_PODVISOR_FAILED)
+    })
+}

@@ -1,0 +1,66 @@
+# Podvisor's targets. `make demo` and `make test` install what they need, build, and run.
+# Set PODVISOR_CACHE to move the caches (kernel, node) and CARGO_TARGET_DIR to move cargo's output.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+export PODVISOR_CACHE ?= $(HOME)/.cache/podvisor
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+export LIBSECCOMP_LINK_TYPE := static
+export LIBSECCOMP_LIB_PATH := /usr/lib/x86_64-linux-gnu
+# The agent runs alone in the guest: no shared libraries there.
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS := -C target-feature=+crt-static
+
+TARGET := $(CARGO_TARGET_DIR)
+BIN := $(TARGET)/release
+AGENT := $(TARGET)/x86_64-unknown-linux-gnu/release/podvisor-agent
+IMAGE := $(CURDIR)/target/guest-image
+NODE := tests/node/run
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
+
+.PHONY: install
+install: ## install the Debian packages that building and testing need (root; else names them)
+	@tests/install
+
+.PHONY: build
+build: install ## build the daemon, the VMM and the agent
+	cargo build --release -p podvisor -p podvisor-vmm
+	cargo build --release -p podvisor-agent --target x86_64-unknown-linux-gnu
+
+.PHONY: guest-image
+guest-image: build ## build the guest kernel, the root image and the scratch template (cached)
+	guest-image/build all --agent $(AGENT)
+
+.PHONY: e2e-build
+e2e-build: guest-image
+	cargo build --release -p tests-e2e --bins --tests
+
+.PHONY: demo
+demo: e2e-build ## a pod of two containers in its own VM, from an image out of a local registry
+	@$(NODE) $(BIN)/demo --bin $(BIN) --guest-image $(IMAGE)
+
+.PHONY: check
+check: install ## formatting, lints and the repository's own rules
+	cargo fmt --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+.PHONY: test
+test: check e2e-build ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node
+	tests/run
+
+.PHONY: bench
+bench: e2e-build ## count the guest's instructions to agent-ready, exits, and the phases of a pod's start
+	tests/bench/run
+
+.PHONY: fuzz
+fuzz: install ## every fuzz target for a minute (FUZZ_SECONDS to change)
+	tests/fuzz/run
+
+.PHONY: clean
+clean: ## remove what was built here; caches outside the checkout stay
+	cargo clean
+	rm -rf target/guest-image

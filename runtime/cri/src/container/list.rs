@@ -1,0 +1,13 @@
+//! ListContainers: every container that passes all of the filter's conditions, ended ones too.
+
+use proto_cri::v1;
+use runtime_pod::Pods;
+
+use crate::convert::{container_item, container_matches};
+
+pub(crate) fn list(pods: &Pods, request: v1::ListContainersRequest) -> v1::ListContainersResponse {
+    let filter = request.filter.unwrap_or_default();
+    let containers =
+        pods.containers().iter().map(container_item).filter(|item| container_matches(&filter, item)).collect();
+    v1::ListContainersResponse { containers }
+}

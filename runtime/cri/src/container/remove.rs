@@ -1,0 +1,14 @@
+//! RemoveContainer: kills a running one first; no error for one that is not there.
+
+use proto_cri::v1;
+use runtime_pod::Pods;
+
+use crate::error::Failure;
+
+pub(crate) async fn remove(
+    pods: &Pods,
+    request: v1::RemoveContainerRequest,
+) -> Result<v1::RemoveContainerResponse, Failure> {
+    pods.remove_container(&request.container_id).await?;
+    Ok(v1::RemoveContainerResponse {})
+}

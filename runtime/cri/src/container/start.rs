@@ -1,0 +1,14 @@
+//! StartContainer: only from Created; the error's message is what the user sees.
+
+use proto_cri::v1;
+use runtime_pod::Pods;
+
+use crate::error::Failure;
+
+pub(crate) async fn start(
+    pods: &Pods,
+    request: v1::StartContainerRequest,
+) -> Result<v1::StartContainerResponse, Failure> {
+    pods.start_container(&request.container_id).await?;
+    Ok(v1::StartContainerResponse {})
+}

@@ -1,0 +1,95 @@
+//! `ContainerConfig` to [`ContainerSpec`].
+
+use proto_cri::v1;
+use runtime_spec::{ContainerSpec, Device, Mount};
+
+use super::{ordered, resources, security};
+use crate::error::Failure;
+
+/// The container asked for.
+pub(crate) fn container_spec(config: v1::ContainerConfig) -> Result<ContainerSpec, Failure> {
+    let stop_signal = stop_signal(config.stop_signal)?;
+    let metadata = config.metadata.ok_or_else(|| Failure::invalid("config.metadata is missing"))?;
+    let image = config.image.ok_or_else(|| Failure::invalid("config.image is missing"))?;
+    let linux = config.linux.unwrap_or_default();
+    Ok(ContainerSpec {
+        name: metadata.name,
+        attempt: metadata.attempt,
+        image: image.image,
+        user_specified_image: image.user_specified_image,
+        command: config.command,
+        args: config.args,
+        working_dir: config.working_dir,
+        env: config.envs.into_iter().map(env).collect::<Result<_, _>>()?,
+        labels: ordered(config.labels),
+        annotations: ordered(config.annotations),
+        log_path: (!config.log_path.is_empty()).then_some(config.log_path),
+        stdin: config.stdin,
+        stdin_once: config.stdin_once,
+        tty: config.tty,
+        resources: linux.resources.map(resources::resources_in).unwrap_or_default(),
+        security: security::container_security(linux.security_context.unwrap_or_default())?,
+        stop_signal,
+        mounts: config.mounts.into_iter().map(mount).collect(),
+        devices: config.devices.into_iter().map(device).collect(),
+        cdi_devices: config.cdi_devices.into_iter().map(|device| device.name).collect(),
+    })
+}
+
+fn env(pair: v1::KeyValue) -> Result<(String, String), Failure> {
+    if pair.key.is_empty() || pair.key.contains(['=', '\0']) {
+        return Err(Failure::invalid(format!("envs: {:?} is no name of a variable", pair.key)));
+    }
+    let value = String::from_utf8(pair.value)
+        .map_err(|_| Failure::invalid(format!("envs: the value of {:?} is not UTF-8", pair.key)))?;
+    Ok((pair.key, value))
+}
+
+/// CRI numbers signals its own way (1 is SIGABRT, 65 SIGRTMAX); the enum's names are the usual ones,
+/// but for `SIGRTMINPLUS3` and `SIGRTMAXMINUS3`.
+fn stop_signal(value: i32) -> Result<Option<String>, Failure> {
+    match v1::Signal::try_from(value) {
+        Ok(v1::Signal::RuntimeDefault) => Ok(None),
+        Ok(signal) => Ok(Some(signal.as_str_name().replace("PLUS", "+").replace("MINUS", "-"))),
+        Err(_) => Err(Failure::invalid(format!("stop_signal: {value} is no signal"))),
+    }
+}
+
+fn mount(mount: v1::Mount) -> Mount {
+    Mount {
+        host_path: mount.host_path,
+        container_path: mount.container_path,
+        readonly: mount.readonly,
+        image: mount.image.map(|image| image.image).unwrap_or_default(),
+    }
+}
+
+fn device(device: v1::Device) -> Device {
+    Device { host_path: device.host_path, container_path: device.container_path, permissions: device.permissions }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_signal_of_the_api_is_one_that_the_spec_reads() {
+        for value in 1..=65 {
+            let name = stop_signal(value).unwrap().unwrap();
+            assert!(runtime_spec::parse_signal(&name).is_ok(), "{value} {name}");
+        }
+        assert!(stop_signal(66).is_err());
+        assert_eq!(stop_signal(0).unwrap(), None);
+    }
+
+    #[test]
+    fn a_config_without_an_image_is_refused() {
+        let config = v1::ContainerConfig { metadata: Some(v1::ContainerMetadata::default()), ..Default::default() };
+        assert_eq!(container_spec(config).unwrap_err().to_string(), "config.image is missing");
+    }
+
+    #[test]
+    fn a_variable_whose_name_holds_an_equals_sign_is_refused() {
+        assert!(env(v1::KeyValue { key: "a=b".into(), value: Vec::new() }).is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! A container's view to `Container` and `ContainerStatus`.
+
+use proto_cri::v1;
+use runtime_pod::{ContainerState, ContainerView};
+use runtime_spec::ContainerSpec;
+
+use super::{resources, unordered};
+
+/// For lists.
+pub(crate) fn container_item(container: &ContainerView) -> v1::Container {
+    v1::Container {
+        id: container.id.clone(),
+        pod_sandbox_id: container.pod_id.clone(),
+        metadata: Some(metadata(&container.spec)),
+        image: Some(image(&container.spec)),
+        image_ref: container.image_id.clone(),
+        state: state(container.state).into(),
+        created_at: container.created_at_ns,
+        labels: unordered(&container.spec.labels),
+        annotations: unordered(&container.spec.annotations),
+        image_id: container.image_id.clone(),
+    }
+}
+
+/// The whole status.
+pub(crate) fn container_status(container: &ContainerView) -> v1::ContainerStatus {
+    let spec = &container.spec;
+    v1::ContainerStatus {
+        id: container.id.clone(),
+        metadata: Some(metadata(spec)),
+        state: state(container.state).into(),
+        created_at: container.created_at_ns,
+        started_at: container.started_at_ns,
+        finished_at: container.finished_at_ns,
+        exit_code: container.exit_code,
+        image: Some(image(spec)),
+        image_ref: container.image_id.clone(),
+        reason: container.reason.clone(),
+        message: container.message.clone(),
+        labels: unordered(&spec.labels),
+        annotations: unordered(&spec.annotations),
+        mounts: Vec::new(),
+        log_path: log_path(container),
+        resources: Some(v1::ContainerResources {
+            linux: Some(resources::resources_out(&spec.resources)),
+            windows: None,
+        }),
+        image_id: container.image_id.clone(),
+        user: Some(v1::ContainerUser {
+            linux: Some(v1::LinuxContainerUser {
+                uid: container.user.uid.into(),
+                gid: container.user.gid.into(),
+                supplemental_groups: container.user.groups.iter().map(|group| i64::from(*group)).collect(),
+            }),
+        }),
+        stop_signal: stop_signal(container.stop_signal).into(),
+    }
+}
+
+/// Never empty: the kubelet's clean-up removes `log_path + "*"`, which for an empty path is whatever
+/// lies in its working directory (kubelet `container_log_manager.go`, `Clean`).
+fn log_path(container: &ContainerView) -> String {
+    match &container.log_path {
+        Some(path) => path.display().to_string(),
+        None => format!("/dev/null/podvisor-{}", container.id),
+    }
+}
+
+fn metadata(spec: &ContainerSpec) -> v1::ContainerMetadata {
+    v1::ContainerMetadata { name: spec.name.clone(), attempt: spec.attempt }
+}
+
+fn image(spec: &ContainerSpec) -> v1::ImageSpec {
+    let user_specified_image =
+        if spec.user_specified_image.is_empty() { spec.image.clone() } else { spec.user_specified_image.clone() };
+    v1::ImageSpec { image: spec.image.clone(), user_specified_image, ..Default::default() }
+}
+
+fn state(state: ContainerState) -> v1::ContainerState {
+    match state {
+        ContainerState::Created => v1::ContainerState::ContainerCreated,
+        ContainerState::Running => v1::ContainerState::ContainerRunning,
+        ContainerState::Exited => v1::ContainerState::ContainerExited,
+        ContainerState::Unknown => v1::ContainerState::ContainerUnknown,
+    }
+}
+
+/// CRI's enum value for a Linux signal number: found by its name.
+fn stop_signal(number: u8) -> v1::Signal {
+    (1..=65)
+        .filter_map(|value| v1::Signal::try_from(value).ok())
+        .find(|signal| {
+            let name = signal.as_str_name().replace("PLUS", "+").replace("MINUS", "-");
+            runtime_spec::parse_signal(&name).is_ok_and(|parsed| parsed.0 == number)
+        })
+        .unwrap_or(v1::Signal::RuntimeDefault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view() -> ContainerView {
+        ContainerView {
+            id: "c1".into(),
+            pod_id: "p1".into(),
+            spec: ContainerSpec { image: "sha256:aa".into(), ..Default::default() },
+            image_id: "sha256:aa".into(),
+            state: ContainerState::Exited,
+            created_at_ns: 1,
+            started_at_ns: 2,
+            finished_at_ns: 3,
+            exit_code: 137,
+            reason: "OOMKilled".into(),
+            message: String::new(),
+            log_path: None,
+            user: Default::default(),
+            stop_signal: 15,
+        }
+    }
+
+    #[test]
+    fn the_log_path_is_absolute_and_never_empty() {
+        assert!(container_status(&view()).log_path.starts_with('/'));
+    }
+
+    #[test]
+    fn the_image_id_is_the_same_everywhere() {
+        let (item, status) = (container_item(&view()), container_status(&view()));
+        assert_eq!(item.image_id, status.image_id);
+        assert_eq!(item.image_ref, item.image_id);
+        assert_eq!(status.image_ref, status.image_id);
+    }
+
+    #[test]
+    fn stop_signals_are_told_in_the_apis_own_numbers() {
+        assert_eq!(stop_signal(15), v1::Signal::Sigterm);
+        assert_eq!(stop_signal(9), v1::Signal::Sigkill);
+        assert_eq!(stop_signal(34), v1::Signal::Sigrtmin);
+        assert_eq!(stop_signal(0), v1::Signal::RuntimeDefault);
+    }
+}

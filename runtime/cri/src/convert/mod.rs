@@ -1,0 +1,29 @@
+//! Between CRI's messages and our specs and views, both ways. Pure. What a value means is decided in
+//! `runtime/spec`; here it only changes its type, and a value outside its type's range is refused by
+//! the name of its field.
+
+mod container_in;
+mod container_out;
+mod filter;
+mod pod_in;
+mod pod_out;
+mod resources;
+mod security;
+
+pub(crate) use container_in::container_spec;
+pub(crate) use container_out::{container_item, container_status};
+pub(crate) use filter::{container_matches, pod_matches};
+pub(crate) use pod_in::pod_spec;
+pub(crate) use pod_out::{pod_item, pod_status};
+
+use std::collections::{BTreeMap, HashMap};
+
+/// CRI's maps come without order; ours have one, so that two equal specs are kept and shown alike.
+pub(crate) fn ordered(map: HashMap<String, String>) -> BTreeMap<String, String> {
+    map.into_iter().collect()
+}
+
+/// The way back.
+pub(crate) fn unordered(map: &BTreeMap<String, String>) -> HashMap<String, String> {
+    map.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+}

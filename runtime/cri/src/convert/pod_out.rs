@@ -1,0 +1,112 @@
+//! A pod's view to `PodSandbox` and `PodSandboxStatus`.
+
+use proto_cri::v1;
+use runtime_pod::{PodState, PodView};
+use runtime_spec::{NamespaceMode, Namespaces, PodSpec};
+
+use super::unordered;
+
+/// For lists.
+pub(crate) fn pod_item(pod: &PodView) -> v1::PodSandbox {
+    v1::PodSandbox {
+        id: pod.id.clone(),
+        metadata: Some(metadata(&pod.spec)),
+        state: state(pod.state).into(),
+        created_at: pod.created_at_ns,
+        labels: unordered(&pod.spec.labels),
+        annotations: unordered(&pod.spec.annotations),
+        runtime_handler: pod.spec.runtime_handler.clone(),
+    }
+}
+
+/// The whole status. The kubelet makes a pod anew for ever if its network mode is not told back, or if
+/// a ready one has no address (kubelet `PodSandboxChanged`).
+pub(crate) fn pod_status(pod: &PodView) -> v1::PodSandboxStatus {
+    let mut ips = pod.ips.iter().map(ToString::to_string);
+    let ip = ips.next().unwrap_or_default();
+    v1::PodSandboxStatus {
+        id: pod.id.clone(),
+        metadata: Some(metadata(&pod.spec)),
+        state: state(pod.state).into(),
+        created_at: pod.created_at_ns,
+        network: Some(v1::PodSandboxNetworkStatus { ip, additional_ips: ips.map(|ip| v1::PodIp { ip }).collect() }),
+        linux: Some(v1::LinuxPodSandboxStatus {
+            namespaces: Some(v1::Namespace { options: Some(namespaces(&pod.spec.namespaces)) }),
+        }),
+        labels: unordered(&pod.spec.labels),
+        annotations: unordered(&pod.spec.annotations),
+        runtime_handler: pod.spec.runtime_handler.clone(),
+    }
+}
+
+fn metadata(spec: &PodSpec) -> v1::PodSandboxMetadata {
+    v1::PodSandboxMetadata {
+        name: spec.name.clone(),
+        uid: spec.uid.clone(),
+        namespace: spec.namespace.clone(),
+        attempt: spec.attempt,
+    }
+}
+
+fn state(state: PodState) -> v1::PodSandboxState {
+    match state {
+        PodState::Ready => v1::PodSandboxState::SandboxReady,
+        PodState::NotReady => v1::PodSandboxState::SandboxNotready,
+    }
+}
+
+fn namespaces(namespaces: &Namespaces) -> v1::NamespaceOption {
+    let mut target_id = String::new();
+    let mut mode = |mode: &NamespaceMode| {
+        i32::from(match mode {
+            NamespaceMode::Pod => v1::NamespaceMode::Pod,
+            NamespaceMode::Container => v1::NamespaceMode::Container,
+            NamespaceMode::Node => v1::NamespaceMode::Node,
+            NamespaceMode::Target(id) => {
+                target_id.clone_from(id);
+                v1::NamespaceMode::Target
+            }
+        })
+    };
+    let (network, pid, ipc) = (mode(&namespaces.network), mode(&namespaces.pid), mode(&namespaces.ipc));
+    v1::NamespaceOption { network, pid, ipc, target_id, userns_options: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view() -> PodView {
+        PodView {
+            id: "p1".into(),
+            spec: PodSpec::default(),
+            state: PodState::Ready,
+            created_at_ns: 7,
+            ips: vec!["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
+            netns: None,
+            size: Default::default(),
+            vmm_pid: None,
+            message: None,
+            unclean: None,
+        }
+    }
+
+    #[test]
+    fn the_primary_address_comes_first_and_the_others_beside_it() {
+        let network = pod_status(&view()).network.unwrap();
+        assert_eq!(network.ip, "10.0.0.2");
+        assert_eq!(network.additional_ips, vec![v1::PodIp { ip: "fd00::2".into() }]);
+    }
+
+    #[test]
+    fn the_network_mode_is_told_back() {
+        let options = pod_status(&view()).linux.unwrap().namespaces.unwrap().options.unwrap();
+        assert_eq!(options.network(), v1::NamespaceMode::Pod);
+    }
+
+    #[test]
+    fn a_pod_without_an_address_has_an_empty_network_status() {
+        let pod = PodView { ips: Vec::new(), ..view() };
+        assert_eq!(pod_status(&pod).network, Some(v1::PodSandboxNetworkStatus::default()));
+    }
+}

@@ -1,0 +1,45 @@
+//! The one gate that every RPC passes: a span with the RPC's name, one log line when it failed, and
+//! errors turned into gRPC codes. No RPC logs its own failure, and none is answered around the gate.
+
+use std::time::Instant;
+
+use tonic::{Response, Status};
+use tracing::{Instrument, debug, info_span, warn};
+
+use crate::error::Failure;
+
+/// Runs one RPC's work and answers for it.
+pub(crate) async fn gate<T>(
+    rpc: &'static str,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<Response<T>, Status> {
+    let span = info_span!("cri", rpc);
+    async {
+        let started = Instant::now();
+        match work.await {
+            Ok(answer) => {
+                debug!(elapsed_us = started.elapsed().as_micros() as u64, "answered");
+                Ok(Response::new(answer))
+            }
+            Err(failure) => {
+                let status = Status::from(failure);
+                // NotFound is how clients ask whether something is gone; it is not news.
+                if status.code() == tonic::Code::NotFound {
+                    debug!(message = status.message(), "not found");
+                } else {
+                    warn!(code = ?status.code(), message = status.message(), "failed");
+                }
+                Err(status)
+            }
+        }
+    }
+    .instrument(span)
+    .await
+}
+
+/// The answer of an RPC that this version does not have. Clients tell it by the code (cri-client falls
+/// back on `Unimplemented`), people by the name.
+pub(crate) fn absent<T>(rpc: &'static str) -> Result<T, Status> {
+    debug!(rpc, "not implemented");
+    Err(Status::unimplemented(format!("podvisor does not implement {rpc}")))
+}

@@ -1,0 +1,35 @@
+//! The ImageService's RPCs, one file each, and an image's form on the wire.
+
+pub(crate) mod fs_info;
+pub(crate) mod list;
+pub(crate) mod pull;
+pub(crate) mod remove;
+pub(crate) mod status;
+
+use proto_cri::v1;
+use runtime_image::Image;
+
+/// An image as CRI tells it. `uid` is set for a numeric user, `username` for a named one: the kubelet's
+/// runAsNonRoot check reads them (cri-api, `Image`).
+fn image_item(image: &Image) -> v1::Image {
+    let user = image.config.user.split(':').next().unwrap_or_default();
+    let uid = user.parse::<u32>().ok().map(|uid| v1::Int64Value { value: uid.into() });
+    v1::Image {
+        id: image.id.clone(),
+        repo_tags: image.repo_tags.clone(),
+        repo_digests: image.repo_digests.clone(),
+        size: image.size_bytes,
+        username: if uid.is_some() { String::new() } else { user.to_owned() },
+        uid,
+        spec: Some(v1::ImageSpec { image: image.id.clone(), ..Default::default() }),
+        pinned: false,
+    }
+}
+
+/// The name in an image spec, which every image RPC needs.
+fn image_name(spec: Option<v1::ImageSpec>) -> Result<String, crate::error::Failure> {
+    match spec {
+        Some(spec) if !spec.image.is_empty() => Ok(spec.image),
+        _ => Err(crate::error::Failure::invalid("image.image is empty")),
+    }
+}

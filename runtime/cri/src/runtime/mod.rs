@@ -1,0 +1,10 @@
+//! RPCs about the runtime itself: Version and Status.
+
+pub(crate) mod status;
+pub(crate) mod version;
+
+/// CLOCK_REALTIME in nanoseconds since the epoch, as CRI's timestamps are.
+pub(crate) fn now_ns() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}

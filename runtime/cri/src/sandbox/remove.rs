@@ -1,0 +1,14 @@
+//! RemovePodSandbox: stops it first, and is no error for a pod that is not there.
+
+use proto_cri::v1;
+use runtime_pod::Pods;
+
+use crate::error::Failure;
+
+pub(crate) async fn remove(
+    pods: &Pods,
+    request: v1::RemovePodSandboxRequest,
+) -> Result<v1::RemovePodSandboxResponse, Failure> {
+    pods.remove(&request.pod_sandbox_id).await?;
+    Ok(v1::RemovePodSandboxResponse {})
+}

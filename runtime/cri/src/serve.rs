@@ -1,0 +1,66 @@
+//! The gRPC server on its socket: HTTP/2 in plaintext, both services, until told to stop.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use proto_cri::v1::image_service_server::ImageServiceServer;
+use proto_cri::v1::runtime_service_server::RuntimeServiceServer;
+use runtime_image::Images;
+use runtime_pod::Pods;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+
+/// Longest message either way, bytes: what the kubelet's client allows (cri-client `maxMsgSize`).
+const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Calls that one client may have open at once on one connection. The kubelet keeps one call per pod
+/// worker; a client beyond this waits for its own calls.
+const CALLS_PER_CONNECTION_MAX: u32 = 1024;
+
+/// Clients that say nothing are asked whether they are still there this often: a dead one must not
+/// hold its calls for ever.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// The answer stream of a streaming RPC that this version does not have: it is never made.
+pub(crate) type NoStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, tonic::Status>> + Send>>;
+
+/// Both CRI services over one set of pods and images.
+#[derive(Clone, Debug)]
+pub struct Cri {
+    pub(crate) pods: Pods,
+    pub(crate) images: Images,
+}
+
+impl Cri {
+    /// The services over these.
+    pub fn new(pods: Pods, images: Images) -> Self {
+        Self { pods, images }
+    }
+}
+
+/// The server could not go on.
+#[derive(Debug, thiserror::Error)]
+#[error("serving CRI")]
+pub struct ServeError(#[from] tonic::transport::Error);
+
+/// Serves until `stop` resolves, then finishes the calls that run.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn serve(cri: Cri, listener: UnixListener, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+    let runtime = RuntimeServiceServer::new(cri.clone())
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let images = ImageServiceServer::new(cri)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    Server::builder()
+        .max_concurrent_streams(CALLS_PER_CONNECTION_MAX)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .add_service(runtime)
+        .add_service(images)
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Boots a guest and waits for its agent: the only proof that KVM works here. Some `/dev/kvm` exist
+//! that run small programs and fail on a Linux kernel.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use runtime_vm::{Spawn, Vm};
+use vmm_api::{StopReason, StopReport};
+
+use super::Problem;
+use crate::config::Config;
+
+/// A guest that boots at all needs far less, even where it is emulated.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Memory of the guest, bytes.
+const MEMORY_BYTES: u64 = 128 << 20;
+
+/// What to do where KVM does not run a Linux guest.
+const REMEDY: &str = "use a host with hardware virtualization, or nested virtualization that runs Linux guests";
+
+/// Boots one and says what its agent told.
+pub(super) fn boot(config: &Config) -> Result<String, Problem> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Problem::new(error.to_string(), "see whether this process may make threads"))?;
+    let dir = tempfile::Builder::new()
+        .prefix("podvisor-check-")
+        .tempdir()
+        .map_err(|error| Problem::new(format!("no temporary directory: {error}"), "free some space in /tmp"))?;
+    runtime.block_on(attempt(config, dir.path()))
+}
+
+async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
+    let open = |path: &Path| {
+        File::open(path)
+            .map_err(|error| Problem::new(format!("{}: {error}", path.display()), "build it with `make guest-image`"))
+    };
+    let (kernel, root_image) = (open(&config.kernel())?, open(&config.root_image())?);
+    let binary = config.vmm().map_err(|error| Problem::new(error.to_string(), "set paths.vmm"))?;
+    let log = File::create(dir.join("vmm.log")).map_err(|error| Problem::new(error.to_string(), "free some space"))?;
+    let spawn = Spawn { binary: &binary, dir, cgroup: None, id: "check", log };
+    let vm = Vm::spawn(spawn).await.map_err(|error| vmm_failed(error, dir))?;
+    let outcome = async {
+        vm.boot(MEMORY_BYTES, 1, "", &kernel, &root_image, Vec::new()).await.map_err(|error| vmm_failed(error, dir))?;
+        tokio::select! {
+            ready = agent(&vm) => ready,
+            report = vm.stopped() => Err(Problem::new(ended(&report), REMEDY)),
+            () = tokio::time::sleep(BOOT_TIMEOUT) => {
+                Err(Problem::new(format!("the guest said nothing within {BOOT_TIMEOUT:?}"), REMEDY))
+            }
+        }
+    }
+    .await;
+    // Whatever came before counts more than an orderly end.
+    let _ = vm.shutdown().await;
+    outcome
+}
+
+async fn agent(vm: &Vm) -> Result<String, Problem> {
+    let failed = |error: anyhow::Error| Problem::new(format!("{error:#}"), REMEDY);
+    let stream = vm.guest_stream(proto_agent::port::READY).await.map_err(|error| failed(error.into()))?;
+    let ready = runtime_guest::ready(stream).await.map_err(|error| failed(error.into()))?;
+    Ok(format!("kernel {}, agent {} ready", ready.kernel_release, ready.agent_version))
+}
+
+fn vmm_failed(error: runtime_vm::VmError, dir: &Path) -> Problem {
+    let said = std::fs::read_to_string(dir.join("vmm.log")).unwrap_or_default();
+    let last = said.lines().last().unwrap_or_default();
+    Problem::new(format!("{:#} {last}", anyhow::Error::from(error)).trim().to_owned(), REMEDY)
+}
+
+/// One line about a guest that ended.
+fn ended(report: &StopReport) -> String {
+    match &report.reason {
+        StopReason::Requested => "the VM was asked to end".into(),
+        StopReason::GuestReset => "the guest reset itself".into(),
+        StopReason::GuestPanic { message } => format!("the guest kernel panicked: {message}"),
+        StopReason::TripleFault => "the guest kernel crashed (triple fault)".into(),
+        StopReason::InternalError { suberror, instruction } => {
+            format!("KVM cannot run this guest (internal error {suberror} at instruction {instruction:02x?})")
+        }
+        StopReason::EntryFailed { hardware_reason } => format!("KVM refused to enter the guest ({hardware_reason:#x})"),
+        StopReason::Vmm { message } => format!("the VMM failed: {message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kvm_that_cannot_run_linux_is_named_as_such() {
+        let report = StopReport {
+            reason: StopReason::InternalError { suberror: 1, instruction: vec![0xf0, 0x48] },
+            registers: None,
+            console: String::new(),
+            exits: Default::default(),
+        };
+        assert_eq!(ended(&report), "KVM cannot run this guest (internal error 1 at instruction [f0, 48])");
+    }
+}

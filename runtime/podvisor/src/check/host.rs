@@ -1,0 +1,92 @@
+//! What can be seen of the host without running anything.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+
+use runtime_net::{Cni, CniConfig};
+
+use super::{Finding, Problem};
+use crate::config::Config;
+
+/// Everything, in the order in which a pod's start needs it.
+pub(super) fn look(config: &Config) -> Vec<Finding> {
+    vec![
+        Finding { what: "user", outcome: root() },
+        Finding { what: "guest image", outcome: guest_image(config) },
+        Finding { what: "VMM", outcome: vmm(config) },
+        Finding { what: "/dev/kvm", outcome: kvm() },
+        Finding { what: "/dev/net/tun", outcome: tun() },
+        Finding { what: "cgroups", outcome: cgroups() },
+        Finding { what: "CNI", outcome: cni(config) },
+    ]
+}
+
+fn root() -> Result<String, Problem> {
+    if nix::unistd::geteuid().is_root() {
+        return Ok("root".into());
+    }
+    Err(Problem::new("not root", "run podvisor as root: it makes network namespaces and cgroups"))
+}
+
+fn guest_image(config: &Config) -> Result<String, Problem> {
+    for path in [config.kernel(), config.root_image(), config.scratch_template()] {
+        if let Err(error) = std::fs::metadata(&path) {
+            let why = format!("{}: {error}", path.display());
+            return Err(Problem::new(why, "build it with `make guest-image`, or set paths.guest_image"));
+        }
+    }
+    Ok(config.paths.guest_image.display().to_string())
+}
+
+fn vmm(config: &Config) -> Result<String, Problem> {
+    let path = config.vmm().map_err(|error| Problem::new(error.to_string(), "set paths.vmm"))?;
+    match std::fs::metadata(&path) {
+        Ok(_) => Ok(path.display().to_string()),
+        Err(error) => Err(Problem::new(
+            format!("{}: {error}", path.display()),
+            "install podvisor-vmm beside podvisor, or set paths.vmm",
+        )),
+    }
+}
+
+fn kvm() -> Result<String, Problem> {
+    open(Path::new("/dev/kvm"), "load kvm_amd or kvm_intel; in a VM, ask for nested virtualization")
+}
+
+fn tun() -> Result<String, Problem> {
+    open(Path::new("/dev/net/tun"), "load the tun module")
+}
+
+fn open(path: &Path, remedy: &str) -> Result<String, Problem> {
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(_) => Ok("opens".into()),
+        Err(error) => Err(Problem::new(error.to_string(), remedy)),
+    }
+}
+
+fn cgroups() -> Result<String, Problem> {
+    match std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers") {
+        Ok(controllers) => Ok(format!("v2 with {}", controllers.trim())),
+        Err(_) => Err(Problem::new(
+            "not cgroup v2",
+            "boot with systemd.unified_cgroup_hierarchy=1 to have pods accounted on the host",
+        )
+        .minor()),
+    }
+}
+
+fn cni(config: &Config) -> Result<String, Problem> {
+    let cni = Cni::new(CniConfig {
+        conf_dir: config.cni.conf_dir.clone(),
+        bin_dirs: config.cni.bin_dirs.clone(),
+        cache_dir: config.cni.cache_dir.clone(),
+    });
+    match cni.ready() {
+        Ok(()) => Ok(format!("configured in {}", config.cni.conf_dir.display())),
+        Err(error) => Err(Problem::new(
+            format!("{:#}", anyhow::Error::from(error)),
+            "install CNI plugins and a network configuration; `podvisor run` brings its own bridge",
+        )
+        .minor()),
+    }
+}

@@ -1,0 +1,35 @@
+//! A CRI client of our own socket, for the commands that people use.
+
+use std::path::{Path, PathBuf};
+
+use hyper_util::rt::TokioIo;
+use proto_cri::v1::image_service_client::ImageServiceClient;
+use proto_cri::v1::runtime_service_client::RuntimeServiceClient;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+/// Longest message either way, bytes: what the kubelet's client allows (cri-client `maxMsgSize`).
+const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Both services of one daemon.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pub(crate) runtime: RuntimeServiceClient<Channel>,
+    pub(crate) images: ImageServiceClient<Channel>,
+}
+
+/// Dials the socket; fails at once where nobody listens.
+pub(crate) async fn connect(socket: &Path) -> Result<Client, tonic::transport::Error> {
+    let path: PathBuf = socket.to_owned();
+    // The URI is needed by HTTP/2 and otherwise ignored: the connector knows the path.
+    let channel = Endpoint::from_static("http://localhost")
+        .connect_with_connector(tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        }))
+        .await?;
+    Ok(Client {
+        runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        images: ImageServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX),
+    })
+}

@@ -1,0 +1,99 @@
+//! Follows a container's CRI log and gives its content back as it was: whole lines, with partial
+//! ones joined, stdout and stderr apart.
+
+use std::io::{self, Write};
+
+/// Where a line goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// Takes the log's bytes as they come and gives back content.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    /// The beginning of a log line whose end has not been read yet. A line of the log is bounded by its
+    /// writer (16 KiB of content).
+    rest: Vec<u8>,
+}
+
+impl Decoder {
+    /// Decodes what `bytes` completes.
+    pub(super) fn feed(&mut self, bytes: &[u8], mut sink: impl FnMut(Stream, &[u8])) {
+        self.rest.extend_from_slice(bytes);
+        let mut start = 0;
+        while let Some(length) = self.rest[start..].iter().position(|byte| *byte == b'\n') {
+            if let Some((stream, content, whole)) = parse(&self.rest[start..start + length]) {
+                sink(stream, content);
+                if whole {
+                    sink(stream, b"\n");
+                }
+            }
+            start += length + 1;
+        }
+        self.rest.drain(..start);
+    }
+}
+
+/// `<time> <stream> <P|F> <content>`; anything else is not ours and is passed over.
+fn parse(line: &[u8]) -> Option<(Stream, &[u8], bool)> {
+    let mut parts = line.splitn(4, |byte| *byte == b' ');
+    let _time = parts.next()?;
+    let stream = match parts.next()? {
+        b"stdout" => Stream::Stdout,
+        b"stderr" => Stream::Stderr,
+        _ => return None,
+    };
+    let whole = parts.next()? == b"F";
+    Some((stream, parts.next().unwrap_or_default(), whole))
+}
+
+/// Writes decoded content to this process's own streams.
+pub(super) fn print(stream: Stream, content: &[u8]) -> io::Result<()> {
+    match stream {
+        Stream::Stdout => {
+            let mut out = io::stdout().lock();
+            out.write_all(content)?;
+            out.flush()
+        }
+        Stream::Stderr => io::stderr().lock().write_all(content),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(chunks: &[&[u8]]) -> (Vec<u8>, Vec<u8>) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut decoder = Decoder::default();
+        for chunk in chunks {
+            decoder.feed(chunk, |stream, content| match stream {
+                Stream::Stdout => out.extend_from_slice(content),
+                Stream::Stderr => err.extend_from_slice(content),
+            });
+        }
+        (out, err)
+    }
+
+    #[test]
+    fn partial_lines_are_joined_and_streams_kept_apart() {
+        let (out, err) = decode(&[b"t stdout P ab\nt stderr F oops\nt stdout F cd\nt stdout P tail\n"]);
+        assert_eq!(out, b"abcd\ntail");
+        assert_eq!(err, b"oops\n");
+    }
+
+    #[test]
+    fn a_log_line_cut_anywhere_decodes_the_same() {
+        let text: &[u8] = b"t stdout F a b  c\nt stdout F \n";
+        for cut in 0..text.len() {
+            assert_eq!(decode(&[&text[..cut], &text[cut..]]).0, b"a b  c\n\n", "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_log_line_is_passed_over() {
+        assert_eq!(decode(&[b"garbage\nt other F x\nt stdout F y\n"]).0, b"y\n");
+    }
+}

@@ -1,0 +1,85 @@
+//! `podvisor run`: pull, pod, container, output, exit code and clean-up, all over the CRI socket, as
+//! any client would. Where no daemon serves, a private one is started and ended again.
+//!
+//! ```text
+//!   connect or start a daemon ─> pull ─> RunPodSandbox ─> Create, Start ─> follow the log ─> exit code
+//!                                              └──────────── StopPodSandbox, RemovePodSandbox ─┘  (always)
+//! ```
+
+mod container;
+mod daemon;
+mod follow;
+mod network;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use crate::client;
+use crate::config::Config;
+
+/// What `podvisor run` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Remove pod and container when the container has ended. A private daemon's always are.
+    #[arg(long)]
+    rm: bool,
+    /// vCPUs the container may use.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    cpus: Option<u8>,
+    /// Memory limit of the container, in MiB, or with a suffix k, m or g.
+    #[arg(long, value_name = "M", value_parser = parse_memory)]
+    memory: Option<i64>,
+    /// Runtime handler; the daemon's default unless given.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    handler: String,
+    /// Image to run.
+    image: String,
+    /// Command and arguments in place of the image's.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+/// Bytes from `64`, `64m`, `1g`; a bare number is MiB.
+fn parse_memory(text: &str) -> Result<i64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "k" | "kb" | "ki" => 10,
+        "" | "m" | "mb" | "mi" => 20,
+        "g" | "gb" | "gi" => 30,
+        _ => return Err("a size is a number with k, m or g".into()),
+    };
+    let number: i64 = digits.parse().map_err(|_| "a size is a number with k, m or g".to_owned())?;
+    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(|| "out of range".into())
+}
+
+/// Runs one container and ends with its exit code.
+pub(crate) fn run(config: Config, config_file: Option<&Path>, args: Args) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match client::connect(&config.socket()).await {
+            Ok(client) => container::run(client, &args, false).await,
+            Err(_) => {
+                let daemon = daemon::start(&config, config_file).await.context("starting a private daemon")?;
+                let outcome = container::run(daemon.client(), &args, true).await;
+                daemon.stop().await?;
+                outcome
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_their_suffix() {
+        assert_eq!(parse_memory("128"), Ok(128 << 20));
+        assert_eq!(parse_memory("64k"), Ok(64 << 10));
+        assert_eq!(parse_memory("2Gi"), Ok(2 << 30));
+        assert!(parse_memory("").is_err() && parse_memory("0").is_err() && parse_memory("5x").is_err());
+        assert!(parse_memory("9999999999999g").is_err());
+    }
+}

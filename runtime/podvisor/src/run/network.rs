@@ -1,0 +1,67 @@
+//! The network of a private daemon on a host that has no CNI configuration: one bridge, addresses
+//! handed out by host-local. Written into the daemon's own directory, never into the host's.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+
+/// Leaves the operator's configuration alone where there is one, else writes ours under `dir` and
+/// returns where.
+pub(super) fn ensure(config: &Config, dir: &Path) -> std::io::Result<Option<PathBuf>> {
+    let configured = std::fs::read_dir(&config.cni.conf_dir)
+        .map(|entries| {
+            entries.flatten().any(|entry| {
+                let path = entry.path();
+                path.extension().is_some_and(|extension| {
+                    ["conf", "conflist", "json"].iter().any(|known| extension == *known)
+                })
+            })
+        })
+        .unwrap_or(false);
+    if configured {
+        return Ok(None);
+    }
+    let conf_dir = dir.join("cni");
+    std::fs::create_dir_all(&conf_dir)?;
+    std::fs::write(conf_dir.join("10-podvisor.conflist"), bridge(&dir.join("leases")).to_string())?;
+    Ok(Some(conf_dir))
+}
+
+fn bridge(leases: &Path) -> serde_json::Value {
+    serde_json::json!({
+        "cniVersion": "1.0.0",
+        "name": "podvisor",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "podvisor0",
+                "isGateway": true,
+                "ipMasq": true,
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": leases,
+                    "ranges": [[{ "subnet": "10.87.0.0/16" }]],
+                    "routes": [{ "dst": "0.0.0.0/0" }]
+                }
+            },
+            { "type": "portmap", "capabilities": { "portMappings": true } }
+        ]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operators_configuration_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.cni.conf_dir = dir.path().join("net.d");
+        let ours = ensure(&config, dir.path()).unwrap().unwrap();
+        assert!(ours.join("10-podvisor.conflist").exists());
+        std::fs::create_dir_all(&config.cni.conf_dir).unwrap();
+        std::fs::write(config.cni.conf_dir.join("10-mine.conflist"), "{}").unwrap();
+        assert_eq!(ensure(&config, dir.path()).unwrap(), None);
+    }
+}

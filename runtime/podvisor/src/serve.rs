@@ -1,0 +1,138 @@
+//! `podvisor serve`: opens images, networks and pods, and serves CRI until SIGTERM or SIGINT. Pods
+//! outlive it: the next start finds them again.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use runtime_cri::Cri;
+use runtime_image::{Images, RegistryConfig};
+use runtime_net::{Cni, CniConfig};
+use runtime_pod::{Pods, PodsConfig};
+use runtime_spec::{HandlerConfig, HandlerKind};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::info;
+
+use crate::config::Config;
+
+/// Runs the daemon.
+pub(crate) fn serve(config: Config) -> anyhow::Result<ExitCode> {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("PODVISOR_LOG").unwrap_or_else(|_| "info".into()),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    // Two threads: the daemon forwards and waits; what computes (unpacking) has threads of its own.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(run(config))?;
+    // What still runs after the last call (a detached pull) must not hold the exit.
+    runtime.shutdown_background();
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn run(config: Config) -> anyhow::Result<()> {
+    let socket = config.socket();
+    let listener = listen(&socket)?;
+    let images = Images::open(
+        &config.paths.state.join("images"),
+        RegistryConfig { insecure: config.registries.insecure.clone(), ..Default::default() },
+    )
+    .context("opening the image store")?;
+    let cni = Cni::new(CniConfig {
+        conf_dir: config.cni.conf_dir.clone(),
+        bin_dirs: config.cni.bin_dirs.clone(),
+        cache_dir: config.cni.cache_dir.clone(),
+    });
+    let pods = Pods::open(pods_config(&config, images.clone(), cni)?).await.context("opening the pods")?;
+    info!(socket = %socket.display(), "serving");
+    runtime_cri::serve(Cri::new(pods, images), listener, stop_signal()?).await?;
+    // A socket file without a listener would make clients wait for their connect to be refused.
+    let _ = fs::remove_file(&socket);
+    info!("stopped; pods go on");
+    Ok(())
+}
+
+/// What the pods need, checked here so that a missing file is told at the start and not by the first pod.
+fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<PodsConfig> {
+    let vmm_binary = config.vmm()?;
+    for (what, path) in [
+        ("the VMM", &vmm_binary),
+        ("the guest kernel", &config.kernel()),
+        ("the guest's root image", &config.root_image()),
+        ("the scratch template", &config.scratch_template()),
+    ] {
+        fs::metadata(path).with_context(|| format!("{what} is not at {}", path.display()))?;
+    }
+    let (handlers, default_handler) = config.handlers();
+    let host_cpus = u8::try_from(std::thread::available_parallelism()?.get()).unwrap_or(u8::MAX);
+    Ok(PodsConfig {
+        state_dir: config.paths.state.clone(),
+        run_dir: config.paths.run.clone(),
+        handlers: handlers
+            .iter()
+            .map(|handler| HandlerConfig {
+                name: handler.name.clone(),
+                memory_default: handler.memory_mib << 20,
+                vcpus_max: handler.vcpus_max.unwrap_or(host_cpus).clamp(1, 64),
+                scratch_bytes: handler.scratch_mib << 20,
+                kind: HandlerKind::Vm,
+            })
+            .collect(),
+        default_handler,
+        kernel: config.kernel(),
+        root_image: config.root_image(),
+        scratch_template: config.scratch_template(),
+        vmm_binary,
+        images,
+        cni,
+    })
+}
+
+/// Binds the socket, for root alone. A file that nobody listens on any more is in the way of a new
+/// daemon; one that answers belongs to a daemon that runs.
+fn listen(socket: &Path) -> anyhow::Result<UnixListener> {
+    if let Some(parent) = socket.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
+    }
+    if socket.exists() {
+        if StdUnixStream::connect(socket).is_ok() {
+            bail!("another daemon already serves on {}", socket.display());
+        }
+        fs::remove_file(socket).with_context(|| format!("removing the stale socket {}", socket.display()))?;
+    }
+    let listener = UnixListener::bind(socket).with_context(|| format!("listening on {}", socket.display()))?;
+    fs::set_permissions(socket, fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+/// Resolves at the first SIGTERM or SIGINT.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("deep/podvisor.sock");
+        let first = listen(&socket).unwrap();
+        assert!(listen(&socket).unwrap_err().to_string().contains("another daemon"));
+        drop(first);
+        listen(&socket).unwrap();
+    }
+}
