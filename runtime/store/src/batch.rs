@@ -1,0 +1,36 @@
+//! Changes that belong together.
+
+use serde::Serialize;
+
+use crate::{StoreError, Table};
+
+/// Changes that are committed all or none, in order.
+#[derive(Debug, Default)]
+#[must_use = "a batch changes nothing until it is committed"]
+pub struct Batch {
+    pub(crate) changes: Vec<(Table, String, Option<Vec<u8>>)>,
+}
+
+impl Batch {
+    /// No changes.
+    pub fn new() -> Self {
+        Batch::default()
+    }
+
+    /// Adds or replaces a value.
+    pub fn put(mut self, table: Table, key: &str, value: &impl Serialize) -> Result<Self, StoreError> {
+        let bytes = serde_json::to_vec(value).map_err(|source| StoreError::Unwritable {
+            table: table.name(),
+            key: key.to_owned(),
+            source,
+        })?;
+        self.changes.push((table, key.to_owned(), Some(bytes)));
+        Ok(self)
+    }
+
+    /// Takes a value away; one that is not there is no error.
+    pub fn delete(mut self, table: Table, key: &str) -> Self {
+        self.changes.push((table, key.to_owned(), None));
+        self
+    }
+}

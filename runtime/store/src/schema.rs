@@ -1,0 +1,48 @@
+//! The schema's version, and the way from one to the next.
+//!
+//! To change what is stored: raise [`SCHEMA_VERSION`] and add a step to [`UPGRADES`]; the step runs once,
+//! in the same transaction that writes the new version.
+
+use std::path::Path;
+
+use redb::{ReadableTable, TableDefinition, WriteTransaction};
+
+use crate::StoreError;
+use crate::error::writing;
+use crate::store::Table;
+
+/// Version that this code reads and writes.
+pub const SCHEMA_VERSION: u64 = 1;
+
+const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
+const VERSION_KEY: &str = "schema_version";
+
+/// Leads from the version before to the next.
+type Upgrade = fn(&WriteTransaction) -> Result<(), StoreError>;
+
+/// Step `i` leads from version `i + 1` to `i + 2`.
+const UPGRADES: [Upgrade; SCHEMA_VERSION as usize - 1] = [];
+
+/// Makes the tables, refuses a newer file, upgrades an older one.
+pub(crate) fn prepare(path: &Path, transaction: &WriteTransaction) -> Result<(), StoreError> {
+    for table in Table::ALL {
+        transaction.open_table(table.definition()).map_err(writing)?;
+    }
+    let mut meta = transaction.open_table(META).map_err(writing)?;
+    let found = meta.get(VERSION_KEY).map_err(writing)?.map(|value| value.value());
+    let found = found.unwrap_or(SCHEMA_VERSION);
+    if found > SCHEMA_VERSION {
+        return Err(StoreError::TooNew { path: path.to_owned(), found, known: SCHEMA_VERSION });
+    }
+    let done = usize::try_from(found.saturating_sub(1)).unwrap_or(usize::MAX);
+    for upgrade in UPGRADES.iter().skip(done) {
+        upgrade(transaction)?;
+    }
+    meta.insert(VERSION_KEY, SCHEMA_VERSION).map_err(writing)?;
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) fn set_version(transaction: &WriteTransaction, version: u64) {
+    transaction.open_table(META).unwrap().insert(VERSION_KEY, version).unwrap();
+}

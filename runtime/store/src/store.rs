@@ -1,0 +1,178 @@
+//! The file and its tables.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use serde::de::DeserializeOwned;
+
+use crate::error::{reading, writing};
+use crate::{Batch, StoreError, schema};
+
+/// What is kept, by id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// What was asked of a pod.
+    PodRecords,
+    /// How far it is.
+    PodStatuses,
+    /// What was asked of a container.
+    ContainerRecords,
+    /// How far it is.
+    ContainerStatuses,
+}
+
+impl Table {
+    /// All of them.
+    pub const ALL: [Table; 4] =
+        [Table::PodRecords, Table::PodStatuses, Table::ContainerRecords, Table::ContainerStatuses];
+
+    /// Name in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Table::PodRecords => "pod_records",
+            Table::PodStatuses => "pod_statuses",
+            Table::ContainerRecords => "container_records",
+            Table::ContainerStatuses => "container_statuses",
+        }
+    }
+
+    pub(crate) fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
+        TableDefinition::new(self.name())
+    }
+}
+
+/// An open store. Cheap to clone. Its calls block on the disk: not for an async thread.
+#[derive(Clone, Debug)]
+pub struct Store {
+    database: Arc<Database>,
+}
+
+impl Store {
+    /// Opens the file, or makes it. One process at a time: a second one is refused.
+    pub fn open(path: &Path) -> Result<Store, StoreError> {
+        let opening =
+            |source: redb::Error| StoreError::Open { path: path.to_owned(), source: Box::new(source) };
+        let database = Database::create(path).map_err(|error| opening(error.into()))?;
+        let transaction = database.begin_write().map_err(|error| opening(error.into()))?;
+        schema::prepare(path, &transaction)?;
+        transaction.commit().map_err(|error| opening(error.into()))?;
+        Ok(Store { database: Arc::new(database) })
+    }
+
+    /// Carries the changes out, all or none; they are on disk when this returns.
+    pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+        let transaction = self.database.begin_write().map_err(writing)?;
+        for (table, key, value) in batch.changes {
+            let mut table = transaction.open_table(table.definition()).map_err(writing)?;
+            match value {
+                Some(bytes) => drop(table.insert(key.as_str(), bytes.as_slice()).map_err(writing)?),
+                None => drop(table.remove(key.as_str()).map_err(writing)?),
+            }
+        }
+        transaction.commit().map_err(writing)
+    }
+
+    /// One value.
+    pub fn get<T: DeserializeOwned>(&self, table: Table, key: &str) -> Result<Option<T>, StoreError> {
+        let transaction = self.database.begin_read().map_err(reading)?;
+        let opened = transaction.open_table(table.definition()).map_err(reading)?;
+        let value = opened.get(key).map_err(reading)?;
+        value.map(|bytes| read(table, key, bytes.value())).transpose()
+    }
+
+    /// Every value of a table with its key, in the keys' order.
+    pub fn list<T: DeserializeOwned>(&self, table: Table) -> Result<Vec<(String, T)>, StoreError> {
+        let transaction = self.database.begin_read().map_err(reading)?;
+        let opened = transaction.open_table(table.definition()).map_err(reading)?;
+        let mut all = Vec::new();
+        for entry in opened.iter().map_err(reading)? {
+            let (key, value) = entry.map_err(reading)?;
+            all.push((key.value().to_owned(), read(table, key.value(), value.value())?));
+        }
+        Ok(all)
+    }
+}
+
+fn read<T: DeserializeOwned>(table: Table, key: &str, bytes: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(bytes).map_err(|source| StoreError::Corrupt {
+        table: table.name(),
+        key: key.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path() -> (tempfile::TempDir, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.redb");
+        (dir, path)
+    }
+
+    #[test]
+    fn what_was_committed_is_there_after_reopening() {
+        let (_dir, path) = path();
+        let store = Store::open(&path).unwrap();
+        let batch = Batch::new().put(Table::PodRecords, "a", &1).unwrap();
+        let batch = batch.put(Table::PodStatuses, "a", &"ready").unwrap();
+        store.commit(batch.put(Table::PodRecords, "b", &2).unwrap()).unwrap();
+        store.commit(Batch::new().delete(Table::PodRecords, "a").delete(Table::PodRecords, "none")).unwrap();
+        drop(store);
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.list::<u32>(Table::PodRecords).unwrap(), [("b".to_owned(), 2)]);
+        assert_eq!(store.get::<String>(Table::PodStatuses, "a").unwrap().as_deref(), Some("ready"));
+        assert_eq!(store.get::<String>(Table::ContainerRecords, "a").unwrap(), None);
+    }
+
+    #[test]
+    fn later_changes_of_a_batch_win() {
+        let (_dir, path) = path();
+        let store = Store::open(&path).unwrap();
+        let batch = Batch::new().put(Table::PodRecords, "a", &1).unwrap();
+        store.commit(batch.put(Table::PodRecords, "a", &2).unwrap()).unwrap();
+        assert_eq!(store.get::<u32>(Table::PodRecords, "a").unwrap(), Some(2));
+    }
+
+    #[test]
+    fn a_newer_file_is_refused_with_both_versions() {
+        let (_dir, path) = path();
+        let store = Store::open(&path).unwrap();
+        let transaction = store.database.begin_write().unwrap();
+        schema::set_version(&transaction, 99);
+        transaction.commit().unwrap();
+        drop(store);
+        let error = Store::open(&path).unwrap_err();
+        assert!(
+            matches!(error, StoreError::TooNew { found: 99, known: schema::SCHEMA_VERSION, .. }),
+            "{error}"
+        );
+        assert!(error.to_string().contains("99"), "{error}");
+    }
+
+    #[test]
+    fn an_unreadable_value_is_named_by_table_and_key() {
+        let (_dir, path) = path();
+        let store = Store::open(&path).unwrap();
+        store.commit(Batch::new().put(Table::ContainerStatuses, "c1", &"text").unwrap()).unwrap();
+        let error = store.list::<u32>(Table::ContainerStatuses).unwrap_err().to_string();
+        assert!(error.contains("container_statuses") && error.contains("c1"), "{error}");
+    }
+
+    #[test]
+    fn a_second_opener_is_refused() {
+        let (_dir, path) = path();
+        let _store = Store::open(&path).unwrap();
+        assert!(matches!(Store::open(&path), Err(StoreError::Open { .. })));
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_refused() {
+        let (_dir, path) = path();
+        std::fs::write(&path, vec![b'x'; 8192]).unwrap();
+        let error = Store::open(&path).unwrap_err();
+        assert!(error.to_string().contains("store.redb"), "{error}");
+    }
+}
