@@ -1,1 +1,34 @@
-//! EROFS writer.
+//! Writes EROFS file systems: the read-only image that a container's root is made from.
+//!
+//! Two things are kept apart. The **tree** ([`Tree`]) is metadata: names, attributes, and for each regular file an
+//! [`Extent`] that says where its content lies. The **data** is that content, put into blobs by a [`DataWriter`]
+//! while a layer streams in. [`Tree::apply_layer`] stacks OCI layers; [`write_image`] turns a tree and its blobs
+//! into one file system, `[superblock and metadata][data]`.
+//!
+//! Where to read on: `tree.rs` (nodes and paths), `layer.rs` (the rules of OCI layers), `layout.rs` (what goes
+//! where), `write.rs` (bytes out), `format.rs` (the on-disk structures).
+//!
+//! This crate is pure: it reads and writes only through the traits of `std::io` that it is given, needs no
+//! privileges, and the same tree always gives the same bytes. It never opens a file and never mounts one.
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod data;
+mod error;
+mod format;
+mod layer;
+mod layout;
+mod path;
+mod tree;
+mod write;
+mod xattr;
+
+pub use attributes::{Attributes, Device, Timestamp};
+pub use data::{BlobSource, DataWriter, Extent};
+pub use error::{Problem, TreeError, WriteError};
+pub use format::BLOCK_SIZE;
+pub use layer::{Entry, EntryKind};
+pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES};
+pub use tree::{MAX_DEPTH, MAX_LINK_HOPS, MAX_METADATA_BYTES, MAX_NODES, MAX_SYMLINK_BYTES, Tree};
+pub use write::{ImageOptions, Written, write_image};
+pub use xattr::{MAX_XATTR_BYTES, is_supported_xattr};

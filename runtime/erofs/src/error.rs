@@ -1,0 +1,108 @@
+//! What can be wrong with a tree or its writing. Owns messages only.
+
+use std::io;
+
+/// A layer entry that cannot become part of the tree.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+#[error("entry \"{entry}\": {problem}")]
+pub struct TreeError {
+    /// The entry's path, with unprintable bytes escaped.
+    pub entry: String,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+impl TreeError {
+    pub(crate) fn new(entry: &[u8], problem: Problem) -> Self {
+        TreeError { entry: entry.escape_ascii().to_string(), problem }
+    }
+}
+
+/// What is wrong with an entry.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum Problem {
+    /// The path begins with `/`.
+    #[error("the path is absolute")]
+    AbsolutePath,
+    /// The path has a `..` component.
+    #[error("the path has a \"..\" component")]
+    ParentComponent,
+    /// The path has an empty component, as in `a//b`.
+    #[error("the path has an empty component")]
+    EmptyComponent,
+    /// A name holds a NUL byte.
+    #[error("the path holds a NUL byte")]
+    NulByte,
+    /// A name is longer than [`crate::MAX_NAME_BYTES`].
+    #[error("a name of {0} bytes is longer than {max}", max = crate::MAX_NAME_BYTES)]
+    NameTooLong(usize),
+    /// The path is longer than [`crate::MAX_PATH_BYTES`].
+    #[error("the path of {0} bytes is longer than {max}", max = crate::MAX_PATH_BYTES)]
+    PathTooLong(usize),
+    /// Directories nest deeper than [`crate::MAX_DEPTH`].
+    #[error("directories nest deeper than {max}", max = crate::MAX_DEPTH)]
+    TooDeep,
+    /// The tree would have more than [`crate::MAX_NODES`] nodes.
+    #[error("the image has more than {max} files", max = crate::MAX_NODES)]
+    TooManyNodes,
+    /// Names, attributes and link targets exceed [`crate::MAX_METADATA_BYTES`].
+    #[error("the image has more than {max} bytes of names and attributes", max = crate::MAX_METADATA_BYTES)]
+    TooMuchMetadata,
+    /// A parent of the path is a file.
+    #[error("the parent \"{0}\" is not a directory")]
+    ParentNotDirectory(String),
+    /// Following the symbolic links among the parents did not end within [`crate::MAX_LINK_HOPS`].
+    #[error("more than {max} symbolic links among its parents", max = crate::MAX_LINK_HOPS)]
+    TooManyLinks,
+    /// The root can only be a directory.
+    #[error("the root must be a directory")]
+    RootNotDirectory,
+    /// A hard link to a path that does not exist.
+    #[error("hard link to \"{0}\", which does not exist")]
+    LinkTargetMissing(String),
+    /// A hard link to a directory.
+    #[error("hard link to \"{0}\", which is a directory")]
+    LinkTargetDirectory(String),
+    /// A symbolic link's target is empty, too long or holds a NUL byte.
+    #[error("the symbolic link's target of {0} bytes is empty, has a NUL byte, or is longer than {max}", max = crate::MAX_SYMLINK_BYTES)]
+    SymlinkTarget(usize),
+    /// A whiteout names nothing that can be removed.
+    #[error("the whiteout names no file")]
+    Whiteout,
+    /// A device number that Linux cannot represent.
+    #[error("device {0}:{1} is out of range (major below 4096, minor below 1048576)")]
+    DeviceNumber(u32, u32),
+    /// Nanoseconds of a billion or more.
+    #[error("a modification time with {0} nanoseconds")]
+    Nanoseconds(u32),
+    /// An attribute in a namespace that EROFS has no index for.
+    #[error("extended attribute \"{0}\" is in no namespace that EROFS can store")]
+    XattrName(String),
+    /// An attribute, or all of a file's together, are too large.
+    #[error("extended attributes of {0} bytes are larger than {max}", max = crate::MAX_XATTR_BYTES)]
+    XattrTooLarge(usize),
+}
+
+/// An image that could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The output failed.
+    #[error("writing the image failed")]
+    Output(#[source] io::Error),
+    /// A blob could not be read.
+    #[error("reading {length} bytes at {offset} of data blob {blob} failed")]
+    Data {
+        /// Which blob.
+        blob: u32,
+        /// Byte offset in it.
+        offset: u64,
+        /// Bytes wanted.
+        length: u64,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// More than 2^32 blocks of 4 KiB.
+    #[error("the image would have more than 2^32 blocks")]
+    TooLarge,
+}

@@ -1,0 +1,251 @@
+//! What goes where in the image. Owns positions; never writes a byte.
+//!
+//! ```text
+//! block 0      superblock
+//! block 1 …    inodes, each with its attributes and, where they fit, a directory's or link's last bytes
+//!              directory blocks and long link targets
+//!              contents of regular files, each at a block boundary
+//! ```
+//! Nodes are taken breadth first, each directory's names in order, so that the inodes of one directory are
+//! neighbours and the order depends on the tree alone.
+
+use std::collections::VecDeque;
+
+use crate::error::WriteError;
+use crate::format::{BLOCK_SIZE, DIRENT_BYTES, FileType, INODE_BYTES, SLOT_BYTES};
+use crate::tree::{Content, NodeId, ROOT, Tree};
+use crate::xattr;
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// Where one node goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Placed {
+    pub(crate) node: NodeId,
+    /// Byte position of the inode.
+    pub(crate) position: u64,
+    pub(crate) nlink: u32,
+    /// Bytes of attributes after the inode.
+    pub(crate) xattr_bytes: u64,
+    /// `i_size`.
+    pub(crate) size: u64,
+    /// Bytes that follow the inode and its attributes.
+    pub(crate) inline: u64,
+    /// First block of what is not inline; 0 without any.
+    pub(crate) block: u32,
+    /// A directory's parent; for other nodes, unused.
+    pub(crate) parent: NodeId,
+}
+
+/// The whole plan.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) nodes: Vec<Placed>,
+    /// Index into `nodes`, by node.
+    pub(crate) index: Vec<Option<usize>>,
+    /// First block after the inodes.
+    pub(crate) inode_end: u64,
+    /// First block of file contents.
+    pub(crate) data_start: u64,
+    /// All blocks.
+    pub(crate) blocks: u32,
+}
+
+impl Layout {
+    pub(crate) fn plan(tree: &Tree) -> Result<Layout, WriteError> {
+        let (mut nodes, index) = collect(tree);
+        let inode_end = place_inodes(tree, &mut nodes);
+        let data_start =
+            place_blocks(tree, &mut nodes, inode_end, |content| !matches!(content, Content::File(_)))?;
+        let end = place_blocks(tree, &mut nodes, data_start, |content| matches!(content, Content::File(_)))?;
+        let blocks = u32::try_from(end).map_err(|_| WriteError::TooLarge)?;
+        Ok(Layout { nodes, index, inode_end, data_start, blocks })
+    }
+
+    /// The nid of a node that has a place.
+    pub(crate) fn nid(&self, node: NodeId) -> u64 {
+        self.index[node].map_or(0, |at| self.nodes[at].position / SLOT_BYTES)
+    }
+}
+
+impl Content {
+    pub(crate) fn file_type(&self) -> FileType {
+        match self {
+            Content::Directory(_) => FileType::Directory,
+            Content::File(_) => FileType::Regular,
+            Content::Symlink(_) => FileType::Symlink,
+            Content::CharDevice(_) => FileType::CharDevice,
+            Content::BlockDevice(_) => FileType::BlockDevice,
+            Content::Fifo => FileType::Fifo,
+            Content::Socket => FileType::Socket,
+        }
+    }
+}
+
+/// Every node that a name leads to, breadth first, with its number of names.
+fn collect(tree: &Tree) -> (Vec<Placed>, Vec<Option<usize>>) {
+    let mut index = vec![None; tree.nodes.len()];
+    let placed = |node, parent| Placed {
+        node,
+        position: 0,
+        nlink: 1,
+        xattr_bytes: xattr::encoded_size(&tree.nodes[node].attributes.xattrs) as u64,
+        size: size(&tree.nodes[node].content),
+        inline: 0,
+        block: 0,
+        parent,
+    };
+    let mut nodes = vec![placed(ROOT, ROOT)];
+    index[ROOT] = Some(0);
+    let mut todo = VecDeque::from([ROOT]);
+    while let Some(directory) = todo.pop_front() {
+        let Some(entries) = tree.entries(directory) else { continue };
+        // "." and the parent's name for it (the root's ".." is its own).
+        let mut links = 2;
+        for link in entries.values() {
+            let is_directory = tree.entries(link.node).is_some();
+            if is_directory {
+                links += 1;
+                todo.push_back(link.node);
+            }
+            match index[link.node] {
+                Some(at) => {
+                    let other: &mut Placed = &mut nodes[at];
+                    other.nlink += 1;
+                }
+                None => {
+                    index[link.node] = Some(nodes.len());
+                    nodes.push(placed(link.node, directory));
+                }
+            }
+        }
+        if let Some(at) = index[directory] {
+            nodes[at].nlink = links;
+        }
+    }
+    (nodes, index)
+}
+
+/// `i_size`: for a directory, its full blocks and the used part of the last.
+fn size(content: &Content) -> u64 {
+    match content {
+        Content::File(extent) => extent.length,
+        Content::Symlink(target) => target.len() as u64,
+        Content::Directory(entries) => {
+            let blocks = split_blocks(directory_names(entries.keys().map(Vec::as_slice)).map(<[u8]>::len));
+            let last: usize = blocks.last().map_or(0, |block| block.bytes);
+            (blocks.len() as u64 - 1) * BLOCK + last as u64
+        }
+        _ => 0,
+    }
+}
+
+/// A directory's names in on-disk order: bytewise, with "." and ".." among the others.
+pub(crate) fn directory_names<'a>(
+    names: impl Iterator<Item = &'a [u8]> + Clone,
+) -> impl Iterator<Item = &'a [u8]> {
+    const DOTS: [&[u8]; 2] = [b".", b".."];
+    let before = names.clone().filter(|name| *name < DOTS[0]);
+    let between = names.clone().filter(|name| *name > DOTS[0] && *name < DOTS[1]);
+    let after = names.filter(|name| *name > DOTS[1]);
+    before.chain([DOTS[0]]).chain(between).chain([DOTS[1]]).chain(after)
+}
+
+/// One directory block: how many names it has, and how many bytes are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DirectoryBlock {
+    pub(crate) names: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Fills blocks with names of the given lengths, in order. There is always at least one name.
+pub(crate) fn split_blocks(lengths: impl Iterator<Item = usize>) -> Vec<DirectoryBlock> {
+    let mut blocks = vec![DirectoryBlock { names: 0, bytes: 0 }];
+    for length in lengths {
+        let bytes = DIRENT_BYTES + length;
+        match blocks.last_mut() {
+            Some(block) if block.bytes + bytes <= BLOCK_SIZE as usize => {
+                block.names += 1;
+                block.bytes += bytes;
+            }
+            _ => blocks.push(DirectoryBlock { names: 1, bytes }),
+        }
+    }
+    blocks
+}
+
+/// Gives every inode its position and decides what is inline. Gives the first free block.
+///
+/// Inline data may not cross a block (`erofs_map_blocks_flatmode`): the inode, its attributes and the inline bytes
+/// go into one block or nothing is inline. Regular files are never inline, since DAX needs whole pages.
+fn place_inodes(tree: &Tree, nodes: &mut [Placed]) -> u64 {
+    let mut position = BLOCK;
+    for placed in nodes {
+        let own = INODE_BYTES + placed.xattr_bytes;
+        let inline = match tree.nodes[placed.node].content {
+            Content::Directory(_) | Content::Symlink(_) => placed.size % BLOCK,
+            _ => 0,
+        };
+        placed.inline = if own + inline <= BLOCK { inline } else { 0 };
+        let together = if placed.inline > 0 { own + placed.inline } else { INODE_BYTES };
+        if position % BLOCK + together > BLOCK {
+            position = position.next_multiple_of(BLOCK);
+        }
+        placed.position = position;
+        position = (position + own + placed.inline).next_multiple_of(SLOT_BYTES);
+    }
+    position.div_ceil(BLOCK)
+}
+
+/// Gives blocks to what is not inline, for the nodes that `wanted` picks. Gives the next free block.
+fn place_blocks(
+    tree: &Tree,
+    nodes: &mut [Placed],
+    start: u64,
+    wanted: impl Fn(&Content) -> bool,
+) -> Result<u64, WriteError> {
+    let mut next = start;
+    for placed in nodes {
+        if !wanted(&tree.nodes[placed.node].content) {
+            continue;
+        }
+        let count = (placed.size - placed.inline).div_ceil(BLOCK);
+        if count > 0 {
+            placed.block = u32::try_from(next).map_err(|_| WriteError::TooLarge)?;
+        }
+        next = next.checked_add(count).ok_or(WriteError::TooLarge)?;
+    }
+    Ok(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_sort_before_a_dot_come_before_it() {
+        let names: [&[u8]; 4] = [b"!x", b"-", b".a", b"z"];
+        let sorted: Vec<&[u8]> = directory_names(names.iter().copied()).collect();
+        assert_eq!(sorted, [&b"!x"[..], b"-", b".", b"..", b".a", b"z"]);
+        let mut again = sorted.clone();
+        again.sort_unstable();
+        assert_eq!(sorted, again);
+    }
+
+    #[test]
+    fn a_name_that_sorts_between_the_dots_stays_between_them() {
+        let names: [&[u8]; 1] = [b".\x01"];
+        let sorted: Vec<&[u8]> = directory_names(names.iter().copied()).collect();
+        assert_eq!(sorted, [&b"."[..], b".\x01", b".."]);
+    }
+
+    #[test]
+    fn a_full_block_starts_the_next() {
+        // 16 names of 244 bytes take 16 * 256 = 4096 bytes.
+        let blocks = split_blocks(std::iter::repeat_n(244, 17));
+        assert_eq!(
+            blocks,
+            [DirectoryBlock { names: 16, bytes: 4096 }, DirectoryBlock { names: 1, bytes: 256 }]
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! The tree of an image in memory. Owns nodes, names and the resolution of paths; never knows about layers' rules.
+//!
+//! Nodes live in an arena and directories name them by index, so a hard link is simply a second name. A removed
+//! subtree stays in the arena, unreachable, until the tree is dropped; it still counts against the bounds.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use crate::attributes::{Attributes, Device};
+use crate::data::Extent;
+use crate::error::{Problem, TreeError};
+
+/// Nodes that one tree may hold, removed ones included. The largest images in use have about half a million.
+pub const MAX_NODES: usize = 2 * 1024 * 1024;
+
+/// Bytes of names, link targets and extended attributes that one tree may hold, removed ones included.
+pub const MAX_METADATA_BYTES: usize = 256 * 1024 * 1024;
+
+/// How deep directories may nest.
+pub const MAX_DEPTH: usize = 1024;
+
+/// Symbolic links followed while the parents of one path are resolved (as Linux's `MAXSYMLINKS`).
+pub const MAX_LINK_HOPS: usize = 40;
+
+/// Components walked while one path is resolved, those of links' targets included: a bound on work.
+const MAX_STEPS: usize = 8192;
+
+/// Longest target of a symbolic link (Linux `PATH_MAX` without its NUL).
+pub const MAX_SYMLINK_BYTES: usize = 4095;
+
+/// Index of a node in the arena.
+pub(crate) type NodeId = usize;
+
+/// The root's index.
+pub(crate) const ROOT: NodeId = 0;
+
+/// A directory's entry: a node, and the layer that gave this name its present meaning.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Link {
+    pub(crate) node: NodeId,
+    pub(crate) layer: u32,
+}
+
+/// What a node is.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Directory(BTreeMap<Vec<u8>, Link>),
+    File(Extent),
+    Symlink(Vec<u8>),
+    CharDevice(Device),
+    BlockDevice(Device),
+    Fifo,
+    Socket,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) attributes: Attributes,
+    pub(crate) content: Content,
+}
+
+/// The files of an image: everything but their contents.
+#[derive(Debug)]
+pub struct Tree {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) layer: u32,
+    /// Directories that hold nothing older than the present layer.
+    pub(crate) cleared: HashSet<NodeId>,
+    metadata_bytes: usize,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Tree::new()
+    }
+}
+
+/// Where the parents of a path lead.
+pub(crate) enum Resolved {
+    Directory(NodeId),
+    /// A component does not exist, and creating was not asked for.
+    Missing,
+}
+
+impl Tree {
+    /// A tree with an empty root, owned by root, `0755`.
+    pub fn new() -> Self {
+        let root = Node { attributes: Attributes::default(), content: Content::Directory(BTreeMap::new()) };
+        Tree { nodes: vec![root], layer: 0, cleared: HashSet::new(), metadata_bytes: 0 }
+    }
+
+    /// The entries of a directory; none for another node.
+    pub(crate) fn entries(&self, node: NodeId) -> Option<&BTreeMap<Vec<u8>, Link>> {
+        match &self.nodes[node].content {
+            Content::Directory(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn entries_mut(&mut self, node: NodeId) -> Option<&mut BTreeMap<Vec<u8>, Link>> {
+        match &mut self.nodes[node].content {
+            Content::Directory(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn lookup(&self, directory: NodeId, name: &[u8]) -> Option<Link> {
+        self.entries(directory)?.get(name).copied()
+    }
+
+    /// Adds a node that no name leads to yet.
+    pub(crate) fn add_node(&mut self, attributes: Attributes, content: Content) -> Result<NodeId, Problem> {
+        if self.nodes.len() >= MAX_NODES {
+            return Err(Problem::TooManyNodes);
+        }
+        let target = if let Content::Symlink(target) = &content { target.len() } else { 0 };
+        self.charge(attributes.bytes() + target)?;
+        self.nodes.push(Node { attributes, content });
+        Ok(self.nodes.len() - 1)
+    }
+
+    /// Gives `node` a name; what had the name loses it.
+    pub(crate) fn bind(&mut self, directory: NodeId, name: &[u8], node: NodeId) -> Result<(), Problem> {
+        self.charge(name.len())?;
+        let layer = self.layer;
+        if let Some(entries) = self.entries_mut(directory) {
+            entries.insert(name.to_vec(), Link { node, layer });
+        }
+        Ok(())
+    }
+
+    /// Counts `bytes` against the tree's bound.
+    pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), Problem> {
+        self.metadata_bytes += bytes;
+        if self.metadata_bytes > MAX_METADATA_BYTES { Err(Problem::TooMuchMetadata) } else { Ok(()) }
+    }
+
+    /// Walks `components` from the root. Symbolic links are followed inside the tree, `..` in their targets stops at
+    /// the root, and with `create` missing directories are made. A file on the way is an error.
+    pub(crate) fn resolve(&mut self, components: &[&[u8]], create: bool) -> Result<Resolved, Problem> {
+        let mut todo: VecDeque<Vec<u8>> = components.iter().map(|part| part.to_vec()).collect();
+        let mut stack = vec![ROOT];
+        let (mut hops, mut steps) = (0, 0);
+        while let Some(name) = todo.pop_front() {
+            steps += 1;
+            if steps > MAX_STEPS {
+                return Err(Problem::TooManyLinks);
+            }
+            let here = stack.last().copied().unwrap_or(ROOT);
+            match name.as_slice() {
+                b"" | b"." => continue,
+                b".." => {
+                    if stack.len() > 1 {
+                        stack.pop();
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            let node = match self.lookup(here, &name) {
+                Some(link) => link.node,
+                None if create => {
+                    crate::path::check_name(&name)?;
+                    let made = self.add_node(Attributes::default(), Content::Directory(BTreeMap::new()))?;
+                    self.bind(here, &name, made)?;
+                    made
+                }
+                None => return Ok(Resolved::Missing),
+            };
+            match &self.nodes[node].content {
+                Content::Directory(_) => {
+                    stack.push(node);
+                    if stack.len() > MAX_DEPTH {
+                        return Err(Problem::TooDeep);
+                    }
+                }
+                Content::Symlink(target) => {
+                    hops += 1;
+                    if hops > MAX_LINK_HOPS {
+                        return Err(Problem::TooManyLinks);
+                    }
+                    if target.starts_with(b"/") {
+                        stack.truncate(1);
+                    }
+                    for part in target.split(|byte| *byte == b'/').rev() {
+                        todo.push_front(part.to_vec());
+                    }
+                }
+                _ => return Err(Problem::ParentNotDirectory(name.escape_ascii().to_string())),
+            }
+        }
+        Ok(Resolved::Directory(stack.last().copied().unwrap_or(ROOT)))
+    }
+
+    /// The bytes of content that names lead to, each file once. What [`crate::write_image`] will copy.
+    pub fn data_bytes(&self) -> u64 {
+        let mut seen = vec![false; self.nodes.len()];
+        let mut todo = vec![ROOT];
+        let mut total = 0;
+        while let Some(node) = todo.pop() {
+            if std::mem::replace(&mut seen[node], true) {
+                continue;
+            }
+            match &self.nodes[node].content {
+                Content::Directory(entries) => todo.extend(entries.values().map(|link| link.node)),
+                Content::File(extent) => total += extent.length,
+                _ => {}
+            }
+        }
+        total
+    }
+}
+
+/// Adds the entry's path to a problem.
+pub(crate) fn at(path: &[u8]) -> impl Fn(Problem) -> TreeError + '_ {
+    move |problem| TreeError::new(path, problem)
+}
