@@ -1,1 +1,36 @@
-//! Network namespaces, CNI, taps.
+//! A pod's network: its namespace, the CNI plugins that fill it, and the taps that carry it to the VM.
+//!
+//! ```text
+//!   host                 │ the pod's network namespace                    │ VM
+//!   bridge, routes … ── veth ── eth0 ── tc ingress: redirect ──► tap0 ── virtio-net
+//!                        │      eth0 ◄── redirect: tc ingress ── tap0     │ (eth0's MAC and addresses)
+//! ```
+//!
+//! Start at [`Cni`] (`cni.rs`). Below it: `config` finds the network's plugins, `plugin` runs one,
+//! `chain` runs them all, `cache` remembers what was run, `netns` makes the namespace, and `attach`
+//! joins what the plugins left there to taps and reads the addresses, routes and neighbours.
+//!
+//! This crate never touches a link, address or rule of the host's own namespace: that is the plugins'
+//! work. Unsafe code is in `tap` alone, since no safe crate opens a tap with a virtio-net header.
+
+#![deny(unsafe_code)]
+
+mod attach;
+mod cache;
+mod chain;
+mod cni;
+mod config;
+mod error;
+mod interface;
+mod netns;
+mod plugin;
+mod result;
+mod route;
+mod spec;
+mod tap;
+
+pub use cni::{Cni, CniConfig};
+pub use error::NetError;
+pub use interface::{PodInterface, PodNeighbour, PodNetwork, PodRoute};
+pub use result::Dns;
+pub use spec::{Bandwidth, PodNetworkSpec, PortMapping, Protocol};

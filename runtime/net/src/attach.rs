@@ -1,0 +1,194 @@
+//! Joins each interface that the plugins left in the pod's namespace to a tap, and reads what the guest
+//! must know of it. Runs inside the namespace (`netns::within`).
+//!
+//! A redirect at ingress takes every frame before this kernel's own stack sees it, so the namespace
+//! answers neither ARP nor ICMP although the addresses stay on the interface. They must stay: plugins
+//! read them there at CHECK and DEL (bridge finds its masquerade rules by them).
+
+use std::{collections::BTreeMap, fs, io, path::Path};
+
+use futures::TryStreamExt;
+use netlink_packet_route::{
+    AddressFamily,
+    address::AddressMessage,
+    link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage},
+    neighbour::NeighbourMessage,
+    route::RouteMessage,
+};
+use nix::libc;
+use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
+
+use crate::{NetError, PodInterface, PodNeighbour, PodNetwork, PodRoute, route, tap};
+
+/// TC_H_INGRESS's qdisc, to which filters at ingress are hung: `ffff:` (linux/pkt_sched.h).
+const INGRESS_HANDLE: u32 = 0xffff_0000;
+
+/// What the pod has, in the guest's order.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) interfaces: Vec<PodInterface>,
+    pub(crate) routes: Vec<PodRoute>,
+    pub(crate) neighbours: Vec<PodNeighbour>,
+}
+
+/// Everything netlink says about the namespace, read once, before anything is changed.
+struct Seen {
+    links: Vec<LinkMessage>,
+    addresses: Vec<AddressMessage>,
+    routes: Vec<RouteMessage>,
+    neighbours: Vec<NeighbourMessage>,
+}
+
+/// Attaches the interfaces called `named`, in that order, then any other Ethernet link that is up and
+/// has an address.
+pub(crate) async fn attach(handle: Handle, named: Vec<String>) -> Result<Attached, NetError> {
+    let seen = Seen::read(&handle).await?;
+    let chosen = choose(&seen, &named)?;
+    let names: route::Names = chosen.iter().map(|(name, link)| (link.header.index, name.clone())).collect();
+    let mut routes: Vec<PodRoute> =
+        seen.routes.iter().filter_map(|message| route::route(message, &names)).collect();
+    route::in_order(&mut routes);
+    let neighbours = seen.neighbours.iter().filter_map(|message| route::neighbour(message, &names)).collect();
+    let mut interfaces = Vec::new();
+    for (number, (name, link)) in chosen.into_iter().enumerate() {
+        let index = link.header.index;
+        let (mac, mtu) = (mac(&name, link)?, mtu(&name, link)?);
+        let mine = |message: &&AddressMessage| message.header.index == index;
+        let addresses = seen.addresses.iter().filter(mine).filter_map(route::address).collect();
+        let tap_name = format!("tap{number}");
+        let tap = tap::create(&tap_name)?;
+        quieten(&name, &tap_name);
+        join(&handle, index, mtu, &tap_name).await?;
+        interfaces.push(PodInterface { name, mac, mtu, addresses, tap });
+    }
+    Ok(Attached { interfaces, routes, neighbours })
+}
+
+impl Seen {
+    async fn read(handle: &Handle) -> Result<Seen, NetError> {
+        let failed = |what: &str| {
+            let action = format!("reading {what}");
+            move |source| NetError::Netlink { action, source }
+        };
+        let links = handle.link().get().execute().try_collect().await.map_err(failed("links"))?;
+        let addresses = handle.address().get().execute().try_collect().await.map_err(failed("addresses"))?;
+        let mut routes = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut query = RouteMessageBuilder::<std::net::IpAddr>::new().build();
+            query.header.address_family = family;
+            let found: Vec<_> =
+                handle.route().get(query).execute().try_collect().await.map_err(failed("routes"))?;
+            routes.extend(found);
+        }
+        let neighbours =
+            handle.neighbours().get().execute().try_collect().await.map_err(failed("neighbours"))?;
+        Ok(Seen { links, addresses, routes, neighbours })
+    }
+}
+
+/// The links to hand over, each with its name.
+fn choose<'a>(seen: &'a Seen, named: &[String]) -> Result<Vec<(String, &'a LinkMessage)>, NetError> {
+    let by_name: BTreeMap<&str, &LinkMessage> =
+        seen.links.iter().filter_map(|link| Some((name(link)?, link))).collect();
+    let mut chosen: Vec<(String, &LinkMessage)> = Vec::new();
+    for wanted in named {
+        let link = by_name.get(wanted.as_str()).ok_or_else(|| NetError::Interface {
+            name: wanted.clone(),
+            reason: "reported by the CNI plugins, but not in the pod's network namespace".into(),
+        })?;
+        if !chosen.iter().any(|(_, have)| have.header.index == link.header.index) {
+            chosen.push((wanted.clone(), link));
+        }
+    }
+    let has_address = |link: &LinkMessage| {
+        let on_it = |message: &&AddressMessage| message.header.index == link.header.index;
+        seen.addresses.iter().filter(on_it).any(|message| route::address(message).is_some())
+    };
+    for link in &seen.links {
+        let usable = link.header.link_layer_type == LinkLayerType::Ether
+            && link.header.flags.contains(LinkFlags::Up)
+            && has_address(link);
+        let known = chosen.iter().any(|(_, have)| have.header.index == link.header.index);
+        if let (true, false, Some(name)) = (usable, known, name(link)) {
+            chosen.push((name.to_owned(), link));
+        }
+    }
+    match chosen.get(PodNetwork::INTERFACES_MAX) {
+        Some((name, _)) => Err(NetError::Interface {
+            name: name.clone(),
+            reason: format!("is one too many: a VM has {} network slots", PodNetwork::INTERFACES_MAX),
+        }),
+        None => Ok(chosen),
+    }
+}
+
+fn name(link: &LinkMessage) -> Option<&str> {
+    link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.as_str()),
+        _ => None,
+    })
+}
+
+fn mac(name: &str, link: &LinkMessage) -> Result<[u8; 6], NetError> {
+    let bytes = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Address(bytes) => <[u8; 6]>::try_from(bytes.as_slice()).ok(),
+        _ => None,
+    });
+    bytes.filter(|_| link.header.link_layer_type == LinkLayerType::Ether).ok_or_else(|| NetError::Interface {
+        name: name.to_owned(),
+        reason: "is not an Ethernet link with a MAC".into(),
+    })
+}
+
+fn mtu(name: &str, link: &LinkMessage) -> Result<u16, NetError> {
+    let mtu = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Mtu(mtu) => Some(*mtu),
+        _ => None,
+    });
+    let reason = || format!("its MTU {mtu:?} does not fit a virtio-net device (at most 65535)");
+    mtu.and_then(|mtu| u16::try_from(mtu).ok())
+        .ok_or_else(|| NetError::Interface { name: name.to_owned(), reason: reason() })
+}
+
+/// Keeps this kernel from speaking on links that belong to the guest. Best effort: a host without IPv6
+/// has none of these files, and an interface that still solicits routers does no harm to the guest.
+fn quieten(interface: &str, tap: &str) {
+    let keys =
+        [(interface, "accept_ra", "0"), (interface, "router_solicitations", "0"), (tap, "disable_ipv6", "1")];
+    for (link, key, value) in keys {
+        let path = Path::new("/proc/sys/net/ipv6/conf").join(link).join(key);
+        match fs::write(&path, value) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::debug!(path = %path.display(), %error, "cannot quieten a link of the pod");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Sets the tap up and redirects frames both ways between it and the interface with index `inner`.
+async fn join(handle: &Handle, inner: u32, mtu: u16, tap_name: &str) -> Result<(), NetError> {
+    let failed = |what: &str| {
+        let action = format!("{what} {tap_name}");
+        move |source| NetError::Netlink { action, source }
+    };
+    let by_name = handle.link().get().match_name(tap_name.to_owned());
+    let link = by_name.execute().try_next().await.map_err(failed("finding"))?;
+    let tap = link.ok_or(rtnetlink::Error::RequestFailed).map_err(failed("finding"))?.header.index;
+    let up = LinkUnspec::new_with_index(tap).mtu(u32::from(mtu)).up().build();
+    handle.link().set(up).execute().await.map_err(failed("setting up"))?;
+    for (from, to) in [(inner, tap), (tap, inner)] {
+        // Netlink counts interfaces in a signed and an unsigned type; indexes start at 1 and stay small.
+        let from = from.cast_signed();
+        match handle.qdisc().add(from).ingress().execute().await {
+            Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code() == -libc::EEXIST => {}
+            other => other.map_err(failed("adding the ingress qdisc for"))?,
+        }
+        let filter = handle.traffic_filter(from).add().parent(INGRESS_HANDLE);
+        // Every protocol, in network byte order, as tc wants it.
+        let filter = filter.protocol((libc::ETH_P_ALL as u16).to_be());
+        let filter = filter.redirect(to).map_err(failed("building the redirect for"))?;
+        filter.execute().await.map_err(failed("adding the redirect for"))?;
+    }
+    Ok(())
+}

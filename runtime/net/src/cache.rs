@@ -1,0 +1,164 @@
+//! Remembers what a pod's plugins were told and answered, so that DEL undoes the same ADD after a restart
+//! of the daemon and after a change of the configuration. One JSON file per pod and interface.
+//!
+//! A file is written before the first plugin runs: whatever was begun can be undone.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    NetError, PodNetworkSpec,
+    config::{self, NetworkList},
+};
+
+/// What one pod's plugins were told and what they answered.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    /// The configuration as it was.
+    pub(crate) list: NetworkList,
+    /// The pod as it was.
+    pub(crate) spec: PodNetworkSpec,
+    /// The chain's last answer; `Null` until all have succeeded.
+    pub(crate) result: Value,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OnDisk {
+    file: PathBuf,
+    network: Network,
+    spec: PodNetworkSpec,
+    #[serde(default)]
+    result: Value,
+}
+
+/// A network configuration list as CNI writes it, so that reading it back checks it again.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Network {
+    cni_version: String,
+    name: String,
+    disable_check: bool,
+    plugins: Vec<Map<String, Value>>,
+}
+
+/// The cache of one Podvisor node.
+#[derive(Clone, Debug)]
+pub(crate) struct Cache {
+    dir: PathBuf,
+}
+
+impl Cache {
+    /// Keeps its files in `<cache_dir>/podvisor`.
+    pub(crate) fn new(cache_dir: &Path) -> Self {
+        Self { dir: cache_dir.join("podvisor") }
+    }
+
+    fn path(&self, pod_id: &str, interface: &str) -> PathBuf {
+        self.dir.join(format!("{pod_id}-{interface}.json"))
+    }
+
+    /// Writes the entry, replacing the pod's old one as a whole.
+    pub(crate) fn write(&self, interface: &str, entry: &Entry) -> Result<(), NetError> {
+        let path = self.path(&entry.spec.pod_id, interface);
+        let failed = |source| NetError::File { action: "write", path: path.clone(), source };
+        let list = &entry.list;
+        let on_disk = OnDisk {
+            file: list.file.clone(),
+            network: Network {
+                cni_version: list.version.to_owned(),
+                name: list.name.clone(),
+                disable_check: list.disable_check,
+                plugins: list.plugins.clone(),
+            },
+            spec: entry.spec.clone(),
+            result: entry.result.clone(),
+        };
+        let text = serde_json::to_vec(&on_disk).map_err(io::Error::from).map_err(failed)?;
+        fs::create_dir_all(&self.dir).map_err(failed)?;
+        let draft = path.with_extension("json.new");
+        fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(failed)
+    }
+
+    /// The pod's entry. Absent is `None`; so is one that cannot be understood, which is logged: DEL then
+    /// goes by the present configuration rather than not at all.
+    pub(crate) fn read(&self, pod_id: &str, interface: &str) -> Result<Option<Entry>, NetError> {
+        let path = self.path(pod_id, interface);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(NetError::File { action: "read", path, source }),
+            Ok(text) => text,
+        };
+        match Self::parse(&text) {
+            Ok(entry) => Ok(Some(entry)),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "a cached CNI result cannot be read");
+                Ok(None)
+            }
+        }
+    }
+
+    fn parse(text: &[u8]) -> Result<Entry, Box<dyn std::error::Error>> {
+        let OnDisk { file, network, spec, result } = serde_json::from_slice(text)?;
+        let list = config::parse(&file, &serde_json::to_vec(&network)?)?;
+        spec.check()?;
+        Ok(Entry { list, spec, result })
+    }
+
+    /// Whether the pod has an entry, readable or not.
+    pub(crate) fn has(&self, pod_id: &str, interface: &str) -> bool {
+        self.path(pod_id, interface).exists()
+    }
+
+    /// Forgets the pod. One that is not known is no error.
+    pub(crate) fn remove(&self, pod_id: &str, interface: &str) -> Result<(), NetError> {
+        let path = self.path(pod_id, interface);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(NetError::File { action: "remove", path, source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry() -> Entry {
+        let text = br#"{"cniVersion":"0.4.0","name":"net","disableCheck":true,"plugins":[{"type":"bridge","mtu":9}]}"#;
+        let list = config::parse(Path::new("/etc/cni/net.d/10-net.conflist"), text).unwrap();
+        let spec = PodNetworkSpec { pod_id: "p1".into(), ..Default::default() };
+        Entry { list, spec, result: json!({"ips": []}) }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(dir.path());
+        cache.write("eth0", &entry()).unwrap();
+        assert_eq!(cache.read("p1", "eth0").unwrap(), Some(entry()));
+        assert!(dir.path().join("podvisor/p1-eth0.json").exists());
+        cache.remove("p1", "eth0").unwrap();
+        cache.remove("p1", "eth0").unwrap();
+        assert_eq!(cache.read("p1", "eth0").unwrap(), None);
+    }
+
+    #[test]
+    fn a_torn_file_counts_as_no_entry_but_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(dir.path());
+        cache.write("eth0", &entry()).unwrap();
+        fs::write(dir.path().join("podvisor/p1-eth0.json"), "{\"file\":").unwrap();
+        assert_eq!(cache.read("p1", "eth0").unwrap(), None);
+        assert!(cache.has("p1", "eth0"));
+    }
+}

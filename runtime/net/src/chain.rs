@@ -1,0 +1,234 @@
+//! Runs a network's plugins in their order: ADD and CHECK forwards, each with the result before it, DEL
+//! backwards (CNI specification 1.1.0, section 3). It makes no namespace and keeps no file.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    NetError, PodNetworkSpec,
+    config::{NetworkList, VERSIONS},
+    plugin::{self, Call},
+    result,
+};
+
+/// The interface's name in the pod, as every Kubernetes runtime has it.
+pub(crate) const INTERFACE: &str = "eth0";
+
+/// The burst that goes with a rate limit, in bits: the bandwidth plugin wants one, Kubernetes names none.
+const BURST_BITS: u64 = i32::MAX as u64;
+
+/// Where plugins are, and how long each may take.
+#[derive(Clone, Debug)]
+pub(crate) struct Plugins {
+    pub(crate) dirs: Vec<PathBuf>,
+    pub(crate) time: Duration,
+}
+
+/// One pod's attachment to one network.
+#[derive(Debug)]
+pub(crate) struct Chain<'a> {
+    pub(crate) plugins: &'a Plugins,
+    pub(crate) list: &'a NetworkList,
+    pub(crate) spec: &'a PodNetworkSpec,
+    /// Where the namespace is mounted; empty if it is gone, which DEL allows.
+    pub(crate) netns: OsString,
+}
+
+impl Chain<'_> {
+    /// Runs ADD and returns the last plugin's result, with what it says was left.
+    pub(crate) async fn add(&self) -> Result<(Value, result::Left), NetError> {
+        let mut answer = Value::Null;
+        let mut left = None;
+        for plugin in &self.list.plugins {
+            let stdin = self.configuration(plugin, &answer);
+            let call = self.call(plugin, "ADD", &stdin)?;
+            answer = call.run().await?;
+            if !answer.is_object() {
+                return Err(call.answer(format!("its result is not a JSON object but {}", kind(&answer))));
+            }
+            left = Some(result::read(&answer).map_err(|reason| call.answer(reason))?);
+        }
+        Ok((answer, left.expect("a network list has at least one plugin")))
+    }
+
+    /// Runs CHECK with ADD's result. Before 0.4.0 there is no CHECK, and a list may forbid it.
+    pub(crate) async fn check(&self, result: &Value) -> Result<(), NetError> {
+        if self.list.disable_check || !since(self.list.version, "0.4.0") {
+            return Ok(());
+        }
+        for plugin in &self.list.plugins {
+            self.call(plugin, "CHECK", &self.configuration(plugin, result))?.run().await?;
+        }
+        Ok(())
+    }
+
+    /// Runs DEL, last plugin first, and stops at the first that fails. Before 0.4.0 DEL had no result.
+    pub(crate) async fn del(&self, result: &Value) -> Result<(), NetError> {
+        let result = if since(self.list.version, "0.4.0") { result } else { &Value::Null };
+        for plugin in self.list.plugins.iter().rev() {
+            self.call(plugin, "DEL", &self.configuration(plugin, result))?.run().await?;
+        }
+        Ok(())
+    }
+
+    fn call<'c>(
+        &self,
+        plugin: &'c Map<String, Value>,
+        command: &'static str,
+        stdin: &'c Map<String, Value>,
+    ) -> Result<Call<'c>, NetError> {
+        let spec = self.spec;
+        let (namespace, name, id, uid) = (&spec.namespace, &spec.name, &spec.pod_id, &spec.uid);
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_INFRA_CONTAINER_ID={id};\
+             K8S_POD_UID={uid}"
+        );
+        let mut call = self.plugins.call(self.list, plugin, command, stdin)?;
+        call.environment.extend([
+            ("CNI_CONTAINERID", spec.pod_id.clone().into()),
+            ("CNI_NETNS", self.netns.clone()),
+            ("CNI_IFNAME", INTERFACE.into()),
+            ("CNI_ARGS", args.into()),
+        ]);
+        Ok(call)
+    }
+
+    /// A plugin's execution configuration: its own keys, with the list's and the pod's parts filled in.
+    fn configuration(&self, plugin: &Map<String, Value>, previous: &Value) -> Map<String, Value> {
+        let mut filled = self.list.configuration(plugin);
+        if !previous.is_null() {
+            filled.insert("prevResult".into(), previous.clone());
+        }
+        let wants = |capability: &str| plugin.get("capabilities").is_some_and(|c| c[capability] == true);
+        let mut offered = capabilities(self.spec);
+        offered.retain(|capability, _| wants(capability));
+        if !offered.is_empty() {
+            filled.insert("runtimeConfig".into(), offered.into());
+        }
+        filled
+    }
+}
+
+impl NetworkList {
+    /// What every command's configuration has. `capabilities` is for the runtime alone.
+    fn configuration(&self, plugin: &Map<String, Value>) -> Map<String, Value> {
+        let mut filled = plugin.clone();
+        filled.remove("capabilities");
+        filled.insert("name".into(), self.name.clone().into());
+        filled.insert("cniVersion".into(), self.version.into());
+        filled
+    }
+}
+
+impl Plugins {
+    /// Finds every binary that the list names.
+    pub(crate) fn complete(&self, list: &NetworkList) -> Result<(), NetError> {
+        list.plugins.iter().try_for_each(|plugin| self.binary(list, plugin).map(drop))
+    }
+
+    /// Asks every plugin whether it speaks the list's version (VERSION) and, since 1.1.0, whether it could
+    /// serve an ADD now (STATUS).
+    pub(crate) async fn status(&self, list: &NetworkList) -> Result<(), NetError> {
+        for plugin in &list.plugins {
+            let stdin = Map::from_iter([("cniVersion".to_owned(), list.version.into())]);
+            let call = self.call(list, plugin, "VERSION", &stdin)?;
+            let answer = call.run().await?;
+            let spoken = answer["supportedVersions"].as_array().map(Vec::as_slice).unwrap_or_default();
+            if !spoken.iter().any(|version| version == list.version) {
+                let reason = format!("does not support version {} of the configuration", list.version);
+                return Err(call.answer(reason));
+            }
+            if since(list.version, "1.1.0") {
+                self.call(list, plugin, "STATUS", &list.configuration(plugin))?.run().await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn call<'c>(
+        &self,
+        list: &NetworkList,
+        plugin: &'c Map<String, Value>,
+        command: &'static str,
+        stdin: &'c Map<String, Value>,
+    ) -> Result<Call<'c>, NetError> {
+        let (name, binary) = self.binary(list, plugin)?;
+        let environment = vec![("CNI_PATH", self.path())];
+        Ok(Call { plugin: name, binary, command, environment, stdin, time: self.time })
+    }
+
+    fn binary<'p>(
+        &self,
+        list: &NetworkList,
+        plugin: &'p Map<String, Value>,
+    ) -> Result<(&'p str, PathBuf), NetError> {
+        let name = plugin.get("type").and_then(Value::as_str).unwrap_or_default();
+        let found = plugin::find(name, &self.dirs).ok_or_else(|| NetError::PluginMissing {
+            plugin: name.to_owned(),
+            file: list.file.clone(),
+            dirs: self.path().to_string_lossy().into_owned(),
+        })?;
+        Ok((name, found))
+    }
+
+    fn path(&self) -> OsString {
+        let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.as_os_str()).collect();
+        dirs.join(std::ffi::OsStr::new(":"))
+    }
+}
+
+/// What the pod asks for, by the capability that passes it (the CNI conventions' names and units).
+fn capabilities(spec: &PodNetworkSpec) -> Map<String, Value> {
+    let mut asked = Map::new();
+    let mut ports = Vec::new();
+    for port in spec.port_mappings.iter().filter(|port| port.host_port != 0) {
+        let mut mapping = json!({"hostPort": port.host_port, "containerPort": port.container_port, "protocol": port.protocol});
+        if let Some(ip) = port.host_ip {
+            mapping["hostIP"] = ip.to_string().into();
+        }
+        ports.push(mapping);
+    }
+    if !ports.is_empty() {
+        asked.insert("portMappings".into(), ports.into());
+    }
+    if let Some(limits) = spec.bandwidth {
+        let mut bandwidth = Map::new();
+        for (direction, bits) in [("ingress", limits.ingress_bits), ("egress", limits.egress_bits)] {
+            if bits > 0 {
+                bandwidth.insert(format!("{direction}Rate"), bits.into());
+                bandwidth.insert(format!("{direction}Burst"), BURST_BITS.into());
+            }
+        }
+        if !bandwidth.is_empty() {
+            asked.insert("bandwidth".into(), bandwidth.into());
+        }
+    }
+    if !spec.requested_ips.is_empty() {
+        asked.insert("ips".into(), spec.requested_ips.clone().into());
+    }
+    if let Some(mac) = &spec.requested_mac {
+        asked.insert("mac".into(), mac.clone().into());
+    }
+    asked
+}
+
+/// Whether `version`, one of ours, is `first` or later.
+fn since(version: &str, first: &str) -> bool {
+    let place = |wanted: &str| VERSIONS.iter().position(|known| *known == wanted);
+    place(version) >= place(first)
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! The exec protocol against plugins that are shell scripts: no privileges, no network.
+
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use serde_json::json;
+
+use super::*;
+use crate::{Bandwidth, PortMapping, Protocol, config};
+
+/// A folder of scripts that each note how they were called, then do what `body` says.
+struct Scripts(tempfile::TempDir);
+
+impl Scripts {
+    fn new(plugins: &[(&str, &str)]) -> Self {
+        let scripts = Self(tempfile::tempdir().unwrap());
+        for (name, body) in plugins {
+            let text = format!(
+                "#!/bin/sh\ncd {dir}\necho $CNI_COMMAND {name} >> calls\ncat > {name}.$CNI_COMMAND.stdin\n\
+                 env | grep ^CNI_ > {name}.$CNI_COMMAND.env\n{body}\n",
+                dir = scripts.path().display()
+            );
+            install(&scripts.path().join(name), &text);
+        }
+        scripts
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn plugins(&self) -> Plugins {
+        Plugins { dirs: vec![self.path().to_owned()], time: Duration::from_secs(30) }
+    }
+
+    fn calls(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.path().join("calls")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn stdin(&self, plugin: &str, command: &str) -> Value {
+        serde_json::from_slice(&fs::read(self.path().join(format!("{plugin}.{command}.stdin"))).unwrap())
+            .unwrap()
+    }
+
+    fn environment(&self, plugin: &str, command: &str) -> String {
+        fs::read_to_string(self.path().join(format!("{plugin}.{command}.env"))).unwrap()
+    }
+}
+
+/// Writes a script from another process: a descriptor open for writing here could leak into a plugin that
+/// another test starts at this moment, and the script would be "busy".
+fn install(path: &Path, text: &str) {
+    let mut writer = Command::new("sh")
+        .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(writer.wait().unwrap().success());
+}
+
+fn list(version: &str, plugins: &Value) -> NetworkList {
+    let text = json!({"cniVersion": version, "name": "net", "plugins": plugins}).to_string();
+    config::parse(Path::new("/etc/cni/net.d/10-net.conflist"), text.as_bytes()).unwrap()
+}
+
+fn spec() -> PodNetworkSpec {
+    PodNetworkSpec {
+        pod_id: "p1".into(),
+        name: "web".into(),
+        namespace: "shop".into(),
+        uid: "u-1".into(),
+        ..Default::default()
+    }
+}
+
+fn chain<'a>(plugins: &'a Plugins, list: &'a NetworkList, spec: &'a PodNetworkSpec) -> Chain<'a> {
+    Chain { plugins, list, spec, netns: "/run/netns/x".into() }
+}
+
+const ETH0: &str = r#"echo '{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/x"}],"ips":[{"address":"10.0.0.5/24","interface":0}]}'"#;
+
+#[tokio::test]
+async fn each_plugin_gets_the_result_before_it_and_del_runs_backwards() {
+    let second = r#"echo '{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.9/24"}],"second":true}'"#;
+    let scripts = Scripts::new(&[("first", ETH0), ("second", second)]);
+    let (plugins, list, spec) = (
+        scripts.plugins(),
+        list("1.0.0", &json!([{"type": "first", "mtu": 1400}, {"type": "second"}])),
+        spec(),
+    );
+    let chain = chain(&plugins, &list, &spec);
+
+    let (result, left) = chain.add().await.unwrap();
+    assert_eq!(left.ips, ["10.0.0.9".parse::<std::net::IpAddr>().unwrap()]);
+    chain.check(&result).await.unwrap();
+    chain.del(&result).await.unwrap();
+
+    let expected = ["ADD first", "ADD second", "CHECK first", "CHECK second", "DEL second", "DEL first"];
+    assert_eq!(scripts.calls(), expected);
+    assert_eq!(
+        scripts.stdin("first", "ADD"),
+        json!({"cniVersion": "1.0.0", "name": "net", "type": "first", "mtu": 1400})
+    );
+    assert_eq!(scripts.stdin("second", "ADD")["prevResult"]["ips"][0]["address"], "10.0.0.5/24");
+    assert_eq!(scripts.stdin("first", "CHECK")["prevResult"]["second"], true);
+    assert_eq!(scripts.stdin("first", "DEL")["prevResult"]["second"], true);
+}
+
+#[tokio::test]
+async fn the_environment_is_that_of_the_specification() {
+    let scripts = Scripts::new(&[("first", ETH0)]);
+    let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
+    chain(&plugins, &list, &spec).add().await.unwrap();
+    let environment = scripts.environment("first", "ADD");
+    for line in [
+        "CNI_COMMAND=ADD",
+        "CNI_CONTAINERID=p1",
+        "CNI_NETNS=/run/netns/x",
+        "CNI_IFNAME=eth0",
+        "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=p1;K8S_POD_UID=u-1",
+        &format!("CNI_PATH={}", scripts.path().display()),
+    ] {
+        assert!(environment.lines().any(|l| l == line), "{line} is not in\n{environment}");
+    }
+}
+
+#[tokio::test]
+async fn capabilities_reach_only_the_plugins_that_declare_them() {
+    let scripts = Scripts::new(&[("first", ETH0), ("second", ETH0)]);
+    let plugins = scripts.plugins();
+    let list = list(
+        "1.0.0",
+        &json!([{"type": "first"}, {"type": "second", "capabilities": {"portMappings": true, "bandwidth": true, "mac": false}}]),
+    );
+    let mut spec = spec();
+    let port = |host_port| PortMapping {
+        host_port,
+        container_port: 80,
+        protocol: Protocol::Tcp,
+        host_ip: Some("127.0.0.1".parse().unwrap()),
+    };
+    spec.port_mappings = vec![port(8080), port(0)];
+    spec.bandwidth = Some(Bandwidth { ingress_bits: 1_000_000, egress_bits: 0 });
+    spec.requested_mac = Some("02:00:00:00:00:01".into());
+    chain(&plugins, &list, &spec).add().await.unwrap();
+
+    assert_eq!(scripts.stdin("first", "ADD").get("runtimeConfig"), None);
+    let second = scripts.stdin("second", "ADD");
+    assert_eq!(second.get("capabilities"), None);
+    let expected = json!({
+        "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}],
+        "bandwidth": {"ingressRate": 1_000_000, "ingressBurst": BURST_BITS},
+    });
+    assert_eq!(second["runtimeConfig"], expected);
+}
+
+#[tokio::test]
+async fn a_plugins_error_names_plugin_command_and_words() {
+    let scripts = Scripts::new(&[
+        ("first", ETH0),
+        ("second", r#"echo '{"code":11,"msg":"no room","details":"10.0.0.0/24"}'; exit 1"#),
+    ]);
+    let (plugins, list, spec) =
+        (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}, {"type": "second"}])), spec());
+    let error = chain(&plugins, &list, &spec).add().await.unwrap_err();
+    assert!(matches!(error, NetError::Plugin { code: 11, command: "ADD", .. }), "{error:?}");
+    assert_eq!(error.to_string(), "CNI plugin second ADD: no room: 10.0.0.0/24");
+}
+
+#[tokio::test]
+async fn a_failure_without_an_error_object_shows_stderr() {
+    let scripts = Scripts::new(&[("first", "echo 'modprobe: no such thing' >&2; exit 3")]);
+    let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
+    let error = chain(&plugins, &list, &spec).add().await.unwrap_err().to_string();
+    assert!(error.contains("exit status: 3") && error.contains("modprobe: no such thing"), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_json_is_shown() {
+    let scripts = Scripts::new(&[("first", "echo 'ok, all done'")]);
+    let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
+    let error = chain(&plugins, &list, &spec).add().await.unwrap_err().to_string();
+    assert!(error.contains("not JSON") && error.contains("ok, all done"), "{error}");
+}
+
+#[tokio::test]
+async fn an_empty_answer_to_add_is_an_error() {
+    let scripts = Scripts::new(&[("first", "true")]);
+    let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
+    let error = chain(&plugins, &list, &spec).add().await.unwrap_err().to_string();
+    assert!(error.contains("nothing"), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_beyond_the_bound_is_refused() {
+    let scripts = Scripts::new(&[("first", "head -c 2000000 /dev/zero")]);
+    let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
+    let error = chain(&plugins, &list, &spec).add().await.unwrap_err().to_string();
+    assert!(error.contains("larger than 1 MiB"), "{error}");
+}
+
+#[tokio::test]
+async fn a_plugin_that_hangs_is_killed_with_its_children() {
+    let scripts = Scripts::new(&[("first", "sleep 1000 & echo $! > child; wait")]);
+    let (mut plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
+    plugins.time = Duration::from_millis(500);
+    let error = chain(&plugins, &list, &spec).add().await.unwrap_err();
+    assert!(matches!(error, NetError::PluginTimeout { .. }), "{error:?}");
+    let child = fs::read_to_string(scripts.path().join("child")).unwrap();
+    let gone = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.trim()));
+        // Killed, but perhaps not yet reaped by whoever reaps orphans here.
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    };
+    for _ in 0..100 {
+        if gone() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the plugin's child {child} is still running");
+}
+
+#[tokio::test]
+async fn del_stops_at_the_first_failure() {
+    let scripts = Scripts::new(&[("first", "true"), ("second", "exit 1")]);
+    let (plugins, list, spec) =
+        (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}, {"type": "second"}])), spec());
+    chain(&plugins, &list, &spec).del(&Value::Null).await.unwrap_err();
+    assert_eq!(scripts.calls(), ["DEL second"]);
+}
+
+#[tokio::test]
+async fn old_versions_have_no_check_and_no_result_at_del() {
+    let scripts = Scripts::new(&[("first", "true")]);
+    let (plugins, list, spec) = (scripts.plugins(), list("0.3.1", &json!([{"type": "first"}])), spec());
+    let chain = chain(&plugins, &list, &spec);
+    chain.check(&json!({})).await.unwrap();
+    chain.del(&json!({"ips": []})).await.unwrap();
+    assert_eq!(scripts.calls(), ["DEL first"]);
+    assert_eq!(scripts.stdin("first", "DEL").get("prevResult"), None);
+}
+
+#[tokio::test]
+async fn a_missing_binary_is_named_with_the_places_that_were_searched() {
+    let scripts = Scripts::new(&[]);
+    let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "absent"}])), spec());
+    let error = chain(&plugins, &list, &spec).add().await.unwrap_err().to_string();
+    assert!(error.contains("absent") && error.contains("10-net.conflist"), "{error}");
+    assert!(error.contains(&*scripts.path().to_string_lossy()), "{error}");
+}
+
+#[tokio::test]
+async fn a_plugin_that_does_not_speak_the_version_is_found_by_status() {
+    let scripts =
+        Scripts::new(&[("first", r#"echo '{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}'"#)]);
+    let plugins = scripts.plugins();
+    plugins.status(&list("1.0.0", &json!([{"type": "first"}]))).await.unwrap();
+    let error = plugins.status(&list("1.1.0", &json!([{"type": "first"}]))).await.unwrap_err().to_string();
+    assert!(error.contains("1.1.0"), "{error}");
+    assert_eq!(scripts.calls(), ["VERSION first", "VERSION first"]);
+}
+
+#[tokio::test]
+async fn status_is_asked_of_plugins_that_have_it() {
+    let body = r#"case $CNI_COMMAND in
+        VERSION) echo '{"supportedVersions":["1.1.0"]}' ;;
+        STATUS) echo '{"code":50,"msg":"not yet"}'; exit 1 ;;
+    esac"#;
+    let scripts = Scripts::new(&[("first", body)]);
+    let error = scripts.plugins().status(&list("1.1.0", &json!([{"type": "first"}]))).await.unwrap_err();
+    assert_eq!(error.to_string(), "CNI plugin first STATUS: not yet");
+}

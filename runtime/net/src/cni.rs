@@ -1,0 +1,206 @@
+//! Sets up, checks and tears down pods' networks: the order of the steps and what undoes them.
+//!
+//! ```text
+//!   setup:     namespace ──► cache (no result) ──► ADD ──► cache (result) ──► taps
+//!                   └────────────── any failure ──────────────┴──► teardown
+//!   teardown:  DEL, by the cache ──► cache removed ──► namespace removed
+//! ```
+//!
+//! Teardown stops at the first step that fails and can be called again; each step finds its work done.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::{
+    NetError, PodNetwork, PodNetworkSpec, attach,
+    cache::{Cache, Entry},
+    chain::{Chain, INTERFACE, Plugins},
+    config, netns,
+};
+
+/// Where `ip netns` and other runtimes keep namespaces.
+const NETNS_DIR: &str = "/run/netns";
+
+/// How long one plugin may run.
+const PLUGIN_TIME: Duration = Duration::from_secs(60);
+
+/// Where CNI's files are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CniConfig {
+    /// Network configurations; the first valid one is used.
+    pub conf_dir: PathBuf,
+    /// Plugin binaries, searched in this order.
+    pub bin_dirs: Vec<PathBuf>,
+    /// Holds `podvisor/`, where ADDs are remembered until their DEL.
+    pub cache_dir: PathBuf,
+}
+
+impl Default for CniConfig {
+    fn default() -> Self {
+        Self {
+            conf_dir: "/etc/cni/net.d".into(),
+            bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+            cache_dir: "/var/lib/cni".into(),
+        }
+    }
+}
+
+/// The pods' networks on one node. Holds no state of its own: files and the kernel do.
+#[derive(Clone, Debug)]
+pub struct Cni {
+    conf_dir: PathBuf,
+    plugins: Plugins,
+    cache: Cache,
+    netns_dir: PathBuf,
+}
+
+impl Cni {
+    /// Reads nothing yet: configurations may appear later.
+    #[must_use]
+    pub fn new(config: CniConfig) -> Self {
+        Self {
+            cache: Cache::new(&config.cache_dir),
+            conf_dir: config.conf_dir,
+            plugins: Plugins { dirs: config.bin_dirs, time: PLUGIN_TIME },
+            netns_dir: NETNS_DIR.into(),
+        }
+    }
+
+    /// Keeps the namespaces in `dir` instead of `/run/netns`.
+    #[must_use]
+    pub fn with_netns_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.netns_dir = dir.into();
+        self
+    }
+
+    /// Gives each run of a plugin this long instead of 60 seconds.
+    #[must_use]
+    pub fn with_plugin_time(mut self, time: Duration) -> Self {
+        self.plugins.time = time;
+        self
+    }
+
+    /// Whether a pod could be set up now, from the directories as they are: a configuration is valid and
+    /// its plugins exist. Runs no plugin.
+    ///
+    /// # Errors
+    /// What is missing, or what is wrong with the first configuration.
+    pub fn ready(&self) -> Result<(), NetError> {
+        self.plugins.complete(&config::load(&self.conf_dir)?.list)
+    }
+
+    /// As [`Cni::ready`], and asks the plugins themselves (VERSION, and STATUS since CNI 1.1.0).
+    ///
+    /// # Errors
+    /// As [`Cni::ready`], and what a plugin answers.
+    pub async fn status(&self) -> Result<(), NetError> {
+        self.plugins.status(&config::load(&self.conf_dir)?.list).await
+    }
+
+    /// Where the pod's namespace is, or would be, mounted.
+    #[must_use]
+    pub fn netns_path(&self, pod_id: &str) -> PathBuf {
+        self.netns_dir.join(format!("podvisor-{pod_id}"))
+    }
+
+    /// Makes the pod's namespace, runs the plugins in it and joins their interfaces to taps.
+    ///
+    /// # Errors
+    /// Why it failed; it has then undone itself, or says in [`NetError::Undo`] that it could not, and
+    /// [`Cni::teardown`] must be called again.
+    pub async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, NetError> {
+        spec.check()?;
+        let loaded = config::load(&self.conf_dir)?;
+        for error in &loaded.skipped {
+            tracing::warn!(error = error.chain(), "a CNI configuration is skipped");
+        }
+        self.plugins.complete(&loaded.list)?;
+        let path = self.netns_path(&spec.pod_id);
+        netns::create(&path).await?;
+        let entry = Entry { list: loaded.list, spec: spec.clone(), result: serde_json::Value::Null };
+        match self.connect(entry, &path).await {
+            Ok(network) => Ok(network),
+            Err(cause) => Err(match self.teardown(spec).await {
+                Ok(()) => cause,
+                Err(undo) => NetError::Undo { cause: Box::new(cause), undo: undo.chain() },
+            }),
+        }
+    }
+
+    /// The steps of setup that need the namespace.
+    async fn connect(&self, mut entry: Entry, path: &Path) -> Result<PodNetwork, NetError> {
+        self.cache.write(INTERFACE, &entry)?;
+        let (result, left) = self.chain(&entry, path.into()).add().await?;
+        entry.result = result;
+        self.cache.write(INTERFACE, &entry)?;
+        let attached = netns::within(path, |handle| attach::attach(handle, left.interfaces)).await?;
+        Ok(PodNetwork {
+            netns: path.to_owned(),
+            interfaces: attached.interfaces,
+            routes: attached.routes,
+            neighbours: attached.neighbours,
+            ips: left.ips,
+            dns: left.dns,
+        })
+    }
+
+    /// Asks the plugins whether the pod's network is still as they left it.
+    ///
+    /// # Errors
+    /// What a plugin found wrong. A pod that is not known has nothing to check.
+    pub async fn check(&self, spec: &PodNetworkSpec) -> Result<(), NetError> {
+        spec.check()?;
+        match self.cache.read(&spec.pod_id, INTERFACE)? {
+            Some(entry) => {
+                self.chain(&entry, self.netns_path(&spec.pod_id).into()).check(&entry.result).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Runs DEL and removes the namespace. Idempotent: what is not there is no error. Only `spec.pod_id`
+    /// matters where the ADD is remembered; else the rest of `spec` and the present configuration are used.
+    ///
+    /// # Errors
+    /// What could not be removed. The namespace and the memory of the ADD are then kept, for another try.
+    pub async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), NetError> {
+        spec.check()?;
+        let (id, path) = (&spec.pod_id, self.netns_path(&spec.pod_id));
+        let netns: OsString = if netns::exists(&path) { (&path).into() } else { OsString::new() };
+        if let Some(entry) = self.added(spec, !netns.is_empty())? {
+            self.chain(&entry, netns).del(&entry.result).await?;
+        }
+        self.cache.remove(id, INTERFACE)?;
+        netns::remove(&path).await
+    }
+
+    /// The ADD to undo. No memory of one is none, unless there is a trace of it: then it is guessed.
+    fn added(&self, spec: &PodNetworkSpec, has_netns: bool) -> Result<Option<Entry>, NetError> {
+        if let Some(entry) = self.cache.read(&spec.pod_id, INTERFACE)? {
+            return Ok(Some(entry));
+        }
+        if !has_netns && !self.cache.has(&spec.pod_id, INTERFACE) {
+            return Ok(None);
+        }
+        let list = match config::load(&self.conf_dir) {
+            Ok(loaded) => loaded.list,
+            Err(error) => {
+                let error = error.chain();
+                tracing::warn!(
+                    pod = spec.pod_id,
+                    error,
+                    "no CNI configuration to tear the pod's network down by"
+                );
+                return Ok(None);
+            }
+        };
+        Ok(Some(Entry { list, spec: spec.clone(), result: serde_json::Value::Null }))
+    }
+
+    fn chain<'a>(&'a self, entry: &'a Entry, netns: OsString) -> Chain<'a> {
+        Chain { plugins: &self.plugins, list: &entry.list, spec: &entry.spec, netns }
+    }
+}

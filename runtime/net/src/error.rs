@@ -1,0 +1,165 @@
+//! What can go wrong with a pod's network. Messages name the file, plugin or link; they never repeat
+//! their source, which callers print as a chain.
+
+use std::{io, path::PathBuf, time::Duration};
+
+/// Why a pod's network could not be set up, checked or torn down.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetError {
+    /// A field of the pod's spec cannot be passed to a plugin.
+    #[error("pod network {field}: {reason}")]
+    Spec {
+        /// Which field.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No `*.conflist`, `*.conf` or `*.json` is there.
+    #[error("no CNI network configuration in {}", .dir.display())]
+    NoConfig {
+        /// The directory that was read.
+        dir: PathBuf,
+    },
+    /// A configuration file cannot be used.
+    #[error("CNI configuration {}: {place}: {reason}", .file.display())]
+    Config {
+        /// The file.
+        file: PathBuf,
+        /// The key, or the line, that is wrong.
+        place: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file or directory could not be read or written.
+    #[error("cannot {action} {}", .path.display())]
+    File {
+        /// "read", "write", …
+        action: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The configuration names a plugin whose binary is not there.
+    #[error("CNI configuration {} needs plugin {plugin:?}, which is not in {dirs}", .file.display())]
+    PluginMissing {
+        /// The plugin's type.
+        plugin: String,
+        /// The file that names it.
+        file: PathBuf,
+        /// The directories that were searched, joined by ':'.
+        dirs: String,
+    },
+    /// The plugin could not be run, or its pipes broke.
+    #[error("CNI plugin {plugin} {command}: cannot {action}")]
+    PluginIo {
+        /// The plugin's type.
+        plugin: String,
+        /// The CNI command.
+        command: &'static str,
+        /// What failed.
+        action: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The plugin did not end in time and was killed with its process group.
+    #[error("CNI plugin {plugin} {command}: still running after {after:?}, killed")]
+    PluginTimeout {
+        /// The plugin's type.
+        plugin: String,
+        /// The CNI command.
+        command: &'static str,
+        /// The time it had.
+        after: Duration,
+    },
+    /// The plugin reported an error.
+    #[error("CNI plugin {plugin} {command}: {message}")]
+    Plugin {
+        /// The plugin's type.
+        plugin: String,
+        /// The CNI command.
+        command: &'static str,
+        /// The error code of the CNI specification, or 0 when the plugin gave none.
+        code: u32,
+        /// The plugin's words, with its details or the head of its stderr.
+        message: String,
+    },
+    /// The plugin succeeded but its answer is not what CNI says.
+    #[error("CNI plugin {plugin} {command}: {reason}")]
+    PluginAnswer {
+        /// The plugin's type.
+        plugin: String,
+        /// The CNI command.
+        command: &'static str,
+        /// What is wrong with the answer, with its first bytes.
+        reason: String,
+    },
+    /// The network namespace could not be made, entered or removed.
+    #[error("network namespace {}: cannot {action}", .path.display())]
+    Netns {
+        /// What failed.
+        action: &'static str,
+        /// Where the namespace is mounted.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A netlink request in the pod's namespace failed.
+    #[error("{action} in the pod's network namespace failed")]
+    Netlink {
+        /// What was asked for.
+        action: String,
+        /// The kernel's answer.
+        source: rtnetlink::Error,
+    },
+    /// A tap could not be made.
+    #[error("tap {name}: cannot {action}")]
+    Tap {
+        /// The tap's name.
+        name: String,
+        /// Which step failed.
+        action: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// What the plugins left in the namespace cannot be given to a VM.
+    #[error("interface {name}: {reason}")]
+    Interface {
+        /// Its name in the namespace.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Setup failed, and so did undoing it: something may be left on the node.
+    #[error("setup failed and could not be undone ({undo})")]
+    Undo {
+        /// Why setup failed.
+        #[source]
+        cause: Box<NetError>,
+        /// Why undoing it failed, with its causes.
+        undo: String,
+    },
+}
+
+impl NetError {
+    /// This error and its causes on one line, for where an error becomes part of another.
+    pub(crate) fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = std::error::Error::source(self);
+        while let Some(cause) = next {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            next = cause.source();
+        }
+        text
+    }
+}
+
+/// The first bytes of something foreign, printable and short enough for an error.
+pub(crate) fn head(bytes: &[u8]) -> String {
+    const SHOWN_BYTES: usize = 200;
+    let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES)]);
+    let more = if bytes.len() > SHOWN_BYTES { "…" } else { "" };
+    format!("{:?}{more}", shown.trim())
+}

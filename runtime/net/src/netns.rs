@@ -1,0 +1,146 @@
+//! Network namespaces that outlive their makers: made, entered and removed. What is in one is not its
+//! business, but for the loopback link, which every pod needs.
+//!
+//! A namespace belongs to a thread, so each job here gets a thread of its own, which ends with it; no
+//! thread of the daemon's runtime ever leaves the host's namespace.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    future::Future,
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    thread,
+};
+
+use nix::{
+    errno::Errno,
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, setns, unshare},
+};
+use rtnetlink::{Handle, LinkUnspec};
+use tokio::sync::oneshot;
+
+use crate::NetError;
+
+/// The loopback's index is 1 in every network namespace.
+const LOOPBACK: u32 = 1;
+
+/// Makes a namespace with its loopback up, held by a bind mount at `path`, whose folder is made if absent.
+///
+/// # Errors
+/// If `path` exists, or the caller may not make namespaces or mounts. Nothing is left behind then.
+pub(crate) async fn create(path: &Path) -> Result<(), NetError> {
+    let at = path.to_owned();
+    on_thread(path, move || {
+        if let Some(folder) = at.parent() {
+            fs::create_dir_all(folder).map_err(failed("make the folder of", &at))?;
+        }
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o444)
+            .open(&at)
+            .map_err(failed("make the file of", &at))?;
+        unshare_onto(&at).inspect_err(|_| {
+            // The mount may or may not be there; the file is ours.
+            let _ = umount2(&at, MntFlags::MNT_DETACH);
+            let _ = fs::remove_file(&at);
+        })
+    })
+    .await
+}
+
+fn unshare_onto(at: &Path) -> Result<(), NetError> {
+    unshare(CloneFlags::CLONE_NEWNET).map_err(failed("make", at))?;
+    mount(Some("/proc/thread-self/ns/net"), at, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .map_err(failed("mount", at))?;
+    with_netlink(at, async |handle: Handle| {
+        let up = LinkUnspec::new_with_index(LOOPBACK).up().build();
+        handle
+            .link()
+            .set(up)
+            .execute()
+            .await
+            .map_err(|source| NetError::Netlink { action: "setting lo up".into(), source })
+    })
+}
+
+/// Runs `work` on a thread inside the namespace, with a netlink connection of that namespace.
+///
+/// # Errors
+/// If the namespace is not there or cannot be entered, and what `work` answers.
+pub(crate) async fn within<T, W, F>(path: &Path, work: W) -> Result<T, NetError>
+where
+    T: Send + 'static,
+    W: FnOnce(Handle) -> F + Send + 'static,
+    F: Future<Output = Result<T, NetError>>,
+{
+    let at = path.to_owned();
+    on_thread(path, move || {
+        let netns = File::open(&at).map_err(failed("open", &at))?;
+        setns(netns, CloneFlags::CLONE_NEWNET).map_err(failed("enter", &at))?;
+        with_netlink(&at, work)
+    })
+    .await
+}
+
+/// Unmounts and removes `path`. One that is not there, or not mounted, is no error.
+pub(crate) async fn remove(path: &Path) -> Result<(), NetError> {
+    let at = path.to_owned();
+    on_thread(path, move || {
+        match umount2(&at, MntFlags::MNT_DETACH) {
+            Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
+            Err(error) => return Err(failed("unmount", &at)(error)),
+        }
+        match fs::remove_file(&at) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &at)(error)),
+            _ => Ok(()),
+        }
+    })
+    .await
+}
+
+/// Whether a namespace is mounted at `path`. A plain file there, left by a half-made one, is none.
+pub(crate) fn exists(path: &Path) -> bool {
+    nix::sys::statfs::statfs(path).is_ok_and(|s| s.filesystem_type() == nix::sys::statfs::NSFS_MAGIC)
+}
+
+/// Gives `work` a netlink connection of the namespace that the calling thread is in.
+fn with_netlink<T, W, F>(at: &Path, work: W) -> Result<T, NetError>
+where
+    W: FnOnce(Handle) -> F,
+    F: Future<Output = Result<T, NetError>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .map_err(failed("start a netlink runtime in", at))?;
+    runtime.block_on(async {
+        let (connection, handle, _) =
+            rtnetlink::new_connection().map_err(failed("open a netlink socket in", at))?;
+        let pump = tokio::spawn(connection);
+        let result = work(handle).await;
+        pump.abort();
+        result
+    })
+}
+
+async fn on_thread<T, W>(path: &Path, work: W) -> Result<T, NetError>
+where
+    T: Send + 'static,
+    W: FnOnce() -> Result<T, NetError> + Send + 'static,
+{
+    let (answer, answered) = oneshot::channel();
+    thread::Builder::new()
+        .name("netns".into())
+        .spawn(move || answer.send(work()))
+        .map_err(failed("start a thread for", path))?;
+    let ended = |_| failed("finish the work in", path)(io::Error::other("its thread panicked"));
+    answered.await.map_err(ended)?
+}
+
+fn failed<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> NetError {
+    let path = path.to_owned();
+    move |error| NetError::Netns { action, path, source: error.into() }
+}

@@ -1,0 +1,117 @@
+//! What a pod asks of its network, and the checks that make it safe to pass on to plugins.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::NetError;
+
+/// Longest pod id, name, namespace or uid; Kubernetes' own names end at 253.
+const NAME_BYTES_MAX: usize = 253;
+
+/// One pod's network as asked for. Serialized into the cache, so that a later DEL passes the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodNetworkSpec {
+    /// The runtime's own id of the pod: `CNI_CONTAINERID`, and part of file names.
+    pub pod_id: String,
+    /// The pod's name.
+    pub name: String,
+    /// The pod's Kubernetes namespace.
+    pub namespace: String,
+    /// The pod's uid.
+    pub uid: String,
+    /// Host ports, for plugins with the `portMappings` capability. A host port of 0 means none.
+    pub port_mappings: Vec<PortMapping>,
+    /// Rate limits, for plugins with the `bandwidth` capability.
+    pub bandwidth: Option<Bandwidth>,
+    /// Addresses asked for ("10.0.0.5/24"), for plugins with the `ips` capability.
+    pub requested_ips: Vec<String>,
+    /// MAC asked for, for plugins with the `mac` capability.
+    pub requested_mac: Option<String>,
+}
+
+/// One host port that leads to a port of the pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortMapping {
+    /// Port on the node; 0 means that none was asked for.
+    pub host_port: u16,
+    /// Port in the pod.
+    pub container_port: u16,
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// The node's address to listen on; any if absent.
+    pub host_ip: Option<IpAddr>,
+}
+
+/// Transport protocol of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+/// Rate limits in bits per second; 0 means unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bandwidth {
+    /// Into the pod.
+    pub ingress_bits: u64,
+    /// Out of the pod.
+    pub egress_bits: u64,
+}
+
+impl PodNetworkSpec {
+    /// Refuses what would change the meaning of a path, an environment variable or `CNI_ARGS`.
+    pub(crate) fn check(&self) -> Result<(), NetError> {
+        let bad = |field, reason: &str| Err(NetError::Spec { field, reason: reason.to_owned() });
+        let id = &self.pod_id;
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if !id.starts_with(|c: char| c.is_ascii_alphanumeric()) || !id.chars().all(plain) {
+            return bad("pod_id", "must be letters, digits, '-', '_' and '.', a letter or digit first");
+        }
+        for (field, value) in
+            [("pod_id", id), ("name", &self.name), ("namespace", &self.namespace), ("uid", &self.uid)]
+        {
+            if value.len() > NAME_BYTES_MAX {
+                return bad(field, "is longer than 253 bytes");
+            }
+            if value.contains(|c: char| c == ';' || c == '=' || c.is_control()) {
+                return bad(field, "must not contain ';', '=' or control characters");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(pod_id: &str, name: &str) -> PodNetworkSpec {
+        PodNetworkSpec { pod_id: pod_id.into(), name: name.into(), ..Default::default() }
+    }
+
+    #[test]
+    fn ordinary_names_pass() {
+        named("0a1b-c.d_e", "web-0").check().unwrap();
+    }
+
+    #[test]
+    fn an_id_that_is_a_path_is_refused() {
+        for id in ["", "..", "../x", "a/b", ".hidden", "-flag"] {
+            assert!(named(id, "web").check().is_err(), "{id:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_would_add_cni_args_is_refused() {
+        let error = named("a", "web;K8S_POD_UID=0").check().unwrap_err();
+        assert!(error.to_string().contains("name"), "{error}");
+    }
+}
