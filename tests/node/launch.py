@@ -19,7 +19,7 @@ from failure import NODE_FAILED, NodeError
 
 MEMORY_MIB = int(os.environ.get("PODVISOR_NODE_MEMORY", "6144"))
 PROCESSORS = int(os.environ.get("PODVISOR_NODE_CPUS", "2"))
-# A start takes some ten seconds; a machine that needs more than this is too slow to test on.
+# A start takes six seconds on idle processors; a machine that needs more than this is too slow to test on.
 START_LIMIT_SECONDS = int(os.environ.get("PODVISOR_NODE_START_LIMIT", "240"))
 MSIZE = 512 * 1024
 CONSOLE_LINES = 40
@@ -94,6 +94,8 @@ def run(node, command, icount):
         finally:
             qemu.kill()
             qemu.wait()
+            if os.environ.get("PODVISOR_NODE_VERBOSE"):
+                print(_tail(scratch / "console"), file=sys.stderr)
 
 
 def _catch_signals():
