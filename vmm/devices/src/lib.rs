@@ -5,4 +5,5 @@
 //! activation to reset. Devices get their files as open descriptors; nothing here opens a path.
 //! Everything read from guest memory is hostile.
 
+pub mod legacy;
 pub mod virtio;

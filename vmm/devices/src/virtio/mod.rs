@@ -7,10 +7,17 @@
 //! The transport (`mmio`) owns the register state: status, feature selection, queue addresses. A device
 //! owns what lies behind its queues.
 
+pub mod blk;
 pub mod chain;
+mod front;
 pub mod iovec;
 pub mod mmio;
+pub mod pmem;
 pub mod ring;
+pub mod rng;
+#[cfg(test)]
+mod testing;
+pub mod vsock;
 pub mod worker;
 
 use std::sync::Arc;

@@ -1,0 +1,166 @@
+//! The disk's front end: what the driver may know of it, and the life of its worker.
+
+use std::fs::File;
+use std::io::{self, Seek as _, SeekFrom};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use virtio_bindings::virtio_blk as spec;
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
+use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use virtio_queue::Queue;
+
+use super::request::Limits;
+use super::state::BlkState;
+use super::worker::BlkWorker;
+use super::{DATA_SEGMENTS_MAX, RANGE_SECTORS_MAX, RANGES_MAX, SECTOR_BYTES, SEGMENT_BYTES_MAX};
+use crate::virtio::chain::Chain;
+use crate::virtio::iovec::Iovecs;
+use crate::virtio::ring::{Faults, Ring};
+use crate::virtio::worker::Worker;
+use crate::virtio::{Activation, DeviceError, VirtioDevice, front};
+
+/// In errors and thread names.
+const DEVICE: &str = "blk";
+
+/// Sectors that the host's file systems work in, as a power of two, told to the driver as a hint. Its
+/// block size stays at one sector: partitions and file systems made elsewhere count on that.
+const PHYSICAL_BLOCK_EXPONENT: u8 = 3;
+
+/// Bytes of `struct virtio_blk_config` up to the fields of WRITE_ZEROES (section 5.2.4).
+const CONFIG_BYTES: usize = 60;
+
+/// Disks made so far, to number their threads.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// A disk.
+#[derive(Debug)]
+pub struct Blk {
+    file: Arc<File>,
+    limits: Limits,
+    name: String,
+    faults: Faults,
+    worker: Option<Worker<Vec<Queue>>>,
+}
+
+impl Blk {
+    /// A disk with the content of `file`: a regular file or a block device, opened for writing too
+    /// unless `read_only`. Its capacity is the file's size now, in whole sectors.
+    pub fn new(file: File, read_only: bool) -> io::Result<Blk> {
+        let bytes = (&file).seek(SeekFrom::End(0))?;
+        Ok(Blk {
+            file: Arc::new(file),
+            limits: Limits { sectors: bytes / SECTOR_BYTES, read_only },
+            name: format!("{DEVICE}-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
+            faults: Faults::default(),
+            worker: None,
+        })
+    }
+
+    /// Chains that made no sense, so far.
+    pub fn faults(&self) -> u64 {
+        self.faults.total()
+    }
+
+    pub(super) fn back_end(&self, activation: Activation) -> Result<BlkWorker, DeviceError> {
+        let ([queue], [event]) = front::queues(DEVICE, activation.queues, activation.queue_events)?;
+        Ok(BlkWorker {
+            ring: Ring::open(DEVICE, queue, &activation.memory, &self.faults)?,
+            event,
+            interrupt: activation.interrupt,
+            file: self.file.clone(),
+            limits: self.limits,
+            write_through: activation.features & (1 << spec::VIRTIO_BLK_F_FLUSH) == 0,
+            chain: Chain::default(),
+            iovecs: Iovecs::new(activation.memory.clone()),
+            faults: self.faults.clone(),
+            memory: activation.memory,
+        })
+    }
+
+    fn config(&self) -> [u8; CONFIG_BYTES] {
+        let mut config = [0; CONFIG_BYTES];
+        let mut put =
+            |offset: usize, bytes: &[u8]| config[offset..offset + bytes.len()].copy_from_slice(bytes);
+        put(0, &self.limits.sectors.to_le_bytes());
+        put(8, &SEGMENT_BYTES_MAX.to_le_bytes());
+        put(12, &DATA_SEGMENTS_MAX.to_le_bytes());
+        put(20, &(SECTOR_BYTES as u32).to_le_bytes());
+        // TOPOLOGY: physical block, and the smallest transfer worth making, in blocks.
+        put(24, &[PHYSICAL_BLOCK_EXPONENT]);
+        put(26, &(1u16 << PHYSICAL_BLOCK_EXPONENT).to_le_bytes());
+        // DISCARD: sectors and ranges per request, and alignment.
+        put(36, &RANGE_SECTORS_MAX.to_le_bytes());
+        put(40, &RANGES_MAX.to_le_bytes());
+        put(44, &(1u32 << PHYSICAL_BLOCK_EXPONENT).to_le_bytes());
+        // WRITE_ZEROES: sectors and ranges per request, and that UNMAP gives space back.
+        put(48, &RANGE_SECTORS_MAX.to_le_bytes());
+        put(52, &RANGES_MAX.to_le_bytes());
+        put(56, &[1]);
+        config
+    }
+
+    fn state(&self) -> BlkState {
+        BlkState { sectors: self.limits.sectors, read_only: self.limits.read_only }
+    }
+}
+
+impl VirtioDevice for Blk {
+    fn device_id(&self) -> u32 {
+        VIRTIO_ID_BLOCK
+    }
+
+    fn features(&self) -> u64 {
+        let both = 1 << VIRTIO_F_VERSION_1
+            | 1 << VIRTIO_RING_F_EVENT_IDX
+            | 1 << VIRTIO_RING_F_INDIRECT_DESC
+            | 1 << spec::VIRTIO_BLK_F_SIZE_MAX
+            | 1 << spec::VIRTIO_BLK_F_SEG_MAX
+            | 1 << spec::VIRTIO_BLK_F_BLK_SIZE
+            | 1 << spec::VIRTIO_BLK_F_TOPOLOGY
+            | 1 << spec::VIRTIO_BLK_F_FLUSH;
+        let kind = if self.limits.read_only {
+            1 << spec::VIRTIO_BLK_F_RO
+        } else {
+            1 << spec::VIRTIO_BLK_F_DISCARD | 1 << spec::VIRTIO_BLK_F_WRITE_ZEROES
+        };
+        both | kind
+    }
+
+    fn queue_sizes(&self) -> &[u16] {
+        &[256]
+    }
+
+    fn uses_queue_events(&self) -> bool {
+        true
+    }
+
+    fn read_config(&self, offset: u64, data: &mut [u8]) {
+        front::read_config(&self.config(), offset, data);
+    }
+
+    fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
+        self.reset();
+        let back_end = self.back_end(activation)?;
+        self.worker = Some(Worker::spawn(DEVICE, &self.name, move |stop| back_end.run(stop))?);
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.worker = None;
+    }
+
+    fn pause(&mut self) -> Option<Vec<Queue>> {
+        // A panic was told when it happened; without its queue there is nothing to go on with.
+        self.worker.take()?.stop().ok()
+    }
+
+    fn save(&self) -> serde_json::Value {
+        serde_json::json!(self.state())
+    }
+
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
+        front::check_state(DEVICE, state, &self.state())
+    }
+}

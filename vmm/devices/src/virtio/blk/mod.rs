@@ -1,0 +1,45 @@
+//! virtio-blk: a disk whose content is a file (virtio 1.2, section 5.2).
+//!
+//! Owns the open file and, between activation and reset, the queue. It must never touch a byte beyond
+//! the capacity it has told, nor write to a read-only disk.
+//!
+//! One queue. A request is one chain:
+//!
+//! ```text
+//!   driver → device                          device → driver
+//!   ┌──────────────────────────┬──────────┐  ┌──────────┬────────────┐
+//!   │ type u32 │ 0 │ sector u64 │ data out │  │ data in  │ status u8  │
+//!   └──────────────────────────┴──────────┘  └──────────┴────────────┘
+//!     0 IN, 1 OUT, 4 FLUSH, 8 GET_ID,           ID or      0 OK, 1 IOERR,
+//!     11 DISCARD, 13 WRITE_ZEROES               content    2 UNSUPP
+//! ```
+//!
+//! `request` parses, `worker` acts on a thread of its own, `device` is what the transport sees.
+
+mod device;
+mod request;
+mod state;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+pub use device::Blk;
+pub use state::BlkState;
+
+/// Bytes of a sector: the unit of all positions, whatever the disk's block size (section 5.2.4).
+pub(crate) const SECTOR_BYTES: u64 = 512;
+
+/// Buffers of data in one request; header and status take two more of the queue's 256.
+pub(crate) const DATA_SEGMENTS_MAX: u32 = 254;
+
+/// Bytes in one buffer of data, told to the driver as SIZE_MAX.
+pub(crate) const SEGMENT_BYTES_MAX: u32 = 128 * 1024;
+
+/// Bytes in one request: bounds how long a single request keeps the thread.
+pub(crate) const REQUEST_BYTES_MAX: u64 = DATA_SEGMENTS_MAX as u64 * SEGMENT_BYTES_MAX as u64;
+
+/// Ranges in one DISCARD or WRITE_ZEROES request.
+pub(crate) const RANGES_MAX: u32 = 32;
+
+/// Sectors in one such range: 1 GiB, so that a file system works on it for a bounded time.
+pub(crate) const RANGE_SECTORS_MAX: u32 = 1 << 21;

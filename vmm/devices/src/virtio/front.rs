@@ -1,0 +1,41 @@
+//! What the front ends of all devices do alike.
+
+use serde::de::DeserializeOwned;
+use virtio_queue::Queue;
+use vmm_sys_util::eventfd::EventFd;
+
+use super::DeviceError;
+
+/// Answers a read of a configuration space that holds `config`; what lies beyond reads as zero.
+pub(crate) fn read_config(config: &[u8], offset: u64, data: &mut [u8]) {
+    data.fill(0);
+    let here = usize::try_from(offset).ok().and_then(|offset| config.get(offset..)).unwrap_or(&[]);
+    for (byte, known) in data.iter_mut().zip(here) {
+        *byte = *known;
+    }
+}
+
+/// The queues of an activation and their events, if there are `N` of each.
+pub(crate) fn queues<const N: usize>(
+    device: &'static str,
+    queues: Vec<Queue>,
+    events: Vec<EventFd>,
+) -> Result<([Queue; N], [EventFd; N]), DeviceError> {
+    let wrong = || DeviceError { device, message: format!("activated without its {N} queues") };
+    Ok((queues.try_into().map_err(|_| wrong())?, events.try_into().map_err(|_| wrong())?))
+}
+
+/// Whether a saved state is that of a device made like this one.
+pub(crate) fn check_state<S: DeserializeOwned + PartialEq + std::fmt::Debug>(
+    device: &'static str,
+    saved: &serde_json::Value,
+    here: &S,
+) -> Result<(), DeviceError> {
+    let failed = |message: String| DeviceError { device, message };
+    let saved =
+        S::deserialize(saved).map_err(|error| failed(format!("the saved state is malformed: {error}")))?;
+    if saved == *here {
+        return Ok(());
+    }
+    Err(failed(format!("saved as {saved:?}, and now it is {here:?}")))
+}

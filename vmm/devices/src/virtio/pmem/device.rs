@@ -1,0 +1,117 @@
+//! The region's front end, and all there is behind it.
+
+use std::sync::Arc;
+
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_queue::Queue;
+
+use super::request::answer;
+use super::state::PmemState;
+use crate::virtio::chain::Chain;
+use crate::virtio::ring::{Faults, Ring};
+use crate::virtio::{Activation, DeviceError, GuestMemory, Interrupt, VirtioDevice, front};
+
+/// In errors.
+const DEVICE: &str = "pmem";
+
+/// Device ID of pmem (virtio 1.2, section 5).
+const DEVICE_ID: u32 = 27;
+
+/// A read-only region of guest-physical memory.
+#[derive(Debug)]
+pub struct Pmem {
+    place: PmemState,
+    faults: Faults,
+    active: Option<Active>,
+}
+
+#[derive(Debug)]
+struct Active {
+    memory: GuestMemory,
+    ring: Ring,
+    interrupt: Arc<dyn Interrupt>,
+    chain: Chain,
+}
+
+impl Pmem {
+    /// A region of `length` bytes at `guest_base`, where the machine has mapped the file. Linux wants
+    /// both to be multiples of 2 MiB for DAX.
+    pub fn new(guest_base: u64, length: u64) -> Pmem {
+        Pmem { place: PmemState { guest_base, length }, faults: Faults::default(), active: None }
+    }
+
+    /// Chains that made no sense, so far.
+    pub fn faults(&self) -> u64 {
+        self.faults.total()
+    }
+
+    fn serve(&mut self) {
+        let Some(Active { memory, ring, interrupt, chain }) = &mut self.active else { return };
+        // No more than the queue holds: notifications are never muted, so the driver will say if it
+        // has added more meanwhile.
+        for _ in 0..ring.size() {
+            let Some(taken) = ring.take(chain) else { break };
+            let written = answer(chain, taken.fault, memory);
+            if written.is_none() && taken.fault.is_none() {
+                self.faults.count();
+            }
+            ring.complete(taken, written.unwrap_or(0));
+            ring.signal(&**interrupt);
+        }
+    }
+}
+
+impl VirtioDevice for Pmem {
+    fn device_id(&self) -> u32 {
+        DEVICE_ID
+    }
+
+    fn features(&self) -> u64 {
+        1 << VIRTIO_F_VERSION_1
+    }
+
+    fn queue_sizes(&self) -> &[u16] {
+        &[64]
+    }
+
+    fn uses_queue_events(&self) -> bool {
+        false
+    }
+
+    fn read_config(&self, offset: u64, data: &mut [u8]) {
+        let mut config = [0; 16];
+        config[..8].copy_from_slice(&self.place.guest_base.to_le_bytes());
+        config[8..].copy_from_slice(&self.place.length.to_le_bytes());
+        front::read_config(&config, offset, data);
+    }
+
+    fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
+        let Activation { memory, queues, queue_events, interrupt, .. } = activation;
+        let ([queue], [_event]) = front::queues(DEVICE, queues, queue_events)?;
+        let ring = Ring::open(DEVICE, queue, &memory, &self.faults)?;
+        self.active = Some(Active { memory, ring, interrupt, chain: Chain::default() });
+        // What was asked for before a pause is answered after it.
+        self.serve();
+        Ok(())
+    }
+
+    fn notify(&mut self, _index: u16) {
+        self.serve();
+    }
+
+    fn reset(&mut self) {
+        self.active = None;
+    }
+
+    fn pause(&mut self) -> Option<Vec<Queue>> {
+        self.active.take().map(|active| vec![active.ring.into_queue()])
+    }
+
+    fn save(&self) -> serde_json::Value {
+        serde_json::json!(self.place)
+    }
+
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
+        front::check_state(DEVICE, state, &self.place)
+    }
+}

@@ -1,0 +1,190 @@
+//! A driver for tests: lays a queue out in memory, offers chains and reads what came back.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+
+use virtio_queue::{Queue, QueueState};
+use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use super::{Activation, GuestMemory, Interrupt};
+
+pub(crate) const WRITE: u16 = 2;
+pub(crate) const INDIRECT: u16 = 4;
+pub(crate) const NEXT: u16 = 1;
+
+/// Bytes of memory in tests: rings below 0x10000, buffers above.
+pub(crate) const MEMORY: usize = 0x40_0000;
+
+/// Longest that a test waits for a worker, in milliseconds.
+const WAIT_MS: i32 = 20_000;
+
+pub(crate) fn memory() -> GuestMemory {
+    Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).unwrap())
+}
+
+/// Counts interrupts and lets a test wait for one.
+#[derive(Debug)]
+pub(crate) struct Line(EventFd);
+
+impl Interrupt for Line {
+    fn used_buffer(&self) -> io::Result<()> {
+        self.0.write(1)
+    }
+    fn config_changed(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Line {
+    pub(crate) fn new() -> Arc<Line> {
+        Arc::new(Line(EventFd::new(EFD_NONBLOCK).unwrap()))
+    }
+
+    fn wait(&self) {
+        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid pollfd, as the count says.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, WAIT_MS) };
+        assert_eq!(ready, 1, "no interrupt came");
+        self.0.read().unwrap();
+    }
+}
+
+/// The driver's end of one queue of 16 entries.
+pub(crate) struct Driver {
+    pub(crate) memory: GuestMemory,
+    base: u64,
+    state: QueueState,
+    available: u16,
+    free: u16,
+    used: u16,
+}
+
+impl Driver {
+    pub(crate) const SIZE: u16 = 16;
+
+    /// Queue number `index`, whose rings lie at a place of their own.
+    pub(crate) fn new(memory: &GuestMemory, index: u64) -> Driver {
+        let base = 0x1000 + 0x1000 * index;
+        let state = QueueState {
+            max_size: 256,
+            size: Self::SIZE,
+            ready: true,
+            desc_table: base,
+            avail_ring: base + 0x400,
+            used_ring: base + 0x800,
+            ..QueueState::default()
+        };
+        Driver { memory: memory.clone(), base, state, available: 0, free: 0, used: 0 }
+    }
+
+    pub(crate) fn queue(&self) -> Queue {
+        Queue::try_from(self.state).unwrap()
+    }
+
+    /// Writes one entry of a descriptor table.
+    pub(crate) fn descriptor(&self, table: u64, index: u16, entry: (u64, u32, u16, u16)) {
+        let mut bytes = [0; 16];
+        bytes[0..8].copy_from_slice(&entry.0.to_le_bytes());
+        bytes[8..12].copy_from_slice(&entry.1.to_le_bytes());
+        bytes[12..14].copy_from_slice(&entry.2.to_le_bytes());
+        bytes[14..16].copy_from_slice(&entry.3.to_le_bytes());
+        self.memory.write_slice(&bytes, GuestAddress(table + 16 * u64::from(index))).unwrap();
+    }
+
+    pub(crate) fn table(&self) -> u64 {
+        self.base
+    }
+
+    /// Chains the buffers and makes them available. Returns the head.
+    pub(crate) fn put(&mut self, buffers: &[(u64, u32, u16)]) -> u16 {
+        let head = self.free;
+        for (position, (address, length, flags)) in buffers.iter().enumerate() {
+            let next = (self.free + 1) % Self::SIZE;
+            let more = if position + 1 < buffers.len() { NEXT } else { 0 };
+            self.descriptor(self.base, self.free, (*address, *length, flags | more, next));
+            self.free = next;
+        }
+        self.offer(head);
+        head
+    }
+
+    /// Makes the chain that begins at `head` available.
+    pub(crate) fn offer(&mut self, head: u16) {
+        let entry = self.base + 0x400 + 4 + 2 * u64::from(self.available % Self::SIZE);
+        self.memory.write_obj(head, GuestAddress(entry)).unwrap();
+        self.jump(self.available.wrapping_add(1));
+    }
+
+    /// Sets the available index, whatever it was.
+    pub(crate) fn jump(&mut self, index: u16) {
+        self.available = index;
+        self.memory.write_obj(index, GuestAddress(self.base + 0x402)).unwrap();
+    }
+
+    /// Chains that came back since the last call: head and bytes written.
+    pub(crate) fn take_used(&mut self) -> Vec<(u16, u32)> {
+        let index: u16 = self.memory.read_obj(GuestAddress(self.base + 0x802)).unwrap();
+        let mut all = Vec::new();
+        while self.used != index {
+            let entry = self.base + 0x804 + 8 * u64::from(self.used % Self::SIZE);
+            let pair: [u32; 2] = self.memory.read_obj(GuestAddress(entry)).unwrap();
+            all.push((pair[0] as u16, pair[1]));
+            self.used = self.used.wrapping_add(1);
+        }
+        all
+    }
+
+    /// Waits until `count` chains have come back.
+    pub(crate) fn wait_used(&mut self, line: &Line, count: usize) -> Vec<(u16, u32)> {
+        let mut all = self.take_used();
+        while all.len() < count {
+            line.wait();
+            all.extend(self.take_used());
+        }
+        all
+    }
+
+    pub(crate) fn write(&self, address: u64, data: &[u8]) {
+        self.memory.write_slice(data, GuestAddress(address)).unwrap();
+    }
+
+    pub(crate) fn read<const N: usize>(&self, address: u64) -> [u8; N] {
+        let mut data = [0; N];
+        self.memory.read_slice(&mut data, GuestAddress(address)).unwrap();
+        data
+    }
+}
+
+/// What a device is activated with, and the events that kick its queues.
+pub(crate) fn activation(
+    memory: &GuestMemory,
+    queues: Vec<Queue>,
+    line: &Arc<Line>,
+    features: u64,
+) -> (Activation, Vec<EventFd>) {
+    let kicks: Vec<EventFd> = queues.iter().map(|_| EventFd::new(EFD_NONBLOCK).unwrap()).collect();
+    let activation = Activation {
+        memory: memory.clone(),
+        queues,
+        queue_events: kicks.iter().map(|kick| kick.try_clone().unwrap()).collect(),
+        interrupt: line.clone(),
+        features,
+    };
+    (activation, kicks)
+}
+
+/// Random entries for a table of [`Driver::SIZE`]: mostly plausible, so that parsers get far.
+pub(crate) fn entries() -> impl proptest::strategy::Strategy<Value = Vec<(u64, u32, u16, u16)>> {
+    use proptest::prelude::*;
+    let address = prop_oneof![
+        8 => 0x1_0000u64..0x3f_0000,
+        1 => (MEMORY as u64 - 64)..(MEMORY as u64 + 64),
+        1 => 0u64..0x1_0000,
+        1 => any::<u64>()
+    ];
+    let length = prop_oneof![6 => 0u32..64, 3 => 0u32..0x2000, 1 => any::<u32>()];
+    let flags = prop_oneof![8 => 0u16..4, 1 => any::<u16>()];
+    proptest::collection::vec((address, length, flags, 0u16..18), usize::from(Driver::SIZE))
+}
