@@ -1,1 +1,24 @@
-//! Spawn and drive a VMM.
+//! Spawns and drives a VMM: one [`Vm`] per pod's virtual machine, cheap to clone.
+//!
+//! A VMM outlives the daemon: [`Vm::attach`] finds one again by process id, start time and control
+//! socket. This crate knows the control protocol (`vmm-api`) and the VMM's process; it knows nothing of
+//! agents, pods or images, and reads nothing that a guest wrote but the console's text.
+//!
+//! `connection` speaks the protocol, `process` watches the VMM's life, `vm` joins them.
+
+#![forbid(unsafe_code)]
+
+mod connection;
+mod error;
+mod plug;
+mod process;
+mod reactor;
+mod spawn;
+mod streams;
+mod vm;
+
+pub use error::VmError;
+pub use plug::Plug;
+pub use spawn::Spawn;
+pub use vm::Vm;
+pub use vmm_api::{ExitCounts, Slot, SlotKind, StopReason, StopReport, VmStats};

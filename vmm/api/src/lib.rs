@@ -20,5 +20,6 @@ pub use message::{
 pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
 pub use slot::{Slot, SlotKind};
 
-/// Descriptor number on which the VMM finds the listening control socket when it starts.
-pub const CONTROL_FD: i32 = 3;
+/// Descriptor number on which the VMM finds the listening control socket when it starts: its standard
+/// input, the one that needs no unsafe code to hand down or to take.
+pub const CONTROL_FD: i32 = 0;

@@ -1,0 +1,217 @@
+//! The control connection: requests out, responses and events in. Each packet is whole, so that any
+//! task may send; one task receives.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+use vmm_api::{Event, Message, Packet, Refusal, Request, Response, StopReport};
+
+use crate::VmError;
+use crate::streams::Streams;
+
+/// Longest wait for an answer. A boot is the longest request, and copies a kernel at most.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
+
+type Answer = Result<Response, Refusal>;
+
+/// Requests that wait for answers; `None` once the connection is lost.
+type Pending = Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>;
+
+/// A connection; clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    socket: AsyncFd<OwnedFd>,
+    next_id: AtomicU64,
+    pending: Pending,
+}
+
+/// Dials the control socket at `path`.
+pub(crate) fn dial(path: &Path) -> std::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+impl Connection {
+    /// Takes a connected socket. [`receive`](Self::receive) must run for answers to come.
+    pub(crate) fn new(socket: OwnedFd) -> std::io::Result<Connection> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        let socket = crate::reactor::watch(socket)?;
+        let pending = Mutex::new(Some(HashMap::new()));
+        Ok(Connection(Arc::new(Shared { socket, next_id: AtomicU64::new(1), pending })))
+    }
+
+    /// Sends a request with its descriptors and waits for the answer. `name` is for errors.
+    pub(crate) async fn ask(
+        &self,
+        name: &'static str,
+        request: Request,
+        fds: &[OwnedFd],
+    ) -> Result<Response, VmError> {
+        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        match self.pending().as_mut() {
+            Some(pending) => pending.insert(id, sender),
+            None => return Err(VmError::Lost { request: name }),
+        };
+        let _waiting = Waiting { connection: self, id };
+        let work = async {
+            self.send(name, &Message::Request { id, request }, fds).await?;
+            match answer.await {
+                Ok(Ok(response)) => Ok(response),
+                Ok(Err(Refusal { message })) => Err(VmError::Refused { request: name, message }),
+                Err(_) => Err(VmError::Lost { request: name }),
+            }
+        };
+        match tokio::time::timeout(ANSWER_DEADLINE, work).await {
+            Ok(result) => result,
+            Err(_) => Err(VmError::Deadline { request: name }),
+        }
+    }
+
+    async fn send(&self, request: &'static str, message: &Message, fds: &[OwnedFd]) -> Result<(), VmError> {
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        let io = |source| VmError::Send { request, source };
+        loop {
+            let mut guard = self.0.socket.ready(Interest::WRITABLE).await.map_err(|error| {
+                let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
+                io(errno.into())
+            })?;
+            match vmm_api::send(self.0.socket.get_ref(), message, &fds) {
+                Err(error) if error.would_block() => guard.clear_ready(),
+                other => return other.map_err(io),
+            }
+        }
+    }
+
+    /// Receives until the VMM closes the connection. Gives the VM's stop report, if it came.
+    pub(crate) async fn receive(&self, streams: &Streams) -> Option<Box<StopReport>> {
+        let mut report = None;
+        while let Some(Packet { message, fds }) = self.next().await {
+            match message {
+                Message::Response { id, result } => {
+                    let waiting = self.pending().as_mut().and_then(|pending| pending.remove(&id));
+                    if let Some(waiting) = waiting {
+                        // Who asked may have given up.
+                        let _ = waiting.send(result);
+                    }
+                }
+                Message::Event(Event::GuestStream { port }) => {
+                    if let Some(stream) = fds.into_iter().next() {
+                        streams.put(port, stream);
+                    }
+                }
+                Message::Event(Event::Stopped(stopped)) => report = Some(stopped),
+                Message::Request { .. } => tracing::warn!("a VMM sent a request; it is ignored"),
+            }
+        }
+        // Whoever still waits learns that the connection is lost.
+        self.pending().take();
+        report
+    }
+
+    /// The next packet, or `None` at the end or at an error, which ends the connection too.
+    async fn next(&self) -> Option<Packet> {
+        loop {
+            let mut guard = self.0.socket.ready(Interest::READABLE).await.ok()?;
+            match vmm_api::recv(self.0.socket.get_ref()) {
+                Ok(packet) => return packet,
+                Err(error) if error.would_block() => guard.clear_ready(),
+                Err(error) => {
+                    tracing::warn!(%error, "a control connection is given up");
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn pending(&self) -> std::sync::MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<Answer>>>> {
+        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that waits; forgotten when its caller is done or gone.
+struct Waiting<'a> {
+    connection: &'a Connection,
+    id: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(pending) = self.connection.pending().as_mut() {
+            pending.remove(&self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vmm_api::StopReason;
+
+    use super::*;
+
+    fn pair() -> (Connection, OwnedFd) {
+        let (here, there) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        (Connection::new(here).unwrap(), there)
+    }
+
+    fn answer(peer: &OwnedFd, reply: impl FnOnce(u64, Request) -> Message) {
+        let packet = vmm_api::recv(peer).unwrap().unwrap();
+        let Message::Request { id, request } = packet.message else { panic!("not a request") };
+        vmm_api::send(peer, &reply(id, request), &[]).unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_finds_its_question_and_a_refusal_its_words() {
+        let (connection, peer) = pair();
+        let receiving = connection.clone();
+        let task = tokio::spawn(async move { receiving.receive(&Streams::default()).await });
+        let thread = std::thread::spawn(move || {
+            answer(&peer, |id, _| Message::Response { id, result: Ok(Response::Plugged) });
+            answer(&peer, |id, _| Message::Response {
+                id,
+                result: Err(Refusal { message: "slot 7 is taken".into() }),
+            });
+        });
+        let first = connection.ask("stats", Request::Stats, &[]).await;
+        assert!(matches!(first, Ok(Response::Plugged)));
+        let second = connection.ask("stats", Request::Stats, &[]).await.unwrap_err();
+        assert_eq!(second.to_string(), "the VMM refused stats: slot 7 is taken");
+        thread.join().unwrap();
+        assert!(task.await.unwrap().is_none());
+        let lost = connection.ask("stats", Request::Stats, &[]).await;
+        assert!(matches!(lost, Err(VmError::Lost { .. })));
+    }
+
+    #[tokio::test]
+    async fn events_bring_streams_and_the_stop_report() {
+        let (connection, peer) = pair();
+        let (stream, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        vmm_api::send(&peer, &Message::Event(Event::GuestStream { port: 1026 }), &[stream.as_fd()]).unwrap();
+        let report = StopReport {
+            reason: StopReason::TripleFault,
+            registers: None,
+            console: "bye".into(),
+            exits: Default::default(),
+        };
+        vmm_api::send(&peer, &Message::Event(Event::Stopped(Box::new(report.clone()))), &[]).unwrap();
+        drop(peer);
+        let streams = Streams::default();
+        assert_eq!(connection.receive(&streams).await.as_deref(), Some(&report));
+        streams.take(1026).await;
+    }
+}

@@ -1,0 +1,97 @@
+//! Starts a VMM's process with its control socket as standard input.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tokio::process::{Child, Command};
+
+use crate::VmError;
+
+/// Connections that may wait for the VMM: the daemon's, and that of the one that replaces it.
+const BACKLOG: i32 = 4;
+
+/// A VMM to start.
+#[derive(Debug)]
+pub struct Spawn<'a> {
+    /// `podvisor-vmm`.
+    pub binary: &'a Path,
+    /// The pod's run directory, which exists; `control.sock` and `vsock.sock` are made there.
+    pub dir: &'a Path,
+    /// Directory of the cgroup to enter, if any: it has a `cgroup.procs`.
+    pub cgroup: Option<&'a Path>,
+    /// The pod's id, for log lines.
+    pub id: &'a str,
+    /// The VMM's standard error.
+    pub log: File,
+}
+
+/// The control socket's name in the pod's run directory.
+pub(crate) const CONTROL_SOCKET: &str = "control.sock";
+/// The vsock device's.
+pub(crate) const VSOCK_SOCKET: &str = "vsock.sock";
+
+/// Starts the process. It waits on its control socket, in its cgroup, without a VM.
+pub(crate) fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
+    let listener = listen(&spawn.dir.join(CONTROL_SOCKET))?;
+    let start = |source| VmError::Start { binary: spawn.binary.to_owned(), source };
+    let mut child = Command::new(spawn.binary)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(listener))
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(spawn.log))
+        .spawn()
+        .map_err(start)?;
+    let pid = child.id().ok_or_else(|| start(std::io::Error::other("it ended at once")))?;
+    if let Some(cgroup) = spawn.cgroup
+        && let Err(error) = enter_cgroup(cgroup, pid)
+    {
+        // It has done nothing yet, and ends with its handle; tokio reaps it.
+        let _ = child.start_kill();
+        return Err(error);
+    }
+    tracing::debug!(pod = spawn.id, pid, "a VMM was started");
+    Ok(child)
+}
+
+/// Moves the process. It allocates nothing of note before it is asked to boot.
+fn enter_cgroup(cgroup: &Path, pid: u32) -> Result<(), VmError> {
+    let path = cgroup.join("cgroup.procs");
+    File::options()
+        .write(true)
+        .open(&path)
+        .and_then(|mut file| file.write_all(pid.to_string().as_bytes()))
+        .map_err(|source| VmError::Cgroup { path, source })
+}
+
+/// Makes the listening control socket.
+fn listen(path: &Path) -> Result<OwnedFd, VmError> {
+    let make = || -> std::io::Result<OwnedFd> {
+        remove_stale(path)?;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(socket)
+    };
+    make().map_err(|source| VmError::Bind { path: path.to_owned(), source })
+}
+
+/// Makes the vsock device's listening socket.
+pub(crate) fn listen_vsock(path: &Path) -> Result<UnixListener, VmError> {
+    remove_stale(path)
+        .and_then(|()| UnixListener::bind(path))
+        .map_err(|source| VmError::Bind { path: path.to_owned(), source })
+}
+
+fn remove_stale(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
