@@ -1,0 +1,61 @@
+//! One direction of a descriptor chain, as a run of bytes in guest memory.
+//!
+//! Borrows what the ring has checked; copies bytes in and out, or hands out slices for system calls. The
+//! guest may change the bytes at any time, so what matters is read once.
+
+use vm_memory::{GuestAddress, GuestMemory as _, GuestMemoryMmap, VolatileSlice};
+
+use crate::virtio::chain::Segments;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Buffer<'a> {
+    memory: &'a GuestMemoryMmap,
+    segments: &'a Segments,
+}
+
+impl<'a> Buffer<'a> {
+    /// `segments` came from a chain without fault.
+    pub(super) fn new(memory: &'a GuestMemoryMmap, segments: &'a Segments) -> Buffer<'a> {
+        Buffer { memory, segments }
+    }
+
+    /// Bytes in all.
+    pub(super) fn bytes(&self) -> usize {
+        usize::try_from(self.segments.bytes()).unwrap_or(usize::MAX)
+    }
+
+    /// The pieces of `offset..offset + length`, in order. What lies beyond the end is not there.
+    pub(super) fn slices(&self, offset: usize, length: usize) -> impl Iterator<Item = VolatileSlice<'a>> {
+        let memory = self.memory;
+        let (mut skip, mut left) = (offset, length);
+        let cut = self.segments.iter().filter_map(move |segment| {
+            let size = segment.length as usize;
+            let start = skip.min(size);
+            skip -= start;
+            let taken = left.min(size - start);
+            left -= taken;
+            (taken > 0).then(|| (GuestAddress(segment.address.0 + start as u64), taken))
+        });
+        // The ring has checked the ranges, and memory regions never go away.
+        cut.flat_map(move |(address, size)| memory.get_slices(address, size).flatten())
+    }
+
+    /// Copies from `offset` into `bytes`; how many there were.
+    pub(super) fn read(&self, offset: usize, bytes: &mut [u8]) -> usize {
+        let mut done = 0;
+        for slice in self.slices(offset, bytes.len()) {
+            done += slice.copy_to(&mut bytes[done..]);
+        }
+        done
+    }
+
+    /// Copies `bytes` to the start, as far as there is room.
+    pub(super) fn write(&self, bytes: &[u8]) {
+        let mut done = 0;
+        for slice in self.slices(0, bytes.len()) {
+            slice.copy_from(&bytes[done..done + slice.len()]);
+            done += slice.len();
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The front end: what the transport sees of a vsock device.
+//!
+//! Owns the device's configuration and the thread's life. Connections live in the thread while the device is
+//! active, and here while it is paused.
+//!
+//! ```text
+//!   idle ──activate──> running ──pause──> parked ──activate──> running
+//!    ^                    │                  │
+//!    └───────reset────────┴──────reset───────┘     (all streams are closed)
+//! ```
+
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
+use virtio_queue::{Queue, QueueT};
+
+use super::mux::{GuestStream, Mux};
+use super::state::State;
+use super::worker::{Backend, NAME, Parked, failed};
+use crate::virtio::ring::Faults;
+use crate::virtio::worker::Worker;
+use crate::virtio::{Activation, DeviceError, VirtioDevice};
+
+/// Device id of a socket device (virtio 1.2 section 5.10.1).
+const DEVICE_ID: u32 = 19;
+
+/// Stream sockets are supported (section 5.10.3); the only kind here.
+const VIRTIO_VSOCK_F_STREAM: u32 = 0;
+
+/// rx, tx, event (section 5.10.2).
+const QUEUE_SIZES: [u16; 3] = [256; 3];
+
+/// Context ids that a guest cannot have: hypervisor, local, host, and "any".
+const CID_FIRST: u32 = 3;
+const CID_ANY: u32 = u32::MAX;
+
+/// A virtio socket device, its host side a listening unix socket.
+pub struct Vsock {
+    guest_cid: u32,
+    listener: Arc<UnixListener>,
+    guest_stream: GuestStream,
+    running: Option<Worker<Parked>>,
+    parked: Option<Mux>,
+    /// As restored, and kept up to date while not active.
+    state: State,
+    faults: Faults,
+}
+
+impl Vsock {
+    /// A device for the guest with context id `guest_cid` (3 or above).
+    ///
+    /// Host programs reach guest ports by dialling `listener` and writing `CONNECT <port>\n`. Streams that the
+    /// guest opens go to `guest_stream` with the host port that it dialled; false refuses. It is called on the
+    /// device's thread and must not block. A guest may dial as fast as it likes: a taker bounds what it keeps.
+    ///
+    /// The process must ignore SIGPIPE, as Rust programs do: host programs hang up when they like.
+    ///
+    /// # Errors
+    /// If the context id is reserved, or the listener cannot be made non-blocking.
+    pub fn new(
+        guest_cid: u32,
+        listener: UnixListener,
+        guest_stream: Box<dyn Fn(u32, UnixStream) -> bool + Send + Sync>,
+    ) -> io::Result<Vsock> {
+        if !(CID_FIRST..CID_ANY).contains(&guest_cid) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("vsock context id {guest_cid} is reserved"),
+            ));
+        }
+        listener.set_nonblocking(true)?;
+        Ok(Vsock {
+            guest_cid,
+            listener: Arc::new(listener),
+            guest_stream: Arc::from(guest_stream),
+            running: None,
+            parked: None,
+            state: State::default(),
+            faults: Faults::default(),
+        })
+    }
+
+    /// Malformed packets and descriptor chains since the device was made.
+    pub fn faults(&self) -> u64 {
+        self.faults.total()
+    }
+
+    fn start(&mut self, mut activation: Activation) -> Result<Worker<Parked>, DeviceError> {
+        let event_idx = activation.features & (1 << VIRTIO_RING_F_EVENT_IDX) != 0;
+        for queue in &mut activation.queues {
+            queue.set_event_idx(event_idx);
+        }
+        let mux = match self.parked.take() {
+            Some(mux) => mux,
+            None => Mux::new(
+                self.guest_cid,
+                self.listener.clone(),
+                self.guest_stream.clone(),
+                self.state.next_host_port,
+            )
+            .map_err(failed)?,
+        };
+        let backend = Backend::new(mux, activation, self.state.transport_reset, self.faults.clone())?;
+        Worker::spawn(NAME, NAME, move |stop| backend.run(&stop))
+    }
+
+    /// Ends the thread, if there is one; what it leaves. A panic was logged when it happened.
+    fn stop(&mut self) -> Option<Parked> {
+        let parked = self.running.take()?.stop().ok()?;
+        self.state.next_host_port = parked.mux.table.next_host_port();
+        self.state.transport_reset = parked.announce_reset;
+        Some(parked)
+    }
+}
+
+impl VirtioDevice for Vsock {
+    fn device_id(&self) -> u32 {
+        DEVICE_ID
+    }
+
+    fn features(&self) -> u64 {
+        1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_EVENT_IDX | 1 << VIRTIO_VSOCK_F_STREAM
+    }
+
+    fn queue_sizes(&self) -> &[u16] {
+        &QUEUE_SIZES
+    }
+
+    fn uses_queue_events(&self) -> bool {
+        true
+    }
+
+    fn read_config(&self, offset: u64, data: &mut [u8]) {
+        // struct virtio_vsock_config { le64 guest_cid; }
+        let config = u64::from(self.guest_cid).to_le_bytes();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        for (position, byte) in data.iter_mut().enumerate() {
+            *byte = start.checked_add(position).and_then(|at| config.get(at).copied()).unwrap_or(0);
+        }
+    }
+
+    fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
+        if self.running.is_some() {
+            return Err(failed("active already"));
+        }
+        self.running = Some(self.start(activation)?);
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.stop();
+        self.parked = None;
+        // A driver that starts afresh believes in no connection.
+        self.state.transport_reset = false;
+    }
+
+    fn pause(&mut self) -> Option<Vec<Queue>> {
+        let parked = self.stop()?;
+        self.parked = Some(parked.mux);
+        Some(parked.queues)
+    }
+
+    fn save(&self) -> serde_json::Value {
+        let transport_reset = self.parked.is_some() || self.state.transport_reset;
+        serde_json::json!(State { transport_reset, ..self.state })
+    }
+
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
+        if self.running.is_some() {
+            return Err(failed("cannot be restored while active"));
+        }
+        self.state = serde::Deserialize::deserialize(state).map_err(failed)?;
+        self.parked = None;
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Vsock {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Vsock")
+            .field("guest_cid", &self.guest_cid)
+            .field("running", &self.running)
+            .field("parked", &self.parked)
+            .field("state", &self.state)
+            .field("faults", &self.faults)
+            .finish_non_exhaustive()
+    }
+}

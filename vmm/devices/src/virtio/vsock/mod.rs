@@ -1,0 +1,58 @@
+//! virtio-vsock in user space: byte streams between host programs and guest programs (virtio 1.2 section 5.10).
+//!
+//! # The protocol in short
+//!
+//! Three queues: the guest's packets come on *tx*, ours go into buffers that it puts on *rx*, and *event* says
+//! that all connections are gone. A packet is a 44-byte header and, for data, a payload. A connection is named by
+//! the guest's port and the host's, since the context ids are always the same two.
+//!
+//! ```text
+//!   REQUEST ──>            asks for a connection
+//!          <── RESPONSE    accepts it, or RST
+//!        <─RW─>            bytes, in order, never lost
+//!   SHUTDOWN ──>           "I send no more" (SEND), "I read no more" (RECEIVE), or both
+//!          <── RST         all is done; or, at any time, all is off
+//! ```
+//!
+//! Each header says how much buffer its sender has (`buf_alloc`) and how many bytes have left it (`fwd_cnt`). The
+//! other side may have `buf_alloc - (bytes sent - fwd_cnt)` bytes more under way: its *credit*. CREDIT_UPDATE is a
+//! packet for that alone, CREDIT_REQUEST asks for one.
+//!
+//! # The host side
+//!
+//! A host program dials the listener and writes `CONNECT <port>\n`; once the guest accepts, it reads `OK <host port>\n`
+//! and has its stream. A stream that the guest opens to the host (context id 2) is half of a socket pair, whose other
+//! half goes to a callback.
+//!
+//! # Who does what
+//!
+//! ```text
+//!   device.rs      front end: configuration, start, pause, save         state.rs   what is saved
+//!   worker.rs      the thread: epoll, turns, interrupts
+//!   lane.rs        a queue, its direction and notifications         buffer.rs  a chain's bytes in guest memory
+//!   tx.rs, rx.rs   chain → packet → host; host → packet → chain
+//!   mux.rs         which packet means what, and to which connection
+//!   table.rs       connections, ports, places in line                   dial.rs    `CONNECT` lines
+//!   connection.rs  one connection's states, credit and buffer: pure     packet.rs  the header: pure
+//! ```
+//!
+//! What bounds a hostile guest: connections (`table::CONNECTIONS_MAX`), bytes kept per connection
+//! (`connection::BUFFER_BYTES`), waiting resets (`mux::REPLIES_MAX`), and one log line.
+
+mod buffer;
+mod connection;
+mod device;
+mod dial;
+mod lane;
+mod mux;
+mod packet;
+mod rx;
+mod state;
+mod table;
+mod tx;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+pub use device::Vsock;

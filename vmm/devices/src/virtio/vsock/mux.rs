@@ -1,0 +1,253 @@
+//! What a packet from the guest means, and which packet the guest gets next.
+//!
+//! Owns the table, the half-done dials, the resets that answer stray packets, and the epoll set that
+//! watches the host's ends. It sees chains of guest memory but no queue, so it outlives a pause.
+//!
+//! Every packet for the guest waits as a flag or a place in line, never as bytes: control packets at most one
+//! of each kind per connection, stray resets at most [`REPLIES_MAX`]. When those are full, no packet is taken
+//! from the guest until it gives rx buffers (virtio 1.2 section 5.10.6.1).
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+
+use super::connection::{Connection, Ports};
+use super::dial::Dials;
+use super::packet::{HOST_CID, Header, Op, TYPE_STREAM};
+use super::table::Table;
+use super::tx::Packet;
+
+/// Resets for packets without a connection that may wait for rx buffers.
+pub(super) const REPLIES_MAX: usize = 256;
+
+/// Tokens below this one belong to the worker; ids of dials and connections start here.
+pub(super) const FIRST_ID: u64 = 16;
+
+/// Takes a stream that the guest opened to a host port; false if nobody wants it.
+pub(super) type GuestStream = Arc<dyn Fn(u32, UnixStream) -> bool + Send + Sync>;
+
+/// See the module.
+pub(super) struct Mux {
+    guest_cid: u64,
+    guest_stream: GuestStream,
+    listener: Arc<UnixListener>,
+    /// No accept has come back empty since the listener's last event.
+    acceptable: bool,
+    pub(super) epoll: Epoll,
+    next_id: u64,
+    dials: Dials,
+    pub(super) table: Table,
+    pub(super) replies: VecDeque<Header>,
+    /// The connection whose turn it is, and the bytes that are left of the turn.
+    pub(super) turn: Option<(u64, usize)>,
+}
+
+impl Mux {
+    /// No connections. Diallers wait in the listener's backlog until [`accept`](Self::accept).
+    pub(super) fn new(
+        guest_cid: u32,
+        listener: Arc<UnixListener>,
+        guest_stream: GuestStream,
+        next_host_port: u32,
+    ) -> io::Result<Mux> {
+        Ok(Mux {
+            guest_cid: u64::from(guest_cid),
+            guest_stream,
+            listener,
+            acceptable: true,
+            epoll: Epoll::new()?,
+            next_id: FIRST_ID,
+            dials: Dials::default(),
+            table: Table::new(next_host_port),
+            replies: VecDeque::new(),
+            turn: None,
+        })
+    }
+
+    /// Has the listener watched, under the worker's token.
+    pub(super) fn watch_listener(&self, token: u64) -> io::Result<()> {
+        let event = EpollEvent::new(EventSet::IN | EventSet::EDGE_TRIGGERED, token);
+        self.epoll.ctl(ControlOperation::Add, self.listener.as_raw_fd(), event)
+    }
+
+    /// The opposite, for when no worker waits. What comes meanwhile is found by the next one.
+    pub(super) fn unwatch_listener(&mut self) {
+        self.acceptable = true;
+        // Only a listener that is not watched fails.
+        let _absent =
+            self.epoll.ctl(ControlOperation::Delete, self.listener.as_raw_fd(), EpollEvent::default());
+    }
+
+    // --- the host ---
+
+    /// The listener has diallers.
+    pub(super) fn listener_event(&mut self) {
+        self.acceptable = true;
+    }
+
+    /// Takes all diallers out of the backlog. When descriptors run out, the rest wait for the next wake-up.
+    pub(super) fn accept(&mut self) {
+        while self.acceptable {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.dialled(stream),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.acceptable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// A stream that cannot be watched is hung up on.
+    fn dialled(&mut self, stream: UnixStream) {
+        let id = self.take_id();
+        if stream.set_nonblocking(true).and_then(|()| self.watch(id, stream.as_raw_fd())).is_ok() {
+            self.dials.insert(id, stream);
+            self.proceed_dial(id);
+        }
+    }
+
+    fn take_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    fn watch(&self, id: u64, fd: RawFd) -> io::Result<()> {
+        // Edges: a stream that is not being served causes no wake-ups, and needs no calls to be left alone.
+        let events = EventSet::IN | EventSet::OUT | EventSet::READ_HANG_UP | EventSet::EDGE_TRIGGERED;
+        self.epoll.ctl(ControlOperation::Add, fd, EpollEvent::new(events, id))
+    }
+
+    fn proceed_dial(&mut self, id: u64) {
+        let Some((stream, guest)) = self.dials.proceed(id) else { return };
+        if !self.table.is_full() {
+            let host = self.table.take_host_port(guest);
+            self.table.insert(id, Connection::dialled_by_host(Ports { guest, host }), stream);
+        }
+    }
+
+    /// Something happened to the stream of a dial or a connection.
+    pub(super) fn stream_event(&mut self, id: u64, events: EventSet) {
+        let Some(link) = self.table.get_mut(id) else {
+            return self.proceed_dial(id);
+        };
+        link.readable = true;
+        if let Some(mut stream) = link.stream.as_ref()
+            && events.intersects(EventSet::OUT | EventSet::HANG_UP | EventSet::ERROR)
+        {
+            link.connection.flush(&mut stream);
+        }
+        if events.contains(EventSet::HANG_UP) {
+            link.connection.host_gone();
+        }
+        self.table.settle(id);
+    }
+
+    // --- the guest ---
+
+    /// Whether a packet may be taken from the guest: it can be answered.
+    pub(super) fn takes_packets(&self) -> bool {
+        self.replies.len() < REPLIES_MAX
+    }
+
+    /// Acts on a packet; false if the packet itself, whatever its connection, broke a rule.
+    pub(super) fn receive(&mut self, packet: &Packet) -> bool {
+        let header = packet.header;
+        let op = Op::from_wire(header.op);
+        let known = header.src_cid == self.guest_cid
+            && header.dst_cid == HOST_CID
+            && header.kind == TYPE_STREAM
+            && op.is_some();
+        let Some(op) = op.filter(|_| known) else {
+            // An RST that answers an RST could go round for ever.
+            if op != Some(Op::Reset) {
+                self.replies.push_back(header.reset_reply());
+            }
+            return false;
+        };
+        let ports = Ports { guest: header.src_port, host: header.dst_port };
+        match (self.table.find(ports), op) {
+            (None, Op::Request) => self.guest_dials(ports, packet),
+            (None, Op::Reset) => {}
+            (None, _) => self.replies.push_back(header.reset_reply()),
+            (Some(id), _) => self.receive_for(id, op, packet),
+        }
+        packet.whole || op != Op::Data
+    }
+
+    fn guest_dials(&mut self, ports: Ports, packet: &Packet) {
+        let Some(stream) = self.open_stream(ports.host) else {
+            return self.replies.push_back(packet.header.reset_reply());
+        };
+        let id = self.take_id();
+        // The other end is with its taker already, who sees an end of file if this fails.
+        if self.watch(id, stream.as_raw_fd()).is_err() {
+            return self.replies.push_back(packet.header.reset_reply());
+        }
+        let mut connection = Connection::dialled_by_guest(ports);
+        connection.learn_credit(packet.header.buf_alloc, packet.header.fwd_cnt);
+        self.table.insert(id, connection, stream);
+    }
+
+    /// A pair of streams whose other end somebody took.
+    fn open_stream(&self, host_port: u32) -> Option<UnixStream> {
+        if self.table.is_full() {
+            return None;
+        }
+        let (ours, theirs) = UnixStream::pair().ok()?;
+        ours.set_nonblocking(true).ok()?;
+        (self.guest_stream)(host_port, theirs).then_some(ours)
+    }
+
+    fn receive_for(&mut self, id: u64, op: Op, packet: &Packet) {
+        let Some(link) = self.table.get_mut(id) else { return };
+        let connection = &mut link.connection;
+        connection.learn_credit(packet.header.buf_alloc, packet.header.fwd_cnt);
+        match op {
+            // A second REQUEST: the guest has lost count.
+            Op::Request => connection.reset(),
+            Op::Response => {
+                if connection.accept() && !tell_dialler(link.stream.as_ref(), connection.ports().host) {
+                    connection.reset();
+                }
+            }
+            Op::Reset => connection.guest_reset(),
+            Op::Shutdown => connection.guest_shutdown(packet.header.flags),
+            // Bytes are missing: what follows them must not be taken for the whole.
+            Op::Data if !packet.whole => connection.reset(),
+            Op::Data => packet.deliver(link),
+            Op::CreditUpdate => {}
+            Op::CreditRequest => connection.credit_requested(),
+        }
+        self.table.settle(id);
+    }
+
+    /// Whether anything may be waiting for an rx buffer.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.replies.is_empty() || self.turn.is_some() || self.table.has_waiting()
+    }
+
+    /// The guest's context id.
+    pub(super) fn guest_cid(&self) -> u64 {
+        self.guest_cid
+    }
+}
+
+/// Writes the line that a dialler waits for. It is the first to be written, so the socket has room for it.
+fn tell_dialler(stream: Option<&UnixStream>, host_port: u32) -> bool {
+    let line = format!("OK {host_port}\n");
+    stream.is_some_and(|mut stream| io::Write::write(&mut stream, line.as_bytes()).ok() == Some(line.len()))
+}
+
+impl std::fmt::Debug for Mux {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Mux")
+            .field("guest_cid", &self.guest_cid)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}

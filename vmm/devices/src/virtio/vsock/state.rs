@@ -1,0 +1,25 @@
+//! What of a vsock device is kept when its VM is saved.
+//!
+//! Open connections are not: their other ends are other programs' sockets. A guest that is restored from the
+//! state is told that its connections are gone.
+
+use serde::{Deserialize, Serialize};
+
+use super::table::HOST_PORT_FIRST;
+
+/// The device beyond its queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct State {
+    /// Host port that the next host program gets. It goes on where it was, so that no new connection has the
+    /// ports of one that the guest still believes in.
+    pub(super) next_host_port: u32,
+    /// The driver was running: it must be told to drop its connections.
+    pub(super) transport_reset: bool,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State { next_host_port: HOST_PORT_FIRST, transport_reset: false }
+    }
+}

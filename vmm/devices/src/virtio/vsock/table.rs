@@ -1,0 +1,181 @@
+//! All connections of a device, their streams, and the host ports in use.
+//!
+//! Owns the limit on connections and the two waiting lines for the guest's attention: connections that owe a
+//! control packet, and connections whose host may have bytes. It moves no bytes.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::net::UnixStream;
+
+use super::connection::{Connection, Ports};
+
+/// Connections at one time, those included whose last bytes are still on their way to the host.
+pub(super) const CONNECTIONS_MAX: usize = 1024;
+
+/// First of the host ports given to host programs that dial; below are the ports that the guest dials.
+pub(super) const HOST_PORT_FIRST: u32 = 1 << 30;
+
+/// A connection and the host's end of it.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// The state machine.
+    pub(super) connection: Connection,
+    /// Until the host's end has no more use.
+    pub(super) stream: Option<UnixStream>,
+    /// The stream may have bytes: no read has come back empty since its last event.
+    pub(super) readable: bool,
+    /// In the line for control packets; in the line for data.
+    in_control: bool,
+    in_data: bool,
+}
+
+/// See the module. Ids are never used twice, so that a late event cannot meet a newer connection.
+#[derive(Debug)]
+pub(super) struct Table {
+    links: HashMap<u64, Link>,
+    by_ports: HashMap<Ports, u64>,
+    control: VecDeque<u64>,
+    data: VecDeque<u64>,
+    next_host_port: u32,
+}
+
+impl Table {
+    /// An empty table that gives host ports from `next_host_port` on.
+    pub(super) fn new(next_host_port: u32) -> Table {
+        Table {
+            links: HashMap::new(),
+            by_ports: HashMap::new(),
+            control: VecDeque::new(),
+            data: VecDeque::new(),
+            next_host_port: next_host_port.max(HOST_PORT_FIRST),
+        }
+    }
+
+    /// The host port that comes next.
+    pub(super) fn next_host_port(&self) -> u32 {
+        self.next_host_port
+    }
+
+    /// Whether one more is too many.
+    pub(super) fn is_full(&self) -> bool {
+        self.links.len() >= CONNECTIONS_MAX
+    }
+
+    /// A host port with which `guest_port` is not connected.
+    pub(super) fn take_host_port(&mut self, guest_port: u32) -> u32 {
+        // At most CONNECTIONS_MAX are taken, of a thousand million.
+        loop {
+            let host = self.next_host_port;
+            // u32::MAX is VMADDR_PORT_ANY.
+            self.next_host_port = if host >= u32::MAX - 1 { HOST_PORT_FIRST } else { host + 1 };
+            if !self.by_ports.contains_key(&Ports { guest: guest_port, host }) {
+                return host;
+            }
+        }
+    }
+
+    /// Adds a connection whose ports are free. What it owes is put in line.
+    pub(super) fn insert(&mut self, id: u64, connection: Connection, stream: UnixStream) {
+        debug_assert!(!self.is_full(), "the caller asks first");
+        self.by_ports.insert(connection.ports(), id);
+        // Bytes may have come before the stream was watched.
+        let link =
+            Link { connection, stream: Some(stream), readable: true, in_control: false, in_data: false };
+        self.links.insert(id, link);
+        self.settle(id);
+    }
+
+    /// The connection with these ports.
+    pub(super) fn find(&self, ports: Ports) -> Option<u64> {
+        self.by_ports.get(&ports).copied()
+    }
+
+    /// A connection by id.
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Link> {
+        self.links.get_mut(&id)
+    }
+
+    /// After any change: shuts what has ended, forgets what is over and puts the rest in line.
+    pub(super) fn settle(&mut self, id: u64) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.close_ended_halves();
+        if link.connection.left_by_guest() {
+            // The ports may belong to a newer connection already.
+            if self.by_ports.get(&link.connection.ports()) == Some(&id) {
+                self.by_ports.remove(&link.connection.ports());
+            }
+            if link.stream.is_none() {
+                return self.remove(id);
+            }
+        }
+        // First, since it may find that credit must be asked for.
+        if link.may_send() && !link.in_data {
+            link.in_data = true;
+            self.data.push_back(id);
+        }
+        if link.connection.owes() && !link.in_control {
+            link.in_control = true;
+            self.control.push_back(id);
+        }
+    }
+
+    /// Forgets a connection, and its places in line: a guest that opens and resets without end, and gives
+    /// no rx buffer, must not make the lines longer than the table.
+    fn remove(&mut self, id: u64) {
+        let Some(link) = self.links.remove(&id) else { return };
+        if link.in_control {
+            self.control.retain(|&other| other != id);
+        }
+        if link.in_data {
+            self.data.retain(|&other| other != id);
+        }
+    }
+
+    /// The connection whose control packet comes next; it leaves the line.
+    pub(super) fn pop_control(&mut self) -> Option<u64> {
+        let id = self.control.pop_front()?;
+        if let Some(link) = self.links.get_mut(&id) {
+            link.in_control = false;
+        }
+        Some(id)
+    }
+
+    /// The connection whose turn it is to send bytes; it leaves the line.
+    pub(super) fn pop_data(&mut self) -> Option<u64> {
+        let id = self.data.pop_front()?;
+        if let Some(link) = self.links.get_mut(&id) {
+            link.in_data = false;
+        }
+        Some(id)
+    }
+
+    /// Whether anything may be waiting for an rx buffer.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.control.is_empty() || !self.data.is_empty()
+    }
+}
+
+impl Link {
+    /// Whether a read from the host could be useful now.
+    fn may_send(&mut self) -> bool {
+        self.readable
+            && self.stream.is_some()
+            && self.connection.wants_host_bytes()
+            && self.connection.credit() > 0
+    }
+
+    /// Shuts the halves of the stream that have ended, and closes it after both. A stream that fails here
+    /// has been left by the host already, which its event tells.
+    fn close_ended_halves(&mut self) {
+        let Some(stream) = &self.stream else { return };
+        if self.connection.left_by_host() {
+            self.stream = None;
+            return;
+        }
+        if self.connection.shuts_write_side() {
+            let _left = stream.shutdown(std::net::Shutdown::Write);
+        }
+        if self.connection.shuts_read_side() {
+            let _left = stream.shutdown(std::net::Shutdown::Read);
+        }
+    }
+}

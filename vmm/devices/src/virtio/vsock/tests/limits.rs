@@ -1,0 +1,124 @@
+//! What one party does must not cost another: slow hosts, many connections, a guest without buffers.
+
+use std::io::{Read, Write};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::super::connection::BUFFER_BYTES;
+use super::super::mux::REPLIES_MAX;
+use super::super::packet::{Header, Op};
+use super::super::table::CONNECTIONS_MAX;
+use super::driver::SIZE;
+use super::guest::{Guest, data, packet, pattern, with_op};
+
+#[test]
+fn a_host_that_does_not_read_holds_up_its_own_connection_only() {
+    let mut guest = Guest::awake();
+    let (_slow, slow_header) = guest.connect(1);
+    let (mut quick, quick_header) = guest.connect(2);
+    let bytes = pattern(60_000);
+    for _ in 0..4 {
+        guest.send(data(slow_header, bytes.len()), &bytes);
+    }
+    guest.send(data(quick_header, 5), b"quick");
+    let mut received = [0; 5];
+    quick.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"quick");
+}
+
+#[test]
+fn a_guest_that_oversteps_its_credit_is_reset() {
+    let mut guest = Guest::awake();
+    let (_slow, header) = guest.connect(1);
+    // What the socket takes is credited again; beyond that and the buffer there is no room.
+    let piece = pattern(64_000);
+    for _ in 0..20 {
+        guest.send(data(header, piece.len()), &piece);
+    }
+    while Op::from_wire(guest.receive().0.op) != Some(Op::Reset) {}
+    let too_much = vec![0; 1];
+    guest.send(data(header, 1), &too_much);
+    assert_eq!(guest.receive_op(Op::Reset).src_port, header.dst_port);
+}
+
+#[test]
+fn connections_take_turns() {
+    let mut guest = Guest::asleep(1 << 29);
+    guest.give_rx(0..4);
+    guest.start();
+    let mut hosts = [1, 2, 3].map(|port| guest.connect(port));
+    for (host, header) in &mut hosts {
+        let large = Header { buf_alloc: 1 << 20, ..with_op(*header, Op::CreditUpdate) };
+        guest.send(large, &[]);
+        host.set_nonblocking(true).unwrap();
+        while host.write(&[0; 4096]).is_ok() {}
+    }
+    // Each has over 150 KiB waiting; none may send all of it first.
+    let mut sent = [0_usize; 3];
+    while sent.iter().any(|&bytes| bytes < 100_000) {
+        let (header, payload) = guest.receive();
+        let port = header.dst_port as usize;
+        sent[port - 1] += payload.len();
+        let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
+        assert!(most - least <= 3 * 64 * 1024, "{sent:?}");
+    }
+}
+
+#[test]
+fn without_rx_buffers_hosts_wait_and_go_on_later() {
+    let mut guest = Guest::asleep(1 << 29);
+    guest.give_rx(0..1);
+    guest.start();
+    let mut host = guest.dial(1024);
+    let (request, _, index) = guest.wait_for("the request", Guest::peek_receive);
+    guest.send(packet(Op::Response, 1024, request.src_port), &[]);
+    assert!(super::guest::read_line(&mut host).starts_with("OK "));
+    let bytes = pattern(20_000);
+    host.write_all(&bytes).unwrap();
+    assert!(guest.peek_receive().is_none());
+    guest.give_rx(index..index + 1);
+    assert_eq!(guest.receive_bytes(bytes.len()), bytes);
+}
+
+#[test]
+fn stray_packets_without_rx_buffers_stop_the_queue_and_not_the_device() {
+    let mut guest = Guest::asleep(1 << 29);
+    guest.start();
+    // More strays than replies may wait: the rest stay in the guest's queue.
+    let strays = REPLIES_MAX + 100;
+    for port in 0..strays {
+        guest.send(packet(Op::Data, 1, port as u32), &[]);
+    }
+    guest.give_rx(0..SIZE);
+    for port in 0..strays {
+        assert_eq!(guest.receive_op(Op::Reset).src_port, port as u32);
+    }
+}
+
+#[test]
+fn one_connection_too_many_is_refused() {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let needed = 4096.min(hard);
+    setrlimit(Resource::RLIMIT_NOFILE, soft.max(needed), hard).unwrap();
+    let mut guest = Guest::awake();
+    for port in 0..CONNECTIONS_MAX as u32 {
+        guest.send(packet(Op::Request, port, 80), &[]);
+        guest.receive_op(Op::Response);
+    }
+    guest.send(packet(Op::Request, CONNECTIONS_MAX as u32, 80), &[]);
+    guest.receive_op(Op::Reset);
+    // One that ends makes room for one more.
+    guest.send(packet(Op::Reset, 0, 80), &[]);
+    guest.send(packet(Op::Request, CONNECTIONS_MAX as u32, 80), &[]);
+    guest.receive_op(Op::Response);
+}
+
+#[test]
+fn a_buffer_is_as_large_as_the_credit_that_promises_it() {
+    let mut guest = Guest::awake();
+    let response = {
+        guest.send(packet(Op::Request, 1, 80), &[]);
+        guest.receive_op(Op::Response)
+    };
+    assert_eq!(response.buf_alloc, BUFFER_BYTES);
+}

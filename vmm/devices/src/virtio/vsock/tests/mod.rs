@@ -1,0 +1,10 @@
+//! The device as a driver and host programs meet it, and the state machine under random use.
+
+mod connection;
+mod driver;
+mod guest;
+mod limits;
+mod malformed;
+mod save;
+mod streams;
+mod throughput;
