@@ -1,1 +1,18 @@
-//! CRI log files.
+//! Containers' output as CRI log files.
+//!
+//! [`copy`] takes one output stream of a container to its [`LogFile`] through a [`LineSplitter`] and says
+//! after each write how much has arrived, so that the agent may forget it. A log that cannot be written
+//! never stops a container: what does not fit is counted and dropped, and writing resumes by itself.
+//!
+//! The format is the CRI's: `<RFC 3339, nanoseconds> <stdout|stderr> <P|F> <content>\n`. This crate never
+//! reads a log, never deletes one, and knows nothing of pods.
+
+#![forbid(unsafe_code)]
+
+mod copy;
+mod file;
+mod line;
+
+pub use copy::copy;
+pub use file::LogFile;
+pub use line::{LINE_BYTES_MAX, LineSplitter, LogStream};

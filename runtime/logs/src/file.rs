@@ -1,0 +1,181 @@
+//! One container's log file: whole lines only, shared by its two streams, reopened for rotation.
+//!
+//! ```text
+//!   Good ──write fails──► Failing: lines are dropped and counted ──write succeeds──► Good
+//! ```
+//!
+//! A failing file is tried again with every chunk, so logging resumes by itself when there is room. What a
+//! failed write left of a line is cut off, so that the next one begins at a line's start.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::task::spawn_blocking;
+
+/// How often, at most, one file's failure is told to the daemon's own log.
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// One container's log, shared by the copiers of its streams. Clones are the same file.
+#[derive(Clone, Debug)]
+pub struct LogFile(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    open: Mutex<Open>,
+}
+
+/// The file, and how it fares. Locked for one chunk of whole lines at a time.
+#[derive(Debug)]
+struct Open {
+    file: File,
+    /// The file ends within a line that could not be cut off.
+    torn: bool,
+    dropped: u64,
+    failing: bool,
+    reported: Option<Instant>,
+}
+
+impl LogFile {
+    /// Opens the file for appending; made with mode 0640, and its folders too, where absent.
+    ///
+    /// # Errors
+    /// If it cannot be opened or made.
+    pub async fn open(path: &Path) -> io::Result<LogFile> {
+        let path = path.to_owned();
+        blocking(move || {
+            let open =
+                Open { file: append_to(&path)?, torn: false, dropped: 0, failing: false, reported: None };
+            Ok(LogFile(Some(Arc::new(Shared { path, open: Mutex::new(open) }))))
+        })
+        .await
+    }
+
+    /// A log for containers that have no log path: takes everything, keeps nothing.
+    #[must_use]
+    pub fn discard() -> LogFile {
+        LogFile(None)
+    }
+
+    /// Opens the path again, after somebody moved the file away. When this returns, the new file exists and
+    /// nothing more is written to the old one. No line is lost or torn: one is in the old file or the new.
+    ///
+    /// # Errors
+    /// If the path cannot be opened; the old file then stays in use.
+    pub async fn reopen(&self) -> io::Result<()> {
+        let Some(shared) = self.0.clone() else { return Ok(()) };
+        blocking(move || {
+            let file = append_to(&shared.path)?;
+            let mut open = shared.lock();
+            open.file = file;
+            open.torn = false;
+            Ok(())
+        })
+        .await
+    }
+
+    /// How many bytes of log lines could not be written so far.
+    #[must_use]
+    pub fn dropped_bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |shared| shared.lock().dropped)
+    }
+
+    /// Appends whole lines and gives the emptied buffer back. When this returns the lines are in the file,
+    /// or could not be, which is counted and reported here; it is no failure of the container.
+    pub(crate) async fn append(&self, mut lines: Vec<u8>) -> Vec<u8> {
+        let Some(shared) = self.0.clone().filter(|_| !lines.is_empty()) else {
+            lines.clear();
+            return lines;
+        };
+        let append = move || {
+            shared.lock().append(&lines, &shared.path);
+            lines.clear();
+            Ok(lines)
+        };
+        // The job cannot panic or be cancelled, short of the runtime's own end.
+        blocking(append).await.unwrap_or_default()
+    }
+}
+
+impl Shared {
+    /// A panic while writing leaves a file as any failed write does.
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    fn append(&mut self, lines: &[u8], path: &Path) {
+        let (written, result) = self.write(lines);
+        let kept = if result.is_ok() { lines.len() } else { self.cut_to_whole_lines(&lines[..written]) };
+        self.dropped += (lines.len() - kept) as u64;
+        let path = path.display();
+        match result {
+            Err(error) => {
+                self.failing = true;
+                if self.reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+                    self.reported = Some(Instant::now());
+                    tracing::warn!(%path, %error, dropped = self.dropped, "a container's log cannot be written");
+                }
+            }
+            Ok(()) if self.failing => {
+                self.failing = false;
+                tracing::info!(%path, dropped = self.dropped, "a container's log is written again");
+            }
+            Ok(()) => {}
+        }
+    }
+
+    /// Writes as much as the file takes, and tells how much that was.
+    fn write(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
+        if self.torn {
+            match self.file.write_all(b"\n") {
+                Ok(()) => self.torn = false,
+                Err(error) => return (0, Err(error)),
+            }
+        }
+        let mut written = 0;
+        while written < lines.len() {
+            match self.file.write(&lines[written..]) {
+                Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return (written, Err(error)),
+            }
+        }
+        (written, Ok(()))
+    }
+
+    /// Cuts the unfinished line off the end of the file. Returns how much of `written` stays.
+    fn cut_to_whole_lines(&mut self, written: &[u8]) -> usize {
+        let whole = written.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let rest = (written.len() - whole) as u64;
+        if rest > 0 {
+            let cut = self.file.metadata().and_then(|m| self.file.set_len(m.len().saturating_sub(rest)));
+            self.torn = cut.is_err();
+        }
+        whole
+    }
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    let open = || OpenOptions::new().append(true).create(true).mode(0o640).open(path);
+    match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            open()
+        }
+        other => other,
+    }
+}
+
+/// Runs file work where it may block.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    spawn_blocking(work).await.map_err(io::Error::other)?
+}
