@@ -1,0 +1,96 @@
+#!/bin/bash
+# Builds the guest kernel into the directory $1, as $1/vmlinux (stripped ELF), with $1/config and $1/System.map beside it.
+# Called by ../build, which caches; the source is the distribution's package.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source_archive=${PODVISOR_KERNEL_SOURCE:-/usr/src/linux-source-6.12.tar.xz}
+# How many lines `make` says in a whole build, for the progress alone; off by a few when the fragment changes.
+steps_in_all=2100
+size_limit=$((20 * 1024 * 1024))
+
+die() {
+    echo "kernel: $*" >&2
+    exit 1
+}
+
+check_tools() {
+    local missing=() tool
+    for tool in make gcc flex bison bc perl xz strip; do
+        command -v "$tool" >/dev/null || missing+=("$tool")
+    done
+    [ -e /usr/include/gelf.h ] || missing+=("gelf.h (libelf-dev)")
+    [ -f "$source_archive" ] || missing+=("$source_archive (linux-source-6.12)")
+    [ ${#missing[@]} -eq 0 ] || die "missing: ${missing[*]}; run \`make install\`"
+}
+
+# Fails if the kernel's own rules drop a line of the fragment: a feature must not vanish unseen with a new version.
+configure() {
+    make -s -C "$tree" tinyconfig >/dev/null
+    cat "$here/podvisor.config" >>"$tree/.config"
+    # Later lines win; `make` complains of each.
+    make -s -C "$tree" olddefconfig >/dev/null 2>&1
+    local line key lost=()
+    while read -r line; do
+        case $line in
+        CONFIG_*=*)
+            grep -qxF -- "$line" "$tree/.config" || lost+=("${line%%=*}")
+            ;;
+        "# CONFIG_"*" is not set")
+            key=${line#\# }
+            key=${key%% *}
+            if grep -q "^$key=" "$tree/.config"; then lost+=("no $key"); fi
+            ;;
+        esac
+    done <"$here/podvisor.config"
+    [ ${#lost[@]} -eq 0 ] || die "the kernel's rules do not allow: ${lost[*]}"
+}
+
+# Turns make's lines into one line every few seconds.
+progress() {
+    local done=0 next=0 line
+    while read -r line; do
+        done=$((done + 1))
+        if [ "$SECONDS" -ge "$next" ]; then
+            echo "kernel: $done of about $steps_in_all steps, ${SECONDS} s" >&2
+            next=$((SECONDS + 10))
+        fi
+    done
+    echo "kernel: $done steps, ${SECONDS} s" >&2
+}
+
+compile() {
+    # The same bytes wherever and whenever it is built.
+    export KBUILD_BUILD_TIMESTAMP='1970-01-01' KBUILD_BUILD_USER=podvisor KBUILD_BUILD_HOST=podvisor KBUILD_BUILD_VERSION=1
+    unset MAKEFLAGS MFLAGS
+    SECONDS=0
+    if ! make -C "$tree" -j"$(nproc)" vmlinux 2>"$output/errors" | progress; then
+        tail -n 40 "$output/errors" >&2
+        die "the build failed"
+    fi
+    rm "$output/errors"
+}
+
+main() {
+    output=$1
+    check_tools
+    mkdir -p "$output"
+    tree=$output/tree
+    rm -rf "$tree"
+    mkdir "$tree"
+    echo "kernel: unpacking $source_archive" >&2
+    # Documentation and other machines' code are a third of it and of no use here.
+    tar -xf "$source_archive" -C "$tree" --strip-components=1 --exclude='*.rst' --exclude='*.dts*' --exclude='*/drm/amd/include/*'
+    configure
+    compile
+    strip --strip-all -o "$output/vmlinux" "$tree/vmlinux"
+    cp "$tree/.config" "$output/config"
+    cp "$tree/System.map" "$output/System.map"
+    local size
+    size=$(stat -c %s "$output/vmlinux")
+    [ "$size" -le "$size_limit" ] || die "vmlinux has $size bytes, more than $size_limit"
+    rm -rf "$tree"
+    echo "kernel: $size bytes" >&2
+}
+
+main "$@"
