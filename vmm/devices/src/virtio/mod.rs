@@ -12,6 +12,7 @@ pub mod chain;
 mod front;
 pub mod iovec;
 pub mod mmio;
+pub mod net;
 pub mod pmem;
 pub mod ring;
 pub mod rng;

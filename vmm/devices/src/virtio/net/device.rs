@@ -1,0 +1,169 @@
+//! The interface's front end: what the driver may know of it, and the life of its worker.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_ids::VIRTIO_ID_NET;
+use virtio_bindings::virtio_net as spec;
+use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use virtio_queue::Queue;
+
+use super::rx::Rx;
+use super::state::NetState;
+use super::tx::Tx;
+use super::worker::{Drops, NetWorker};
+use super::{ETHERNET_BYTES, HEADER_BYTES, MERGED_BYTES_MAX, tap};
+use crate::virtio::ring::{Faults, Ring};
+use crate::virtio::worker::Worker;
+use crate::virtio::{Activation, DeviceError, VirtioDevice, front};
+
+/// In errors and thread names.
+const DEVICE: &str = "net";
+
+/// Bytes of `struct virtio_net_config` up to the MTU (section 5.1.4).
+const CONFIG_BYTES: usize = 12;
+
+/// Interfaces made so far, to number their threads.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// How the other end is told which frames the driver takes.
+pub(super) type Offload = fn(BorrowedFd<'_>, u64) -> io::Result<()>;
+
+/// A network interface.
+#[derive(Debug)]
+pub struct Net {
+    pub(super) tap: Arc<OwnedFd>,
+    offload: Offload,
+    told: NetState,
+    name: String,
+    drops: Drops,
+    faults: Faults,
+    worker: Option<Worker<Vec<Queue>>>,
+}
+
+impl Net {
+    /// An interface with the address `mac` over `tap`, which has been opened with IFF_TAP, IFF_NO_PI and
+    /// IFF_VNET_HDR. `mtu` is the largest packet in bytes, without the Ethernet header.
+    pub fn new(tap: OwnedFd, mac: [u8; 6], mtu: u16) -> io::Result<Net> {
+        tap::prepare(tap.as_fd())?;
+        Ok(Net::over(tap, mac, mtu, tap::offload))
+    }
+
+    /// An interface over anything that moves packets, header first, and never blocks.
+    pub(super) fn over(link: OwnedFd, mac: [u8; 6], mtu: u16, offload: Offload) -> Net {
+        Net {
+            tap: Arc::new(link),
+            offload,
+            told: NetState { mac, mtu },
+            name: format!("{DEVICE}-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
+            drops: Drops::default(),
+            faults: Faults::default(),
+            worker: None,
+        }
+    }
+
+    /// Frames lost so far.
+    pub fn drops(&self) -> &Drops {
+        &self.drops
+    }
+
+    /// Chains that made no sense, so far.
+    pub fn faults(&self) -> u64 {
+        self.faults.total()
+    }
+
+    pub(super) fn back_end(&self, activation: Activation) -> Result<NetWorker, DeviceError> {
+        let Activation { memory, queues, queue_events, interrupt, features } = activation;
+        let ([rx, tx], [rx_event, tx_event]) = front::queues(DEVICE, queues, queue_events)?;
+        let rx = Ring::open(DEVICE, rx, &memory, &self.faults)?;
+        let tx = Ring::open(DEVICE, tx, &memory, &self.faults)?;
+        (self.offload)(self.tap.as_fd(), features)
+            .map_err(|error| DeviceError { device: DEVICE, message: format!("tap offloads: {error}") })?;
+        let merge = features & (1 << spec::VIRTIO_NET_F_MRG_RXBUF) != 0;
+        let segments = 1 << spec::VIRTIO_NET_F_GUEST_TSO4 | 1 << spec::VIRTIO_NET_F_GUEST_TSO6;
+        let frame_bytes_max = if features & segments == 0 {
+            u64::from(HEADER_BYTES) + ETHERNET_BYTES + u64::from(self.told.mtu)
+        } else {
+            MERGED_BYTES_MAX
+        };
+        Ok(NetWorker {
+            tap: self.tap.clone(),
+            rx: Rx::new(memory.clone(), rx, merge, frame_bytes_max),
+            tx: Tx::new(memory, tx),
+            rx_event,
+            tx_event,
+            interrupt,
+            drops: self.drops.clone(),
+            // After a pause there may be work that nobody tells of again.
+            tap_ready: true,
+            starved: false,
+            tx_ready: true,
+        })
+    }
+}
+
+impl VirtioDevice for Net {
+    fn device_id(&self) -> u32 {
+        VIRTIO_ID_NET
+    }
+
+    fn features(&self) -> u64 {
+        1 << VIRTIO_F_VERSION_1
+            | 1 << VIRTIO_RING_F_EVENT_IDX
+            | 1 << VIRTIO_RING_F_INDIRECT_DESC
+            | 1 << spec::VIRTIO_NET_F_MAC
+            | 1 << spec::VIRTIO_NET_F_MTU
+            | 1 << spec::VIRTIO_NET_F_STATUS
+            | 1 << spec::VIRTIO_NET_F_MRG_RXBUF
+            | 1 << spec::VIRTIO_NET_F_CSUM
+            | 1 << spec::VIRTIO_NET_F_GUEST_CSUM
+            | 1 << spec::VIRTIO_NET_F_HOST_TSO4
+            | 1 << spec::VIRTIO_NET_F_HOST_TSO6
+            | 1 << spec::VIRTIO_NET_F_GUEST_TSO4
+            | 1 << spec::VIRTIO_NET_F_GUEST_TSO6
+    }
+
+    fn queue_sizes(&self) -> &[u16] {
+        &[256, 256]
+    }
+
+    fn uses_queue_events(&self) -> bool {
+        true
+    }
+
+    fn read_config(&self, offset: u64, data: &mut [u8]) {
+        let mut config = [0; CONFIG_BYTES];
+        config[..6].copy_from_slice(&self.told.mac);
+        config[6..8].copy_from_slice(&(spec::VIRTIO_NET_S_LINK_UP as u16).to_le_bytes());
+        config[8..10].copy_from_slice(&1u16.to_le_bytes());
+        config[10..].copy_from_slice(&self.told.mtu.to_le_bytes());
+        front::read_config(&config, offset, data);
+    }
+
+    fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
+        self.reset();
+        let back_end = self.back_end(activation)?;
+        self.worker = Some(Worker::spawn(DEVICE, &self.name, move |stop| back_end.run(stop))?);
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.worker = None;
+    }
+
+    fn pause(&mut self) -> Option<Vec<Queue>> {
+        // A panic was told when it happened; without its queues there is nothing to go on with.
+        self.worker.take()?.stop().ok()
+    }
+
+    fn save(&self) -> serde_json::Value {
+        serde_json::json!(self.told)
+    }
+
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
+        front::check_state(DEVICE, state, &self.told)
+    }
+}

@@ -1,0 +1,163 @@
+//! The receive queue: frames from the tap, straight into the driver's buffers.
+//!
+//! Chains are gathered ahead of the frames, since a frame's length is only known once it has been read:
+//!
+//! ```text
+//!   available ──gather──> held ──a frame was read into the first n──> used
+//!                          └──pause──> available again
+//! ```
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::worker::Drops;
+use super::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
+use crate::virtio::chain::Chain;
+use crate::virtio::iovec::{Iovecs, Packet};
+use crate::virtio::ring::{Ring, Taken};
+use crate::virtio::GuestMemory;
+
+/// Buffers held ahead at most: what one `readv` takes, less one to notice a frame that is cut off.
+const SEGMENTS_HELD_MAX: usize = 1023;
+
+/// The receive queue at work.
+#[derive(Debug)]
+pub(super) struct Rx {
+    memory: GuestMemory,
+    pub(super) ring: Ring,
+    held: VecDeque<Held>,
+    /// Bytes and buffers of all that is held.
+    room: u64,
+    segments: usize,
+    /// Chains that were used, whose lists serve again.
+    spare: Vec<Chain>,
+    iovecs: Iovecs,
+    /// A frame may lie over several chains.
+    merge: bool,
+    /// Room for any frame that may come, header included.
+    frame_bytes_max: u64,
+}
+
+#[derive(Debug)]
+struct Held {
+    taken: Taken,
+    chain: Chain,
+    segments: usize,
+}
+
+/// What came of trying to receive one frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// It is with the driver, or was dropped: there may be more.
+    Frame,
+    /// The tap has none.
+    Drained,
+    /// The driver has given too few buffers; the frame waits in the tap.
+    Starved,
+}
+
+impl Rx {
+    pub(super) fn new(memory: GuestMemory, ring: Ring, merge: bool, frame_bytes_max: u64) -> Rx {
+        let iovecs = Iovecs::new(memory.clone());
+        let (held, spare) = (VecDeque::new(), Vec::new());
+        Rx { memory, ring, held, room: 0, segments: 0, spare, iovecs, merge, frame_bytes_max }
+    }
+
+    /// Takes one frame off the tap and gives it to the driver.
+    pub(super) fn receive(&mut self, tap: BorrowedFd<'_>, drops: &Drops) -> Received {
+        if !self.gather() {
+            return Received::Starved;
+        }
+        self.iovecs.clear();
+        let usable = if self.merge { self.held.len() } else { 1 };
+        for segment in self.held.iter().take(usable).flat_map(|held| held.chain.writable.iter()) {
+            if self.iovecs.push(segment).is_err() {
+                // Checked when it was taken, and memory does not go away: not reached.
+                break;
+            }
+        }
+        match self.iovecs.read_packet(tap) {
+            Ok(Packet::Whole { length }) if length >= u64::from(HEADER_BYTES) => {
+                self.deliver(length);
+                Received::Frame
+            }
+            Ok(_) => {
+                drops.received();
+                Received::Frame
+            }
+            // Nothing there; or the tap is down, and tells of new frames when it is up again.
+            Err(error) => {
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    drops.tap_error();
+                }
+                Received::Drained
+            }
+        }
+    }
+
+    /// Completes the chains that the frame lies in.
+    fn deliver(&mut self, length: u64) {
+        let mut rest = length;
+        let mut count = 0u16;
+        for held in &self.held {
+            count += 1;
+            rest = rest.saturating_sub(held.chain.writable.bytes());
+            if rest == 0 {
+                break;
+            }
+        }
+        if let Some(first) = self.held.front() {
+            // The header lies where the frame was read to; a place that is cut short was checked for.
+            let _ = first.chain.writable.write_at(&self.memory, NUM_BUFFERS_OFFSET, &count.to_le_bytes());
+        }
+        let mut rest = length;
+        for held in self.held.drain(..usize::from(count)) {
+            let written = rest.min(held.chain.writable.bytes());
+            rest -= written;
+            self.room -= held.chain.writable.bytes();
+            self.segments -= held.segments;
+            self.ring.complete(held.taken, written as u32);
+            self.spare.push(held.chain);
+        }
+    }
+
+    /// Holds enough chains for any frame. If the driver has given less, then half of the queue must do:
+    /// a driver with small buffers that refills late would wait for ever else.
+    fn gather(&mut self) -> bool {
+        for _ in 0..self.ring.size() {
+            let enough = self.room >= self.frame_bytes_max || self.segments >= SEGMENTS_HELD_MAX;
+            if enough || (!self.merge && !self.held.is_empty()) {
+                return true;
+            }
+            let mut chain = self.spare.pop().unwrap_or_default();
+            let Some(taken) = self.ring.take(&mut chain) else {
+                self.spare.push(chain);
+                break;
+            };
+            // A first buffer too short for the header could not tell how many follow.
+            if taken.fault.is_some() || chain.writable.bytes() < u64::from(HEADER_BYTES) {
+                self.spare.push(chain);
+                // What is put back at a pause must be in one piece: a bad chain waits for its turn.
+                if !self.held.is_empty() {
+                    self.ring.put_back(1);
+                    return true;
+                }
+                self.ring.complete(taken, 0);
+                continue;
+            }
+            let segments = chain.writable.iter().count();
+            self.room += chain.writable.bytes();
+            self.segments += segments;
+            self.held.push_back(Held { taken, chain, segments });
+        }
+        let wanted = if self.merge { usize::from(self.ring.size()).div_ceil(2) } else { 1 };
+        self.held.len() >= wanted
+    }
+
+    /// The queue, with the chains that were held but not used available again.
+    pub(super) fn into_ring(mut self) -> Ring {
+        self.ring.put_back(self.held.len() as u16);
+        self.ring
+    }
+}

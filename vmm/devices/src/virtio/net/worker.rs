@@ -1,0 +1,149 @@
+//! The interface's back end: one thread that moves frames both ways.
+//!
+//! It sleeps until the tap has frames, the driver has given buffers to receive into, or the driver has
+//! frames to send. The tap wakes it once per arrival only, so that frames which find no buffers do not
+//! keep it awake: it remembers that the tap is not empty, and goes on when there are buffers.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use virtio_queue::Queue;
+use vmm_sys_util::eventfd::EventFd;
+
+use super::rx::{Received, Rx};
+use super::tx::Tx;
+use crate::virtio::Interrupt;
+use crate::virtio::worker::{Stop, Wakeups};
+
+/// Frames moved in one direction before the worker looks at the other, and whether it is to stop.
+const BATCH: usize = 64;
+
+/// Numbers of the worker's wake-ups.
+const TAP: u8 = 0;
+const RX: u8 = 1;
+const TX: u8 = 2;
+
+/// Counts frames that were lost; shared between the interface and its worker.
+#[derive(Clone, Debug, Default)]
+pub struct Drops(Arc<[AtomicU64; 3]>);
+
+impl Drops {
+    pub(super) fn received(&self) {
+        self.0[0].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn sent(&self) {
+        self.0[1].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn tap_error(&self) {
+        self.0[2].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Frames from the tap that did not fit the driver's buffers.
+    pub fn received_total(&self) -> u64 {
+        self.0[0].load(Ordering::Relaxed)
+    }
+
+    /// Frames from the driver that made no sense, or that the tap refused.
+    pub fn sent_total(&self) -> u64 {
+        self.0[1].load(Ordering::Relaxed)
+    }
+
+    /// Times that the tap could not be read, as when it is down.
+    pub fn tap_errors_total(&self) -> u64 {
+        self.0[2].load(Ordering::Relaxed)
+    }
+}
+
+/// An interface at work.
+#[derive(Debug)]
+pub(super) struct NetWorker {
+    pub(super) tap: Arc<OwnedFd>,
+    pub(super) rx: Rx,
+    pub(super) tx: Tx,
+    pub(super) rx_event: EventFd,
+    pub(super) tx_event: EventFd,
+    pub(super) interrupt: Arc<dyn Interrupt>,
+    pub(super) drops: Drops,
+    /// The tap may have frames.
+    pub(super) tap_ready: bool,
+    /// Frames wait in the tap until the driver gives buffers.
+    pub(super) starved: bool,
+    /// The driver may have frames.
+    pub(super) tx_ready: bool,
+}
+
+impl NetWorker {
+    /// Serves until told to stop; then gives the queues back.
+    pub(super) fn run(mut self, stop: Stop) -> Vec<Queue> {
+        if let Err(error) = self.serve(stop) {
+            tracing::error!(%error, "an interface's thread cannot wait for frames");
+        }
+        vec![self.rx.into_ring().into_queue(), self.tx.ring.into_queue()]
+    }
+
+    fn serve(&mut self, stop: Stop) -> io::Result<()> {
+        let wakeups = Wakeups::new(stop)?;
+        wakeups.add(&*self.tap, TAP, true)?;
+        wakeups.add(&self.rx_event, RX, false)?;
+        wakeups.add(&self.tx_event, TX, false)?;
+        loop {
+            let work_left = self.tx_ready || (self.tap_ready && !self.starved);
+            let woken = wakeups.wait(work_left)?;
+            if woken.stop {
+                return Ok(());
+            }
+            if woken.has(RX) {
+                let _ = self.rx_event.read();
+                self.starved = false;
+            }
+            if woken.has(TX) {
+                let _ = self.tx_event.read();
+                self.tx_ready = true;
+            }
+            self.tap_ready |= woken.has(TAP);
+            self.receive();
+            self.transmit();
+        }
+    }
+
+    /// Takes some frames off the tap.
+    pub(super) fn receive(&mut self) {
+        if !self.tap_ready || self.starved {
+            return;
+        }
+        self.rx.ring.mute();
+        for _ in 0..BATCH {
+            match self.rx.receive(self.tap.as_fd(), &self.drops) {
+                Received::Frame => {}
+                Received::Drained => {
+                    self.tap_ready = false;
+                    break;
+                }
+                Received::Starved => {
+                    self.starved = !self.rx.ring.listen();
+                    break;
+                }
+            }
+        }
+        self.rx.ring.signal(&*self.interrupt);
+    }
+
+    /// Sends some of the driver's frames.
+    pub(super) fn transmit(&mut self) {
+        if !self.tx_ready {
+            return;
+        }
+        self.tx.ring.mute();
+        for _ in 0..BATCH {
+            if !self.tx.transmit(self.tap.as_fd(), &self.drops) {
+                self.tx_ready = self.tx.ring.listen();
+                break;
+            }
+        }
+        self.tx.ring.signal(&*self.interrupt);
+    }
+}
