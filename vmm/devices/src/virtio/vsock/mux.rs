@@ -116,9 +116,28 @@ impl Mux {
     }
 
     fn watch(&self, id: u64, fd: RawFd) -> io::Result<()> {
-        // Edges: a stream that is not being served causes no wake-ups, and needs no calls to be left alone.
-        let events = EventSet::IN | EventSet::OUT | EventSet::READ_HANG_UP | EventSet::EDGE_TRIGGERED;
-        self.epoll.ctl(ControlOperation::Add, fd, EpollEvent::new(events, id))
+        self.epoll.ctl(ControlOperation::Add, fd, EpollEvent::new(stream_events(false), id))
+    }
+
+    /// After any change to a connection: settles it in the table, and watches for room in the host's
+    /// socket while bytes are kept for it. At other times room is no news, and each read of a host
+    /// program would wake the thread.
+    fn settle(&mut self, id: u64) {
+        self.table.settle(id);
+        let Some(link) = self.table.get_mut(id) else { return };
+        let buffering = link.connection.is_buffering();
+        if let Some(stream) = &link.stream
+            && link.watches_room != buffering
+        {
+            link.watches_room = buffering;
+            let event = EpollEvent::new(stream_events(buffering), id);
+            // Room that is there already raises the event at once.
+            if self.epoll.ctl(ControlOperation::Modify, stream.as_raw_fd(), event).is_err() {
+                link.connection.reset();
+                link.connection.host_gone();
+                self.table.settle(id);
+            }
+        }
     }
 
     fn proceed_dial(&mut self, id: u64) {
@@ -143,7 +162,7 @@ impl Mux {
         if events.contains(EventSet::HANG_UP) {
             link.connection.host_gone();
         }
-        self.table.settle(id);
+        self.settle(id);
     }
 
     // --- the guest ---
@@ -222,7 +241,7 @@ impl Mux {
             Op::CreditUpdate => {}
             Op::CreditRequest => connection.credit_requested(),
         }
-        self.table.settle(id);
+        self.settle(id);
     }
 
     /// Whether anything may be waiting for an rx buffer.
@@ -234,6 +253,13 @@ impl Mux {
     pub(super) fn guest_cid(&self) -> u64 {
         self.guest_cid
     }
+}
+
+/// What a host's stream is watched for. Edges: a stream that is not being served causes no wake-ups, and
+/// needs no calls to be left alone.
+fn stream_events(room: bool) -> EventSet {
+    let events = EventSet::IN | EventSet::READ_HANG_UP | EventSet::EDGE_TRIGGERED;
+    if room { events | EventSet::OUT } else { events }
 }
 
 /// Writes the line that a dialler waits for. It is the first to be written, so the socket has room for it.

@@ -23,6 +23,8 @@ pub(super) struct Link {
     pub(super) stream: Option<UnixStream>,
     /// The stream may have bytes: no read has come back empty since its last event.
     pub(super) readable: bool,
+    /// The stream is watched for room to write.
+    pub(super) watches_room: bool,
     /// In the line for control packets; in the line for data.
     in_control: bool,
     in_data: bool,
@@ -78,8 +80,14 @@ impl Table {
         debug_assert!(!self.is_full(), "the caller asks first");
         self.by_ports.insert(connection.ports(), id);
         // Bytes may have come before the stream was watched.
-        let link =
-            Link { connection, stream: Some(stream), readable: true, in_control: false, in_data: false };
+        let link = Link {
+            connection,
+            stream: Some(stream),
+            readable: true,
+            watches_room: false,
+            in_control: false,
+            in_data: false,
+        };
         self.links.insert(id, link);
         self.settle(id);
     }
@@ -177,5 +185,53 @@ impl Link {
         if self.connection.shuts_read_side() {
             let _left = stream.shutdown(std::net::Shutdown::Read);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::virtio::vsock::packet::Op;
+
+    fn add(table: &mut Table, id: u64, ports: Ports) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        table.insert(id, Connection::dialled_by_guest(ports), ours);
+        theirs
+    }
+
+    #[test]
+    fn host_ports_skip_those_in_use_and_begin_again() {
+        let mut table = Table::new(u32::MAX - 1);
+        let _host = add(&mut table, 1, Ports { guest: 5, host: HOST_PORT_FIRST });
+        assert_eq!(table.take_host_port(5), u32::MAX - 1);
+        assert_eq!(table.take_host_port(5), HOST_PORT_FIRST + 1);
+        assert_eq!(Table::new(0).take_host_port(5), HOST_PORT_FIRST);
+    }
+
+    #[test]
+    fn a_connection_that_is_over_leaves_no_place_in_line() {
+        let mut table = Table::new(0);
+        for id in 0..100 {
+            let ports = Ports { guest: 5, host: 80 };
+            let _host = add(&mut table, id, ports);
+            assert!(table.has_waiting());
+            table.get_mut(id).unwrap().connection.guest_reset();
+            table.settle(id);
+            assert!(!table.has_waiting() && table.find(ports).is_none() && table.links.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_connection_keeps_its_ports_until_the_guest_has_its_reset() {
+        let mut table = Table::new(0);
+        let ports = Ports { guest: 5, host: 80 };
+        let _host = add(&mut table, 1, ports);
+        table.get_mut(1).unwrap().connection.reset();
+        table.settle(1);
+        assert_eq!(table.find(ports), Some(1));
+        assert_eq!(table.pop_control(), Some(1));
+        assert_eq!(table.get_mut(1).unwrap().connection.next_control(), Some((Op::Reset, 0)));
+        table.settle(1);
+        assert_eq!(table.find(ports), None);
     }
 }

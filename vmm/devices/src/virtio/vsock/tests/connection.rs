@@ -216,8 +216,8 @@ proptest! {
                     }
                 }
             }
-            let credit = connection.credit();
-            prop_assert!(credit == 0 || !connection.left_by_guest() || connection.left_by_guest());
+            // Checked arithmetic within panics if more were admitted than the buffer holds.
+            connection.credit();
         }
         connection.guest_reset();
         connection.flush(&mut io::sink());

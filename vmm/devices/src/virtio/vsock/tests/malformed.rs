@@ -1,5 +1,6 @@
 //! Guests that break the rules. The device counts, answers where there is an answer, and goes on.
 
+use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
 
 use super::super::packet::{HEADER_BYTES, Header, Op};
@@ -190,4 +191,37 @@ fn credit_that_cannot_be_stalls_the_guest_alone() {
     std::io::Write::write_all(&mut host, b"x").unwrap();
     guest.receive_op(Op::CreditRequest);
     still_works(&mut guest);
+}
+
+/// Packets of one connection that make sense about as often as not.
+fn any_packet() -> impl Strategy<Value = (Header, usize)> {
+    let numbers = prop_oneof![Just(0), 1_u32..5000, any::<u32>()];
+    let credit = (numbers.clone(), numbers.clone());
+    (0_u16..9, 1_u32..3, 79_u32..81, 0_usize..3000, numbers, 0_u32..5, credit, 0_u8..10).prop_map(
+        |(op, guest, host, length, lie, flags, (buf_alloc, fwd_cnt), honest)| {
+            let len = if honest > 0 { length as u32 } else { lie };
+            let header = packet(Op::Data, guest, host);
+            (Header { op, len, flags, buf_alloc, fwd_cnt, ..header }, length)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn no_sequence_of_packets_stops_the_device(packets in prop::collection::vec(any_packet(), 1..80)) {
+        let mut guest = Guest::awake();
+        for (header, length) in packets {
+            guest.send(header, &vec![7; length]);
+            // The host programs come and go as well.
+            if header.flags == 0 {
+                guest.taken.lock().unwrap().pop_front();
+            }
+            while guest.try_receive().is_some() {}
+        }
+        guest.send(packet(Op::CreditRequest, 4242, 4343), &[]);
+        while guest.receive().0.src_port != 4343 {}
+        prop_assert_eq!(guest.device_pause().len(), 3);
+    }
 }

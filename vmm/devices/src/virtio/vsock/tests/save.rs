@@ -65,10 +65,12 @@ fn a_pause_before_the_guest_has_heard_announces_again() {
     let queues = guest.device_pause();
     let state = guest.device.save();
     guest.replace_device();
+    let _host = guest.dial(1024);
     guest.device.restore(&state).unwrap();
     guest.activate(queues);
     guest.wait_for("the event", |guest| guest.queues[2].take_used());
     let queues = guest.device_pause();
+    assert!(guest.try_receive().is_none(), "no dialler is let in before");
     assert_eq!(guest.device.save()["transport_reset"], true);
     guest.activate(queues);
     assert_eq!(guest.wait_for("the event", |guest| guest.queues[2].take_used()), (1, 4));
