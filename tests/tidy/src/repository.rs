@@ -1,0 +1,158 @@
+//! Reads the repository once: its crates as cargo resolves them, and its Rust sources. Judges nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId, TargetKind};
+use walkdir::{DirEntry, WalkDir};
+
+/// The one target Podvisor is built for; crates for others are in the lock file only.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// One crate of the workspace.
+#[derive(Clone, Debug, Default)]
+pub struct Crate {
+    /// "runtime-net".
+    pub name: String,
+    /// "runtime/net", from the repository's root.
+    pub dir: String,
+    /// The workspace's other crates that it is built from, build scripts included, tests not.
+    pub uses: BTreeSet<String>,
+    /// Every crate that ends up in it, directly or not; build scripts and procedural macros do not.
+    pub linked: BTreeSet<String>,
+    /// Root files of its library and binaries, from the repository's root.
+    pub roots: Vec<String>,
+}
+
+/// One crate of one version that ends up in something of ours.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Dependency {
+    /// "rustix".
+    pub name: String,
+    /// "1.1.6".
+    pub version: String,
+}
+
+/// One Rust file.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// From the repository's root, with '/'.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// What the checks look at.
+#[derive(Debug)]
+pub struct Repository {
+    /// The workspace's crates.
+    pub crates: Vec<Crate>,
+    /// Everything that is linked into any of them.
+    pub dependencies: BTreeSet<Dependency>,
+    /// Every Rust file outside build directories.
+    pub sources: Vec<Source>,
+    /// The text of deny.toml.
+    pub deny: String,
+}
+
+impl Repository {
+    /// Reads the repository that this crate is in.
+    ///
+    /// # Errors
+    /// If cargo cannot resolve the workspace, or a file cannot be read.
+    pub fn read() -> anyhow::Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+        let metadata = MetadataCommand::new()
+            .manifest_path(root.join("Cargo.toml"))
+            .other_options(["--filter-platform".to_owned(), TARGET.to_owned()])
+            .exec()
+            .context("cargo metadata")?;
+        let graph = Graph::new(&metadata);
+        let mut crates = Vec::new();
+        let mut dependencies = BTreeSet::new();
+        for package in metadata.workspace_packages() {
+            let linked = graph.linked(&package.id);
+            crates.push(crate_of(package, &graph, &linked, &root));
+            dependencies.extend(linked.iter().map(|id| graph.dependency(id)));
+        }
+        let deny = fs::read_to_string(root.join("deny.toml")).context("deny.toml")?;
+        Ok(Self { crates, dependencies, sources: sources(&root)?, deny })
+    }
+}
+
+fn crate_of(package: &Package, graph: &Graph<'_>, linked: &BTreeSet<&PackageId>, root: &Path) -> Crate {
+    let from_root = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
+    let dir = package.manifest_path.parent().map_or_else(PathBuf::new, Into::into);
+    let shipped =
+        |kind: &TargetKind| matches!(kind, TargetKind::Lib | TargetKind::Bin | TargetKind::ProcMacro);
+    let targets = package.targets.iter().filter(|target| target.kind.iter().any(shipped));
+    let ours =
+        package.dependencies.iter().filter(|d| d.path.is_some() && d.kind != DependencyKind::Development);
+    Crate {
+        name: package.name.to_string(),
+        dir: from_root(&dir),
+        uses: ours.map(|dependency| dependency.name.clone()).collect(),
+        linked: linked.iter().map(|id| graph.dependency(id).name).collect(),
+        roots: targets.map(|target| from_root(target.src_path.as_std_path())).collect(),
+    }
+}
+
+/// Cargo's resolved graph, by id.
+struct Graph<'a> {
+    packages: BTreeMap<&'a PackageId, &'a Package>,
+    edges: BTreeMap<&'a PackageId, Vec<&'a PackageId>>,
+}
+
+impl<'a> Graph<'a> {
+    fn new(metadata: &'a Metadata) -> Self {
+        let packages: BTreeMap<_, _> =
+            metadata.packages.iter().map(|package| (&package.id, package)).collect();
+        let macros = |id: &PackageId| packages[id].targets.iter().any(cargo_metadata::Target::is_proc_macro);
+        let nodes = metadata.resolve.iter().flat_map(|resolve| &resolve.nodes);
+        let edges = nodes.map(|node| {
+            let normal = node.deps.iter().filter(|dependency| {
+                dependency.dep_kinds.iter().any(|kind| kind.kind == DependencyKind::Normal)
+            });
+            (&node.id, normal.map(|dependency| &dependency.pkg).filter(|id| !macros(id)).collect())
+        });
+        Self { edges: edges.collect(), packages }
+    }
+
+    /// Everything reachable from `id` by normal dependencies, without `id` itself.
+    fn linked(&self, id: &PackageId) -> BTreeSet<&'a PackageId> {
+        let mut seen = BTreeSet::new();
+        let mut open: Vec<_> = self.edges.get(id).into_iter().flatten().copied().collect();
+        while let Some(next) = open.pop() {
+            if seen.insert(next) {
+                open.extend(self.edges.get(next).into_iter().flatten());
+            }
+        }
+        seen
+    }
+
+    fn dependency(&self, id: &PackageId) -> Dependency {
+        let package = self.packages[id];
+        Dependency { name: package.name.to_string(), version: package.version.to_string() }
+    }
+}
+
+fn sources(root: &Path) -> anyhow::Result<Vec<Source>> {
+    let built = |entry: &DirEntry| {
+        let name = entry.file_name().to_string_lossy();
+        entry.depth() > 0 && (name.starts_with('.') || name == "target" || name.starts_with("target-"))
+    };
+    let mut sources = Vec::new();
+    for entry in WalkDir::new(root).sort_by_file_name().into_iter().filter_entry(|entry| !built(entry)) {
+        let entry = entry?;
+        if entry.file_type().is_file() && entry.path().extension().is_some_and(|e| e == "rs") {
+            let path = entry.path().strip_prefix(root)?.to_string_lossy().into_owned();
+            let text = fs::read_to_string(entry.path()).with_context(|| path.clone())?;
+            sources.push(Source { path, text });
+        }
+    }
+    Ok(sources)
+}
