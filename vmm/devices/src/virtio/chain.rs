@@ -158,3 +158,145 @@ impl Chain {
         if ended { fault } else { Err(ChainFault::Endless) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::virtio::ring::{Faults, Ring};
+    use crate::virtio::testing::{Driver, INDIRECT, MEMORY, NEXT, WRITE, entries, memory};
+
+    const BUFFER: u64 = 0x2_0000;
+    const TABLE: u64 = 0x4_0000;
+
+    /// Loads the one chain that `driver` has offered.
+    fn load(driver: &Driver) -> (Chain, Option<ChainFault>) {
+        let mut ring = Ring::open("test", driver.queue(), &driver.memory, &Faults::default()).unwrap();
+        let mut chain = Chain::default();
+        let taken = ring.take(&mut chain).unwrap();
+        (chain, taken.fault)
+    }
+
+    fn offered(buffers: &[(u64, u32, u16)]) -> (Chain, Option<ChainFault>, Driver) {
+        let mut driver = Driver::new(&memory(), 0);
+        driver.put(buffers);
+        let (chain, fault) = load(&driver);
+        (chain, fault, driver)
+    }
+
+    #[test]
+    fn both_runs_are_taken_in_order_and_empty_buffers_left_out() {
+        let buffers = [(BUFFER, 8, 0), (BUFFER, 0, 0), (BUFFER + 8, 8, 0), (BUFFER + 16, 4, WRITE)];
+        let (mut chain, fault, driver) = offered(&buffers);
+        assert_eq!((fault, chain.readable.bytes(), chain.writable.bytes()), (None, 16, 4));
+        driver.write(BUFFER, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        let mut data = [0; 10];
+        chain.readable.take_front(&driver.memory, &mut data).unwrap();
+        assert_eq!(data, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        let rest = Segment { address: GuestAddress(BUFFER + 10), length: 6 };
+        assert_eq!(chain.readable.iter().collect::<Vec<_>>(), [rest]);
+        assert!(chain.readable.take_front(&driver.memory, &mut data).is_none());
+    }
+
+    #[test]
+    fn the_last_byte_is_taken_from_the_end() {
+        let (mut chain, _, _) = offered(&[(BUFFER, 1, WRITE), (BUFFER + 8, 2, WRITE)]);
+        let taken: Vec<_> = std::iter::from_fn(|| chain.writable.take_last()).map(|a| a.0 - BUFFER).collect();
+        assert_eq!((taken, chain.writable.bytes()), (vec![9, 8, 0], 0));
+    }
+
+    #[test]
+    fn writes_beyond_the_run_are_refused() {
+        let (chain, _, driver) = offered(&[(BUFFER, 3, WRITE), (BUFFER + 8, 3, WRITE)]);
+        chain.writable.write_at(&driver.memory, 2, &[7, 8]).unwrap();
+        assert_eq!(driver.read::<9>(BUFFER), [0, 0, 7, 0, 0, 0, 0, 0, 8]);
+        assert!(chain.writable.write_at(&driver.memory, 5, &[7, 8]).is_none());
+        assert!(chain.writable.write_at(&driver.memory, u64::MAX, &[7]).is_none());
+    }
+
+    #[test]
+    fn order_and_place_are_checked() {
+        assert_eq!(offered(&[(BUFFER, 1, WRITE), (BUFFER, 1, 0)]).1, Some(ChainFault::Order));
+        for (address, length) in [(MEMORY as u64 - 1, 2), (u64::MAX, 1), (0, u32::MAX)] {
+            assert_eq!(offered(&[(address, length, 0)]).1, Some(ChainFault::Outside), "{address:#x}");
+        }
+        assert_eq!(offered(&[(MEMORY as u64 - 1, 1, 0)]).1, None);
+    }
+
+    #[test]
+    fn chains_without_an_end_are_seen() {
+        let mut driver = Driver::new(&memory(), 0);
+        let table = driver.table();
+        driver.descriptor(table, 3, (BUFFER, 1, NEXT, 4));
+        driver.descriptor(table, 4, (BUFFER, 1, NEXT, 3));
+        driver.offer(3);
+        assert_eq!(load(&driver).1, Some(ChainFault::Endless));
+        driver.descriptor(table, 3, (BUFFER, 1, NEXT, 16));
+        assert_eq!(load(&driver).1, Some(ChainFault::Endless));
+        // More bytes than virtio allows in one chain.
+        driver.descriptor(table, 3, (0, u32::MAX, NEXT, 5));
+        driver.descriptor(table, 5, (0, u32::MAX, 0, 0));
+        assert_eq!(load(&driver).1, Some(ChainFault::Endless));
+    }
+
+    #[test]
+    fn indirect_tables_are_followed_once() {
+        let mut driver = Driver::new(&memory(), 0);
+        driver.descriptor(TABLE, 0, (BUFFER, 4, NEXT, 1));
+        driver.descriptor(TABLE, 1, (BUFFER + 4, 4, WRITE, 0));
+        driver.put(&[(TABLE, 32, INDIRECT)]);
+        let (chain, fault) = load(&driver);
+        assert_eq!((fault, chain.readable.bytes(), chain.writable.bytes()), (None, 4, 4));
+        // A table within a table, a table of odd length, an empty one, one outside memory.
+        driver.descriptor(TABLE, 1, (TABLE, 32, INDIRECT, 0));
+        assert_eq!(load(&driver).1, Some(ChainFault::Endless));
+        for (address, length) in [(TABLE, 33), (TABLE, 0), (1 << 40, 32)] {
+            driver.descriptor(driver.table(), 0, (address, length, INDIRECT, 0));
+            assert_eq!(load(&driver).1, Some(ChainFault::Endless), "{address:#x} {length}");
+        }
+    }
+
+    #[test]
+    fn a_long_indirect_table_is_cut_off() {
+        let mut driver = Driver::new(&memory(), 0);
+        for index in 0..SEGMENTS_MAX as u16 + 1 {
+            driver.descriptor(TABLE, index, (BUFFER, 1, NEXT, index + 1));
+        }
+        driver.descriptor(TABLE, SEGMENTS_MAX as u16, (BUFFER, 1, 0, 0));
+        driver.put(&[(TABLE, 16 * (SEGMENTS_MAX as u32 + 1), INDIRECT)]);
+        let (chain, fault) = load(&driver);
+        assert_eq!((fault, chain.readable.bytes()), (Some(ChainFault::Endless), SEGMENTS_MAX as u64));
+        // One fewer is the most there may be.
+        driver.descriptor(TABLE, SEGMENTS_MAX as u16 - 1, (BUFFER, 1, 0, 0));
+        assert_eq!(load(&driver).1, None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_chain_without_a_fault_lies_in_memory(table in entries(), head in 0u16..16) {
+            let mut driver = Driver::new(&memory(), 0);
+            for (index, entry) in (0u16..).zip(&table) {
+                driver.descriptor(driver.table(), index, *entry);
+            }
+            driver.offer(head);
+            let (mut chain, fault) = load(&driver);
+            if fault.is_none() {
+                for segment in chain.readable.iter().chain(chain.writable.iter()) {
+                    prop_assert!(segment.length > 0);
+                    prop_assert!(segment.address.0 + u64::from(segment.length) <= MEMORY as u64);
+                }
+            }
+            let total: u64 = chain.writable.iter().map(|segment| u64::from(segment.length)).sum();
+            prop_assert_eq!(total, chain.writable.bytes());
+            let mut data = [0; 100];
+            let fits = chain.readable.bytes() >= 100;
+            let taken = chain.readable.take_front(&driver.memory, &mut data).is_some();
+            prop_assert!(taken == fits || fault.is_some());
+            if fault.is_none() && chain.writable.bytes() < 100_000 {
+                while chain.writable.take_last().is_some() {}
+                prop_assert_eq!(chain.writable.bytes(), 0);
+            }
+        }
+    }
+}

@@ -18,6 +18,8 @@ pub mod ring;
 pub mod rng;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 pub mod vsock;
 pub mod worker;
 

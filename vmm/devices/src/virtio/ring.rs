@@ -126,3 +126,81 @@ impl Ring {
         self.queue
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::virtio::testing::{Driver, WRITE, memory};
+
+    const BUFFER: u64 = 0x2_0000;
+
+    fn ring(driver: &Driver) -> (Ring, Faults) {
+        let faults = Faults::default();
+        (Ring::open("test", driver.queue(), &driver.memory, &faults).unwrap(), faults)
+    }
+
+    #[test]
+    fn chains_are_taken_once_and_given_back() {
+        let mut driver = Driver::new(&memory(), 0);
+        let (mut ring, faults) = ring(&driver);
+        let mut chain = Chain::default();
+        for round in 0..50 {
+            let head = driver.put(&[(BUFFER, 16, WRITE), (BUFFER, 1, WRITE)]);
+            let taken = ring.take(&mut chain).unwrap();
+            assert_eq!(taken, Taken { head, fault: None });
+            assert!(ring.take(&mut chain).is_none());
+            ring.complete(taken, round);
+            assert_eq!(driver.take_used(), [(head, round)]);
+        }
+        assert_eq!(faults.total(), 0);
+    }
+
+    #[test]
+    fn what_is_put_back_is_taken_again() {
+        let mut driver = Driver::new(&memory(), 0);
+        let (mut ring, _) = ring(&driver);
+        let mut chain = Chain::default();
+        let first = driver.put(&[(BUFFER, 16, WRITE)]);
+        driver.put(&[(BUFFER, 16, WRITE)]);
+        while ring.take(&mut chain).is_some() {}
+        ring.put_back(2);
+        assert_eq!(ring.take(&mut chain).unwrap().head, first);
+        assert_eq!(ring.into_queue().next_avail(), 1);
+    }
+
+    #[test]
+    fn a_head_beyond_the_table_is_counted_and_not_given_back() {
+        let mut driver = Driver::new(&memory(), 0);
+        let (mut ring, faults) = ring(&driver);
+        driver.offer(Driver::SIZE);
+        let taken = ring.take(&mut Chain::default()).unwrap();
+        ring.complete(taken, 0);
+        assert_eq!((driver.take_used().len(), faults.total()), (0, 1));
+    }
+
+    #[test]
+    fn an_index_that_jumps_breaks_the_ring_once() {
+        let mut driver = Driver::new(&memory(), 0);
+        let (mut ring, faults) = ring(&driver);
+        driver.jump(Driver::SIZE + 1);
+        assert!(ring.listen());
+        for _ in 0..3 {
+            assert!(ring.take(&mut Chain::default()).is_none());
+        }
+        assert!(!ring.listen());
+        driver.jump(0);
+        driver.put(&[(BUFFER, 1, 0)]);
+        assert!(ring.take(&mut Chain::default()).is_none());
+        assert_eq!(faults.total(), 1);
+    }
+
+    #[test]
+    fn listening_tells_of_what_came_meanwhile() {
+        let mut driver = Driver::new(&memory(), 0);
+        let (mut ring, _) = ring(&driver);
+        ring.mute();
+        assert!(!ring.listen());
+        driver.put(&[(BUFFER, 1, 0)]);
+        assert!(ring.listen());
+    }
+}

@@ -42,6 +42,11 @@ impl Line {
         Arc::new(Line(EventFd::new(EFD_NONBLOCK).unwrap()))
     }
 
+    /// Waits on an event that something else writes.
+    pub(crate) fn over(event: EventFd) -> Line {
+        Line(event)
+    }
+
     fn wait(&self) {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid pollfd, as the count says.
@@ -77,6 +82,11 @@ impl Driver {
             ..QueueState::default()
         };
         Driver { memory: memory.clone(), base, state, available: 0, free: 0, used: 0 }
+    }
+
+    /// Clears the rings, as a driver does that sets them up anew.
+    pub(crate) fn forget(&mut self) {
+        self.write(self.base, &[0; 0x1000]);
     }
 
     pub(crate) fn queue(&self) -> Queue {

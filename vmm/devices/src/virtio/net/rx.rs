@@ -13,10 +13,10 @@ use std::os::fd::BorrowedFd;
 
 use super::worker::Drops;
 use super::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
+use crate::virtio::GuestMemory;
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::{Iovecs, Packet};
 use crate::virtio::ring::{Ring, Taken};
-use crate::virtio::GuestMemory;
 
 /// Buffers held ahead at most: what one `readv` takes, less one to notice a frame that is cut off.
 const SEGMENTS_HELD_MAX: usize = 1023;
