@@ -1,2 +1,61 @@
 //! The virtual machine monitor: one process per pod.
-fn main() {}
+//!
+//! It starts with the listening control socket as its standard input, opens `/dev/kvm`, gives up all
+//! other means to reach the host ([`jail`]), and then does what its one client asks ([`control`]) until
+//! the VM ends. Every file, tap, disk and socket comes to it as an open descriptor.
+//!
+//! Exit status: 0 if the VM ended as requested, 2 if it ended otherwise, 1 if there never was one.
+
+#![forbid(unsafe_code)]
+
+mod control;
+mod jail;
+
+use std::error::Error;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+
+use vmm_api::{StopReason, StopReport};
+use vmm_machine::Kvm;
+
+use control::Control;
+
+const EXIT_FAILED: u8 = 1;
+const EXIT_GUEST_ENDED: u8 = 2;
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
+    match run() {
+        Ok(report) => {
+            let code = if report.reason == StopReason::Requested { 0 } else { EXIT_GUEST_ENDED };
+            let report = serde_json::to_string(&report).unwrap_or_default();
+            tracing::info!(report, "the VM has ended");
+            ExitCode::from(code)
+        }
+        Err(error) => {
+            tracing::error!(error = chain(error.as_ref()), "the VMM cannot go on");
+            ExitCode::from(EXIT_FAILED)
+        }
+    }
+}
+
+fn run() -> Result<StopReport, Box<dyn Error>> {
+    let listener: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let kvm = Kvm::new().map_err(|error| format!("cannot open /dev/kvm: {error}"))?;
+    jail::enter()?;
+    let control = Control::new(listener, kvm)?;
+    jail::filter_this_thread(jail::Thread::Control)?;
+    Ok(control.run()?)
+}
+
+/// An error and its causes on one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,63 @@
+//! The kernel's command line. Pure.
+
+use std::fmt::Write;
+
+use vmm_api::Slot;
+
+use crate::layout::slot_address;
+
+/// COMMAND_LINE_SIZE of x86 (arch/x86/include/asm/setup.h), the terminating NUL included.
+pub const COMMAND_LINE_BYTES: usize = 2048;
+
+/// What every guest gets before its slots.
+///
+/// `quiet`: each byte on the serial port is an exit. `panic=-1 reboot=k`: a panic resets through the
+/// keyboard controller at once, which ends the VM. `maxcpus=1`: the agent brings the other vCPUs up.
+/// `random.trust_cpu`: the processor's random numbers count, so that nothing waits for entropy.
+const OURS: &str = "console=ttyS0 quiet panic=-1 reboot=k 8250.nr_uarts=1 i8042.noaux i8042.nokbd \
+    maxcpus=1 random.trust_cpu=on root=/dev/pmem0 rootfstype=erofs rootflags=dax=always ro \
+    init=/podvisor-agent";
+
+/// The line would not fit.
+#[derive(Debug, thiserror::Error)]
+#[error("a kernel command line of {length} bytes, at most {} are possible", COMMAND_LINE_BYTES - 1)]
+pub struct CommandLineError {
+    /// With what was to be added.
+    pub length: usize,
+}
+
+/// Our parameters, the slot table, then `added`.
+pub(crate) fn compose(added: &str) -> Result<String, CommandLineError> {
+    let mut line = OURS.to_owned();
+    for slot in Slot::all() {
+        let address = slot_address(slot.number());
+        write!(line, " virtio_mmio.device=4K@{address:#x}:{}:{slot}", slot.irq())
+            .expect("a String takes all that is written");
+    }
+    if !added.is_empty() {
+        line.push(' ');
+        line.push_str(added);
+    }
+    if line.len() >= COMMAND_LINE_BYTES {
+        return Err(CommandLineError { length: line.len() });
+    }
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_is_on_the_line_and_there_is_room_for_more() {
+        let line = compose("quiet").unwrap();
+        assert_eq!(line.matches("virtio_mmio.device=4K@0x").count(), usize::from(Slot::COUNT));
+        assert!(line.contains(" virtio_mmio.device=4K@0xd0001000:5:1 "));
+        assert!(line.len() < COMMAND_LINE_BYTES - 300, "{}", line.len());
+    }
+
+    #[test]
+    fn a_line_that_does_not_fit_is_refused() {
+        assert!(compose(&"x".repeat(COMMAND_LINE_BYTES)).is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! Brings a kernel into guest memory as the Linux 64-bit boot protocol wants it
+//! (Documentation/arch/x86/boot.rst): an uncompressed ELF kernel, `boot_params`, command line, MP table.
+//! Never keeps anything: all of it is the guest's from its first instruction.
+
+mod command_line;
+mod mp_table;
+pub(crate) mod registers;
+
+use linux_loader::configurator::linux::LinuxBootConfigurator;
+use linux_loader::configurator::{BootConfigurator, BootParams};
+use linux_loader::loader::bootparam::boot_params;
+use linux_loader::loader::{Elf, KernelLoader};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, ReadVolatile};
+
+pub use command_line::{COMMAND_LINE_BYTES, CommandLineError};
+
+use crate::layout::{COMMAND_LINE, HIGH_RAM, LOW_RAM_END, MMIO_GAP, MMIO_GAP_END, ZERO_PAGE};
+
+/// `setup_header.boot_flag` and `.header`, which Linux does not check but tools do.
+const BOOT_FLAG: u16 = 0xaa55;
+const HEADER_MAGIC: u32 = 0x5372_6448;
+/// "Not one of the registered boot loaders".
+const LOADER_UNDEFINED: u8 = 0xff;
+const E820_RAM: u32 = 1;
+
+/// The guest could not be prepared to boot.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum BootError {
+    #[error("cannot load the kernel")]
+    Kernel(#[source] linux_loader::loader::Error),
+    #[error(transparent)]
+    CommandLine(#[from] CommandLineError),
+    #[error("cannot write boot data to guest memory")]
+    Memory(#[from] vm_memory::GuestMemoryError),
+    #[error("cannot write boot_params to guest memory")]
+    Parameters(#[source] linux_loader::configurator::Error),
+}
+
+/// Loads everything for a guest of `vcpus` processors whose RAM ends at `ram_top`; gives the entry point.
+pub(crate) fn load(
+    memory: &GuestMemoryMmap,
+    ram_top: u64,
+    vcpus: u8,
+    kernel: &mut (impl std::io::Read + std::io::Seek + ReadVolatile),
+    cmdline: &str,
+) -> Result<GuestAddress, BootError> {
+    let line = command_line::compose(cmdline)?;
+    let loaded = Elf::load(memory, None, kernel, Some(GuestAddress(HIGH_RAM))).map_err(BootError::Kernel)?;
+    memory.write_slice(line.as_bytes(), COMMAND_LINE)?;
+    memory.write_obj(0u8, GuestAddress(COMMAND_LINE.0 + line.len() as u64))?;
+    mp_table::write(memory, vcpus)?;
+    registers::write_tables(memory)?;
+    let parameters = BootParams::new(&parameters(ram_top, line.len()), ZERO_PAGE);
+    LinuxBootConfigurator::write_bootparams(&parameters, memory).map_err(BootError::Parameters)?;
+    Ok(loaded.kernel_load)
+}
+
+fn parameters(ram_top: u64, line_bytes: usize) -> boot_params {
+    let mut parameters = boot_params::default();
+    parameters.hdr.type_of_loader = LOADER_UNDEFINED;
+    parameters.hdr.boot_flag = BOOT_FLAG;
+    parameters.hdr.header = HEADER_MAGIC;
+    parameters.hdr.cmd_line_ptr = u32::try_from(COMMAND_LINE.0).expect("below 1 MiB");
+    parameters.hdr.cmdline_size = u32::try_from(line_bytes).expect("at most COMMAND_LINE_BYTES");
+    parameters.hdr.kernel_alignment = 0x100_0000;
+    let ram = ram_map(ram_top);
+    for (entry, (start, end)) in parameters.e820_table.iter_mut().zip(&ram) {
+        entry.addr = *start;
+        entry.size = end - start;
+        entry.type_ = E820_RAM;
+    }
+    parameters.e820_entries = u8::try_from(ram.len()).expect("three at most");
+    parameters
+}
+
+/// RAM as (start, end), without what boot data the guest must not overwrite and without pmem.
+fn ram_map(ram_top: u64) -> Vec<(u64, u64)> {
+    let mut map = vec![(0, LOW_RAM_END), (HIGH_RAM, ram_top.min(MMIO_GAP))];
+    if ram_top > MMIO_GAP_END {
+        map.push((MMIO_GAP_END, ram_top));
+    }
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    #[test]
+    fn the_map_leaves_out_the_mp_table_and_the_mmio_gap() {
+        assert_eq!(ram_map(64 << 20), [(0, 0x9_f000), (0x10_0000, 64 << 20)]);
+        assert_eq!(ram_map(6 << 30), [(0, 0x9_f000), (0x10_0000, 3 << 30), (4 << 30, 6 << 30)]);
+    }
+
+    #[test]
+    fn what_is_not_an_elf_kernel_is_refused() {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 32 << 20)]).unwrap();
+        let memfd: OwnedFd =
+            nix::sys::memfd::memfd_create(c"kernel", nix::sys::memfd::MFdFlags::MFD_CLOEXEC).unwrap();
+        let mut file = File::from(memfd);
+        file.write_all(&[0x7f; 4096]).unwrap();
+        assert!(matches!(load(&memory, 32 << 20, 1, &mut file, ""), Err(BootError::Kernel(_))));
+    }
+}

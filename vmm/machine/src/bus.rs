@@ -1,0 +1,171 @@
+//! What a vCPU reaches outside its memory: the table of virtio-mmio slots, the serial port, and the one
+//! byte of a keyboard controller that resets the machine. Called on vCPU threads; each slot has a lock
+//! of its own. What answers nowhere reads as all ones, and a write to it is dropped, as on a real bus.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kvm_ioctls::{IoEventAddress, VmFd};
+use vmm_api::{Slot, StopReason};
+use vmm_devices::legacy::serial::{REGISTERS, Serial};
+use vmm_devices::virtio::GuestMemory;
+use vmm_devices::virtio::mmio::{MmioTransport, NOTIFY_OFFSET, QueueEvents};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use crate::console::Console;
+use crate::layout::{SLOT_STRIDE, SLOTS, slot_address};
+
+/// The keyboard controller's command and status port, and the command that pulls the reset line.
+const I8042_COMMAND: u16 = 0x64;
+const I8042_RESET: u8 = 0xfe;
+/// The status that makes a driver's probe give up at once (output buffer never empties) while a kernel
+/// that wants to reset finds the input buffer free (`kb_wait` in arch/x86/kernel/reboot.c).
+const I8042_STATUS: u8 = 0x01;
+/// First I/O port and interrupt pin of the first serial port.
+const SERIAL_PORT: u16 = 0x3f8;
+const SERIAL_IRQ: u32 = 4;
+
+/// The bus could not be built.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum BusError {
+    #[error("cannot make an interrupt event")]
+    Event(#[source] std::io::Error),
+    #[error("cannot connect an event to interrupt pin {pin}")]
+    Interrupt { pin: u32, source: kvm_ioctls::Error },
+}
+
+/// All that is on it. Shared by the vCPU threads and the machine.
+#[derive(Debug)]
+pub(crate) struct Bus {
+    slots: Vec<Mutex<MmioTransport>>,
+    serial: Mutex<Serial<Console>>,
+    /// First address of the pmem windows, which nobody may write to.
+    pmem_base: u64,
+}
+
+impl Bus {
+    /// Empty slots, and a serial port that writes to `console`. The VM has its irqchip.
+    pub(crate) fn new(
+        vm: &Arc<VmFd>,
+        memory: &GuestMemory,
+        console: Console,
+        pmem_base: u64,
+    ) -> Result<Bus, BusError> {
+        let slots = Slot::all()
+            .map(|slot| {
+                let interrupt = irqfd(vm, slot.irq())?;
+                let events = SlotEvents { vm: Arc::clone(vm), address: slot_address(slot.number()) };
+                Ok(Mutex::new(MmioTransport::new(memory.clone(), interrupt, Box::new(events))))
+            })
+            .collect::<Result<_, BusError>>()?;
+        let serial = Serial::new(console, Some(irqfd(vm, SERIAL_IRQ)?));
+        Ok(Bus { slots, serial: Mutex::new(serial), pmem_base })
+    }
+
+    /// The transport of `slot`.
+    pub(crate) fn slot(&self, slot: Slot) -> MutexGuard<'_, MmioTransport> {
+        self.slots[usize::from(slot.number())].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn mmio_read(&self, address: u64, data: &mut [u8]) {
+        match slot_at(address) {
+            Some((slot, offset)) => self.slot(slot).read(offset, data),
+            None => data.fill(0xff),
+        }
+    }
+
+    /// A write; one that ends the VM says why.
+    pub(crate) fn mmio_write(&self, address: u64, data: &[u8]) -> Result<(), StopReason> {
+        if let Some((slot, offset)) = slot_at(address) {
+            self.slot(slot).write(offset, data);
+            Ok(())
+        } else if address >= self.pmem_base {
+            // KVM turns a write to a read-only memory slot into this exit.
+            let message = format!("the guest wrote to read-only image memory at {address:#x}");
+            Err(StopReason::Vmm { message })
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn port_read(&self, port: u16, data: &mut [u8]) {
+        data.fill(0xff);
+        if port == I8042_COMMAND {
+            data.fill(I8042_STATUS);
+        } else if let (Some(register), [byte]) = (serial_register(port), data) {
+            *byte = self.serial().read(register);
+        }
+    }
+
+    /// A write; one that ends the VM says why. Whether a reset was a panic the console knows.
+    pub(crate) fn port_write(&self, port: u16, data: &[u8]) -> Result<(), StopReason> {
+        if port == I8042_COMMAND && data == [I8042_RESET] {
+            return Err(StopReason::GuestReset);
+        }
+        if let (Some(register), [byte]) = (serial_register(port), data) {
+            self.serial().write(register, *byte);
+        }
+        Ok(())
+    }
+
+    fn serial(&self) -> MutexGuard<'_, Serial<Console>> {
+        self.serial.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The serial port's register at `port`.
+fn serial_register(port: u16) -> Option<u8> {
+    let register = u8::try_from(port.checked_sub(SERIAL_PORT)?).ok()?;
+    (register < REGISTERS).then_some(register)
+}
+
+/// The slot whose registers lie at `address`, and the offset there.
+fn slot_at(address: u64) -> Option<(Slot, u64)> {
+    let offset = address.checked_sub(SLOTS)?;
+    let number = u8::try_from(offset / SLOT_STRIDE).ok()?;
+    Some((Slot::new(number)?, offset % SLOT_STRIDE))
+}
+
+/// An event that raises `pin` when written.
+fn irqfd(vm: &VmFd, pin: u32) -> Result<EventFd, BusError> {
+    let event = EventFd::new(EFD_NONBLOCK).map_err(BusError::Event)?;
+    vm.register_irqfd(&event, pin).map_err(|source| BusError::Interrupt { pin, source })?;
+    Ok(event)
+}
+
+/// Connects queue notifications of one slot to events inside KVM.
+#[derive(Debug)]
+struct SlotEvents {
+    vm: Arc<VmFd>,
+    address: u64,
+}
+
+impl SlotEvents {
+    fn notify_address(&self) -> IoEventAddress {
+        IoEventAddress::Mmio(self.address + NOTIFY_OFFSET)
+    }
+}
+
+impl QueueEvents for SlotEvents {
+    fn register(&self, event: &EventFd, queue: u16) -> std::io::Result<()> {
+        Ok(self.vm.register_ioevent(event, &self.notify_address(), u32::from(queue))?)
+    }
+
+    fn unregister(&self, event: &EventFd, queue: u16) -> std::io::Result<()> {
+        Ok(self.vm.unregister_ioevent(event, &self.notify_address(), u32::from(queue))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_find_their_slots() {
+        assert_eq!(slot_at(SLOTS), Some((Slot::ROOT, 0)));
+        assert_eq!(slot_at(SLOTS + 0x1050), Some((Slot::VSOCK, 0x50)));
+        assert_eq!(slot_at(SLOTS - 1), None);
+        assert_eq!(slot_at(SLOTS + 0x1000 * u64::from(Slot::COUNT)), None);
+        assert_eq!(slot_at(u64::MAX), None);
+    }
+}

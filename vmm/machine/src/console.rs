@@ -1,0 +1,96 @@
+//! The last 64 KiB that the guest wrote to its console, and what can be learnt from them. Never blocks
+//! the guest: old bytes make room for new ones.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes kept.
+pub const CONSOLE_BYTES: usize = 64 << 10;
+
+/// Bytes of it in a stop report.
+pub(crate) const CONSOLE_TAIL_BYTES: usize = 8 << 10;
+
+/// What Linux prints before a panic's reason (`panic()` in kernel/panic.c).
+const PANIC: &str = "Kernel panic - not syncing: ";
+
+/// The ring; clones share it. As [`Write`] it takes everything, at once.
+#[derive(Clone, Debug, Default)]
+pub struct Console(Arc<Mutex<VecDeque<u8>>>);
+
+impl Console {
+    /// All that is kept, oldest first, lossily decoded.
+    pub fn text(&self) -> String {
+        self.tail(CONSOLE_BYTES)
+    }
+
+    /// The last `bytes`, lossily decoded, control characters other than line ends and tabs replaced.
+    pub(crate) fn tail(&self, bytes: usize) -> String {
+        let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tail: Vec<u8> = ring.iter().skip(ring.len().saturating_sub(bytes)).copied().collect();
+        // No byte may grow: a full ring must fit into one packet, where JSON writes most control
+        // characters as six bytes.
+        String::from_utf8_lossy(&tail)
+            .chars()
+            .map(|c| if c == char::REPLACEMENT_CHARACTER || is_odd_control(c) { '?' } else { c })
+            .collect()
+    }
+
+    /// The reason of the last kernel panic on the console.
+    pub(crate) fn panic_message(&self) -> Option<String> {
+        let text = self.text();
+        let (_, after) = text.rsplit_once(PANIC)?;
+        Some(after.lines().next().unwrap_or_default().trim_end().to_owned())
+    }
+}
+
+fn is_odd_control(c: char) -> bool {
+    c.is_control() && !matches!(c, '\n' | '\r' | '\t')
+}
+
+impl Write for Console {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = &bytes[bytes.len().saturating_sub(CONSOLE_BYTES)..];
+        let excess = (ring.len() + kept.len()).saturating_sub(CONSOLE_BYTES);
+        ring.drain(..excess);
+        ring.extend(kept);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_bytes_make_room_for_new_ones() {
+        let mut console = Console::default();
+        console.write_all(&vec![b'a'; CONSOLE_BYTES]).unwrap();
+        console.write_all(b"end").unwrap();
+        assert_eq!(console.text().len(), CONSOLE_BYTES);
+        assert_eq!(console.tail(4), "aend");
+        console.write_all(&vec![b'b'; 3 * CONSOLE_BYTES]).unwrap();
+        assert_eq!(console.text().len(), CONSOLE_BYTES);
+    }
+
+    #[test]
+    fn a_panic_is_found_with_its_reason() {
+        let mut console = Console::default();
+        assert_eq!(console.panic_message(), None);
+        console.write_all(b"[ 0.1] Kernel panic - not syncing: VFS: no root\r\n[ 0.2] CPU: 0\r\n").unwrap();
+        assert_eq!(console.panic_message().as_deref(), Some("VFS: no root"));
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_do_not_grow() {
+        let mut console = Console::default();
+        console.write_all(&[0xff; 100]).unwrap();
+        console.write_all(b"\x1b[1m\0\n").unwrap();
+        assert_eq!(console.text(), format!("{}?[1m?\n", "?".repeat(100)));
+    }
+}

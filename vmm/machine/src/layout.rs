@@ -1,0 +1,65 @@
+//! Where things lie in guest-physical memory. Addresses only; who uses one writes there.
+//!
+//! ```text
+//!          0 ┌────────────────────────────┐
+//!            │ RAM: GDT, zero page, page  │
+//!            │ tables, command line       │
+//!    0x9f000 ├────────────────────────────┤ MP table; not in the guest's e820 map
+//!   0x100000 ├────────────────────────────┤ RAM: the kernel at 16 MiB, the rest free
+//!      3 GiB ├────────────────────────────┤ MMIO gap
+//! 0xd0000000 │ virtio-mmio slots, 4 KiB each
+//! 0xfec00000 │ I/O APIC    0xfee00000 local APIC (both in KVM)
+//! 0xfffbc000 │ KVM's identity map page and TSS (Intel)
+//!      4 GiB ├────────────────────────────┤ RAM beyond 3 GiB
+//!  next GiB  ├────────────────────────────┤ pmem windows, 2 MiB aligned, up to the CPU's limit
+//!            └────────────────────────────┘
+//! ```
+
+use vm_memory::GuestAddress;
+
+/// The boot GDT.
+pub(crate) const GDT: GuestAddress = GuestAddress(0x500);
+/// struct boot_params (Documentation/arch/x86/zero-page.rst).
+pub(crate) const ZERO_PAGE: GuestAddress = GuestAddress(0x7000);
+/// Initial stack pointer; the kernel replaces it at once.
+pub(crate) const BOOT_STACK: u64 = 0x8ff0;
+/// Page map level 4, followed by one page-directory pointer table and one page directory.
+pub(crate) const PAGE_TABLES: GuestAddress = GuestAddress(0x9000);
+/// The kernel's command line.
+pub(crate) const COMMAND_LINE: GuestAddress = GuestAddress(0x2_0000);
+/// End of the low RAM that the guest is told of; the MP table follows.
+pub(crate) const LOW_RAM_END: u64 = 0x9_f000;
+/// The MP configuration table.
+pub(crate) const MP_TABLE: GuestAddress = GuestAddress(LOW_RAM_END);
+/// The MP floating pointer: Linux scans the last KiB of base memory (`mpparse_find_mptable`).
+pub(crate) const MP_POINTER: GuestAddress = GuestAddress(0x9_fc00);
+/// RAM above the first MiB.
+pub(crate) const HIGH_RAM: u64 = 0x10_0000;
+/// RAM ends here and goes on at [`MMIO_GAP_END`].
+pub(crate) const MMIO_GAP: u64 = 3 << 30;
+/// End of the MMIO gap.
+pub(crate) const MMIO_GAP_END: u64 = 4 << 30;
+/// Registers of virtio-mmio slot 0.
+pub(crate) const SLOTS: u64 = 0xd000_0000;
+/// Bytes between two slots' registers.
+pub(crate) const SLOT_STRIDE: u64 = 0x1000;
+/// The I/O APIC that KVM emulates.
+pub(crate) const IO_APIC: u32 = 0xfec0_0000;
+/// The local APICs that KVM emulates.
+pub(crate) const LOCAL_APIC: u32 = 0xfee0_0000;
+/// One page for KVM's identity map, below the TSS (KVM_SET_IDENTITY_MAP_ADDR).
+pub(crate) const IDENTITY_MAP: u64 = 0xfffb_c000;
+/// Three pages for KVM's real-mode TSS (KVM_SET_TSS_ADDR).
+pub(crate) const TSS: usize = 0xfffb_d000;
+/// Alignment of pmem windows and of RAM: what a guest page table maps with one entry.
+pub(crate) const LARGE_PAGE: u64 = 2 << 20;
+
+/// Address of a slot's registers.
+pub(crate) fn slot_address(slot: u8) -> u64 {
+    SLOTS + u64::from(slot) * SLOT_STRIDE
+}
+
+/// Where pmem windows begin above RAM that ends at `ram_top`: the next GiB, at least 4 GiB.
+pub(crate) fn pmem_base(ram_top: u64) -> u64 {
+    ram_top.max(MMIO_GAP_END).next_multiple_of(1 << 30)
+}

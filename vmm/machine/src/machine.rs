@@ -1,0 +1,343 @@
+//! The VM as a whole: built, started, plugged, and in the end taken apart with a report.
+//!
+//! ```text
+//!   build ─> built ──start──> running ──a vCPU ends it, or stop()──> (consumed, StopReport)
+//!              │ plug            │ plug, unplug, pause, save, resume
+//! ```
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use kvm_bindings::CpuId;
+use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use vm_memory::GuestAddress;
+use vmm_api::{ExitCounts, Slot, StopReason, StopReport};
+use vmm_devices::virtio::blk::Blk;
+use vmm_devices::virtio::net::Net;
+use vmm_devices::virtio::pmem::Pmem;
+use vmm_devices::virtio::rng::Rng;
+use vmm_devices::virtio::vsock::Vsock;
+use vmm_devices::virtio::{GuestMemory, VirtioDevice};
+
+use crate::boot::{self, BootError, registers};
+use crate::bus::{Bus, BusError};
+use crate::clock::Milestones;
+use crate::console::{CONSOLE_TAIL_BYTES, Console};
+use crate::counters::Counters;
+use crate::cpuid::{self, CpuidError};
+use crate::device::{Device, PlugError};
+use crate::layout;
+use crate::memory::{self, MemoryError};
+use crate::pmem::PmemWindows;
+use crate::vcpu::{Surroundings, ThreadSetup, Vcpu, VcpuEnd, VcpuError, VcpuState};
+use crate::vm_state::{VmState, VmStateError};
+
+/// Most vCPUs: what the guest kernel is built for (CONFIG_NR_CPUS).
+pub const VCPUS_MAX: u8 = 64;
+
+/// Entries of KVM's feature list that we make room for (KVM_MAX_CPUID_ENTRIES).
+const CPUID_ENTRIES: usize = 256;
+
+/// IA32_MISC_ENABLE with fast string operations on, as firmware leaves it.
+const MISC_ENABLE: kvm_bindings::kvm_msr_entry =
+    kvm_bindings::kvm_msr_entry { index: 0x1a0, reserved: 0, data: 1 };
+
+const EVENT: EfdFlags = EfdFlags::EFD_NONBLOCK.union(EfdFlags::EFD_CLOEXEC);
+
+/// A machine to build.
+pub struct MachineSpec {
+    /// vCPUs, `1..=VCPUS_MAX`; the guest brings up one.
+    pub vcpus: u8,
+    /// RAM in bytes, a multiple of 2 MiB, at least [`RAM_MIN`](crate::RAM_MIN).
+    pub memory_bytes: u64,
+    /// Uncompressed ELF kernel.
+    pub kernel: File,
+    /// Added to the command line.
+    pub cmdline: String,
+    /// Runs first on each vCPU thread.
+    pub thread_setup: ThreadSetup,
+}
+
+impl std::fmt::Debug for MachineSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MachineSpec")
+            .field("vcpus", &self.vcpus)
+            .field("memory_bytes", &self.memory_bytes)
+            .field("cmdline", &self.cmdline)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The machine could not be built or driven.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum MachineError {
+    #[error("{count} vCPUs: 1 to {VCPUS_MAX} are possible")]
+    VcpuCount { count: u8 },
+    #[error("KVM lacks {capability}")]
+    Capability { capability: &'static str },
+    #[error("cannot set up KVM: {step}")]
+    Kvm { step: &'static str, source: kvm_ioctls::Error },
+    #[error("cannot make an event")]
+    Event(#[source] nix::Error),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    #[error(transparent)]
+    Cpuid(#[from] CpuidError),
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    #[error(transparent)]
+    Boot(#[from] BootError),
+    #[error(transparent)]
+    Vcpu(#[from] VcpuError),
+    #[error(transparent)]
+    State(#[from] VmStateError),
+}
+
+fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> MachineError {
+    move |source| MachineError::Kvm { step, source }
+}
+
+/// A VM. Dropping it stops it. Fields are dropped in order: vCPU threads end before the devices, and
+/// those before the memory that both use.
+pub struct Machine {
+    vcpus: Vec<Vcpu>,
+    bus: Arc<Bus>,
+    vm: Arc<VmFd>,
+    windows: PmemWindows,
+    console: Console,
+    counters: Arc<Counters>,
+    milestones: Arc<Milestones>,
+    ends: Receiver<VcpuEnd>,
+    ended: Arc<EventFd>,
+    _memory: GuestMemory,
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Machine").field("vcpus", &self.vcpus.len()).finish_non_exhaustive()
+    }
+}
+
+impl Machine {
+    /// Builds the machine and loads the kernel. No vCPU runs yet, no slot is filled.
+    pub fn build(kvm: &Kvm, mut spec: MachineSpec) -> Result<Machine, MachineError> {
+        let cmdline = std::mem::take(&mut spec.cmdline);
+        Machine::assemble(kvm, &spec, |memory, fds| {
+            let mut kernel = &spec.kernel;
+            let entry = boot::load(memory, memory::top(memory), spec.vcpus, &mut kernel, &cmdline)?;
+            set_registers(&fds[0], entry)
+        })
+    }
+
+    /// Builds everything and lets `load` fill memory and set up the vCPUs.
+    fn assemble(
+        kvm: &Kvm,
+        spec: &MachineSpec,
+        load: impl FnOnce(&GuestMemory, &[VcpuFd]) -> Result<(), MachineError>,
+    ) -> Result<Machine, MachineError> {
+        if spec.vcpus == 0 || spec.vcpus > VCPUS_MAX {
+            return Err(MachineError::VcpuCount { count: spec.vcpus });
+        }
+        check_capabilities(kvm)?;
+        let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).map_err(CpuidError::Supported)?;
+        let vm = Arc::new(create_vm(kvm)?);
+        let memory = memory::create(spec.memory_bytes)?;
+        memory::register(&vm, &memory)?;
+        let pmem_base = layout::pmem_base(memory::top(&memory));
+        let windows = PmemWindows::new(pmem_base, 1 << cpuid::physical_bits(&supported));
+        let console = Console::default();
+        let bus = Arc::new(Bus::new(&vm, &memory, console.clone(), pmem_base)?);
+        let fds = create_vcpus(&vm, &supported, spec.vcpus)?;
+        load(&memory, &fds)?;
+
+        let (ends_sender, ends) = channel();
+        let ended = Arc::new(EventFd::from_flags(EVENT).map_err(MachineError::Event)?);
+        let surroundings = Surroundings {
+            bus: Arc::clone(&bus),
+            counters: Arc::default(),
+            milestones: Arc::default(),
+            ends: ends_sender,
+            ended: Arc::clone(&ended),
+            setup: Arc::clone(&spec.thread_setup),
+        };
+        let (counters, milestones) = (surroundings.counters.clone(), surroundings.milestones.clone());
+        let vcpus = (0u8..)
+            .zip(fds)
+            .map(|(id, fd)| Vcpu::start(id, fd, surroundings.clone()))
+            .collect::<Result<_, _>>()?;
+        Ok(Machine { vcpus, bus, vm, windows, console, counters, milestones, ends, ended, _memory: memory })
+    }
+
+    /// Lets the vCPUs run: first after building, later after [`pause`](Self::pause).
+    pub fn resume(&self) -> Result<(), MachineError> {
+        for vcpu in &self.vcpus {
+            vcpu.resume()?;
+        }
+        Ok(())
+    }
+
+    /// Returns once no vCPU is in the guest.
+    pub fn pause(&self) -> Result<(), MachineError> {
+        for vcpu in &self.vcpus {
+            vcpu.pause()?;
+        }
+        Ok(())
+    }
+
+    /// The state of a paused machine's VM and vCPUs; devices save theirs through their transports.
+    pub fn save(&self) -> Result<(VmState, Vec<VcpuState>), MachineError> {
+        let vcpus = self.vcpus.iter().map(|vcpu| vcpu.save().map(|state| *state));
+        Ok((VmState::save(&self.vm)?, vcpus.collect::<Result<_, _>>()?))
+    }
+
+    /// Fills an empty slot. The guest finds the device when it probes the slot.
+    pub fn plug(&mut self, slot: Slot, device: Device) -> Result<(), PlugError> {
+        if !device.fits(slot.kind()) {
+            return Err(PlugError::Kind { device: device.kind(), slot });
+        }
+        if self.bus.slot(slot).device_id() != 0 {
+            return Err(PlugError::Taken { slot });
+        }
+        let made = self.make(slot, device)?;
+        let plugged = self.bus.slot(slot).plug(made);
+        plugged.map_err(|source| {
+            // A window without a device serves nobody; KVM lets go of one it took a moment ago.
+            let _ = self.windows.close(&self.vm, slot);
+            PlugError::Device { slot, source: source.into() }
+        })
+    }
+
+    fn make(&mut self, slot: Slot, device: Device) -> Result<Box<dyn VirtioDevice>, PlugError> {
+        Ok(match device {
+            Device::Pmem { image } => {
+                let opened = self.windows.open(&self.vm, slot, image);
+                let (base, length) = opened.map_err(|source| PlugError::Pmem { slot, source })?;
+                Box::new(Pmem::new(base, length))
+            }
+            Device::Blk { image, read_only } => {
+                Box::new(Blk::new(image, read_only).map_err(|e| device_error(slot, e))?)
+            }
+            Device::Net { tap, mac, mtu } => {
+                Box::new(Net::new(tap, mac, mtu).map_err(|e| device_error(slot, e))?)
+            }
+            Device::Vsock { listener, guest_cid, guest_stream } => {
+                Box::new(Vsock::new(guest_cid, listener, guest_stream).map_err(|e| device_error(slot, e))?)
+            }
+            Device::Rng => Box::new(Rng::new()),
+        })
+    }
+
+    /// Empties a slot that the guest no longer uses. The device's files are closed when this returns.
+    pub fn unplug(&mut self, slot: Slot) -> Result<(), PlugError> {
+        let device = self.bus.slot(slot).unplug().map_err(|_| PlugError::Empty { slot })?;
+        drop(device);
+        self.windows.close(&self.vm, slot).map_err(|source| PlugError::Pmem { slot, source })
+    }
+
+    /// Readable once a vCPU has ended the VM: then [`stop`](Self::stop) has the reason.
+    pub fn ended(&self) -> &EventFd {
+        &self.ended
+    }
+
+    /// The console's content.
+    pub fn console(&self) -> &Console {
+        &self.console
+    }
+
+    /// Exits so far.
+    pub fn exits(&self) -> ExitCounts {
+        self.counters.read()
+    }
+
+    /// When the first vCPU entered the guest, nanoseconds of CLOCK_MONOTONIC; 0 if not yet.
+    pub fn guest_entered_ns(&self) -> u64 {
+        self.milestones.guest_entered_ns()
+    }
+
+    /// Takes the machine apart. The reason is the first that a vCPU gave, or `otherwise`.
+    pub fn stop(mut self, otherwise: StopReason) -> StopReport {
+        // All are told before any is waited for.
+        for vcpu in &self.vcpus {
+            vcpu.finish();
+        }
+        self.vcpus.clear();
+        let end = self.ends.try_recv().unwrap_or(VcpuEnd { reason: otherwise, registers: None });
+        let reason = match (end.reason, self.console.panic_message()) {
+            (StopReason::GuestReset, Some(message)) => StopReason::GuestPanic { message },
+            (reason, _) => reason,
+        };
+        StopReport {
+            reason,
+            registers: end.registers,
+            console: self.console.tail(CONSOLE_TAIL_BYTES),
+            exits: self.exits(),
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        for vcpu in &self.vcpus {
+            vcpu.finish();
+        }
+    }
+}
+
+fn device_error(slot: Slot, source: impl std::error::Error + Send + Sync + 'static) -> PlugError {
+    PlugError::Device { slot, source: Box::new(source) }
+}
+
+/// What we build upon and old kernels may lack.
+fn check_capabilities(kvm: &Kvm) -> Result<(), MachineError> {
+    let needed = [
+        (Cap::Irqchip, "an in-kernel interrupt controller"),
+        (Cap::Ioeventfd, "ioeventfd"),
+        (Cap::Irqfd, "irqfd"),
+        (Cap::ImmediateExit, "immediate_exit"),
+        (Cap::ReadonlyMem, "read-only memory slots"),
+        (Cap::TscDeadlineTimer, "a TSC-deadline timer"),
+        (Cap::AdjustClock, "an adjustable guest clock"),
+    ];
+    match needed.into_iter().find(|(cap, _)| !kvm.check_extension(*cap)) {
+        Some((_, capability)) => Err(MachineError::Capability { capability }),
+        None => Ok(()),
+    }
+}
+
+fn create_vm(kvm: &Kvm) -> Result<VmFd, MachineError> {
+    let vm = kvm.create_vm().map_err(kvm_error("create the VM"))?;
+    vm.set_identity_map_address(layout::IDENTITY_MAP).map_err(kvm_error("place the identity map"))?;
+    vm.set_tss_address(layout::TSS).map_err(kvm_error("place the TSS"))?;
+    // No PIT: the guest does not look for one (see `cpuid`), and closing it is slow.
+    vm.create_irq_chip().map_err(kvm_error("create the interrupt controllers"))?;
+    Ok(vm)
+}
+
+fn create_vcpus(vm: &VmFd, supported: &CpuId, count: u8) -> Result<Vec<VcpuFd>, MachineError> {
+    (0..count)
+        .map(|id| {
+            let fd = vm.create_vcpu(u64::from(id)).map_err(kvm_error("create a vCPU"))?;
+            let features = cpuid::for_vcpu(supported, id, count)?;
+            fd.set_cpuid2(&features).map_err(kvm_error("set a vCPU's features"))?;
+            Ok(fd)
+        })
+        .collect()
+}
+
+/// Sets the first vCPU to the kernel's entry. The others wait for its start-up interrupt.
+fn set_registers(fd: &VcpuFd, entry: GuestAddress) -> Result<(), MachineError> {
+    let step = "set the first vCPU's registers";
+    let sregs = fd.get_sregs().map_err(kvm_error(step))?;
+    fd.set_sregs(&registers::special(sregs)).map_err(kvm_error(step))?;
+    fd.set_regs(&registers::general(entry)).map_err(kvm_error(step))?;
+    let msrs = kvm_bindings::Msrs::from_entries(&[MISC_ENABLE]).map_err(|_| CpuidError::TooLong)?;
+    fd.set_msrs(&msrs).map_err(kvm_error(step))?;
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

@@ -1,0 +1,252 @@
+//! Tiny guests, written byte by byte, on the bare /dev/kvm. Without one these tests say so and pass.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use vm_memory::Bytes;
+
+use super::*;
+use crate::layout::PAGE_TABLES;
+
+const CODE: u64 = 0x1000;
+/// Where guests leave what they read.
+const RESULT: u64 = 0x3000;
+/// `mov al, 0xfe; out 0x64, al`
+const RESET: [u8; 4] = [0xb0, 0xfe, 0xe6, 0x64];
+
+fn file(bytes: u64) -> File {
+    let file = File::from(memfd_create(c"test", MFdFlags::MFD_CLOEXEC).unwrap());
+    file.set_len(bytes).unwrap();
+    file
+}
+
+fn spec() -> MachineSpec {
+    MachineSpec {
+        vcpus: 1,
+        memory_bytes: crate::RAM_MIN,
+        kernel: file(0),
+        cmdline: String::new(),
+        thread_setup: Arc::new(|| Ok(())),
+    }
+}
+
+fn kvm() -> Option<Kvm> {
+    let kvm = Kvm::new();
+    if let Err(error) = &kvm {
+        eprintln!("skipped: no /dev/kvm ({error})");
+    }
+    kvm.ok()
+}
+
+/// A machine about to run `code` in real mode, its DS at the slot table, its ES at 0.
+fn real_mode(kvm: &Kvm, code: &[u8]) -> Machine {
+    Machine::assemble(kvm, &spec(), |memory, fds| {
+        memory.write_slice(code, GuestAddress(CODE)).unwrap();
+        let mut sregs = fds[0].get_sregs().unwrap();
+        (sregs.cs.base, sregs.cs.selector) = (0, 0);
+        (sregs.es.base, sregs.es.selector) = (0, 0);
+        sregs.ds.base = layout::SLOTS;
+        fds[0].set_sregs(&sregs).unwrap();
+        let regs = kvm_bindings::kvm_regs { rip: CODE, rsp: 0x8000, rflags: 2, ..Default::default() };
+        fds[0].set_regs(&regs).unwrap();
+        Ok(())
+    })
+    .unwrap()
+}
+
+/// A machine about to run `code` in 64-bit mode, with the first and the fifth GiB (where the first image
+/// lies) mapped onto themselves.
+fn long_mode(kvm: &Kvm, code: &[u8]) -> Machine {
+    Machine::assemble(kvm, &spec(), |memory, fds| {
+        registers::write_tables(memory)?;
+        let directory = PAGE_TABLES.0 + 3 * 4096;
+        memory.write_obj(directory | 3, GuestAddress(PAGE_TABLES.0 + 4096 + 4 * 8)).unwrap();
+        memory.write_obj((4u64 << 30) | 0x83, GuestAddress(directory)).unwrap();
+        memory.write_slice(code, GuestAddress(CODE)).unwrap();
+        set_registers(&fds[0], GuestAddress(CODE))
+    })
+    .unwrap()
+}
+
+/// Runs to the end that the guest makes.
+fn run(machine: Machine) -> StopReport {
+    machine.resume().unwrap();
+    await_end(&machine);
+    machine.stop(StopReason::Requested)
+}
+
+fn await_end(machine: &Machine) {
+    let mut fds = [PollFd::new(machine.ended().as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut fds, PollTimeout::from(20_000u16)).unwrap(), 1, "the guest did not end");
+}
+
+/// `mov dx, 0x3f8`, then `mov al, byte; out dx, al` for each.
+fn print(text: &str) -> Vec<u8> {
+    let mut code = vec![0xba, 0xf8, 0x03];
+    code.extend(text.bytes().flat_map(|byte| [0xb0, byte, 0xee]));
+    code
+}
+
+#[test]
+fn what_a_guest_prints_is_on_the_console_and_a_reset_ends_it() {
+    let Some(kvm) = kvm() else { return };
+    let report = run(real_mode(&kvm, &[print("hello\n"), RESET.to_vec()].concat()));
+    assert_eq!(report.reason, StopReason::GuestReset);
+    assert_eq!(report.console, "hello\n");
+    assert_eq!(report.exits.pio_out, 7);
+    assert!(report.registers.is_some_and(|registers| registers.rip >= CODE));
+}
+
+#[test]
+fn a_reset_after_a_panic_is_reported_as_the_panic() {
+    let Some(kvm) = kvm() else { return };
+    let text = "Kernel panic - not syncing: no root\n";
+    let report = run(real_mode(&kvm, &[print(text), RESET.to_vec()].concat()));
+    assert_eq!(report.reason, StopReason::GuestPanic { message: "no root".into() });
+}
+
+#[test]
+fn a_triple_fault_is_reported_with_registers() {
+    let Some(kvm) = kvm() else { return };
+    // mov ebx, 0x1234; mov eax, 2 GiB; mov al, [rax]: not mapped, and no interrupt table is valid.
+    let code = [0xbb, 0x34, 0x12, 0, 0, 0xb8, 0, 0, 0, 0x80, 0x8a, 0x00];
+    let report = run(long_mode(&kvm, &code));
+    assert_eq!(report.reason, StopReason::TripleFault);
+    assert_eq!(report.registers.unwrap().rbx, 0x1234);
+}
+
+#[test]
+fn an_instruction_that_kvm_cannot_emulate_is_reported_with_its_bytes() {
+    let Some(kvm) = kvm() else { return };
+    // paddb mm0, ds:[0], which KVM would have to emulate since there is no memory there.
+    let report = run(real_mode(&kvm, &[0x0f, 0xfc, 0x06, 0x00, 0x00, 0xf4]));
+    let StopReason::InternalError { suberror: 1, instruction } = report.reason else {
+        panic!("{:?}", report.reason);
+    };
+    assert!(instruction.is_empty() || instruction.starts_with(&[0x0f, 0xfc, 0x06]), "{instruction:x?}");
+}
+
+/// Reads the first three registers of the rng slot: magic, version, device ID.
+fn probe(plugged: bool) -> [u32; 3] {
+    let Some(kvm) = kvm() else { return [0x7472_6976, 2, if plugged { 4 } else { 0 }] };
+    let mut code = Vec::new();
+    for register in 0..3u8 {
+        // mov eax, ds:[0x2000 + 4 * register]; mov es:[RESULT + 4 * register], eax
+        code.extend([0x66, 0xa1, 4 * register, 0x20, 0x26, 0x66, 0xa3, 4 * register, 0x30]);
+    }
+    code.extend(RESET);
+    let mut machine = real_mode(&kvm, &code);
+    if plugged {
+        machine.plug(Slot::RNG, Device::Rng).unwrap();
+    }
+    let memory = machine._memory.clone();
+    assert_eq!(run(machine).reason, StopReason::GuestReset);
+    memory.read_obj(GuestAddress(RESULT)).unwrap()
+}
+
+#[test]
+fn an_empty_slot_is_a_virtio_device_without_an_id() {
+    assert_eq!(probe(false), [0x7472_6976, 2, 0]);
+}
+
+#[test]
+fn a_plugged_slot_has_its_devices_id() {
+    assert_eq!(probe(true), [0x7472_6976, 2, 4]);
+}
+
+#[test]
+fn slots_take_only_what_fits_and_only_once() {
+    let Some(kvm) = kvm() else { return };
+    let mut machine = real_mode(&kvm, &RESET);
+    assert!(matches!(machine.plug(Slot::VSOCK, Device::Rng), Err(PlugError::Kind { .. })));
+    machine.plug(Slot::RNG, Device::Rng).unwrap();
+    assert!(matches!(machine.plug(Slot::RNG, Device::Rng), Err(PlugError::Taken { .. })));
+    machine.unplug(Slot::RNG).unwrap();
+    assert!(matches!(machine.unplug(Slot::RNG), Err(PlugError::Empty { .. })));
+    let odd = Device::Pmem { image: file(4096) };
+    assert!(matches!(machine.plug(Slot::ROOT, odd), Err(PlugError::Pmem { .. })));
+    machine.plug(Slot::ROOT, Device::Pmem { image: file(layout::LARGE_PAGE) }).unwrap();
+    machine.unplug(Slot::ROOT).unwrap();
+}
+
+#[test]
+fn image_memory_can_be_read_and_a_write_ends_the_vm() {
+    let Some(kvm) = kvm() else { return };
+    // mov rax, 4 GiB; mov bl, [rax]; mov [rax], bl; hlt
+    let code = [0x48, 0xb8, 0, 0, 0, 0, 1, 0, 0, 0, 0x8a, 0x18, 0x88, 0x18, 0xf4];
+    let mut machine = long_mode(&kvm, &code);
+    let mut image = file(layout::LARGE_PAGE);
+    image.write_all(&[0x5a]).unwrap();
+    machine.plug(Slot::ROOT, Device::Pmem { image }).unwrap();
+    let report = run(machine);
+    let StopReason::Vmm { message } = report.reason else { panic!("{:?}", report.reason) };
+    assert!(message.contains("read-only image memory at 0x100000000"), "{message}");
+    assert_eq!(report.registers.unwrap().rbx, 0x5a);
+}
+
+#[test]
+fn a_guest_that_loops_is_stopped_paused_and_resumed() {
+    let Some(kvm) = kvm() else { return };
+    let machine = real_mode(&kvm, &[0xeb, 0xfe]);
+    for _ in 0..20 {
+        machine.resume().unwrap();
+        machine.pause().unwrap();
+    }
+    machine.resume().unwrap();
+    assert_eq!(machine.stop(StopReason::Requested).reason, StopReason::Requested);
+}
+
+#[test]
+fn a_running_machine_has_no_state_to_save() {
+    let Some(kvm) = kvm() else { return };
+    let machine = real_mode(&kvm, &[0xeb, 0xfe]);
+    machine.resume().unwrap();
+    assert!(machine.save().is_err());
+}
+
+#[test]
+fn a_saved_machine_is_the_same_after_a_restore() {
+    let Some(kvm) = kvm() else { return };
+    // mov ebx, 0x12345678; jmp $
+    let machine = real_mode(&kvm, &[0x66, 0xbb, 0x78, 0x56, 0x34, 0x12, 0xeb, 0xfe]);
+    machine.resume().unwrap();
+    while machine.guest_entered_ns() == 0 {
+        std::thread::yield_now();
+    }
+    machine.pause().unwrap();
+    let (vm_state, vcpus) = machine.save().unwrap();
+    let text = serde_json::to_string(&(&vm_state, &vcpus)).unwrap();
+    let (vm_state, vcpus): (VmState, Vec<VcpuState>) = serde_json::from_str(&text).unwrap();
+
+    VcpuState::check(&kvm).unwrap();
+    let vm = create_vm(&kvm).unwrap();
+    let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).unwrap();
+    let fds = create_vcpus(&vm, &supported, 1).unwrap();
+    vm_state.restore(&vm).unwrap();
+    vcpus[0].restore(&fds[0]).unwrap();
+    let again = VcpuState::save(&fds[0]).unwrap();
+    assert_eq!(again.without_time(), vcpus[0].without_time());
+    assert!(VmState::save(&vm).unwrap().clock_ns() >= vm_state.clock_ns());
+}
+
+#[test]
+fn odd_machines_are_refused() {
+    let Some(kvm) = kvm() else { return };
+    let build = |vcpus, memory_bytes| Machine::build(&kvm, MachineSpec { vcpus, memory_bytes, ..spec() });
+    assert!(matches!(build(0, 64 << 20), Err(MachineError::VcpuCount { .. })));
+    assert!(matches!(build(65, 64 << 20), Err(MachineError::VcpuCount { .. })));
+    assert!(matches!(build(1, 1 << 20), Err(MachineError::Memory(_))));
+    assert!(matches!(build(1, 64 << 20), Err(MachineError::Boot(BootError::Kernel(_)))));
+}
+
+#[test]
+fn a_thread_whose_setup_fails_ends_the_vm_with_its_words() {
+    let Some(kvm) = kvm() else { return };
+    let spec = MachineSpec { thread_setup: Arc::new(|| Err("no filter".into())), ..spec() };
+    let machine = Machine::assemble(&kvm, &spec, |_, _| Ok(())).unwrap();
+    await_end(&machine);
+    let reason = machine.stop(StopReason::Requested).reason;
+    assert_eq!(reason, StopReason::Vmm { message: "vCPU 0: no filter".into() });
+}

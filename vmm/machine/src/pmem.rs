@@ -1,0 +1,139 @@
+//! Windows in guest-physical memory through which the guest reads image files: a read-only mapping of
+//! the file here, a read-only memory slot in KVM. Never reads the files itself.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+
+use kvm_bindings::{KVM_MEM_READONLY, kvm_userspace_memory_region};
+use kvm_ioctls::VmFd;
+use vm_memory::{FileOffset, MmapRegion};
+use vmm_api::Slot;
+
+use crate::layout::LARGE_PAGE;
+use crate::memory::KVM_SLOTS_RAM;
+
+/// A window could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum PmemError {
+    #[error("cannot read the image's size")]
+    Metadata(#[source] std::io::Error),
+    #[error("an image of {bytes} bytes: it must be a multiple of 2 MiB, and not empty")]
+    Size { bytes: u64 },
+    #[error("no room for {bytes} bytes between {base:#x} and the processor's limit {limit:#x}")]
+    NoRoom { bytes: u64, base: u64, limit: u64 },
+    #[error("cannot map the image")]
+    Map(#[from] vm_memory::mmap::MmapRegionError),
+    #[error("cannot give an image's window at {base:#x} to KVM")]
+    Register { base: u64, source: kvm_ioctls::Error },
+}
+
+/// All windows of a VM.
+#[derive(Debug)]
+pub(crate) struct PmemWindows {
+    base: u64,
+    /// First address that the guest's processor cannot reach.
+    limit: u64,
+    open: BTreeMap<Slot, Window>,
+}
+
+#[derive(Debug)]
+struct Window {
+    base: u64,
+    length: u64,
+    /// Kept for KVM, which reads through it.
+    _mapping: MmapRegion,
+}
+
+impl PmemWindows {
+    /// No windows yet, all to lie in `base..limit`.
+    pub(crate) fn new(base: u64, limit: u64) -> PmemWindows {
+        PmemWindows { base, limit, open: BTreeMap::new() }
+    }
+
+    /// Opens a window for `slot`, which has none; gives its guest base and its length in bytes.
+    pub(crate) fn open(&mut self, vm: &VmFd, slot: Slot, file: File) -> Result<(u64, u64), PmemError> {
+        let length = file.metadata().map_err(PmemError::Metadata)?.len();
+        if length == 0 || !length.is_multiple_of(LARGE_PAGE) {
+            return Err(PmemError::Size { bytes: length });
+        }
+        let base = self.place(length)?;
+        let size = usize::try_from(length).map_err(|_| PmemError::Size { bytes: length })?;
+        let mapping = MmapRegion::build(
+            Some(FileOffset::new(file, 0)),
+            size,
+            libc::PROT_READ,
+            libc::MAP_SHARED | libc::MAP_NORESERVE,
+        )?;
+        register(vm, slot, base, length, mapping.as_ptr() as u64)?;
+        self.open.insert(slot, Window { base, length, _mapping: mapping });
+        Ok((base, length))
+    }
+
+    /// Closes the window of `slot`, if it has one.
+    pub(crate) fn close(&mut self, vm: &VmFd, slot: Slot) -> Result<(), PmemError> {
+        if let Some(window) = self.open.get(&slot) {
+            register(vm, slot, window.base, 0, 0)?;
+            self.open.remove(&slot);
+        }
+        Ok(())
+    }
+
+    /// The lowest free place of `length` bytes.
+    fn place(&self, length: u64) -> Result<u64, PmemError> {
+        let mut taken: Vec<(u64, u64)> = self.open.values().map(|w| (w.base, w.length)).collect();
+        taken.sort_unstable();
+        let mut base = self.base;
+        for (start, size) in taken {
+            if start - base >= length {
+                break;
+            }
+            base = start + size;
+        }
+        match base.checked_add(length) {
+            Some(end) if end <= self.limit => Ok(base),
+            _ => Err(PmemError::NoRoom { bytes: length, base: self.base, limit: self.limit }),
+        }
+    }
+}
+
+/// Makes, or with length 0 removes, the KVM memory slot.
+fn register(vm: &VmFd, slot: Slot, base: u64, length: u64, address: u64) -> Result<(), PmemError> {
+    let region = kvm_userspace_memory_region {
+        slot: KVM_SLOTS_RAM + u32::from(slot.number()),
+        flags: if length == 0 { 0 } else { KVM_MEM_READONLY },
+        guest_phys_addr: base,
+        memory_size: length,
+        userspace_addr: address,
+    };
+    // SAFETY: the mapping covers exactly this range, and its window keeps it until KVM has let it go.
+    unsafe { vm.set_user_memory_region(region) }.map_err(|source| PmemError::Register { base, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn windows(taken: &[(u8, u64, u64)]) -> PmemWindows {
+        let mut windows = PmemWindows::new(4 << 30, 8 << 30);
+        for &(slot, base, length) in taken {
+            let mapping = MmapRegion::new(4096).unwrap();
+            windows.open.insert(Slot::new(slot).unwrap(), Window { base, length, _mapping: mapping });
+        }
+        windows
+    }
+
+    #[test]
+    fn a_gap_that_fits_is_used_again() {
+        let windows = windows(&[(17, 4 << 30, 2 << 20), (18, (4 << 30) + (6 << 20), 2 << 20)]);
+        assert_eq!(windows.place(4 << 20).unwrap(), (4 << 30) + (2 << 20));
+        assert_eq!(windows.place(6 << 20).unwrap(), (4 << 30) + (8 << 20));
+    }
+
+    #[test]
+    fn a_window_beyond_the_processors_limit_is_refused() {
+        assert!(windows(&[]).place(4 << 30).is_ok());
+        assert!(matches!(windows(&[]).place((4 << 30) + LARGE_PAGE), Err(PmemError::NoRoom { .. })));
+        assert!(matches!(windows(&[]).place(u64::MAX - 1), Err(PmemError::NoRoom { .. })));
+    }
+}

@@ -1,0 +1,239 @@
+//! A vCPU: a KVM descriptor, a thread that runs it, and messages to that thread.
+//!
+//! ```text
+//!              ┌──────── Resume ────────┐
+//!              │                        ▼
+//!   start ─> Paused <──── Pause ──── Running ──fault, reset──> Finished (reports why)
+//!              │                        │
+//!              └──────── Finish ────────┴────────────────────> Finished
+//! ```
+//!
+//! There are no shared flags: who wants something sends a message and kicks the thread out of the guest
+//! (`kick`). `exit` says what each exit means; `state` what a vCPU can be saved to and restored from.
+
+mod exit;
+mod kick;
+mod state;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::{Builder, JoinHandle};
+
+use kvm_ioctls::VcpuFd;
+use nix::sys::eventfd::EventFd;
+use vmm_api::{Registers, StopReason};
+
+use crate::bus::Bus;
+use crate::clock::Milestones;
+use crate::counters::Counters;
+pub use state::{VcpuState, VcpuStateError};
+
+use exit::Next;
+
+/// Runs first on a new thread, before it touches the guest: its seccomp filter, for example.
+pub type ThreadSetup = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// How a vCPU ended the VM.
+#[derive(Debug)]
+pub(crate) struct VcpuEnd {
+    pub(crate) reason: StopReason,
+    pub(crate) registers: Option<Registers>,
+}
+
+/// A message to the thread.
+#[derive(Debug)]
+enum Command {
+    Resume,
+    /// Answered once out of the guest.
+    Pause(Sender<()>),
+    /// Answered only while paused.
+    Save(Sender<Result<Box<VcpuState>, VcpuStateError>>),
+    Finish,
+}
+
+/// The thread cannot be reached or refused.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum VcpuError {
+    #[error("cannot start the thread of vCPU {id}")]
+    Thread { id: u8, source: std::io::Error },
+    #[error("vCPU {id} has ended")]
+    Ended { id: u8 },
+    #[error(transparent)]
+    State(#[from] VcpuStateError),
+}
+
+/// What a thread needs besides its vCPU; the same for all.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) bus: Arc<Bus>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) milestones: Arc<Milestones>,
+    pub(crate) ends: Sender<VcpuEnd>,
+    /// Written after something was sent to `ends`.
+    pub(crate) ended: Arc<EventFd>,
+    pub(crate) setup: ThreadSetup,
+}
+
+/// The machine's side of a vCPU thread. Dropping it finishes the thread and waits for it.
+#[derive(Debug)]
+pub(crate) struct Vcpu {
+    id: u8,
+    commands: Sender<Command>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Vcpu {
+    /// Starts the thread, paused.
+    pub(crate) fn start(id: u8, fd: VcpuFd, surroundings: Surroundings) -> Result<Vcpu, VcpuError> {
+        kick::install().map_err(|source| VcpuError::Thread { id, source })?;
+        let (commands, inbox) = channel();
+        let runner = Runner { id, fd, inbox, surroundings };
+        let thread = Builder::new()
+            .name(format!("vcpu{id}"))
+            .spawn(move || runner.run())
+            .map_err(|source| VcpuError::Thread { id, source })?;
+        Ok(Vcpu { id, commands, thread: Some(thread) })
+    }
+
+    pub(crate) fn resume(&self) -> Result<(), VcpuError> {
+        self.send(Command::Resume)
+    }
+
+    /// Returns once the vCPU is out of the guest.
+    pub(crate) fn pause(&self) -> Result<(), VcpuError> {
+        let (answer, answered) = channel();
+        self.send(Command::Pause(answer))?;
+        answered.recv().map_err(|_| VcpuError::Ended { id: self.id })
+    }
+
+    /// The state of a paused vCPU.
+    pub(crate) fn save(&self) -> Result<Box<VcpuState>, VcpuError> {
+        let (answer, answered) = channel();
+        self.send(Command::Save(answer))?;
+        Ok(answered.recv().map_err(|_| VcpuError::Ended { id: self.id })??)
+    }
+
+    /// Asks the thread to end; dropping waits for it.
+    pub(crate) fn finish(&self) {
+        // A thread that has ended already needs no telling.
+        let _ = self.send(Command::Finish);
+    }
+
+    fn send(&self, command: Command) -> Result<(), VcpuError> {
+        self.commands.send(command).map_err(|_| VcpuError::Ended { id: self.id })?;
+        if let Some(thread) = &self.thread {
+            kick::kick(thread);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Vcpu {
+    fn drop(&mut self) {
+        self.finish();
+        if let Some(thread) = self.thread.take() {
+            // A panic was printed on that thread, and there is nobody else to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    Paused,
+    Finished,
+}
+
+/// What the thread owns.
+struct Runner {
+    id: u8,
+    fd: VcpuFd,
+    inbox: Receiver<Command>,
+    surroundings: Surroundings,
+}
+
+impl Runner {
+    fn run(mut self) {
+        if let Err(message) = (self.surroundings.setup)() {
+            let message = format!("vCPU {}: {message}", self.id);
+            self.end(StopReason::Vmm { message });
+            return;
+        }
+        let _kickable = kick::accept(&mut self.fd);
+        let mut phase = Phase::Paused;
+        while phase != Phase::Finished {
+            phase = match phase {
+                Phase::Paused => self.wait(),
+                Phase::Running => self.enter(),
+                Phase::Finished => break,
+            };
+        }
+    }
+
+    /// One message while paused.
+    fn wait(&mut self) -> Phase {
+        match self.inbox.recv() {
+            Ok(Command::Resume) => Phase::Running,
+            Ok(Command::Pause(answer)) => {
+                // Who asked may have gone.
+                let _ = answer.send(());
+                Phase::Paused
+            }
+            Ok(Command::Save(answer)) => {
+                let _ = answer.send(VcpuState::save(&self.fd).map(Box::new));
+                Phase::Paused
+            }
+            Ok(Command::Finish) | Err(_) => Phase::Finished,
+        }
+    }
+
+    /// The waiting messages, then one entry into the guest.
+    fn enter(&mut self) -> Phase {
+        // Before looking for messages: a kick that comes after the look must not be lost.
+        self.fd.set_kvm_immediate_exit(0);
+        match self.inbox.try_recv() {
+            Ok(Command::Pause(answer)) => {
+                if let Err(reason) = self.complete_exit() {
+                    return self.end(reason);
+                }
+                let _ = answer.send(());
+                return Phase::Paused;
+            }
+            Ok(Command::Save(answer)) => {
+                let _ = answer.send(Err(VcpuStateError::Running));
+            }
+            Ok(Command::Finish) | Err(TryRecvError::Disconnected) => return Phase::Finished,
+            Ok(Command::Resume) | Err(TryRecvError::Empty) => {}
+        }
+        if self.id == 0 {
+            self.surroundings.milestones.guest_entered();
+        }
+        match exit::run(&mut self.fd, &self.surroundings.bus, &self.surroundings.counters) {
+            Next::Enter => Phase::Running,
+            Next::Stop(reason) => self.end(reason),
+        }
+    }
+
+    /// Lets KVM finish the instruction of the last exit, so that the state to be saved is whole
+    /// (KVM API, "immediate_exit").
+    fn complete_exit(&mut self) -> Result<(), StopReason> {
+        self.fd.set_kvm_immediate_exit(1);
+        let next = exit::run(&mut self.fd, &self.surroundings.bus, &self.surroundings.counters);
+        self.fd.set_kvm_immediate_exit(0);
+        match next {
+            Next::Enter => Ok(()),
+            Next::Stop(reason) => Err(reason),
+        }
+    }
+
+    /// Reports why the VM ends.
+    fn end(&mut self, reason: StopReason) -> Phase {
+        let registers = exit::registers(&self.fd);
+        // The machine may be gone already: then nobody wants to know.
+        let _ = self.surroundings.ends.send(VcpuEnd { reason, registers });
+        let _ = self.surroundings.ended.write(1);
+        Phase::Finished
+    }
+}

@@ -1,0 +1,45 @@
+//! Boot: builds the machine, plugs what it starts with, lets it run.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use vmm_api::{BootConfig, Response, Slot};
+use vmm_machine::{Machine, MachineSpec, monotonic_ns};
+
+use super::descriptors::Descriptors;
+use super::{Answer, Booted, Control, Source, refusal};
+use crate::chain;
+use crate::jail::{self, Thread};
+
+/// Slots without which no agent can start.
+const NEEDED: [Slot; 3] = [Slot::ROOT, Slot::VSOCK, Slot::RNG];
+
+impl Control {
+    pub(super) fn boot(&mut self, config: BootConfig, descriptors: &mut Descriptors) -> Answer {
+        let boot_requested_ns = monotonic_ns();
+        if self.booted.is_some() {
+            return Err(refusal("the VM is booted already"));
+        }
+        if let Some(slot) = NEEDED.iter().find(|slot| !config.devices.iter().any(|(s, _)| s == *slot)) {
+            return Err(refusal(format!("a boot without a device in slot {slot} ({:?})", slot.kind())));
+        }
+        tracing::info!(pod = config.id, vcpus = config.vcpus, memory = config.memory_bytes, "boot");
+        let spec = MachineSpec {
+            vcpus: config.vcpus,
+            memory_bytes: config.memory_bytes,
+            kernel: File::from(descriptors.take(config.kernel)?),
+            cmdline: config.cmdline,
+            thread_setup: Arc::new(|| jail::filter_this_thread(Thread::Vcpu).map_err(|error| chain(&error))),
+        };
+        let mut machine = Machine::build(&self.kvm, spec).map_err(|error| refusal(chain(&error)))?;
+        for (slot, device) in config.devices {
+            let device = self.device(device, descriptors)?;
+            machine.plug(slot, device).map_err(|error| refusal(chain(&error)))?;
+        }
+        self.watch(machine.ended().as_fd(), Source::Ended).map_err(|error| refusal(chain(&error)))?;
+        machine.resume().map_err(|error| refusal(chain(&error)))?;
+        self.booted = Some(Booted { machine, boot_requested_ns });
+        Ok(Response::Booted)
+    }
+}

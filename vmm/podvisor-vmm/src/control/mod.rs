@@ -1,0 +1,236 @@
+//! The control loop: one thread, one client at a time, one request after the other.
+//!
+//! ```text
+//!   no client ──connect──> client ──connect of another──> the other client
+//!       ▲                    │
+//!       └──closed, error─────┘         Shutdown, or the guest's end ──> report, end of the process
+//! ```
+//!
+//! The client is the daemon, which is trusted to ask but may vanish at any time. A client that does not
+//! read what it is sent is dropped: this loop waits for nobody. One file per request; `streams` carries
+//! connections that the guest opened.
+
+mod boot;
+mod console;
+mod descriptors;
+mod plug;
+mod shutdown;
+mod stats;
+mod streams;
+mod unplug;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use rustix::net::SocketFlags;
+use vmm_api::{Event, Message, Packet, Refusal, Request, Response, StopReason, StopReport};
+use vmm_machine::{Kvm, Machine};
+
+use crate::chain;
+use descriptors::Descriptors;
+use streams::GuestStreams;
+
+/// The loop cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub(crate) enum ControlError {
+    #[error("cannot wait for events")]
+    Epoll(#[source] nix::Error),
+    #[error("cannot make an event")]
+    Event(#[source] nix::Error),
+    #[error("standard input is not a listening control socket")]
+    Listener(#[source] rustix::io::Errno),
+}
+
+/// What woke the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+enum Source {
+    Listener,
+    Client,
+    Streams,
+    Ended,
+}
+
+impl Source {
+    const ALL: [Source; 4] = [Source::Listener, Source::Client, Source::Streams, Source::Ended];
+
+    fn from_token(token: u64) -> Option<Source> {
+        Source::ALL.into_iter().find(|source| *source as u64 == token)
+    }
+}
+
+/// What the loop does next.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Wait,
+    /// End the VM; the reason where no vCPU gave one.
+    Stop(StopReason),
+}
+
+/// A machine that was booted.
+struct Booted {
+    machine: Machine,
+    boot_requested_ns: u64,
+}
+
+/// All that the control thread owns.
+pub(crate) struct Control {
+    epoll: Epoll,
+    listener: OwnedFd,
+    kvm: Kvm,
+    client: Option<OwnedFd>,
+    streams: GuestStreams,
+    booted: Option<Booted>,
+}
+
+impl Control {
+    pub(crate) fn new(listener: OwnedFd, kvm: Kvm) -> Result<Control, ControlError> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(ControlError::Epoll)?;
+        rustix::io::ioctl_fionbio(&listener, true).map_err(ControlError::Listener)?;
+        let streams = GuestStreams::new().map_err(ControlError::Event)?;
+        let control = Control { epoll, listener, kvm, client: None, streams, booted: None };
+        control.watch(control.listener.as_fd(), Source::Listener)?;
+        control.watch(control.streams.ready(), Source::Streams)?;
+        Ok(control)
+    }
+
+    /// Serves until the VM has ended.
+    pub(crate) fn run(mut self) -> Result<StopReport, ControlError> {
+        let mut events = [EpollEvent::empty(); Source::ALL.len()];
+        loop {
+            let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
+                Ok(count) => count,
+                Err(nix::Error::EINTR) => continue,
+                Err(error) => return Err(ControlError::Epoll(error)),
+            };
+            for event in &events[..count] {
+                let Some(source) = Source::from_token(event.data()) else { continue };
+                if let Next::Stop(reason) = self.handle(source)? {
+                    return Ok(self.finish(reason));
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, source: Source) -> Result<Next, ControlError> {
+        match source {
+            Source::Listener => self.accept()?,
+            Source::Client => return Ok(self.receive()),
+            Source::Streams => self.forward_streams(),
+            Source::Ended => {
+                let message = "a vCPU ended without a reason".to_owned();
+                return Ok(Next::Stop(StopReason::Vmm { message }));
+            }
+        }
+        Ok(Next::Wait)
+    }
+
+    /// A new client replaces the old one.
+    fn accept(&mut self) -> Result<(), ControlError> {
+        use rustix::io::Errno;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match rustix::net::accept_with(&self.listener, flags) {
+            Ok(client) => {
+                self.drop_client();
+                self.watch(client.as_fd(), Source::Client)?;
+                self.client = Some(client);
+                self.streams.open();
+                Ok(())
+            }
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(()),
+            Err(error) => Err(ControlError::Listener(error)),
+        }
+    }
+
+    fn drop_client(&mut self) {
+        self.streams.close();
+        if let Some(client) = self.client.take() {
+            // It was added, and nothing else removes it.
+            let _ = self.epoll.delete(&client);
+        }
+    }
+
+    /// One packet of the client.
+    fn receive(&mut self) -> Next {
+        let Some(client) = &self.client else { return Next::Wait };
+        match vmm_api::recv(client) {
+            Ok(Some(Packet { message: Message::Request { id, request }, fds })) => {
+                self.serve(id, request, Descriptors::new(fds))
+            }
+            Ok(Some(_)) => {
+                tracing::warn!("the client sent what is not a request; it is dropped");
+                self.drop_client();
+                Next::Wait
+            }
+            Ok(None) => {
+                self.drop_client();
+                Next::Wait
+            }
+            Err(error) if error.would_block() => Next::Wait,
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "the client is dropped");
+                self.drop_client();
+                Next::Wait
+            }
+        }
+    }
+
+    fn serve(&mut self, id: u64, request: Request, mut descriptors: Descriptors) -> Next {
+        let (result, next) = match request {
+            Request::Boot(config) => (self.boot(*config, &mut descriptors), Next::Wait),
+            Request::Plug { slot, device } => (self.plug(slot, device, &mut descriptors), Next::Wait),
+            Request::Unplug { slot } => (self.unplug(slot), Next::Wait),
+            Request::Stats => (self.stats(), Next::Wait),
+            Request::Console => (self.console(), Next::Wait),
+            Request::Shutdown => shutdown::shutdown(),
+        };
+        self.send(&Message::Response { id, result }, &[]);
+        next
+    }
+
+    /// Sends to the client, if there is one; drops one that cannot take it.
+    fn send(&mut self, message: &Message, fds: &[BorrowedFd<'_>]) {
+        let Some(client) = &self.client else { return };
+        if let Err(error) = vmm_api::send(client, message, fds) {
+            tracing::warn!(error = chain(&error), "the client is dropped");
+            self.drop_client();
+        }
+    }
+
+    /// Hands the streams that the guest opened to the client.
+    fn forward_streams(&mut self) {
+        while let Some((port, stream)) = self.streams.next() {
+            self.send(&Message::Event(Event::GuestStream { port }), &[stream.as_fd()]);
+        }
+    }
+
+    fn finish(mut self, reason: StopReason) -> StopReport {
+        // What the guest opened before it ended is told before its end.
+        self.forward_streams();
+        let report = match self.booted.take() {
+            Some(booted) => booted.machine.stop(reason),
+            None => StopReport { reason, registers: None, console: String::new(), exits: Default::default() },
+        };
+        self.send(&Message::Event(Event::Stopped(Box::new(report.clone()))), &[]);
+        report
+    }
+
+    fn watch(&self, fd: BorrowedFd<'_>, source: Source) -> Result<(), ControlError> {
+        self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, source as u64)).map_err(ControlError::Epoll)
+    }
+
+    fn machine(&mut self) -> Result<&mut Machine, Refusal> {
+        match &mut self.booted {
+            Some(booted) => Ok(&mut booted.machine),
+            None => Err(refusal("there is no VM yet")),
+        }
+    }
+}
+
+/// The answer to a request.
+type Answer = Result<Response, Refusal>;
+
+fn refusal(message: impl Into<String>) -> Refusal {
+    Refusal { message: message.into() }
+}

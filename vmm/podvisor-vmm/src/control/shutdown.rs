@@ -1,0 +1,9 @@
+//! Shutdown: answered, then the loop ends the VM and reports it.
+
+use vmm_api::{Response, StopReason};
+
+use super::{Answer, Next};
+
+pub(super) fn shutdown() -> (Answer, Next) {
+    (Ok(Response::ShuttingDown), Next::Stop(StopReason::Requested))
+}

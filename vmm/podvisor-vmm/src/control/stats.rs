@@ -1,0 +1,16 @@
+//! Stats: what the VM has cost so far.
+
+use vmm_api::{Response, VmStats};
+
+use super::{Answer, Control, refusal};
+
+impl Control {
+    pub(super) fn stats(&self) -> Answer {
+        let booted = self.booted.as_ref().ok_or_else(|| refusal("there is no VM yet"))?;
+        Ok(Response::Stats(VmStats {
+            exits: booted.machine.exits(),
+            boot_requested_ns: booted.boot_requested_ns,
+            guest_entered_ns: booted.machine.guest_entered_ns(),
+        }))
+    }
+}

@@ -1,0 +1,13 @@
+//! Unplug: empties a slot that the agent has unbound.
+
+use vmm_api::{Response, Slot};
+
+use super::{Answer, Control, refusal};
+use crate::chain;
+
+impl Control {
+    pub(super) fn unplug(&mut self, slot: Slot) -> Answer {
+        self.machine()?.unplug(slot).map_err(|error| refusal(chain(&error)))?;
+        Ok(Response::Unplugged)
+    }
+}
