@@ -1,1 +1,21 @@
-//! OCI containers inside the guest.
+//! OCI containers inside the guest: what a container's specification becomes, who its user is, how its
+//! processes are made, and what its cgroup says.
+//!
+//! Containers are built by libcontainer, which forks. That is not safe from a process with threads or a
+//! runtime, so each build happens in a short-lived re-execution of the agent's own binary
+//! ([`builder`]), which the agent talks to over one socket ([`launch`]).
+//!
+//! This crate knows no Tokio and no RPC, and it holds no state: the agent does.
+
+pub mod builder;
+pub mod cgroup;
+mod executor;
+pub mod image_file;
+pub mod launch;
+pub mod spec;
+pub mod start;
+pub mod syscall;
+pub mod users;
+
+/// Where libcontainer keeps its state, one directory per container.
+pub const STATE_ROOT: &str = "/run/podvisor/libcontainer";

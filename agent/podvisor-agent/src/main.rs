@@ -1,2 +1,70 @@
-//! PID 1 of the guest.
-fn main() {}
+//! `podvisor-agent`: PID 1 of the guest, and, re-executed under other first arguments, the short-lived
+//! helpers that must not share its process. It trusts the host and nobody else.
+//!
+//! | argument | what runs |
+//! |---|---|
+//! | none | the agent: [`boot`], then [`serve`] until the VM is closed |
+//! | `container-init` | [`agent_container::builder`] |
+//! | `pod-pid-namespace`, `pause` | [`pause`] |
+//! | `remove-tree` | [`remove_tree`] |
+
+#![forbid(unsafe_code)]
+
+mod boot;
+mod configure;
+mod console;
+mod containers;
+mod images;
+mod launcher;
+mod network;
+mod pause;
+mod pod;
+mod process;
+mod reaper;
+mod ready;
+mod remove_tree;
+mod rpc;
+mod serve;
+mod slots;
+mod streams;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let (first, second) = (arguments.next(), arguments.next());
+    match (first.as_deref(), second.as_deref()) {
+        (None, None) => agent(),
+        (Some(agent_container::launch::ARGUMENT), Some(launch)) => code(agent_container::builder::run(launch)),
+        (Some(pause::NAMESPACE_ARGUMENT), None) => code(pause::make_namespace()),
+        (Some(pause::PAUSE_ARGUMENT), None) => code(pause::run()),
+        (Some(remove_tree::ARGUMENT), Some(path)) => code(remove_tree::run(path)),
+        _ => {
+            eprintln!("podvisor-agent: unknown arguments; it is started by the guest's kernel");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Boots and serves. It returns only in failure, and as PID 1 that is a kernel panic, which the VMM
+/// reports with the console's last lines.
+fn agent() -> ExitCode {
+    let entered = ready::monotonic_ns();
+    let result = boot::run().map_err(chain).and_then(|()| serve::run(entered).map_err(chain));
+    match result {
+        Ok(never) => match never {},
+        Err(reason) => {
+            boot::fatal(&reason);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn code(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+/// An error and its sources in one line.
+fn chain(error: impl std::error::Error + 'static) -> String {
+    agent_container::launch::Failure::from_error(&error).message
+}

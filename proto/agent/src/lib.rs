@@ -21,6 +21,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod frame;
+
 /// Messages.
 #[allow(warnings, clippy::all, clippy::pedantic)]
 pub mod agent {
@@ -32,6 +34,7 @@ pub mod agent {
     missing_docs,
     missing_debug_implementations,
     unreachable_pub,
+    unused_imports,
     clippy::all,
     clippy::pedantic,
     rustdoc::all

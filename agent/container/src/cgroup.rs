@@ -1,0 +1,152 @@
+//! A container's cgroup (v2): its processes, its end, and what the kernel counted. It creates no
+//! cgroup and sets no limit: libcgroups does, while it builds the container.
+//!
+//! Files: Documentation/admin-guide/cgroup-v2.rst of the kernel.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use crate::syscall;
+
+/// Where cgroup v2 is mounted.
+pub const CGROUP_ROOT: &str = "/sys/fs/cgroup";
+
+/// Cgroups below a container's own that are looked at: it may make more, but only to its own harm.
+const DESCENDANTS_MAX: usize = 4096;
+
+/// One cgroup directory, which may not exist (any more): then it is empty.
+#[derive(Clone, Debug)]
+pub struct Cgroup {
+    directory: PathBuf,
+}
+
+impl Cgroup {
+    /// The cgroup with this path below the mount, such as `/pod/c1`.
+    pub fn new(path: &str) -> Cgroup {
+        Cgroup { directory: Path::new(CGROUP_ROOT).join(path.trim_start_matches('/')) }
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Kills every process in it and below; they are gone when they have been reaped.
+    pub fn kill(&self) -> io::Result<()> {
+        absent_is_fine(fs::write(self.directory.join("cgroup.kill"), "1"))
+    }
+
+    /// Signals every process in it and below, once. Processes that fork meanwhile may be missed, as with
+    /// any signal but SIGKILL, for which [`kill`](Self::kill) is exact.
+    pub fn signal(&self, signal: u32) -> io::Result<()> {
+        for pid in self.processes()? {
+            match syscall::kill(pid, signal) {
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Process ids in it and below.
+    pub fn processes(&self) -> io::Result<Vec<i32>> {
+        let mut pids = Vec::new();
+        for directory in self.tree()? {
+            match fs::read_to_string(directory.join("cgroup.procs")) {
+                // Zero stands for a process of another PID namespace.
+                Ok(text) => {
+                    pids.extend(text.lines().filter_map(|pid| pid.parse::<i32>().ok()).filter(|p| *p > 0));
+                }
+                // ENODEV: removed under us. EOPNOTSUPP: threaded, its processes are listed above it.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EOPNOTSUPP)) => {}
+                Err(error) => absent_is_fine(Err(error))?,
+            }
+        }
+        Ok(pids)
+    }
+
+    /// Whether a process is left in it or below.
+    pub fn populated(&self) -> io::Result<bool> {
+        match fs::read_to_string(self.directory.join("cgroup.events")) {
+            Ok(text) => Ok(value(&text, "populated") == 1),
+            Err(error) => absent_is_fine(Err(error)).map(|()| false),
+        }
+    }
+
+    /// How many processes in it and below the kernel killed for want of memory.
+    pub fn oom_kills(&self) -> u64 {
+        let events = fs::read_to_string(self.directory.join("memory.events")).unwrap_or_default();
+        value(&events, "oom_kill")
+    }
+
+    /// Removes it and all below. `EBUSY` while a process is left.
+    pub fn remove(&self) -> io::Result<()> {
+        for directory in self.tree()?.iter().rev() {
+            absent_is_fine(fs::remove_dir(directory))?;
+        }
+        Ok(())
+    }
+
+    /// Itself and its descendants, parents first.
+    fn tree(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = vec![self.directory.clone()];
+        let mut next = 0;
+        while next < found.len() && found.len() < DESCENDANTS_MAX {
+            let entries = match fs::read_dir(&found[next]) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    absent_is_fine(Err(error))?;
+                    next += 1;
+                    continue;
+                }
+            };
+            for entry in entries {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    found.push(entry.path());
+                }
+            }
+            next += 1;
+        }
+        Ok(found)
+    }
+}
+
+/// The value of `key` in a flat-keyed file, 0 when absent.
+fn value(text: &str, key: &str) -> u64 {
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .find(|(name, _)| *name == key)
+        .and_then(|(_, value)| value.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_found_by_its_whole_name() {
+        let text = "low 0\noom 3\noom_kill 2\noom_group_kill 9\n";
+        assert_eq!(value(text, "oom_kill"), 2);
+        assert_eq!(value(text, "oom_ki"), 0);
+    }
+
+    #[test]
+    fn a_cgroup_that_is_gone_is_empty() {
+        let gone = Cgroup::new("/podvisor-test-no-such-cgroup");
+        gone.kill().unwrap();
+        gone.remove().unwrap();
+        assert!(gone.processes().unwrap().is_empty());
+        assert!(!gone.populated().unwrap());
+        assert_eq!(gone.oom_kills(), 0);
+    }
+}

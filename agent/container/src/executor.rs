@@ -1,0 +1,205 @@
+//! The last step of a container's process, in the container and as its user: find the executable, load
+//! the system call filter that libcontainer leaves out for an exec, and become it.
+//!
+//! It reports on the launch socket itself, since libcontainer's own way back loses the reason.
+
+use std::ffi::CString;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use libcontainer::oci_spec::runtime::{LinuxSeccomp, Spec};
+use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
+
+use crate::launch::{Failure, FailureKind, Report};
+
+/// Where a bare name is looked for when the process has no PATH: as the C library's `_CS_PATH`, with
+/// the directories images use.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Runs the process of a specification, and reports on `socket`.
+#[derive(Clone, Debug)]
+pub(crate) struct ContainerExecutor {
+    pub(crate) socket: Arc<UnixStream>,
+    /// The filter to load before exec, when libcontainer has not done it.
+    pub(crate) seccomp: Option<Arc<LinuxSeccomp>>,
+}
+
+impl Executor for ContainerExecutor {
+    fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
+        let process = spec.process().as_ref();
+        let args = process.and_then(|process| process.args().as_ref()).map_or(&[][..], Vec::as_slice);
+        let env = process.and_then(|process| process.env().as_ref()).map_or(&[][..], Vec::as_slice);
+        match find(args, env) {
+            Ok(_) => Ok(()),
+            Err(failure) => {
+                let message = failure.message.clone();
+                // A socket that is gone means that the agent is: nobody is left to be told.
+                let _ = Report::Failed(failure).send(&self.socket);
+                Err(ExecutorValidationError::ArgValidationError(message))
+            }
+        }
+    }
+
+    fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
+        let failure = match self.replace_process(spec) {
+            Ok(never) => match never {},
+            Err(failure) => failure,
+        };
+        let message = failure.message.clone();
+        let _ = Report::ExecFailed(failure).send(&self.socket);
+        Err(ExecutorError::Other(message))
+    }
+}
+
+impl ContainerExecutor {
+    fn replace_process(&self, spec: &Spec) -> Result<std::convert::Infallible, Failure> {
+        let process = spec.process().as_ref();
+        let args = process.and_then(|process| process.args().as_ref()).map_or(&[][..], Vec::as_slice);
+        let env = process.and_then(|process| process.env().as_ref()).map_or(&[][..], Vec::as_slice);
+        let path = find(args, env)?;
+        let zero = |_| Failure::new(FailureKind::Other, "an argument holds a zero byte");
+        let arguments: Vec<CString> =
+            args.iter().map(|arg| CString::new(arg.as_bytes())).collect::<Result<_, _>>().map_err(zero)?;
+        let file = CString::new(path.as_os_str().as_encoded_bytes()).map_err(zero)?;
+        if let Some(seccomp) = &self.seccomp {
+            libcontainer::seccomp::initialize_seccomp(seccomp).map_err(|error| Failure::from_error(&error))?;
+        }
+        // The environment is the process's by now: libcontainer has set it.
+        let Err(errno) = nix::unistd::execv(&file, &arguments);
+        Err(refused(&path, errno))
+    }
+}
+
+/// The kernel refused to execute a file that is there.
+fn refused(path: &Path, errno: nix::errno::Errno) -> Failure {
+    let path = path.display();
+    match errno {
+        // The file was found, so what is missing is its interpreter or its loader.
+        nix::errno::Errno::ENOENT => Failure::new(
+            FailureKind::NotFound,
+            &format!("executable file `{path}` names an interpreter that is not found"),
+        ),
+        nix::errno::Errno::EACCES | nix::errno::Errno::EPERM => {
+            Failure::new(FailureKind::PermissionDenied, &format!("exec `{path}`: permission denied"))
+        }
+        nix::errno::Errno::ENOEXEC => {
+            Failure::new(FailureKind::PermissionDenied, &format!("exec `{path}`: exec format error"))
+        }
+        errno => Failure::new(FailureKind::Other, &format!("exec `{path}`: {}", errno.desc())),
+    }
+}
+
+/// The file that `args[0]` means, by the rules of execvp(3): a name with a slash is a path, any other
+/// is looked for in PATH.
+fn find(args: &[String], env: &[String]) -> Result<PathBuf, Failure> {
+    let name = args.first().map_or("", String::as_str);
+    if name.is_empty() {
+        return Err(Failure::new(FailureKind::NotFound, "executable file `` not found: no command is given"));
+    }
+    if name.contains('/') {
+        return match executable(Path::new(name)) {
+            Ok(()) => Ok(PathBuf::from(name)),
+            Err(Errno::NOENT | Errno::NOTDIR) => {
+                Err(Failure::new(FailureKind::NotFound, &format!("executable file `{name}` not found")))
+            }
+            Err(errno) => Err(not_executable(name, errno)),
+        };
+    }
+    let path = env.iter().rev().find_map(|entry| entry.strip_prefix("PATH=")).unwrap_or(DEFAULT_PATH);
+    let mut worse = None;
+    for directory in path.split(':') {
+        let candidate = Path::new(if directory.is_empty() { "." } else { directory }).join(name);
+        match executable(&candidate) {
+            Ok(()) => return Ok(candidate),
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(errno) => worse = Some(errno),
+        }
+    }
+    Err(match worse {
+        Some(errno) => not_executable(name, errno),
+        None => {
+            Failure::new(FailureKind::NotFound, &format!("executable file `{name}` not found in $PATH"))
+        }
+    })
+}
+
+fn not_executable(name: &str, errno: Errno) -> Failure {
+    match errno {
+        Errno::ACCESS | Errno::PERM => {
+            Failure::new(FailureKind::PermissionDenied, &format!("executable file `{name}`: permission denied"))
+        }
+        Errno::ISDIR => Failure::new(
+            FailureKind::PermissionDenied,
+            &format!("executable file `{name}`: permission denied: it is a directory"),
+        ),
+        errno => Failure::new(FailureKind::Other, &format!("executable file `{name}`: {errno}")),
+    }
+}
+
+/// Whether the calling process may execute this file.
+fn executable(path: &Path) -> Result<(), Errno> {
+    let metadata = rustix::fs::stat(path)?;
+    if rustix::fs::FileType::from_raw_mode(metadata.st_mode).is_dir() {
+        return Err(Errno::ISDIR);
+    }
+    match rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS) {
+        // A filter that does not know faccessat2 says one of these; then exec itself will tell.
+        Err(Errno::NOSYS | Errno::PERM) => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn text(values: &[&str]) -> Vec<String> {
+        values.iter().map(ToString::to_string).collect()
+    }
+
+    fn file(directory: &Path, name: &str, mode: u32) {
+        let path = directory.join(name);
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn the_path_is_searched_in_order_past_what_cannot_run() {
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        file(first.path(), "tool", 0o644);
+        file(second.path(), "tool", 0o755);
+        let env = text(&[&format!("PATH={}:{}", first.path().display(), second.path().display())]);
+        assert_eq!(find(&text(&["tool"]), &env).unwrap(), second.path().join("tool"));
+    }
+
+    #[test]
+    fn a_missing_executable_is_told_from_a_forbidden_one() {
+        let dir = tempfile::tempdir().unwrap();
+        file(dir.path(), "plain", 0o644);
+        let env = text(&[&format!("PATH={}", dir.path().display())]);
+        let missing = find(&text(&["none"]), &env).unwrap_err();
+        assert_eq!(missing.kind, FailureKind::NotFound);
+        assert!(missing.message.contains("executable file `none` not found"));
+        let plain = find(&text(&["plain"]), &env).unwrap_err();
+        assert_eq!(plain.kind, FailureKind::PermissionDenied);
+        assert!(plain.message.contains("permission denied"));
+    }
+
+    #[test]
+    fn a_directory_is_no_executable() {
+        let dir = tempfile::tempdir().unwrap();
+        let failure = find(&text(&[&dir.path().display().to_string()]), &[]).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::PermissionDenied);
+    }
+
+    #[test]
+    fn no_command_is_a_missing_executable() {
+        assert_eq!(find(&[], &[]).unwrap_err().kind, FailureKind::NotFound);
+        assert_eq!(find(&text(&[""]), &[]).unwrap_err().kind, FailureKind::NotFound);
+    }
+}

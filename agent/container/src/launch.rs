@@ -1,0 +1,232 @@
+//! What the agent and the re-executed builder say to each other, over one unix stream socket that is
+//! the builder's standard input.
+//!
+//! ```text
+//! agent                                   builder process          first process of the container
+//!   │ argv: container-init <Launch JSON>       │                              │
+//!   │ one byte + [stdin, stdout, stderr] ─────▶│                              │
+//!   │◀────────────── Log, Log … ───────────────│── fork, fork ───────────────▶│
+//!   │◀────────────── Ready { pid } ────────────│ (Create: held; Exec: runs)   │
+//!   │◀────────────── Failed ───────────────────│◀─────────────────────────────│ no such executable …
+//!   │◀────────────── ExecFailed ──────────────────────────────────────────────│ execve refused
+//!   │◀────────────── end of stream ───────────────────────────────────────────│ execve done, or dead
+//! ```
+//!
+//! Reports are JSON, one per line. The socket closes on exec, so its end tells that every process of
+//! ours has become the container's, or is gone.
+
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use serde::{Deserialize, Serialize};
+
+/// First argument of the re-executed binary; the second is a [`Launch`] as JSON.
+pub const ARGUMENT: &str = "container-init";
+
+/// Longest report line, in bytes: longer messages are cut by the sender, and refused by the reader.
+pub const REPORT_BYTES_MAX: usize = 16 * 1024;
+
+/// Longest message within a report, in characters.
+const MESSAGE_CHARS_MAX: usize = 2000;
+
+/// What the builder is to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Launch {
+    /// libcontainer's state directory ([`crate::STATE_ROOT`]).
+    pub state_root: PathBuf,
+    /// The container.
+    pub container_id: String,
+    /// A container, or one more process in it.
+    pub kind: LaunchKind,
+    /// Where a terminal's master side goes: a listening unix socket. Set if and only if there is one.
+    pub console_socket: Option<PathBuf>,
+}
+
+/// A container, or one more process in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LaunchKind {
+    /// Build the container whose `config.json` is in `bundle`, and hold it before exec.
+    Create {
+        /// The bundle's directory.
+        bundle: PathBuf,
+    },
+    /// Run the process of this OCI `process.json` in a running container.
+    Exec {
+        /// The file.
+        process: PathBuf,
+    },
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Report {
+    /// libcontainer logged an error: detail for a failure that follows.
+    Log(String),
+    /// The process exists, with this pid in the agent's PID namespace.
+    Ready {
+        /// Its pid.
+        pid: i32,
+    },
+    /// It could not be built.
+    Failed(Failure),
+    /// It was built and released, and the kernel refused its executable.
+    ExecFailed(Failure),
+}
+
+/// Why a process could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What sort of failure.
+    pub kind: FailureKind,
+    /// The whole story, sources included.
+    pub message: String,
+}
+
+/// The failures a caller tells apart (exit codes 127 and 126 of a shell).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// There is no such executable.
+    NotFound,
+    /// It is there and may not be executed, or cannot be.
+    PermissionDenied,
+    /// Anything else.
+    Other,
+}
+
+impl Failure {
+    /// A failure of this kind; the message is cut to a bounded length.
+    pub fn new(kind: FailureKind, message: &str) -> Failure {
+        Failure { kind, message: cut(message) }
+    }
+
+    /// An error and its sources, as one failure.
+    pub fn from_error(error: &(dyn std::error::Error + 'static)) -> Failure {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(error) = source {
+            let text = error.to_string();
+            // Transparent errors repeat their source.
+            if !message.ends_with(&text) {
+                message.push_str(": ");
+                message.push_str(&text);
+            }
+            source = error.source();
+        }
+        Failure::new(FailureKind::Other, message.trim_end_matches('\0'))
+    }
+}
+
+impl Report {
+    /// A log line, cut to a bounded length.
+    pub fn log(message: &str) -> Report {
+        Report::Log(cut(message))
+    }
+
+    /// Sends it, as one line.
+    pub fn send(&self, mut socket: &UnixStream) -> io::Result<()> {
+        let mut line = serde_json::to_vec(self).map_err(io::Error::other)?;
+        line.push(b'\n');
+        socket.write_all(&line)
+    }
+
+    /// The report in one line.
+    pub fn parse(line: &[u8]) -> Result<Report, serde_json::Error> {
+        serde_json::from_slice(line)
+    }
+}
+
+fn cut(message: &str) -> String {
+    message.chars().filter(|c| *c != '\0').take(MESSAGE_CHARS_MAX).collect()
+}
+
+/// Sends standard input, output and error to the builder.
+pub fn send_stdio(socket: &UnixStream, stdio: [BorrowedFd<'_>; 3]) -> io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&stdio));
+    rustix::net::sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives descriptors, up to three, that came with one message; `None` at the end of the stream.
+///
+/// Also what reads a terminal's master side from a console socket.
+pub fn receive_fds(socket: impl AsFd) -> io::Result<Option<Vec<OwnedFd>>> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut text = [0; 64];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut control, flags)?;
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    Ok(if received.bytes == 0 && fds.is_empty() { None } else { Some(fds) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read};
+
+    use super::*;
+
+    #[test]
+    fn reports_arrive_line_by_line() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let reports = [
+            Report::log("a\nb"),
+            Report::Ready { pid: 7 },
+            Report::Failed(Failure::new(FailureKind::NotFound, "none")),
+        ];
+        for report in &reports {
+            report.send(&ours).unwrap();
+        }
+        drop(ours);
+        let lines = BufReader::new(theirs).split(b'\n');
+        let read: Vec<Report> = lines.map(|line| Report::parse(&line.unwrap()).unwrap()).collect();
+        assert_eq!(read, reports);
+    }
+
+    #[test]
+    fn a_long_message_fits_a_line() {
+        let failure = Failure::new(FailureKind::Other, &"\u{1}".repeat(100_000));
+        let line = serde_json::to_vec(&Report::Failed(failure)).unwrap();
+        assert!(line.len() < REPORT_BYTES_MAX);
+    }
+
+    #[test]
+    fn three_descriptors_cross_the_socket() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
+        send_stdio(&ours, [writer.as_fd(), writer.as_fd(), writer.as_fd()]).unwrap();
+        drop(writer);
+        let fds = receive_fds(&theirs).unwrap().unwrap();
+        assert_eq!(fds.len(), 3);
+        for fd in fds {
+            std::fs::File::from(fd).write_all(b"x").unwrap();
+        }
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "xxx");
+        drop(ours);
+        assert!(receive_fds(&theirs).unwrap().is_none());
+    }
+
+    #[test]
+    fn sources_are_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error(transparent)]
+        struct Outer(#[from] io::Error);
+        let failure = Failure::from_error(&Outer(io::Error::other("inner")));
+        assert_eq!(failure.message, "inner");
+    }
+}

@@ -1,0 +1,273 @@
+//! From the specification the host sends to the one libcontainer gets: what only the guest knows is
+//! filled in (root, user, cgroup), and what the guest cannot do is refused by name. Pure.
+
+use std::path::{Path, PathBuf};
+
+use libcontainer::oci_spec::runtime::{
+    Capabilities, Capability, LinuxNamespaceType, Process, Root, RootBuilder, Spec, User, UserBuilder,
+};
+use serde::Deserialize;
+
+use crate::builder::seccomp_needs_privilege;
+use crate::users::ResolvedUser;
+
+/// Longest specification, in bytes: the largest pods' are some tens of KiB.
+pub const SPEC_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Why a specification is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// No valid JSON, or not of the specification's shape.
+    #[error("the specification is not valid")]
+    Malformed(#[source] serde_json::Error),
+    /// A part is missing.
+    #[error("the specification has no {0}")]
+    Missing(&'static str),
+    /// A part that the guest does not do.
+    #[error("{0} is not supported in the guest")]
+    Unsupported(&'static str),
+    /// The builder of a part refused it.
+    #[error("the specification's {part} is not valid")]
+    Part {
+        /// Which part.
+        part: &'static str,
+        /// Its builder's reason.
+        source: libcontainer::oci_spec::OciSpecError,
+    },
+    /// Longer than [`SPEC_BYTES_MAX`].
+    #[error("a specification of {0} bytes is longer than {SPEC_BYTES_MAX}")]
+    TooLong(usize),
+}
+
+/// What the guest fills in.
+#[derive(Clone, Copy, Debug)]
+pub struct GuestParts<'a> {
+    /// Root file system, mounted.
+    pub rootfs: &'a Path,
+    /// Path of the container's cgroup below the mount.
+    pub cgroup: &'a str,
+    /// Who the process runs as.
+    pub user: &'a ResolvedUser,
+    /// Whether it has a terminal.
+    pub terminal: bool,
+}
+
+/// The container's specification, ready for libcontainer.
+pub fn container(json: &[u8], parts: GuestParts<'_>) -> Result<Spec, SpecError> {
+    if json.len() > SPEC_BYTES_MAX {
+        return Err(SpecError::TooLong(json.len()));
+    }
+    let mut spec: Spec = serde_json::from_slice(json).map_err(SpecError::Malformed)?;
+    refuse_unsupported(&spec)?;
+    let readonly = spec.root().as_ref().and_then(Root::readonly).unwrap_or(false);
+    let root = RootBuilder::default().path(parts.rootfs).readonly(readonly).build();
+    spec.set_root(Some(root.map_err(|source| SpecError::Part { part: "root", source })?));
+    let linux = spec.linux_mut().as_mut().ok_or(SpecError::Missing("linux part"))?;
+    linux.set_cgroups_path(Some(PathBuf::from(parts.cgroup)));
+    let process = spec.process_mut().as_mut().ok_or(SpecError::Missing("process"))?;
+    process.set_terminal(Some(parts.terminal));
+    let user = user(process.user(), parts.user)?;
+    process.set_user(user);
+    set_home(process, &parts.user.home);
+    normalize_privileges(process);
+    Ok(spec)
+}
+
+/// The user and its groups: what the image says, and the groups that the pod adds.
+fn user(asked: &User, resolved: &ResolvedUser) -> Result<User, SpecError> {
+    let mut groups = resolved.groups.clone();
+    for gid in asked.additional_gids().iter().flatten() {
+        if !groups.contains(gid) {
+            groups.push(*gid);
+        }
+    }
+    let mut builder =
+        UserBuilder::default().uid(resolved.uid).gid(resolved.gid).additional_gids(groups);
+    if let Some(umask) = asked.umask() {
+        builder = builder.umask(umask);
+    }
+    builder.build().map_err(|source| SpecError::Part { part: "user", source })
+}
+
+fn set_home(process: &mut Process, home: &str) {
+    let env = process.env_mut().get_or_insert_with(Vec::new);
+    if !env.iter().any(|entry| entry.starts_with("HOME=")) {
+        env.push(format!("HOME={home}"));
+    }
+}
+
+/// libcontainer loads a filter before it drops capabilities only if the flag is absent; with
+/// `false` it would load it too late, and be refused.
+fn normalize_privileges(process: &mut Process) {
+    if process.no_new_privileges() == Some(false) {
+        process.set_no_new_privileges(None);
+    }
+}
+
+fn refuse_unsupported(spec: &Spec) -> Result<(), SpecError> {
+    // A hook names a program of the host.
+    if spec.hooks().is_some() {
+        return Err(SpecError::Unsupported("a hook"));
+    }
+    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
+    if namespaces.into_iter().flatten().any(|namespace| namespace.typ() == LinuxNamespaceType::User) {
+        return Err(SpecError::Unsupported("a user namespace"));
+    }
+    let process = spec.process().as_ref();
+    if process.is_some_and(|process| process.apparmor_profile().as_ref().is_some_and(|p| !p.is_empty())) {
+        return Err(SpecError::Unsupported("an AppArmor profile"));
+    }
+    if process.is_some_and(|process| process.selinux_label().as_ref().is_some_and(|l| !l.is_empty())) {
+        return Err(SpecError::Unsupported("an SELinux label"));
+    }
+    Ok(())
+}
+
+/// What the host says of an exec; everything else comes from the container.
+#[derive(Debug, Deserialize)]
+struct ExecRequest {
+    args: Vec<String>,
+    #[serde(default)]
+    env: Vec<String>,
+    #[serde(default)]
+    cwd: Option<PathBuf>,
+}
+
+/// The process of an exec: the container's own, with the arguments, variables and directory asked for.
+///
+/// An empty environment or directory is the container's.
+pub fn exec_process(json: &[u8], container: &Spec, terminal: bool) -> Result<Process, SpecError> {
+    if json.len() > SPEC_BYTES_MAX {
+        return Err(SpecError::TooLong(json.len()));
+    }
+    let request: ExecRequest = serde_json::from_slice(json).map_err(SpecError::Malformed)?;
+    let mut process = container.process().clone().ok_or(SpecError::Missing("process"))?;
+    process.set_args(Some(request.args)).set_terminal(Some(terminal)).set_console_size(None);
+    if !request.env.is_empty() {
+        let home = process.env().iter().flatten().find_map(|e| e.strip_prefix("HOME=")).map(str::to_owned);
+        process.set_env(Some(request.env));
+        if let Some(home) = home {
+            set_home(&mut process, &home);
+        }
+    }
+    if let Some(cwd) = request.cwd.filter(|cwd| !cwd.as_os_str().is_empty()) {
+        process.set_cwd(cwd);
+    }
+    normalize_privileges(&mut process);
+    let filtered = container.linux().as_ref().is_some_and(|linux| linux.seccomp().is_some());
+    if filtered && seccomp_needs_privilege(&process) {
+        lend_sys_admin(&mut process);
+    }
+    Ok(process)
+}
+
+/// Loading a filter without `no_new_privs` needs CAP_SYS_ADMIN, and our executor loads it as the
+/// user. The capability is lent in the permitted and effective sets alone: exec takes it away, as it
+/// is in neither the bounding nor the ambient set (capabilities(7), "Transformation of capabilities
+/// during execve"), unless the container has it anyway.
+fn lend_sys_admin(process: &mut Process) {
+    let Some(mut capabilities) = process.capabilities().clone() else { return };
+    let with = |set: &Option<Capabilities>| {
+        let mut set = set.clone().unwrap_or_default();
+        set.insert(Capability::SysAdmin);
+        Some(set)
+    };
+    let (permitted, effective) = (with(capabilities.permitted()), with(capabilities.effective()));
+    capabilities.set_permitted(permitted).set_effective(effective);
+    process.set_capabilities(Some(capabilities));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn resolved() -> ResolvedUser {
+        ResolvedUser { uid: 33, gid: 33, groups: vec![33, 4], home: "/srv".into() }
+    }
+
+    fn spec_json() -> serde_json::Value {
+        json!({
+            "ociVersion": "1.1.0",
+            "root": { "path": "/elsewhere", "readonly": true },
+            "process": {
+                "user": { "uid": 0, "gid": 0, "additionalGids": [4, 2000] },
+                "args": ["sh"], "env": ["A=1"], "cwd": "/", "noNewPrivileges": false,
+                "capabilities": { "bounding": ["CAP_CHOWN"], "effective": ["CAP_CHOWN"], "permitted": ["CAP_CHOWN"] }
+            },
+            "linux": { "cgroupsPath": "/other", "namespaces": [{ "type": "mount" }],
+                       "seccomp": { "defaultAction": "SCMP_ACT_ALLOW" } }
+        })
+    }
+
+    fn build(json: &serde_json::Value) -> Result<Spec, SpecError> {
+        let user = resolved();
+        let parts =
+            GuestParts { rootfs: Path::new("/run/r"), cgroup: "/pod/c1", user: &user, terminal: false };
+        container(json.to_string().as_bytes(), parts)
+    }
+
+    #[test]
+    fn root_user_and_cgroup_are_the_guests() {
+        let spec = build(&spec_json()).unwrap();
+        let root = spec.root().as_ref().unwrap();
+        assert_eq!((root.path().as_path(), root.readonly()), (Path::new("/run/r"), Some(true)));
+        let process = spec.process().as_ref().unwrap();
+        assert_eq!((process.user().uid(), process.user().gid()), (33, 33));
+        assert_eq!(process.user().additional_gids().as_deref(), Some(&[33, 4, 2000][..]));
+        let linux = spec.linux().as_ref().unwrap();
+        assert_eq!(linux.cgroups_path().as_deref(), Some(Path::new("/pod/c1")));
+    }
+
+    #[test]
+    fn home_is_added_only_where_it_is_missing() {
+        let env = |spec: &Spec| spec.process().as_ref().unwrap().env().clone().unwrap();
+        assert_eq!(env(&build(&spec_json()).unwrap()), ["A=1", "HOME=/srv"]);
+        let mut json = spec_json();
+        json["process"]["env"] = json!(["HOME=/x"]);
+        assert_eq!(env(&build(&json).unwrap()), ["HOME=/x"]);
+    }
+
+    #[test]
+    fn hooks_user_namespaces_and_labels_are_refused_by_name() {
+        for (pointer, value, name) in [
+            ("hooks", json!({ "prestart": [{ "path": "/x" }] }), "hook"),
+            ("linux", json!({ "namespaces": [{ "type": "user" }] }), "user namespace"),
+            ("process", json!({ "user": {"uid": 0, "gid": 0}, "cwd": "/", "apparmorProfile": "p" }), "AppArmor"),
+        ] {
+            let mut json = spec_json();
+            json[pointer] = value;
+            assert!(build(&json).unwrap_err().to_string().contains(name));
+        }
+    }
+
+    #[test]
+    fn noise_is_refused() {
+        let user = resolved();
+        let parts = GuestParts { rootfs: Path::new("/r"), cgroup: "/pod/c", user: &user, terminal: false };
+        assert!(matches!(container(b"{", parts), Err(SpecError::Malformed(_))));
+    }
+
+    #[test]
+    fn an_exec_takes_the_containers_user_and_variables() {
+        let spec = build(&spec_json()).unwrap();
+        let process = exec_process(br#"{"args":["id"],"cwd":""}"#, &spec, true).unwrap();
+        assert_eq!(process.user().uid(), 33);
+        assert_eq!(process.env().as_deref(), Some(&["A=1".to_owned(), "HOME=/srv".to_owned()][..]));
+        assert_eq!((process.cwd().as_path(), process.terminal()), (Path::new("/"), Some(true)));
+    }
+
+    #[test]
+    fn a_filtered_exec_is_lent_one_capability_that_exec_takes_away() {
+        let spec = build(&spec_json()).unwrap();
+        let process = exec_process(br#"{"args":["id"]}"#, &spec, false).unwrap();
+        let capabilities = process.capabilities().clone().unwrap();
+        assert!(capabilities.permitted().as_ref().unwrap().contains(&Capability::SysAdmin));
+        assert!(!capabilities.bounding().as_ref().unwrap().contains(&Capability::SysAdmin));
+        let mut json = spec_json();
+        json["process"]["noNewPrivileges"] = json!(true);
+        let process = exec_process(br#"{"args":["id"]}"#, &build(&json).unwrap(), false).unwrap();
+        assert!(!process.capabilities().clone().unwrap().permitted().as_ref().unwrap().contains(&Capability::SysAdmin));
+    }
+}

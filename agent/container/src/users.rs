@@ -1,0 +1,201 @@
+//! Who a container runs as: the image's passwd and group files, and the user string looked up in them.
+//!
+//! Pure. The files are hostile: a malformed line is skipped as if it were absent, and the caller bounds
+//! their size ([`crate::image_file`]). Formats: passwd(5), group(5).
+
+/// The largest user or group id: the kernel keeps -1 for "none", and ids above are refused elsewhere.
+const ID_MAX: u32 = i32::MAX as u32;
+
+/// More supplementary groups than this are cut: `NGROUPS_MAX` of `include/uapi/linux/limits.h`.
+const GROUPS_MAX: usize = 65536;
+
+/// A user string, resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolvedUser {
+    /// User id.
+    pub uid: u32,
+    /// Primary group id.
+    pub gid: u32,
+    /// The primary group and every group whose member list names the user; no doubles.
+    pub groups: Vec<u32>,
+    /// The home directory in passwd, or "/" for a user without an entry.
+    pub home: String,
+}
+
+/// Why a user string means nobody in this image.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UserError {
+    /// A name that passwd does not have.
+    #[error("user `{0}` is not in the image's /etc/passwd")]
+    UnknownUser(String),
+    /// A group name that the group file does not have.
+    #[error("group `{0}` is not in the image's /etc/group")]
+    UnknownGroup(String),
+    /// A number beyond what the kernel takes.
+    #[error("id {0} is beyond {ID_MAX}")]
+    IdTooLarge(u64),
+}
+
+struct PasswdEntry<'a> {
+    name: &'a str,
+    uid: u32,
+    gid: u32,
+    home: &'a str,
+}
+
+struct GroupEntry<'a> {
+    name: &'a str,
+    gid: u32,
+    members: &'a str,
+}
+
+/// Resolves `""`, `"1000"`, `"1000:100"`, `"name"` or `"name:group"`.
+///
+/// A number needs no entry. Without a group the primary group is the entry's, or 0.
+pub fn resolve(user: &str, passwd: &str, group: &str) -> Result<ResolvedUser, UserError> {
+    let (user, wanted_group) = match user.split_once(':') {
+        Some((user, wanted)) => (user, Some(wanted).filter(|wanted| !wanted.is_empty())),
+        None => (user, None),
+    };
+    let user = if user.is_empty() { "0" } else { user };
+    let number = number(user)?;
+    let entry = passwd_entries(passwd).find(|entry| match number {
+        Some(uid) => entry.uid == uid,
+        None => entry.name == user,
+    });
+    let uid = match (number, &entry) {
+        (Some(uid), _) => uid,
+        (None, Some(entry)) => entry.uid,
+        (None, None) => return Err(UserError::UnknownUser(user.to_owned())),
+    };
+    let gid = match wanted_group {
+        Some(wanted) => group_id(wanted, group)?,
+        None => entry.as_ref().map_or(0, |entry| entry.gid),
+    };
+    let mut groups = vec![gid];
+    if let Some(entry) = &entry {
+        let named = group_entries(group).filter(|g| g.members.split(',').any(|member| member == entry.name));
+        for found in named.take(GROUPS_MAX - 1) {
+            if !groups.contains(&found.gid) {
+                groups.push(found.gid);
+            }
+        }
+    }
+    let home = entry.map(|entry| entry.home).filter(|home| home.starts_with('/'));
+    Ok(ResolvedUser { uid, gid, groups, home: home.unwrap_or("/").to_owned() })
+}
+
+fn group_id(wanted: &str, group: &str) -> Result<u32, UserError> {
+    if let Some(gid) = number(wanted)? {
+        return Ok(gid);
+    }
+    group_entries(group)
+        .find(|entry| entry.name == wanted)
+        .map(|entry| entry.gid)
+        .ok_or_else(|| UserError::UnknownGroup(wanted.to_owned()))
+}
+
+/// The id when `text` is all digits; a name otherwise.
+fn number(text: &str) -> Result<Option<u32>, UserError> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(None);
+    }
+    let number = text.parse::<u64>().map_err(|_| UserError::IdTooLarge(u64::MAX))?;
+    match u32::try_from(number) {
+        Ok(id) if id <= ID_MAX => Ok(Some(id)),
+        _ => Err(UserError::IdTooLarge(number)),
+    }
+}
+
+fn passwd_entries(text: &str) -> impl Iterator<Item = PasswdEntry<'_>> {
+    text.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        let _password = fields.next()?;
+        let uid = entry_id(fields.next()?)?;
+        let gid = entry_id(fields.next()?)?;
+        let _comment = fields.next();
+        Some(PasswdEntry { name, uid, gid, home: fields.next().unwrap_or("") })
+    })
+}
+
+fn group_entries(text: &str) -> impl Iterator<Item = GroupEntry<'_>> {
+    text.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        let _password = fields.next()?;
+        let gid = entry_id(fields.next()?)?;
+        Some(GroupEntry { name, gid, members: fields.next().unwrap_or("") })
+    })
+}
+
+fn entry_id(field: &str) -> Option<u32> {
+    field.parse().ok().filter(|id| *id <= ID_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nweb:x:33:33::/srv/www:\nbroken line\nbad:x:a:b::/:\n";
+    const GROUP: &str = "root:x:0:\nwww:x:33:web\ntape:x:26:root,web\nlog:x:4:web\n";
+
+    #[test]
+    fn an_empty_string_is_root_with_its_home() {
+        let root = resolve("", PASSWD, GROUP).unwrap();
+        assert_eq!((root.uid, root.gid, root.home.as_str()), (0, 0, "/root"));
+        assert_eq!(root.groups, [0, 26]);
+    }
+
+    #[test]
+    fn a_name_brings_its_groups() {
+        let web = resolve("web", PASSWD, GROUP).unwrap();
+        assert_eq!((web.uid, web.gid, web.home.as_str()), (33, 33, "/srv/www"));
+        assert_eq!(web.groups, [33, 26, 4]);
+    }
+
+    #[test]
+    fn a_number_needs_no_entry() {
+        let user = resolve("1000:100", "", "").unwrap();
+        assert_eq!(user, ResolvedUser { uid: 1000, gid: 100, groups: vec![100], home: "/".into() });
+        assert_eq!(resolve("1000", "", "").unwrap().gid, 0);
+    }
+
+    #[test]
+    fn a_named_group_is_looked_up() {
+        assert_eq!(resolve("web:tape", PASSWD, GROUP).unwrap().gid, 26);
+        assert_eq!(resolve("web:none", PASSWD, GROUP), Err(UserError::UnknownGroup("none".into())));
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused() {
+        assert_eq!(resolve("nobody", PASSWD, GROUP), Err(UserError::UnknownUser("nobody".into())));
+        assert_eq!(resolve("bad", PASSWD, GROUP), Err(UserError::UnknownUser("bad".into())));
+    }
+
+    #[test]
+    fn an_id_beyond_the_kernels_is_refused() {
+        assert_eq!(resolve("4294967295", "", ""), Err(UserError::IdTooLarge(4_294_967_295)));
+        assert!(matches!(resolve("99999999999999999999999", "", ""), Err(UserError::IdTooLarge(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_and_no_string_upsets_it(user in ".{0,40}", passwd in ".{0,400}", group in ".{0,400}") {
+            if let Ok(found) = resolve(&user, &passwd, &group) {
+                prop_assert!(found.uid <= ID_MAX && found.gid <= ID_MAX);
+                prop_assert_eq!(found.groups[0], found.gid);
+                prop_assert!(found.home.starts_with('/'));
+            }
+        }
+
+        #[test]
+        fn a_good_entry_is_found_among_noise(uid in 1u32..60000, gid in 1u32..60000, noise in "[a-z:0-9\n]{0,200}") {
+            let passwd = format!("{noise}\nwanted:x:{uid}:{gid}::/home/w:/bin/sh\n");
+            let found = resolve("wanted", &passwd, "").unwrap();
+            prop_assert_eq!((found.uid, found.gid, found.home.as_str()), (uid, gid, "/home/w"));
+        }
+    }
+}

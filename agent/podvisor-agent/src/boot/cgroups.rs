@@ -1,0 +1,52 @@
+//! Cgroups: the agent in a leaf of its own, and a pod slice with every controller, below which all
+//! containers are. It sets no limit.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use agent_container::cgroup::CGROUP_ROOT;
+use proto_agent::guest_path::CGROUP_PARENT;
+
+/// The agent's own cgroup, so that the root has no process besides the kernel's threads.
+const AGENT: &str = "agent";
+
+/// A cgroup file or directory that refused.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot set up the cgroup {path}")]
+pub(crate) struct CgroupError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+pub(super) fn run() -> Result<(), CgroupError> {
+    let root = Path::new(CGROUP_ROOT);
+    let agent = root.join(AGENT);
+    let pod = root.join(CGROUP_PARENT.trim_start_matches('/'));
+    make(&agent)?;
+    write(&agent.join("cgroup.procs"), &std::process::id().to_string())?;
+    enable_all(root)?;
+    make(&pod)?;
+    enable_all(&pod)
+}
+
+/// Gives a cgroup's children every controller that it has itself.
+fn enable_all(cgroup: &Path) -> Result<(), CgroupError> {
+    let file = cgroup.join("cgroup.controllers");
+    let controllers = fs::read_to_string(&file).map_err(|source| CgroupError { path: file, source })?;
+    let list: Vec<String> = controllers.split_whitespace().map(|name| format!("+{name}")).collect();
+    write(&cgroup.join("cgroup.subtree_control"), &list.join(" "))
+}
+
+fn make(path: &Path) -> Result<(), CgroupError> {
+    match fs::create_dir(path) {
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            Err(CgroupError { path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CgroupError> {
+    fs::write(path, text).map_err(|source| CgroupError { path: path.to_owned(), source })
+}

@@ -1,0 +1,40 @@
+//! The agent's log: standard error, which is the guest's console. Few lines, since each byte on the
+//! serial port is an exit to the VMM: warnings and worse, unless `podvisor.log=` on the kernel's command
+//! line names another level.
+
+use tracing::Level;
+
+const PARAMETER: &str = "podvisor.log=";
+
+pub(super) fn run() {
+    let command_line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let log = tracing_subscriber::fmt()
+        .with_max_level(level(&command_line))
+        .with_ansi(false)
+        .without_time()
+        .with_target(false)
+        .with_writer(std::io::stderr);
+    // Set once, here; a second logger cannot be.
+    let _ = log.try_init();
+}
+
+fn level(command_line: &str) -> Level {
+    command_line
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix(PARAMETER))
+        .filter_map(|level| level.parse().ok())
+        .next_back()
+        .unwrap_or(Level::WARN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_unless_the_command_line_says_more() {
+        assert_eq!(level("quiet root=/dev/pmem0"), Level::WARN);
+        assert_eq!(level("quiet podvisor.log=debug ro"), Level::DEBUG);
+        assert_eq!(level("podvisor.log=nonsense"), Level::WARN);
+    }
+}

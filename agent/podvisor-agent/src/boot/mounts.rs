@@ -1,0 +1,77 @@
+//! First step: the kernel's file systems, and `/run`, the only writable place of the guest's root.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::mount::MsFlags;
+
+/// A mount that failed, and so a root image or a kernel that does not fit the agent.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MountError {
+    #[error("cannot mount {kind} on {target}")]
+    Mount { kind: &'static str, target: &'static str, source: nix::Error },
+    #[error("cannot make {path}")]
+    MakeDirectory { path: &'static str, source: std::io::Error },
+}
+
+struct Mount {
+    kind: &'static str,
+    target: &'static str,
+    flags: MsFlags,
+    data: &'static str,
+}
+
+/// `/dev` comes before `/dev/pts`, and `/sys` before its cgroups.
+fn table() -> [Mount; 6] {
+    let safe = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NODEV;
+    let device = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    [
+        Mount { kind: "proc", target: "/proc", flags: safe, data: "" },
+        Mount { kind: "sysfs", target: "/sys", flags: safe, data: "" },
+        Mount { kind: "devtmpfs", target: "/dev", flags: device, data: "mode=0755" },
+        Mount { kind: "devpts", target: "/dev/pts", flags: device, data: "gid=5,mode=620,ptmxmode=666" },
+        // Half of memory is tmpfs's own default bound.
+        Mount { kind: "tmpfs", target: "/run", flags: MsFlags::MS_NOSUID | MsFlags::MS_NODEV, data: "mode=0755" },
+        Mount { kind: "cgroup2", target: "/sys/fs/cgroup", flags: safe, data: "" },
+    ]
+}
+
+/// Directories that the agent keeps below `/run`.
+const DIRECTORIES: [&str; 5] = [
+    "/run/podvisor",
+    "/run/podvisor/pod",
+    "/run/podvisor/images",
+    "/run/podvisor/containers",
+    agent_container::STATE_ROOT,
+];
+
+pub(super) fn run() -> Result<(), MountError> {
+    for mount in table() {
+        if mount.target == "/dev/pts" {
+            make_directory(mount.target, 0o755)?;
+        }
+        match nix::mount::mount(
+            Some(mount.kind),
+            Path::new(mount.target),
+            Some(mount.kind),
+            mount.flags,
+            Some(mount.data),
+        ) {
+            // The kernel mounts /dev itself where CONFIG_DEVTMPFS_MOUNT is set.
+            Ok(()) | Err(Errno::EBUSY) => {}
+            Err(source) => return Err(MountError::Mount { kind: mount.kind, target: mount.target, source }),
+        }
+    }
+    DIRECTORIES.into_iter().try_for_each(|path| make_directory(path, 0o711))
+}
+
+fn make_directory(path: &'static str, mode: u32) -> Result<(), MountError> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(MountError::MakeDirectory { path, source })
+        }
+        _ => Ok(()),
+    }
+}

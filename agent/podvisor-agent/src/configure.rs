@@ -1,0 +1,230 @@
+//! ConfigurePod: the first call to a booted guest gives it its name, files, clock, random seed, disk,
+//! and network. It happens once; a second call is refused.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_container::syscall;
+use nix::mount::MsFlags;
+use nix::sys::time::TimeSpec;
+use nix::time::ClockId;
+use proto_agent::agent::ConfigurePodRequest;
+use proto_agent::guest_path;
+
+use crate::containers::SCRATCH;
+use crate::network::{self, NetworkError};
+use crate::pause::{self, PauseError};
+use crate::slots::{Class, SlotError, Slots};
+
+/// A clock that is off by less is left alone: stepping it is visible to programs.
+const CLOCK_TOLERANCE: Duration = Duration::from_millis(10);
+/// The pod's /dev/shm when the host names no size: what other runtimes give.
+const SHM_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Why the pod could not be configured.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigureError {
+    #[error("`{0}` is no valid host name")]
+    HostName(String),
+    #[error("cannot set the host name")]
+    SetHostName(#[source] nix::Error),
+    #[error("cannot write {path}")]
+    File { path: PathBuf, source: io::Error },
+    #[error("`{0}` is no valid sysctl name")]
+    SysctlName(String),
+    #[error("cannot set the sysctl {name}")]
+    Sysctl { name: String, source: io::Error },
+    #[error("cannot seed the random pool")]
+    Seed(#[source] io::Error),
+    #[error("cannot set the clock")]
+    Clock(#[source] nix::Error),
+    #[error("cannot mount {what}")]
+    Mount { what: &'static str, source: nix::Error },
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    #[error(transparent)]
+    Pause(#[from] PauseError),
+}
+
+/// All of it. Secrets come first: nothing that draws random numbers runs before the seed.
+pub(crate) async fn run(request: &ConfigurePodRequest) -> Result<(), ConfigureError> {
+    seed(&request.random_seed).map_err(ConfigureError::Seed)?;
+    set_clock(request.realtime_ns)?;
+    online_processors();
+    set_host_name(&request.hostname)?;
+    write(guest_path::HOSTNAME, format!("{}\n", request.hostname).as_bytes())?;
+    write(guest_path::HOSTS, &request.hosts)?;
+    write(guest_path::RESOLV_CONF, &request.resolv_conf)?;
+    mount_shm(request.shm_bytes)?;
+    mount_scratch(request.scratch_slot).await?;
+    network::configure(request).await?;
+    set_sysctls(&request.sysctls)?;
+    if request.shared_pid_namespace {
+        pause::keep_namespace()?;
+    }
+    Ok(())
+}
+
+fn seed(bytes: &[u8]) -> io::Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let random = File::options().write(true).open("/dev/urandom")?;
+    syscall::add_entropy(random.as_fd(), bytes)
+}
+
+fn set_clock(realtime_ns: i64) -> Result<(), ConfigureError> {
+    let Ok(wanted) = u64::try_from(realtime_ns).map(Duration::from_nanos) else { return Ok(()) };
+    if wanted.is_zero() {
+        return Ok(());
+    }
+    let now = ClockId::CLOCK_REALTIME.now().map(Duration::from).map_err(ConfigureError::Clock)?;
+    if now.abs_diff(wanted) <= CLOCK_TOLERANCE {
+        return Ok(());
+    }
+    nix::time::clock_settime(ClockId::CLOCK_REALTIME, TimeSpec::from_duration(wanted))
+        .map_err(ConfigureError::Clock)
+}
+
+/// Brings up the processors beyond the first, on a thread of its own: the kernel takes milliseconds for
+/// each, and nothing waits for them.
+fn online_processors() {
+    let spawned = std::thread::Builder::new().name("processors".into()).stack_size(64 * 1024).spawn(|| {
+        let entries = fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().flatten();
+        for entry in entries {
+            let online = entry.path().join("online");
+            if fs::read_to_string(&online).is_ok_and(|state| state.trim() == "0")
+                && let Err(error) = fs::write(&online, "1")
+            {
+                tracing::warn!(%error, processor = ?entry.file_name(), "a processor does not come up");
+            }
+        }
+    });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "no thread to bring up the processors");
+    }
+}
+
+fn set_host_name(name: &str) -> Result<(), ConfigureError> {
+    // HOST_NAME_MAX of Linux is 64.
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
+        return Err(ConfigureError::HostName(name.chars().take(64).collect()));
+    }
+    nix::unistd::sethostname(name).map_err(ConfigureError::SetHostName)
+}
+
+fn write(path: &str, bytes: &[u8]) -> Result<(), ConfigureError> {
+    let failed = |source| ConfigureError::File { path: path.into(), source };
+    File::create(path).and_then(|mut file| file.write_all(bytes)).map_err(failed)
+}
+
+fn mount_shm(bytes: u64) -> Result<(), ConfigureError> {
+    make_directory(guest_path::SHM)?;
+    let bytes = if bytes == 0 { SHM_BYTES } else { bytes };
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NODEV;
+    mount("shm", "tmpfs", guest_path::SHM, flags, &format!("mode=1777,size={bytes}"))
+        .map_err(|source| ConfigureError::Mount { what: "the pod's shared memory", source })
+}
+
+/// The scratch disk; slot 0, which is the guest's root, stands for none, and then containers write to
+/// guest memory.
+async fn mount_scratch(slot: u32) -> Result<(), ConfigureError> {
+    make_directory(SCRATCH)?;
+    let failed = |source| ConfigureError::Mount { what: "the scratch disk", source };
+    if slot == 0 {
+        return mount("scratch", "tmpfs", SCRATCH, MsFlags::empty(), "mode=0711").map_err(failed);
+    }
+    let name = Slots::default().device(slot, Class::Block).await?;
+    let device = format!("/dev/{name}");
+    mount(&device, "ext4", SCRATCH, MsFlags::MS_NOATIME, "discard").map_err(failed)?;
+    if let Err(error) = grow(&name) {
+        // The disk works, only smaller than it could be.
+        tracing::warn!(%error, "the scratch disk's file system cannot be grown to its disk");
+    }
+    Ok(())
+}
+
+/// Grows the file system to its disk, which may have been made longer than the image on it.
+fn grow(device: &str) -> io::Result<()> {
+    const SECTOR_BYTES: u64 = 512;
+    let sectors = fs::read_to_string(format!("/sys/class/block/{device}/size"))?;
+    let disk_bytes = sectors.trim().parse::<u64>().map_err(io::Error::other)? * SECTOR_BYTES;
+    let directory = File::open(SCRATCH)?;
+    let block_bytes = rustix::fs::fstatvfs(&directory)?.f_bsize;
+    let superblock_blocks = ext4_blocks(device)?;
+    let disk_blocks = disk_bytes / block_bytes.max(1);
+    if superblock_blocks >= disk_blocks {
+        return Ok(());
+    }
+    syscall::ext4_resize(directory.as_fd(), disk_blocks)
+}
+
+/// `s_blocks_count_lo` and `_hi` of the superblock (Documentation/filesystems/ext4/super.rst);
+/// statvfs leaves out the file system's own overhead.
+fn ext4_blocks(device: &str) -> io::Result<u64> {
+    const SUPERBLOCK: u64 = 1024;
+    let file = File::open(format!("/dev/{device}"))?;
+    let word = |offset| -> io::Result<u64> {
+        let mut bytes = [0; 4];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, SUPERBLOCK + offset)?;
+        Ok(u64::from(u32::from_le_bytes(bytes)))
+    };
+    const FEATURE_64BIT: u64 = 0x80;
+    let high = if word(0x60)? & FEATURE_64BIT == 0 { 0 } else { word(0x150)? };
+    Ok(high << 32 | word(0x4)?)
+}
+
+fn set_sysctls(sysctls: &HashMap<String, String>) -> Result<(), ConfigureError> {
+    for (name, value) in sysctls {
+        let path = sysctl_path(name).ok_or_else(|| ConfigureError::SysctlName(name.clone()))?;
+        fs::write(path, value).map_err(|source| ConfigureError::Sysctl { name: name.clone(), source })?;
+    }
+    Ok(())
+}
+
+/// The file of a sysctl: as sysctl(8) has it, the first separator says which one is meant, so that
+/// `net/ipv4/conf/eth0.5/forwarding` can be written too.
+fn sysctl_path(name: &str) -> Option<PathBuf> {
+    let separator = name.chars().find(|c| matches!(c, '.' | '/'))?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+    let parts: Vec<String> = name
+        .split(separator)
+        .map(|part| if separator == '.' { part.replace('/', ".") } else { part.to_owned() })
+        .collect();
+    let good = |part: &String| !part.is_empty() && part != "." && part != "..";
+    if !name.chars().all(plain) || !parts.iter().all(good) {
+        return None;
+    }
+    Some(Path::new("/proc/sys").join(parts.join("/")))
+}
+
+fn make_directory(path: &'static str) -> Result<(), ConfigureError> {
+    fs::create_dir_all(path).map_err(|source| ConfigureError::File { path: path.into(), source })
+}
+
+fn mount(source: &str, kind: &str, target: &str, flags: MsFlags, data: &str) -> nix::Result<()> {
+    nix::mount::mount(Some(source), target, Some(kind), flags, Some(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sysctl_is_a_file_below_proc_sys_and_nowhere_else() {
+        let path = |name| sysctl_path(name).map(|path| path.display().to_string());
+        assert_eq!(path("net.core.somaxconn").as_deref(), Some("/proc/sys/net/core/somaxconn"));
+        assert_eq!(path("net/ipv4/conf/eth0.5/rp").as_deref(), Some("/proc/sys/net/ipv4/conf/eth0.5/rp"));
+        assert_eq!(path("net.ipv4.conf.eth0/5.rp").as_deref(), Some("/proc/sys/net/ipv4/conf/eth0.5/rp"));
+        for bad in ["", "plain", "../x", "a/../b", "a..b", "/etc/passwd", "a.b\0", "a.b c", "a/./b"] {
+            assert_eq!(path(bad), None, "{bad:?}");
+        }
+    }
+}

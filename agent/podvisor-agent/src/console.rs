@@ -1,0 +1,60 @@
+//! A terminal's way from the container that makes it to the agent: a unix socket on which the master
+//! side arrives, as a descriptor.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::pty::OpenptFlags;
+use tokio::net::UnixListener;
+
+/// The terminal is sent before the builder reports, so it is there when it is asked for.
+const ARRIVE: Duration = Duration::from_secs(5);
+
+/// A socket that one terminal comes through; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct ConsoleSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl ConsoleSocket {
+    pub(crate) fn bind(path: PathBuf) -> io::Result<ConsoleSocket> {
+        Ok(ConsoleSocket { listener: UnixListener::bind(&path)?, path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The master side; its other side then belongs to the process's user.
+    pub(crate) async fn receive(self, uid: u32, gid: u32) -> io::Result<OwnedFd> {
+        let arrival = async {
+            let (connection, _) = self.listener.accept().await?;
+            loop {
+                connection.readable().await?;
+                let received = connection.try_io(tokio::io::Interest::READABLE, || {
+                    agent_container::launch::receive_fds(&connection)
+                });
+                match received {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    other => return other,
+                }
+            }
+        };
+        let fds = tokio::time::timeout(ARRIVE, arrival).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        let master = fds.and_then(|mut fds| fds.pop()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let other_side = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+        std::os::unix::fs::fchown(&other_side, Some(uid), Some(gid))?;
+        Ok(master)
+    }
+}
+
+impl Drop for ConsoleSocket {
+    fn drop(&mut self) {
+        // It is in a directory that goes with the container.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

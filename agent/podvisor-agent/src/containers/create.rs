@@ -1,0 +1,110 @@
+//! CreateContainer: mount, resolve, write the bundle, build, and hold the container before exec. What
+//! was done is undone when a later step fails.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use agent_container::STATE_ROOT;
+use agent_container::image_file;
+use agent_container::launch::{Launch, LaunchKind};
+use agent_container::spec::{self, GuestParts};
+use agent_container::users::{self, ResolvedUser};
+use nix::mount::MsFlags;
+use proto_agent::agent::CreateContainerRequest;
+
+use crate::containers::{Container, ContainerError, Phase, cgroup_path, remove, stdio};
+use crate::launcher;
+use crate::pod::Pod;
+use crate::process::{Process, Role};
+
+/// Who a created container runs as.
+#[derive(Debug)]
+pub(crate) struct Created {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
+}
+
+/// Creates the container, or leaves nothing of it.
+pub(crate) async fn create(pod: &Pod, request: CreateContainerRequest) -> Result<Created, ContainerError> {
+    let container = pod.containers.reserve(&request.container_id, request.image_slot)?;
+    let image = match pod.images.acquire(request.image_slot).await {
+        Ok(image) => image,
+        Err(error) => {
+            pod.containers.forget(&container.id);
+            return Err(error.into());
+        }
+    };
+    match build(pod, &container, &image, &request).await {
+        Ok(created) => Ok(created),
+        Err(error) => {
+            if let Err(undo) = remove::tear_down(pod, &container).await {
+                tracing::warn!(container = container.id, %undo, "a container that failed is not all undone");
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn build(
+    pod: &Pod,
+    container: &Arc<Container>,
+    image: &Path,
+    request: &CreateContainerRequest,
+) -> Result<Created, ContainerError> {
+    mount_root(container, image)?;
+    let user = resolve_user(&container.rootfs(), &request.user)?;
+    let (rootfs, cgroup) = (container.rootfs(), cgroup_path(&container.id));
+    let parts = GuestParts { rootfs: &rootfs, cgroup: &cgroup, user: &user, terminal: request.tty };
+    let spec = spec::container(&request.spec_json, parts)?;
+    let config = serde_json::to_vec(&spec).map_err(|error| container.io("write the specification")(error.into()))?;
+    fs::write(container.directory().join("config.json"), config)
+        .map_err(container.io("write the specification"))?;
+    let groups = spec.process().as_ref().and_then(|process| process.user().additional_gids().clone());
+
+    let wanted =
+        stdio::Wanted { terminal: request.tty, stdin: request.stdin, uid: user.uid, gid: user.gid };
+    let (descriptors, pending) = stdio::make(wanted, container.directory().join("console"))
+        .map_err(container.io("make the standard streams"))?;
+    let launch = Launch {
+        state_root: STATE_ROOT.into(),
+        container_id: container.id.clone(),
+        kind: LaunchKind::Create { bundle: container.directory() },
+        console_socket: pending.console(),
+    };
+    let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
+    let streams = pending.streams().await.map_err(container.io("take the terminal"))?;
+    let first = Process::follow(launched.pid, launched.exit, streams, container.cgroup.clone(), Role::First);
+    *container.phase() = Phase::Created { first, reports: launched.reports };
+    Ok(Created { uid: user.uid, gid: user.gid, groups: groups.unwrap_or_default() })
+}
+
+/// The image below, a directory of the scratch disk above.
+fn mount_root(container: &Container, image: &Path) -> Result<(), ContainerError> {
+    let (upper, work) = (container.scratch().join("upper"), container.scratch().join("work"));
+    for directory in [&container.rootfs(), &upper, &work] {
+        fs::create_dir_all(directory).map_err(container.io("make the directories"))?;
+    }
+    // The root directory's mode and owner are the image's; overlayfs shows the upper's.
+    let root = fs::metadata(image).map_err(container.io("look at the image"))?;
+    fs::set_permissions(&upper, root.permissions()).map_err(container.io("prepare the writable layer"))?;
+    let (uid, gid) = (std::os::unix::fs::MetadataExt::uid(&root), std::os::unix::fs::MetadataExt::gid(&root));
+    std::os::unix::fs::chown(&upper, Some(uid), Some(gid))
+        .map_err(container.io("prepare the writable layer"))?;
+    let options =
+        format!("lowerdir={},upperdir={},workdir={}", image.display(), upper.display(), work.display());
+    nix::mount::mount(
+        Some("overlay"),
+        &container.rootfs(),
+        Some("overlay"),
+        MsFlags::empty(),
+        Some(options.as_str()),
+    )
+    .map_err(|errno| container.io("mount the root")(errno.into()))
+}
+
+fn resolve_user(rootfs: &Path, user: &str) -> Result<ResolvedUser, ContainerError> {
+    let read = |path| image_file::read(rootfs, Path::new(path)).map(Option::unwrap_or_default);
+    Ok(users::resolve(user, &read("etc/passwd")?, &read("etc/group")?)?)
+}

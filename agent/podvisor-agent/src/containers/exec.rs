@@ -1,0 +1,93 @@
+//! Exec: one more process in a running container. Several may be started at once.
+
+use std::fs;
+use std::sync::Arc;
+
+use agent_container::STATE_ROOT;
+use agent_container::launch::{Launch, LaunchKind};
+use agent_container::spec;
+use oci_spec::runtime::Spec;
+use proto_agent::agent::ExecRequest;
+
+use crate::containers::{Container, ContainerError, EXECS_MAX, Exec, Phase, check_id, stdio};
+use crate::launcher;
+use crate::pod::Pod;
+use crate::process::{Process, Role};
+
+/// Starts the process; it runs, or has run, when this returns.
+pub(crate) async fn exec(pod: &Pod, request: ExecRequest) -> Result<(), ContainerError> {
+    check_id(&request.exec_id)?;
+    let container = pod.containers.get(&request.container_id)?;
+    reserve(&container, &request.exec_id)?;
+    let result = launch(pod, &container, &request).await;
+    let mut execs = container.execs();
+    match result {
+        Ok(process) => {
+            execs.insert(request.exec_id, Exec::Started(process));
+            Ok(())
+        }
+        Err(error) => {
+            execs.remove(&request.exec_id);
+            Err(error)
+        }
+    }
+}
+
+/// Takes the id, in a container that runs. The oldest settled exec makes room.
+fn reserve(container: &Container, exec_id: &str) -> Result<(), ContainerError> {
+    {
+        let phase = container.phase();
+        match &*phase {
+            Phase::Running { first } if !first.has_ended() => {}
+            other => return Err(container.wrong_phase(other)),
+        }
+    }
+    let mut execs = container.execs();
+    if execs.contains_key(exec_id) {
+        return Err(ContainerError::ExecExists(exec_id.to_owned()));
+    }
+    if execs.len() >= EXECS_MAX {
+        let settled = |exec: &Exec| matches!(exec, Exec::Started(process) if process.is_settled());
+        let before = execs.len();
+        execs.retain(|_, exec| !settled(exec));
+        if execs.len() == before {
+            return Err(ContainerError::TooManyExecs(container.id.clone()));
+        }
+    }
+    execs.insert(exec_id.to_owned(), Exec::Starting);
+    Ok(())
+}
+
+async fn launch(
+    pod: &Pod,
+    container: &Arc<Container>,
+    request: &ExecRequest,
+) -> Result<Arc<Process>, ContainerError> {
+    let config = fs::read(container.directory().join("config.json"))
+        .map_err(container.io("read the specification"))?;
+    let config: Spec = serde_json::from_slice(&config)
+        .map_err(|error| container.io("read the specification")(error.into()))?;
+    let process = spec::exec_process(&request.process_json, &config, request.tty)?;
+    let (uid, gid) = (process.user().uid(), process.user().gid());
+    let file = container.directory().join(format!("exec-{}.json", request.exec_id));
+    let json = serde_json::to_vec(&process)
+        .map_err(|error| container.io("write the process")(error.into()))?;
+    fs::write(&file, json).map_err(container.io("write the process"))?;
+
+    let wanted = stdio::Wanted { terminal: request.tty, stdin: request.stdin, uid, gid };
+    // Short, whatever the id: a socket's path has 107 bytes.
+    let console = container.directory().join(format!("c{}", pod.next_number()));
+    let (descriptors, pending) =
+        stdio::make(wanted, console).map_err(container.io("make the standard streams"))?;
+    let launch = Launch {
+        state_root: STATE_ROOT.into(),
+        container_id: container.id.clone(),
+        kind: LaunchKind::Exec { process: file.clone() },
+        console_socket: pending.console(),
+    };
+    let launched = launcher::launch(&pod.reaper, &launch, descriptors).await;
+    let _ = fs::remove_file(&file);
+    let launched = launched?;
+    let streams = pending.streams().await.map_err(container.io("take the terminal"))?;
+    Ok(Process::follow(launched.pid, launched.exit, streams, container.cgroup.clone(), Role::Exec))
+}

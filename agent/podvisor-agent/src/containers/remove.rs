@@ -1,0 +1,127 @@
+//! RemoveContainer and Shutdown: end what runs, and take down what was made, in the order in which it
+//! holds on to each other. Every step may be done again.
+
+use std::fs;
+use std::io;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_container::STATE_ROOT;
+use nix::errno::Errno;
+use nix::mount::MntFlags;
+use tokio::time::{Instant, sleep};
+
+use crate::containers::{Container, ContainerError, Phase, SCRATCH};
+use crate::pause::SELF;
+use crate::pod::Pod;
+use crate::remove_tree;
+
+/// How long killed processes may take to be gone: one may be in an uninterruptible wait for its disk.
+const GONE: Duration = Duration::from_secs(10);
+/// Pause between two looks at a cgroup that is being emptied.
+const PAUSE: Duration = Duration::from_millis(2);
+/// How long the removal of the writable layer may take.
+const SCRATCH_REMOVAL: Duration = Duration::from_secs(60);
+
+/// Removes the container; one that is unknown is no error.
+pub(crate) async fn remove(pod: &Pod, id: &str) -> Result<(), ContainerError> {
+    match pod.containers.get(id) {
+        Ok(container) => {
+            if matches!(&*container.phase(), Phase::Creating) {
+                return Err(ContainerError::Phase { id: id.to_owned(), phase: "being created" });
+            }
+            tear_down(pod, &container).await
+        }
+        Err(ContainerError::NoContainer(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes down all of a container, in whatever phase it is, and forgets it.
+pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(), ContainerError> {
+    let _one_at_a_time = container.removal.lock().await;
+    if !pod.containers.get(&container.id).is_ok_and(|known| Arc::ptr_eq(&known, container)) {
+        return Ok(());
+    }
+    {
+        let mut phase = container.phase();
+        let first = phase.first().cloned();
+        *phase = Phase::Removing { first };
+    }
+    empty(container).await.map_err(container.io("end the processes"))?;
+    unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
+    container.cgroup.remove().map_err(container.io("remove the cgroup"))?;
+    remove_directory(&format!("{STATE_ROOT}/{}", container.id)).map_err(container.io("remove the state"))?;
+    remove_directory(&container.directory().display().to_string())
+        .map_err(container.io("remove the bundle"))?;
+    remove_scratch(pod, container).await.map_err(container.io("remove the writable layer"))?;
+    pod.images.release(container.image_slot).await?;
+    pod.containers.forget(&container.id);
+    Ok(())
+}
+
+/// Ends every container's processes and lets go of the scratch disk, whose contents are then on it.
+pub(crate) async fn kill_all(pod: &Pod) -> Result<(), ContainerError> {
+    let containers = pod.containers.all();
+    for container in &containers {
+        container.cgroup.kill().map_err(container.io("end the processes"))?;
+    }
+    for container in &containers {
+        empty(container).await.map_err(container.io("end the processes"))?;
+        unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
+    }
+    nix::unistd::sync();
+    unmount(SCRATCH.as_ref())
+        .map_err(|source| ContainerError::Io { what: "unmount the scratch disk", id: "any".into(), source })
+}
+
+/// Kills the cgroup's processes and waits until none is left.
+async fn empty(container: &Container) -> io::Result<()> {
+    let deadline = Instant::now() + GONE;
+    loop {
+        container.cgroup.kill()?;
+        if !container.cgroup.populated()? {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Unmounts; what is not mounted is no error. What is still in use goes when its last user does.
+fn unmount(path: &std::path::Path) -> io::Result<()> {
+    match nix::mount::umount2(path, MntFlags::empty()) {
+        Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => Ok(()),
+        Err(Errno::EBUSY) => Ok(nix::mount::umount2(path, MntFlags::MNT_DETACH)?),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Removes a directory that only the agent and libcontainer wrote.
+fn remove_directory(path: &str) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what the container wrote, in a process of its own.
+async fn remove_scratch(pod: &Pod, container: &Container) -> io::Result<()> {
+    let path = container.scratch();
+    if !path.exists() {
+        return Ok(());
+    }
+    let launch = pod.reaper.launch();
+    let remover = Command::new(SELF).arg(remove_tree::ARGUMENT).arg(path).stdin(Stdio::null()).spawn()?;
+    let pid = i32::try_from(remover.id()).map_err(io::Error::other)?;
+    let exit = pod.reaper.watch(&launch, pid);
+    drop(launch);
+    match tokio::time::timeout(SCRATCH_REMOVAL, exit).await {
+        Ok(Ok(exit)) if exit.code == 0 => Ok(()),
+        Ok(_) => Err(io::Error::other("the removal failed; the console has the reason")),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}

@@ -1,0 +1,29 @@
+//! StartContainer: release a held container, and learn whether its executable ran.
+
+use agent_container::STATE_ROOT;
+use agent_container::start::start as release;
+
+use crate::containers::{ContainerError, Phase};
+use crate::pod::Pod;
+
+/// Starts the container. One that is not held is refused.
+pub(crate) async fn start(pod: &Pod, id: &str) -> Result<(), ContainerError> {
+    let container = pod.containers.get(id)?;
+    let reports = {
+        let mut phase = container.phase();
+        // Taken out and put back: the phase owns what it carries.
+        match std::mem::replace(&mut *phase, Phase::Creating) {
+            Phase::Created { first, reports } => {
+                *phase = Phase::Running { first };
+                reports
+            }
+            other => {
+                let error = container.wrong_phase(&other);
+                *phase = other;
+                return Err(error);
+            }
+        }
+    };
+    release(STATE_ROOT.as_ref(), id)?;
+    Ok(reports.executed().await?)
+}

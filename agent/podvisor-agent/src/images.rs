@@ -1,0 +1,80 @@
+//! Images: one EROFS mount per slot, shared by the containers that use it and taken down with the last.
+//! It knows slots and mounts, not containers.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use nix::mount::{MntFlags, MsFlags};
+use tokio::sync::Mutex;
+
+use crate::slots::{Class, SlotError, Slots};
+
+/// Where images are mounted, by slot.
+const DIRECTORY: &str = "/run/podvisor/images";
+/// The names that the pmem driver gives its disks.
+const PMEM: &str = "pmem";
+
+/// Why an image could not be mounted or taken down.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ImageError {
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    #[error("cannot make {path}")]
+    Directory { path: PathBuf, source: std::io::Error },
+    #[error("cannot mount the image in slot {slot} from {device}")]
+    Mount { slot: u32, device: String, source: nix::Error },
+    #[error("cannot unmount the image in slot {slot}")]
+    Unmount { slot: u32, source: nix::Error },
+}
+
+/// Mounted images by slot. The lock is held through a mount, so that two containers of one image are
+/// one mount.
+#[derive(Debug, Default)]
+pub(crate) struct Images {
+    slots: Slots,
+    users: Mutex<HashMap<u32, usize>>,
+}
+
+impl Images {
+    /// Mounts the image in this slot, unless it is, and counts one more user.
+    pub(crate) async fn acquire(&self, slot: u32) -> Result<PathBuf, ImageError> {
+        let mut users = self.users.lock().await;
+        let path = path(slot);
+        if let Some(count) = users.get_mut(&slot) {
+            *count += 1;
+            return Ok(path);
+        }
+        let name = self.slots.device(slot, Class::Block).await?;
+        std::fs::create_dir_all(&path)
+            .map_err(|source| ImageError::Directory { path: path.clone(), source })?;
+        let device = format!("/dev/{name}");
+        // DAX: the image's pages are the host's page cache, not a copy in guest memory.
+        let options = if name.starts_with(PMEM) { "dax=always" } else { "" };
+        let flags = MsFlags::MS_RDONLY | MsFlags::MS_NODEV;
+        nix::mount::mount(Some(device.as_str()), &path, Some("erofs"), flags, Some(options))
+            .map_err(|source| ImageError::Mount { slot, device, source })?;
+        users.insert(slot, 1);
+        Ok(path)
+    }
+
+    /// One user less. After the last the image is unmounted and its slot free for the host to unplug.
+    pub(crate) async fn release(&self, slot: u32) -> Result<(), ImageError> {
+        let mut users = self.users.lock().await;
+        match users.get_mut(&slot) {
+            None => return Ok(()),
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                return Ok(());
+            }
+            Some(_) => {}
+        }
+        nix::mount::umount2(&path(slot), MntFlags::empty())
+            .map_err(|source| ImageError::Unmount { slot, source })?;
+        users.remove(&slot);
+        Ok(self.slots.unbind(slot)?)
+    }
+}
+
+fn path(slot: u32) -> PathBuf {
+    PathBuf::from(format!("{DIRECTORY}/{slot}"))
+}

@@ -1,0 +1,153 @@
+//! Starts the builder process and follows what it reports, up to the moment when the container's
+//! process has become what it was asked to be. The protocol is `agent_container::launch`'s.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use agent_container::launch::{
+    ARGUMENT, Failure, FailureKind, Launch, REPORT_BYTES_MAX, Report, send_stdio,
+};
+use agent_container::syscall;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+
+use crate::pause::SELF;
+use crate::reaper::{Exit, Reaper};
+
+/// Longest time to build a container: mounts are all that may take long.
+const BUILD: Duration = Duration::from_secs(60);
+/// Longest time from release to exec.
+const RELEASE: Duration = Duration::from_secs(10);
+/// Log lines kept as a failure's detail.
+const DETAILS_MAX: usize = 3;
+/// SIGKILL, for a builder that hangs.
+const KILL: u32 = 9;
+
+/// A process that was built.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    pub(crate) pid: i32,
+    pub(crate) exit: oneshot::Receiver<Exit>,
+    pub(crate) reports: Reports,
+}
+
+/// Builds what `launch` says, with these standard streams.
+pub(crate) async fn launch(
+    reaper: &Reaper,
+    launch: &Launch,
+    stdio: [OwnedFd; 3],
+) -> Result<Launched, Failure> {
+    let guard = reaper.launch();
+    let (socket, builder) = start(launch, &stdio).map_err(|error| other("cannot start the builder", &error))?;
+    // The builder has its copies; ours would keep the pipes open.
+    drop(stdio);
+    let mut reports = Reports { lines: BufReader::new(socket), details: Vec::new() };
+    let pid = match tokio::time::timeout(BUILD, reports.ready()).await {
+        Ok(ready) => ready?,
+        Err(_) => {
+            kill(builder);
+            let message = format!("the process was not built within {} seconds", BUILD.as_secs());
+            return Err(Failure::new(FailureKind::Other, &message));
+        }
+    };
+    Ok(Launched { pid, exit: reaper.watch(&guard, pid), reports })
+}
+
+/// The builder's socket and pid. Its end is the reaper's to collect.
+fn start(launch: &Launch, stdio: &[OwnedFd; 3]) -> io::Result<(UnixStream, u32)> {
+    let (ours, theirs) = StdUnixStream::pair()?;
+    let [stdin, stdout, stderr] = stdio;
+    // The message waits in the socket until the builder asks for it.
+    send_stdio(&ours, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])?;
+    let builder = Command::new(SELF)
+        .arg(ARGUMENT)
+        .arg(serde_json::to_string(launch)?)
+        .env_clear()
+        .current_dir("/")
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()?;
+    ours.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(ours)?, builder.id()))
+}
+
+fn kill(pid: u32) {
+    // It may have ended by now.
+    let _ = i32::try_from(pid).map(|pid| syscall::kill(pid, KILL));
+}
+
+/// What comes over the launch socket.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    lines: BufReader<UnixStream>,
+    details: Vec<String>,
+}
+
+impl Reports {
+    /// Reads on until exec has happened: the end of the stream. A process that died before exec is no
+    /// failure here: its exit code tells.
+    pub(crate) async fn executed(mut self) -> Result<(), Failure> {
+        let outcome = async {
+            loop {
+                match self.next().await? {
+                    None => return Ok(()),
+                    Some(Report::ExecFailed(failure) | Report::Failed(failure)) => return Err(failure),
+                    Some(Report::Log(_) | Report::Ready { .. }) => {}
+                }
+            }
+        };
+        let late = format!("the process did not exec within {} seconds", RELEASE.as_secs());
+        tokio::time::timeout(RELEASE, outcome)
+            .await
+            .unwrap_or_else(|_| Err(Failure::new(FailureKind::Other, &late)))
+    }
+
+    async fn ready(&mut self) -> Result<i32, Failure> {
+        loop {
+            match self.next().await? {
+                Some(Report::Ready { pid }) => return Ok(pid),
+                Some(Report::Log(line)) if self.details.len() < DETAILS_MAX => self.details.push(line),
+                Some(Report::Log(_)) => {}
+                Some(Report::Failed(failure) | Report::ExecFailed(failure)) => {
+                    let failure = self.detail(failure);
+                    // The builder undoes its work before it ends; what follows must not meet it there.
+                    while self.next().await?.is_some() {}
+                    return Err(failure);
+                }
+                None => {
+                    let ended = Failure::new(FailureKind::Other, "the builder ended without a report");
+                    return Err(self.detail(ended));
+                }
+            }
+        }
+    }
+
+    /// libcontainer's errors lose their cause between processes; what it logged has it.
+    fn detail(&self, failure: Failure) -> Failure {
+        if failure.kind != FailureKind::Other || self.details.is_empty() {
+            return failure;
+        }
+        Failure::new(failure.kind, &format!("{}: {}", failure.message, self.details.join("; ")))
+    }
+
+    async fn next(&mut self) -> Result<Option<Report>, Failure> {
+        let mut line = Vec::new();
+        let limit = REPORT_BYTES_MAX as u64;
+        let read = (&mut self.lines).take(limit).read_until(b'\n', &mut line).await;
+        match read {
+            Ok(0) => Ok(None),
+            Ok(_) => Report::parse(&line).map(Some).map_err(|error| other("a report is not valid", &error)),
+            // The other side ended with unread bytes of ours.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
+            Err(error) => Err(other("the launch socket failed", &error)),
+        }
+    }
+}
+
+fn other(what: &str, error: &dyn std::error::Error) -> Failure {
+    Failure::new(FailureKind::Other, &format!("{what}: {error}"))
+}

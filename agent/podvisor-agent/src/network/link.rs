@@ -1,0 +1,51 @@
+//! Links: found by slot, renamed, and brought up.
+
+use futures::TryStreamExt;
+use proto_agent::agent::Interface;
+use rtnetlink::{Handle, LinkUnspec};
+
+use crate::network::{NetworkError, address, handle};
+use crate::slots::{Class, Slots};
+
+/// The loopback link has this index in every network namespace (`LOOPBACK_IFINDEX`).
+pub(super) const LOOPBACK: u32 = 1;
+/// Longest name of a link: `IFNAMSIZ` less its zero byte.
+const NAME_BYTES_MAX: usize = 15;
+
+/// Brings up `lo`.
+pub(crate) async fn loopback_up() -> Result<(), NetworkError> {
+    let up = LinkUnspec::new_with_index(LOOPBACK).up().build();
+    handle()?.link().change(up).execute().await.map_err(failed("bring up", "lo"))
+}
+
+/// Gives the device in the interface's slot its name, MAC and MTU, and brings it up. Its index.
+pub(super) async fn configure(handle: &Handle, interface: &Interface) -> Result<u32, NetworkError> {
+    let name = interface.name.as_str();
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(['/', ' ', '\0']) {
+        return Err(NetworkError::Malformed { what: "interface name", text: name.chars().take(64).collect() });
+    }
+    let device = Slots::default().device(interface.slot, Class::Net).await?;
+    let mut found = handle.link().get().match_name(device.clone()).execute();
+    let link = found.try_next().await.map_err(failed("find", &device))?;
+    let index = link.ok_or(NetworkError::NoInterface(device.clone()))?.header.index;
+    let mut message = LinkUnspec::new_with_index(index);
+    if device != name {
+        message = message.name(name);
+    }
+    if !interface.mac.is_empty() {
+        message = message.address(address::mac(&interface.mac)?);
+    }
+    if interface.mtu != 0 {
+        message = message.mtu(interface.mtu);
+    }
+    handle.link().change(message.build()).execute().await.map_err(failed("configure", name))?;
+    // Apart from the rest: a link that is up refuses a new name.
+    let up = LinkUnspec::new_with_index(index).up().build();
+    handle.link().change(up).execute().await.map_err(failed("bring up", name))?;
+    Ok(index)
+}
+
+fn failed(what: &'static str, name: &str) -> impl FnOnce(rtnetlink::Error) -> NetworkError {
+    let name = name.to_owned();
+    move |source| NetworkError::Netlink { what, name, source }
+}

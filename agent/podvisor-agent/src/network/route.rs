@@ -1,0 +1,123 @@
+//! Addresses, routes and neighbours of a link that is up.
+
+use std::net::IpAddr;
+
+use netlink_packet_route::address::AddressHeaderFlags;
+use netlink_packet_route::neighbour::NeighbourState;
+use netlink_packet_route::route::{
+    RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteScope,
+};
+use proto_agent::agent::{Neighbour, Route};
+use rtnetlink::{Handle, RouteMessageBuilder};
+
+use crate::network::{Indices, NetworkError, address, index};
+
+/// Adds one address. IPv6 ones are usable at once: the host has made sure that they are nobody else's.
+pub(super) async fn add_address(handle: &Handle, link: u32, text: &str) -> Result<(), NetworkError> {
+    let (ip, prefix) = address::cidr(text)?;
+    let mut request = handle.address().add(link, ip, prefix).replace();
+    if ip.is_ipv6() {
+        request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+    }
+    request.execute().await.map_err(failed("add the address", text))
+}
+
+/// Adds one route, or replaces the one that the kernel made for an address.
+pub(super) async fn add(handle: &Handle, indices: &Indices, route: &Route) -> Result<(), NetworkError> {
+    let message = message(index(indices, &route.interface)?, route)?;
+    let added = handle.route().add(message).replace().execute().await;
+    added.map_err(failed("add the route to", &route.destination))
+}
+
+fn message(link: u32, route: &Route) -> Result<RouteMessage, NetworkError> {
+    let wrong = |what| NetworkError::Malformed { what, text: route.destination.clone() };
+    let (destination, prefix) = address::cidr(&route.destination)?;
+    let scope = u8::try_from(route.scope).map_err(|_| wrong("route scope"))?;
+    let mut builder = RouteMessageBuilder::<IpAddr>::new()
+        .destination_prefix(destination, prefix)
+        .map_err(|_| wrong("route destination"))?
+        .output_interface(link)
+        .scope(RouteScope::from(scope));
+    if !route.gateway.is_empty() {
+        builder = builder.gateway(address::ip(&route.gateway)?).map_err(|_| wrong("route gateway"))?;
+    }
+    if !route.source.is_empty() {
+        builder = builder.pref_source(address::ip(&route.source)?).map_err(|_| wrong("route source"))?;
+    }
+    if route.metric != 0 {
+        builder = builder.priority(route.metric);
+    }
+    let mut message = builder.build();
+    if route.onlink {
+        message.header.flags |= RouteFlags::Onlink;
+    }
+    if route.mtu != 0 {
+        message.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(route.mtu)]));
+    }
+    Ok(message)
+}
+
+/// Adds one permanent neighbour.
+pub(super) async fn add_neighbour(
+    handle: &Handle,
+    indices: &Indices,
+    neighbour: &Neighbour,
+) -> Result<(), NetworkError> {
+    let link = index(indices, &neighbour.interface)?;
+    let mac = address::mac(&neighbour.mac)?;
+    let request = handle
+        .neighbours()
+        .add(link, address::ip(&neighbour.address)?)
+        .state(NeighbourState::Permanent)
+        .link_layer_address(&mac)
+        .replace();
+    request.execute().await.map_err(failed("add the neighbour", &neighbour.address))
+}
+
+fn failed(what: &'static str, name: &str) -> impl FnOnce(rtnetlink::Error) -> NetworkError {
+    let name = name.to_owned();
+    move |source| NetworkError::Netlink { what, name, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route() -> Route {
+        Route { interface: "eth0".into(), destination: "0.0.0.0/0".into(), ..Default::default() }
+    }
+
+    #[test]
+    fn a_route_carries_all_that_cni_said() {
+        let route = Route {
+            gateway: "169.254.1.1".into(),
+            scope: 0,
+            onlink: true,
+            metric: 100,
+            mtu: 1400,
+            source: "10.0.0.5".into(),
+            ..route()
+        };
+        let message = message(2, &route).unwrap();
+        assert!(message.header.flags.contains(RouteFlags::Onlink));
+        for attribute in [
+            RouteAttribute::Oif(2),
+            RouteAttribute::Priority(100),
+            RouteAttribute::Metrics(vec![RouteMetric::Mtu(1400)]),
+        ] {
+            assert!(message.attributes.contains(&attribute), "{attribute:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_route_keeps_its_scope() {
+        let route = Route { destination: "169.254.1.1/32".into(), scope: 253, ..route() };
+        assert_eq!(message(2, &route).unwrap().header.scope, RouteScope::Link);
+    }
+
+    #[test]
+    fn a_gateway_of_the_other_family_is_refused() {
+        let route = Route { destination: "fd00::/64".into(), gateway: "10.0.0.1".into(), ..route() };
+        assert!(message(2, &route).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! The pod-wide PID namespace: a process that is PID 1 in it, collects what ends there, and does nothing
+//! else. It is the agent re-executed twice: once to make the namespace, once inside it.
+
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::mount::MsFlags;
+use nix::sched::CloneFlags;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use proto_agent::guest_path::POD_PID_NAMESPACE;
+
+/// First argument: make a namespace, start [`PAUSE_ARGUMENT`] in it, print its pid, and end.
+pub(crate) const NAMESPACE_ARGUMENT: &str = "pod-pid-namespace";
+/// First argument: be PID 1 of a namespace.
+pub(crate) const PAUSE_ARGUMENT: &str = "pause";
+
+/// This very binary, whatever became of its path.
+pub(crate) const SELF: &str = "/proc/self/exe";
+
+/// Why there is no pod-wide namespace.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PauseError {
+    #[error("cannot start the process of the pod's PID namespace")]
+    Start(#[source] std::io::Error),
+    #[error("the process of the pod's PID namespace did not start")]
+    NotStarted,
+    #[error("cannot keep the pod's PID namespace at {POD_PID_NAMESPACE}")]
+    Keep(#[source] std::io::Error),
+}
+
+/// Makes the namespace and keeps it at [`POD_PID_NAMESPACE`]. Takes a millisecond or two.
+pub(crate) fn keep_namespace() -> Result<(), PauseError> {
+    let mut helper = Command::new(SELF)
+        .arg(NAMESPACE_ARGUMENT)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(PauseError::Start)?;
+    let mut pid = String::new();
+    if let Some(mut output) = helper.stdout.take() {
+        output.read_to_string(&mut pid).map_err(PauseError::Start)?;
+    }
+    let pid: u32 = pid.trim().parse().map_err(|_| PauseError::NotStarted)?;
+    std::fs::write(POD_PID_NAMESPACE, "").map_err(PauseError::Keep)?;
+    let namespace = format!("/proc/{pid}/ns/pid");
+    nix::mount::mount(
+        Some(Path::new(&namespace)),
+        POD_PID_NAMESPACE,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )
+    .map_err(|errno| PauseError::Keep(errno.into()))
+}
+
+/// The helper: its child is born in the new namespace, and becomes the agent's when it ends.
+pub(crate) fn make_namespace() -> i32 {
+    if let Err(errno) = nix::sched::unshare(CloneFlags::CLONE_NEWPID) {
+        eprintln!("podvisor-agent: cannot make a PID namespace: {errno}");
+        return 1;
+    }
+    let child = Command::new(SELF)
+        .arg0("/pause")
+        .arg(PAUSE_ARGUMENT)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn();
+    match child {
+        Ok(child) => i32::from(writeln!(std::io::stdout(), "{}", child.id()).is_err()),
+        Err(error) => {
+            eprintln!("podvisor-agent: cannot start the pause process: {error}");
+            1
+        }
+    }
+}
+
+/// PID 1 of the namespace. It ends only with the agent, and so with the VM.
+pub(crate) fn run() -> i32 {
+    // Its files are the guest's own root, which the pod's processes must not reach through /proc/1.
+    if nix::sys::prctl::set_dumpable(false).is_err() {
+        return 1;
+    }
+    let mut children = SigSet::empty();
+    children.add(Signal::SIGCHLD);
+    if children.thread_block().is_err() {
+        return 1;
+    }
+    loop {
+        while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive)
+        {}
+        if children.wait().is_err() {
+            return 1;
+        }
+    }
+}

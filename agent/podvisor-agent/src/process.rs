@@ -1,0 +1,111 @@
+//! One process that the host knows by name: a container's first one, or an exec. It knows how the
+//! process ended and where its streams are; it starts nothing.
+//!
+//! ```text
+//!   running ──reaped──▶ ending ──(the first process only: rest of the cgroup killed)──▶ ended
+//! ```
+
+use std::sync::Arc;
+
+use agent_container::cgroup::Cgroup;
+use agent_container::syscall;
+use tokio::sync::{oneshot, watch};
+
+use crate::reaper::Exit;
+use crate::streams::{Input, Output};
+
+/// How a process ended, as Wait tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) exit: Exit,
+    /// The kernel killed a process of its container for want of memory while it ran.
+    pub(crate) oom_killed: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: i32,
+    ended: watch::Receiver<Option<Ended>>,
+    pub(crate) stdin: Option<Arc<Input>>,
+    /// A terminal's output too.
+    pub(crate) stdout: Arc<Output>,
+    pub(crate) stderr: Option<Arc<Output>>,
+}
+
+/// A process's streams, made before or with it.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    pub(crate) stdin: Option<Arc<Input>>,
+    pub(crate) stdout: Arc<Output>,
+    pub(crate) stderr: Option<Arc<Output>>,
+    /// Told when the process has ended.
+    pub(crate) ended: watch::Sender<bool>,
+}
+
+/// What is done when a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The container ends with it: what is left in the cgroup is killed.
+    First,
+    /// Others may outlive it.
+    Exec,
+}
+
+impl Process {
+    /// Follows a process from its start to its end.
+    pub(crate) fn follow(
+        pid: i32,
+        exit: oneshot::Receiver<Exit>,
+        streams: Streams,
+        cgroup: Cgroup,
+        role: Role,
+    ) -> Arc<Process> {
+        let (sender, ended) = watch::channel(None);
+        let Streams { stdin, stdout, stderr, ended: streams_ended } = streams;
+        // A container's own count begins with it; an exec's, with what it found.
+        let kills_before = if role == Role::First { 0 } else { cgroup.oom_kills() };
+        tokio::spawn(async move {
+            // The reaper lives as long as the agent.
+            let Ok(exit) = exit.await else { return };
+            if role == Role::First
+                && let Err(error) = cgroup.kill()
+            {
+                tracing::warn!(%error, "what is left of a container cannot be killed");
+            }
+            let oom_killed = cgroup.oom_kills() > kills_before;
+            let _ = streams_ended.send(true);
+            let _ = sender.send(Some(Ended { exit, oom_killed }));
+        });
+        Arc::new(Process { pid, ended, stdin, stdout, stderr })
+    }
+
+    /// How it ended, once it has.
+    pub(crate) async fn wait(&self) -> Option<Ended> {
+        let mut ended = self.ended.clone();
+        let ended = ended.wait_for(Option::is_some).await.ok()?;
+        *ended
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.borrow().is_some()
+    }
+
+    /// Whether it has ended and the host has all that it wrote.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.has_ended() && self.stdout.finished() && self.stderr.as_ref().is_none_or(|stderr| stderr.finished())
+    }
+
+    /// Signals it; one that has ended is no error. Its pid cannot be another process's: the reaper
+    /// has not collected it, or this process is known to have ended.
+    pub(crate) fn signal(&self, signal: u32) -> std::io::Result<()> {
+        if self.has_ended() {
+            return Ok(());
+        }
+        match syscall::kill(self.pid, signal) {
+            Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32) => Ok(()),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The agent's RPCs, one file per group. Each only checks the barrier, forwards, and turns errors into
+//! status codes; the contract is `agent.proto`.
+//!
+//! What changes something runs in a task of its own: a daemon that goes away in the middle does not
+//! stop it halfway.
+
+mod container;
+mod configure;
+mod process;
+mod stats;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use proto_agent::agent::{
+    ConfigurePodRequest, ConfigurePodResponse, CreateContainerRequest, CreateContainerResponse, Empty,
+    ExecRequest, ExecResponse, RemoveContainerRequest, ShutdownRequest, SignalRequest, StartContainerRequest,
+    StatsRequest, StatsResponse, WaitRequest, WaitResponse,
+};
+use proto_agent::agent_ttrpc::Agent;
+use ttrpc::Code;
+use ttrpc::r#async::TtrpcContext;
+
+use crate::containers::ContainerError;
+use crate::pod::Pod;
+
+/// Serves one pod.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) pod: Arc<Pod>,
+}
+
+impl Service {
+    /// The pod, if it is configured.
+    async fn pod(&self) -> ttrpc::Result<&Arc<Pod>> {
+        if *self.pod.configured.lock().await {
+            return Ok(&self.pod);
+        }
+        Err(refusal(Code::FAILED_PRECONDITION, "the pod is not configured yet"))
+    }
+
+    /// Runs `work` to its end, whatever becomes of the caller.
+    async fn run<T, F>(&self, work: impl FnOnce(Arc<Pod>) -> F) -> ttrpc::Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ContainerError>> + Send + 'static,
+    {
+        let pod = Arc::clone(self.pod().await?);
+        match tokio::spawn(work(pod)).await {
+            Ok(result) => result.map_err(|error| refused(&error)),
+            Err(_) => Err(refusal(Code::INTERNAL, "the request's task has died")),
+        }
+    }
+}
+
+#[async_trait]
+impl Agent for Service {
+    async fn configure_pod(
+        &self,
+        _: &TtrpcContext,
+        request: ConfigurePodRequest,
+    ) -> ttrpc::Result<ConfigurePodResponse> {
+        configure::pod(self, request).await
+    }
+
+    async fn create_container(
+        &self,
+        _: &TtrpcContext,
+        request: CreateContainerRequest,
+    ) -> ttrpc::Result<CreateContainerResponse> {
+        container::create(self, request).await
+    }
+
+    async fn start_container(
+        &self,
+        _: &TtrpcContext,
+        request: StartContainerRequest,
+    ) -> ttrpc::Result<Empty> {
+        container::start(self, request).await
+    }
+
+    async fn remove_container(
+        &self,
+        _: &TtrpcContext,
+        request: RemoveContainerRequest,
+    ) -> ttrpc::Result<Empty> {
+        container::remove(self, request).await
+    }
+
+    async fn exec(&self, _: &TtrpcContext, request: ExecRequest) -> ttrpc::Result<ExecResponse> {
+        process::exec(self, request).await
+    }
+
+    async fn wait(&self, _: &TtrpcContext, request: WaitRequest) -> ttrpc::Result<WaitResponse> {
+        process::wait(self, request).await
+    }
+
+    async fn signal(&self, _: &TtrpcContext, request: SignalRequest) -> ttrpc::Result<Empty> {
+        process::signal(self, request).await
+    }
+
+    async fn stats(&self, _: &TtrpcContext, request: StatsRequest) -> ttrpc::Result<StatsResponse> {
+        stats::stats(self, request).await
+    }
+
+    async fn shutdown(&self, _: &TtrpcContext, request: ShutdownRequest) -> ttrpc::Result<Empty> {
+        container::shutdown(self, request).await
+    }
+}
+
+/// A status with this code and message.
+fn refusal(code: Code, message: &str) -> ttrpc::Error {
+    ttrpc::Error::RpcStatus(ttrpc::get_status(code, message))
+}
+
+/// A container's error as a status: NOT_FOUND and PERMISSION_DENIED are an executable's, save that an
+/// unknown container or exec is NOT_FOUND too.
+fn refused(error: &ContainerError) -> ttrpc::Error {
+    use agent_container::launch::{Failure, FailureKind};
+    let code = match error {
+        ContainerError::InvalidId(_)
+        | ContainerError::User(_)
+        | ContainerError::Spec(_)
+        | ContainerError::ImageFile(_) => Code::INVALID_ARGUMENT,
+        ContainerError::Exists(_) | ContainerError::ExecExists(_) => Code::ALREADY_EXISTS,
+        ContainerError::NoContainer(_) | ContainerError::NoExec { .. } => Code::NOT_FOUND,
+        ContainerError::Phase { .. } => Code::FAILED_PRECONDITION,
+        ContainerError::TooManyContainers | ContainerError::TooManyExecs(_) => Code::RESOURCE_EXHAUSTED,
+        ContainerError::Io { .. } | ContainerError::Image(_) => Code::INTERNAL,
+        ContainerError::Launch(failure) => match failure.kind {
+            FailureKind::NotFound => Code::NOT_FOUND,
+            FailureKind::PermissionDenied => Code::PERMISSION_DENIED,
+            FailureKind::Other => Code::INTERNAL,
+        },
+    };
+    refusal(code, &Failure::from_error(error).message)
+}

@@ -1,0 +1,50 @@
+//! Processes: exec, wait, signal.
+
+use proto_agent::agent::{
+    Empty, ExecRequest, ExecResponse, SignalRequest, WaitRequest, WaitResponse,
+};
+use ttrpc::Code;
+
+use crate::containers;
+use crate::rpc::{Service, refusal, refused};
+
+/// Linux's last signal number.
+const SIGNAL_MAX: u32 = 64;
+
+pub(super) async fn exec(service: &Service, request: ExecRequest) -> ttrpc::Result<ExecResponse> {
+    service.run(|pod| async move { containers::exec(&pod, request).await }).await?;
+    Ok(ExecResponse::default())
+}
+
+pub(super) async fn wait(service: &Service, request: WaitRequest) -> ttrpc::Result<WaitResponse> {
+    let pod = service.pod().await?;
+    let process =
+        pod.containers.process(&request.container_id, &request.exec_id).map_err(|error| refused(&error))?;
+    let ended = process.wait().await;
+    let ended = ended.ok_or_else(|| refusal(Code::INTERNAL, "the process is followed no more"))?;
+    Ok(WaitResponse {
+        exit_code: ended.exit.code,
+        oom_killed: ended.oom_killed,
+        exited_at_ns: ended.exit.at_ns,
+        ..Default::default()
+    })
+}
+
+pub(super) async fn signal(service: &Service, request: SignalRequest) -> ttrpc::Result<Empty> {
+    let pod = service.pod().await?;
+    if !(1..=SIGNAL_MAX).contains(&request.signal) {
+        return Err(refusal(Code::INVALID_ARGUMENT, "a signal's number is 1 to 64"));
+    }
+    if request.all && !request.exec_id.is_empty() {
+        return Err(refusal(Code::INVALID_ARGUMENT, "all processes of a container are no exec's"));
+    }
+    let result = if request.all {
+        let container = pod.containers.get(&request.container_id).map_err(|error| refused(&error))?;
+        container.signal_all(request.signal)
+    } else {
+        let process = pod.containers.process(&request.container_id, &request.exec_id);
+        process.map_err(|error| refused(&error))?.signal(request.signal)
+    };
+    result.map_err(|error| refusal(Code::INTERNAL, &format!("cannot signal: {error}")))?;
+    Ok(Empty::default())
+}

@@ -1,0 +1,49 @@
+//! Stats: the guest's memory and processes as it sees them.
+
+use std::fs;
+
+use proto_agent::agent::{StatsRequest, StatsResponse};
+use ttrpc::Code;
+
+use crate::rpc::{Service, refusal};
+
+pub(super) async fn stats(service: &Service, _: StatsRequest) -> ttrpc::Result<StatsResponse> {
+    service.pod().await?;
+    read().map_err(|error| refusal(Code::INTERNAL, &format!("cannot read /proc: {error}")))
+}
+
+fn read() -> std::io::Result<StatsResponse> {
+    let meminfo = fs::read_to_string("/proc/meminfo")?;
+    let status = fs::read_to_string("/proc/self/status")?;
+    let numbered = |name: &std::ffi::OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    let processes = fs::read_dir("/proc")?.flatten().filter(|entry| numbered(&entry.file_name())).count();
+    Ok(StatsResponse {
+        memory_total: bytes(&meminfo, "MemTotal:"),
+        memory_available: bytes(&meminfo, "MemAvailable:"),
+        memory_free: bytes(&meminfo, "MemFree:"),
+        agent_resident: bytes(&status, "VmRSS:"),
+        processes: u32::try_from(processes).unwrap_or(u32::MAX),
+        ..Default::default()
+    })
+}
+
+/// The value of a line such as `MemTotal:  1024 kB`, in bytes; 0 when absent.
+fn bytes(text: &str, key: &str) -> u64 {
+    text.lines()
+        .find_map(|line| line.strip_prefix(key))
+        .and_then(|value| value.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
+        .unwrap_or(0)
+        .saturating_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kilobytes_become_bytes() {
+        let text = "MemTotal:       2048 kB\nMemFree:  1 kB\n";
+        assert_eq!(bytes(text, "MemTotal:"), 2 * 1024 * 1024);
+        assert_eq!(bytes(text, "MemAvailable:"), 0);
+    }
+}

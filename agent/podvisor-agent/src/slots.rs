@@ -1,0 +1,169 @@
+//! virtio-mmio slots as the guest's kernel shows them: bound and unbound by name, and what a driver made
+//! of one. It mounts and configures nothing.
+//!
+//! A slot that was empty at boot stays an unbound platform device, and a write to the driver's `bind`
+//! makes the kernel look again (`drivers/base/bus.c`, `bind_store`).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a device may take to appear after its slot was bound. A pmem region is registered by the
+/// kernel's own worker, some milliseconds later.
+const APPEAR: Duration = Duration::from_secs(5);
+/// Pause between two looks. The first few are free of it.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Directories below a slot that are searched: `virtio3/ndbus0/region0/namespace0.0/block` is five.
+const DEPTH_MAX: usize = 7;
+
+/// What a slot is expected to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// A network interface.
+    Net,
+    /// A block device: virtio-blk, or the one that the pmem driver makes.
+    Block,
+}
+
+impl Class {
+    fn directory(self) -> &'static str {
+        match self {
+            Class::Net => "net",
+            Class::Block => "block",
+        }
+    }
+}
+
+/// Why a slot gave no device.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SlotError {
+    #[error("the guest has no slot {0}")]
+    NoSlot(u32),
+    #[error("cannot bind slot {slot}: is it plugged?")]
+    Bind { slot: u32, source: io::Error },
+    #[error("cannot unbind slot {slot}")]
+    Unbind { slot: u32, source: io::Error },
+    #[error("slot {slot} has no {class:?} device after {} seconds", APPEAR.as_secs())]
+    NoDevice { slot: u32, class: Class },
+}
+
+/// The kernel's view of slots; the path is a parameter for the sake of tests.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots {
+    platform: PathBuf,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Slots { platform: PathBuf::from("/sys/bus/platform") }
+    }
+}
+
+impl Slots {
+    /// Binds the slot unless it is, and gives the name of its device ("eth0", "vda", "pmem1").
+    pub(crate) async fn device(&self, slot: u32, class: Class) -> Result<String, SlotError> {
+        let name = name(slot);
+        let directory = self.platform.join("devices").join(&name);
+        if !directory.exists() {
+            return Err(SlotError::NoSlot(slot));
+        }
+        if !directory.join("driver").exists() {
+            self.write("bind", &name).map_err(|source| SlotError::Bind { slot, source })?;
+        }
+        let deadline = tokio::time::Instant::now() + APPEAR;
+        loop {
+            if let Some(device) = find(&directory, class.directory(), DEPTH_MAX) {
+                return Ok(device);
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return Err(SlotError::NoDevice { slot, class });
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Takes the driver off the slot, so that the host may unplug it. A slot without one is no error.
+    pub(crate) fn unbind(&self, slot: u32) -> Result<(), SlotError> {
+        let name = name(slot);
+        if !self.platform.join("devices").join(&name).join("driver").exists() {
+            return Ok(());
+        }
+        self.write("unbind", &name).map_err(|source| SlotError::Unbind { slot, source })
+    }
+
+    fn write(&self, file: &str, name: &str) -> io::Result<()> {
+        fs::write(self.platform.join("drivers/virtio-mmio").join(file), name)
+    }
+}
+
+fn name(slot: u32) -> String {
+    format!("virtio-mmio.{slot}")
+}
+
+/// The first entry of the first directory called `wanted` at or below `directory`. Links are not
+/// followed: sysfs has many, and they lead back.
+fn find(directory: &Path, wanted: &str, depth: usize) -> Option<String> {
+    let entries: Vec<_> = fs::read_dir(directory).ok()?.flatten().collect();
+    let directories = || entries.iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    if let Some(class) = directories().find(|entry| entry.file_name() == wanted) {
+        let device = fs::read_dir(class.path()).ok()?.flatten().next()?;
+        return device.file_name().into_string().ok();
+    }
+    if depth == 0 {
+        return None;
+    }
+    directories().find_map(|entry| find(&entry.path(), wanted, depth - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(paths: &[&str]) -> (tempfile::TempDir, Slots) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("drivers/virtio-mmio")).unwrap();
+        for path in paths {
+            fs::create_dir_all(dir.path().join("devices").join(path)).unwrap();
+        }
+        let slots = Slots { platform: dir.path().to_owned() };
+        (dir, slots)
+    }
+
+    #[tokio::test]
+    async fn a_pmem_device_is_found_below_its_region() {
+        let (_dir, slots) = tree(&[
+            "virtio-mmio.17/driver",
+            "virtio-mmio.17/virtio3/ndbus0/region0/namespace0.0/block/pmem2/queue",
+            "virtio-mmio.17/virtio3/ndbus0/region0/btt0.0",
+        ]);
+        assert_eq!(slots.device(17, Class::Block).await.unwrap(), "pmem2");
+    }
+
+    #[tokio::test]
+    async fn an_unbound_slot_is_bound_by_name() {
+        let (dir, slots) = tree(&["virtio-mmio.7/virtio1/net/eth0"]);
+        assert_eq!(slots.device(7, Class::Net).await.unwrap(), "eth0");
+        let bound = fs::read_to_string(dir.path().join("drivers/virtio-mmio/bind")).unwrap();
+        assert_eq!(bound, "virtio-mmio.7");
+    }
+
+    #[tokio::test]
+    async fn a_slot_beyond_the_machine_is_refused() {
+        let (_dir, slots) = tree(&[]);
+        assert!(matches!(slots.device(40, Class::Net).await, Err(SlotError::NoSlot(40))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_device_that_never_appears_is_an_error() {
+        let (_dir, slots) = tree(&["virtio-mmio.7/virtio1"]);
+        assert!(matches!(slots.device(7, Class::Net).await, Err(SlotError::NoDevice { slot: 7, .. })));
+    }
+
+    #[test]
+    fn unbinding_what_is_not_bound_is_nothing() {
+        let (dir, slots) = tree(&["virtio-mmio.17"]);
+        slots.unbind(17).unwrap();
+        assert!(!dir.path().join("drivers/virtio-mmio/unbind").exists());
+    }
+}

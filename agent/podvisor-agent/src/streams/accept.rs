@@ -1,0 +1,84 @@
+//! Meets the host on the stream port: one frame says which stream, one frame says whether it opens, and
+//! then the connection is the stream's.
+
+use std::time::Duration;
+
+use proto_agent::agent::{StreamKind, StreamOpen, StreamOpened};
+use proto_agent::frame::{self, FrameError, HEADER_BYTES};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::pod::Pod;
+use crate::streams::ProcessStream;
+
+/// How long the host may take for its first frame.
+const OPEN: Duration = Duration::from_secs(10);
+
+/// Why a connection ended before or within its stream.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StreamError {
+    #[error("the connection failed")]
+    Connection(#[from] std::io::Error),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("no stream was named within {} seconds", OPEN.as_secs())]
+    Silent,
+}
+
+/// Serves one connection to its end.
+pub(crate) async fn serve<S>(pod: &Pod, mut connection: S) -> Result<(), StreamError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let open: StreamOpen =
+        tokio::time::timeout(OPEN, read_frame(&mut connection)).await.map_err(|_| StreamError::Silent)??;
+    let (stream, error) = match find(pod, &open) {
+        Ok(stream) => (Some(stream), String::new()),
+        Err(error) => (None, error),
+    };
+    let opened = StreamOpened { error, ..Default::default() };
+    connection.write_all(&frame::encode(&opened)?).await?;
+    match stream {
+        Some(ProcessStream::Output(output)) => output.serve(connection, open.offset).await?,
+        Some(ProcessStream::Input(input)) => input.serve(connection).await?,
+        None => connection.shutdown().await?,
+    }
+    Ok(())
+}
+
+/// The stream, or why it cannot be opened.
+fn find(pod: &Pod, open: &StreamOpen) -> Result<ProcessStream, String> {
+    let process = pod.containers.process(&open.container_id, &open.exec_id).map_err(|error| error.to_string())?;
+    let kind = open.kind.enum_value_or_default();
+    let none = || format!("the process has no {kind:?} stream");
+    match kind {
+        StreamKind::STREAM_KIND_UNSPECIFIED => Err("no stream kind was given".into()),
+        StreamKind::STREAM_KIND_STDIN => {
+            let input = process.stdin.clone().ok_or_else(none)?;
+            if input.closed() {
+                return Err("standard input has been closed".into());
+            }
+            Ok(ProcessStream::Input(input))
+        }
+        StreamKind::STREAM_KIND_STDOUT | StreamKind::STREAM_KIND_STDERR => {
+            let output = match kind {
+                StreamKind::STREAM_KIND_STDOUT => Some(process.stdout.clone()),
+                _ => process.stderr.clone(),
+            };
+            let output = output.ok_or_else(none)?;
+            output.resume(open.offset).map_err(|error| error.to_string())?;
+            Ok(ProcessStream::Output(output))
+        }
+    }
+}
+
+async fn read_frame<M, R>(reader: &mut R) -> Result<M, StreamError>
+where
+    M: protobuf::Message,
+    R: AsyncRead + Unpin,
+{
+    let mut header = [0; HEADER_BYTES];
+    reader.read_exact(&mut header).await?;
+    let mut body = vec![0; frame::body_bytes(header)?];
+    reader.read_exact(&mut body).await?;
+    Ok(frame::decode(&body)?)
+}

@@ -1,0 +1,21 @@
+//! Byte streams between containers' processes and the host, on vsock port 1025. The contract is in
+//! `proto_agent`'s documentation; [`buffer`] is its state machine, [`output`] and [`input`] move the
+//! bytes, [`accept`] meets the host.
+
+pub(crate) mod accept;
+pub(crate) mod buffer;
+pub(crate) mod input;
+pub(crate) mod output;
+
+pub(crate) use input::Input;
+pub(crate) use output::Output;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// A stream that a process has.
+#[derive(Clone, Debug)]
+pub(crate) enum ProcessStream {
+    Output(Arc<Output>),
+    Input(Arc<Input>),
+}

@@ -1,0 +1,303 @@
+//! Output: from a process's pipe or terminal into a bounded buffer, and from there to whichever host
+//! connection came last. A full buffer leaves bytes in the pipe, and so holds the process and nobody
+//! else.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use proto_agent::UNACKNOWLEDGED_BYTES_MAX;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::streams::buffer::{OffsetError, OutputBuffer};
+
+/// After the process's end its pipe may still be held by others that it left behind: how long their
+/// silence is waited out.
+const GRACE: Duration = Duration::from_millis(200);
+/// A pipe's capacity (`PIPE_DEF_BUFFERS` pages, pipe(7)): what the process itself can have left in it.
+const PIPE_BYTES: usize = 64 * 1024;
+/// Bytes moved at a time.
+const CHUNK_BYTES: usize = 16 * 1024;
+
+/// One output stream of one process.
+#[derive(Debug)]
+pub(crate) struct Output {
+    buffer: Mutex<OutputBuffer>,
+    /// The buffer has more bytes, or its end.
+    grew: Notify,
+    /// The buffer has more space.
+    shrank: Notify,
+    /// Counts the host's connections: an older one ends when a newer one comes.
+    connection: watch::Sender<u64>,
+}
+
+impl Output {
+    /// A stream that reads `source` until its end, or until a little after `ended` turns true.
+    pub(crate) fn start(source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<Arc<Output>> {
+        let flags = rustix::fs::fcntl_getfl(&source)?;
+        rustix::fs::fcntl_setfl(&source, flags | rustix::fs::OFlags::NONBLOCK)?;
+        // Unchecked, since a terminal's master side is no pipe; readiness works the same.
+        let source = pipe::Receiver::from_owned_fd_unchecked(source)?;
+        let output = Arc::new(Output {
+            buffer: Mutex::new(OutputBuffer::new(UNACKNOWLEDGED_BYTES_MAX)),
+            grew: Notify::new(),
+            shrank: Notify::new(),
+            connection: watch::Sender::new(0),
+        });
+        tokio::spawn(Arc::clone(&output).pump(source, ended));
+        Ok(output)
+    }
+
+    async fn pump(self: Arc<Self>, source: pipe::Receiver, mut ended: watch::Receiver<bool>) {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut deadline = None;
+        let mut after_end = 0;
+        loop {
+            if deadline.is_none() && *ended.borrow() {
+                deadline = Some(Instant::now() + GRACE);
+            }
+            let space = self.buffer().space().min(CHUNK_BYTES);
+            if space == 0 {
+                self.shrank.notified().await;
+                continue;
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) && after_end >= PIPE_BYTES {
+                break;
+            }
+            match source.try_read(&mut chunk[..space]) {
+                Ok(0) => break,
+                Ok(count) => {
+                    after_end += if deadline.is_some() { count } else { 0 };
+                    self.buffer().push(&chunk[..count]);
+                    self.grew.notify_waiters();
+                    // A process that never stops writing must not keep the agent from all else.
+                    tokio::task::yield_now().await;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !more(&source, deadline, &mut ended).await {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A terminal whose other side is closed says this (drivers/tty/n_tty.c).
+                Err(error) if error.raw_os_error() == Some(nix::libc::EIO) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "an output stream cannot be read");
+                    break;
+                }
+            }
+        }
+        self.buffer().end_of_stream();
+        self.grew.notify_waiters();
+    }
+
+    /// Sends the stream from `offset` on to a host connection, and takes its acknowledgements, until the
+    /// host has all, closes, or opens the stream anew.
+    pub(crate) async fn serve<S>(&self, connection: S, offset: u64) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite,
+    {
+        let mut number = 0;
+        self.connection.send_modify(|count| {
+            *count += 1;
+            number = *count;
+        });
+        let mut newest = self.connection.subscribe();
+        let (reader, writer) = tokio::io::split(connection);
+        tokio::select! {
+            result = async { tokio::try_join!(self.send(writer, offset), self.take_acknowledgements(reader)) } => {
+                result.map(|_| ())
+            }
+            _ = newest.wait_for(|count| *count != number) => Ok(()),
+        }
+    }
+
+    async fn send<W: AsyncWrite>(&self, writer: W, mut offset: u64) -> io::Result<()> {
+        tokio::pin!(writer);
+        let mut chunk = vec![0; CHUNK_BYTES];
+        loop {
+            let grew = self.grew.notified();
+            tokio::pin!(grew);
+            // Registered before the look, so that nothing between the two is missed.
+            grew.as_mut().enable();
+            let (count, ends) = {
+                let buffer = self.buffer();
+                let count = buffer.read(offset, &mut chunk);
+                (count, buffer.ends_at(offset + count as u64))
+            };
+            if count > 0 {
+                writer.write_all(&chunk[..count]).await?;
+                offset += count as u64;
+            }
+            if ends {
+                return writer.shutdown().await;
+            }
+            if count == 0 {
+                grew.await;
+            }
+        }
+    }
+
+    async fn take_acknowledgements<R: AsyncRead>(&self, reader: R) -> io::Result<()> {
+        tokio::pin!(reader);
+        loop {
+            let mut total = [0; 8];
+            match reader.read_exact(&mut total).await {
+                Ok(_) => self.acknowledge(u64::from_le_bytes(total)).map_err(io::Error::other)?,
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    // A host that is gone acknowledges no more; one that has all has no more to say.
+                    let finished = self.buffer().finished();
+                    return if finished { Ok(()) } else { Err(error) };
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The host may go on at `offset`; what is before it counts as acknowledged.
+    pub(crate) fn resume(&self, offset: u64) -> Result<(), OffsetError> {
+        self.buffer().check(offset)?;
+        self.acknowledge(offset)
+    }
+
+    /// Whether the host has all of the stream.
+    pub(crate) fn finished(&self) -> bool {
+        self.buffer().finished()
+    }
+
+    fn acknowledge(&self, total: u64) -> Result<(), OffsetError> {
+        self.buffer().acknowledge(total)?;
+        self.shrank.notify_one();
+        Ok(())
+    }
+
+    fn buffer(&self) -> MutexGuard<'_, OutputBuffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until the source may have more: false when its process has ended and the grace is over.
+async fn more(
+    source: &pipe::Receiver,
+    deadline: Option<Instant>,
+    ended: &mut watch::Receiver<bool>,
+) -> bool {
+    let readable = async { source.readable().await.is_ok() };
+    match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline, readable).await.unwrap_or(false),
+        None => tokio::select! {
+            readable = readable => readable,
+            // The sender goes with the process's record: that is an end too.
+            _ = ended.wait_for(|ended| *ended) => true,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::fs::File;
+
+    use tokio::io::duplex;
+
+    use super::*;
+
+    fn pipe() -> (OwnedFd, File) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        (reader.into(), File::from(OwnedFd::from(writer)))
+    }
+
+    async fn serve(output: &Arc<Output>, offset: u64) -> tokio::io::DuplexStream {
+        let (ours, theirs) = duplex(1024);
+        output.resume(offset).unwrap();
+        let output = Arc::clone(output);
+        tokio::spawn(async move { output.serve(theirs, offset).await });
+        ours
+    }
+
+    #[tokio::test]
+    async fn a_host_that_comes_back_goes_on_where_it_was_durable() {
+        let (source, mut process) = pipe();
+        let (_alive, ended) = watch::channel(false);
+        let output = Output::start(source, ended).unwrap();
+        process.write_all(b"one two").unwrap();
+        let mut first = serve(&output, 0).await;
+        let mut bytes = [0; 7];
+        first.read_exact(&mut bytes).await.unwrap();
+        first.write_all(&4u64.to_le_bytes()).await.unwrap();
+        drop(first);
+        process.write_all(b" three").unwrap();
+        drop(process);
+        let mut second = serve(&output, 4).await;
+        let mut text = String::new();
+        second.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "two three");
+        assert!(!output.finished());
+        second.write_all(&13u64.to_le_bytes()).await.unwrap();
+        while !output.finished() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_is_held_while_nobody_takes_its_output() {
+        let (source, process) = pipe();
+        let (_alive, ended) = watch::channel(false);
+        let output = Output::start(source, ended).unwrap();
+        let written = tokio::task::spawn_blocking(move || {
+            let mut process = process;
+            process.write_all(&vec![b'x'; 2 * UNACKNOWLEDGED_BYTES_MAX]).unwrap();
+        });
+        while output.buffer().space() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!written.is_finished());
+        let mut host = serve(&output, 0).await;
+        let mut total = 0u64;
+        let mut bytes = vec![0; 4096];
+        while total < 2 * UNACKNOWLEDGED_BYTES_MAX as u64 {
+            total += host.read(&mut bytes).await.unwrap() as u64;
+            host.write_all(&total.to_le_bytes()).await.unwrap();
+        }
+        written.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_ended_process_whose_pipe_others_hold_ends_its_stream() {
+        let (source, mut process) = pipe();
+        let (alive, ended) = watch::channel(false);
+        let output = Output::start(source, ended).unwrap();
+        let mut host = serve(&output, 0).await;
+        process.write_all(b"last words").unwrap();
+        alive.send(true).unwrap();
+        let mut text = String::new();
+        host.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "last words");
+        drop(process);
+    }
+
+    #[tokio::test]
+    async fn a_newer_connection_ends_the_older_one() {
+        let (source, mut process) = pipe();
+        let (_alive, ended) = watch::channel(false);
+        let output = Output::start(source, ended).unwrap();
+        let mut first = serve(&output, 0).await;
+        process.write_all(b"a").unwrap();
+        first.read_exact(&mut [0]).await.unwrap();
+        let mut second = serve(&output, 0).await;
+        second.read_exact(&mut [0]).await.unwrap();
+        assert_eq!(first.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_offset_beyond_the_stream_is_refused() {
+        let (source, _process) = pipe();
+        let (_alive, ended) = watch::channel(false);
+        let output = Output::start(source, ended).unwrap();
+        assert!(matches!(output.resume(1), Err(OffsetError::Beyond { .. })));
+    }
+}
