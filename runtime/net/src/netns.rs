@@ -10,6 +10,7 @@ use std::{
     io,
     os::unix::fs::OpenOptionsExt,
     path::Path,
+    sync::{Mutex, PoisonError},
     thread,
 };
 
@@ -35,6 +36,7 @@ pub(crate) async fn create(path: &Path) -> Result<(), NetError> {
     on_thread(path, move || {
         if let Some(folder) = at.parent() {
             fs::create_dir_all(folder).map_err(failed("make the folder of", &at))?;
+            make_shared(folder).map_err(failed("share the folder of", &at))?;
         }
         OpenOptions::new()
             .write(true)
@@ -49,6 +51,23 @@ pub(crate) async fn create(path: &Path) -> Result<(), NetError> {
         })
     })
     .await
+}
+
+/// Makes the folder a shared mount of its own, as `ip netns` does when it first needs it: were it done later,
+/// over our mounts, those below could not be reached and unmounted any more.
+fn make_shared(folder: &Path) -> nix::Result<()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let share =
+        || mount(None::<&str>, folder, None::<&str>, MsFlags::MS_SHARED | MsFlags::MS_REC, None::<&str>);
+    match share() {
+        // Not a mount yet.
+        Err(Errno::EINVAL) => {
+            mount(Some(folder), folder, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)?;
+            share()
+        }
+        other => other,
+    }
 }
 
 fn unshare_onto(at: &Path) -> Result<(), NetError> {

@@ -59,6 +59,10 @@ impl Node {
         Self { dir, cni }
     }
 
+    fn write_network(&self, text: &str) {
+        fs::write(self.dir.path().join("net.d/10-net.conflist"), text).unwrap();
+    }
+
     fn configure(&self, extra_plugin: &str) {
         let leases = self.leases();
         let text = format!(
@@ -70,7 +74,7 @@ impl Node {
               {{"type":"portmap","capabilities":{{"portMappings":true}}}}{extra_plugin}]}}"#,
             leases.display()
         );
-        fs::write(self.dir.path().join("net.d/10-net.conflist"), text).unwrap();
+        self.write_network(&text);
     }
 
     fn leases(&self) -> PathBuf {
@@ -98,6 +102,13 @@ impl Node {
             );
         }
         left
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // The namespaces' folder is a mount; the temporary folder could not be removed around it.
+        let _ = nix::mount::umount2(&self.dir.path().join("netns"), nix::mount::MntFlags::MNT_DETACH);
     }
 }
 
@@ -315,6 +326,44 @@ fn plugins_can_check_what_they_left_after_the_taps_are_joined() {
             matches!(&error, NetError::Plugin { plugin, command: "CHECK", .. } if plugin == "bridge"),
             "{error:?}"
         );
+    });
+}
+
+#[test]
+fn routes_that_a_plugin_put_in_place_of_the_kernels_are_told_as_they_are() {
+    on_a_node(async |node| {
+        node.write_network(&format!(
+            r#"{{"cniVersion":"0.4.0","name":"net","plugins":[{{"type":"ptp","ipam":{{"type":"host-local",
+               "dataDir":"{}","subnet":"10.89.0.0/24","routes":[{{"dst":"0.0.0.0/0"}}]}}}}]}}"#,
+            node.leases().display()
+        ));
+        let network = node.cni.setup(&spec()).await.unwrap();
+        let told: Vec<_> = network
+            .routes
+            .iter()
+            .map(|route| (route.destination.as_str(), route.gateway.as_str(), route.scope))
+            .collect();
+        // The gateway is reached over the link, and everybody else in the subnet through the gateway.
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert_eq!(told[0], ("10.89.0.1/32", "", 253), "{told:?}");
+        assert!(told.contains(&("10.89.0.0/24", "10.89.0.1", 0)), "{told:?}");
+        assert!(told.contains(&("0.0.0.0/0", "10.89.0.1", 0)), "{told:?}");
+        assert!(network.routes.iter().all(|route| route.interface == "eth0"));
+    });
+}
+
+#[test]
+fn a_namespace_can_still_be_removed_after_ip_netns_was_used() {
+    on_a_node(async |node| {
+        node.configure("");
+        // ip netns knows one folder only: a private one, on this node's own /run.
+        mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+        let cni = node.cni.clone().with_netns_dir("/run/netns");
+        drop(cni.setup(&spec()).await.unwrap());
+        run("ip", "netns add other");
+        cni.teardown(&spec()).await.unwrap();
+        assert!(!cni.netns_path("p1").exists());
+        run("ip", "netns delete other");
     });
 }
 
