@@ -45,6 +45,8 @@ pub struct Ring {
     faults: Faults,
     /// The driver's indices made no sense: nothing is taken any more until the device is reset.
     broken: bool,
+    /// Something was completed since the driver was last told.
+    news: bool,
 }
 
 impl Ring {
@@ -58,7 +60,7 @@ impl Ring {
         if !queue.ready() {
             return Err(DeviceError { device, message: "the driver left a queue disabled".into() });
         }
-        Ok(Ring { queue, memory: memory.clone(), faults: faults.clone(), broken: false })
+        Ok(Ring { queue, memory: memory.clone(), faults: faults.clone(), broken: false, news: false })
     }
 
     /// Entries.
@@ -94,8 +96,11 @@ impl Ring {
     /// Gives a chain back to the driver with `written` bytes written.
     pub fn complete(&mut self, taken: Taken, written: u32) {
         // A head beyond the table names no chain: there is nothing to give back.
-        if taken.head < self.queue.size() && self.queue.add_used(&*self.memory, taken.head, written).is_err()
-        {
+        if taken.head >= self.queue.size() {
+            return;
+        }
+        self.news = true;
+        if self.queue.add_used(&*self.memory, taken.head, written).is_err() {
             self.broken = true;
         }
     }
@@ -116,6 +121,9 @@ impl Ring {
 
     /// Interrupts the driver if it wants to know of what was completed since the last time.
     pub fn signal(&mut self, interrupt: &dyn Interrupt) {
+        if !std::mem::take(&mut self.news) {
+            return;
+        }
         if self.queue.needs_notification(&*self.memory).unwrap_or(true) && interrupt.used_buffer().is_err() {
             self.faults.count();
         }

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use virtio_queue::{Queue, QueueState};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
@@ -150,10 +151,31 @@ impl Driver {
     pub(crate) fn wait_used(&mut self, line: &Line, count: usize) -> Vec<(u16, u32)> {
         let mut all = self.take_used();
         while all.len() < count {
-            line.wait();
-            all.extend(self.take_used());
+            // used_event: interrupt for the next one. Only looked at with EVENT_IDX.
+            let event = GuestAddress(self.base + 0x404 + 2 * u64::from(Self::SIZE));
+            self.memory.store(self.used, event, Ordering::SeqCst).unwrap();
+            fence(Ordering::SeqCst);
+            let more = self.take_used();
+            if more.is_empty() {
+                line.wait();
+            }
+            all.extend(more);
         }
         all
+    }
+
+    /// Whether the device wants to hear of the chain that was offered last, with EVENT_IDX (virtio 1.2,
+    /// section 2.7.10).
+    pub(crate) fn wants_kick(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let event = GuestAddress(self.base + 0x804 + 8 * u64::from(Self::SIZE));
+        let event: u16 = self.memory.load(event, Ordering::SeqCst).unwrap();
+        event == self.available.wrapping_sub(1)
+    }
+
+    /// The queue with EVENT_IDX.
+    pub(crate) fn queue_with_events(&self) -> Queue {
+        Queue::try_from(QueueState { event_idx_enabled: true, ..self.state }).unwrap()
     }
 
     pub(crate) fn write(&self, address: u64, data: &[u8]) {

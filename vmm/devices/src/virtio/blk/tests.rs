@@ -222,6 +222,32 @@ fn an_indirect_table_is_followed() {
 }
 
 #[test]
+fn no_notification_is_lost_with_event_indices() {
+    let memory = memory();
+    let mut blk = Blk::new(file(), false).unwrap();
+    let mut driver = Driver::new(&memory, 0);
+    let line = Line::new();
+    let (activation, kicks) = activation(&memory, vec![driver.queue_with_events()], &line, blk.features());
+    blk.activate(activation).unwrap();
+    let mut kicked = 0;
+    for round in 0..2000u64 {
+        driver.write(HEADER, &[0; 8]);
+        driver.write(HEADER + 8, &(round % SECTORS).to_le_bytes());
+        for _ in 0..=round % 3 {
+            driver.put(&[(HEADER, 16, 0), (DATA, 513, WRITE)]);
+            if driver.wants_kick() {
+                kicks[0].write(1).unwrap();
+                kicked += 1;
+            }
+        }
+        let count = round as usize % 3 + 1;
+        assert_eq!(driver.wait_used(&line, count).len(), count);
+        assert_eq!(driver.read::<1>(DATA)[0], (round % SECTORS) as u8);
+    }
+    assert!(kicked > 0);
+}
+
+#[test]
 fn an_available_index_that_jumps_stops_the_queue_until_reset() {
     let mut disk = disk(false);
     disk.driver.jump(1000);
