@@ -1,0 +1,262 @@
+//! One blob's way: from the registry or from disk, through the hash, to disk and to whoever reads it.
+//!
+//! ```text
+//!            absent ── first byte ──► <digest>.partial ── all bytes, digest right ──► <digest>
+//!               ▲                        │        ▲
+//!               └──── digest wrong ──────┘        └─ transfer broken: kept, resumed by the next pull
+//! ```
+//!
+//! [`BlobReader`] is the blocking end: it hands out bytes while they arrive, so that a layer is decompressed and
+//! unpacked at the same time. What it hands out is verified only when [`BlobReader::finish`] says so.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use futures::StreamExt;
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::error::{ImageError, Wrong};
+use crate::files;
+use crate::manifest::Descriptor;
+use crate::registry::Registry;
+
+/// Pieces between network and disk (each is what one read of the connection gave, some tens of KiB).
+const QUEUE: usize = 32;
+
+/// Bytes read at a time from disk.
+const READ_BYTES: usize = 128 * 1024;
+
+/// Where a blob's bytes come from and go to.
+pub(crate) struct BlobReader {
+    descriptor: Descriptor,
+    file: File,
+    path: PathBuf,
+    /// Where the whole blob goes; none if it is there already.
+    complete: Option<PathBuf>,
+    /// Bytes of `file` that are still to be read before the network's.
+    on_disk: u64,
+    network: Option<Network>,
+    pending: Bytes,
+    hash: Sha256,
+    received: u64,
+    failure: Option<ImageError>,
+}
+
+struct Network {
+    pieces: mpsc::Receiver<Result<Bytes, io::Error>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl std::fmt::Debug for BlobReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlobReader").field("descriptor", &self.descriptor).finish_non_exhaustive()
+    }
+}
+
+/// Opens a blob, from `directory` if it is there, else from the registry, resuming what an earlier pull left.
+/// The caller holds the blob's lock until the reader is finished.
+pub(crate) async fn open(
+    directory: &Path,
+    descriptor: &Descriptor,
+    registry: &Registry,
+) -> Result<BlobReader, ImageError> {
+    let hex = crate::name::digest_hex(&descriptor.digest)
+        .map_err(|wrong| ImageError::content(descriptor.to_string(), wrong))?;
+    let complete = directory.join(hex);
+    if let Ok(file) = File::open(&complete) {
+        return BlobReader::new(descriptor, file, complete, None, descriptor.size);
+    }
+    let path = directory.join(format!("{hex}.partial"));
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(ImageError::disk("opening", &path))?;
+    let mut have = file.metadata().map_err(ImageError::disk("reading", &path))?.len();
+    if have > descriptor.size {
+        have = 0;
+    }
+    let mut network = None;
+    if have < descriptor.size {
+        let what = descriptor.to_string();
+        let blob = match registry.blob(&descriptor.digest, &what, have).await {
+            // A registry may refuse the range of what it no longer has in that form.
+            Err(ImageError::Registry { .. }) if have > 0 => {
+                registry.blob(&descriptor.digest, &what, 0).await?
+            }
+            other => other?,
+        };
+        have = blob.offset;
+        network = Some(Network::start(blob.stream));
+    }
+    file.set_len(have).map_err(ImageError::disk("cutting", &path))?;
+    let mut reader = BlobReader::new(descriptor, file, path, network, have)?;
+    reader.complete = Some(complete);
+    Ok(reader)
+}
+
+impl Network {
+    fn start(mut stream: futures::stream::BoxStream<'static, io::Result<Bytes>>) -> Network {
+        let (sender, pieces) = mpsc::channel(QUEUE);
+        let task = tokio::spawn(async move {
+            while let Some(piece) = stream.next().await {
+                let last = piece.is_err();
+                if sender.send(piece).await.is_err() || last {
+                    return;
+                }
+            }
+        });
+        Network { pieces, _task: AbortOnDropHandle::new(task) }
+    }
+}
+
+impl BlobReader {
+    fn new(
+        descriptor: &Descriptor,
+        mut file: File,
+        path: PathBuf,
+        network: Option<Network>,
+        on_disk: u64,
+    ) -> Result<BlobReader, ImageError> {
+        file.seek(SeekFrom::Start(0)).map_err(ImageError::disk("reading", &path))?;
+        Ok(BlobReader {
+            descriptor: descriptor.clone(),
+            file,
+            path,
+            complete: None,
+            on_disk,
+            network,
+            pending: Bytes::new(),
+            hash: Sha256::new(),
+            received: 0,
+            failure: None,
+        })
+    }
+
+    /// Reads what is left, checks size and digest, and puts the blob in its place.
+    ///
+    /// # Errors
+    /// The transfer's failure, if that is why a reader stopped early; else what is wrong with the content.
+    /// A blob with a wrong digest is removed; one that is not whole is kept to be resumed.
+    pub(crate) fn finish(mut self) -> Result<(), ImageError> {
+        let mut buffer = vec![0; READ_BYTES];
+        let ended = loop {
+            match self.read(&mut buffer) {
+                Ok(0) => break Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        ended.map_err(ImageError::disk("reading", &self.path))?;
+        let wrong = |wrong| Err(ImageError::content(self.descriptor.to_string(), wrong));
+        let actual = format!("sha256:{}", hex::encode(self.hash.finalize()));
+        if self.received < self.descriptor.size {
+            // A whole blob on disk that is short is damaged; a partial one is on its way.
+            if self.complete.is_none() {
+                files::remove(&self.path)?;
+            }
+            return wrong(Wrong::Truncated { expected: self.descriptor.size, actual: self.received });
+        }
+        if actual != self.descriptor.digest {
+            files::remove(&self.path)?;
+            return wrong(Wrong::Digest { expected: self.descriptor.digest.clone(), actual });
+        }
+        match &self.complete {
+            Some(complete) => files::publish(&self.file, &self.path, complete),
+            None => Ok(()),
+        }
+    }
+
+    /// The next bytes of the network, written to disk; empty at the end.
+    fn receive(&mut self) -> io::Result<()> {
+        let Some(network) = &mut self.network else { return Ok(()) };
+        match network.pieces.blocking_recv() {
+            None => self.network = None,
+            Some(Ok(piece)) => {
+                if self.received + piece.len() as u64 > self.descriptor.size {
+                    let wrong = Wrong::TooLong { expected: self.descriptor.size };
+                    return self.fail(ImageError::content(self.descriptor.to_string(), wrong));
+                }
+                if let Err(error) = self.file.write_all(&piece) {
+                    let error = ImageError::disk("writing", &self.path)(error);
+                    return self.fail(error);
+                }
+                self.pending = piece;
+            }
+            // The client library checks digests, too; once all bytes are here, our own check speaks.
+            Some(Err(_)) if self.received == self.descriptor.size => self.network = None,
+            Some(Err(source)) => {
+                let (what, received) = (self.descriptor.to_string(), self.received);
+                return self.fail(ImageError::Transfer { what, received, source: Arc::new(source) });
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, failure: ImageError) -> io::Result<()> {
+        let message = failure.to_string();
+        self.failure.get_or_insert(failure);
+        self.network = None;
+        Err(io::Error::other(message))
+    }
+
+    fn take(&mut self, bytes: usize, buffer: &[u8]) -> usize {
+        self.hash.update(&buffer[..bytes]);
+        self.received += bytes as u64;
+        bytes
+    }
+}
+
+impl Read for BlobReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(failure) = &self.failure {
+            return Err(io::Error::other(failure.to_string()));
+        }
+        if self.on_disk > 0 {
+            let wanted = self.on_disk.min(buffer.len() as u64) as usize;
+            let count = self.file.read(&mut buffer[..wanted])?;
+            self.on_disk = if count == 0 { 0 } else { self.on_disk - count as u64 };
+            if count > 0 {
+                return Ok(self.take(count, buffer));
+            }
+        }
+        while self.pending.is_empty() && self.network.is_some() {
+            self.receive()?;
+        }
+        let count = self.pending.len().min(buffer.len());
+        self.pending.copy_to_slice(&mut buffer[..count]);
+        Ok(self.take(count, buffer))
+    }
+}
+
+/// Removes blobs and parts that nobody has touched for `age` and `keep` does not want.
+pub(crate) fn sweep(
+    directory: &Path,
+    age: std::time::Duration,
+    keep: impl Fn(&str) -> bool,
+) -> Result<(), ImageError> {
+    let entries = fs::read_dir(directory).map_err(ImageError::disk("listing", directory))?;
+    for entry in entries {
+        let entry = entry.map_err(ImageError::disk("listing", directory))?;
+        let name = entry.file_name();
+        let hex = name.to_string_lossy();
+        let hex = hex.strip_suffix(".partial").unwrap_or(&hex);
+        let touched = entry.metadata().and_then(|metadata| metadata.modified());
+        let old = touched.is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed >= age));
+        if old && !keep(hex) {
+            files::remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}

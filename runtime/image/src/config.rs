@@ -1,0 +1,127 @@
+//! An image's config (OCI image-spec, `config.md`). Owns what of it Podvisor reads.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{ImageError, Wrong};
+use crate::name::digest_hex;
+
+/// How the image wants to be run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageConfig {
+    /// `user`, `uid`, `user:group` or `uid:gid`; empty for root.
+    pub user: String,
+    /// `NAME=value`.
+    pub env: Vec<String>,
+    /// Command and first arguments.
+    pub entrypoint: Vec<String>,
+    /// Arguments after the entrypoint, or the command if there is none.
+    pub cmd: Vec<String>,
+    /// Empty for `/`.
+    pub working_dir: String,
+    /// Name or number; none for `SIGTERM`.
+    pub stop_signal: Option<String>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// `port/protocol`.
+    pub exposed: Vec<String>,
+    /// Paths that the image wants to be volumes.
+    pub volumes: Vec<String>,
+}
+
+/// A config as Podvisor needs it: how to run, and the layers' diff ids.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub(crate) config: ImageConfig,
+    pub(crate) diff_ids: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    architecture: Option<String>,
+    os: Option<String>,
+    config: Option<Section>,
+    rootfs: RootFs,
+}
+
+#[derive(Deserialize)]
+struct RootFs {
+    diff_ids: Option<Vec<String>>,
+}
+
+/// Builders write `null` for what is empty.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase", default)]
+struct Section {
+    user: Option<String>,
+    env: Option<Vec<String>>,
+    entrypoint: Option<Vec<String>>,
+    cmd: Option<Vec<String>>,
+    working_dir: Option<String>,
+    stop_signal: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    exposed_ports: Option<BTreeMap<String, serde_json::Value>>,
+    volumes: Option<BTreeMap<String, serde_json::Value>>,
+}
+
+/// Parses a config and checks that it is for this machine. `what` names it in errors.
+pub(crate) fn parse(what: &str, bytes: &[u8]) -> Result<Parsed, ImageError> {
+    let wrong = |wrong| ImageError::content(what, wrong);
+    let document: Document =
+        serde_json::from_slice(bytes).map_err(|error| wrong(Wrong::Json(error.to_string())))?;
+    let platform =
+        (document.os.as_deref().unwrap_or("linux"), document.architecture.as_deref().unwrap_or("amd64"));
+    if platform != ("linux", "amd64") {
+        return Err(wrong(Wrong::Platform(format!("{}/{}", platform.0, platform.1))));
+    }
+    let diff_ids = document.rootfs.diff_ids.unwrap_or_default();
+    for id in &diff_ids {
+        digest_hex(id).map_err(wrong)?;
+    }
+    let section = document.config.unwrap_or_default();
+    let keys =
+        |map: Option<BTreeMap<String, serde_json::Value>>| map.unwrap_or_default().into_keys().collect();
+    let config = ImageConfig {
+        user: section.user.unwrap_or_default(),
+        env: section.env.unwrap_or_default(),
+        entrypoint: section.entrypoint.unwrap_or_default(),
+        cmd: section.cmd.unwrap_or_default(),
+        working_dir: section.working_dir.unwrap_or_default(),
+        stop_signal: section.stop_signal.filter(|signal| !signal.is_empty()),
+        labels: section.labels.unwrap_or_default(),
+        exposed: keys(section.exposed_ports),
+        volumes: keys(section.volumes),
+    };
+    Ok(Parsed { config, diff_ids })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nulls_and_missing_parts_are_empty() {
+        let text =
+            br#"{"architecture":"amd64","os":"linux","config":{"User":"1:2","Entrypoint":null,"Cmd":["sh"],
+            "ExposedPorts":{"80/tcp":{}},"Labels":null},"rootfs":{"type":"layers","diff_ids":null}}"#;
+        let parsed = parse("config", text).unwrap();
+        assert_eq!(parsed.config.user, "1:2");
+        assert_eq!(parsed.config.cmd, ["sh"]);
+        assert_eq!(parsed.config.exposed, ["80/tcp"]);
+        assert_eq!(parsed.config.stop_signal, None);
+        assert!(parsed.diff_ids.is_empty());
+    }
+
+    #[test]
+    fn a_config_that_is_not_json_is_refused_by_name() {
+        let error = parse("config sha256:12", b"<html>").unwrap_err().to_string();
+        assert!(error.starts_with("config sha256:12: it cannot be parsed: "), "{error}");
+    }
+
+    #[test]
+    fn another_machine_is_refused() {
+        let text = br#"{"architecture":"arm64","os":"linux","rootfs":{"diff_ids":[]}}"#;
+        assert!(parse("config", text).unwrap_err().to_string().contains("linux/arm64"));
+    }
+}

@@ -1,0 +1,198 @@
+//! What can go wrong with an image. Owns messages only.
+//!
+//! Errors are shared between the callers that joined one pull, hence `Clone` and the sources behind `Arc`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use oci_client::errors::OciDistributionError;
+
+/// Why an image could not be pulled, found or removed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ImageError {
+    /// The name is no image reference.
+    #[error("\"{name}\" is not an image reference: {reason}")]
+    Name {
+        /// As given.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No answer from the registry.
+    #[error("registry {registry} cannot be reached while getting {what}")]
+    Unreachable {
+        /// Host and port.
+        registry: String,
+        /// What was asked for.
+        what: String,
+        /// Why.
+        #[source]
+        source: Arc<OciDistributionError>,
+    },
+    /// The registry does not have it.
+    #[error("registry {registry} has no {what}")]
+    NotFound {
+        /// Host and port.
+        registry: String,
+        /// What was asked for.
+        what: String,
+    },
+    /// The registry wants other credentials.
+    #[error("registry {registry} refuses {what}: the credentials are missing or do not suffice")]
+    Unauthorized {
+        /// Host and port.
+        registry: String,
+        /// What was asked for.
+        what: String,
+    },
+    /// The registry answered with another error.
+    #[error("registry {registry} failed to give {what}")]
+    Registry {
+        /// Host and port.
+        registry: String,
+        /// What was asked for.
+        what: String,
+        /// Its answer.
+        #[source]
+        source: Arc<OciDistributionError>,
+    },
+    /// The transfer broke off.
+    #[error("the transfer of {what} broke off after {received} bytes")]
+    Transfer {
+        /// What was asked for.
+        what: String,
+        /// Bytes received by then.
+        received: u64,
+        /// Why.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// Something took longer than its bound.
+    #[error("{what} took longer than {seconds} s")]
+    Deadline {
+        /// What was under way.
+        what: String,
+        /// The bound.
+        seconds: u64,
+    },
+    /// The registry gave something that is not what was asked for, or not an image.
+    #[error("{what}: {wrong}")]
+    Content {
+        /// Which part of the image: "manifest sha256:…", "layer 2 (sha256:…)".
+        what: String,
+        /// What is wrong with it.
+        wrong: Wrong,
+    },
+    /// This node's disk failed.
+    #[error("{action} {} failed", path.display())]
+    Disk {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// No such image here.
+    #[error("image {0} is not on this node")]
+    Unknown(String),
+    /// The work ended without a result: the daemon is shutting down, or has a bug.
+    #[error("{0} was interrupted")]
+    Interrupted(&'static str),
+}
+
+/// What is wrong with a part of an image.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum Wrong {
+    /// Content and digest differ.
+    #[error("its digest is {actual}, not {expected}")]
+    Digest {
+        /// By the manifest.
+        expected: String,
+        /// Of the content.
+        actual: String,
+    },
+    /// The uncompressed content and the config's diff id differ.
+    #[error("its uncompressed digest is {actual}, not the diff id {expected}")]
+    DiffId {
+        /// By the config.
+        expected: String,
+        /// Of the content.
+        actual: String,
+    },
+    /// The content ended early.
+    #[error("it ends after {actual} of {expected} bytes")]
+    Truncated {
+        /// By the descriptor.
+        expected: u64,
+        /// Received.
+        actual: u64,
+    },
+    /// There is more content than the descriptor says.
+    #[error("it is longer than the {expected} bytes that its descriptor gives")]
+    TooLong {
+        /// By the descriptor.
+        expected: u64,
+    },
+    /// A bound of [`crate::Limits`].
+    #[error("{size} {unit} are more than the limit of {limit}")]
+    Limit {
+        /// What there is, at least.
+        size: u64,
+        /// Of what.
+        unit: &'static str,
+        /// The bound.
+        limit: u64,
+    },
+    /// Not JSON, or JSON without what it must have.
+    #[error("it cannot be parsed: {0}")]
+    Json(String),
+    /// A digest in another algorithm than sha256, or no digest.
+    #[error("\"{0}\" is not a sha256 digest")]
+    DigestFormat(String),
+    /// A media type that is not an image's.
+    #[error("media type \"{0}\" is not supported")]
+    MediaType(String),
+    /// Nothing for this machine.
+    #[error("it has nothing for linux/amd64, but for {0}")]
+    Platform(String),
+    /// Manifest and config disagree.
+    #[error("the manifest has {layers} layers, the config {diff_ids} diff ids")]
+    LayerCount {
+        /// In the manifest.
+        layers: usize,
+        /// In the config.
+        diff_ids: usize,
+    },
+    /// The compressed stream is broken.
+    #[error("it cannot be decompressed: {0}")]
+    Decompress(String),
+    /// The archive is broken.
+    #[error("the archive is broken {place}: {reason}")]
+    Archive {
+        /// At which entry or byte.
+        place: String,
+        /// How.
+        reason: String,
+    },
+    /// An entry cannot become part of the image.
+    #[error("{0}")]
+    Entry(#[from] runtime_erofs::TreeError),
+    /// The image is too large for one file system.
+    #[error("it is too large for one file system")]
+    TooLarge,
+}
+
+impl ImageError {
+    pub(crate) fn content(what: impl Into<String>, wrong: Wrong) -> Self {
+        ImageError::Content { what: what.into(), wrong }
+    }
+
+    /// For `map_err` after an action on a file.
+    pub(crate) fn disk(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ImageError + use<> {
+        let path = path.to_owned();
+        move |source| ImageError::Disk { action, path, source: Arc::new(source) }
+    }
+}

@@ -1,0 +1,36 @@
+//! Files that are there whole or not at all. Owns the order of write, sync and rename.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use crate::error::ImageError;
+
+/// Replaces `path` by `bytes`: after a crash it holds the old or the new content.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ImageError> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new).map_err(ImageError::disk("creating", &new))?;
+    file.write_all(bytes).map_err(ImageError::disk("writing", &new))?;
+    publish(&file, &new, path)
+}
+
+/// Makes the finished `file` at `from` appear at `to`, durably. Both are on one file system.
+pub(crate) fn publish(file: &File, from: &Path, to: &Path) -> Result<(), ImageError> {
+    file.sync_all().map_err(ImageError::disk("syncing", from))?;
+    fs::rename(from, to).map_err(ImageError::disk("renaming", from))?;
+    if let Some(parent) = to.parent() {
+        let directory = File::open(parent).map_err(ImageError::disk("opening", parent))?;
+        directory.sync_all().map_err(ImageError::disk("syncing", parent))?;
+    }
+    Ok(())
+}
+
+/// Removes a file that may be gone already.
+pub(crate) fn remove(path: &Path) -> Result<(), ImageError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(ImageError::disk("removing", path)(error))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,26 @@
+//! Locks by name: one at a time per blob, one at a time per image. Owns nothing but the locks.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::OwnedMutexGuard;
+
+/// Locks that exist while somebody holds or awaits them.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    by_name: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+impl Locks {
+    /// Waits for the lock of this name.
+    pub(crate) async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+            by_name.retain(|_, lock| lock.strong_count() > 0);
+            let lock = by_name.get(name).and_then(Weak::upgrade).unwrap_or_default();
+            by_name.insert(name.to_owned(), Arc::downgrade(&lock));
+            lock
+        };
+        lock.lock_owned().await
+    }
+}

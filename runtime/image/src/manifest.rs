@@ -1,0 +1,232 @@
+//! Manifests and indexes (OCI image-spec, `manifest.md` and `image-index.md`). Owns their checks; never fetches.
+
+use std::fmt;
+
+use oci_client::manifest::{OciImageIndex, OciImageManifest};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::error::{ImageError, Wrong};
+use crate::name::digest_hex;
+use crate::registry::Limits;
+
+const INDEXES: [&str; 2] =
+    ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
+const MANIFESTS: [&str; 2] =
+    ["application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"];
+const CONFIGS: [&str; 2] =
+    ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
+
+/// What the registry accepts as an answer.
+pub(crate) const ACCEPTED: [&str; 4] = [MANIFESTS[0], MANIFESTS[1], INDEXES[0], INDEXES[1]];
+
+/// How a layer is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compression {
+    None,
+    Gzip,
+    Zstd,
+}
+
+/// Layer media types, those of OCI and of Docker.
+const LAYERS: [(&str, Compression); 9] = [
+    ("application/vnd.oci.image.layer.v1.tar", Compression::None),
+    ("application/vnd.oci.image.layer.v1.tar+gzip", Compression::Gzip),
+    ("application/vnd.oci.image.layer.v1.tar+zstd", Compression::Zstd),
+    ("application/vnd.oci.image.layer.nondistributable.v1.tar", Compression::None),
+    ("application/vnd.oci.image.layer.nondistributable.v1.tar+gzip", Compression::Gzip),
+    ("application/vnd.oci.image.layer.nondistributable.v1.tar+zstd", Compression::Zstd),
+    ("application/vnd.docker.image.rootfs.diff.tar", Compression::None),
+    ("application/vnd.docker.image.rootfs.diff.tar.gzip", Compression::Gzip),
+    ("application/vnd.docker.image.rootfs.diff.tar.zstd", Compression::Zstd),
+];
+
+/// A blob that a manifest names: digest checked for form, size for bounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub(crate) digest: String,
+    pub(crate) size: u64,
+    /// "config" or "layer 2".
+    pub(crate) part: String,
+}
+
+impl fmt::Display for Descriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.part, self.digest)
+    }
+}
+
+/// A single image.
+#[derive(Debug)]
+pub(crate) struct Manifest {
+    pub(crate) config: Descriptor,
+    pub(crate) layers: Vec<(Descriptor, Compression)>,
+}
+
+/// What a registry gave for a name.
+#[derive(Debug)]
+pub(crate) enum Document {
+    Image(Manifest),
+    /// The digest of the manifest for this machine.
+    Index(String),
+}
+
+/// The fields by which the two kinds are told apart.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Probe {
+    schema_version: Option<i64>,
+    media_type: Option<String>,
+    manifests: Option<IgnoredAny>,
+    config: Option<IgnoredAny>,
+}
+
+/// Parses a manifest or index. `what` names it in errors.
+pub(crate) fn parse(what: &str, bytes: &[u8], limits: &Limits) -> Result<Document, ImageError> {
+    let json = |error: serde_json::Error| ImageError::content(what, Wrong::Json(error.to_string()));
+    let wrong = |wrong| ImageError::content(what, wrong);
+    let probe: Probe = serde_json::from_slice(bytes).map_err(json)?;
+    if probe.schema_version != Some(2) {
+        let found = probe.schema_version.map_or("none".to_owned(), |version| version.to_string());
+        return Err(wrong(Wrong::Json(format!("schemaVersion must be 2, not {found}"))));
+    }
+    let index = match probe.media_type.as_deref() {
+        Some(media_type) if INDEXES.contains(&media_type) => true,
+        Some(media_type) if MANIFESTS.contains(&media_type) => false,
+        Some(media_type) => return Err(wrong(Wrong::MediaType(media_type.to_owned()))),
+        None if probe.manifests.is_some() && probe.config.is_some() => {
+            return Err(wrong(Wrong::Json("it is both a manifest and an index".to_owned())));
+        }
+        None => probe.manifests.is_some(),
+    };
+    if index {
+        choose(what, &serde_json::from_slice(bytes).map_err(json)?).map(Document::Index)
+    } else {
+        check(what, &serde_json::from_slice(bytes).map_err(json)?, limits).map(Document::Image)
+    }
+}
+
+/// The index's manifest for this machine.
+fn choose(what: &str, index: &OciImageIndex) -> Result<String, ImageError> {
+    match oci_client::client::linux_amd64_resolver(&index.manifests) {
+        Some(digest) => {
+            digest_hex(&digest).map_err(|wrong| ImageError::content(what, wrong))?;
+            Ok(digest)
+        }
+        None => {
+            let platforms: Vec<String> = index
+                .manifests
+                .iter()
+                .take(20)
+                .filter_map(|entry| entry.platform.as_ref())
+                .map(|platform| format!("{}/{}", platform.os, platform.architecture))
+                .collect();
+            let platforms = if platforms.is_empty() { "nothing".to_owned() } else { platforms.join(", ") };
+            Err(ImageError::content(what, Wrong::Platform(platforms)))
+        }
+    }
+}
+
+fn check(what: &str, manifest: &OciImageManifest, limits: &Limits) -> Result<Manifest, ImageError> {
+    let wrong = |wrong| ImageError::content(what, wrong);
+    if !CONFIGS.contains(&manifest.config.media_type.as_str()) {
+        return Err(wrong(Wrong::MediaType(manifest.config.media_type.clone())));
+    }
+    if manifest.layers.len() > limits.layers {
+        let (size, limit) = (manifest.layers.len() as u64, limits.layers as u64);
+        return Err(wrong(Wrong::Limit { size, unit: "layers", limit }));
+    }
+    let descriptor = |part: String, digest: &str, size: i64, limit: u64| {
+        digest_hex(digest).map_err(wrong)?;
+        let size = u64::try_from(size)
+            .map_err(|_| wrong(Wrong::Json(format!("{part} has the negative size {size}"))))?;
+        let found = Descriptor { digest: digest.to_owned(), size, part };
+        if size > limit {
+            return Err(ImageError::content(found.to_string(), Wrong::Limit { size, unit: "bytes", limit }));
+        }
+        Ok(found)
+    };
+    let config =
+        descriptor("config".to_owned(), &manifest.config.digest, manifest.config.size, limits.config_bytes)?;
+    let mut layers = Vec::new();
+    for (number, layer) in manifest.layers.iter().enumerate() {
+        let part = format!("layer {}", number + 1);
+        let found = descriptor(part, &layer.digest, layer.size, limits.layer_bytes)?;
+        let compression = LAYERS
+            .iter()
+            .find(|(media_type, _)| *media_type == layer.media_type)
+            .map(|(_, compression)| *compression)
+            .ok_or_else(|| {
+                ImageError::content(found.to_string(), Wrong::MediaType(layer.media_type.clone()))
+            })?;
+        layers.push((found, compression));
+    }
+    Ok(Manifest { config, layers })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    fn manifest(layer_type: &str, size: i64) -> String {
+        format!(
+            r#"{{"schemaVersion":2,"config":{{"mediaType":"{}","digest":"{DIGEST}","size":2}},
+                "layers":[{{"mediaType":"{layer_type}","digest":"{DIGEST}","size":{size}}}]}}"#,
+            CONFIGS[0]
+        )
+    }
+
+    fn refused(text: &str) -> String {
+        parse("manifest m", text.as_bytes(), &Limits::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_layer_type_is_known_with_its_compression() {
+        for (media_type, compression) in LAYERS {
+            let found = parse("m", manifest(media_type, 5).as_bytes(), &Limits::default()).unwrap();
+            let Document::Image(found) = found else { panic!("an image") };
+            assert_eq!(found.layers[0].1, compression);
+            assert_eq!(found.layers[0].0.size, 5);
+        }
+    }
+
+    #[test]
+    fn what_is_not_an_image_is_refused_by_name() {
+        assert!(refused("not json").starts_with("manifest m: it cannot be parsed"));
+        assert!(refused(r#"{"schemaVersion":1}"#).contains("schemaVersion must be 2, not 1"));
+        assert!(refused(r#"{"schemaVersion":2,"mediaType":"text/html"}"#).contains("\"text/html\""));
+        assert!(
+            refused(&manifest("application/x-iso", 1))
+                .starts_with(&format!("layer 1 ({DIGEST}): media type"))
+        );
+        assert!(refused(&manifest(LAYERS[0].0, -1)).contains("negative size -1"));
+        assert!(refused(&manifest(LAYERS[0].0, i64::MAX)).contains("more than the limit"));
+        assert!(
+            refused(&manifest(LAYERS[0].0, 1).replace(DIGEST, "sha256:/etc")).contains("not a sha256 digest")
+        );
+        assert!(refused(&manifest(LAYERS[0].0, 1).replace(CONFIGS[0], "application/wasm")).contains("wasm"));
+    }
+
+    #[test]
+    fn an_index_gives_the_manifest_for_this_machine() {
+        let entry = |os: &str, architecture: &str, digit: char| {
+            format!(
+                r#"{{"mediaType":"{}","digest":"sha256:{}","size":1,
+                    "platform":{{"os":"{os}","architecture":"{architecture}"}}}}"#,
+                MANIFESTS[0],
+                digit.to_string().repeat(64)
+            )
+        };
+        let index =
+            |entries: &[String]| format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, entries.join(","));
+        let text = index(&[entry("linux", "arm64", '1'), entry("linux", "amd64", '2')]);
+        let found = parse("i", text.as_bytes(), &Limits::default()).unwrap();
+        assert!(matches!(found, Document::Index(digest) if digest.ends_with("222")));
+        assert!(
+            refused(&index(&[entry("linux", "arm64", '1')]))
+                .contains("nothing for linux/amd64, but for linux/arm64")
+        );
+    }
+}

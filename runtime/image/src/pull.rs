@@ -1,0 +1,209 @@
+//! The steps of one pull. Owns their order; each step's how is elsewhere.
+//!
+//! ```text
+//! login ► manifest (► manifest for this machine) ► config ► [image there? ► names added, done]
+//!       ► layers, a few at a time: network ► hash ► disk and ► decompress ► hash ► archive ► entries, data
+//!       ► stacked in order ► image file ► renamed into place ► index written
+//! ```
+//! A pull that fails at any step leaves blobs, whole or partial, and nothing else.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt};
+use sha2::{Digest, Sha256};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::blob::{self, BlobReader};
+use crate::build::Stack;
+use crate::config::{self, Parsed};
+use crate::error::{ImageError, Wrong};
+use crate::layer::{self, Budget, Unpacked, Wanted};
+use crate::manifest::{self, Compression, Descriptor, Document, Manifest};
+use crate::name::{Name, digest_hex};
+use crate::registry::{Limits, Registry};
+use crate::store::{Record, Store};
+
+/// Layers in transfer at once, per pull.
+const LAYERS_AT_ONCE: usize = 3;
+
+pub(crate) struct Pull {
+    pub(crate) store: Arc<Store>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) name: Name,
+    pub(crate) limits: Limits,
+}
+
+impl Pull {
+    pub(crate) async fn run(self) -> Result<Record, ImageError> {
+        self.registry.login().await?;
+        let (manifest, digest) = self.manifest().await?;
+        let blobs: Vec<String> = std::iter::once(&manifest.config)
+            .chain(manifest.layers.iter().map(|(layer, _)| layer))
+            .map(|descriptor| descriptor.digest.clone())
+            .collect();
+        let _pins = self.store.pin(blobs.clone());
+        let parsed = self.config(&manifest.config).await?;
+        let (layers, diff_ids) = (manifest.layers.len(), parsed.diff_ids.len());
+        if layers != diff_ids {
+            let what = format!("manifest {}", self.name.whole());
+            return Err(ImageError::content(what, Wrong::LayerCount { layers, diff_ids }));
+        }
+        let id = manifest.config.digest.clone();
+        let _lock = self.store.image_locks.lock(&id).await;
+        let mut record = Record {
+            id: id.clone(),
+            repo_tags: self.name.repo_tag().into_iter().collect(),
+            repo_digests: vec![self.name.repo_digest(&digest)],
+            size_bytes: 0,
+            blobs,
+            config: parsed.config,
+        };
+        if let Some(known) = self.store.get(&id) {
+            record.size_bytes = known.size_bytes;
+            match self.add(record.clone()).await {
+                // It was removed between the two looks.
+                Err(ImageError::Unknown(_)) => {}
+                other => return other,
+            }
+        }
+        record.size_bytes = self.build(&id, &manifest.layers, parsed.diff_ids).await?;
+        self.add(record).await
+    }
+
+    async fn add(&self, record: Record) -> Result<Record, ImageError> {
+        let store = Arc::clone(&self.store);
+        blocking("writing the index", move || store.add(record)).await
+    }
+
+    /// The manifest for this machine, and the digest of what the name itself means, which may be an index.
+    async fn manifest(&self) -> Result<(Manifest, String), ImageError> {
+        let what = format!("manifest {}", self.name.whole());
+        let bytes = self.registry.manifest(None).await?;
+        let digest = digest_of(&what, &bytes, self.name.reference.digest())?;
+        let inner = match manifest::parse(&what, &bytes, &self.limits)? {
+            Document::Image(manifest) => return Ok((manifest, digest)),
+            Document::Index(inner) => inner,
+        };
+        let what = format!("manifest {inner}");
+        let bytes = self.registry.manifest(Some(&inner)).await?;
+        digest_of(&what, &bytes, Some(&inner))?;
+        match manifest::parse(&what, &bytes, &self.limits)? {
+            Document::Image(manifest) => Ok((manifest, digest)),
+            Document::Index(_) => {
+                Err(ImageError::content(what, Wrong::Json("an index within an index".to_owned())))
+            }
+        }
+    }
+
+    async fn config(&self, descriptor: &Descriptor) -> Result<Parsed, ImageError> {
+        let lock = self.store.blob_locks.lock(&descriptor.digest).await;
+        let reader = blob::open(&self.store.blobs(), descriptor, &self.registry).await?;
+        let what = descriptor.to_string();
+        blocking("reading a config", move || {
+            let _lock = lock;
+            // The descriptor's size is within the limit, and the reader gives no more than that.
+            let mut bytes = Vec::new();
+            finish(reader, |reader| {
+                std::io::copy(reader, &mut bytes)
+                    .map(drop)
+                    .map_err(|_| ImageError::Interrupted("reading a config"))
+            })?;
+            config::parse(&what, &bytes)
+        })
+        .await
+    }
+
+    /// Makes the image's file and gives the bytes in use.
+    async fn build(
+        &self,
+        id: &str,
+        layers: &[(Descriptor, Compression)],
+        diff_ids: Vec<String>,
+    ) -> Result<u64, ImageError> {
+        let temporary = self.store.temporary();
+        let work = tempfile::tempdir_in(&temporary)
+            .map_err(ImageError::disk("creating a directory in", &temporary))?;
+        let budget = Arc::new(Budget::new(self.limits.unpacked_bytes));
+        let mut wanted = Vec::new();
+        for (((descriptor, compression), diff_id), blob) in layers.iter().zip(diff_ids).zip(0..) {
+            let (what, compression) = (descriptor.to_string(), *compression);
+            wanted.push((descriptor.clone(), Wanted { what, compression, diff_id, blob }));
+        }
+        let unpacked = futures::stream::iter(wanted)
+            .map(|(descriptor, wanted)| {
+                let data = work.path().join(format!("layer-{}", wanted.blob));
+                let (store, registry) = (Arc::clone(&self.store), Arc::clone(&self.registry));
+                let task =
+                    tokio::spawn(layer(store, registry, descriptor, wanted, data, Arc::clone(&budget)));
+                let task = AbortOnDropHandle::new(task);
+                async move { task.await.unwrap_or(Err(ImageError::Interrupted("unpacking a layer"))) }
+            })
+            .buffered(LAYERS_AT_ONCE);
+        let stack = unpacked
+            .try_fold(Stack::default(), |mut stack, (what, layer)| {
+                blocking("stacking layers", move || stack.add(&what, layer).map(|()| stack))
+            })
+            .await?;
+        let (store, id) = (Arc::clone(&self.store), id.to_owned());
+        blocking("writing an image", move || {
+            let hex = digest_hex(&id).map_err(|wrong| ImageError::content(format!("image {id}"), wrong))?;
+            let path = work.path().join("image");
+            let (file, bytes) = stack.write(hex, &path)?;
+            store.publish(&id, &file, &path)?;
+            Ok(bytes)
+        })
+        .await
+    }
+}
+
+/// Brings one layer from the registry or from disk into a data file and entries.
+async fn layer(
+    store: Arc<Store>,
+    registry: Arc<Registry>,
+    descriptor: Descriptor,
+    wanted: Wanted,
+    data: std::path::PathBuf,
+    budget: Arc<Budget>,
+) -> Result<(String, Unpacked), ImageError> {
+    let lock = store.blob_locks.lock(&descriptor.digest).await;
+    let reader = blob::open(&store.blobs(), &descriptor, &registry).await?;
+    blocking("unpacking a layer", move || {
+        // The thread outlives a pull that is given up; until it ends, the blob is its own.
+        let _lock = lock;
+        let mut unpacked = None;
+        finish(reader, |reader| {
+            unpacked = Some(layer::unpack(&wanted, reader, &data, &budget)?);
+            Ok(())
+        })?;
+        unpacked.map(|unpacked| (wanted.what, unpacked)).ok_or(ImageError::Interrupted("unpacking a layer"))
+    })
+    .await
+}
+
+/// Reads a blob and then settles it. A blob that is not what its digest says explains whatever `read` ran into.
+fn finish(
+    mut reader: BlobReader,
+    read: impl FnOnce(&mut BlobReader) -> Result<(), ImageError>,
+) -> Result<(), ImageError> {
+    let outcome = read(&mut reader);
+    reader.finish().and(outcome)
+}
+
+/// The digest of a manifest, which must be the one asked for, if one was.
+fn digest_of(what: &str, bytes: &[u8], expected: Option<&str>) -> Result<String, ImageError> {
+    let actual = format!("sha256:{}", hex::encode(Sha256::digest(bytes)));
+    match expected {
+        Some(expected) if expected != actual => {
+            Err(ImageError::content(what, Wrong::Digest { expected: expected.to_owned(), actual }))
+        }
+        _ => Ok(actual),
+    }
+}
+
+/// Runs work that blocks on a thread for such work.
+async fn blocking<T: Send + 'static>(
+    what: &'static str,
+    work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
+) -> Result<T, ImageError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(ImageError::Interrupted(what)))
+}

@@ -1,0 +1,461 @@
+//! What is on disk, and the index of it. Owns `images.json`, image files, blobs' lifetimes, and their recovery.
+//!
+//! ```text
+//!  (blobs, tmp) ── file renamed to images/ ──► orphan ── index written ──► listed ── removed ──► orphan ── unleased ──► gone
+//! ```
+//! The index is written whole and renamed into place before a change is told to anyone. An image file without a
+//! record is an orphan, and the next start removes it; a record without its file is dropped, and the image pulled again.
+//!
+//! A tag names one image: when it moves, the image it leaves stays, without it. Blobs live as long as an image names
+//! them; those that none names (of a pull that failed) are kept for a day so that the next pull can resume.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::blob;
+use crate::config::ImageConfig;
+use crate::error::ImageError;
+use crate::files;
+use crate::locks::Locks;
+use crate::name::{Name, digest_hex, id_prefix};
+
+/// How long blobs that no image names wait for a pull to resume.
+const RESUME_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// Of the index's form. Another one is not guessed at.
+const VERSION: u32 = 1;
+
+/// One image in the index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// `sha256:` and the config's digest.
+    pub(crate) id: String,
+    pub(crate) repo_tags: Vec<String>,
+    pub(crate) repo_digests: Vec<String>,
+    pub(crate) size_bytes: u64,
+    /// Digests of config and layers.
+    pub(crate) blobs: Vec<String>,
+    pub(crate) config: ImageConfig,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IndexFile {
+    version: u32,
+    images: Vec<Record>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By id.
+    records: BTreeMap<String, Record>,
+    /// Holders of image files, by id.
+    leases: HashMap<String, usize>,
+    /// Pulls that need a blob, by digest.
+    pins: HashMap<String, usize>,
+}
+
+/// The image directory.
+#[derive(Debug)]
+pub(crate) struct Store {
+    directory: PathBuf,
+    state: Mutex<State>,
+    /// One writer per blob.
+    pub(crate) blob_locks: Locks,
+    /// One builder per image.
+    pub(crate) image_locks: Locks,
+}
+
+/// Keeps blobs from being removed while a pull needs them.
+#[derive(Debug)]
+pub(crate) struct Pins {
+    store: Arc<Store>,
+    digests: Vec<String>,
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        let mut state = self.store.state();
+        for digest in &self.digests {
+            release(&mut state.pins, digest);
+        }
+    }
+}
+
+/// Counts down; the entry goes with the last. Tells whether it was the last.
+fn release(counts: &mut HashMap<String, usize>, key: &str) -> bool {
+    match counts.get_mut(key) {
+        Some(count) if *count > 1 => {
+            *count -= 1;
+            false
+        }
+        Some(_) => counts.remove(key).is_some(),
+        None => false,
+    }
+}
+
+impl Store {
+    /// Opens the directory, making what is missing and clearing what a killed daemon left.
+    pub(crate) fn open(directory: &Path) -> Result<Store, ImageError> {
+        let store = Store {
+            directory: directory.to_owned(),
+            state: Mutex::default(),
+            blob_locks: Locks::default(),
+            image_locks: Locks::default(),
+        };
+        let temporary = store.temporary();
+        if temporary.exists() {
+            fs::remove_dir_all(&temporary).map_err(ImageError::disk("clearing", &temporary))?;
+        }
+        for path in [&temporary, &store.blobs(), &store.images()] {
+            fs::create_dir_all(path).map_err(ImageError::disk("creating", path))?;
+        }
+        let read = store.read_index()?;
+        let found = read.len();
+        let kept: BTreeMap<String, Record> = read
+            .into_iter()
+            .filter(|record| store.image_path(&record.id).is_some_and(|path| path.is_file()))
+            .map(|record| (record.id.clone(), record))
+            .collect();
+        let lost = kept.len() < found;
+        store.state().records = kept;
+        if lost {
+            tracing::warn!(
+                count = found - store.state().records.len(),
+                "images without their file were dropped"
+            );
+            store.write_index(&store.state())?;
+        }
+        store.remove_orphans()?;
+        Ok(store)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change is made on a copy and swapped in, so that a panic leaves nothing half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn blobs(&self) -> PathBuf {
+        self.directory.join("blobs/sha256")
+    }
+
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.directory.join("tmp")
+    }
+
+    fn images(&self) -> PathBuf {
+        self.directory.join("images")
+    }
+
+    /// None if the id is no digest, as in an index that somebody edited.
+    pub(crate) fn image_path(&self, id: &str) -> Option<PathBuf> {
+        digest_hex(id).ok().map(|hex| self.images().join(format!("{hex}.erofs")))
+    }
+
+    fn read_index(&self) -> Result<Vec<Record>, ImageError> {
+        let path = self.index_path();
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(ImageError::disk("reading", &path)(error)),
+        };
+        let invalid = |reason: String| {
+            ImageError::disk("reading", &path)(std::io::Error::new(std::io::ErrorKind::InvalidData, reason))
+        };
+        let index: IndexFile = serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
+        if index.version != VERSION {
+            return Err(invalid(format!("its version is {}, not {VERSION}", index.version)));
+        }
+        Ok(index.images)
+    }
+
+    fn index_path(&self) -> PathBuf {
+        self.directory.join("images.json")
+    }
+
+    fn write_index(&self, state: &State) -> Result<(), ImageError> {
+        let index = IndexFile { version: VERSION, images: state.records.values().cloned().collect() };
+        let bytes = serde_json::to_vec_pretty(&index).expect("strings and numbers always serialise");
+        files::replace(&self.index_path(), &bytes)
+    }
+
+    fn remove_orphans(&self) -> Result<(), ImageError> {
+        let images = self.images();
+        for entry in fs::read_dir(&images).map_err(ImageError::disk("listing", &images))? {
+            let path = entry.map_err(ImageError::disk("listing", &images))?.path();
+            let known = self.state().records.keys().any(|id| self.image_path(id).as_ref() == Some(&path));
+            if !known {
+                files::remove(&path)?;
+            }
+        }
+        let named = self.named_blobs();
+        blob::sweep(&self.blobs(), RESUME_AGE, |hex| named.contains(&format!("sha256:{hex}")))
+    }
+
+    /// Blobs that an image or a pull needs.
+    fn named_blobs(&self) -> std::collections::HashSet<String> {
+        let state = self.state();
+        let by_images = state.records.values().flat_map(|record| &record.blobs);
+        by_images.chain(state.pins.keys()).cloned().collect()
+    }
+
+    pub(crate) fn pin(self: &Arc<Self>, digests: Vec<String>) -> Pins {
+        let mut state = self.state();
+        for digest in &digests {
+            *state.pins.entry(digest.clone()).or_default() += 1;
+        }
+        drop(state);
+        Pins { store: Arc::clone(self), digests }
+    }
+
+    pub(crate) fn list(&self) -> Vec<Record> {
+        self.state().records.values().cloned().collect()
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<Record> {
+        self.state().records.get(id).cloned()
+    }
+
+    /// By tag, digest name, id or short id.
+    pub(crate) fn find(&self, name: &str) -> Option<Record> {
+        let state = self.state();
+        if let Some(prefix) = id_prefix(name) {
+            let mut matching =
+                state.records.values().filter(|record| record.id["sha256:".len()..].starts_with(prefix));
+            if let (Some(record), None) = (matching.next(), matching.next()) {
+                return Some(record.clone());
+            }
+        }
+        let whole = Name::parse(name).ok()?.whole();
+        state
+            .records
+            .values()
+            .find(|record| record.repo_tags.contains(&whole) || record.repo_digests.contains(&whole))
+            .cloned()
+    }
+
+    /// Adds an image, or names to one that is there. A tag leaves the image that had it. Its file must be there:
+    /// [`ImageError::Unknown`] tells that it was removed since.
+    pub(crate) fn add(&self, new: Record) -> Result<Record, ImageError> {
+        let mut state = self.state();
+        if !self.image_path(&new.id).is_some_and(|path| path.is_file()) {
+            return Err(ImageError::Unknown(new.id));
+        }
+        let mut records = state.records.clone();
+        for other in records.values_mut().filter(|other| other.id != new.id) {
+            other.repo_tags.retain(|tag| !new.repo_tags.contains(tag));
+        }
+        let id = new.id.clone();
+        let record = match records.remove(&id) {
+            None => new,
+            Some(mut old) => {
+                merge(&mut old.repo_tags, new.repo_tags);
+                merge(&mut old.repo_digests, new.repo_digests);
+                merge(&mut old.blobs, new.blobs);
+                old
+            }
+        };
+        records.insert(id, record.clone());
+        self.commit(&mut state, records)?;
+        Ok(record)
+    }
+
+    fn commit(&self, state: &mut State, records: BTreeMap<String, Record>) -> Result<(), ImageError> {
+        let before = std::mem::replace(&mut state.records, records);
+        self.write_index(state).inspect_err(|_| state.records = before)
+    }
+
+    /// Removes an image with all its names. Its file stays while somebody holds a lease.
+    pub(crate) fn remove(&self, id: &str) -> Result<(), ImageError> {
+        let mut state = self.state();
+        let mut records = state.records.clone();
+        let Some(record) = records.remove(id) else { return Ok(()) };
+        self.commit(&mut state, records)?;
+        let leased = state.leases.contains_key(id);
+        let unused: Vec<String> = record
+            .blobs
+            .into_iter()
+            .filter(|digest| !state.pins.contains_key(digest))
+            .filter(|digest| !state.records.values().any(|other| other.blobs.contains(digest)))
+            .collect();
+        if !leased {
+            self.remove_file(id)?;
+        }
+        for hex in unused.iter().filter_map(|digest| digest_hex(digest).ok()) {
+            files::remove(&self.blobs().join(hex))?;
+        }
+        Ok(())
+    }
+
+    fn remove_file(&self, id: &str) -> Result<(), ImageError> {
+        self.image_path(id).map_or(Ok(()), |path| files::remove(&path))
+    }
+
+    /// Puts a finished file in its place.
+    pub(crate) fn publish(&self, id: &str, file: &File, from: &Path) -> Result<(), ImageError> {
+        let to = self.image_path(id).ok_or_else(|| ImageError::Unknown(id.to_owned()))?;
+        files::publish(file, from, &to)
+    }
+
+    pub(crate) fn lease(&self, id: &str) -> Result<(), ImageError> {
+        let mut state = self.state();
+        if !state.records.contains_key(id) {
+            return Err(ImageError::Unknown(id.to_owned()));
+        }
+        *state.leases.entry(id.to_owned()).or_default() += 1;
+        Ok(())
+    }
+
+    pub(crate) fn release(&self, id: &str) {
+        let mut state = self.state();
+        let gone = release(&mut state.leases, id) && !state.records.contains_key(id);
+        if gone && let Err(error) = self.remove_file(id) {
+            tracing::warn!(
+                image = id,
+                error = &error as &dyn std::error::Error,
+                "the next start will remove its file"
+            );
+        }
+    }
+}
+
+fn merge(into: &mut Vec<String>, from: Vec<String>) {
+    for name in from {
+        if !into.contains(&name) {
+            into.push(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(digit: char) -> String {
+        format!("sha256:{}", digit.to_string().repeat(64))
+    }
+
+    fn record(digit: char, tag: &str, blobs: &[char]) -> Record {
+        Record {
+            id: id(digit),
+            repo_tags: vec![format!("host.io/{tag}")],
+            repo_digests: vec![format!("host.io/a@{}", id(digit))],
+            size_bytes: 4096,
+            blobs: blobs.iter().map(|blob| id(*blob)).collect(),
+            config: ImageConfig::default(),
+        }
+    }
+
+    fn store_with(directory: &Path, records: &[Record]) -> Arc<Store> {
+        let store = Arc::new(Store::open(directory).unwrap());
+        for record in records {
+            fs::write(store.image_path(&record.id).unwrap(), b"image").unwrap();
+            for blob in &record.blobs {
+                fs::write(store.blobs().join(digest_hex(blob).unwrap()), b"blob").unwrap();
+            }
+            store.add(record.clone()).unwrap();
+        }
+        store
+    }
+
+    fn blobs(store: &Store) -> usize {
+        fs::read_dir(store.blobs()).unwrap().count()
+    }
+
+    #[test]
+    fn an_image_is_found_by_every_one_of_its_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_with(directory.path(), &[record('a', "a:latest", &[]), record('b', "a:2", &[])]);
+        for name in [
+            "host.io/a",
+            "host.io/a:latest",
+            &format!("host.io/a@{}", id('a')),
+            &id('a'),
+            &"a".repeat(64),
+            &"a".repeat(13),
+        ] {
+            assert_eq!(store.find(name).map(|record| record.id), Some(id('a')), "{name}");
+        }
+        assert!(store.find("host.io/a:3").is_none());
+        assert!(store.find("NOT a name").is_none());
+        assert!(store.find("sha256:c").is_none());
+    }
+
+    #[test]
+    fn a_tag_that_moves_leaves_its_old_image_untagged() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_with(directory.path(), &[record('a', "a:1", &[]), record('b', "a:1", &[])]);
+        assert!(store.get(&id('a')).unwrap().repo_tags.is_empty());
+        assert_eq!(store.find("host.io/a:1").unwrap().id, id('b'));
+    }
+
+    #[test]
+    fn removal_keeps_blobs_that_another_image_or_a_pull_needs() {
+        let directory = tempfile::tempdir().unwrap();
+        let store =
+            store_with(directory.path(), &[record('a', "a:1", &['1', '2', '3']), record('b', "b:1", &['2'])]);
+        let pins = store.pin(vec![id('3')]);
+        store.remove(&id('a')).unwrap();
+        assert_eq!(blobs(&store), 2);
+        assert!(!store.image_path(&id('a')).unwrap().exists());
+        drop(pins);
+        store.remove(&id('b')).unwrap();
+        store.remove(&id('b')).unwrap();
+        assert!(store.list().is_empty());
+    }
+
+    #[test]
+    fn a_leased_file_outlives_its_removal() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_with(directory.path(), &[record('a', "a:1", &[])]);
+        store.lease(&id('a')).unwrap();
+        store.lease(&id('a')).unwrap();
+        store.remove(&id('a')).unwrap();
+        let file = store.image_path(&id('a')).unwrap();
+        store.release(&id('a'));
+        assert!(file.exists());
+        store.release(&id('a'));
+        assert!(!file.exists());
+        assert!(store.lease(&id('a')).is_err());
+    }
+
+    #[test]
+    fn a_start_finds_its_images_again_and_clears_leftovers() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_with(directory.path(), &[record('a', "a:1", &['1']), record('b', "b:1", &[])]);
+        fs::write(store.image_path(&id('c')).unwrap(), b"orphan").unwrap();
+        fs::write(store.blobs().join(format!("{}.partial", "d".repeat(64))), b"resumable").unwrap();
+        fs::create_dir_all(store.temporary().join("pull")).unwrap();
+        fs::remove_file(store.image_path(&id('b')).unwrap()).unwrap();
+        let before = store.get(&id('a'));
+        drop(store);
+
+        let store = Store::open(directory.path()).unwrap();
+        assert_eq!(store.get(&id('a')), before);
+        assert!(store.get(&id('b')).is_none());
+        assert!(!store.image_path(&id('c')).unwrap().exists());
+        assert_eq!(fs::read_dir(store.temporary()).unwrap().count(), 0);
+        assert_eq!(blobs(&store), 2);
+        blob::sweep(&store.blobs(), Duration::ZERO, |hex| hex.starts_with('1')).unwrap();
+        assert_eq!(blobs(&store), 1);
+    }
+
+    #[test]
+    fn an_index_that_cannot_be_read_is_not_thrown_away() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("images.json"), b"{").unwrap();
+        assert!(matches!(Store::open(directory.path()), Err(ImageError::Disk { .. })));
+        fs::write(directory.path().join("images.json"), br#"{"version":9,"images":[]}"#).unwrap();
+        assert!(Store::open(directory.path()).is_err());
+        assert!(directory.path().join("images.json").exists());
+    }
+}

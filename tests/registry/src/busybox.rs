@@ -1,0 +1,58 @@
+//! An image that can be run: Debian's `busybox-static` and the files that programs look for.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::layer::Layer;
+
+const BUSYBOX: &str = "/bin/busybox";
+
+const PASSWD: &str = "\
+root:x:0:0:root:/root:/bin/sh
+daemon:x:1:1:daemon:/usr/sbin:/bin/false
+www-data:x:33:33:www-data:/var/www:/bin/false
+nobody:x:65534:65534:nobody:/home:/bin/false
+";
+
+const GROUP: &str = "\
+root:x:0:
+daemon:x:1:
+tty:x:5:
+www-data:x:33:
+users:x:100:
+nogroup:x:65534:
+";
+
+/// One layer with busybox under all its names (hard links, so that a mount over one does not hide the others), and
+/// the config to run its shell.
+///
+/// # Errors
+/// If `/bin/busybox` (package `busybox-static`) is not there.
+pub fn busybox_image() -> Result<(Vec<Layer>, Value)> {
+    let busybox =
+        std::fs::read(BUSYBOX).with_context(|| format!("reading {BUSYBOX} (package busybox-static)"))?;
+    let listed = Command::new(BUSYBOX).arg("--list-full").output().context("listing busybox's names")?;
+    ensure!(listed.status.success(), "{BUSYBOX} --list-full failed");
+    let mut layer = Layer::builder();
+    for directory in [
+        "bin", "dev", "etc", "home", "mnt", "proc", "run", "sbin", "sys", "usr", "usr/bin", "usr/sbin",
+        "var", "var/log", "var/run",
+    ] {
+        layer = layer.dir(directory, 0o755);
+    }
+    layer = layer.dir("root", 0o700).dir("tmp", 0o1777).dir("var/tmp", 0o1777);
+    layer = layer.owner(33, 33).dir("var/www", 0o755).owner(0, 0);
+    layer = layer.file("bin/busybox", 0o755, busybox);
+    let names = String::from_utf8(listed.stdout)?;
+    for name in names.lines().filter(|name| *name != "bin/busybox" && *name != "linuxrc") {
+        layer = layer.hard_link(name, "bin/busybox");
+    }
+    layer = layer.file("etc/passwd", 0o644, PASSWD).file("etc/group", 0o644, GROUP);
+    let config = json!({
+        "Cmd": ["sh"],
+        "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+    });
+    Ok((vec![layer.build()], config))
+}

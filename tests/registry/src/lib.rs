@@ -1,0 +1,22 @@
+//! A registry on loopback with images made on the spot, for tests and the demo.
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! use tests_registry::{Layer, Registry};
+//! let registry = Registry::start()?;
+//! let layer = Layer::builder().dir("etc", 0o755).file("etc/motd", 0o644, b"hello").build();
+//! let digest = registry.push_image("demo/hello", "1", vec![layer], serde_json::json!({ "Cmd": ["cat"] })).await?;
+//! let reference = registry.reference("demo/hello", "1");
+//! # Ok(()) }
+//! ```
+//! `registry.rs` runs Debian's `docker-registry`, `layer.rs` makes layers, `busybox.rs` makes an image that can be run.
+//! Never part of what ships.
+#![forbid(unsafe_code)]
+
+mod busybox;
+mod layer;
+mod registry;
+
+pub use busybox::busybox_image;
+pub use layer::{Compression, Layer, LayerBuilder};
+pub use registry::{PASSWORD, Registry, USERNAME, digest_of};
