@@ -5,7 +5,7 @@
 //!
 //! A request is a chain of writable buffers; the answer is as many random bytes in them as the used
 //! length says. A guest asks for little and seldom, so it is served on the vCPU's thread, and at most
-//! [`REQUEST_BYTES_MAX`] at a time.
+//! `REQUEST_BYTES_MAX` at a time.
 
 mod device;
 mod request;
