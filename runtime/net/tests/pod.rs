@@ -23,7 +23,7 @@ use runtime_net::{Cni, CniConfig, NetError, PodNetwork, PodNetworkSpec, PortMapp
 const PLUGIN_DIR: &str = "/usr/lib/cni";
 const HEADER_BYTES: usize = 12;
 /// How long to wait for what should come at once.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs `test` on a thread that stands in for a node: network and mount namespaces of its own.
 fn on_a_node<F: Future<Output = ()>>(test: impl FnOnce(Node) -> F + Send + 'static) {
@@ -55,7 +55,10 @@ impl Node {
         fs::create_dir(&conf_dir).unwrap();
         let config =
             CniConfig { conf_dir, bin_dirs: vec![PLUGIN_DIR.into()], cache_dir: dir.path().join("cache") };
-        let cni = Cni::new(config).with_netns_dir(dir.path().join("netns"));
+        // Emulated machines under load are very slow.
+        let cni = Cni::new(config)
+            .with_netns_dir(dir.path().join("netns"))
+            .with_plugin_time(Duration::from_secs(600));
         Self { dir, cni }
     }
 
