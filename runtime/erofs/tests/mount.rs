@@ -3,6 +3,8 @@
 //! Needs root, a loop device and EROFS in the kernel; says so and passes where they are missing. `fsck.erofs` is a
 //! second opinion where it is installed.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;

@@ -169,7 +169,7 @@ impl Registry {
             Ok(Ok(BlobResponse::Full(stream))) => Ok(BlobStream { offset: 0, stream: stream.stream }),
             Ok(Ok(BlobResponse::Partial(stream))) => Ok(BlobStream { offset, stream: stream.stream }),
             Ok(Err(error)) => Err(self.explain(what, error)),
-            Err(_) => Err(deadline(&what)),
+            Err(_) => Err(deadline(what)),
         }
     }
 

@@ -1,84 +1,18 @@
 //! Images pulled from a real registry (`docker-registry` on loopback). Says so and passes where it is not installed.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod node;
+
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use runtime_image::{Credentials, Image, ImageError, Images, Limits, RegistryConfig, Wrong};
+use node::{Node, content, one_file, with_mount};
+use runtime_image::{ImageError, Images, RegistryConfig, Wrong};
 use serde_json::json;
-use tempfile::TempDir;
-use tests_registry::{Compression, Layer, PASSWORD, Registry, USERNAME, busybox_image, digest_of};
-
-struct Node {
-    images: Images,
-    directory: TempDir,
-}
-
-impl Node {
-    fn new() -> Node {
-        Node::with_limits(Limits::default())
-    }
-
-    fn with_limits(limits: Limits) -> Node {
-        let directory = tempfile::tempdir().unwrap();
-        let config = RegistryConfig { limits, ..RegistryConfig::default() };
-        Node { images: Images::open(directory.path(), config).unwrap(), directory }
-    }
-
-    async fn pull(&self, reference: &str) -> Result<Image, ImageError> {
-        self.images.pull(reference, None).await
-    }
-
-    fn blob(&self, digest: &str, suffix: &str) -> PathBuf {
-        let hex = digest.trim_start_matches("sha256:");
-        self.directory.path().join("blobs/sha256").join(format!("{hex}{suffix}"))
-    }
-
-    /// Nothing of a pull that failed is left but blobs.
-    fn assert_no_leftovers(&self) {
-        assert_eq!(fs::read_dir(self.directory.path().join("tmp")).unwrap().count(), 0);
-        assert_eq!(fs::read_dir(self.directory.path().join("images")).unwrap().count(), 0);
-        assert!(self.images.list().is_empty());
-    }
-}
-
-/// Looks at an image through the kernel, where that is possible.
-fn with_mount(node: &Node, image: &Image, look: impl FnOnce(&Path)) {
-    if !nix::unistd::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-        eprintln!("skipped: looking at the image needs root and loop devices");
-        return;
-    }
-    let at = tempfile::tempdir().unwrap();
-    let hex = image.id.trim_start_matches("sha256:");
-    let file = node.directory.path().join("images").join(format!("{hex}.erofs"));
-    let output = Command::new("mount")
-        .args(["-t", "erofs", "-o", "loop,ro"])
-        .arg(file)
-        .arg(at.path())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| look(at.path())));
-    assert!(Command::new("umount").arg("-d").arg(at.path()).status().unwrap().success());
-    if let Err(panic) = result {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-fn one_file(content: &str) -> Vec<Layer> {
-    vec![Layer::builder().file("file", 0o644, content).build()]
-}
-
-/// What is wrong with the content, and what it is that is wrong.
-fn content(result: Result<Image, ImageError>) -> (String, Wrong) {
-    match result {
-        Err(ImageError::Content { what, wrong }) => (what, wrong),
-        other => panic!("expected wrong content, got {other:?}"),
-    }
-}
+use tests_registry::{Compression, Layer, Registry, busybox_image};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn layers_are_stacked_as_they_say() {
@@ -191,7 +125,7 @@ async fn names_come_and_go_as_the_kubelet_expects() {
     assert_eq!(node.pull(&one).await.unwrap().id, image.id);
     let image = node.pull(&two).await.unwrap();
     assert_eq!(image.repo_tags, [one.clone(), two.clone()]);
-    assert_eq!(image.repo_digests, [by_digest.clone()]);
+    assert_eq!(image.repo_digests, std::slice::from_ref(&by_digest));
     for name in [&one, &two, &by_digest, &image.id, &image.id[7..].to_owned(), &image.id[7..20].to_owned()] {
         assert_eq!(node.images.find(name).as_ref(), Some(&image), "{name}");
     }
@@ -199,8 +133,8 @@ async fn names_come_and_go_as_the_kubelet_expects() {
     registry.push_image("t/names", "1", one_file("second"), json!({})).await.unwrap();
     let newer = node.pull(&one).await.unwrap();
     assert_ne!(newer.id, image.id);
-    assert_eq!(newer.repo_tags, [one.clone()]);
-    assert_eq!(node.images.find(&image.id).unwrap().repo_tags, [two.clone()]);
+    assert_eq!(newer.repo_tags, std::slice::from_ref(&one));
+    assert_eq!(node.images.find(&image.id).unwrap().repo_tags, std::slice::from_ref(&two));
 
     let reopened = Images::open(node.directory.path(), RegistryConfig::default()).unwrap();
     assert_eq!(reopened.list(), node.images.list());
@@ -208,7 +142,7 @@ async fn names_come_and_go_as_the_kubelet_expects() {
     node.images.remove(&two).unwrap();
     node.images.remove(&two).unwrap();
     assert!(node.images.find(&by_digest).is_none());
-    assert_eq!(node.images.list(), [newer.clone()]);
+    assert_eq!(node.images.list(), std::slice::from_ref(&newer));
     assert!(matches!(node.images.open_erofs(&image), Err(ImageError::Unknown(id)) if id == image.id));
     node.images.remove(&newer.id).unwrap();
     assert_eq!(fs::read_dir(node.directory.path().join("blobs/sha256")).unwrap().count(), 0);
@@ -249,64 +183,6 @@ async fn an_index_gives_the_image_for_this_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn not_there_not_allowed_and_not_reachable_are_told_apart() {
-    if !Registry::is_installed() {
-        return;
-    }
-    let (open, closed, node) =
-        (Registry::start().unwrap(), Registry::start_with_password().unwrap(), Node::new());
-    assert!(matches!(node.pull(&open.reference("t/none", "1")).await, Err(ImageError::NotFound { .. })));
-    closed.push_image("t/secret", "1", one_file("secret"), json!({})).await.unwrap();
-    let reference = closed.reference("t/secret", "1");
-    let login = |username: &str, password: &str| {
-        Some(Credentials { username: username.to_owned(), password: password.to_owned() })
-    };
-    assert!(matches!(node.pull(&reference).await, Err(ImageError::Unauthorized { .. })));
-    let wrong = node.images.pull(&reference, login(USERNAME, "wrong")).await;
-    assert!(matches!(wrong, Err(ImageError::Unauthorized { .. })), "{wrong:?}");
-    node.images.pull(&reference, login(USERNAME, PASSWORD)).await.unwrap();
-    let address = closed.addr.clone();
-    drop(closed);
-    let gone = node.pull(&format!("{address}/t/secret:1")).await;
-    assert!(
-        matches!(&gone, Err(ImageError::Unreachable { registry, .. }) if *registry == address),
-        "{gone:?}"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn damaged_blobs_are_refused_by_name_and_the_pull_recovers() {
-    if !Registry::is_installed() {
-        return;
-    }
-    let (registry, node) = (Registry::start().unwrap(), Node::new());
-    let noise: Vec<u8> = (0..400_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let layer = Layer::builder().file("noise", 0o644, &noise).build();
-    let (digest, length) = (layer.digest(), layer.bytes.len() as u64);
-    let half = layer.bytes.len() / 2;
-    registry.push_image("t/damage", "1", vec![layer.clone()], json!({})).await.unwrap();
-    let (reference, blob) = (registry.reference("t/damage", "1"), registry.blob_path(&digest));
-
-    let mut damaged = layer.bytes.clone();
-    damaged[1000] ^= 0x10;
-    fs::write(&blob, &damaged).unwrap();
-    let (what, wrong) = content(node.pull(&reference).await);
-    assert_eq!(what, format!("layer 1 ({digest})"));
-    assert_eq!(wrong, Wrong::Digest { expected: digest.clone(), actual: digest_of(&damaged) });
-    assert!(!node.blob(&digest, ".partial").exists() && !node.blob(&digest, "").exists());
-
-    fs::write(&blob, &layer.bytes[..half]).unwrap();
-    let (_, wrong) = content(node.pull(&reference).await);
-    assert_eq!(wrong, Wrong::Truncated { expected: length, actual: half as u64 });
-    assert_eq!(node.blob(&digest, ".partial").metadata().unwrap().len(), half as u64);
-    node.assert_no_leftovers();
-
-    fs::write(&blob, &layer.bytes).unwrap();
-    let image = node.pull(&reference).await.unwrap();
-    with_mount(&node, &image, |root| assert!(fs::read(root.join("noise")).unwrap() == noise));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_pull_resumes_where_another_broke_off() {
     if !Registry::is_installed() {
         return;
@@ -331,99 +207,6 @@ async fn a_pull_resumes_where_another_broke_off() {
     fs::write(node.blob(&digest, ".partial"), &layer.bytes).unwrap();
     fs::remove_file(registry.blob_path(&digest)).unwrap();
     node.pull(&reference).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn bad_images_are_refused_with_what_and_where() {
-    if !Registry::is_installed() {
-        return;
-    }
-    let (registry, node) = (Registry::start().unwrap(), Node::new());
-    let good = one_file("good").remove(0);
-    let reference = |tag: &str| registry.reference("t/bad", tag);
-
-    registry.push_with_config("t/bad", "config", &[good.clone()], b"<html>").await.unwrap();
-    let (what, wrong) = content(node.pull(&reference("config")).await);
-    assert!(what.starts_with("config (sha256:") && matches!(wrong, Wrong::Json(_)), "{what}: {wrong}");
-
-    let config = json!({ "os": "linux", "architecture": "amd64", "rootfs": { "diff_ids": [] } });
-    registry
-        .push_with_config("t/bad", "count", &[good.clone()], config.to_string().as_bytes())
-        .await
-        .unwrap();
-    let (_, wrong) = content(node.pull(&reference("count")).await);
-    assert_eq!(wrong, Wrong::LayerCount { layers: 1, diff_ids: 0 });
-
-    let mut odd = good.clone();
-    odd.media_type = "application/x-squashfs".to_owned();
-    registry.push_image("t/bad", "type", vec![odd], json!({})).await.unwrap();
-    let (_, wrong) = content(node.pull(&reference("type")).await);
-    assert_eq!(wrong, Wrong::MediaType("application/x-squashfs".into()));
-
-    let mut mislabelled = good.clone();
-    mislabelled.diff_id = digest_of(b"something else");
-    registry.push_image("t/bad", "diff", vec![mislabelled], json!({})).await.unwrap();
-    let (_, wrong) = content(node.pull(&reference("diff")).await);
-    assert!(matches!(wrong, Wrong::DiffId { .. }), "{wrong:?}");
-
-    let mut not_gzip = good.clone();
-    not_gzip.bytes = b"this is not gzip at all".to_vec();
-    registry.push_image("t/bad", "gzip", vec![good.clone(), not_gzip], json!({})).await.unwrap();
-    let (what, wrong) = content(node.pull(&reference("gzip")).await);
-    assert!(what.starts_with("layer 2 ") && matches!(wrong, Wrong::Decompress(_)), "{what}: {wrong}");
-    node.assert_no_leftovers();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn bad_archives_are_refused_with_the_entry() {
-    if !Registry::is_installed() {
-        return;
-    }
-    let (registry, node) = (Registry::start().unwrap(), Node::new());
-    let escape = Layer::builder().record("path", b"../../etc/cron.d/x").file("x", 0o644, "x").build();
-    let cut = Layer::builder().file("a/cut", 0o644, vec![1; 5000]).into_tar();
-    let sparse = Layer::builder().record("GNU.sparse.major", b"1").file("holes", 0o644, "x").build();
-    let link = Layer::builder().hard_link("alias", "nowhere").build();
-    for (tag, layer, expected) in [
-        ("escape", escape, "entry \"../../etc/cron.d/x\": the path has a \"..\" component"),
-        (
-            "cut",
-            Layer::from_tar(&cut[..2000], Compression::Gzip),
-            "the archive is broken in entry \"a/cut\": it ends 3512 bytes before the entry does",
-        ),
-        (
-            "noise",
-            Layer::from_tar(&[b'x'; 2048], Compression::Zstd),
-            "the archive is broken at byte 512: the bytes before it are no tar header",
-        ),
-        ("sparse", sparse, "sparse entries are not supported"),
-        ("link", link, "entry \"alias\": hard link to \"nowhere\", which does not exist"),
-    ] {
-        registry.push_image("t/archive", tag, vec![layer], json!({})).await.unwrap();
-        let error = node.pull(&registry.reference("t/archive", tag)).await.unwrap_err().to_string();
-        assert!(error.starts_with("layer 1 (sha256:") && error.contains(expected), "{error}");
-    }
-    node.assert_no_leftovers();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_decompression_bomb_meets_the_bound() {
-    if !Registry::is_installed() {
-        return;
-    }
-    let node = Node::with_limits(Limits { unpacked_bytes: 1 << 20, ..Limits::default() });
-    let registry = Registry::start().unwrap();
-    for (tag, compression) in [("gzip", Compression::Gzip), ("zstd", Compression::Zstd)] {
-        let bomb = Layer::builder().compression(compression).file("zeros", 0o644, vec![0; 8 << 20]).build();
-        assert!(bomb.bytes.len() < 100_000);
-        registry.push_image("t/bomb", tag, vec![bomb], json!({})).await.unwrap();
-        let (_, wrong) = content(node.pull(&registry.reference("t/bomb", tag)).await);
-        assert!(
-            matches!(wrong, Wrong::Limit { unit: "uncompressed bytes", limit: 1_048_576, .. }),
-            "{wrong:?}"
-        );
-    }
-    node.assert_no_leftovers();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -480,4 +263,42 @@ async fn images_that_share_layers_can_be_pulled_at_once() {
     assert_eq!(node.images.list().len(), 4);
     // Four layers and four configs.
     assert_eq!(fs::read_dir(node.directory.path().join("blobs/sha256")).unwrap().count(), 8);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_by_gnu_tar_is_read_as_it_is() {
+    if !Registry::is_installed() {
+        return;
+    }
+    let (registry, node) = (Registry::start().unwrap(), Node::new());
+    let source = tempfile::tempdir().unwrap();
+    let script = "set -e; cp -a /etc/. .; mkdir -p long/$(printf 'd%.0s' $(seq 200))/$(printf 'e%.0s' $(seq 200)); \
+        deep=$(echo long/*/*); touch -d '1950-01-02 03:04:05.5' $deep/early; ln $deep/early hard; mkfifo pipe; \
+        ln -s $(printf 't%.0s' $(seq 300)) symlink; dd if=/dev/urandom of=random bs=1000 count=3001 status=none";
+    assert!(Command::new("sh").args(["-c", script]).current_dir(source.path()).status().unwrap().success());
+    // Type, mode, owner, size of what has one, links of files, target, seconds of the time.
+    let listing = |root: &Path| {
+        let script = "find . -mindepth 1 ! -type s \\( -type d -printf '%p %y %m %U %G %Ts\\n' \
+            -o -printf '%p %y %m %U %G %s %n %l %Ts\\n' \\) | LC_ALL=C sort; \
+            find . -type f -exec sha256sum {} + | LC_ALL=C sort";
+        let output = Command::new("sh").args(["-c", script]).current_dir(root).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    for format in ["gnu", "pax"] {
+        let tar = Command::new("tar")
+            .args([&format!("--format={format}"), "--sort=name", "-cf", "-", "."])
+            .current_dir(source.path())
+            .output()
+            .unwrap();
+        let layer = Layer::from_tar(&tar.stdout, Compression::Zstd);
+        registry.push_image("t/tar", format, vec![layer], json!({})).await.unwrap();
+        let image = node.pull(&registry.reference("t/tar", format)).await.unwrap();
+        with_mount(&node, &image, |root| {
+            let (there, here) = (listing(root), listing(source.path()));
+            let difference = there.lines().zip(here.lines()).find(|(there, here)| there != here);
+            assert!(there == here, "{format}: {difference:?}");
+            assert!(here.lines().count() > 100);
+        });
+    }
 }

@@ -1,0 +1,122 @@
+//! The index and its files, without a registry.
+
+use super::*;
+
+fn id(digit: char) -> String {
+    format!("sha256:{}", digit.to_string().repeat(64))
+}
+
+fn record(digit: char, tag: &str, blobs: &[char]) -> Record {
+    Record {
+        id: id(digit),
+        repo_tags: vec![format!("host.io/{tag}")],
+        repo_digests: vec![format!("host.io/a@{}", id(digit))],
+        size_bytes: 4096,
+        blobs: blobs.iter().map(|blob| id(*blob)).collect(),
+        config: ImageConfig::default(),
+    }
+}
+
+fn store_with(directory: &Path, records: &[Record]) -> Arc<Store> {
+    let store = Arc::new(Store::open(directory).unwrap());
+    for record in records {
+        fs::write(store.image_path(&record.id).unwrap(), b"image").unwrap();
+        for blob in &record.blobs {
+            fs::write(store.blobs().join(digest_hex(blob).unwrap()), b"blob").unwrap();
+        }
+        store.add(record.clone()).unwrap();
+    }
+    store
+}
+
+fn blobs(store: &Store) -> usize {
+    fs::read_dir(store.blobs()).unwrap().count()
+}
+
+#[test]
+fn an_image_is_found_by_every_one_of_its_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with(directory.path(), &[record('a', "a:latest", &[]), record('b', "a:2", &[])]);
+    for name in [
+        "host.io/a",
+        "host.io/a:latest",
+        &format!("host.io/a@{}", id('a')),
+        &id('a'),
+        &"a".repeat(64),
+        &"a".repeat(13),
+    ] {
+        assert_eq!(store.find(name).map(|record| record.id), Some(id('a')), "{name}");
+    }
+    assert!(store.find("host.io/a:3").is_none());
+    assert!(store.find("NOT a name").is_none());
+    assert!(store.find("sha256:c").is_none());
+}
+
+#[test]
+fn a_tag_that_moves_leaves_its_old_image_untagged() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with(directory.path(), &[record('a', "a:1", &[]), record('b', "a:1", &[])]);
+    assert!(store.get(&id('a')).unwrap().repo_tags.is_empty());
+    assert_eq!(store.find("host.io/a:1").unwrap().id, id('b'));
+}
+
+#[test]
+fn removal_keeps_blobs_that_another_image_or_a_pull_needs() {
+    let directory = tempfile::tempdir().unwrap();
+    let store =
+        store_with(directory.path(), &[record('a', "a:1", &['1', '2', '3']), record('b', "b:1", &['2'])]);
+    let pins = store.pin(vec![id('3')]);
+    store.remove(&id('a')).unwrap();
+    assert_eq!(blobs(&store), 2);
+    assert!(!store.image_path(&id('a')).unwrap().exists());
+    drop(pins);
+    store.remove(&id('b')).unwrap();
+    store.remove(&id('b')).unwrap();
+    assert!(store.list().is_empty());
+}
+
+#[test]
+fn a_leased_file_outlives_its_removal() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with(directory.path(), &[record('a', "a:1", &[])]);
+    store.lease(&id('a')).unwrap();
+    store.lease(&id('a')).unwrap();
+    store.remove(&id('a')).unwrap();
+    let file = store.image_path(&id('a')).unwrap();
+    store.release(&id('a'));
+    assert!(file.exists());
+    store.release(&id('a'));
+    assert!(!file.exists());
+    assert!(store.lease(&id('a')).is_err());
+}
+
+#[test]
+fn a_start_finds_its_images_again_and_clears_leftovers() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with(directory.path(), &[record('a', "a:1", &['1']), record('b', "b:1", &[])]);
+    fs::write(store.image_path(&id('c')).unwrap(), b"orphan").unwrap();
+    fs::write(store.blobs().join(format!("{}.partial", "d".repeat(64))), b"resumable").unwrap();
+    fs::create_dir_all(store.temporary().join("pull")).unwrap();
+    fs::remove_file(store.image_path(&id('b')).unwrap()).unwrap();
+    let before = store.get(&id('a'));
+    drop(store);
+
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.get(&id('a')), before);
+    assert!(store.get(&id('b')).is_none());
+    assert!(!store.image_path(&id('c')).unwrap().exists());
+    assert_eq!(fs::read_dir(store.temporary()).unwrap().count(), 0);
+    assert_eq!(blobs(&store), 2);
+    blob::sweep(&store.blobs(), Duration::ZERO, |hex| hex.starts_with('1')).unwrap();
+    assert_eq!(blobs(&store), 1);
+}
+
+#[test]
+fn an_index_that_cannot_be_read_is_not_thrown_away() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("images.json"), b"{").unwrap();
+    assert!(matches!(Store::open(directory.path()), Err(ImageError::Disk { .. })));
+    fs::write(directory.path().join("images.json"), br#"{"version":9,"images":[]}"#).unwrap();
+    assert!(Store::open(directory.path()).is_err());
+    assert!(directory.path().join("images.json").exists());
+}

@@ -1,0 +1,79 @@
+//! A node's images in a temporary directory, and ways to look at them. Each test file uses a part.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use runtime_image::{Image, ImageError, Images, Limits, RegistryConfig, Wrong};
+use tempfile::TempDir;
+use tests_registry::Layer;
+
+/// A node's image directory.
+pub(crate) struct Node {
+    pub(crate) images: Images,
+    pub(crate) directory: TempDir,
+}
+
+impl Node {
+    pub(crate) fn new() -> Node {
+        Node::with_limits(Limits::default())
+    }
+
+    pub(crate) fn with_limits(limits: Limits) -> Node {
+        let directory = tempfile::tempdir().unwrap();
+        let config = RegistryConfig { limits, ..RegistryConfig::default() };
+        Node { images: Images::open(directory.path(), config).unwrap(), directory }
+    }
+
+    pub(crate) async fn pull(&self, reference: &str) -> Result<Image, ImageError> {
+        self.images.pull(reference, None).await
+    }
+
+    pub(crate) fn blob(&self, digest: &str, suffix: &str) -> PathBuf {
+        let hex = digest.trim_start_matches("sha256:");
+        self.directory.path().join("blobs/sha256").join(format!("{hex}{suffix}"))
+    }
+
+    /// Nothing of a pull that failed is left but blobs.
+    pub(crate) fn assert_no_leftovers(&self) {
+        assert_eq!(fs::read_dir(self.directory.path().join("tmp")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(self.directory.path().join("images")).unwrap().count(), 0);
+        assert!(self.images.list().is_empty());
+    }
+}
+
+/// Looks at an image through the kernel, where that is possible.
+pub(crate) fn with_mount(node: &Node, image: &Image, look: impl FnOnce(&Path)) {
+    if !nix::unistd::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+        eprintln!("skipped: looking at the image needs root and loop devices");
+        return;
+    }
+    let at = tempfile::tempdir().unwrap();
+    let hex = image.id.trim_start_matches("sha256:");
+    let file = node.directory.path().join("images").join(format!("{hex}.erofs"));
+    let output = Command::new("mount")
+        .args(["-t", "erofs", "-o", "loop,ro"])
+        .arg(file)
+        .arg(at.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| look(at.path())));
+    assert!(Command::new("umount").arg("-d").arg(at.path()).status().unwrap().success());
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+pub(crate) fn one_file(content: &str) -> Vec<Layer> {
+    vec![Layer::builder().file("file", 0o644, content).build()]
+}
+
+/// What is wrong with the content, and what it is that is wrong.
+pub(crate) fn content(result: Result<Image, ImageError>) -> (String, Wrong) {
+    match result {
+        Err(ImageError::Content { what, wrong }) => (what, wrong),
+        other => panic!("expected wrong content, got {other:?}"),
+    }
+}
