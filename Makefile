@@ -7,8 +7,6 @@ SHELL := /bin/bash
 
 export PODVISOR_CACHE ?= $(HOME)/.cache/podvisor
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
-export LIBSECCOMP_LINK_TYPE := static
-export LIBSECCOMP_LIB_PATH := /usr/lib/x86_64-linux-gnu
 # The agent runs alone in the guest: no shared libraries there.
 export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS := -C target-feature=+crt-static
 
@@ -37,7 +35,7 @@ guest-image: build ## build the guest kernel, the root image and the scratch tem
 
 .PHONY: e2e-build
 e2e-build: guest-image
-	cargo build --release -p tests-e2e --bins --tests
+	cargo build --release -p tests-e2e --bins
 
 .PHONY: demo
 demo: e2e-build ## a pod of two containers in its own VM, from an image out of a local registry

@@ -23,4 +23,5 @@ mod runtime_service;
 mod sandbox;
 mod serve;
 
+pub use runtime::status::Node;
 pub use serve::{Cri, ServeError, serve};

@@ -1,6 +1,7 @@
 //! The gRPC server on its socket: HTTP/2 in plaintext, both services, until told to stop.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proto_cri::v1::image_service_server::ImageServiceServer;
@@ -10,6 +11,8 @@ use runtime_pod::Pods;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
+
+use crate::runtime::status::Node;
 
 /// Longest message either way, bytes: what the kubelet's client allows (cri-client `maxMsgSize`).
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -30,12 +33,13 @@ pub(crate) type NoStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, 
 pub struct Cri {
     pub(crate) pods: Pods,
     pub(crate) images: Images,
+    pub(crate) node: Arc<Node>,
 }
 
 impl Cri {
     /// The services over these.
-    pub fn new(pods: Pods, images: Images) -> Self {
-        Self { pods, images }
+    pub fn new(pods: Pods, images: Images, node: Node) -> Self {
+        Self { pods, images, node: Arc::new(node) }
     }
 }
 

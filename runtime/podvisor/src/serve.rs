@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use runtime_cri::Cri;
+use runtime_cri::{Cri, Node};
 use runtime_image::{Images, RegistryConfig};
 use runtime_net::{Cni, CniConfig};
 use runtime_pod::{Pods, PodsConfig};
@@ -48,13 +48,24 @@ async fn run(config: Config) -> anyhow::Result<()> {
         bin_dirs: config.cni.bin_dirs.clone(),
         cache_dir: config.cni.cache_dir.clone(),
     });
+    let node = node(&config, cni.clone());
     let pods = Pods::open(pods_config(&config, images.clone(), cni)?).await.context("opening the pods")?;
     info!(socket = %socket.display(), "serving");
-    runtime_cri::serve(Cri::new(pods, images), listener, stop_signal()?).await?;
+    runtime_cri::serve(Cri::new(pods, images, node), listener, stop_signal()?).await?;
     // A socket file without a listener would make clients wait for their connect to be refused.
     let _ = fs::remove_file(&socket);
     info!("stopped; pods go on");
     Ok(())
+}
+
+/// What Status tells: the handlers, the default one's empty name first, and the network as it is now.
+fn node(config: &Config, cni: Cni) -> Node {
+    let (handlers, default) = config.handlers();
+    let names = handlers.into_iter().map(|handler| handler.name);
+    Node {
+        handlers: default.map(|_| String::new()).into_iter().chain(names).collect(),
+        network_ready: Box::new(move || cni.ready().map_err(|error| format!("{:#}", anyhow::Error::from(error)))),
+    }
 }
 
 /// What the pods need, checked here so that a missing file is told at the start and not by the first pod.

@@ -65,8 +65,8 @@ pub(super) fn container_security(context: v1::LinuxContainerSecurityContext) -> 
         },
         readonly_rootfs: context.readonly_rootfs,
         no_new_privs: context.no_new_privs,
-        masked_paths: context.masked_paths,
-        readonly_paths: context.readonly_paths,
+        masked_paths: given(context.masked_paths),
+        readonly_paths: given(context.readonly_paths),
         seccomp: profile("seccomp", context.seccomp, &seccomp_path)?,
         apparmor: profile("apparmor", context.apparmor, &apparmor_name)?,
         selinux: selinux(context.selinux_options),
@@ -96,6 +96,11 @@ fn old_profile(field: &str, text: &str) -> Result<Option<Profile>, Failure> {
             None => return Err(Failure::invalid(format!("{field}: {text:?} is no profile"))),
         },
     }))
+}
+
+/// On the wire an empty list and none are the same; both mean the default.
+fn given(paths: Vec<String>) -> Option<Vec<String>> {
+    (!paths.is_empty()).then_some(paths)
 }
 
 fn selinux(options: Option<v1::SeLinuxOption>) -> String {

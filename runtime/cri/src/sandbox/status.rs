@@ -1,9 +1,12 @@
-//! PodSandboxStatus: NotFound where there is none; verbose adds the machine and the phases of its start.
+//! PodSandboxStatus: NotFound where there is none; verbose adds the machine, what it costs, and the
+//! measured phases of its start.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use proto_cri::v1;
-use runtime_pod::Pods;
+use runtime_pod::{PodView, Pods};
+use serde_json::json;
 
 use crate::convert::{container_status, pod_status};
 use crate::error::Failure;
@@ -17,15 +20,41 @@ pub(crate) async fn status(
     let Some(pod) = pods.pod(&id) else { return Err(Failure::NotFound { what: "pod sandbox", id }) };
     let containers = pods.containers();
     let info = if request.verbose {
-        let machine = pods.inspect(&pod.id).await;
-        HashMap::from([("info".to_owned(), serde_json::json!(machine).to_string())])
+        HashMap::from([("info".to_owned(), info(pods, &pod).await.to_string())])
     } else {
         HashMap::new()
     };
     Ok(v1::PodSandboxStatusResponse {
-        containers_statuses: containers.iter().filter(|c| c.pod_id == pod.id).map(container_status).collect(),
+        containers_statuses: containers.iter().filter(|c| c.pod_id == pod.id).map(|c| container_status(c)).collect(),
         status: Some(pod_status(&pod)),
         info,
         timestamp: now_ns(),
+    })
+}
+
+/// For people and for tools that measure: what is not known (a machine that is gone) is null.
+async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
+    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+    let phases: Vec<_> = pods
+        .phases(&pod.id)
+        .unwrap_or_default()
+        .iter()
+        .map(|phase| json!({ "name": phase.name, "start_ms": ms(phase.start), "duration_ms": ms(phase.duration) }))
+        .collect();
+    let report = pods.vm_stats(&pod.id).await.ok();
+    json!({
+        "netns": pod.netns,
+        "message": pod.message,
+        "unclean": pod.unclean,
+        "phases": phases,
+        "machine": { "memory_bytes": pod.size.memory_bytes, "vcpus": pod.size.vcpus },
+        "vmm": report.as_ref().map(|report| json!({ "pid": report.vmm_pid, "exits": report.stats.exits })),
+        "guest": report.and_then(|report| report.guest).map(|guest| json!({
+            "total_bytes": guest.total,
+            "available_bytes": guest.available,
+            "used_bytes": guest.total.saturating_sub(guest.available),
+            "agent_resident_bytes": guest.agent_resident,
+            "processes": guest.processes,
+        })),
     })
 }

@@ -1,0 +1,89 @@
+//! From the guest's first instruction to the agent's word that it serves: instructions and exits.
+
+use std::fs::File;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use nix::time::{ClockId, clock_gettime};
+use runtime_vm::{Spawn, Vm};
+use tests_e2e::host::Built;
+use vmm_api::{ExitCounts, VmStats};
+
+use crate::millions;
+
+/// Memory of the guest, bytes: the pod of the demo.
+const MEMORY_BYTES: u64 = 128 << 20;
+
+/// A guest that has not said anything by then never will, even in the slowest node.
+const READY_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The design's budget and its aim, millions of instructions.
+const BUDGET_MILLIONS: f64 = 120.0;
+const AIM_MILLIONS: f64 = 60.0;
+
+/// One boot.
+struct Boot {
+    to_ready: Duration,
+    vmm: Duration,
+    in_agent: Duration,
+    exits: ExitCounts,
+}
+
+/// Boots guests one after the other and prints what each cost.
+pub(crate) async fn bench(built: &Built, boots: u32) -> anyhow::Result<()> {
+    let mut last = None;
+    for number in 1..=boots {
+        let boot = boot(built).await.with_context(|| format!("boot {number}"))?;
+        println!(
+            "bench: boot {number}: {:.1} M instructions from kernel entry to agent-ready ({:.1} M of them in the agent), \
+             {:.1} M before entry in the VMM",
+            millions(boot.to_ready),
+            millions(boot.in_agent),
+            millions(boot.vmm),
+        );
+        last = Some(boot);
+    }
+    let Some(last) = last else { bail!("no boot was asked for") };
+    let exits = last.exits;
+    println!(
+        "bench: exits to agent-ready: {} MMIO reads, {} MMIO writes, {} port reads, {} port writes, {} others",
+        exits.mmio_read,
+        exits.mmio_write,
+        exits.pio_in,
+        exits.pio_out,
+        exits.halt + exits.other,
+    );
+    let count = millions(last.to_ready);
+    println!(
+        "bench: to agent-ready {count:.1} M, {:.2} of the budget of {BUDGET_MILLIONS} M, {:.2} of the aim of {AIM_MILLIONS} M",
+        count / BUDGET_MILLIONS,
+        count / AIM_MILLIONS,
+    );
+    Ok(())
+}
+
+async fn boot(built: &Built) -> anyhow::Result<Boot> {
+    let dir = tempfile::Builder::new().prefix("podvisor-bench-").tempdir()?;
+    let kernel = File::open(built.guest_image.join("vmlinux"))?;
+    let root_image = File::open(built.guest_image.join("root.erofs"))?;
+    let binary = built.bin.join("podvisor-vmm");
+    let log = File::create(dir.path().join("vmm.log"))?;
+    let spawn = Spawn { binary: &binary, dir: dir.path(), cgroup: None, id: "bench", log };
+    let vm = Vm::spawn(spawn).await?;
+    vm.boot(MEMORY_BYTES, 1, "", &kernel, &root_image, Vec::new()).await?;
+    let stream = tokio::select! {
+        stream = vm.guest_stream(proto_agent::port::READY) => stream?,
+        report = vm.stopped() => bail!("the guest ended: {:?}\n{}", report.reason, report.console),
+        () = tokio::time::sleep(READY_TIMEOUT) => bail!("the guest said nothing; its console:\n{}", vm.console().await?),
+    };
+    let now = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?);
+    let ready = runtime_guest::ready(stream).await?;
+    let VmStats { exits, boot_requested_ns, guest_entered_ns } = vm.stats().await?;
+    vm.shutdown().await?;
+    Ok(Boot {
+        to_ready: now.saturating_sub(Duration::from_nanos(guest_entered_ns)),
+        vmm: Duration::from_nanos(guest_entered_ns.saturating_sub(boot_requested_ns)),
+        in_agent: Duration::from_nanos(ready.ready_ns.saturating_sub(ready.entered_ns)),
+        exits,
+    })
+}

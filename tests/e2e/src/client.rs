@@ -1,0 +1,177 @@
+//! A CRI client: the calls that tests make, without the wrapping of requests.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use proto_cri::v1;
+use proto_cri::v1::image_service_client::ImageServiceClient;
+use proto_cri::v1::runtime_service_client::RuntimeServiceClient;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Request, Status};
+
+/// Longest message either way, bytes.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Between two looks at a container's state.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long a container may take to end before the test has failed.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Both services of one daemon.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// For calls that have no method here.
+    pub runtime: RuntimeServiceClient<Channel>,
+    /// The same.
+    pub images: ImageServiceClient<Channel>,
+}
+
+impl Client {
+    /// Dials the socket.
+    ///
+    /// # Errors
+    /// When nobody listens.
+    pub async fn connect(socket: &Path) -> Result<Client, tonic::transport::Error> {
+        let path: PathBuf = socket.to_owned();
+        let channel = Endpoint::from_static("http://localhost")
+            .connect_with_connector(tower::service_fn(move |_: Uri| {
+                let path = path.clone();
+                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            }))
+            .await?;
+        Ok(Client {
+            runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+            images: ImageServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        })
+    }
+
+    /// PullImage: the image's id.
+    pub async fn pull(&mut self, image: &str) -> Result<String, Status> {
+        let image = Some(v1::ImageSpec { image: image.into(), ..Default::default() });
+        let request = v1::PullImageRequest { image, ..Default::default() };
+        Ok(self.images.pull_image(request).await?.into_inner().image_ref)
+    }
+
+    /// RunPodSandbox on the default handler: the pod's id.
+    pub async fn run_pod(&mut self, config: &v1::PodSandboxConfig) -> Result<String, Status> {
+        self.run_pod_on(config, "").await
+    }
+
+    /// RunPodSandbox on the handler named.
+    pub async fn run_pod_on(&mut self, config: &v1::PodSandboxConfig, handler: &str) -> Result<String, Status> {
+        let request = v1::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: handler.into() };
+        Ok(self.runtime.run_pod_sandbox(request).await?.into_inner().pod_sandbox_id)
+    }
+
+    /// StopPodSandbox.
+    pub async fn stop_pod(&mut self, pod: &str) -> Result<(), Status> {
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: pod.into() };
+        self.runtime.stop_pod_sandbox(request).await.map(|_| ())
+    }
+
+    /// RemovePodSandbox.
+    pub async fn remove_pod(&mut self, pod: &str) -> Result<(), Status> {
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: pod.into() };
+        self.runtime.remove_pod_sandbox(request).await.map(|_| ())
+    }
+
+    /// PodSandboxStatus.
+    pub async fn pod_status(&mut self, pod: &str) -> Result<v1::PodSandboxStatus, Status> {
+        Ok(self.pod_status_verbose(pod).await?.0)
+    }
+
+    /// PodSandboxStatus with the verbose `info`, parsed.
+    pub async fn pod_status_verbose(&mut self, pod: &str) -> Result<(v1::PodSandboxStatus, serde_json::Value), Status> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: pod.into(), verbose: true };
+        let answer = self.runtime.pod_sandbox_status(request).await?.into_inner();
+        let info = answer.info.get("info").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        Ok((answer.status.expect("a status in the answer"), info))
+    }
+
+    /// The pod's primary address.
+    pub async fn pod_ip(&mut self, pod: &str) -> Result<String, Status> {
+        Ok(self.pod_status(pod).await?.network.unwrap_or_default().ip)
+    }
+
+    /// ListPodSandbox without a filter.
+    pub async fn pods(&mut self) -> Result<Vec<v1::PodSandbox>, Status> {
+        Ok(self.runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await?.into_inner().items)
+    }
+
+    /// CreateContainer: its id.
+    pub async fn create(&mut self, pod: &str, config: v1::ContainerConfig) -> Result<String, Status> {
+        let request =
+            v1::CreateContainerRequest { pod_sandbox_id: pod.into(), config: Some(config), sandbox_config: None };
+        Ok(self.runtime.create_container(request).await?.into_inner().container_id)
+    }
+
+    /// StartContainer.
+    pub async fn start(&mut self, container: &str) -> Result<(), Status> {
+        let request = v1::StartContainerRequest { container_id: container.into() };
+        self.runtime.start_container(request).await.map(|_| ())
+    }
+
+    /// CreateContainer and StartContainer.
+    pub async fn run(&mut self, pod: &str, config: v1::ContainerConfig) -> Result<String, Status> {
+        let container = self.create(pod, config).await?;
+        self.start(&container).await?;
+        Ok(container)
+    }
+
+    /// StopContainer.
+    pub async fn stop(&mut self, container: &str, grace_seconds: i64) -> Result<(), Status> {
+        let request = v1::StopContainerRequest { container_id: container.into(), timeout: grace_seconds };
+        self.runtime.stop_container(request).await.map(|_| ())
+    }
+
+    /// RemoveContainer.
+    pub async fn remove(&mut self, container: &str) -> Result<(), Status> {
+        let request = v1::RemoveContainerRequest { container_id: container.into() };
+        self.runtime.remove_container(request).await.map(|_| ())
+    }
+
+    /// ContainerStatus.
+    pub async fn status(&mut self, container: &str) -> Result<v1::ContainerStatus, Status> {
+        let request = v1::ContainerStatusRequest { container_id: container.into(), verbose: false };
+        Ok(self.runtime.container_status(request).await?.into_inner().status.expect("a status in the answer"))
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Panics
+    /// When it has not within two minutes.
+    pub async fn wait(&mut self, container: &str) -> Result<v1::ContainerStatus, Status> {
+        let deadline = tokio::time::Instant::now() + EXIT_TIMEOUT;
+        loop {
+            let status = self.status(container).await?;
+            if status.state() == v1::ContainerState::ContainerExited {
+                return Ok(status);
+            }
+            assert!(tokio::time::Instant::now() < deadline, "container {container} has not ended: {status:?}");
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// ExecSync, with the client's own deadline well beyond `timeout_seconds`.
+    pub async fn exec(
+        &mut self,
+        container: &str,
+        command: &[&str],
+        timeout_seconds: i64,
+    ) -> Result<v1::ExecSyncResponse, Status> {
+        let cmd = command.iter().map(ToString::to_string).collect();
+        let mut request =
+            Request::new(v1::ExecSyncRequest { container_id: container.into(), cmd, timeout: timeout_seconds });
+        request.set_timeout(EXIT_TIMEOUT);
+        Ok(self.runtime.exec_sync(request).await?.into_inner())
+    }
+
+    /// What a line of shell prints, for tests that only look.
+    pub async fn sh(&mut self, container: &str, line: &str) -> Result<String, Status> {
+        let answer = self.exec(container, &["sh", "-c", line], 60).await?;
+        Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
+    }
+}

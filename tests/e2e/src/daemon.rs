@@ -1,0 +1,146 @@
+//! The real `podvisor serve`, as a process of its own.
+
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+
+use crate::client::Client;
+use crate::host::Built;
+use crate::network::{Network, PLUGINS};
+
+/// Generous: the software node is slow, and the tests run two at a time.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A running daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    client: Client,
+    binary: PathBuf,
+    config: PathBuf,
+    log: PathBuf,
+    socket: PathBuf,
+}
+
+impl Daemon {
+    /// Starts one with its state, sockets and logs under `dir`.
+    ///
+    /// # Errors
+    /// When it does not serve in time; the error has its log.
+    pub async fn start(built: &Built, dir: &Path, network: &Network) -> anyhow::Result<Daemon> {
+        let config = dir.join("config.toml");
+        std::fs::write(&config, text(built, dir, network))?;
+        let (binary, log) = (built.bin.join("podvisor"), dir.join("daemon.log"));
+        let socket = dir.join("run/podvisor.sock");
+        let (child, client) = launch(&binary, &config, &log, &socket).await?;
+        Ok(Daemon { child, client, binary, config, log, socket })
+    }
+
+    /// A client of it.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id().unwrap_or_default()
+    }
+
+    /// The CRI socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Its configuration file.
+    pub fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// The `podvisor` binary.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Kills it as a crash would, and starts it again over the same state.
+    ///
+    /// # Errors
+    /// When it does not serve again in time.
+    pub async fn kill_and_restart(&mut self) -> anyhow::Result<()> {
+        self.child.kill().await?;
+        (self.child, self.client) = launch(&self.binary, &self.config, &self.log, &self.socket).await?;
+        Ok(())
+    }
+
+    /// Ends it by SIGTERM.
+    ///
+    /// # Errors
+    /// When it does not end in time or not with status 0; the error has its log.
+    pub async fn stop(&mut self) -> anyhow::Result<()> {
+        let Some(pid) = self.child.id() else { return Ok(()) };
+        kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM)?;
+        let Ok(status) = tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await else {
+            self.child.kill().await?;
+            bail!("the daemon did not end on SIGTERM; its log:\n{}", self.log());
+        };
+        let status = status?;
+        if !status.success() {
+            bail!("the daemon ended with {status} (signal {:?}); its log:\n{}", status.signal(), self.log());
+        }
+        Ok(())
+    }
+}
+
+async fn launch(binary: &Path, config: &Path, log: &Path, socket: &Path) -> anyhow::Result<(Child, Client)> {
+    let output = File::options().create(true).append(true).open(log)?;
+    let mut child = Command::new(binary)
+        .arg("--config")
+        .arg(config)
+        .arg("serve")
+        .env("PODVISOR_LOG", "debug,h2=info,hyper=info,tower=info")
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("running {}", binary.display()))?;
+    let deadline = tokio::time::Instant::now() + START_TIMEOUT;
+    loop {
+        if let Ok(client) = Client::connect(socket).await {
+            return Ok((child, client));
+        }
+        if let Some(status) = child.try_wait()? {
+            bail!("the daemon ended with {status}:\n{}", std::fs::read_to_string(log)?);
+        }
+        if tokio::time::Instant::now() > deadline {
+            bail!("the daemon does not serve:\n{}", std::fs::read_to_string(log)?);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn text(built: &Built, dir: &Path, network: &Network) -> String {
+    format!(
+        "[paths]\nstate = {:?}\nrun = {:?}\nvmm = {:?}\nguest_image = {:?}\n\
+         [cni]\nconf_dir = {:?}\nbin_dirs = [{PLUGINS:?}]\ncache_dir = {:?}\n\
+         [[handler]]\nname = \"podvisor\"\nmemory_mib = 128\nscratch_mib = 1024\n",
+        dir.join("state"),
+        dir.join("run"),
+        built.bin.join("podvisor-vmm"),
+        built.guest_image,
+        network.conf_dir,
+        network.cache_dir,
+    )
+}

@@ -1,0 +1,106 @@
+//! A host for one test: directories, a network and a daemon of its own, so that tests run side by side
+//! and nothing of one is seen by another. The registry is shared by the tests of a process.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use tests_registry::Registry;
+use tokio::sync::OnceCell;
+
+use crate::client::Client;
+use crate::daemon::Daemon;
+use crate::network::Network;
+
+/// Directory of `podvisor` and `podvisor-vmm`.
+const BIN_VARIABLE: &str = "PODVISOR_E2E_BIN";
+/// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
+const GUEST_IMAGE_VARIABLE: &str = "PODVISOR_E2E_GUEST_IMAGE";
+
+/// Where the built things are.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// Directory of `podvisor` and `podvisor-vmm`.
+    pub bin: PathBuf,
+    /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
+    pub guest_image: PathBuf,
+}
+
+/// One test's host.
+#[derive(Debug)]
+pub struct Host {
+    /// Its daemon.
+    pub daemon: Daemon,
+    /// Its network.
+    pub network: Network,
+    /// The registry that the tests of this process share.
+    pub registry: &'static Registry,
+    dir: tempfile::TempDir,
+}
+
+/// The registry of this process, with the busybox image in it.
+async fn registry() -> anyhow::Result<&'static Registry> {
+    static REGISTRY: OnceCell<Registry> = OnceCell::const_new();
+    REGISTRY
+        .get_or_try_init(|| async {
+            let registry = Registry::start().context("starting a registry")?;
+            let (layers, config) = tests_registry::busybox_image()?;
+            registry.push_image("podvisor/busybox", "latest", layers, config).await.context("pushing busybox")?;
+            Ok(registry)
+        })
+        .await
+}
+
+impl Host {
+    /// A host, or `None` with a word on stderr where the tests are not run by `make test`.
+    pub async fn start() -> Option<Host> {
+        let built = match (std::env::var_os(BIN_VARIABLE), std::env::var_os(GUEST_IMAGE_VARIABLE)) {
+            (Some(bin), Some(guest_image)) => Built { bin: bin.into(), guest_image: guest_image.into() },
+            _ => {
+                eprintln!("skipped: {BIN_VARIABLE} and {GUEST_IMAGE_VARIABLE} are not set; `make test` sets them");
+                return None;
+            }
+        };
+        Some(Host::with(&built).await.expect("a host for the test"))
+    }
+
+    /// A host over these binaries.
+    ///
+    /// # Errors
+    /// When the registry or the daemon does not start.
+    pub async fn with(built: &Built) -> anyhow::Result<Host> {
+        let registry = registry().await?;
+        let dir = tempfile::Builder::new().prefix("podvisor-e2e-").tempdir()?;
+        let network = Network::write(dir.path())?;
+        let daemon = Daemon::start(built, dir.path(), &network).await?;
+        Ok(Host { daemon, network, registry, dir })
+    }
+
+    /// A client of its daemon.
+    pub fn client(&self) -> Client {
+        self.daemon.client()
+    }
+
+    /// Its directory, for logs and whatever a test puts there.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The busybox image's name in the registry.
+    pub fn busybox(&self) -> String {
+        self.image("podvisor/busybox:latest")
+    }
+
+    /// The full name of an image in the registry.
+    pub fn image(&self, name: &str) -> String {
+        format!("{}/{name}", self.registry.addr)
+    }
+
+    /// Ends the daemon, and says so where it does not end well.
+    ///
+    /// # Errors
+    /// When it has to be killed.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.daemon.stop().await?;
+        self.network.remove().await
+    }
+}

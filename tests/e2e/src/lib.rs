@@ -1,0 +1,19 @@
+//! What the end-to-end tests and the demo stand on: a [`Host`] with a daemon of its own, a registry,
+//! a CNI network, a CRI [`Client`](client::Client), and a [`Traces`](traces::Traces) that finds what
+//! was left behind.
+//!
+//! A test starts from `let Some(host) = Host::start().await else { return };` and reads as what a
+//! kubelet would do. Everything here is real: nothing stands in for a part of Podvisor.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod daemon;
+pub mod host;
+pub mod http;
+pub mod idle;
+pub mod network;
+pub mod spec;
+pub mod traces;
+
+pub use host::Host;

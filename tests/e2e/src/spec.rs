@@ -1,0 +1,64 @@
+//! Pods and containers as a kubelet would ask for them, with what a test cares about set by name.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use proto_cri::v1;
+
+/// A pod to ask for: a name and uid of its own, logs under `logs`.
+pub fn pod(name: &str, logs: &Path) -> v1::PodSandboxConfig {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let uid = format!("{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: name.into(),
+            namespace: "e2e".into(),
+            uid: uid.clone(),
+            attempt: 0,
+        }),
+        hostname: name.into(),
+        log_directory: logs.join(uid).display().to_string(),
+        linux: Some(v1::LinuxPodSandboxConfig {
+            security_context: Some(v1::LinuxSandboxSecurityContext {
+                namespace_options: Some(own_pids()),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// A container to ask for: `command` in place of the image's, a log file of its own.
+pub fn container(name: &str, image: &str, command: &[&str]) -> v1::ContainerConfig {
+    v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata { name: name.into(), attempt: 0 }),
+        image: Some(v1::ImageSpec { image: image.into(), ..Default::default() }),
+        command: command.iter().map(ToString::to_string).collect(),
+        log_path: format!("{name}.log"),
+        linux: Some(v1::LinuxContainerConfig {
+            resources: None,
+            security_context: Some(v1::LinuxContainerSecurityContext {
+                namespace_options: Some(own_pids()),
+                ..Default::default()
+            }),
+        }),
+        ..Default::default()
+    }
+}
+
+/// A container that runs a line of shell.
+pub fn shell(name: &str, image: &str, line: &str) -> v1::ContainerConfig {
+    container(name, image, &["sh", "-c", line])
+}
+
+/// The same container with a memory limit.
+pub fn with_memory(mut config: v1::ContainerConfig, bytes: i64) -> v1::ContainerConfig {
+    let linux = config.linux.get_or_insert_default();
+    linux.resources.get_or_insert_default().memory_limit_in_bytes = bytes;
+    config
+}
+
+fn own_pids() -> v1::NamespaceOption {
+    v1::NamespaceOption { pid: v1::NamespaceMode::Container.into(), ..Default::default() }
+}

@@ -1,0 +1,90 @@
+//! What pods leave on a host while they live: processes, network namespaces, links, mounts, cgroups.
+//! Taken before and after, the difference is what was left behind.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// A look at the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traces {
+    found: BTreeSet<String>,
+}
+
+impl Traces {
+    /// Looks, at what belongs to the daemon whose directory is `dir`, and at links and namespaces of ours.
+    ///
+    /// # Errors
+    /// When `/proc` or `/sys` cannot be read.
+    pub fn take(dir: &Path) -> std::io::Result<Traces> {
+        let mut found = BTreeSet::new();
+        found.extend(vmm_processes(dir)?);
+        found.extend(names("/run/netns", "netns", |name| name.starts_with("podvisor-")));
+        found.extend(names("/sys/class/net", "link", |name| name.starts_with("veth") || name.starts_with("tap")));
+        found.extend(mounts(dir)?);
+        found.extend(cgroups(Path::new("/sys/fs/cgroup")));
+        Ok(Traces { found })
+    }
+
+    /// What is here and was not there before.
+    pub fn since(&self, before: &Traces) -> Vec<String> {
+        self.found.difference(&before.found).cloned().collect()
+    }
+}
+
+fn vmm_processes(dir: &Path) -> std::io::Result<Vec<String>> {
+    let marker = dir.display().to_string();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+        let command = String::from_utf8_lossy(&read("comm")).trim().to_owned();
+        let line = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
+        if command.starts_with("podvisor-vmm") || (line.contains("podvisor-vmm") && line.contains(&marker)) {
+            found.push(format!("process {pid} {command} {line}"));
+        }
+    }
+    Ok(found)
+}
+
+fn names(dir: &str, what: &str, ours: impl Fn(&str) -> bool) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| ours(name))
+        .map(|name| format!("{what} {name}"))
+        .collect()
+}
+
+fn mounts(dir: &Path) -> std::io::Result<Vec<String>> {
+    let dir = dir.display().to_string();
+    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(table
+        .lines()
+        // Field 5 is the mount point (proc_pid_mountinfo(5)).
+        .filter_map(|line| line.split(' ').nth(4))
+        .filter(|point| point.starts_with(&dir) || point.contains("/netns/podvisor-"))
+        .map(|point| format!("mount {point}"))
+        .collect())
+}
+
+fn cgroups(root: &Path) -> Vec<String> {
+    /// Deep enough for `kubepods/<class>/<pod>/<ours>`, and for cgroup v1's folder per controller.
+    const DEPTH_MAX: usize = 6;
+    let mut found = Vec::new();
+    let mut pending = vec![(root.to_owned(), 0)];
+    while let Some((dir, depth)) = pending.pop() {
+        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
+        for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            let path = entry.path();
+            // A pod's own cgroup; their parent stays, as a slice does.
+            let in_ours = path.parent().and_then(Path::file_name).is_some_and(|parent| parent == "podvisor");
+            if in_ours || entry.file_name().to_string_lossy().starts_with("podvisor-") {
+                found.push(format!("cgroup {}", path.display()));
+            } else if depth < DEPTH_MAX {
+                pending.push((path, depth + 1));
+            }
+        }
+    }
+    found
+}

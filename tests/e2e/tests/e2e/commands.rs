@@ -1,0 +1,70 @@
+//! `podvisor run` and `podvisor check`, as a person uses them.
+
+use std::process::Output;
+
+use tests_e2e::Host;
+use tests_e2e::traces::Traces;
+use tokio::process::Command;
+
+async fn podvisor(host: &Host, arguments: &[&str]) -> Output {
+    Command::new(host.daemon.binary())
+        .arg("--config")
+        .arg(host.daemon.config())
+        .args(arguments)
+        .output()
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn run_prints_the_containers_output_and_ends_with_its_code() {
+    let Some(host) = Host::start().await else { return };
+    let before = Traces::take(host.dir()).unwrap();
+    let image = host.busybox();
+    let line = "echo to stdout; echo to stderr >&2; exit 3";
+    let output = podvisor(&host, &["run", "--rm", &image, "sh", "-c", line]).await;
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "to stdout\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("to stderr\n"), "{output:?}");
+    let output = podvisor(&host, &["run", "--rm", "--memory", "64", "--cpus", "1", &image, "no-such-command"]).await;
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
+    assert!(host.client().pods().await.unwrap().is_empty());
+    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn run_without_a_daemon_starts_a_private_one_and_ends_it() {
+    let Some(mut host) = Host::start().await else { return };
+    let before = Traces::take(host.dir()).unwrap();
+    host.daemon.stop().await.unwrap();
+    let output = podvisor(&host, &["run", "--rm", &host.busybox(), "echo", "alone"]).await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "alone\n");
+    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    let private = std::fs::read_dir(host.dir().join("run")).unwrap().flatten();
+    let left: Vec<_> = private.map(|entry| entry.file_name()).filter(|name| name != "pods").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn check_boots_a_guest_and_finds_the_node_good() {
+    let Some(host) = Host::start().await else { return };
+    let output = podvisor(&host, &["check"]).await;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.lines().any(|line| line.starts_with("ok    a Linux guest on KVM: kernel 6.12")), "{text}");
+    assert!(output.status.success(), "{text}");
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_configuration_with_an_unknown_key_is_refused_with_file_and_line() {
+    let Some(host) = Host::start().await else { return };
+    let file = host.dir().join("bad.toml");
+    std::fs::write(&file, "[paths]\nstat = \"/x\"\n").unwrap();
+    let output = Command::new(host.daemon.binary()).arg("--config").arg(&file).arg("check").output().await.unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text.contains("bad.toml") && text.contains("line 2") && text.contains("stat"), "{text}");
+    host.stop().await.unwrap();
+}

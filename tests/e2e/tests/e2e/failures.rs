@@ -1,0 +1,118 @@
+//! Starts that fail: the error names the phase and the cause, and nothing is left behind.
+
+use tests_e2e::traces::Traces;
+use tests_e2e::{Host, spec};
+use tonic::Code;
+
+#[tokio::test]
+async fn a_handler_that_is_not_there_is_refused_by_name() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let error = client.run_pod_on(&spec::pod("handler", host.dir()), "gvisor").await.unwrap_err();
+    assert!(error.message().contains("gvisor"), "{error}");
+    assert!(client.pods().await.unwrap().is_empty());
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_image_that_is_not_there_is_refused_by_name() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let pod = client.run_pod(&spec::pod("no-image", host.dir())).await.unwrap();
+    let error = client.create(&pod, spec::container("main", "nowhere/nothing:1", &["true"])).await.unwrap_err();
+    assert!(error.message().contains("nowhere/nothing:1"), "{error}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cni_plugin_that_fails_undoes_the_pod() {
+    let Some(host) = Host::start().await else { return };
+    let before = Traces::take(host.dir()).unwrap();
+    host.network
+        .configure(&serde_json::json!({
+            "cniVersion": "1.0.0", "name": "broken",
+            "plugins": [{ "type": "bridge", "bridge": "pvbroken", "ipam": { "type": "no-such-ipam" } }]
+        }))
+        .unwrap();
+    let mut client = host.client();
+    let error = client.run_pod(&spec::pod("cni", host.dir())).await.unwrap_err();
+    assert!(error.message().contains("network") && error.message().contains("no-such-ipam"), "{error}");
+    assert!(client.pods().await.unwrap().is_empty());
+    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cni_result_that_is_not_json_is_an_error_that_says_so() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(host) = Host::start().await else { return };
+    let plugin = host.dir().join("plugins/babbler");
+    std::fs::create_dir_all(plugin.parent().unwrap()).unwrap();
+    std::fs::write(&plugin, "#!/bin/sh\necho this is not JSON\n").unwrap();
+    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut host = host;
+    let config = std::fs::read_to_string(host.daemon.config()).unwrap();
+    let dirs = format!("bin_dirs = [{:?}, ", plugin.parent().unwrap());
+    std::fs::write(host.daemon.config(), config.replace("bin_dirs = [", &dirs)).unwrap();
+    host.daemon.kill_and_restart().await.unwrap();
+    host.network
+        .configure(&serde_json::json!({ "cniVersion": "1.0.0", "name": "babel", "plugins": [{ "type": "babbler" }] }))
+        .unwrap();
+    let mut client = host.client();
+    let error = client.run_pod(&spec::pod("babel", host.dir())).await.unwrap_err();
+    assert!(error.message().contains("babbler") && error.message().contains("JSON"), "{error}");
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_guest_that_panics_is_told_with_its_last_words() {
+    let Some(mut host) = Host::start().await else { return };
+    let before = Traces::take(host.dir()).unwrap();
+    // A root image without an agent: the kernel finds no init and panics.
+    let broken = host.dir().join("broken");
+    std::fs::create_dir_all(&broken).unwrap();
+    let config = std::fs::read_to_string(host.daemon.config()).unwrap();
+    let guest_image = config.lines().find_map(|line| line.strip_prefix("guest_image = ")).unwrap().trim_matches('"');
+    for name in ["vmlinux", "scratch.ext4"] {
+        std::os::unix::fs::symlink(std::path::Path::new(guest_image).join(name), broken.join(name)).unwrap();
+    }
+    std::fs::write(broken.join("root.erofs"), vec![0u8; 2 << 20]).unwrap();
+    std::fs::write(host.daemon.config(), config.replace(guest_image, broken.to_str().unwrap())).unwrap();
+    host.daemon.kill_and_restart().await.unwrap();
+    let mut client = host.client();
+    let error = client.run_pod(&spec::pod("panic", host.dir())).await.unwrap_err();
+    assert!(error.message().contains("boot"), "{error}");
+    assert!(error.message().contains("Kernel panic") || error.message().contains("panicked"), "{error}");
+    assert!(error.message().contains("VFS"), "the last console lines are there: {error}");
+    assert!(client.pods().await.unwrap().is_empty());
+    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_command_that_is_not_there_fails_the_start_and_ends_the_container() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("no-command", host.dir())).await.unwrap();
+    let error = client.run(&pod, spec::container("main", &image, &["/no/such/program"])).await.unwrap_err();
+    assert!(error.message().contains("/no/such/program"), "{error}");
+    assert_ne!(error.code(), Code::Internal, "{error}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_this_version_cannot_do_is_refused_by_its_field() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let mut config = spec::pod("node-network", host.dir());
+    let security = config.linux.as_mut().unwrap().security_context.as_mut().unwrap();
+    security.namespace_options.as_mut().unwrap().network = proto_cri::v1::NamespaceMode::Node.into();
+    let error = client.run_pod(&config).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(error.message().contains("network"), "{error}");
+    assert!(client.pods().await.unwrap().is_empty());
+    host.stop().await.unwrap();
+}

@@ -1,0 +1,14 @@
+//! End-to-end tests: the real daemon, real KVM, a real registry, real CNI plugins. Each test has a
+//! host of its own; `make test` runs them in the node.
+
+#![forbid(unsafe_code)]
+
+mod commands;
+mod exits;
+mod failures;
+mod images;
+mod isolation;
+mod lifecycle;
+mod logs;
+mod network;
+mod rpcs;

@@ -1,0 +1,67 @@
+//! The pod's network, from the host and from inside.
+
+use proto_cri::v1;
+use tests_e2e::{Host, http, spec};
+
+#[tokio::test]
+async fn a_pod_answers_the_host_on_its_address_and_on_a_host_port() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let mut config = spec::pod("web", host.dir());
+    config.port_mappings =
+        vec![v1::PortMapping { container_port: 80, host_port: 12_080, ..Default::default() }];
+    let pod = client.run_pod(&config).await.unwrap();
+    let line = "mkdir /www; echo hello > /www/index.html; exec busybox httpd -f -p 80 -h /www";
+    client.run(&pod, spec::shell("web", &image, line)).await.unwrap();
+    let ip = client.pod_ip(&pod).await.unwrap();
+    assert_eq!(http::get(&ip, 80, 50).await.unwrap(), "hello\n");
+    let bridge = std::fs::read_to_string(format!("/sys/class/net/{}/mtu", host.network.bridge)).unwrap();
+    assert_eq!(bridge.trim(), "1500");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn two_pods_reach_each_other_over_both_families() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let server = client.run_pod(&spec::pod("server", host.dir())).await.unwrap();
+    let guest = client.run_pod(&spec::pod("guest", host.dir())).await.unwrap();
+    client.run(&server, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
+    let pinger = client.run(&guest, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
+    let network = client.pod_status(&server).await.unwrap().network.unwrap();
+    assert_eq!(network.additional_ips.len(), 1, "dual stack: {network:?}");
+    for ip in [&network.ip, &network.additional_ips[0].ip] {
+        let answer = client.exec(&pinger, &["ping", "-c", "1", "-w", "30", ip], 60).await.unwrap();
+        assert_eq!(answer.exit_code, 0, "{ip}: {}", String::from_utf8_lossy(&answer.stdout));
+    }
+    for pod in [server, guest] {
+        client.remove_pod(&pod).await.unwrap();
+    }
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_pods_files_name_its_servers_and_itself() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let mut config = spec::pod("names", host.dir());
+    config.dns_config = Some(v1::DnsConfig {
+        servers: vec!["10.10.10.10".into()],
+        searches: vec!["example.com".into()],
+        options: vec!["ndots:8".into()],
+    });
+    let pod = client.run_pod(&config).await.unwrap();
+    let container = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
+    let resolv = client.sh(&container, "cat /etc/resolv.conf").await.unwrap();
+    for line in ["nameserver 10.10.10.10", "search example.com", "options ndots:8"] {
+        assert!(resolv.lines().any(|found| found == line), "{resolv}");
+    }
+    assert_eq!(client.sh(&container, "hostname; cat /etc/hostname").await.unwrap(), "names\nnames\n");
+    assert!(client.sh(&container, "cat /etc/hosts").await.unwrap().contains("localhost"));
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
