@@ -1,1 +1,20 @@
-//! Client of the agent.
+//! Client of the agent: its RPCs and its byte streams, over the unix socket behind which the VMM has the
+//! guest's vsock. It keeps no state about the pod, retries nothing, and trusts nothing that the
+//! guest sends: lengths are bounded, and every call but Wait has a deadline.
+//!
+//! The VMM's socket takes `CONNECT <port>\n`, answers `OK <number>\n`, and is then that port's stream.
+
+#![forbid(unsafe_code)]
+
+mod connect;
+mod error;
+mod frames;
+mod guest;
+mod input;
+mod output;
+
+pub use error::{GuestError, RefusedCode};
+pub use guest::{Guest, ready};
+pub use input::InputStream;
+pub use output::{Acknowledger, OutputReader, OutputStream};
+pub use proto_agent::agent;

@@ -1,0 +1,187 @@
+//! The client against a small guest of its own: a unix socket that speaks CONNECT, ttrpc and stream
+//! frames, as the VMM and the agent do.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use proto_agent::agent::*;
+use proto_agent::agent_ttrpc::{Agent, create_agent};
+use proto_agent::{frame, port};
+use runtime_guest::{Guest, GuestError, RefusedCode, ready};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use ttrpc::asynchronous::transport::Listener;
+use ttrpc::r#async::TtrpcContext;
+
+/// Answers as an agent with one container, `c1`, which has ended with 3.
+struct FakeAgent;
+
+fn status(code: ttrpc::Code, message: &str) -> ttrpc::Error {
+    ttrpc::Error::RpcStatus(ttrpc::get_status(code, message))
+}
+
+#[async_trait]
+impl Agent for FakeAgent {
+    async fn create_container(
+        &self,
+        _: &TtrpcContext,
+        request: CreateContainerRequest,
+    ) -> ttrpc::Result<CreateContainerResponse> {
+        if request.user == "nobody" {
+            return Err(status(ttrpc::Code::INVALID_ARGUMENT, "user `nobody` is not there"));
+        }
+        Ok(CreateContainerResponse { uid: 7, ..Default::default() })
+    }
+
+    async fn start_container(&self, _: &TtrpcContext, _: StartContainerRequest) -> ttrpc::Result<Empty> {
+        Err(status(ttrpc::Code::NOT_FOUND, "executable file `x` not found"))
+    }
+
+    async fn wait(&self, _: &TtrpcContext, _: WaitRequest) -> ttrpc::Result<WaitResponse> {
+        Ok(WaitResponse { exit_code: 3, ..Default::default() })
+    }
+}
+
+/// What the fake does with a stream connection once it is open.
+async fn serve_stream(mut stream: UnixStream) {
+    let mut header = [0; frame::HEADER_BYTES];
+    stream.read_exact(&mut header).await.unwrap();
+    let mut body = vec![0; frame::body_bytes(header).unwrap()];
+    stream.read_exact(&mut body).await.unwrap();
+    let open: StreamOpen = frame::decode(&body).unwrap();
+    let known = open.container_id == "c1";
+    let error = if known { String::new() } else { "there is no container".to_owned() };
+    let opened = StreamOpened { error, ..Default::default() };
+    stream.write_all(&frame::encode(&opened).unwrap()).await.unwrap();
+    match open.kind.enum_value_or_default() {
+        StreamKind::STREAM_KIND_STDIN => {
+            // Echoes what came, reversed, after the half-close: proof of both.
+            let mut text = Vec::new();
+            stream.read_to_end(&mut text).await.unwrap();
+            std::fs::write(std::env::temp_dir().join(format!("podvisor-guest-{}", std::process::id())), text)
+                .unwrap();
+        }
+        _ if known => {
+            let text = b"0123456789";
+            let from = usize::try_from(open.offset).unwrap();
+            stream.write_all(&text[from..]).await.unwrap();
+            let total = stream.read_u64_le().await.unwrap();
+            assert_eq!(total, 10);
+            stream.shutdown().await.unwrap();
+        }
+        _ => {}
+    }
+}
+
+/// Listens as the VMM does.
+fn start(dir: &Path) -> PathBuf {
+    let path = dir.join("vsock.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (rpc, connections) = mpsc::channel::<std::io::Result<UnixStream>>(8);
+    let incoming = tokio_stream_of(connections);
+    tokio::spawn(async move {
+        let service = create_agent(Arc::new(FakeAgent));
+        let mut server =
+            ttrpc::asynchronous::Server::new().add_listener(Listener::new(incoming)).register_service(service);
+        server.start().await.unwrap();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut line = String::new();
+            while !line.ends_with('\n') {
+                line.push(char::from(stream.read_u8().await.unwrap()));
+            }
+            let wanted: u32 = line.trim().strip_prefix("CONNECT ").unwrap().parse().unwrap();
+            match wanted {
+                port::RPC => {
+                    stream.write_all(b"OK 1073741824\n").await.unwrap();
+                    rpc.send(Ok(stream)).await.unwrap();
+                }
+                port::STREAM => {
+                    stream.write_all(b"OK 1073741825\n").await.unwrap();
+                    tokio::spawn(serve_stream(stream));
+                }
+                _ => stream.write_all(b"NO\n").await.unwrap(),
+            }
+        }
+    });
+    path
+}
+
+fn tokio_stream_of(
+    mut receiver: mpsc::Receiver<std::io::Result<UnixStream>>,
+) -> impl futures::Stream<Item = std::io::Result<UnixStream>> + Send {
+    futures::stream::poll_fn(move |context| receiver.poll_recv(context))
+}
+
+#[tokio::test]
+async fn answers_and_refusals_come_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::connect(&start(dir.path())).await.unwrap();
+    let created = guest.create_container(&CreateContainerRequest::default()).await.unwrap();
+    assert_eq!(created.uid, 7);
+    let request = CreateContainerRequest { user: "nobody".into(), ..Default::default() };
+    let refused = guest.create_container(&request).await.unwrap_err();
+    assert_eq!(refused.refused(), Some(RefusedCode::InvalidArgument));
+    assert!(refused.to_string().contains("user `nobody`"));
+    let missing = guest.start_container(&StartContainerRequest::default()).await.unwrap_err();
+    assert_eq!(missing.refused(), Some(RefusedCode::NotFound));
+    assert_eq!(guest.wait(&WaitRequest::default()).await.unwrap().exit_code, 3);
+}
+
+#[tokio::test]
+async fn an_output_stream_goes_on_at_its_offset_and_ends_when_all_is_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::connect(&start(dir.path())).await.unwrap();
+    let mut output = guest.output("c1", "", StreamKind::STREAM_KIND_STDOUT, 4).await.unwrap();
+    let mut text = [0; 6];
+    output.read_exact(&mut text).await.unwrap();
+    assert_eq!(&text, b"456789");
+    output.acknowledge(10).await.unwrap();
+    assert_eq!(output.read(&mut text).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_stream_that_does_not_open_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::connect(&start(dir.path())).await.unwrap();
+    let error = guest.output("c2", "", StreamKind::STREAM_KIND_STDERR, 0).await.unwrap_err();
+    assert!(matches!(error, GuestError::Refused { ref message, .. } if message == "there is no container"));
+}
+
+#[tokio::test]
+async fn a_half_close_reaches_the_guest_after_all_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::connect(&start(dir.path())).await.unwrap();
+    let mut input = guest.input("c1", "").await.unwrap();
+    input.write_all(b"typed").await.unwrap();
+    input.shutdown().await.unwrap();
+    let file = std::env::temp_dir().join(format!("podvisor-guest-{}", std::process::id()));
+    while !std::fs::read(&file).is_ok_and(|text| text == b"typed") {
+        tokio::task::yield_now().await;
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
+#[tokio::test]
+async fn a_guest_that_is_not_there_is_unreachable() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = Guest::connect(&dir.path().join("none")).await.unwrap_err();
+    assert!(matches!(error, GuestError::Unreachable { .. }));
+}
+
+#[tokio::test]
+async fn readiness_is_one_frame_and_noise_is_refused() {
+    let (mut guest, host) = UnixStream::pair().unwrap();
+    let sent = AgentReady { agent_version: "1".into(), ready_ns: 5, ..Default::default() };
+    guest.write_all(&frame::encode(&sent).unwrap()).await.unwrap();
+    assert_eq!(ready(host).await.unwrap(), sent);
+
+    let (mut guest, host) = UnixStream::pair().unwrap();
+    guest.write_all(&[0xff; 64]).await.unwrap();
+    assert!(matches!(ready(host).await, Err(GuestError::Protocol { .. })));
+    let (guest, host) = UnixStream::pair().unwrap();
+    drop(guest);
+    assert!(matches!(ready(host).await, Err(GuestError::Unreachable { .. })));
+}
