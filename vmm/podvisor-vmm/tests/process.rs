@@ -1,0 +1,248 @@
+//! The real process, jail and filters included, with guests of a few instructions as kernels. Needs
+//! root and /dev/kvm; without them these tests say so and pass.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use vmm_api::{
+    BootConfig, DeviceConfig, Event, FdIndex, Message, Refusal, Request, Response, Slot, StopReason,
+    StopReport,
+};
+
+/// Where the test kernels are loaded and entered.
+const ENTRY: u64 = 0x10_0000;
+/// `mov al, 0xfe; out 0x64, al`
+const RESET: [u8; 4] = [0xb0, 0xfe, 0xe6, 0x64];
+/// `jmp $`
+const LOOP: [u8; 2] = [0xeb, 0xfe];
+
+struct Vmm {
+    child: Child,
+    path: std::path::PathBuf,
+    client: OwnedFd,
+    log: File,
+    next_id: u64,
+    _dir: tempfile::TempDir,
+}
+
+fn dial(path: &Path) -> OwnedFd {
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .unwrap();
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    socket
+}
+
+impl Vmm {
+    fn start() -> Option<Vmm> {
+        if !Path::new("/dev/kvm").exists() || !nix::unistd::Uid::effective().is_root() {
+            eprintln!("skipped: needs root and /dev/kvm");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        let listener =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 4).unwrap();
+        let log = file(&[]);
+        let child = Command::new(env!("CARGO_BIN_EXE_podvisor-vmm"))
+            .stdin(Stdio::from(listener))
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(log.try_clone().unwrap()))
+            .spawn()
+            .unwrap();
+        let client = dial(&path);
+        Some(Vmm { child, path, client, log, next_id: 1, _dir: dir })
+    }
+
+    fn ask(&mut self, request: Request, fds: &[OwnedFd]) -> Result<Response, Refusal> {
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        let id = self.next_id;
+        self.next_id += 1;
+        vmm_api::send(&self.client, &Message::Request { id, request }, &fds).unwrap();
+        match self.receive() {
+            Some(Message::Response { id: answered, result }) if answered == id => result,
+            other => panic!("{other:?} in place of an answer\n{}", self.log()),
+        }
+    }
+
+    fn receive(&mut self) -> Option<Message> {
+        vmm_api::recv(&self.client).unwrap().map(|packet| packet.message)
+    }
+
+    /// Boots `code` as a kernel with the devices that every VM has.
+    fn boot(&mut self, code: &[u8]) -> Result<Response, Refusal> {
+        let vsock = UnixListener::bind(self.path.with_file_name("vsock.sock")).unwrap();
+        let fds = [kernel(code).into(), image().into(), vsock.into()];
+        let config = BootConfig {
+            id: "test".into(),
+            vcpus: 2,
+            memory_bytes: 64 << 20,
+            kernel: FdIndex(0),
+            cmdline: String::new(),
+            devices: vec![
+                (Slot::ROOT, DeviceConfig::Pmem { image: FdIndex(1) }),
+                (Slot::VSOCK, DeviceConfig::Vsock { listener: FdIndex(2), guest_cid: 3 }),
+                (Slot::RNG, DeviceConfig::Rng),
+            ],
+        };
+        self.ask(Request::Boot(Box::new(config)), &fds)
+    }
+
+    /// Takes the stop report and the process's end.
+    fn end(mut self) -> (StopReport, ExitStatus) {
+        let Some(Message::Event(Event::Stopped(report))) = self.receive() else {
+            panic!("no report\n{}", self.log());
+        };
+        assert!(self.receive().is_none());
+        (*report, self.child.wait().unwrap())
+    }
+
+    fn log(&mut self) -> String {
+        use std::io::Seek;
+        let mut text = String::new();
+        self.log.rewind().unwrap();
+        self.log.read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+fn file(bytes: &[u8]) -> File {
+    let mut file = File::from(memfd_create(c"test", MFdFlags::MFD_CLOEXEC).unwrap());
+    file.write_all(bytes).unwrap();
+    file
+}
+
+fn image() -> File {
+    let file = file(&[]);
+    file.set_len(2 << 20).unwrap();
+    file
+}
+
+/// An ELF file with one segment: `code` at [`ENTRY`].
+fn kernel(code: &[u8]) -> File {
+    let mut elf = Vec::new();
+    elf.extend(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    elf.extend([2u16, 0x3e].map(u16::to_le_bytes).concat());
+    elf.extend(1u32.to_le_bytes());
+    elf.extend([ENTRY, 64, 0].map(u64::to_le_bytes).concat());
+    elf.extend(0u32.to_le_bytes());
+    elf.extend([64u16, 56, 1, 0, 0, 0].map(u16::to_le_bytes).concat());
+    elf.extend([1u32, 5].map(u32::to_le_bytes).concat());
+    let length = code.len() as u64;
+    elf.extend([0x1000, ENTRY, ENTRY, length, length, 0x1000].map(u64::to_le_bytes).concat());
+    elf.resize(0x1000, 0);
+    elf.extend(code);
+    file(&elf)
+}
+
+/// `mov dx, 0x3f8`, then `mov al, byte; out dx, al` for each.
+fn print(text: &str) -> Vec<u8> {
+    let mut code = vec![0x66, 0xba, 0xf8, 0x03];
+    code.extend(text.bytes().flat_map(|byte| [0xb0, byte, 0xee]));
+    code
+}
+
+#[test]
+fn a_guest_that_panics_is_reported_and_the_process_ends() {
+    let Some(mut vmm) = Vmm::start() else { return };
+    let code = [print("Kernel panic - not syncing: oh\n"), RESET.to_vec()].concat();
+    assert!(matches!(vmm.boot(&code), Ok(Response::Booted)));
+    let (report, status) = vmm.end();
+    assert_eq!(report.reason, StopReason::GuestPanic { message: "oh".into() });
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn devices_come_and_go_and_a_shutdown_ends_it_well() {
+    let Some(mut vmm) = Vmm::start() else { return };
+    vmm.boot(&[print("up"), LOOP.to_vec()].concat()).unwrap();
+    let disk = || DeviceConfig::Blk { image: FdIndex(0), read_only: false };
+    let plug = Request::Plug { slot: Slot::SCRATCH, device: disk() };
+    assert!(matches!(vmm.ask(plug.clone(), &[image().into()]), Ok(Response::Plugged)));
+    let taken = vmm.ask(plug, &[image().into()]).unwrap_err();
+    assert_eq!(taken.message, "slot 11 is taken");
+    let wrong = Request::Plug { slot: Slot::RNG, device: disk() };
+    assert_eq!(vmm.ask(wrong, &[image().into()]).unwrap_err().message, "a blk device does not fit slot 2");
+    let pmem = Request::Plug {
+        slot: Slot::pmems().next().unwrap(),
+        device: DeviceConfig::Pmem { image: FdIndex(0) },
+    };
+    assert!(matches!(vmm.ask(pmem.clone(), &[image().into()]), Ok(Response::Plugged)));
+    assert!(vmm.ask(pmem, &[]).unwrap_err().message.contains("descriptor 0 is missing"));
+    let unplug = Request::Unplug { slot: Slot::SCRATCH };
+    assert!(matches!(vmm.ask(unplug.clone(), &[]), Ok(Response::Unplugged)));
+    assert_eq!(vmm.ask(unplug, &[]).unwrap_err().message, "slot 11 is empty");
+    let Ok(Response::Stats(stats)) = vmm.ask(Request::Stats, &[]) else { panic!("no stats") };
+    assert!(stats.boot_requested_ns > 0);
+    while !matches!(vmm.ask(Request::Console, &[]), Ok(Response::Console { text }) if text == "up") {}
+    assert!(matches!(vmm.ask(Request::Shutdown, &[]), Ok(Response::ShuttingDown)));
+    let (report, status) = vmm.end();
+    assert_eq!(report.reason, StopReason::Requested);
+    assert!(status.success());
+}
+
+#[test]
+fn a_new_client_replaces_the_old_one_and_finds_the_vm() {
+    let Some(mut vmm) = Vmm::start() else { return };
+    vmm.boot(&LOOP).unwrap();
+    let old = std::mem::replace(&mut vmm.client, dial(&vmm.path));
+    assert!(matches!(vmm.ask(Request::Stats, &[]), Ok(Response::Stats(_))));
+    assert!(vmm_api::recv(&old).unwrap().is_none());
+    vmm.ask(Request::Shutdown, &[]).unwrap();
+    assert!(vmm.end().1.success());
+}
+
+#[test]
+fn a_boot_that_cannot_be_is_refused_with_the_reason() {
+    let Some(mut vmm) = Vmm::start() else { return };
+    assert_eq!(vmm.ask(Request::Stats, &[]).unwrap_err().message, "there is no VM yet");
+    let config = BootConfig {
+        id: "test".into(),
+        vcpus: 1,
+        memory_bytes: 64 << 20,
+        kernel: FdIndex(0),
+        cmdline: String::new(),
+        devices: Vec::new(),
+    };
+    let refused = vmm.ask(Request::Boot(Box::new(config)), &[kernel(&LOOP).into()]).unwrap_err();
+    assert_eq!(refused.message, "a boot without a device in slot 0 (Root)");
+    vmm.ask(Request::Shutdown, &[]).unwrap();
+    assert!(vmm.end().1.success());
+}
+
+#[test]
+fn the_process_is_locked_in() {
+    let Some(mut vmm) = Vmm::start() else { return };
+    vmm.boot(&LOOP).unwrap();
+    let proc = Path::new("/proc").join(vmm.child.id().to_string());
+    let status = std::fs::read_to_string(proc.join("status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    assert_eq!(field("NoNewPrivs:"), "1");
+    assert_eq!(field("Seccomp:"), "2");
+    assert_eq!(field("CapEff:"), "0000000000000000");
+    assert_eq!(field("CapPrm:"), "0000000000000000");
+    assert_ne!(field("Uid:"), "0");
+    assert_eq!(std::fs::read_dir(proc.join("root")).unwrap().count(), 0);
+    for namespace in ["mnt", "net", "ipc"] {
+        let theirs = std::fs::read_link(proc.join("ns").join(namespace)).unwrap();
+        assert_ne!(theirs, std::fs::read_link(Path::new("/proc/self/ns").join(namespace)).unwrap());
+    }
+    for thread in std::fs::read_dir(proc.join("task")).unwrap() {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        assert!(status.contains("Seccomp:\t2"), "{status}");
+    }
+    vmm.ask(Request::Shutdown, &[]).unwrap();
+    assert!(vmm.end().1.success());
+}
