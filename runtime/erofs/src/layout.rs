@@ -240,6 +240,19 @@ mod tests {
     }
 
     #[test]
+    fn an_image_of_more_than_2_to_32_blocks_is_refused() {
+        use crate::{Attributes, Entry, EntryKind, Extent};
+        let mut tree = Tree::new();
+        let kind = EntryKind::File(Extent { blob: 0, offset: 0, length: 16 << 40 });
+        let entry = |path: &str, kind| Entry { path: path.into(), attributes: Attributes::default(), kind };
+        tree.apply_layer([entry("a", kind)]).unwrap();
+        assert!(matches!(Layout::plan(&tree), Err(WriteError::TooLarge)));
+        let small = EntryKind::File(Extent { blob: 0, offset: 0, length: 15 << 40 });
+        tree.apply_layer([entry("a", small)]).unwrap();
+        assert_eq!(Layout::plan(&tree).unwrap().blocks, (15 << 28) + 2);
+    }
+
+    #[test]
     fn a_full_block_starts_the_next() {
         // 16 names of 244 bytes take 16 * 256 = 4096 bytes.
         let blocks = split_blocks(std::iter::repeat_n(244, 17));

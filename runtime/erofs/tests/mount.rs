@@ -5,15 +5,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod kernel;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
+use kernel::{Mount, fsck};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use runtime_erofs::{
@@ -205,43 +207,6 @@ fn write(path: &Path, tree: &Tree, blob: Vec<u8>) -> u64 {
     let mut out = BufWriter::new(File::create(path).unwrap());
     let options = ImageOptions { uuid: *b"podvisor-test-id", build_time: Timestamp::default() };
     write_image(tree, &options, &mut Blob(blob), &mut out).unwrap().bytes
-}
-
-/// A loop mount that is gone when this is dropped.
-struct Mount(PathBuf);
-
-impl Mount {
-    /// None where this machine cannot mount EROFS.
-    fn new(image: &Path, at: &Path) -> Option<Mount> {
-        if !nix::unistd::geteuid().is_root() {
-            eprintln!("skipped: mounting needs root");
-            return None;
-        }
-        let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
-        if !known.contains("erofs") || !Path::new("/dev/loop-control").exists() {
-            eprintln!("skipped: this kernel has no EROFS or no loop devices");
-            return None;
-        }
-        std::fs::create_dir_all(at).unwrap();
-        let output =
-            Command::new("mount").args(["-t", "erofs", "-o", "loop,ro"]).args([image, at]).output().unwrap();
-        assert!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
-        Some(Mount(at.to_owned()))
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let status = Command::new("umount").arg("-d").arg(&self.0).status();
-        assert!(std::thread::panicking() || status.is_ok_and(|status| status.success()), "umount failed");
-    }
-}
-
-fn fsck(image: &Path) {
-    match Command::new("fsck.erofs").arg(image).output() {
-        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
-        Err(_) => eprintln!("skipped: fsck.erofs is not installed"),
-    }
 }
 
 fn check_attributes(path: &Path, expected: &Expected, names: u64) {
