@@ -46,8 +46,14 @@ impl PodError {
         PodError::new(PodErrorKind::Internal, message)
     }
 
-    pub(crate) fn because(mut self, source: impl Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(source));
+    pub(crate) fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(Arc::from(source.into()));
+        self
+    }
+
+    /// The same failure, told differently.
+    pub(crate) fn reworded(mut self, message: String) -> Self {
+        self.message = message;
         self
     }
 
@@ -58,14 +64,19 @@ impl PodError {
 
     /// The text and those of all causes, joined by ": ".
     pub fn chain(&self) -> String {
-        let mut text = self.message.clone();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            text += &format!(": {error}");
-            cause = error.source();
-        }
-        text
+        chain_of(self)
     }
+}
+
+/// An error's text and those of all its causes, joined by ": ".
+pub(crate) fn chain_of(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
 }
 
 impl From<SpecError> for PodError {

@@ -1,13 +1,39 @@
 //! Pods: one driver task each.
 //!
-//! [`Pods`] is the handle that the gRPC edge and the command line hold.
+//! [`Pods`] is the handle that the gRPC edge and the command line hold; its file says where to read on.
+//! This crate decides what happens to a pod and in which order. It must never know CRI types, nor parse
+//! what a guest sent.
 
 #![forbid(unsafe_code)]
 
+mod acks;
+mod admission;
+mod cgroup;
+mod clock;
 mod config;
+mod container;
+mod driver;
+mod ending;
 mod error;
+mod exec;
+mod guest_files;
+mod image_slots;
+mod node;
+mod open;
+mod output;
+mod outside;
 mod pods;
+mod record;
+mod recover;
+mod roster;
+mod scratch;
+mod start;
+mod stop_container;
+mod stopwatch;
+mod undo;
 mod view;
+mod vmm_process;
+mod watcher;
 
 pub use config::PodsConfig;
 pub use error::{PodError, PodErrorKind};

@@ -1,102 +1,268 @@
-//! The handle to all pods.
+//! The handle to all pods: finds the driver, asks it, waits.
+//!
+//! Where to read on: `driver/mod.rs` for what changes a pod, `start/mod.rs` for how one starts,
+//! `undo.rs` for how it goes, `recover.rs` for what a restarted daemon does, `roster.rs` for what is read.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime_spec::{ContainerSpec, PodSpec};
+use runtime_spec::{ContainerSpec, PodSpec, VmSize};
+use tokio::sync::oneshot;
 
-use crate::{ContainerView, ExecOutput, Phase, PodError, PodView, PodsConfig, VmReport};
+use crate::driver::{Command, Driver, Reply};
+use crate::exec::Exec;
+use crate::node::Node;
+use crate::record::{ContainerStage, PodRecord};
+use crate::roster::{ContainerEntry, Live, PodEntry, Reservation};
+use crate::{
+    ContainerState, ContainerView, ExecOutput, GuestMemory, Phase, PodError, PodErrorKind, PodView,
+    PodsConfig, VmReport, admission, clock, stop_container,
+};
+
+/// How long the agent may take to tell its memory, beside numbers that need no agent.
+const STATS_WITHIN: Duration = Duration::from_secs(2);
 
 /// All pods of this node. Cheap to clone. Dropping a call's future does not stop the work.
 #[derive(Clone, Debug)]
 pub struct Pods {
-    #[allow(dead_code)]
-    inner: Arc<PodsConfig>,
+    node: Arc<Node>,
 }
 
 impl Pods {
+    /// Opens the store and finds every pod of an earlier daemon again, or undoes what it left half done.
+    ///
+    /// # Errors
+    /// The store cannot be opened or read. A pod that cannot be recovered is no error; it is listed as
+    /// not ready, with the reason.
+    pub async fn open(config: PodsConfig) -> Result<Pods, PodError> {
+        let node = Arc::new(crate::open::node(config)?);
+        crate::recover::recover(&node).await?;
+        Ok(Pods { node })
+    }
+
     /// Starts a pod and gives its id. The same (namespace, name, uid, attempt) joins the first call.
-    pub async fn run(&self, _spec: PodSpec) -> Result<String, PodError> {
-        Err(PodError::internal("starting pods"))
+    ///
+    /// # Errors
+    /// The spec is refused, or a phase failed; then it has been undone, or the text says what is left.
+    pub async fn run(&self, spec: PodSpec) -> Result<String, PodError> {
+        spec.check()?;
+        let handler = self.node.handler(&spec.runtime_handler)?;
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (size, scratch_bytes) = (VmSize::of(&spec, handler, cpus), handler.scratch_bytes);
+        let mut outcome = match self.node.roster.reserve(&spec)? {
+            Reservation::Joined(outcome) => outcome,
+            Reservation::New(id, told, outcome) => {
+                let record = PodRecord { id, spec, size, scratch_bytes, created_at_ns: clock::now_ns() };
+                tokio::spawn(Driver::start(self.node.clone(), record, told));
+                outcome
+            }
+        };
+        match outcome.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone().expect("waited for it"),
+            Err(_) => Err(PodError::internal("starting the pod: its driver is gone")),
+        }
     }
 
     /// Kills its containers and its machine, takes its network down. Idempotent; unknown ids are fine.
-    pub async fn stop(&self, _pod_id: &str) -> Result<(), PodError> {
-        Err(PodError::internal("stopping pods"))
+    ///
+    /// # Errors
+    /// What is left, which the next stop or remove tries again.
+    pub async fn stop(&self, pod_id: &str) -> Result<(), PodError> {
+        self.ask_unless_gone(pod_id, Command::Stop).await
     }
 
     /// Stops and forgets it and its containers. Idempotent; unknown ids are fine.
-    pub async fn remove(&self, _pod_id: &str) -> Result<(), PodError> {
-        Err(PodError::internal("removing pods"))
+    ///
+    /// # Errors
+    /// As [`Pods::stop`]; the pod then stays listed.
+    pub async fn remove(&self, pod_id: &str) -> Result<(), PodError> {
+        self.ask_unless_gone(pod_id, Command::Remove).await
     }
 
     /// A pod by its whole id.
-    pub fn pod(&self, _pod_id: &str) -> Option<Arc<PodView>> {
-        None
+    pub fn pod(&self, pod_id: &str) -> Option<Arc<PodView>> {
+        self.node.roster.pod(pod_id).map(|entry| entry.view)
     }
 
     /// All pods, oldest first.
     pub fn pods(&self) -> Vec<Arc<PodView>> {
-        Vec::new()
+        self.node.roster.pods()
     }
 
     /// Builds a container and holds it before its program; gives its id.
-    pub async fn create_container(&self, _pod_id: &str, _spec: ContainerSpec) -> Result<String, PodError> {
-        Err(PodError::internal("creating containers"))
+    ///
+    /// # Errors
+    /// No such pod or image, the pod is not ready, the name is taken, the spec is refused, or the guest
+    /// cannot build it.
+    pub async fn create_container(&self, pod_id: &str, spec: ContainerSpec) -> Result<String, PodError> {
+        let entry = self.pod_entry(pod_id)?;
+        ask(&entry, |reply| Command::CreateContainer(Box::new(spec), reply)).await
     }
 
     /// Lets a created container's program run.
-    pub async fn start_container(&self, _container_id: &str) -> Result<(), PodError> {
-        Err(PodError::internal("starting containers"))
+    ///
+    /// # Errors
+    /// It was started before, or its program cannot be started; then it is `Exited`, `StartError`.
+    pub async fn start_container(&self, container_id: &str) -> Result<(), PodError> {
+        let entry = self.pod_entry(&self.container_entry(container_id)?.view.pod_id)?;
+        ask(&entry, |reply| Command::StartContainer(container_id.to_owned(), reply)).await
     }
 
     /// Asks it to end, and kills it after `grace`. Returns when it has ended. Idempotent; unknown ids are fine.
-    pub async fn stop_container(&self, _container_id: &str, _grace: Duration) -> Result<(), PodError> {
-        Err(PodError::internal("stopping containers"))
+    ///
+    /// # Errors
+    /// It does not end even after it was killed.
+    pub async fn stop_container(&self, container_id: &str, grace: Duration) -> Result<(), PodError> {
+        let Some(container) = self.node.roster.container(container_id) else { return Ok(()) };
+        let live = self.node.roster.pod(&container.view.pod_id).and_then(|entry| entry.live);
+        detached(stop_container::stop(live, container, grace)).await
     }
 
     /// Kills and forgets it; its log stays. Idempotent; unknown ids are fine.
-    pub async fn remove_container(&self, _container_id: &str) -> Result<(), PodError> {
-        Err(PodError::internal("removing containers"))
+    ///
+    /// # Errors
+    /// The guest cannot remove it.
+    pub async fn remove_container(&self, container_id: &str) -> Result<(), PodError> {
+        self.stop_container(container_id, Duration::ZERO).await?;
+        let Some(container) = self.node.roster.container(container_id) else { return Ok(()) };
+        let id = container_id.to_owned();
+        self.ask_unless_gone(&container.view.pod_id, |reply| Command::RemoveContainer(id, reply)).await
     }
 
     /// A container by its whole id.
-    pub fn container(&self, _container_id: &str) -> Option<Arc<ContainerView>> {
-        None
+    pub fn container(&self, container_id: &str) -> Option<Arc<ContainerView>> {
+        self.node.roster.container(container_id).map(|entry| entry.view)
     }
 
     /// All containers, oldest first.
     pub fn containers(&self) -> Vec<Arc<ContainerView>> {
-        Vec::new()
+        self.node.roster.containers()
     }
 
     /// Runs a command in a running container. Without a time-out it may run for ever.
+    ///
+    /// # Errors
+    /// The container does not run, the command cannot be started, or it took too long and was killed.
     pub async fn exec_sync(
         &self,
-        _container_id: &str,
-        _command: Vec<String>,
-        _timeout: Option<Duration>,
+        container_id: &str,
+        command: Vec<String>,
+        timeout: Option<Duration>,
     ) -> Result<ExecOutput, PodError> {
-        Err(PodError::internal("running a command"))
+        if command.is_empty() {
+            return Err(PodError::new(PodErrorKind::InvalidArgument, "cmd: is empty"));
+        }
+        let container = self.container_entry(container_id)?;
+        let stage = match container.view.state {
+            ContainerState::Running => ContainerStage::Running,
+            _ => ContainerStage::Exited,
+        };
+        admission::exec(container_id, stage)?;
+        let exec = Exec {
+            live: self.live(&container.view.pod_id)?,
+            container_id: container_id.to_owned(),
+            process: container.process,
+            command,
+            timeout,
+        };
+        // Detached, so that a caller who goes away does not leave a command beyond its time-out.
+        detached(exec.run()).await
     }
 
     /// Goes on logging in a new file, after the old one was renamed.
-    pub async fn reopen_log(&self, _container_id: &str) -> Result<(), PodError> {
-        Err(PodError::internal("reopening a log"))
+    ///
+    /// # Errors
+    /// No such container, or the file cannot be made.
+    pub async fn reopen_log(&self, container_id: &str) -> Result<(), PodError> {
+        let container = self.container_entry(container_id)?;
+        let reopened = container.log.reopen().await;
+        reopened.map_err(|error| PodError::internal("reopening the log").because(error))
     }
 
     /// The measured steps of the pod's start.
-    pub fn phases(&self, _pod_id: &str) -> Result<Vec<Phase>, PodError> {
-        Err(PodError::internal("reading phases"))
+    ///
+    /// # Errors
+    /// No such pod.
+    pub fn phases(&self, pod_id: &str) -> Result<Vec<Phase>, PodError> {
+        Ok(self.pod_entry(pod_id)?.phases.to_vec())
     }
 
     /// What its machine costs.
-    pub async fn vm_stats(&self, _pod_id: &str) -> Result<VmReport, PodError> {
-        Err(PodError::internal("asking the VM"))
+    ///
+    /// # Errors
+    /// No such pod, or its machine is gone.
+    pub async fn vm_stats(&self, pod_id: &str) -> Result<VmReport, PodError> {
+        let live = self.live(pod_id)?;
+        let stats = live.call("asking the VM for its counters", live.machine.stats()).await?;
+        let asked = tokio::time::timeout(STATS_WITHIN, live.agent.stats()).await;
+        let guest = asked.ok().and_then(Result::ok).map(|told| GuestMemory {
+            total: told.memory_total,
+            available: told.memory_available,
+            free: told.memory_free,
+            agent_resident: told.agent_resident,
+            processes: told.processes,
+        });
+        Ok(VmReport { vmm_pid: live.machine.pid(), stats, guest })
     }
 
     /// The last 64 KiB of its guest's console.
-    pub async fn console(&self, _pod_id: &str) -> Result<String, PodError> {
-        Err(PodError::internal("asking the VM"))
+    ///
+    /// # Errors
+    /// No such pod, or its machine is gone.
+    pub async fn console(&self, pod_id: &str) -> Result<String, PodError> {
+        let live = self.live(pod_id)?;
+        live.call("asking the VM for its console", live.machine.console()).await
+    }
+
+    fn pod_entry(&self, pod_id: &str) -> Result<PodEntry, PodError> {
+        let entry = self.node.roster.pod(pod_id);
+        entry.ok_or_else(|| PodError::new(PodErrorKind::NotFound, format!("no pod {pod_id}")))
+    }
+
+    fn container_entry(&self, container_id: &str) -> Result<ContainerEntry, PodError> {
+        let entry = self.node.roster.container(container_id);
+        entry.ok_or_else(|| PodError::new(PodErrorKind::NotFound, format!("no container {container_id}")))
+    }
+
+    fn live(&self, pod_id: &str) -> Result<Live, PodError> {
+        self.pod_entry(pod_id)?.live.ok_or_else(|| {
+            PodError::new(PodErrorKind::FailedPrecondition, format!("pod {pod_id} has no running VM"))
+        })
+    }
+
+    /// Asks the pod's driver; a pod that is gone, before or meanwhile, is as wanted.
+    async fn ask_unless_gone(
+        &self,
+        pod_id: &str,
+        command: impl FnOnce(Reply<()>) -> Command,
+    ) -> Result<(), PodError> {
+        let Some(entry) = self.node.roster.pod(pod_id) else { return Ok(()) };
+        match ask(&entry, command).await {
+            Err(_) if self.node.roster.pod(pod_id).is_none() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn on(node: Arc<Node>) -> Pods {
+        Pods { node }
+    }
+}
+
+/// Asks a driver and waits for its answer.
+async fn ask<T>(entry: &PodEntry, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, PodError> {
+    let gone = || PodError::new(PodErrorKind::NotFound, format!("no pod {}", entry.view.id));
+    let (reply, answer) = oneshot::channel();
+    entry.commands.send(command(reply)).await.map_err(|_| gone())?;
+    answer.await.map_err(|_| gone())?
+}
+
+/// Runs to its end even if the caller goes away.
+async fn detached<T: Send + 'static>(
+    work: impl Future<Output = Result<T, PodError>> + Send + 'static,
+) -> Result<T, PodError> {
+    match tokio::spawn(work).await {
+        Ok(outcome) => outcome,
+        Err(error) => Err(PodError::internal("a task of the daemon failed").because(error)),
     }
 }

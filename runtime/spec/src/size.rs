@@ -21,21 +21,29 @@ pub(crate) const MEMORY_MIN: u64 = 64 << 20;
 
 /// What a handler's name stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct HandlerConfig {
-    /// As RuntimeClass names it; the empty name is the default handler.
+    /// As RuntimeClass names it.
     pub name: String,
     /// Memory for the containers of a pod that says nothing, in bytes.
     pub memory_default: u64,
     /// Most vCPUs of a pod.
     pub vcpus_max: u8,
+    /// Size of a pod's scratch disk, in bytes; at least the template's.
+    pub scratch_bytes: u64,
     /// Who runs its pods.
     pub kind: HandlerKind,
 }
 
 impl Default for HandlerConfig {
     fn default() -> Self {
-        HandlerConfig { name: String::new(), memory_default: 256 << 20, vcpus_max: 8, kind: HandlerKind::Vm }
+        HandlerConfig {
+            name: String::new(),
+            memory_default: 256 << 20,
+            vcpus_max: 8,
+            scratch_bytes: 8 << 30,
+            kind: HandlerKind::Vm,
+        }
     }
 }
 

@@ -32,20 +32,24 @@ const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", 
 
 pub(super) fn linux(pod: &PodSpec, container: &ContainerSpec, id: &str, paths: &GuestPaths) -> Linux {
     let security = &container.security;
-    let mut builder = LinuxBuilder::default()
+    let mut linux = LinuxBuilder::default()
         .namespaces(namespaces(pod, container, paths))
         .cgroups_path(Path::new(paths.cgroup_parent).join(id))
         .resources(resources(&container.resources, security.privileged))
-        .rootfs_propagation("private");
+        .rootfs_propagation("private")
+        .build()
+        .expect("every field has a default");
+    // The builder starts from a list of its own.
+    linux.set_masked_paths(None);
+    linux.set_readonly_paths(None);
     if !security.privileged {
-        builder = builder
-            .masked_paths(listed(security.masked_paths.as_deref(), &MASKED))
-            .readonly_paths(listed(security.readonly_paths.as_deref(), &READONLY));
+        linux.set_masked_paths(Some(listed(security.masked_paths.as_deref(), &MASKED)));
+        linux.set_readonly_paths(Some(listed(security.readonly_paths.as_deref(), &READONLY)));
         if security.seccomp == Some(Profile::RuntimeDefault) {
-            builder = builder.seccomp(seccomp::runtime_default(security));
+            linux.set_seccomp(Some(seccomp::runtime_default(security)));
         }
     }
-    builder.build().expect("every field has a default")
+    linux
 }
 
 fn listed(asked: Option<&[String]>, default: &[&str]) -> Vec<String> {

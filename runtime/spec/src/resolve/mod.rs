@@ -70,7 +70,7 @@ pub fn resolve(
     container.check(pod)?;
     let security = &container.security;
     let root = RootBuilder::default().path("rootfs").readonly(security.readonly_rootfs).build();
-    let spec = SpecBuilder::default()
+    let mut spec = SpecBuilder::default()
         .version("1.2.0")
         .root(root.expect("every field of the root has a default"))
         .process(process::process(pod, container, image)?)
@@ -78,6 +78,8 @@ pub fn resolve(
         .linux(linux::linux(pod, container, id, paths))
         .build()
         .expect("every field of the spec has a default");
+    // The builder has a name of its own; the machine has the pod's.
+    spec.set_hostname(None).set_annotations(None);
     Ok(Resolved { spec, user: process::user(security, image), stop_signal: stop_signal(container, image)? })
 }
 

@@ -1,0 +1,76 @@
+//! Lets a created container's program run.
+
+use super::Driver;
+use crate::container::{START_ERROR, START_ERROR_CODE};
+use crate::output::Copiers;
+use crate::record::ContainerStage;
+use crate::roster::Live;
+use crate::{PodError, PodErrorKind, admission, clock, watcher};
+
+impl Driver {
+    /// Starts the container. One that cannot be started is `Exited` with `StartError`.
+    pub(super) async fn begin(&mut self, id: &str) -> Result<(), PodError> {
+        let stage = self.containers.get(id).ok_or_else(|| no_container(id))?.status.stage;
+        admission::start(id, self.status.stage, stage)?;
+        let live = self.live()?;
+        self.put_stage(id, ContainerStage::Starting).await?;
+        match self.release(&live, id).await {
+            Ok(copiers) => {
+                self.running(id).await;
+                watcher::watch(live, id.to_owned(), copiers, self.exit_sender.clone());
+                Ok(())
+            }
+            Err(error) => {
+                self.not_started(id, &error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the output first, so that no byte has to wait, then releases the program.
+    async fn release(&self, live: &Live, id: &str) -> Result<Copiers, PodError> {
+        let container = self.containers.get(id).ok_or_else(|| no_container(id))?;
+        let tty = container.record.spec.tty;
+        let copiers = Copiers::open(live, id, tty, &container.log, &container.acks).await?;
+        live.call("starting the container", live.agent.start_container(id)).await?;
+        Ok(copiers)
+    }
+
+    async fn running(&mut self, id: &str) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        container.status.stage = ContainerStage::Running;
+        container.status.started_at_ns = clock::now_ns();
+        self.keep_container(id).await;
+    }
+
+    async fn not_started(&mut self, id: &str, error: &PodError) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        container.exit(clock::now_ns(), START_ERROR_CODE, START_ERROR, error.chain());
+        self.keep_container(id).await;
+    }
+
+    /// Commits the stage, then takes it on.
+    async fn put_stage(&mut self, id: &str, stage: ContainerStage) -> Result<(), PodError> {
+        let container = self.containers.get_mut(id).ok_or_else(|| no_container(id))?;
+        let status = crate::record::ContainerStatus { stage, ..container.status.clone() };
+        self.node.put_container_status(id, &status).await?;
+        container.status = status;
+        Ok(())
+    }
+
+    /// Commits and publishes how the container is; wakes who waits for its end.
+    pub(super) async fn keep_container(&self, id: &str) {
+        let Some(container) = self.containers.get(id) else { return };
+        if let Err(error) = self.node.put_container_status(id, &container.status).await {
+            tracing::error!(container = id, error = error.chain(), "a container's status is not on disk");
+        }
+        self.node.roster.publish_container(container.entry());
+        if container.status.stage == ContainerStage::Exited {
+            container.ended.send_replace(true);
+        }
+    }
+}
+
+pub(super) fn no_container(id: &str) -> PodError {
+    PodError::new(PodErrorKind::NotFound, format!("no container {id}"))
+}

@@ -1,0 +1,175 @@
+//! Makes a container: admission, image slot, agent; each step with its undo.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use proto_agent::agent::CreateContainerRequest;
+use runtime_logs::LogFile;
+use runtime_spec::{ContainerSpec, PodSpec, Resolved, resolve};
+use vmm_api::Slot;
+
+use super::Driver;
+use crate::acks::Acks;
+use crate::admission::{self, Known};
+use crate::container::Container;
+use crate::image_slots::Claim;
+use crate::node::GUEST_PATHS;
+use crate::outside::{FoundImage, Plug};
+use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
+use crate::roster::Live;
+use crate::{PodError, PodErrorKind, User, clock};
+
+impl Driver {
+    /// Makes a container and answers its id.
+    pub(super) async fn create(&mut self, spec: ContainerSpec) -> Result<String, PodError> {
+        let known = self.containers.values().map(|container| Known {
+            id: &container.record.id,
+            name: &container.record.spec.name,
+            attempt: container.record.spec.attempt,
+        });
+        admission::create(&self.record.id, self.status.stage, &spec.name, spec.attempt, known)?;
+        let image = self.node.images.find(&spec.image).ok_or_else(|| {
+            let text = format!("image {:?} is not on this node", spec.image);
+            PodError::new(PodErrorKind::NotFound, text)
+        })?;
+        let id = clock::new_id();
+        let resolved = resolve(&self.record.spec, &spec, &image.config, &id, &GUEST_PATHS)?;
+        let live = self.live()?;
+        let slot = self.plug_image(&live, &image).await?;
+        let record = Arc::new(ContainerRecord {
+            log_path: log_path(&self.record.spec, &spec),
+            pod_id: self.record.id.clone(),
+            image_id: image.id,
+            image: image.config,
+            created_at_ns: clock::now_ns(),
+            id,
+            spec,
+            slot,
+        });
+        self.slots.hold(slot, &record.image_id);
+        let built = self.build(&live, &record, &resolved).await;
+        if built.is_err() {
+            self.slots.release(slot);
+        }
+        let container = built?;
+        self.node.roster.publish_container(container.entry());
+        self.containers.insert(record.id.clone(), container);
+        Ok(record.id.clone())
+    }
+
+    /// Plugs the image where it is not yet.
+    async fn plug_image(&mut self, live: &Live, image: &FoundImage) -> Result<Slot, PodError> {
+        let claim = self.slots.find(&image.id).ok_or_else(|| {
+            let text = format!("a pod takes {} images at once", Slot::pmems().count());
+            PodError::new(PodErrorKind::FailedPrecondition, text)
+        })?;
+        let slot = claim.slot();
+        if claim == Claim::Plugged(slot) {
+            return Ok(slot);
+        }
+        if claim == Claim::Replace(slot) {
+            // The agent let it go with its last container.
+            live.call("unplugging an unused image", live.machine.unplug(slot)).await?;
+            self.slots.emptied(slot);
+        }
+        let file =
+            self.node.images.open(&image.id).map_err(|fault| {
+                PodError::internal(format!("opening the image {}", image.id)).because(fault)
+            })?;
+        live.call("plugging the image", live.machine.plug(slot, Plug::Image(file))).await?;
+        // The slot counts as taken even if the container fails: the image is in it.
+        self.slots.hold(slot, &image.id);
+        self.slots.release(slot);
+        Ok(slot)
+    }
+
+    /// Writes the container down and lets the agent build it; undoes both on failure.
+    async fn build(
+        &self,
+        live: &Live,
+        record: &Arc<ContainerRecord>,
+        resolved: &Resolved,
+    ) -> Result<Container, PodError> {
+        let status = ContainerStatus::creating();
+        self.node.put_new_container(record, &status).await?;
+        match self.build_recorded(live, record, status, resolved).await {
+            Ok(container) => Ok(container),
+            Err(error) => Err(self.unbuild(live, &record.id, error).await),
+        }
+    }
+
+    async fn build_recorded(
+        &self,
+        live: &Live,
+        record: &Arc<ContainerRecord>,
+        mut status: ContainerStatus,
+        resolved: &Resolved,
+    ) -> Result<Container, PodError> {
+        let (log, acks) = open_log(self, record, true).await?;
+        let spec_json = serde_json::to_vec(&resolved.spec)
+            .map_err(|error| PodError::internal("writing the container's OCI spec").because(error))?;
+        let request = CreateContainerRequest {
+            container_id: record.id.clone(),
+            spec_json,
+            image_slot: u32::from(record.slot.number()),
+            user: resolved.user.clone(),
+            tty: record.spec.tty,
+            stdin: record.spec.stdin,
+            ..CreateContainerRequest::default()
+        };
+        let creating = live.agent.create_container(request);
+        let answer = live.call("creating the container in the guest", creating).await?;
+        status.user = User { uid: answer.uid, gid: answer.gid, groups: answer.supplemental_groups };
+        status.stage = ContainerStage::Created;
+        self.node.put_container_status(&record.id, &status).await?;
+        Ok(Container::new(record.clone(), status, resolved, log, acks))
+    }
+
+    /// Takes back what `build` began. The agent's part ends with the VM at the latest.
+    async fn unbuild(&self, live: &Live, id: &str, error: PodError) -> PodError {
+        if let Err(undo) = live.call("removing the container", live.agent.remove_container(id)).await {
+            tracing::warn!(container = id, error = undo.chain(), "a failed container stays in its guest");
+        }
+        remove_acks(self, id);
+        if let Err(undo) = self.node.forget(None, &[id.to_owned()]).await {
+            tracing::warn!(container = id, error = undo.chain(), "a failed container stays on record");
+        }
+        error
+    }
+}
+
+/// The container's log and how much of it is acknowledged. The log of one that has ended is not `wanted`:
+/// nothing will be written, and the file may have been rotated away.
+pub(super) async fn open_log(
+    driver: &Driver,
+    record: &ContainerRecord,
+    wanted: bool,
+) -> Result<(LogFile, Acks), PodError> {
+    let log = match record.log_path.as_ref().filter(|_| wanted) {
+        Some(path) => LogFile::open(path).await.map_err(|error| {
+            PodError::internal(format!("opening the log {}", path.display())).because(error)
+        })?,
+        None => LogFile::discard(),
+    };
+    let path = driver.node.acks_path(&record.pod_id, &record.id);
+    let acks = Acks::open(&path)
+        .map_err(|error| PodError::internal(format!("opening {}", path.display())).because(error))?;
+    Ok((log, acks))
+}
+
+/// Takes the acknowledgements away, with the container.
+pub(super) fn remove_acks(driver: &Driver, id: &str) {
+    let path = driver.node.acks_path(&driver.record.id, id);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "a small file stays until the pod goes");
+        }
+        _ => {}
+    }
+}
+
+/// Absolute, where the pod has a directory and the container a path in it.
+fn log_path(pod: &PodSpec, spec: &ContainerSpec) -> Option<PathBuf> {
+    let path = spec.log_path.as_deref().filter(|path| !path.is_empty())?;
+    Some(pod.log_directory.as_ref()?.join(path))
+}

@@ -1,0 +1,83 @@
+//! Ends: of a container, and of the machine under all of them.
+
+use vmm_api::StopReport;
+
+use super::Driver;
+use crate::container::LOST_CODE;
+use crate::record::{ContainerStage, PodStage};
+use crate::watcher::Exited;
+use crate::{clock, ending};
+
+impl Driver {
+    /// A container has ended, and its output is in the log.
+    pub(super) async fn exited(&mut self, exited: Exited) {
+        let Exited { container_id: id, outcome } = exited;
+        let Some(container) = self.containers.get_mut(&id) else { return };
+        if container.status.stage == ContainerStage::Exited {
+            return;
+        }
+        match outcome {
+            Ok(end) => {
+                let reason = match end.exit_code {
+                    _ if end.oom_killed => "OOMKilled",
+                    0 => "Completed",
+                    _ => "Error",
+                };
+                let at = if end.exited_at_ns > 0 { end.exited_at_ns } else { clock::now_ns() };
+                container.exit(at, end.exit_code, reason, "");
+            }
+            Err(why) => container.exit(clock::now_ns(), LOST_CODE, "Error", why),
+        }
+        self.keep_container(&id).await;
+    }
+
+    /// The machine is gone without having been asked. The network stays until the pod is stopped.
+    pub(super) async fn machine_ended(&mut self, report: &StopReport) {
+        let what = ending::describe(report);
+        tracing::warn!(pod = self.record.id, what, "a pod's VM ended");
+        self.live = None;
+        if self.status.stage != PodStage::Ready {
+            return;
+        }
+        self.status.stage = PodStage::Dead;
+        self.status.message = Some(format!("the pod's VM ended: {what}"));
+        self.keep_status().await;
+        self.publish();
+        self.lose_idle(&format!("the pod's VM ended: {}", ending::reason(&report.reason))).await;
+    }
+
+    /// Ends the containers that no watcher will report: the created and the unknown.
+    async fn lose_idle(&mut self, why: &str) {
+        let idle: Vec<String> = self
+            .containers
+            .values()
+            .filter(|container| {
+                !matches!(container.status.stage, ContainerStage::Running | ContainerStage::Exited)
+            })
+            .map(|container| container.record.id.clone())
+            .collect();
+        for id in idle {
+            self.lose(&id, why).await;
+        }
+    }
+
+    /// Ends every container that has not ended.
+    pub(super) async fn lose_all(&mut self, why: &str) {
+        let open: Vec<String> = self.open_containers().map(str::to_owned).collect();
+        for id in open {
+            self.lose(&id, why).await;
+        }
+    }
+
+    async fn lose(&mut self, id: &str, why: &str) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        container.exit(clock::now_ns(), LOST_CODE, "Error", why);
+        self.keep_container(id).await;
+    }
+
+    /// Those that have not ended.
+    pub(super) fn open_containers(&self) -> impl Iterator<Item = &str> {
+        let open = self.containers.values().filter(|one| one.status.stage != ContainerStage::Exited);
+        open.map(|one| one.record.id.as_str())
+    }
+}

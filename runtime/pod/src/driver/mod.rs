@@ -1,0 +1,243 @@
+//! A pod's driver: the one task that changes it.
+//!
+//! ```text
+//!   Pods ── Command ──►┌────────┐── commit ──► store
+//!   watchers ─ Exited ─►│ Driver │── publish ─► roster ──► readers
+//!   machine ── ended ──►└────────┘── calls ───► agent, monitor, network
+//! ```
+//!
+//! Each transition is committed before it is acted upon, and each outcome before it is told. What only
+//! waits (stopping a container, exec) runs outside, so that the inbox stays open.
+
+mod begin;
+mod command;
+mod create;
+mod exits;
+mod halt;
+mod revive;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use vmm_api::StopReport;
+
+pub(crate) use command::{Command, Reply};
+
+use crate::container::Container;
+use crate::image_slots::ImageSlots;
+use crate::node::Node;
+use crate::record::{PodRecord, PodStage, PodStatus};
+use crate::roster::{Live, Outcome, PodEntry};
+use crate::watcher::Exited;
+use crate::{PodError, PodErrorKind, PodState, PodView};
+
+/// Requests that may wait for a busy driver; further callers wait to enqueue.
+const INBOX: usize = 64;
+
+/// Exits that may wait; watchers wait to enqueue.
+const EXITS: usize = 64;
+
+/// One pod.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    node: Arc<Node>,
+    record: Arc<PodRecord>,
+    status: PodStatus,
+    live: Option<Live>,
+    containers: BTreeMap<String, Container>,
+    slots: ImageSlots,
+    inbox: mpsc::Receiver<Command>,
+    commands: mpsc::Sender<Command>,
+    exits: mpsc::Receiver<Exited>,
+    exit_sender: mpsc::Sender<Exited>,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        node: Arc<Node>,
+        record: Arc<PodRecord>,
+        status: PodStatus,
+        live: Option<Live>,
+    ) -> Driver {
+        let (commands, inbox) = mpsc::channel(INBOX);
+        let (exit_sender, exits) = mpsc::channel(EXITS);
+        let (containers, slots) = (BTreeMap::new(), ImageSlots::default());
+        Driver { node, record, status, live, containers, slots, inbox, commands, exits, exit_sender }
+    }
+
+    /// Starts a pod, tells how that ended, and drives it from then on.
+    pub(crate) async fn start(node: Arc<Node>, record: PodRecord, told: watch::Sender<Outcome>) {
+        let record = Arc::new(record);
+        let outcome = match crate::start::start(node.clone(), record.clone()).await {
+            Ok(ready) => Driver::enter(&node, &record, ready).await,
+            Err(failed) => Err(failed),
+        };
+        let failed = match outcome {
+            Ok(driver) => {
+                driver.publish();
+                told.send_replace(Some(Ok(record.id.clone())));
+                return driver.run().await;
+            }
+            Err(failed) => failed,
+        };
+        let (error, driver) = Driver::give_up(node, record, failed).await;
+        told.send_replace(Some(Err(error)));
+        if let Some(driver) = driver {
+            driver.run().await;
+        }
+    }
+
+    /// Commits that the pod is ready.
+    async fn enter(
+        node: &Arc<Node>,
+        record: &Arc<PodRecord>,
+        ready: crate::start::Ready,
+    ) -> Result<Driver, crate::start::Failed> {
+        let machine = ready.live.machine.clone();
+        let vmm = crate::record::VmmProcess { pid: machine.pid(), start_time: machine.start_time() };
+        let status = PodStatus {
+            stage: PodStage::Ready,
+            vmm: Some(vmm),
+            ips: ready.ips,
+            netns: Some(ready.netns),
+            phases: ready.phases,
+            ..PodStatus::starting()
+        };
+        match node.put_pod_status(&record.id, &status).await {
+            Ok(()) => Ok(Driver::new(node.clone(), record.clone(), status, Some(ready.live))),
+            Err(error) => Err(crate::start::Failed { error, machine: Some(machine) }),
+        }
+    }
+
+    /// Undoes a failed start. Where that fails too, the pod stays listed as unclean, with a driver that
+    /// can be told to remove it.
+    async fn give_up(
+        node: Arc<Node>,
+        record: Arc<PodRecord>,
+        failed: crate::start::Failed,
+    ) -> (PodError, Option<Driver>) {
+        let mut status = PodStatus { stage: PodStage::Undoing, ..PodStatus::starting() };
+        if let Some(machine) = &failed.machine {
+            status.vmm =
+                Some(crate::record::VmmProcess { pid: machine.pid(), start_time: machine.start_time() });
+        }
+        // The undo goes on without this: a later start finds the pod in Starting and undoes it as well.
+        if let Err(error) = node.put_pod_status(&record.id, &status).await {
+            tracing::warn!(pod = record.id, error = error.chain(), "an undo could not be announced");
+        }
+        let undone = crate::undo::undo(&node, &record, failed.machine.as_ref(), status.vmm).await;
+        let mut driver = Driver::new(node, record, status, None);
+        match undone.left {
+            None => match driver.forget().await {
+                Ok(()) => (failed.error, None),
+                Err(error) => {
+                    driver.status.unclean = Some(error.chain());
+                    driver.publish();
+                    (failed.error, Some(driver))
+                }
+            },
+            Some(left) => {
+                let text = format!("{}; and could not be undone: {left}", failed.error);
+                driver.status.message = Some(failed.error.chain());
+                driver.status.unclean = Some(left);
+                driver.keep_status().await;
+                driver.publish();
+                (failed.error.reworded(text), Some(driver))
+            }
+        }
+    }
+
+    /// Serves until the pod is removed.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let flow = tokio::select! {
+                biased;
+                Some(exited) = self.exits.recv() => {
+                    self.exited(exited).await;
+                    ControlFlow::Continue(())
+                }
+                report = ended(self.live.clone()) => {
+                    self.machine_ended(&report).await;
+                    ControlFlow::Continue(())
+                }
+                command = self.inbox.recv() => match command {
+                    Some(command) => self.obey(command).await,
+                    None => ControlFlow::Break(()),
+                },
+            };
+            if flow.is_break() {
+                return;
+            }
+        }
+    }
+
+    async fn obey(&mut self, command: Command) -> ControlFlow<()> {
+        match command {
+            Command::CreateContainer(spec, reply) => answer(reply, self.create(*spec).await),
+            Command::StartContainer(id, reply) => answer(reply, self.begin(&id).await),
+            Command::RemoveContainer(id, reply) => answer(reply, self.remove_container(&id).await),
+            Command::Stop(reply) => answer(reply, self.stop().await),
+            Command::Remove(reply) => {
+                let outcome = self.remove().await;
+                let gone = outcome.is_ok();
+                answer(reply, outcome);
+                if gone {
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The machine and its agent, where the pod is ready.
+    fn live(&self) -> Result<Live, PodError> {
+        self.live.clone().ok_or_else(|| {
+            PodError::new(PodErrorKind::FailedPrecondition, format!("pod {} is not ready", self.record.id))
+        })
+    }
+
+    /// Commits the status; a failure is told to the daemon's log alone, for outcomes that stand anyway.
+    async fn keep_status(&self) {
+        if let Err(error) = self.node.put_pod_status(&self.record.id, &self.status).await {
+            tracing::error!(pod = self.record.id, error = error.chain(), "a pod's status is not on disk");
+        }
+    }
+
+    /// Tells everyone how the pod is now.
+    pub(crate) fn publish(&self) {
+        let (record, status) = (&self.record, &self.status);
+        let view = PodView {
+            id: record.id.clone(),
+            spec: record.spec.clone(),
+            state: if status.stage == PodStage::Ready { PodState::Ready } else { PodState::NotReady },
+            created_at_ns: record.created_at_ns,
+            ips: status.ips.clone(),
+            netns: status.netns.clone(),
+            size: record.size,
+            vmm_pid: self.live.as_ref().map(|live| live.machine.pid()),
+            message: status.message.clone(),
+            unclean: status.unclean.clone(),
+        };
+        self.node.roster.publish_pod(PodEntry {
+            view: Arc::new(view),
+            commands: self.commands.clone(),
+            live: self.live.clone(),
+            phases: Arc::new(status.phases.clone()),
+        });
+    }
+}
+
+/// Resolves when the machine ends; never without one.
+async fn ended(live: Option<Live>) -> StopReport {
+    match live {
+        Some(live) => live.machine.stopped().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn answer<T>(reply: Reply<T>, outcome: Result<T, PodError>) {
+    // A caller that went away does not want it.
+    let _ = reply.send(outcome);
+}

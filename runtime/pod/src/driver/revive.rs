@@ -1,0 +1,126 @@
+//! A driver for a pod that an earlier daemon made.
+
+use std::sync::Arc;
+
+use runtime_spec::resolve;
+
+use super::Driver;
+use super::create::open_log;
+use crate::container::{Container, LOST_CODE};
+use crate::node::{GUEST_PATHS, Node};
+use crate::output::Copiers;
+use crate::record::{ContainerRecord, ContainerStage, ContainerStatus, PodRecord, PodStage, PodStatus};
+use crate::recover::Left;
+use crate::roster::Live;
+use crate::{PodError, clock, watcher};
+
+impl Driver {
+    /// Takes the pod up again, with its containers, and drives it.
+    pub(crate) async fn revive(
+        node: Arc<Node>,
+        record: Arc<PodRecord>,
+        mut status: PodStatus,
+        live: Option<Live>,
+        left: Vec<Left>,
+    ) {
+        if status.stage == PodStage::Stopped {
+            (status.vmm, status.netns, status.unclean) = (None, None, None);
+            status.ips.clear();
+        }
+        let mut driver = Driver::new(node, record, status, live);
+        driver.keep_status().await;
+        for (record, status) in left {
+            let id = record.id.clone();
+            if let Err(error) = driver.take_up(Arc::new(record), status).await {
+                tracing::error!(container = id, error = error.chain(), "a container was not recovered");
+            }
+        }
+        driver.publish();
+        tokio::spawn(driver.run());
+    }
+
+    /// Forgets a pod whose half-done start has been undone.
+    pub(crate) async fn bury(node: Arc<Node>, record: Arc<PodRecord>, status: PodStatus, left: Vec<Left>) {
+        let containers: Vec<String> = left.into_iter().map(|(record, _)| record.id).collect();
+        let mut driver = Driver::new(node, record, status, None);
+        let forgotten = match driver.node.forget(None, &containers).await {
+            Ok(()) => driver.forget().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = forgotten {
+            driver.status.unclean = Some(error.chain());
+            driver.publish();
+            tokio::spawn(driver.run());
+        }
+    }
+
+    async fn take_up(
+        &mut self,
+        record: Arc<ContainerRecord>,
+        mut status: ContainerStatus,
+    ) -> Result<(), PodError> {
+        let id = record.id.clone();
+        if status.stage == ContainerStage::Creating {
+            // The guest may have it or not; nobody was told of it.
+            if let Some(live) = &self.live {
+                live.call("removing a half-made container", live.agent.remove_container(&id)).await?;
+            }
+            return self.node.forget(None, &[id]).await;
+        }
+        if status.stage == ContainerStage::Starting {
+            status.stage = ContainerStage::Unknown;
+        }
+        let container = self.open_container(&record, status).await?;
+        if self.live.is_some() {
+            self.slots.hold(record.slot, &record.image_id);
+        }
+        self.containers.insert(id.clone(), container);
+        match self.live.clone() {
+            Some(live) => self.watch_again(&live, &id).await,
+            None => self.lose_with_pod(&id),
+        }
+        self.keep_container(&id).await;
+        Ok(())
+    }
+
+    async fn open_container(
+        &self,
+        record: &Arc<ContainerRecord>,
+        status: ContainerStatus,
+    ) -> Result<Container, PodError> {
+        let resolved = resolve(&self.record.spec, &record.spec, &record.image, &record.id, &GUEST_PATHS)?;
+        let ended = status.stage == ContainerStage::Exited;
+        let (log, acks) = open_log(self, record, !ended).await?;
+        Ok(Container::new(record.clone(), status, &resolved, log, acks))
+    }
+
+    /// Goes on with what runs, at the byte that its log has.
+    async fn watch_again(&self, live: &Live, id: &str) {
+        let Some(container) = self.containers.get(id) else { return };
+        if !matches!(container.status.stage, ContainerStage::Running | ContainerStage::Unknown) {
+            return;
+        }
+        let tty = container.record.spec.tty;
+        let copiers = match Copiers::open(live, id, tty, &container.log, &container.acks).await {
+            Ok(copiers) => copiers,
+            Err(error) => {
+                // All of it was acknowledged before, or the guest will say how it ended.
+                tracing::info!(
+                    container = id,
+                    error = error.chain(),
+                    "a container's output is not open again"
+                );
+                Copiers::none()
+            }
+        };
+        watcher::watch(live.clone(), id.to_owned(), copiers, self.exit_sender.clone());
+    }
+
+    fn lose_with_pod(&mut self, id: &str) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        if container.status.stage != ContainerStage::Exited {
+            let why = self.status.message.clone().unwrap_or_else(|| "the pod was stopped".to_owned());
+            container.exit(clock::now_ns(), LOST_CODE, "Error", why);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The real agent, over its client. Each call is passed on as it is.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use proto_agent::agent::{
+    ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest,
+    RemoveContainerRequest, SignalRequest, StartContainerRequest, StatsResponse, StreamKind, WaitRequest,
+    WaitResponse,
+};
+use runtime_guest::{Acknowledger, Guest, GuestError};
+use runtime_vm::VmError;
+use tokio::net::UnixStream;
+
+use super::{Acknowledge, Agent, Fault, Output};
+
+/// Whether the other side understood and said no: asking again, or elsewhere, would not help.
+pub(crate) fn is_answer(fault: &Fault) -> bool {
+    matches!(fault.downcast_ref::<GuestError>(), Some(GuestError::Refused { .. }))
+        || matches!(fault.downcast_ref::<VmError>(), Some(VmError::Refused { .. }))
+}
+
+/// Reads the agent's first word.
+pub(super) async fn ready(stream: UnixStream) -> Result<(), Fault> {
+    let ready = runtime_guest::ready(stream).await?;
+    tracing::debug!(kernel = ready.kernel_release, agent = ready.agent_version, "a guest is up");
+    Ok(())
+}
+
+/// Connects to the agent behind a VMM's vsock socket.
+pub(super) async fn connect(vsock_path: &Path) -> Result<Arc<dyn Agent>, Fault> {
+    Ok(Arc::new(GuestAgent(Guest::connect(vsock_path).await?)))
+}
+
+#[derive(Debug)]
+struct GuestAgent(Guest);
+
+#[async_trait]
+impl Agent for GuestAgent {
+    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), Fault> {
+        Ok(self.0.configure_pod(&request).await?)
+    }
+
+    async fn create_container(
+        &self,
+        request: CreateContainerRequest,
+    ) -> Result<CreateContainerResponse, Fault> {
+        Ok(self.0.create_container(&request).await?)
+    }
+
+    async fn start_container(&self, container_id: &str) -> Result<(), Fault> {
+        let request = StartContainerRequest {
+            container_id: container_id.to_owned(),
+            ..StartContainerRequest::default()
+        };
+        Ok(self.0.start_container(&request).await?)
+    }
+
+    async fn remove_container(&self, container_id: &str) -> Result<(), Fault> {
+        let request = RemoveContainerRequest {
+            container_id: container_id.to_owned(),
+            ..RemoveContainerRequest::default()
+        };
+        Ok(self.0.remove_container(&request).await?)
+    }
+
+    async fn exec(&self, request: ExecRequest) -> Result<(), Fault> {
+        Ok(self.0.exec(&request).await?)
+    }
+
+    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<WaitResponse, Fault> {
+        let request = WaitRequest {
+            container_id: container_id.to_owned(),
+            exec_id: exec_id.to_owned(),
+            ..WaitRequest::default()
+        };
+        Ok(self.0.wait(&request).await?)
+    }
+
+    async fn signal(&self, request: SignalRequest) -> Result<(), Fault> {
+        Ok(self.0.signal(&request).await?)
+    }
+
+    async fn stats(&self) -> Result<StatsResponse, Fault> {
+        Ok(self.0.stats().await?)
+    }
+
+    async fn shutdown(&self) -> Result<(), Fault> {
+        Ok(self.0.shutdown().await?)
+    }
+
+    async fn output(
+        &self,
+        container_id: &str,
+        exec_id: &str,
+        kind: StreamKind,
+        offset: u64,
+    ) -> Result<Output, Fault> {
+        let (reader, acknowledger) = self.0.output(container_id, exec_id, kind, offset).await?.into_split();
+        Ok(Output { reader: Box::new(reader), acknowledge: Box::new(acknowledger) })
+    }
+}
+
+#[async_trait]
+impl Acknowledge for Acknowledger {
+    async fn acknowledge(&mut self, total: u64) -> io::Result<()> {
+        // The type's own method, which comes before the trait's.
+        Acknowledger::acknowledge(self, total).await
+    }
+}

@@ -1,0 +1,156 @@
+//! What lies outside this crate, as traits: the network, machines, the agent, images.
+//!
+//! There is one real implementation of each, in `real.rs`, and it only passes on. The traits are
+//! there so that tests can let each step fail and see that the steps before it are undone.
+
+mod guest;
+mod real;
+
+use std::error::Error;
+use std::fmt::Debug;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use proto_agent::agent::{
+    ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, SignalRequest,
+    StatsResponse, StreamKind, WaitResponse,
+};
+use runtime_net::{PodNetwork, PodNetworkSpec};
+use runtime_spec::{ImageConfig, VmSize};
+use tokio::io::AsyncRead;
+use vmm_api::{Slot, StopReport, VmStats};
+
+pub(crate) use guest::is_answer;
+pub(crate) use real::{CniNetwork, StoredImages, VmMachines};
+
+/// What went wrong out there; its chain is kept as an error's source.
+pub(crate) type Fault = Box<dyn Error + Send + Sync>;
+
+/// Pods' networks.
+#[async_trait]
+pub(crate) trait Network: Debug + Send + Sync {
+    /// On error it has undone itself, or a teardown will.
+    async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, Fault>;
+    /// Idempotent, and works from the spec alone.
+    async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), Fault>;
+}
+
+/// Where machines come from.
+#[async_trait]
+pub(crate) trait Machines: Debug + Send + Sync {
+    /// Starts a monitor without a guest.
+    async fn spawn(&self, request: SpawnRequest) -> Result<Arc<dyn Machine>, Fault>;
+    /// Finds a monitor again that an earlier daemon started.
+    async fn attach(&self, dir: &Path, pid: u32, start_time: u64) -> Result<Arc<dyn Machine>, Fault>;
+}
+
+/// A monitor to start.
+#[derive(Debug)]
+pub(crate) struct SpawnRequest {
+    pub(crate) id: String,
+    /// Exists; the sockets are made here.
+    pub(crate) dir: PathBuf,
+    /// To enter, where there is one.
+    pub(crate) cgroup: Option<PathBuf>,
+    /// Its standard error.
+    pub(crate) log: File,
+}
+
+/// A machine to boot.
+#[derive(Debug)]
+pub(crate) struct BootRequest {
+    pub(crate) size: VmSize,
+    pub(crate) kernel: File,
+    pub(crate) root_image: File,
+    pub(crate) scratch: File,
+}
+
+/// What is plugged into a running machine.
+#[derive(Debug)]
+pub(crate) enum Plug {
+    /// An image's EROFS.
+    Image(File),
+    /// A network interface.
+    Net { tap: OwnedFd, mac: [u8; 6], mtu: u16 },
+}
+
+/// One pod's machine.
+#[async_trait]
+pub(crate) trait Machine: Debug + Send + Sync {
+    fn pid(&self) -> u32;
+    /// Of its process, in clock ticks since the host's boot.
+    fn start_time(&self) -> u64;
+    async fn boot(&self, request: BootRequest) -> Result<(), Fault>;
+    /// Waits until the booted guest's agent says that it serves, and connects to it.
+    async fn greet(&self) -> Result<Arc<dyn Agent>, Fault>;
+    /// Connects to an agent that serves already.
+    async fn connect(&self) -> Result<Arc<dyn Agent>, Fault>;
+    async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), Fault>;
+    async fn unplug(&self, slot: Slot) -> Result<(), Fault>;
+    async fn stats(&self) -> Result<VmStats, Fault>;
+    async fn console(&self) -> Result<String, Fault>;
+    /// Returns when the process is gone. Idempotent.
+    async fn shutdown(&self) -> Result<(), Fault>;
+    /// Resolves when the machine has ended, however often it is asked.
+    async fn stopped(&self) -> StopReport;
+}
+
+/// One pod's agent. Every call but `wait` has a deadline of its own.
+#[async_trait]
+pub(crate) trait Agent: Debug + Send + Sync {
+    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), Fault>;
+    async fn create_container(
+        &self,
+        request: CreateContainerRequest,
+    ) -> Result<CreateContainerResponse, Fault>;
+    async fn start_container(&self, container_id: &str) -> Result<(), Fault>;
+    /// Kills, unmounts and forgets; unknown ids are fine.
+    async fn remove_container(&self, container_id: &str) -> Result<(), Fault>;
+    async fn exec(&self, request: ExecRequest) -> Result<(), Fault>;
+    /// An empty exec id means the container's first process.
+    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<WaitResponse, Fault>;
+    async fn signal(&self, request: SignalRequest) -> Result<(), Fault>;
+    async fn stats(&self) -> Result<StatsResponse, Fault>;
+    /// Kills all containers and syncs the disk.
+    async fn shutdown(&self) -> Result<(), Fault>;
+    async fn output(
+        &self,
+        container_id: &str,
+        exec_id: &str,
+        kind: StreamKind,
+        offset: u64,
+    ) -> Result<Output, Fault>;
+}
+
+/// An output stream of a process.
+pub(crate) struct Output {
+    pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
+    pub(crate) acknowledge: Box<dyn Acknowledge>,
+}
+
+/// Tells the agent what it may forget.
+#[async_trait]
+pub(crate) trait Acknowledge: Send {
+    /// `total` bytes of the stream, counted from its very beginning, are kept on the host.
+    async fn acknowledge(&mut self, total: u64) -> io::Result<()>;
+}
+
+/// Images that are on this node.
+pub(crate) trait ImageSource: Debug + Send + Sync {
+    /// By tag, digest reference or id.
+    fn find(&self, name: &str) -> Option<FoundImage>;
+    /// Its EROFS, for reading.
+    fn open(&self, id: &str) -> Result<File, Fault>;
+}
+
+/// An image that is on this node.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundImage {
+    /// `sha256:…`
+    pub(crate) id: String,
+    pub(crate) config: ImageConfig,
+}

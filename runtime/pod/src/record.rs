@@ -1,0 +1,141 @@
+//! What is kept on disk of pods and containers: records, which never change, and statuses.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use runtime_spec::{ContainerSpec, ImageConfig, PodSpec, VmSize};
+use serde::{Deserialize, Serialize};
+use vmm_api::Slot;
+
+use crate::{Phase, User};
+
+/// A pod as it was asked for and sized.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PodRecord {
+    pub(crate) id: String,
+    pub(crate) spec: PodSpec,
+    pub(crate) size: VmSize,
+    pub(crate) scratch_bytes: u64,
+    pub(crate) created_at_ns: i64,
+}
+
+/// How far a pod is.
+///
+/// ```text
+///  Starting ──── all phases done ───► Ready ── its VM dies ──► Dead
+///     │ a phase fails                   │ stop                  │ stop
+///     ▼                                 ▼                       │
+///  Undoing                           Stopping ◄─────────────────┘
+///     │ all undone                      │ all undone
+///     ▼                                 ▼
+///  (no record)                       Stopped ── remove ──► (no record)
+///
+///  Where something cannot be undone the pod stays in Undoing or Stopping, with `unclean` saying what;
+///  stop, remove and the daemon's next start try again.
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PodStage {
+    Starting,
+    Undoing,
+    Ready,
+    Dead,
+    Stopping,
+    Stopped,
+}
+
+/// A pod as it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PodStatus {
+    pub(crate) stage: PodStage,
+    pub(crate) vmm: Option<VmmProcess>,
+    pub(crate) ips: Vec<IpAddr>,
+    pub(crate) netns: Option<PathBuf>,
+    pub(crate) phases: Vec<Phase>,
+    /// Why it is not ready, where nobody asked for that.
+    pub(crate) message: Option<String>,
+    pub(crate) unclean: Option<String>,
+}
+
+impl PodStatus {
+    pub(crate) fn starting() -> Self {
+        PodStatus {
+            stage: PodStage::Starting,
+            vmm: None,
+            ips: Vec::new(),
+            netns: None,
+            phases: Vec::new(),
+            message: None,
+            unclean: None,
+        }
+    }
+}
+
+/// A monitor's process; the start time tells it from a later one with the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VmmProcess {
+    pub(crate) pid: u32,
+    /// Clock ticks since the host's boot: field 22 of `/proc/<pid>/stat`.
+    pub(crate) start_time: u64,
+}
+
+/// A container as it was asked for, and what its image said then.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ContainerRecord {
+    pub(crate) id: String,
+    pub(crate) pod_id: String,
+    pub(crate) spec: ContainerSpec,
+    pub(crate) image_id: String,
+    pub(crate) image: ImageConfig,
+    /// Where its image is plugged.
+    pub(crate) slot: Slot,
+    pub(crate) log_path: Option<PathBuf>,
+    pub(crate) created_at_ns: i64,
+}
+
+/// How far a container is.
+///
+/// ```text
+///  Creating ── built ──► Created ── start ──► Starting ── released ──► Running ── ended ──► Exited
+///     │ fails                                    │ fails                                      ▲
+///     ▼                                          └──────────── StartError, 128 ───────────────┤
+///  (no record)                    the pod's VM ends, in any stage: Error, 137 ────────────────┘
+///
+///  A daemon that dies in Starting leaves it open whether the program runs: Unknown, until it is stopped.
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ContainerStage {
+    Creating,
+    Created,
+    Starting,
+    Running,
+    Exited,
+    Unknown,
+}
+
+/// A container as it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ContainerStatus {
+    pub(crate) stage: ContainerStage,
+    pub(crate) started_at_ns: i64,
+    pub(crate) finished_at_ns: i64,
+    pub(crate) exit_code: i32,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) user: User,
+}
+
+impl ContainerStatus {
+    pub(crate) fn creating() -> Self {
+        ContainerStatus {
+            stage: ContainerStage::Creating,
+            started_at_ns: 0,
+            finished_at_ns: 0,
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+            user: User::default(),
+        }
+    }
+}

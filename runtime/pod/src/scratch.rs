@@ -1,0 +1,103 @@
+//! A pod's scratch disk: a sparse copy of a formatted template.
+//!
+//! Blocking work; callers run it beside the async threads.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use rustix::fs::{SeekFrom as Hole, ioctl_ficlone};
+
+/// Bytes copied at a time.
+const CHUNK: usize = 256 * 1024;
+
+/// Makes the disk and opens it for the machine. Shares the template's blocks where the filesystem can,
+/// else copies what is not a hole. `bytes` is its size unless the template is larger.
+pub(crate) fn make(template: &Path, path: &Path, bytes: u64) -> io::Result<File> {
+    let mut source = File::open(template)?;
+    let mut disk = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+    let size = source.metadata()?.len();
+    if ioctl_ficlone(&disk, &source).is_err() {
+        copy_sparsely(&mut source, &mut disk, size)?;
+    }
+    // A virtio disk has whole sectors.
+    disk.set_len(size.max(bytes).next_multiple_of(4096))?;
+    Ok(disk)
+}
+
+/// Takes the disk away; one that is not there is no error.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn copy_sparsely(source: &mut File, disk: &mut File, size: u64) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK];
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(&*source, Hole::Data(at)) {
+            Ok(start) => start,
+            // Nothing but a hole is left.
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(&*source, Hole::Hole(start))?;
+        source.seek(SeekFrom::Start(start))?;
+        disk.seek(SeekFrom::Start(start))?;
+        let mut left = end.saturating_sub(start);
+        while left > 0 {
+            let want = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+            let got = source.read(&mut chunk[..want])?;
+            if got == 0 {
+                return Ok(());
+            }
+            disk.write_all(&chunk[..got])?;
+            left -= got as u64;
+        }
+        at = end.max(start + 1);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    use super::*;
+
+    #[test]
+    fn the_copy_has_the_templates_bytes_and_stays_sparse() {
+        let dir = tempfile::tempdir().unwrap();
+        let (template, disk) = (dir.path().join("t"), dir.path().join("d"));
+        let file = File::create(&template).unwrap();
+        file.set_len(64 << 20).unwrap();
+        file.write_all_at(b"super block", 1024).unwrap();
+        file.write_all_at(&vec![7; 600_000], 32 << 20).unwrap();
+        file.write_all_at(b"end", (64 << 20) - 3).unwrap();
+        let made = make(&template, &disk, 100 << 20).unwrap();
+        let copied = fs::read(&disk).unwrap();
+        let original = fs::read(&template).unwrap();
+        assert_eq!(copied.len(), 100 << 20);
+        assert!(copied[..64 << 20] == original[..]);
+        assert!(made.metadata().unwrap().blocks() * 512 < 8 << 20, "holes were filled");
+        remove(&disk).unwrap();
+        remove(&disk).unwrap();
+        assert!(!disk.exists());
+    }
+
+    #[test]
+    fn a_disk_is_never_smaller_than_its_template() {
+        let dir = tempfile::tempdir().unwrap();
+        let template = dir.path().join("t");
+        fs::write(&template, vec![1; 8192]).unwrap();
+        assert_eq!(make(&template, &dir.path().join("d"), 0).unwrap().metadata().unwrap().len(), 8192);
+    }
+
+    #[test]
+    fn a_missing_template_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(make(&dir.path().join("none"), &dir.path().join("d"), 0).is_err());
+    }
+}

@@ -1,0 +1,105 @@
+//! The last step of a start: the taps are plugged, and the agent learns who it is.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use proto_agent::agent::{ConfigurePodRequest, Interface, Neighbour, Route};
+use runtime_net::{PodNeighbour, PodNetwork, PodRoute};
+use vmm_api::Slot;
+
+use super::Ground;
+use crate::outside::Plug;
+use crate::roster::Live;
+use crate::{PodError, clock, guest_files};
+
+/// Size of `/dev/shm`, as containers are used to it, in bytes.
+const SHM_BYTES: u64 = 64 << 20;
+
+/// Configures the booted guest.
+pub(super) async fn configure(ground: &Ground, network: PodNetwork, live: &Live) -> Result<(), PodError> {
+    let PodNetwork { interfaces, routes, neighbours, ips, .. } = network;
+    let plugged = ground.watch.time("plug", plug(interfaces, live)).await?;
+    let mut request = request(ground, &ips)?;
+    request.interfaces = plugged;
+    request.routes = routes.into_iter().map(route).collect();
+    request.neighbours = neighbours.into_iter().map(neighbour).collect();
+    let configuring = live.call("configuring the guest", live.agent.configure_pod(request));
+    ground.watch.time("configure", configuring).await
+}
+
+/// Plugs the taps into the network slots, in order.
+async fn plug(interfaces: Vec<runtime_net::PodInterface>, live: &Live) -> Result<Vec<Interface>, PodError> {
+    let slots: Vec<Slot> = Slot::nets().collect();
+    if interfaces.len() > slots.len() {
+        let text = format!("the network has {} interfaces, and a VM takes {}", interfaces.len(), slots.len());
+        return Err(PodError::internal(text));
+    }
+    let mut plugged = Vec::new();
+    for (slot, interface) in slots.into_iter().zip(interfaces) {
+        let (mac, mtu) = (interface.mac, interface.mtu);
+        let doing = format!("plugging the interface {}", interface.name);
+        live.call(&doing, live.machine.plug(slot, Plug::Net { tap: interface.tap, mac, mtu })).await?;
+        plugged.push(Interface {
+            name: interface.name,
+            slot: u32::from(slot.number()),
+            mac: guest_files::mac(mac),
+            mtu: u32::from(mtu),
+            addresses: interface.addresses,
+            ..Interface::default()
+        });
+    }
+    Ok(plugged)
+}
+
+fn request(ground: &Ground, ips: &[IpAddr]) -> Result<ConfigurePodRequest, PodError> {
+    let spec = &ground.record.spec;
+    let hostname = spec.effective_hostname().to_owned();
+    let resolv_conf = match &spec.dns {
+        Some(dns) => dns.resolv_conf().into_bytes(),
+        None => host_resolv_conf(&ground.node.places.resolv_conf)?,
+    };
+    Ok(ConfigurePodRequest {
+        resolv_conf,
+        hosts: guest_files::hosts(&hostname, ips).into_bytes(),
+        hostname,
+        scratch_slot: u32::from(Slot::SCRATCH.number()),
+        shared_pid_namespace: spec.shares_pids(),
+        random_seed: rand::random::<[u8; 64]>().to_vec(),
+        realtime_ns: clock::now_ns(),
+        shm_bytes: SHM_BYTES,
+        sysctls: spec.sysctls.clone().into_iter().collect::<HashMap<_, _>>(),
+        ..ConfigurePodRequest::default()
+    })
+}
+
+/// The host's own file; a host without one has no name service to pass on.
+fn host_resolv_conf(path: &std::path::Path) -> Result<Vec<u8>, PodError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(bytes),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(PodError::internal(format!("reading {}", path.display())).because(error)),
+    }
+}
+
+fn route(route: PodRoute) -> Route {
+    Route {
+        interface: route.interface,
+        destination: route.destination,
+        gateway: route.gateway,
+        scope: route.scope,
+        onlink: route.onlink,
+        metric: route.metric,
+        mtu: route.mtu,
+        source: route.source,
+        ..Route::default()
+    }
+}
+
+fn neighbour(neighbour: PodNeighbour) -> Neighbour {
+    Neighbour {
+        interface: neighbour.interface,
+        address: neighbour.address.to_string(),
+        mac: guest_files::mac(neighbour.mac),
+        ..Neighbour::default()
+    }
+}

@@ -1,0 +1,135 @@
+//! Monitors that cannot be talked to any more: found in `/proc`, and killed.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::record::VmmProcess;
+
+/// How long a killed process may take to go; one in the middle of a disk write takes a moment.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Whether the very same process still runs. A zombie does not.
+pub(crate) fn alive(process: VmmProcess) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+    matches!(parse(&stat), Some((state, start)) if start == process.start_time && !matches!(state, 'Z' | 'X'))
+}
+
+/// Kills it and waits until it is gone. One that is gone already is no error.
+pub(crate) async fn kill(process: VmmProcess) -> Result<(), String> {
+    let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+    // Opened before the look, so that the process looked at is the one killed.
+    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+    if !alive(process) {
+        return Ok(());
+    }
+    if let Err(error) = pidfd_send_signal(&pidfd, Signal::KILL)
+        && error != rustix::io::Errno::SRCH
+    {
+        return Err(format!("killing VMM process {}: {error}", process.pid));
+    }
+    let gone = async {
+        while alive(process) {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    match tokio::time::timeout(GONE_WITHIN, gone).await {
+        Ok(()) => Ok(()),
+        Err(_) => Err(format!("VMM process {} does not end after SIGKILL", process.pid)),
+    }
+}
+
+/// Processes that hold the listening socket `path`: monitors whose start was not yet on record when the
+/// daemon died.
+pub(crate) fn find(path: &Path) -> Vec<VmmProcess> {
+    let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let sockets: Vec<String> = inodes(&table, path).map(|inode| format!("socket:[{inode}]")).collect();
+    if sockets.is_empty() {
+        return Vec::new();
+    }
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != std::process::id() && holds(*pid, &sockets))
+        .filter_map(|pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            parse(&stat).map(|(_, start_time)| VmmProcess { pid, start_time })
+        })
+        .collect()
+}
+
+/// Inodes of the sockets bound to `path`: the last two fields of a line of `/proc/net/unix` (unix(7)).
+fn inodes<'a>(table: &'a str, path: &'a Path) -> impl Iterator<Item = &'a str> {
+    table.lines().filter_map(move |line| {
+        let mut fields = line.split_whitespace().rev();
+        let bound = fields.next()?;
+        let inode = fields.next()?;
+        (Path::new(bound) == path).then_some(inode)
+    })
+}
+
+fn holds(pid: u32, sockets: &[String]) -> bool {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
+    links.any(|link| sockets.iter().any(|socket| link.as_os_str() == socket.as_str()))
+}
+
+/// State and start time of `/proc/<pid>/stat` (proc(5)): fields 3 and 22, after the name, which may
+/// itself hold spaces and parentheses.
+fn parse(stat: &str) -> Option<(char, u64)> {
+    let rest = stat.rsplit_once(')')?.1;
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn process(pid: u32) -> VmmProcess {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        VmmProcess { pid, start_time: parse(&stat).unwrap().1 }
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_confuse() {
+        let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
+        assert_eq!(parse(stat), Some(('S', 4242)));
+        assert_eq!(parse(""), None);
+        assert_eq!(parse("7 (x) S 1"), None);
+    }
+
+    #[tokio::test]
+    async fn a_killed_process_is_gone_and_one_with_another_start_time_is_left_alone() {
+        let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+        let real = process(child.id());
+        let other = VmmProcess { start_time: real.start_time + 1, ..real };
+        kill(other).await.unwrap();
+        assert!(alive(real) && !alive(other));
+        kill(real).await.unwrap();
+        assert!(!alive(real));
+        kill(real).await.unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_monitor_is_found_by_its_control_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let stdin = std::os::fd::OwnedFd::from(listener.try_clone().unwrap());
+        let mut child = Command::new("sleep").arg("600").stdin(Stdio::from(stdin)).spawn().unwrap();
+        let found = find(&path);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found.iter().map(|process| process.pid).collect::<Vec<_>>(), [child.id()]);
+        assert_eq!(find(&dir.path().join("other.sock")), []);
+    }
+}

@@ -1,0 +1,190 @@
+//! What is refused, by name, and what passes.
+
+use runtime_spec::{
+    ContainerSecurity, ContainerSpec, Device, Dns, Hugepages, Mount, NamespaceMode, Namespaces, PodSecurity,
+    PodSpec, Profile, Resources, SpecError,
+};
+
+fn pod() -> PodSpec {
+    PodSpec { name: "web".into(), namespace: "default".into(), uid: "u1".into(), ..PodSpec::default() }
+}
+
+fn container() -> ContainerSpec {
+    ContainerSpec { name: "c".into(), image: "busybox".into(), ..ContainerSpec::default() }
+}
+
+fn secured(security: ContainerSecurity) -> ContainerSpec {
+    ContainerSpec { security, ..container() }
+}
+
+fn pids(pid: NamespaceMode) -> Namespaces {
+    Namespaces { pid, ..Namespaces::default() }
+}
+
+fn field(error: &SpecError) -> &'static str {
+    match error {
+        SpecError::Unsupported { field, .. } | SpecError::Invalid { field, .. } => field,
+    }
+}
+
+#[test]
+fn what_the_kubelet_always_sends_passes() {
+    let zero = Hugepages { page_size: "2MB".into(), limit_bytes: 0 };
+    let resources = Resources {
+        cpu_period: 100_000,
+        cpu_shares: 2,
+        oom_score_adj: 1000,
+        hugepages: vec![zero],
+        unified: [("memory.oom.group".to_owned(), "1".to_owned())].into(),
+        ..Resources::default()
+    };
+    let security = ContainerSecurity {
+        namespaces: Some(pids(NamespaceMode::Container)),
+        run_as_user: Some(0),
+        masked_paths: Some(vec!["/proc/kcore".into()]),
+        readonly_paths: Some(vec!["/proc/sys".into()]),
+        seccomp: Some(Profile::Unconfined),
+        apparmor: Some(Profile::RuntimeDefault),
+        selinux: ":::".into(),
+        ..ContainerSecurity::default()
+    };
+    ContainerSpec { resources, security, ..container() }.check(&pod()).unwrap();
+    let security = PodSecurity { seccomp: Some(Profile::RuntimeDefault), ..PodSecurity::default() };
+    let spec = PodSpec { security, overhead: Some(Resources::default()), ..pod() };
+    spec.check().unwrap();
+}
+
+#[test]
+fn a_pod_that_asks_for_what_we_cannot_do_is_refused_by_name() {
+    let network = Namespaces { network: NamespaceMode::Node, ..Namespaces::default() };
+    let ipc = Namespaces { ipc: NamespaceMode::Node, ..Namespaces::default() };
+    let user = Namespaces { user: NamespaceMode::Pod, ..Namespaces::default() };
+    let target = pids(NamespaceMode::Target("c1".into()));
+    let apparmor = PodSecurity { apparmor: Some(Profile::Localhost("p".into())), ..PodSecurity::default() };
+    let selinux = PodSecurity { selinux: "u:r:t:s0".into(), ..PodSecurity::default() };
+    for (spec, name) in [
+        (PodSpec { namespaces: network, ..pod() }, "namespace_options.network"),
+        (PodSpec { namespaces: ipc, ..pod() }, "namespace_options.ipc"),
+        (PodSpec { namespaces: user, ..pod() }, "userns_options"),
+        (PodSpec { namespaces: target, ..pod() }, "namespace_options.pid"),
+        (PodSpec { security: apparmor, ..pod() }, "apparmor"),
+        (PodSpec { security: selinux, ..pod() }, "selinux_options"),
+    ] {
+        let error = spec.check().unwrap_err();
+        assert!(matches!(error, SpecError::Unsupported { .. }), "{error}");
+        assert!(field(&error).contains(name), "{error}");
+    }
+}
+
+#[test]
+fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
+    let mount = Mount { host_path: "/data".into(), container_path: "/d".into(), ..Mount::default() };
+    let volume = Mount { image: "busybox".into(), container_path: "/d".into(), ..Mount::default() };
+    let device = Device { host_path: "/dev/kvm".into(), ..Device::default() };
+    let huge = Hugepages { page_size: "1GB".into(), limit_bytes: 1 << 30 };
+    let with_huge = Resources { hugepages: vec![huge], ..Resources::default() };
+    let pinned = Resources { cpuset_cpus: "0-1".into(), ..Resources::default() };
+    let profile = Some(Profile::Localhost("/p.json".into()));
+    let seccomp = ContainerSecurity { seccomp: profile.clone(), ..ContainerSecurity::default() };
+    let apparmor = ContainerSecurity { apparmor: profile, ..ContainerSecurity::default() };
+    let selinux = ContainerSecurity { selinux: "u:r:t:s0".into(), ..ContainerSecurity::default() };
+    let strict = ContainerSecurity { supplemental_groups_strict: true, ..ContainerSecurity::default() };
+    for (spec, name, value) in [
+        (ContainerSpec { mounts: vec![mount], ..container() }, "mounts", "/data"),
+        (ContainerSpec { mounts: vec![volume], ..container() }, "mounts.image", "busybox"),
+        (ContainerSpec { devices: vec![device], ..container() }, "devices", "/dev/kvm"),
+        (ContainerSpec { cdi_devices: vec!["v/d=0".into()], ..container() }, "CDI_devices", "v/d=0"),
+        (ContainerSpec { resources: with_huge, ..container() }, "resources.hugepage_limits", "1GB"),
+        (ContainerSpec { resources: pinned, ..container() }, "resources.cpuset_cpus", ""),
+        (secured(seccomp), "security_context.seccomp", "/p.json"),
+        (secured(apparmor), "security_context.apparmor", "/p.json"),
+        (secured(selinux), "security_context.selinux_options", "u:r:t:s0"),
+        (secured(strict), "security_context.supplemental_groups_policy", "Strict"),
+    ] {
+        let error = spec.check(&pod()).unwrap_err();
+        assert!(matches!(error, SpecError::Unsupported { .. }), "{error}");
+        assert_eq!(field(&error), name);
+        assert!(error.to_string().contains(value), "{error}");
+    }
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let group_alone = ContainerSecurity { run_as_group: Some(5), ..ContainerSecurity::default() };
+    let negative = ContainerSecurity { run_as_user: Some(-1), ..ContainerSecurity::default() };
+    let mut unknown = ContainerSecurity::default();
+    unknown.capabilities.add = vec!["FLY".into()];
+    let score = Resources { oom_score_adj: 1001, ..Resources::default() };
+    for spec in [
+        ContainerSpec { name: String::new(), ..container() },
+        ContainerSpec { name: "../c".into(), ..container() },
+        ContainerSpec { image: String::new(), ..container() },
+        ContainerSpec { env: vec![("A=B".into(), String::new())], ..container() },
+        ContainerSpec { env: vec![("A".into(), "\0".into())], ..container() },
+        ContainerSpec { working_dir: "tmp".into(), ..container() },
+        ContainerSpec { log_path: Some("../../etc/passwd".into()), ..container() },
+        ContainerSpec { log_path: Some("/etc/passwd".into()), ..container() },
+        ContainerSpec { stop_signal: Some("SIGFOO".into()), ..container() },
+        ContainerSpec { resources: score, ..container() },
+        secured(group_alone),
+        secured(negative),
+        secured(unknown),
+    ] {
+        let error = spec.check(&pod()).unwrap_err();
+        assert!(matches!(error, SpecError::Invalid { .. }), "{error}");
+    }
+    for spec in [
+        PodSpec { uid: String::new(), ..pod() },
+        PodSpec { hostname: "a".repeat(65), ..pod() },
+        PodSpec { hostname: "a b".into(), ..pod() },
+        PodSpec { log_directory: Some("logs".into()), ..pod() },
+        PodSpec { cgroup_parent: "/a/../../b".into(), ..pod() },
+        PodSpec { sysctls: [("../x".to_owned(), "1".to_owned())].into(), ..pod() },
+        PodSpec { dns: Some(Dns { servers: vec!["1.1.1.1\nx".into()], ..Dns::default() }), ..pod() },
+    ] {
+        let error = spec.check().unwrap_err();
+        assert!(matches!(error, SpecError::Invalid { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_shared_pid_namespace_needs_a_pod_that_has_one() {
+    let apart = PodSpec { namespaces: pids(NamespaceMode::Container), ..pod() };
+    let sharing =
+        ContainerSecurity { namespaces: Some(pids(NamespaceMode::Pod)), ..ContainerSecurity::default() };
+    assert_eq!(
+        field(&secured(sharing.clone()).check(&apart).unwrap_err()),
+        "security_context.namespace_options.pid"
+    );
+    secured(sharing).check(&pod()).unwrap();
+    container().check(&apart).unwrap();
+}
+
+#[test]
+fn a_privileged_container_needs_no_profile() {
+    let security = ContainerSecurity {
+        privileged: true,
+        seccomp: Some(Profile::Localhost("/p".into())),
+        ..ContainerSecurity::default()
+    };
+    secured(security).check(&pod()).unwrap();
+}
+
+#[test]
+fn a_long_pod_name_makes_a_host_name_that_linux_takes() {
+    let spec = PodSpec { name: format!("{}.x", "a".repeat(63)), ..pod() };
+    assert_eq!(spec.effective_hostname(), "a".repeat(63));
+    assert_eq!(PodSpec { hostname: "h".into(), ..spec }.effective_hostname(), "h");
+}
+
+#[test]
+fn name_service_becomes_a_resolv_conf() {
+    let dns = Dns {
+        servers: vec!["10.0.0.10".into(), "10.0.0.11".into()],
+        searches: vec!["a.local".into(), "b".into()],
+        options: vec!["ndots:5".into()],
+    };
+    let text = "search a.local b\nnameserver 10.0.0.10\nnameserver 10.0.0.11\noptions ndots:5\n";
+    assert_eq!(dns.resolv_conf(), text);
+    assert_eq!(Dns::default().resolv_conf(), "");
+}

@@ -1,0 +1,292 @@
+//! What a spec becomes.
+
+use oci_spec::runtime::{Capability, LinuxNamespaceType, LinuxSeccompAction, Spec};
+use runtime_spec::{
+    ContainerSecurity, ContainerSpec, GuestPaths, ImageConfig, NamespaceMode, Namespaces, PodSpec, Profile,
+    Resolved, Resources, Signal, SpecError, exec_process, resolve,
+};
+
+const PATHS: GuestPaths = GuestPaths {
+    resolv_conf: "/g/resolv.conf",
+    hosts: "/g/hosts",
+    hostname: "/g/hostname",
+    shm: "/g/shm",
+    pid_namespace: "/g/pid",
+    cgroup_parent: "/pod",
+};
+
+fn pod() -> PodSpec {
+    PodSpec { name: "web".into(), namespace: "default".into(), uid: "u1".into(), ..PodSpec::default() }
+}
+
+fn container() -> ContainerSpec {
+    ContainerSpec { name: "c".into(), image: "i".into(), ..ContainerSpec::default() }
+}
+
+fn image() -> ImageConfig {
+    ImageConfig { entrypoint: words("/entry e1"), cmd: words("c1 c2"), ..ImageConfig::default() }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn resolved(container: &ContainerSpec, image: &ImageConfig) -> Resolved {
+    resolve(&pod(), container, image, "id1", &PATHS).unwrap()
+}
+
+fn secured(security: ContainerSecurity) -> Spec {
+    resolved(&ContainerSpec { security, ..container() }, &image()).spec
+}
+
+fn args(spec: &Spec) -> String {
+    spec.process().as_ref().unwrap().args().as_ref().unwrap().join(" ")
+}
+
+#[test]
+fn command_and_args_follow_kubernetes_rules() {
+    for (command, arguments, expected) in [
+        ("", "", "/entry e1 c1 c2"),
+        ("", "a1 a2", "/entry e1 a1 a2"),
+        ("/cmd x", "", "/cmd x"),
+        ("/cmd", "a1", "/cmd a1"),
+    ] {
+        let spec = ContainerSpec { command: words(command), args: words(arguments), ..container() };
+        assert_eq!(args(&resolved(&spec, &image()).spec), expected);
+    }
+}
+
+#[test]
+fn nothing_to_run_is_refused() {
+    let error = resolve(&pod(), &container(), &ImageConfig::default(), "id1", &PATHS).unwrap_err();
+    assert!(matches!(error, SpecError::Invalid { field: "command", .. }), "{error}");
+}
+
+#[test]
+fn variables_are_merged_and_the_callers_win() {
+    let image = ImageConfig { env: words("A=1 B=2 bad PATH=/img"), ..image() };
+    let env = vec![("B".to_owned(), "3=x".to_owned()), ("C".to_owned(), String::new())];
+    let spec = resolved(&ContainerSpec { env, tty: true, ..container() }, &image).spec;
+    let env = spec.process().as_ref().unwrap().env().clone().unwrap();
+    assert_eq!(env, words("PATH=/img HOSTNAME=web A=1 B=3=x C= TERM=xterm"));
+    let env = resolved(&container(), &ImageConfig { env: Vec::new(), ..image }).spec;
+    let env = env.process().as_ref().unwrap().env().clone().unwrap();
+    assert!(env[0].starts_with("PATH=/usr/local/sbin:"), "{env:?}");
+}
+
+#[test]
+fn the_users_and_directories_come_from_the_caller_then_the_image() {
+    let image = ImageConfig { user: "www:5".into(), working_dir: "/srv".into(), ..image() };
+    let user = |security| resolved(&ContainerSpec { security, ..container() }, &image).user;
+    let none = ContainerSecurity::default;
+    assert_eq!(user(none()), "www:5");
+    assert_eq!(user(ContainerSecurity { run_as_user: Some(7), ..none() }), "7");
+    assert_eq!(user(ContainerSecurity { run_as_user: Some(7), run_as_group: Some(8), ..none() }), "7:8");
+    assert_eq!(user(ContainerSecurity { run_as_username: "bob".into(), ..none() }), "bob");
+    let cwd = |spec: ContainerSpec| resolved(&spec, &image).spec.process().as_ref().unwrap().cwd().clone();
+    assert_eq!(cwd(container()).to_str(), Some("/srv"));
+    assert_eq!(cwd(ContainerSpec { working_dir: "/w".into(), ..container() }).to_str(), Some("/w"));
+    assert_eq!(
+        resolved(&container(), &self::image()).spec.process().as_ref().unwrap().cwd().to_str(),
+        Some("/")
+    );
+}
+
+#[test]
+fn supplemental_groups_are_passed_on() {
+    let spec =
+        secured(ContainerSecurity { supplemental_groups: vec![10, 20], ..ContainerSecurity::default() });
+    assert_eq!(spec.process().as_ref().unwrap().user().additional_gids(), &Some(vec![10, 20]));
+}
+
+#[test]
+fn the_stop_signal_is_the_callers_then_the_images() {
+    let image = ImageConfig { stop_signal: "SIGQUIT".into(), ..image() };
+    assert_eq!(resolved(&container(), &image).stop_signal, Signal(3));
+    let spec = ContainerSpec { stop_signal: Some("USR1".into()), ..container() };
+    assert_eq!(resolved(&spec, &image).stop_signal, Signal(10));
+    assert_eq!(resolved(&container(), &self::image()).stop_signal, Signal::TERM);
+    let odd = ImageConfig { stop_signal: "nonsense".into(), ..image };
+    assert_eq!(resolved(&container(), &odd).stop_signal, Signal::TERM);
+}
+
+#[test]
+fn network_ipc_and_host_name_are_the_machines() {
+    for (mode, expected) in [
+        (NamespaceMode::Container, Some(None)),
+        (NamespaceMode::Pod, Some(Some("/g/pid"))),
+        (NamespaceMode::Node, None),
+    ] {
+        let namespaces = Some(Namespaces { pid: mode, ..Namespaces::default() });
+        let spec = secured(ContainerSecurity { namespaces, ..ContainerSecurity::default() });
+        let all = spec.linux().as_ref().unwrap().namespaces().clone().unwrap();
+        let pid = all.iter().find(|one| one.typ() == LinuxNamespaceType::Pid);
+        let pid = pid.map(|one| one.path().as_ref().map(|path| path.to_str().unwrap()));
+        assert_eq!(pid, expected);
+        let others: Vec<_> =
+            all.iter().map(|one| one.typ()).filter(|typ| *typ != LinuxNamespaceType::Pid).collect();
+        assert_eq!(others, [LinuxNamespaceType::Mount, LinuxNamespaceType::Cgroup]);
+    }
+}
+
+#[test]
+fn mounts_come_from_the_guest_and_kernel_settings_are_read_only() {
+    let spec = secured(ContainerSecurity::default());
+    let mounts = spec.mounts().clone().unwrap();
+    let of = |path: &str| mounts.iter().find(|mount| mount.destination().to_str() == Some(path)).unwrap();
+    for (path, source) in [
+        ("/dev/shm", "/g/shm"),
+        ("/etc/hosts", "/g/hosts"),
+        ("/etc/hostname", "/g/hostname"),
+        ("/etc/resolv.conf", "/g/resolv.conf"),
+    ] {
+        assert_eq!(of(path).source().as_ref().unwrap().to_str(), Some(source));
+    }
+    for path in ["/sys", "/sys/fs/cgroup"] {
+        assert!(of(path).options().as_ref().unwrap().contains(&"ro".to_owned()), "{path}");
+    }
+    let privileged = secured(ContainerSecurity { privileged: true, ..ContainerSecurity::default() });
+    let mounts = privileged.mounts().clone().unwrap();
+    let sys = mounts.iter().find(|mount| mount.destination().to_str() == Some("/sys")).unwrap();
+    assert!(sys.options().as_ref().unwrap().contains(&"rw".to_owned()));
+}
+
+#[test]
+fn capabilities_start_from_the_default_set() {
+    let set = |add: &str, drop: &str, privileged| {
+        let mut security = ContainerSecurity { privileged, ..ContainerSecurity::default() };
+        (security.capabilities.add, security.capabilities.drop) = (words(add), words(drop));
+        let spec = secured(security);
+        let all = spec.process().as_ref().unwrap().capabilities().clone().unwrap();
+        assert_eq!(all.bounding(), all.effective());
+        assert_eq!(all.bounding(), all.permitted());
+        all.effective().clone().unwrap()
+    };
+    assert_eq!(set("", "", false).len(), 14);
+    assert!(set("net_admin", "", false).contains(&Capability::NetAdmin));
+    assert!(!set("", "CAP_NET_RAW", false).contains(&Capability::NetRaw));
+    assert_eq!(set("", "ALL", false).len(), 0);
+    assert_eq!(set("NET_BIND_SERVICE", "ALL", false), [Capability::NetBindService].into());
+    assert_eq!(set("ALL", "", false).len(), 41);
+    assert_eq!(set("ALL", "SYS_ADMIN", false).len(), 40);
+    assert_eq!(set("", "ALL", true).len(), 41);
+}
+
+#[test]
+fn the_default_profile_denies_by_default_and_unconfined_has_none() {
+    let profile = |seccomp, privileged| {
+        let spec = secured(ContainerSecurity { seccomp, privileged, ..ContainerSecurity::default() });
+        spec.linux().as_ref().unwrap().seccomp().clone()
+    };
+    assert_eq!(profile(None, false), None);
+    assert_eq!(profile(Some(Profile::Unconfined), false), None);
+    assert_eq!(profile(Some(Profile::RuntimeDefault), true), None);
+    let default = profile(Some(Profile::RuntimeDefault), false).unwrap();
+    assert_eq!(default.default_action(), LinuxSeccompAction::ScmpActErrno);
+    let allows = |name: &str| {
+        default.syscalls().as_ref().unwrap().iter().any(|rule| {
+            rule.action() == LinuxSeccompAction::ScmpActAllow
+                && rule.args().is_none()
+                && rule.names().iter().any(|one| one == name)
+        })
+    };
+    for name in ["read", "openat", "execve", "futex", "clock_gettime", "chroot"] {
+        assert!(allows(name), "{name}");
+    }
+    for name in
+        ["mount", "setns", "unshare", "bpf", "kexec_load", "io_uring_setup", "clone", "add_key", "socket"]
+    {
+        assert!(!allows(name), "{name}");
+    }
+}
+
+#[test]
+fn no_call_is_on_the_default_profile_twice() {
+    let spec =
+        secured(ContainerSecurity { seccomp: Some(Profile::RuntimeDefault), ..ContainerSecurity::default() });
+    let seccomp = spec.linux().as_ref().unwrap().seccomp().clone().unwrap();
+    let mut names = seccomp.syscalls().as_ref().unwrap()[0].names().clone();
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
+#[test]
+fn limits_are_passed_on_and_unset_ones_are_not() {
+    let resources = Resources {
+        cpu_shares: 512,
+        cpu_quota: 50_000,
+        cpu_period: 100_000,
+        memory_limit_bytes: 64 << 20,
+        memory_swap_limit_bytes: 64 << 20,
+        pids_limit: 99,
+        oom_score_adj: -997,
+        unified: [("memory.high".to_owned(), "1".to_owned())].into(),
+        ..Resources::default()
+    };
+    let spec = resolved(&ContainerSpec { resources, ..container() }, &image()).spec;
+    assert_eq!(spec.process().as_ref().unwrap().oom_score_adj(), Some(-997));
+    let linux = spec.linux().clone().unwrap();
+    assert_eq!(linux.cgroups_path().as_ref().unwrap().to_str(), Some("/pod/id1"));
+    let limits = linux.resources().clone().unwrap();
+    let cpu = limits.cpu().clone().unwrap();
+    assert_eq!((cpu.shares(), cpu.quota(), cpu.period()), (Some(512), Some(50_000), Some(100_000)));
+    let memory = limits.memory().clone().unwrap();
+    assert_eq!((memory.limit(), memory.swap()), (Some(64 << 20), None));
+    assert_eq!(limits.pids().clone().unwrap().limit(), 99);
+    assert_eq!(limits.unified().clone().unwrap()["memory.high"], "1");
+    let limits = resolved(&container(), &image()).spec.linux().clone().unwrap().resources().clone().unwrap();
+    assert_eq!(limits.cpu().clone().unwrap().quota(), None);
+    assert_eq!(limits.memory().clone().unwrap().limit(), None);
+    assert_eq!(limits.pids(), &None);
+}
+
+#[test]
+fn paths_are_hidden_by_default_and_as_the_caller_says() {
+    let masked = |masked_paths, privileged| {
+        let spec = secured(ContainerSecurity { masked_paths, privileged, ..ContainerSecurity::default() });
+        spec.linux().as_ref().unwrap().masked_paths().clone().unwrap_or_default()
+    };
+    assert!(masked(None, false).contains(&"/proc/kcore".to_owned()));
+    assert_eq!(masked(Some(vec!["/bin/ls".into()]), false), ["/bin/ls"]);
+    assert_eq!(masked(Some(Vec::new()), false), [""; 0]);
+    assert_eq!(masked(None, true), [""; 0]);
+}
+
+#[test]
+fn an_exec_has_the_containers_environment_and_its_own_arguments() {
+    let spec = ContainerSpec { env: vec![("A".into(), "1".into())], ..container() };
+    let process = resolved(&spec, &image()).spec.process().clone().unwrap();
+    let exec = exec_process(&process, words("ls -l"), true);
+    assert_eq!(exec.args().clone().unwrap(), ["ls", "-l"]);
+    assert_eq!(exec.terminal(), Some(true));
+    let env = exec.env().clone().unwrap();
+    assert!(env.contains(&"A=1".to_owned()) && env.contains(&"TERM=xterm".to_owned()), "{env:?}");
+    assert_eq!(exec_process(&process, words("ls"), false).terminal(), Some(false));
+}
+
+#[test]
+fn nothing_comes_in_from_a_librarys_defaults() {
+    let spec = secured(ContainerSecurity::default());
+    assert_eq!(spec.hostname(), &None);
+    let value = serde_json::to_value(&spec).unwrap();
+    let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let sorted = |text: &str| {
+        let mut keys = words(text);
+        keys.sort();
+        keys
+    };
+    assert_eq!(sorted(&keys(&value).join(" ")), sorted("ociVersion root mounts process linux"));
+    let linux = "namespaces cgroupsPath resources rootfsPropagation maskedPaths readonlyPaths";
+    assert_eq!(sorted(&keys(&value["linux"]).join(" ")), sorted(linux));
+}
+
+#[test]
+fn the_spec_survives_its_way_to_the_agent() {
+    let security =
+        ContainerSecurity { seccomp: Some(Profile::RuntimeDefault), ..ContainerSecurity::default() };
+    let spec = secured(security);
+    let text = serde_json::to_string(&spec).unwrap();
+    assert_eq!(serde_json::from_str::<Spec>(&text).unwrap(), spec);
+}
