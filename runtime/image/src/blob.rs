@@ -13,6 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
@@ -27,6 +28,9 @@ use crate::registry::Registry;
 
 /// Pieces between network and disk (each is what one read of the connection gave, some tens of KiB).
 const QUEUE: usize = 32;
+
+/// For one blob's transfer. A registry that trickles holds a thread and the blob's lock no longer than this.
+const TRANSFER_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Bytes read at a time from disk.
 const READ_BYTES: usize = 128 * 1024;
@@ -106,11 +110,17 @@ impl Network {
     fn start(mut stream: futures::stream::BoxStream<'static, io::Result<Bytes>>) -> Network {
         let (sender, pieces) = mpsc::channel(QUEUE);
         let task = tokio::spawn(async move {
-            while let Some(piece) = stream.next().await {
-                let last = piece.is_err();
-                if sender.send(piece).await.is_err() || last {
-                    return;
+            let forward = async {
+                while let Some(piece) = stream.next().await {
+                    let last = piece.is_err();
+                    if sender.send(piece).await.is_err() || last {
+                        return;
+                    }
                 }
+            };
+            if tokio::time::timeout(TRANSFER_LIMIT, forward).await.is_err() {
+                // The reader may be gone too; then there is nobody to tell.
+                let _ = sender.send(Err(io::ErrorKind::TimedOut.into())).await;
             }
         });
         Network { pieces, _task: AbortOnDropHandle::new(task) }
@@ -241,11 +251,7 @@ impl Read for BlobReader {
 }
 
 /// Removes blobs and parts that nobody has touched for `age` and `keep` does not want.
-pub(crate) fn sweep(
-    directory: &Path,
-    age: std::time::Duration,
-    keep: impl Fn(&str) -> bool,
-) -> Result<(), ImageError> {
+pub(crate) fn sweep(directory: &Path, age: Duration, keep: impl Fn(&str) -> bool) -> Result<(), ImageError> {
     let entries = fs::read_dir(directory).map_err(ImageError::disk("listing", directory))?;
     for entry in entries {
         let entry = entry.map_err(ImageError::disk("listing", directory))?;

@@ -197,8 +197,13 @@ impl Store {
                 files::remove(&path)?;
             }
         }
+        self.sweep(RESUME_AGE)
+    }
+
+    /// Removes blobs that no image or pull names and that nobody has touched for `age`.
+    fn sweep(&self, age: Duration) -> Result<(), ImageError> {
         let named = self.named_blobs();
-        blob::sweep(&self.blobs(), RESUME_AGE, |hex| named.contains(&format!("sha256:{hex}")))
+        blob::sweep(&self.blobs(), age, |hex| named.contains(&format!("sha256:{hex}")))
     }
 
     /// Blobs that an image or a pull needs.
@@ -293,7 +298,8 @@ impl Store {
         for hex in unused.iter().filter_map(|digest| digest_hex(digest).ok()) {
             files::remove(&self.blobs().join(hex))?;
         }
-        Ok(())
+        drop(state);
+        self.sweep(RESUME_AGE)
     }
 
     fn remove_file(&self, id: &str) -> Result<(), ImageError> {
