@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use runtime_vm::{Spawn, Vm};
+use runtime_vm::{Plug, Slot, Spawn, Vm};
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -31,6 +31,12 @@ struct Arguments {
     seconds: u64,
     #[arg(long, default_value_t = 1026)]
     port: u32,
+    /// A disk for the scratch slot, from the start.
+    #[arg(long)]
+    disk: Option<PathBuf>,
+    /// An image plugged into the first pmem slot, a moment after boot.
+    #[arg(long)]
+    image: Option<PathBuf>,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -50,10 +56,18 @@ async fn main() -> anyhow::Result<()> {
     println!("spawned after {:?}", started.elapsed());
     let kernel = File::open(&arguments.kernel)?;
     let root = File::open(&arguments.root)?;
+    let mut devices = Vec::new();
+    if let Some(disk) = &arguments.disk {
+        let image = File::options().read(true).write(true).open(disk)?;
+        devices.push((Slot::SCRATCH, Plug::Blk { image, read_only: false }));
+    }
     let booted = vm
-        .boot(arguments.memory_mib << 20, arguments.vcpus, &arguments.cmdline, &kernel, &root, Vec::new())
+        .boot(arguments.memory_mib << 20, arguments.vcpus, &arguments.cmdline, &kernel, &root, devices)
         .await;
     println!("booted after {:?}: {booted:?}", started.elapsed());
+    if let (Ok(()), Some(image), Some(slot)) = (&booted, &arguments.image, Slot::pmems().next()) {
+        println!("plugged: {:?}", vm.plug(slot, Plug::Pmem(File::open(image)?)).await);
+    }
     if booted.is_ok() {
         let patience = Duration::from_secs(arguments.seconds);
         match tokio::time::timeout(patience, vm.guest_stream(arguments.port)).await {

@@ -1,6 +1,8 @@
 //! The real process, jail and filters included, with guests of a few instructions as kernels. Needs
 //! root and /dev/kvm; without them these tests say so and pass.
 
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};

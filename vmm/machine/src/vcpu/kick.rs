@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 
 use kvm_ioctls::VcpuFd;
+use vmm_sys_util::errno::Error as Errno;
 use vmm_sys_util::signal::{Killable, SIGRTMIN, register_signal_handler};
 
 thread_local! {
@@ -35,7 +36,7 @@ pub(super) fn accept(vcpu: &mut VcpuFd) -> Kickable {
 pub(super) fn install() -> std::io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let installed =
-        INSTALLED.get_or_init(|| register_signal_handler(SIGRTMIN(), on_kick).map_err(|e| e.errno()));
+        INSTALLED.get_or_init(|| register_signal_handler(SIGRTMIN(), on_kick).map_err(Errno::errno));
     installed.map_err(std::io::Error::from_raw_os_error)
 }
 

@@ -33,9 +33,9 @@ impl Control {
             thread_setup: Arc::new(|| jail::filter_this_thread(Thread::Vcpu).map_err(|error| chain(&error))),
         };
         let mut machine = Machine::build(&self.kvm, spec).map_err(|error| refusal(chain(&error)))?;
-        for (slot, device) in config.devices {
+        for (slot, device) in &config.devices {
             let device = self.device(device, descriptors)?;
-            machine.plug(slot, device).map_err(|error| refusal(chain(&error)))?;
+            machine.plug(*slot, device).map_err(|error| refusal(chain(&error)))?;
         }
         self.watch(machine.ended().as_fd(), Source::Ended).map_err(|error| refusal(chain(&error)))?;
         machine.resume().map_err(|error| refusal(chain(&error)))?;

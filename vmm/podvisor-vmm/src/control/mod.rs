@@ -179,7 +179,7 @@ impl Control {
     fn serve(&mut self, id: u64, request: Request, mut descriptors: Descriptors) -> Next {
         let (result, next) = match request {
             Request::Boot(config) => (self.boot(*config, &mut descriptors), Next::Wait),
-            Request::Plug { slot, device } => (self.plug(slot, device, &mut descriptors), Next::Wait),
+            Request::Plug { slot, device } => (self.plug(slot, &device, &mut descriptors), Next::Wait),
             Request::Unplug { slot } => (self.unplug(slot), Next::Wait),
             Request::Stats => (self.stats(), Next::Wait),
             Request::Console => (self.console(), Next::Wait),

@@ -11,7 +11,12 @@ use super::{Answer, Control, refusal};
 use crate::chain;
 
 impl Control {
-    pub(super) fn plug(&mut self, slot: Slot, device: DeviceConfig, descriptors: &mut Descriptors) -> Answer {
+    pub(super) fn plug(
+        &mut self,
+        slot: Slot,
+        device: &DeviceConfig,
+        descriptors: &mut Descriptors,
+    ) -> Answer {
         let device = self.device(device, descriptors)?;
         self.machine()?.plug(slot, device).map_err(|error| refusal(chain(&error)))?;
         Ok(Response::Plugged)
@@ -20,10 +25,10 @@ impl Control {
     /// The device with the descriptors that it names.
     pub(super) fn device(
         &self,
-        config: DeviceConfig,
+        config: &DeviceConfig,
         descriptors: &mut Descriptors,
     ) -> Result<Device, Refusal> {
-        Ok(match config {
+        Ok(match *config {
             DeviceConfig::Pmem { image } => Device::Pmem { image: File::from(descriptors.take(image)?) },
             DeviceConfig::Blk { image, read_only } => {
                 Device::Blk { image: File::from(descriptors.take(image)?), read_only }
