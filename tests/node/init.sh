@@ -19,9 +19,8 @@ fail() {
 
 load() {
     while read -r module; do
-        # A module may be there already: another's dependency, or built in.
-        $bb insmod "$1/$module" 2>/dev/null
-    done <"$1/$2"
+        $bb insmod "$1/$module" || echo "node init: $module does not load"
+    done <"$1/$2" >/dev/console 2>&1
 }
 
 root() {

@@ -26,10 +26,11 @@ FOLDERS += ("drivers/nvdimm", "drivers/ptp", "drivers/vhost", "drivers/virtio", 
 DROPPED = ("drivers/net/ethernet", "drivers/net/wireless", "drivers/net/usb", "drivers/net/can", "drivers/net/phy", "drivers/net/dsa")
 DROPPED += ("drivers/net/wwan", "drivers/net/fddi", "drivers/net/arcnet", "drivers/net/hamradio", "drivers/net/pcs")
 
-# Loaded before the command starts. The first line is what the root file system needs.
+# Loaded before the command starts. The first line is what the root file system needs. crc32c is named since libcrc32c asks for it by
+# its algorithm, which no list of dependencies shows.
 BOOT_MODULES = "9p 9pnet_virtio overlay virtio_rng"
 NODE_MODULES = (
-    "kvm_amd tun veth bridge br_netfilter loop ext4 erofs vhost_net vhost_vsock "
+    "crc32c_generic crc32c_intel kvm_amd tun veth bridge br_netfilter loop ext4 erofs vhost_net vhost_vsock "
     "cls_matchall cls_u32 cls_bpf act_mirred sch_ingress sch_htb sch_tbf "
     "nf_tables nft_compat nft_chain_nat nft_ct nft_masq nft_nat nft_reject_inet "
     "xt_comment xt_conntrack xt_addrtype xt_mark xt_multiport xt_MASQUERADE xt_nat xt_tcpudp xt_statistic ip6_tables ip_tables"
@@ -180,16 +181,19 @@ def _dependencies(directory):
     needs = {}
     for line in (directory / "modules.dep").read_text().splitlines():
         module, _, rest = line.partition(":")
-        needs[os.path.basename(module)[:-3].replace("-", "_")] = (module, rest.split())
+        needs[_module_name(module)] = (module, rest.split())
     return needs
 
 
 def _visit(name, needs, order):
     entry = needs.get(name)
-    if entry is None:
-        return  # built into this kernel
+    if entry is None or entry[0] in order:
+        return  # built into this kernel, or had already
     module, rest = entry
-    # modules.dep lists what a module needs with the deepest last.
-    for path in [*reversed(rest), module]:
-        if path not in order:
-            order.append(path)
+    for path in rest:
+        _visit(_module_name(path), needs, order)
+    order.append(module)
+
+
+def _module_name(path):
+    return os.path.basename(path)[: -len(".ko")].replace("-", "_")
