@@ -72,8 +72,12 @@ fn build(argument: &str, socket: &Arc<UnixStream>) -> Result<i32, BuilderError> 
     match &launch.kind {
         LaunchKind::Create { bundle } => {
             let executor = ContainerExecutor { socket: Arc::clone(socket), seccomp: None };
-            let container =
-                builder.with_executor(executor).as_init(bundle).with_systemd(false).with_detach(true).build()?;
+            let container = builder
+                .with_executor(executor)
+                .as_init(bundle)
+                .with_systemd(false)
+                .with_detach(true)
+                .build()?;
             container
                 .pid()
                 .map(nix_pid)

@@ -65,8 +65,10 @@ impl ContainerExecutor {
             args.iter().map(|arg| CString::new(arg.as_bytes())).collect::<Result<_, _>>().map_err(zero)?;
         let file = CString::new(path.as_os_str().as_encoded_bytes()).map_err(zero)?;
         if let Some(seccomp) = &self.seccomp {
-            libcontainer::seccomp::initialize_seccomp(seccomp).map_err(|error| Failure::from_error(&error))?;
+            libcontainer::seccomp::initialize_seccomp(seccomp)
+                .map_err(|error| Failure::from_error(&error))?;
         }
+        crate::syscall::restore_broken_pipe();
         // The environment is the process's by now: libcontainer has set it.
         let Err(errno) = nix::unistd::execv(&file, &arguments);
         Err(refused(&path, errno))
@@ -120,17 +122,16 @@ fn find(args: &[String], env: &[String]) -> Result<PathBuf, Failure> {
     }
     Err(match worse {
         Some(errno) => not_executable(name, errno),
-        None => {
-            Failure::new(FailureKind::NotFound, &format!("executable file `{name}` not found in $PATH"))
-        }
+        None => Failure::new(FailureKind::NotFound, &format!("executable file `{name}` not found in $PATH")),
     })
 }
 
 fn not_executable(name: &str, errno: Errno) -> Failure {
     match errno {
-        Errno::ACCESS | Errno::PERM => {
-            Failure::new(FailureKind::PermissionDenied, &format!("executable file `{name}`: permission denied"))
-        }
+        Errno::ACCESS | Errno::PERM => Failure::new(
+            FailureKind::PermissionDenied,
+            &format!("executable file `{name}`: permission denied"),
+        ),
         Errno::ISDIR => Failure::new(
             FailureKind::PermissionDenied,
             &format!("executable file `{name}`: permission denied: it is a directory"),

@@ -9,6 +9,7 @@
 
 pub mod builder;
 pub mod cgroup;
+pub mod devices;
 mod executor;
 pub mod image_file;
 pub mod launch;

@@ -81,8 +81,7 @@ fn user(asked: &User, resolved: &ResolvedUser) -> Result<User, SpecError> {
             groups.push(*gid);
         }
     }
-    let mut builder =
-        UserBuilder::default().uid(resolved.uid).gid(resolved.gid).additional_gids(groups);
+    let mut builder = UserBuilder::default().uid(resolved.uid).gid(resolved.gid).additional_gids(groups);
     if let Some(umask) = asked.umask() {
         builder = builder.umask(umask);
     }
@@ -234,7 +233,11 @@ mod tests {
         for (pointer, value, name) in [
             ("hooks", json!({ "prestart": [{ "path": "/x" }] }), "hook"),
             ("linux", json!({ "namespaces": [{ "type": "user" }] }), "user namespace"),
-            ("process", json!({ "user": {"uid": 0, "gid": 0}, "cwd": "/", "apparmorProfile": "p" }), "AppArmor"),
+            (
+                "process",
+                json!({ "user": {"uid": 0, "gid": 0}, "cwd": "/", "apparmorProfile": "p" }),
+                "AppArmor",
+            ),
         ] {
             let mut json = spec_json();
             json[pointer] = value;
@@ -268,6 +271,15 @@ mod tests {
         let mut json = spec_json();
         json["process"]["noNewPrivileges"] = json!(true);
         let process = exec_process(br#"{"args":["id"]}"#, &build(&json).unwrap(), false).unwrap();
-        assert!(!process.capabilities().clone().unwrap().permitted().as_ref().unwrap().contains(&Capability::SysAdmin));
+        assert!(
+            !process
+                .capabilities()
+                .clone()
+                .unwrap()
+                .permitted()
+                .as_ref()
+                .unwrap()
+                .contains(&Capability::SysAdmin)
+        );
     }
 }

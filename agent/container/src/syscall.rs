@@ -2,7 +2,9 @@
 //! code is here, and nothing else is.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::devices::Instruction;
 
 /// Bytes of random seed that [`add_entropy`] accepts at most: the kernel's pool is 256 bits.
 pub const SEED_BYTES_MAX: usize = 64;
@@ -55,6 +57,82 @@ pub fn kill(pid: i32, signal: u32) -> io::Result<()> {
     let signal = libc::c_int::try_from(signal).map_err(|_| invalid())?;
     // SAFETY: kill(2) takes two integers and touches no memory of ours.
     check(unsafe { libc::kill(pid, signal) })
+}
+
+/// Lets a broken pipe end this process again, as every program expects: Rust's runtime ignores the
+/// signal, and what is ignored stays so through exec.
+pub fn restore_broken_pipe() {
+    // SAFETY: SIG_DFL installs no handler of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+// `enum bpf_cmd`, `bpf_prog_type`, `bpf_attach_type` and a flag, `include/uapi/linux/bpf.h`.
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_PROG_ATTACH: libc::c_int = 8;
+const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
+const BPF_CGROUP_DEVICE: u32 = 6;
+const BPF_F_ALLOW_MULTI: u32 = 2;
+
+/// The first members of `union bpf_attr` for BPF_PROG_LOAD; the kernel takes the rest as zero.
+#[repr(C)]
+struct LoadAttributes {
+    program_type: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    kernel_version: u32,
+    program_flags: u32,
+}
+
+/// The first members of `union bpf_attr` for BPF_PROG_ATTACH.
+#[repr(C)]
+struct AttachAttributes {
+    target: u32,
+    program: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// Loads a program of device rules and attaches it to the cgroup whose directory this is. It lives as
+/// long as the cgroup. Needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN.
+pub fn attach_device_program(cgroup: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
+    let count = u32::try_from(program.len()).map_err(io::Error::other)?;
+    let load = LoadAttributes {
+        program_type: BPF_PROG_TYPE_CGROUP_DEVICE,
+        instruction_count: count,
+        instructions: program.as_ptr() as u64,
+        license: c"Apache-2.0".as_ptr() as u64,
+        log_level: 0,
+        log_bytes: 0,
+        log: 0,
+        kernel_version: 0,
+        program_flags: 0,
+    };
+    let raw = bpf(BPF_PROG_LOAD, &load)?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    let loaded = unsafe { OwnedFd::from_raw_fd(raw) };
+    let number = |fd: libc::c_int| u32::try_from(fd).map_err(io::Error::other);
+    let attach = AttachAttributes {
+        target: number(cgroup.as_raw_fd())?,
+        program: number(loaded.as_raw_fd())?,
+        attach_type: BPF_CGROUP_DEVICE,
+        flags: BPF_F_ALLOW_MULTI,
+    };
+    bpf(BPF_PROG_ATTACH, &attach).map(drop)
+}
+
+/// bpf(2). `attributes` must have the layout of its command, and its pointers must live through the call.
+fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_int> {
+    // SAFETY: both callers pass a repr(C) prefix of `union bpf_attr` for their command, with its true
+    // size; the instructions and the license that LoadAttributes points to outlive the call.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), std::mem::size_of::<T>())
+    };
+    let result = libc::c_int::try_from(result).map_err(io::Error::other)?;
+    check(result).map(|()| result)
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

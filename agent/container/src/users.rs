@@ -139,7 +139,8 @@ mod tests {
 
     use super::*;
 
-    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nweb:x:33:33::/srv/www:\nbroken line\nbad:x:a:b::/:\n";
+    const PASSWD: &str =
+        "root:x:0:0:root:/root:/bin/sh\nweb:x:33:33::/srv/www:\nbroken line\nbad:x:a:b::/:\n";
     const GROUP: &str = "root:x:0:\nwww:x:33:web\ntape:x:26:root,web\nlog:x:4:web\n";
 
     #[test]

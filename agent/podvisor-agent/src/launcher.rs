@@ -7,9 +7,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use agent_container::launch::{
-    ARGUMENT, Failure, FailureKind, Launch, REPORT_BYTES_MAX, Report, send_stdio,
-};
+use agent_container::launch::{ARGUMENT, Failure, FailureKind, Launch, REPORT_BYTES_MAX, Report, send_stdio};
 use agent_container::syscall;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
@@ -42,7 +40,8 @@ pub(crate) async fn launch(
     stdio: [OwnedFd; 3],
 ) -> Result<Launched, Failure> {
     let guard = reaper.launch();
-    let (socket, builder) = start(launch, &stdio).map_err(|error| other("cannot start the builder", &error))?;
+    let (socket, builder) =
+        start(launch, &stdio).map_err(|error| other("cannot start the builder", &error))?;
     // The builder has its copies; ours would keep the pipes open.
     drop(stdio);
     let mut reports = Reports { lines: BufReader::new(socket), details: Vec::new() };

@@ -20,8 +20,8 @@ mod network;
 mod pause;
 mod pod;
 mod process;
-mod reaper;
 mod ready;
+mod reaper;
 mod remove_tree;
 mod rpc;
 mod serve;
@@ -35,7 +35,9 @@ fn main() -> ExitCode {
     let (first, second) = (arguments.next(), arguments.next());
     match (first.as_deref(), second.as_deref()) {
         (None, None) => agent(),
-        (Some(agent_container::launch::ARGUMENT), Some(launch)) => code(agent_container::builder::run(launch)),
+        (Some(agent_container::launch::ARGUMENT), Some(launch)) => {
+            code(agent_container::builder::run(launch))
+        }
         (Some(pause::NAMESPACE_ARGUMENT), None) => code(pause::make_namespace()),
         (Some(pause::PAUSE_ARGUMENT), None) => code(pause::run()),
         (Some(remove_tree::ARGUMENT), Some(path)) => code(remove_tree::run(path)),

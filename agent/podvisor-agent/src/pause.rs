@@ -63,7 +63,7 @@ pub(crate) fn make_namespace() -> i32 {
         return 1;
     }
     let child = Command::new(SELF)
-        .arg0("/pause")
+        .arg0("pause")
         .arg(PAUSE_ARGUMENT)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -83,6 +83,8 @@ pub(crate) fn run() -> i32 {
     if nix::sys::prctl::set_dumpable(false).is_err() {
         return 1;
     }
+    // What ps shows; without it, no harm.
+    let _ = nix::sys::prctl::set_name(c"pause");
     let mut children = SigSet::empty();
     children.add(Signal::SIGCHLD);
     if children.thread_block().is_err() {
@@ -90,7 +92,8 @@ pub(crate) fn run() -> i32 {
     }
     loop {
         while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive)
-        {}
+        {
+        }
         if children.wait().is_err() {
             return 1;
         }

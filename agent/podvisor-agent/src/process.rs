@@ -94,7 +94,9 @@ impl Process {
 
     /// Whether it has ended and the host has all that it wrote.
     pub(crate) fn is_settled(&self) -> bool {
-        self.has_ended() && self.stdout.finished() && self.stderr.as_ref().is_none_or(|stderr| stderr.finished())
+        self.has_ended()
+            && self.stdout.finished()
+            && self.stderr.as_ref().is_none_or(|stderr| stderr.finished())
     }
 
     /// Signals it; one that has ended is no error. Its pid cannot be another process's: the reaper

@@ -1,6 +1,8 @@
 //! The client against a small guest of its own: a unix socket that speaks CONNECT, ttrpc and stream
 //! frames, as the VMM and the agent do.
 
+#![allow(clippy::unwrap_used, reason = "the fake guest's functions are test code too")]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,8 +14,8 @@ use runtime_guest::{Guest, GuestError, RefusedCode, ready};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
-use ttrpc::asynchronous::transport::Listener;
 use ttrpc::r#async::TtrpcContext;
+use ttrpc::asynchronous::transport::Listener;
 
 /// Answers as an agent with one container, `c1`, which has ended with 3.
 struct FakeAgent;
@@ -83,8 +85,9 @@ fn start(dir: &Path) -> PathBuf {
     let incoming = tokio_stream_of(connections);
     tokio::spawn(async move {
         let service = create_agent(Arc::new(FakeAgent));
-        let mut server =
-            ttrpc::asynchronous::Server::new().add_listener(Listener::new(incoming)).register_service(service);
+        let mut server = ttrpc::asynchronous::Server::new()
+            .add_listener(Listener::new(incoming))
+            .register_service(service);
         server.start().await.unwrap();
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();

@@ -33,7 +33,12 @@ fn table() -> [Mount; 6] {
         Mount { kind: "devtmpfs", target: "/dev", flags: device, data: "mode=0755" },
         Mount { kind: "devpts", target: "/dev/pts", flags: device, data: "gid=5,mode=620,ptmxmode=666" },
         // Half of memory is tmpfs's own default bound.
-        Mount { kind: "tmpfs", target: "/run", flags: MsFlags::MS_NOSUID | MsFlags::MS_NODEV, data: "mode=0755" },
+        Mount {
+            kind: "tmpfs",
+            target: "/run",
+            flags: MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+            data: "mode=0755",
+        },
         Mount { kind: "cgroup2", target: "/sys/fs/cgroup", flags: safe, data: "" },
     ]
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_container::STATE_ROOT;
+use agent_container::devices;
 use agent_container::image_file;
 use agent_container::launch::{Launch, LaunchKind};
 use agent_container::spec::{self, GuestParts};
@@ -58,13 +59,13 @@ async fn build(
     let (rootfs, cgroup) = (container.rootfs(), cgroup_path(&container.id));
     let parts = GuestParts { rootfs: &rootfs, cgroup: &cgroup, user: &user, terminal: request.tty };
     let spec = spec::container(&request.spec_json, parts)?;
-    let config = serde_json::to_vec(&spec).map_err(|error| container.io("write the specification")(error.into()))?;
+    let config =
+        serde_json::to_vec(&spec).map_err(|error| container.io("write the specification")(error.into()))?;
     fs::write(container.directory().join("config.json"), config)
         .map_err(container.io("write the specification"))?;
     let groups = spec.process().as_ref().and_then(|process| process.user().additional_gids().clone());
 
-    let wanted =
-        stdio::Wanted { terminal: request.tty, stdin: request.stdin, uid: user.uid, gid: user.gid };
+    let wanted = stdio::Wanted { terminal: request.tty, stdin: request.stdin, uid: user.uid, gid: user.gid };
     let (descriptors, pending) = stdio::make(wanted, container.directory().join("console"))
         .map_err(container.io("make the standard streams"))?;
     let launch = Launch {
@@ -74,6 +75,10 @@ async fn build(
         console_socket: pending.console(),
     };
     let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
+    // Held, and its own nodes made: from here on the rules bind it.
+    let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
+    let rules = resources.and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
+    devices::restrict(&container.cgroup, rules)?;
     let streams = pending.streams().await.map_err(container.io("take the terminal"))?;
     let first = Process::follow(launched.pid, launched.exit, streams, container.cgroup.clone(), Role::First);
     *container.phase() = Phase::Created { first, reports: launched.reports };

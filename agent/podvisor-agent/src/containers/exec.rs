@@ -70,8 +70,8 @@ async fn launch(
     let process = spec::exec_process(&request.process_json, &config, request.tty)?;
     let (uid, gid) = (process.user().uid(), process.user().gid());
     let file = container.directory().join(format!("exec-{}.json", request.exec_id));
-    let json = serde_json::to_vec(&process)
-        .map_err(|error| container.io("write the process")(error.into()))?;
+    let json =
+        serde_json::to_vec(&process).map_err(|error| container.io("write the process")(error.into()))?;
     fs::write(&file, json).map_err(container.io("write the process"))?;
 
     let wanted = stdio::Wanted { terminal: request.tty, stdin: request.stdin, uid, gid };

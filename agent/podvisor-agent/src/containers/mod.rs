@@ -73,6 +73,8 @@ pub(crate) enum ContainerError {
     #[error(transparent)]
     Spec(#[from] agent_container::spec::SpecError),
     #[error(transparent)]
+    Devices(#[from] agent_container::devices::DevicesError),
+    #[error(transparent)]
     Launch(#[from] Failure),
 }
 
@@ -81,10 +83,17 @@ pub(crate) enum ContainerError {
 enum Phase {
     Creating,
     /// Held before exec.
-    Created { first: Arc<Process>, reports: Reports },
+    Created {
+        first: Arc<Process>,
+        reports: Reports,
+    },
     /// Released; it may have ended since.
-    Running { first: Arc<Process> },
-    Removing { first: Option<Arc<Process>> },
+    Running {
+        first: Arc<Process>,
+    },
+    Removing {
+        first: Option<Arc<Process>>,
+    },
 }
 
 impl Phase {
@@ -170,7 +179,11 @@ impl Container {
 
     /// Signals every process of it.
     pub(crate) fn signal_all(&self, signal: u32) -> std::io::Result<()> {
-        if signal == nix::libc::SIGKILL.unsigned_abs() { self.cgroup.kill() } else { self.cgroup.signal(signal) }
+        if signal == nix::libc::SIGKILL.unsigned_abs() {
+            self.cgroup.kill()
+        } else {
+            self.cgroup.signal(signal)
+        }
     }
 }
 

@@ -72,8 +72,11 @@ pub(crate) async fn kill_all(pod: &Pod) -> Result<(), ContainerError> {
         unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
     }
     nix::unistd::sync();
-    unmount(SCRATCH.as_ref())
-        .map_err(|source| ContainerError::Io { what: "unmount the scratch disk", id: "any".into(), source })
+    unmount(SCRATCH.as_ref()).map_err(|source| ContainerError::Io {
+        what: "unmount the scratch disk",
+        id: "any".into(),
+        source,
+    })
 }
 
 /// Kills the cgroup's processes and waits until none is left.

@@ -22,7 +22,10 @@ pub(crate) async fn loopback_up() -> Result<(), NetworkError> {
 pub(super) async fn configure(handle: &Handle, interface: &Interface) -> Result<u32, NetworkError> {
     let name = interface.name.as_str();
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(['/', ' ', '\0']) {
-        return Err(NetworkError::Malformed { what: "interface name", text: name.chars().take(64).collect() });
+        return Err(NetworkError::Malformed {
+            what: "interface name",
+            text: name.chars().take(64).collect(),
+        });
     }
     let device = Slots::default().device(interface.slot, Class::Net).await?;
     let mut found = handle.link().get().match_name(device.clone()).execute();

@@ -4,9 +4,7 @@ use std::net::IpAddr;
 
 use netlink_packet_route::address::AddressHeaderFlags;
 use netlink_packet_route::neighbour::NeighbourState;
-use netlink_packet_route::route::{
-    RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteScope,
-};
+use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteScope};
 use proto_agent::agent::{Neighbour, Route};
 use rtnetlink::{Handle, RouteMessageBuilder};
 

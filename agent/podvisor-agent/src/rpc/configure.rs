@@ -4,10 +4,13 @@ use agent_container::launch::Failure;
 use proto_agent::agent::{ConfigurePodRequest, ConfigurePodResponse};
 use ttrpc::Code;
 
-use crate::rpc::{Service, refusal};
 use crate::configure;
+use crate::rpc::{Service, refusal};
 
-pub(super) async fn pod(service: &Service, request: ConfigurePodRequest) -> ttrpc::Result<ConfigurePodResponse> {
+pub(super) async fn pod(
+    service: &Service,
+    request: ConfigurePodRequest,
+) -> ttrpc::Result<ConfigurePodResponse> {
     let pod = std::sync::Arc::clone(&service.pod);
     let work = tokio::spawn(async move {
         let mut configured = pod.configured.lock().await;

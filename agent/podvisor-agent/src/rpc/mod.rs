@@ -4,8 +4,8 @@
 //! What changes something runs in a task of its own: a daemon that goes away in the middle does not
 //! stop it halfway.
 
-mod container;
 mod configure;
+mod container;
 mod process;
 mod stats;
 
@@ -127,7 +127,7 @@ fn refused(error: &ContainerError) -> ttrpc::Error {
         ContainerError::NoContainer(_) | ContainerError::NoExec { .. } => Code::NOT_FOUND,
         ContainerError::Phase { .. } => Code::FAILED_PRECONDITION,
         ContainerError::TooManyContainers | ContainerError::TooManyExecs(_) => Code::RESOURCE_EXHAUSTED,
-        ContainerError::Io { .. } | ContainerError::Image(_) => Code::INTERNAL,
+        ContainerError::Io { .. } | ContainerError::Image(_) | ContainerError::Devices(_) => Code::INTERNAL,
         ContainerError::Launch(failure) => match failure.kind {
             FailureKind::NotFound => Code::NOT_FOUND,
             FailureKind::PermissionDenied => Code::PERMISSION_DENIED,

@@ -1,8 +1,6 @@
 //! Processes: exec, wait, signal.
 
-use proto_agent::agent::{
-    Empty, ExecRequest, ExecResponse, SignalRequest, WaitRequest, WaitResponse,
-};
+use proto_agent::agent::{Empty, ExecRequest, ExecResponse, SignalRequest, WaitRequest, WaitResponse};
 use ttrpc::Code;
 
 use crate::containers;

@@ -47,7 +47,8 @@ where
 
 /// The stream, or why it cannot be opened.
 fn find(pod: &Pod, open: &StreamOpen) -> Result<ProcessStream, String> {
-    let process = pod.containers.process(&open.container_id, &open.exec_id).map_err(|error| error.to_string())?;
+    let process =
+        pod.containers.process(&open.container_id, &open.exec_id).map_err(|error| error.to_string())?;
     let kind = open.kind.enum_value_or_default();
     let none = || format!("the process has no {kind:?} stream");
     match kind {

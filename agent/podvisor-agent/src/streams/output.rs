@@ -181,11 +181,7 @@ impl Output {
 }
 
 /// Waits until the source may have more: false when its process has ended and the grace is over.
-async fn more(
-    source: &pipe::Receiver,
-    deadline: Option<Instant>,
-    ended: &mut watch::Receiver<bool>,
-) -> bool {
+async fn more(source: &pipe::Receiver, deadline: Option<Instant>, ended: &mut watch::Receiver<bool>) -> bool {
     let readable = async { source.readable().await.is_ok() };
     match deadline {
         Some(deadline) => tokio::time::timeout_at(deadline, readable).await.unwrap_or(false),
@@ -199,8 +195,8 @@ async fn more(
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::fs::File;
+    use std::io::Write;
 
     use tokio::io::duplex;
 

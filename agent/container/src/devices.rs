@@ -1,0 +1,284 @@
+//! Which device nodes a container may use: the specification's device rules as a BPF program on its
+//! cgroup. A container that keeps CAP_MKNOD can make any node; this is what stops it from opening the
+//! pod's disks through one.
+//!
+//! The program sees `struct bpf_cgroup_dev_ctx { access_type, major, minor }`, where `access_type` is
+//! `access << 16 | type` (`include/uapi/linux/bpf.h`), and returns 1 to allow. The last rule that
+//! matches decides, so the program asks the rules from the last to the first; none matching denies.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+use libcontainer::oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType};
+
+use crate::cgroup::Cgroup;
+use crate::syscall;
+
+/// More rules than this are refused: a pod's device list has tens, the kernel's program a million
+/// instructions.
+const RULES_MAX: usize = 1000;
+
+// Of `include/uapi/linux/bpf.h`: BPF_DEVCG_DEV_*, and BPF_DEVCG_ACC_*.
+const BLOCK: i32 = 1;
+const CHARACTER: i32 = 2;
+const MKNOD: i32 = 1;
+const READ: i32 = 2;
+const WRITE: i32 = 4;
+const ALL: i32 = MKNOD | READ | WRITE;
+
+/// The nodes that every container has (OCI runtime specification, "Default Devices"), by major and
+/// minor: null, zero, full, random, urandom, tty, console, ptmx, and all of devpts.
+const DEFAULT: [(i32, Option<i32>); 9] = [
+    (1, Some(3)),
+    (1, Some(5)),
+    (1, Some(7)),
+    (1, Some(8)),
+    (1, Some(9)),
+    (5, Some(0)),
+    (5, Some(1)),
+    (5, Some(2)),
+    (136, None),
+];
+
+/// Why the rules are not in force.
+#[derive(Debug, thiserror::Error)]
+pub enum DevicesError {
+    /// More than the bound.
+    #[error("{0} device rules are more than {RULES_MAX}")]
+    TooMany(usize),
+    /// A major or minor beyond what the kernel has.
+    #[error("{0} is no device number")]
+    Number(i64),
+    /// The kernel refused.
+    #[error("cannot put the device rules on the cgroup")]
+    Attach(#[source] io::Error),
+}
+
+/// One rule, in the kernel's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rule {
+    allow: bool,
+    /// `None` for both types.
+    kind: Option<i32>,
+    access: i32,
+    major: Option<i32>,
+    minor: Option<i32>,
+}
+
+/// Puts the rules on the cgroup, for as long as it lives. No rules at all leave it open.
+pub fn restrict(cgroup: &Cgroup, rules: &[LinuxDeviceCgroup]) -> Result<(), DevicesError> {
+    if rules.is_empty() {
+        return Ok(());
+    }
+    if rules.len() > RULES_MAX {
+        return Err(DevicesError::TooMany(rules.len()));
+    }
+    let mut wanted = rules.iter().map(Rule::from_spec).collect::<Result<Vec<_>, _>>()?;
+    wanted.extend(DEFAULT.map(|(major, minor)| Rule {
+        allow: true,
+        kind: Some(CHARACTER),
+        access: ALL,
+        major: Some(major),
+        minor,
+    }));
+    let directory = File::open(cgroup.directory()).map_err(DevicesError::Attach)?;
+    syscall::attach_device_program(directory.as_fd(), &program(&wanted)).map_err(DevicesError::Attach)
+}
+
+impl Rule {
+    fn from_spec(rule: &LinuxDeviceCgroup) -> Result<Rule, DevicesError> {
+        let number = |number: Option<i64>| match number {
+            None | Some(-1) => Ok(None),
+            Some(number) => {
+                i32::try_from(number).ok().filter(|n| *n >= 0).map(Some).ok_or(DevicesError::Number(number))
+            }
+        };
+        let kind = match rule.typ() {
+            Some(LinuxDeviceType::B) => Some(BLOCK),
+            Some(LinuxDeviceType::C | LinuxDeviceType::U) => Some(CHARACTER),
+            // A pipe is no device; it is allowed everywhere, and its rule is for nothing.
+            Some(LinuxDeviceType::P) => Some(0),
+            Some(LinuxDeviceType::A) | None => None,
+        };
+        let access = match rule.access() {
+            None => ALL,
+            Some(text) => text.chars().fold(0, |access, letter| {
+                access
+                    | match letter {
+                        'r' => READ,
+                        'w' => WRITE,
+                        'm' => MKNOD,
+                        _ => 0,
+                    }
+            }),
+        };
+        Ok(Rule {
+            allow: rule.allow(),
+            kind,
+            access,
+            major: number(rule.major())?,
+            minor: number(rule.minor())?,
+        })
+    }
+}
+
+/// One BPF instruction: `struct bpf_insn`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Instruction {
+    code: u8,
+    /// Destination in the low four bits, source in the high ones.
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+// Operation codes, `include/uapi/linux/bpf_common.h` and `bpf.h`.
+const LOAD_WORD: u8 = 0x61;
+const MOVE: u8 = 0xb7;
+const MOVE_REGISTER: u8 = 0xbf;
+const AND: u8 = 0x57;
+const SHIFT_RIGHT: u8 = 0x77;
+const JUMP_UNLESS_EQUAL: u8 = 0x55;
+const JUMP_IF_EQUAL: u8 = 0x15;
+const EXIT: u8 = 0x95;
+
+// Registers: 0 is the result, 1 the context; ours are type, access, major, minor, and a spare.
+const RESULT: u8 = 0;
+const CONTEXT: u8 = 1;
+const KIND: u8 = 2;
+const ACCESS: u8 = 3;
+const MAJOR: u8 = 4;
+const MINOR: u8 = 5;
+const SPARE: u8 = 6;
+
+fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
+    Instruction { code, registers: from << 4 | to, offset, immediate }
+}
+
+fn program(rules: &[Rule]) -> Vec<Instruction> {
+    let mut program = vec![
+        instruction(LOAD_WORD, KIND, CONTEXT, 0, 0),
+        instruction(MOVE_REGISTER, ACCESS, KIND, 0, 0),
+        instruction(AND, KIND, 0, 0, 0xffff),
+        instruction(SHIFT_RIGHT, ACCESS, 0, 0, 16),
+        instruction(LOAD_WORD, MAJOR, CONTEXT, 4, 0),
+        instruction(LOAD_WORD, MINOR, CONTEXT, 8, 0),
+    ];
+    for rule in rules.iter().rev() {
+        program.extend(block(*rule));
+    }
+    program.push(instruction(MOVE, RESULT, 0, 0, 0));
+    program.push(instruction(EXIT, 0, 0, 0, 0));
+    program
+}
+
+/// Ends the program if the rule matches; else falls through.
+fn block(rule: Rule) -> Vec<Instruction> {
+    let mut block = Vec::new();
+    for (register, wanted) in [(KIND, rule.kind), (MAJOR, rule.major), (MINOR, rule.minor)] {
+        if let Some(wanted) = wanted {
+            block.push(instruction(JUMP_UNLESS_EQUAL, register, 0, 0, wanted));
+        }
+    }
+    if rule.access != ALL {
+        block.push(instruction(MOVE_REGISTER, SPARE, ACCESS, 0, 0));
+        if rule.allow {
+            // An allowance matches if nothing beyond it is asked for.
+            block.push(instruction(AND, SPARE, 0, 0, ALL & !rule.access));
+            block.push(instruction(JUMP_UNLESS_EQUAL, SPARE, 0, 0, 0));
+        } else {
+            // A denial matches if anything of it is.
+            block.push(instruction(AND, SPARE, 0, 0, rule.access));
+            block.push(instruction(JUMP_IF_EQUAL, SPARE, 0, 0, 0));
+        }
+    }
+    block.push(instruction(MOVE, RESULT, 0, 0, i32::from(rule.allow)));
+    block.push(instruction(EXIT, 0, 0, 0, 0));
+    let length = block.len();
+    for (position, jump) in block.iter_mut().enumerate() {
+        if matches!(jump.code, JUMP_UNLESS_EQUAL | JUMP_IF_EQUAL) {
+            jump.offset =
+                i16::try_from(length - position - 1).expect("a block has eight instructions at most");
+        }
+    }
+    block
+}
+
+#[cfg(test)]
+mod tests {
+    use libcontainer::oci_spec::runtime::LinuxDeviceCgroupBuilder;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the kernel would make of the program, by its instructions alone.
+    fn interpret(program: &[Instruction], kind: i32, access: i32, major: i32, minor: i32) -> bool {
+        let context = [access << 16 | kind, major, minor];
+        let mut registers = [0i64; 11];
+        let mut at = 0usize;
+        loop {
+            let Instruction { code, registers: pair, offset, immediate } = program[at];
+            let (to, from) = (usize::from(pair & 15), usize::from(pair >> 4));
+            let jump = usize::try_from(offset).unwrap();
+            at += 1;
+            match code {
+                LOAD_WORD => registers[to] = i64::from(context[jump / 4]),
+                MOVE => registers[to] = i64::from(immediate),
+                MOVE_REGISTER => registers[to] = registers[from],
+                AND => registers[to] &= i64::from(immediate),
+                SHIFT_RIGHT => registers[to] >>= immediate,
+                JUMP_UNLESS_EQUAL => at += if registers[to] == i64::from(immediate) { 0 } else { jump },
+                JUMP_IF_EQUAL => at += if registers[to] == i64::from(immediate) { jump } else { 0 },
+                EXIT => return registers[0] == 1,
+                other => panic!("operation {other:#x}"),
+            }
+        }
+    }
+
+    fn rule() -> impl Strategy<Value = Rule> {
+        let kind = proptest::option::of(1i32..3);
+        let number = || proptest::option::of(0i32..3);
+        (any::<bool>(), kind, 1i32..8, number(), number())
+            .prop_map(|(allow, kind, access, major, minor)| Rule { allow, kind, access, major, minor })
+    }
+
+    proptest! {
+        #[test]
+        fn the_last_rule_that_matches_decides(
+            rules in proptest::collection::vec(rule(), 0..12),
+            kind in 1i32..3, access in 1i32..8, major in 0i32..3, minor in 0i32..3,
+        ) {
+            let matches = |rule: &&Rule| {
+                rule.kind.is_none_or(|wanted| wanted == kind)
+                    && rule.major.is_none_or(|wanted| wanted == major)
+                    && rule.minor.is_none_or(|wanted| wanted == minor)
+                    && if rule.allow { access & !rule.access == 0 } else { access & rule.access != 0 }
+            };
+            let expected = rules.iter().rev().find(matches).is_some_and(|rule| rule.allow);
+            prop_assert_eq!(interpret(&program(&rules), kind, access, major, minor), expected);
+        }
+    }
+
+    #[test]
+    fn a_rule_of_the_specification_is_read() {
+        let rule = LinuxDeviceCgroupBuilder::default()
+            .allow(true)
+            .typ(LinuxDeviceType::B)
+            .major(259)
+            .minor(-1)
+            .access("rm")
+            .build()
+            .unwrap();
+        let expected =
+            Rule { allow: true, kind: Some(BLOCK), access: READ | MKNOD, major: Some(259), minor: None };
+        assert_eq!(Rule::from_spec(&rule).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_device_number_beyond_the_kernels_is_refused() {
+        let rule = LinuxDeviceCgroupBuilder::default().allow(true).major(1i64 << 40).build().unwrap();
+        assert!(matches!(Rule::from_spec(&rule), Err(DevicesError::Number(_))));
+    }
+}

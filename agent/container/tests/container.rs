@@ -1,0 +1,262 @@
+//! Builds, starts, and enters real containers, as the agent does, with busybox as their image. Needs
+//! root and cgroup v2 with every controller (`tests/node/run` gives both); elsewhere it says so and
+//! does nothing.
+//!
+//! It has a `main` of its own, since the builder is this very binary, re-executed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this file is a test")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use agent_container::cgroup::Cgroup;
+use agent_container::launch::{ARGUMENT, Failure, FailureKind, Launch, LaunchKind, Report, send_stdio};
+use agent_container::spec::{self, GuestParts};
+use agent_container::start::start;
+use agent_container::users::ResolvedUser;
+use agent_container::{builder, devices, users};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use serde_json::json;
+
+const BUSYBOX: &str = "/bin/busybox";
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.get(1).is_some_and(|first| first == ARGUMENT) {
+        std::process::exit(builder::run(&arguments[2]));
+    }
+    let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    let missing = ["cpu", "cpuset", "memory", "pids"].iter().find(|name| !controllers.contains(**name));
+    if !nix::unistd::geteuid().is_root() || missing.is_some() || !Path::new(BUSYBOX).exists() {
+        eprintln!("skipped: needs root, cgroup v2 with every controller, and a static {BUSYBOX}");
+        return;
+    }
+    // What the builder makes becomes ours when it ends, as it becomes PID 1's in the guest.
+    nix::sys::prctl::set_child_subreaper(true).unwrap();
+    for (name, test) in TESTS {
+        let bench = Bench::new(name);
+        test(&bench);
+        println!("test {name} ... ok");
+    }
+}
+
+type Test = (&'static str, fn(&Bench));
+
+const TESTS: [Test; 5] = [
+    ("a_container_is_held_until_it_is_started", a_container_is_held_until_it_is_started),
+    ("limits_reach_the_cgroup", limits_reach_the_cgroup),
+    ("a_missing_executable_is_told_from_a_forbidden_one", a_missing_executable_is_told_from_a_forbidden_one),
+    ("an_exec_runs_as_the_user_and_under_the_filter", an_exec_runs_as_the_user_and_under_the_filter),
+    ("a_forbidden_device_cannot_be_opened", a_forbidden_device_cannot_be_opened),
+];
+
+/// One test's directories.
+struct Bench {
+    directory: tempfile::TempDir,
+    id: String,
+}
+
+struct Running {
+    pid: i32,
+    reports: BufReader<UnixStream>,
+    stdout: fs::File,
+}
+
+impl Bench {
+    fn new(name: &str) -> Bench {
+        let directory = tempfile::tempdir().unwrap();
+        let bench = Bench { directory, id: name.to_owned() };
+        let rootfs = bench.rootfs();
+        for part in ["bin", "proc", "dev", "tmp"] {
+            fs::create_dir_all(rootfs.join(part)).unwrap();
+        }
+        fs::create_dir_all(bench.state()).unwrap();
+        fs::copy(BUSYBOX, rootfs.join("bin/busybox")).unwrap();
+        for applet in ["sh", "id", "sleep", "cat", "hostname", "mknod", "head", "grep"] {
+            std::os::unix::fs::symlink("busybox", rootfs.join("bin").join(applet)).unwrap();
+        }
+        fs::write(rootfs.join("bin/plain"), "").unwrap();
+        bench
+    }
+
+    fn rootfs(&self) -> PathBuf {
+        self.directory.path().join("rootfs")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
+    fn cgroup(&self) -> Cgroup {
+        Cgroup::new(&format!("/podvisor-test/{}", self.id))
+    }
+
+    fn spec(&self, args: &[&str], user: &ResolvedUser) -> libcontainer::oci_spec::runtime::Spec {
+        let capabilities = ["CAP_KILL", "CAP_MKNOD"];
+        let json = json!({
+            "ociVersion": "1.1.0",
+            "process": {
+                "user": { "uid": 0, "gid": 0 }, "args": args, "env": ["PATH=/bin"], "cwd": "/",
+                "noNewPrivileges": false,
+                "capabilities": { "bounding": capabilities, "effective": capabilities, "permitted": capabilities }
+            },
+            "mounts": [
+                { "destination": "/proc", "type": "proc", "source": "proc" },
+                { "destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"] }
+            ],
+            "linux": {
+                "namespaces": [{ "type": "pid" }, { "type": "mount" }, { "type": "uts" }],
+                "resources": {
+                    "memory": { "limit": 67_108_864 }, "pids": { "limit": 40 },
+                    "cpu": { "quota": 50_000, "period": 100_000, "cpus": "0" },
+                    "devices": [{ "allow": false, "access": "rwm" }, { "allow": true, "access": "m" }]
+                },
+                "seccomp": { "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+                    { "names": ["sethostname"], "action": "SCMP_ACT_ERRNO" }
+                ] }
+            }
+        });
+        let rootfs = self.rootfs();
+        let cgroup = format!("/podvisor-test/{}", self.id);
+        let parts = GuestParts { rootfs: &rootfs, cgroup: &cgroup, user, terminal: false };
+        spec::container(json.to_string().as_bytes(), parts).unwrap()
+    }
+
+    fn create(&self, args: &[&str]) -> Result<Running, Failure> {
+        self.create_as(args, "0")
+    }
+
+    fn create_as(&self, args: &[&str], user: &str) -> Result<Running, Failure> {
+        let spec = self.spec(args, &users::resolve(user, "", "").unwrap());
+        let bundle = self.directory.path().to_owned();
+        fs::write(bundle.join("config.json"), serde_json::to_vec(&spec).unwrap()).unwrap();
+        let running = self.launch(LaunchKind::Create { bundle })?;
+        let rules = spec.linux().as_ref().unwrap().resources().as_ref().unwrap().devices().clone().unwrap();
+        devices::restrict(&self.cgroup(), &rules).unwrap();
+        Ok(running)
+    }
+
+    fn exec(&self, args: &[&str], user: &str) -> Result<Running, Failure> {
+        let spec = self.spec(args, &users::resolve(user, "", "").unwrap());
+        let request = json!({ "args": args }).to_string();
+        let process = spec::exec_process(request.as_bytes(), &spec, false).unwrap();
+        let file = self.directory.path().join("process.json");
+        fs::write(&file, serde_json::to_vec(&process).unwrap()).unwrap();
+        self.launch(LaunchKind::Exec { process: file })
+    }
+
+    fn launch(&self, kind: LaunchKind) -> Result<Running, Failure> {
+        let launch =
+            Launch { state_root: self.state(), container_id: self.id.clone(), kind, console_socket: None };
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        let null = fs::File::open("/dev/null").unwrap();
+        send_stdio(&ours, [null.as_fd(), writer.as_fd(), writer.as_fd()]).unwrap();
+        drop(writer);
+        let mut builder = Command::new("/proc/self/exe")
+            .args([ARGUMENT, &serde_json::to_string(&launch).unwrap()])
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut reports = BufReader::new(ours);
+        let outcome = loop {
+            let mut line = Vec::new();
+            reports.read_until(b'\n', &mut line).unwrap();
+            assert!(!line.is_empty(), "the builder ended without a report");
+            match Report::parse(&line).unwrap() {
+                Report::Ready { pid } => break Ok(pid),
+                Report::Failed(failure) | Report::ExecFailed(failure) => break Err(failure),
+                Report::Log(_) => {}
+            }
+        };
+        builder.wait().unwrap();
+        Ok(Running { pid: outcome?, reports, stdout: fs::File::from(OwnedFd::from(reader)) })
+    }
+
+    fn start(&self, running: &mut Running) {
+        start(&self.state(), &self.id).unwrap();
+        let mut rest = Vec::new();
+        running.reports.read_to_end(&mut rest).unwrap();
+        assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let cgroup = self.cgroup();
+        cgroup.kill().unwrap();
+        while waitpid(None, None).is_ok() {}
+        cgroup.remove().unwrap();
+    }
+}
+
+impl Running {
+    fn output(&mut self) -> String {
+        let mut text = String::new();
+        self.stdout.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn exit_code(&self) -> i32 {
+        match waitpid(Pid::from_raw(self.pid), None).unwrap() {
+            WaitStatus::Exited(_, code) => code,
+            WaitStatus::Signaled(_, signal, _) => 128 + signal as i32,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn a_container_is_held_until_it_is_started(bench: &Bench) {
+    let mut container = bench.create(&["sh", "-c", "echo ran; exit 3"]).unwrap();
+    assert!(bench.cgroup().processes().unwrap().contains(&container.pid));
+    bench.start(&mut container);
+    assert_eq!(container.output(), "ran\n");
+    assert_eq!(container.exit_code(), 3);
+    assert!(bench.exec(&["id"], "0").is_err(), "an exec in a container that has ended");
+}
+
+fn limits_reach_the_cgroup(bench: &Bench) {
+    let _held = bench.create(&["id"]).unwrap();
+    let read = |file: &str| fs::read_to_string(bench.cgroup().directory().join(file)).unwrap();
+    assert_eq!(read("memory.max"), "67108864\n");
+    assert_eq!(read("pids.max"), "40\n");
+    assert_eq!(read("cpu.max"), "50000 100000\n");
+    assert_eq!(read("cpuset.cpus"), "0\n");
+}
+
+fn a_missing_executable_is_told_from_a_forbidden_one(bench: &Bench) {
+    let missing = bench.create(&["nosuch"]).err().unwrap();
+    assert_eq!(missing.kind, FailureKind::NotFound);
+    let forbidden = bench.create(&["/bin/plain"]).err().unwrap();
+    assert_eq!(forbidden.kind, FailureKind::PermissionDenied);
+}
+
+fn an_exec_runs_as_the_user_and_under_the_filter(bench: &Bench) {
+    let mut container = bench.create_as(&["sleep", "1000"], "33:44").unwrap();
+    bench.start(&mut container);
+    let script = "id -u; id -g; grep -E '^(Seccomp|CapPrm|SigIgn):' /proc/self/status; hostname x";
+    let mut exec = bench.exec(&["sh", "-c", script], "33:44").unwrap();
+    let output = exec.output();
+    assert!(output.starts_with("33\n44\n"), "{output}");
+    assert!(output.contains("SigIgn:\t0000000000000000"), "{output}");
+    assert!(output.contains("CapPrm:\t0000000000000000"), "{output}");
+    assert!(output.contains("Seccomp:\t2"), "{output}");
+    assert!(output.contains("sethostname"), "{output}");
+    assert_eq!(exec.exit_code(), 1);
+}
+
+fn a_forbidden_device_cannot_be_opened(bench: &Bench) {
+    // 1:1 is /dev/mem, 1:3 /dev/null.
+    let script = "mknod /tmp/mem c 1 1; mknod /tmp/null c 1 3; echo x >/tmp/null && head -c1 /tmp/mem";
+    let mut container = bench.create(&["sh", "-c", script]).unwrap();
+    bench.start(&mut container);
+    let output = container.output();
+    assert!(output.contains("/tmp/mem: Operation not permitted"), "{output}");
+    assert_eq!(container.exit_code(), 1);
+}
