@@ -41,3 +41,6 @@ pub use pods::Pods;
 pub use view::{
     ContainerState, ContainerView, ExecOutput, GuestMemory, Phase, PodState, PodView, User, VmReport,
 };
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use crate::roster::Live;
 pub(crate) struct Copiers(JoinSet<()>);
 
 impl Copiers {
-    /// Opens the container's streams where the log left off, and starts to copy.
+    /// Opens the container's streams and starts to copy.
     pub(crate) async fn open(
         live: &Live,
         container_id: &str,
@@ -25,20 +25,45 @@ impl Copiers {
         log: &LogFile,
         acks: &Arc<Acks>,
     ) -> Result<Copiers, PodError> {
-        let mut copiers = JoinSet::new();
+        let mut copiers = Copiers(JoinSet::new());
         for (kind, stream) in streams(tty) {
-            let offset = acks.get(*stream);
-            let opening = live.agent.output(container_id, "", *kind, offset);
-            let output = live.call("opening the container's output", opening).await?;
-            let copier = Copier { stream: *stream, offset, log: log.clone(), acks: acks.clone() };
-            copiers.spawn(copier.run(output, container_id.to_owned()));
+            let copier = Copier { stream: *stream, offset: 0, log: log.clone(), acks: acks.clone() };
+            copiers.add(live, container_id, *kind, copier).await?;
         }
-        Ok(Copiers(copiers))
+        Ok(copiers)
     }
 
-    /// No streams: nothing to wait for.
-    pub(crate) fn none() -> Copiers {
-        Copiers(JoinSet::new())
+    /// Goes on, in each stream, where its log was left. A stream that the agent does not have any more
+    /// was acknowledged whole.
+    pub(crate) async fn resume(
+        live: &Live,
+        container_id: &str,
+        tty: bool,
+        log: &LogFile,
+        acks: &Arc<Acks>,
+    ) -> Copiers {
+        let mut copiers = Copiers(JoinSet::new());
+        for (kind, stream) in streams(tty) {
+            let offset = acks.get(*stream);
+            let copier = Copier { stream: *stream, offset, log: log.clone(), acks: acks.clone() };
+            if let Err(error) = copiers.add(live, container_id, *kind, copier).await {
+                tracing::info!(container_id, offset, error = error.chain(), "a stream is not open again");
+            }
+        }
+        copiers
+    }
+
+    async fn add(
+        &mut self,
+        live: &Live,
+        container_id: &str,
+        kind: StreamKind,
+        copier: Copier,
+    ) -> Result<(), PodError> {
+        let opening = live.agent.output(container_id, "", kind, copier.offset);
+        let output = live.call("opening the container's output", opening).await?;
+        self.0.spawn(copier.run(output, container_id.to_owned()));
+        Ok(())
     }
 
     /// Waits until all have ended.

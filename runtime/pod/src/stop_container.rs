@@ -40,10 +40,15 @@ pub(crate) async fn stop(
             Err(error) => tracing::debug!(container = view.id, error = error.chain(), "killing at once"),
         }
     }
-    let killed = live.call("killing the container", live.agent.signal(signal(&view.id, 9, true))).await;
-    match wait(&mut ended, KILLED_WITHIN, &view.id).await {
-        Ok(()) => Ok(()),
-        Err(late) => Err(killed.err().unwrap_or(late)),
+    let killing = live.agent.signal(signal(&view.id, 9, true));
+    let killing = live.call("killing the container", killing);
+    // Bounded as a whole: an agent that does not answer is no reason to wait twice.
+    let (killed, gone) =
+        tokio::join!(tokio::time::timeout(KILLED_WITHIN, killing), wait(&mut ended, KILLED_WITHIN, &view.id));
+    match (gone, killed) {
+        (Ok(()), _) => Ok(()),
+        (Err(_), Ok(Err(error))) => Err(error),
+        (Err(late), _) => Err(late),
     }
 }
 

@@ -1,6 +1,9 @@
 //! What a spec becomes.
 
-use oci_spec::runtime::{Capability, LinuxNamespaceType, LinuxSeccompAction, Spec};
+// A helper of a test may end the test.
+#![allow(clippy::unwrap_used)]
+
+use oci_spec::runtime::{Capability, LinuxNamespace, LinuxNamespaceType, LinuxSeccompAction, Spec};
 use runtime_spec::{
     ContainerSecurity, ContainerSpec, GuestPaths, ImageConfig, NamespaceMode, Namespaces, PodSpec, Profile,
     Resolved, Resources, Signal, SpecError, exec_process, resolve,
@@ -124,7 +127,7 @@ fn network_ipc_and_host_name_are_the_machines() {
         let pid = pid.map(|one| one.path().as_ref().map(|path| path.to_str().unwrap()));
         assert_eq!(pid, expected);
         let others: Vec<_> =
-            all.iter().map(|one| one.typ()).filter(|typ| *typ != LinuxNamespaceType::Pid).collect();
+            all.iter().map(LinuxNamespace::typ).filter(|typ| *typ != LinuxNamespaceType::Pid).collect();
         assert_eq!(others, [LinuxNamespaceType::Mount, LinuxNamespaceType::Cgroup]);
     }
 }
@@ -232,13 +235,13 @@ fn limits_are_passed_on_and_unset_ones_are_not() {
     let limits = linux.resources().clone().unwrap();
     let cpu = limits.cpu().clone().unwrap();
     assert_eq!((cpu.shares(), cpu.quota(), cpu.period()), (Some(512), Some(50_000), Some(100_000)));
-    let memory = limits.memory().clone().unwrap();
+    let memory = limits.memory().unwrap();
     assert_eq!((memory.limit(), memory.swap()), (Some(64 << 20), None));
-    assert_eq!(limits.pids().clone().unwrap().limit(), 99);
+    assert_eq!(limits.pids().unwrap().limit(), 99);
     assert_eq!(limits.unified().clone().unwrap()["memory.high"], "1");
     let limits = resolved(&container(), &image()).spec.linux().clone().unwrap().resources().clone().unwrap();
     assert_eq!(limits.cpu().clone().unwrap().quota(), None);
-    assert_eq!(limits.memory().clone().unwrap().limit(), None);
+    assert_eq!(limits.memory().unwrap().limit(), None);
     assert_eq!(limits.pids(), &None);
 }
 

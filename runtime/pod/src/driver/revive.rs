@@ -101,18 +101,7 @@ impl Driver {
             return;
         }
         let tty = container.record.spec.tty;
-        let copiers = match Copiers::open(live, id, tty, &container.log, &container.acks).await {
-            Ok(copiers) => copiers,
-            Err(error) => {
-                // All of it was acknowledged before, or the guest will say how it ended.
-                tracing::info!(
-                    container = id,
-                    error = error.chain(),
-                    "a container's output is not open again"
-                );
-                Copiers::none()
-            }
-        };
+        let copiers = Copiers::resume(live, id, tty, &container.log, &container.acks).await;
         watcher::watch(live.clone(), id.to_owned(), copiers, self.exit_sender.clone());
     }
 

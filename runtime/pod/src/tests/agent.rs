@@ -1,0 +1,196 @@
+//! An agent whose containers are a few lines of text and an exit code.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use oci_spec::runtime::Process;
+use proto_agent::agent::{
+    ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, SignalRequest,
+    StatsResponse, StreamKind, WaitResponse,
+};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
+use vmm_api::StopReport;
+
+use super::Script;
+use crate::outside::{Acknowledge, Agent, Fault, Output};
+
+type Key = (String, String);
+
+#[derive(Debug)]
+pub(crate) struct FakeAgent {
+    script: Arc<Script>,
+    stopped: watch::Receiver<Option<StopReport>>,
+    processes: Mutex<HashMap<Key, FakeProcess>>,
+}
+
+#[derive(Clone, Debug)]
+struct FakeProcess {
+    ended: watch::Sender<Option<WaitResponse>>,
+    stdout: Vec<u8>,
+}
+
+impl FakeProcess {
+    fn new(stdout: Vec<u8>) -> Self {
+        FakeProcess { ended: watch::Sender::new(None), stdout }
+    }
+
+    fn end(&self, exit_code: i32, oom_killed: bool) {
+        let end = WaitResponse { exit_code, oom_killed, ..WaitResponse::default() };
+        self.ended.send_if_modified(|ended| {
+            let first = ended.is_none();
+            ended.get_or_insert(end);
+            first
+        });
+    }
+}
+
+impl FakeAgent {
+    pub(crate) fn new(script: Arc<Script>, stopped: watch::Receiver<Option<StopReport>>) -> Self {
+        FakeAgent { script, stopped, processes: Mutex::default() }
+    }
+
+    /// The container's program ends by itself.
+    pub(crate) fn end(&self, container_id: &str, exit_code: i32, oom_killed: bool) {
+        self.process(container_id, "").unwrap().end(exit_code, oom_killed);
+    }
+
+    pub(crate) fn containers(&self) -> usize {
+        self.processes.lock().unwrap().keys().filter(|(_, exec)| exec.is_empty()).count()
+    }
+
+    fn process(&self, container_id: &str, exec_id: &str) -> Result<FakeProcess, Fault> {
+        let key = (container_id.to_owned(), exec_id.to_owned());
+        let found = self.processes.lock().unwrap().get(&key).cloned();
+        Ok(found.ok_or_else(|| format!("no process {key:?}"))?)
+    }
+
+    /// Calls to a guest that has ended fail.
+    async fn step(&self, step: &str) -> Result<(), Fault> {
+        self.script.step(step).await?;
+        if self.stopped.borrow().is_some() { Err("the connection broke".into()) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl Agent for FakeAgent {
+    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), Fault> {
+        self.step("agent.configure").await?;
+        self.script.state().configured = Some(request);
+        Ok(())
+    }
+
+    async fn create_container(
+        &self,
+        request: CreateContainerRequest,
+    ) -> Result<CreateContainerResponse, Fault> {
+        self.step("agent.create").await?;
+        serde_json::from_slice::<oci_spec::runtime::Spec>(&request.spec_json)?;
+        let process = FakeProcess::new(self.script.state().output.clone());
+        self.processes.lock().unwrap().insert((request.container_id, String::new()), process);
+        Ok(CreateContainerResponse { uid: 7, gid: 8, ..CreateContainerResponse::default() })
+    }
+
+    async fn start_container(&self, container_id: &str) -> Result<(), Fault> {
+        self.step("agent.start").await?;
+        self.process(container_id, "").map(drop)
+    }
+
+    async fn remove_container(&self, container_id: &str) -> Result<(), Fault> {
+        self.step("agent.remove").await?;
+        if let Ok(process) = self.process(container_id, "") {
+            process.end(137, false);
+        }
+        self.processes.lock().unwrap().retain(|(container, _), _| container != container_id);
+        Ok(())
+    }
+
+    async fn exec(&self, request: ExecRequest) -> Result<(), Fault> {
+        self.step("agent.exec").await?;
+        let process: Process = serde_json::from_slice(&request.process_json)?;
+        let args = process.args().clone().unwrap_or_default();
+        let fake = match args[0].as_str() {
+            "echo" => FakeProcess::new(args[1].clone().into_bytes()),
+            "flood" => FakeProcess::new(vec![b'x'; args[1].parse()?]),
+            _ => FakeProcess::new(Vec::new()),
+        };
+        if args[0] != "sleep" {
+            fake.end(if args[0] == "false" { 1 } else { 0 }, false);
+        }
+        self.processes.lock().unwrap().insert((request.container_id, request.exec_id), fake);
+        Ok(())
+    }
+
+    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<WaitResponse, Fault> {
+        self.step("agent.wait").await?;
+        let mut ended = self.process(container_id, exec_id)?.ended.subscribe();
+        let mut stopped = self.stopped.clone();
+        tokio::select! {
+            end = ended.wait_for(Option::is_some) => Ok(end?.clone().unwrap()),
+            _ = stopped.wait_for(Option::is_some) => Err("the connection broke".into()),
+        }
+    }
+
+    async fn signal(&self, request: SignalRequest) -> Result<(), Fault> {
+        self.step(&format!("agent.signal {}{}", request.signal, if request.all { " all" } else { "" }))
+            .await?;
+        let stubborn = self.script.state().stubborn;
+        if request.signal == 9 || !stubborn {
+            let code = 128 + i32::try_from(request.signal)?;
+            self.process(&request.container_id, &request.exec_id)?.end(code, false);
+        }
+        Ok(())
+    }
+
+    async fn stats(&self) -> Result<StatsResponse, Fault> {
+        self.step("agent.stats").await?;
+        Ok(StatsResponse { memory_total: 100, memory_available: 60, ..StatsResponse::default() })
+    }
+
+    async fn shutdown(&self) -> Result<(), Fault> {
+        self.step("agent.shutdown").await
+    }
+
+    async fn output(
+        &self,
+        container_id: &str,
+        exec_id: &str,
+        kind: StreamKind,
+        offset: u64,
+    ) -> Result<Output, Fault> {
+        self.step("agent.output").await?;
+        let process = self.process(container_id, exec_id)?;
+        let stdout = kind == StreamKind::STREAM_KIND_STDOUT;
+        if stdout {
+            self.script.state().offsets.push(offset);
+        }
+        let bytes = if stdout { process.stdout[usize::try_from(offset)?..].to_vec() } else { Vec::new() };
+        let (mut writer, reader) = tokio::io::duplex(64 << 10);
+        let (mut ended, mut stopped) = (process.ended.subscribe(), self.stopped.clone());
+        tokio::spawn(async move {
+            let _ = writer.write_all(&bytes).await;
+            tokio::select! {
+                _ = ended.wait_for(Option::is_some) => {}
+                _ = stopped.wait_for(Option::is_some) => {}
+            }
+        });
+        let key = if stdout { container_id.to_owned() } else { format!("{container_id} stderr") };
+        let acknowledge = Box::new(FakeAcknowledge { script: self.script.clone(), key });
+        Ok(Output { reader: Box::new(reader), acknowledge })
+    }
+}
+
+struct FakeAcknowledge {
+    script: Arc<Script>,
+    key: String,
+}
+
+#[async_trait]
+impl Acknowledge for FakeAcknowledge {
+    async fn acknowledge(&mut self, total: u64) -> io::Result<()> {
+        self.script.state().acknowledged.insert(self.key.clone(), total);
+        Ok(())
+    }
+}

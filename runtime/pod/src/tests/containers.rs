@@ -1,0 +1,206 @@
+//! Containers are made, run, end and go.
+
+use std::time::Duration;
+
+use super::{World, container, pod};
+use crate::{ContainerState, PodErrorKind, PodState};
+use runtime_spec::ContainerSpec;
+
+#[tokio::test]
+async fn an_exit_is_told_only_after_all_output_is_in_the_log() {
+    let world = World::new().await;
+    world.script.state().output = b"one\ntwo\n".repeat(10_000);
+    let pod_id = world.pods.run(world.logged_pod("web")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    let created = world.pods.container(&id).unwrap();
+    assert_eq!((created.state, created.user.uid), (ContainerState::Created, 7));
+    assert_eq!(created.log_path.as_deref(), Some(world.dir.path().join("logs/app.log").as_path()));
+    world.pods.start_container(&id).await.unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
+    world.script.machine().agent.end(&id, 0, false);
+    let view = world.ended(&id).await;
+    assert_eq!((view.exit_code, view.reason.as_str()), (0, "Completed"));
+    assert!(view.finished_at_ns >= view.started_at_ns && view.started_at_ns >= view.created_at_ns);
+    let log = world.log("app.log");
+    assert_eq!(log.lines().count(), 20_000);
+    assert!(log.lines().all(|line| line.contains(" stdout F ")));
+    assert_eq!(world.script.state().acknowledged[&id], 80_000);
+}
+
+#[tokio::test]
+async fn exit_codes_have_reasons() {
+    let world = World::new().await;
+    for (code, oom, reason) in [(3, false, "Error"), (137, true, "OOMKilled"), (0, false, "Completed")] {
+        let pod_id = world.pods.run(pod(&format!("p{code}"))).await.unwrap();
+        let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+        world.pods.start_container(&id).await.unwrap();
+        world.script.machine().agent.end(&id, code, oom);
+        let view = world.ended(&id).await;
+        assert_eq!((view.exit_code, view.reason.as_str()), (code, reason));
+        world.pods.remove(&pod_id).await.unwrap();
+    }
+    world.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn containers_of_one_image_share_its_slot() {
+    let world = World::new().await;
+    let (pod_id, _) = world.with_container().await;
+    world.pods.create_container(&pod_id, container("second")).await.unwrap();
+    let other = ContainerSpec { image: "image2".into(), ..container("third") };
+    world.pods.create_container(&pod_id, other).await.unwrap();
+    let slots = world.script.machine().slots.lock().unwrap().clone();
+    assert_eq!(slots.values().filter(|kind| **kind == "image").count(), 2);
+    assert_eq!(world.pods.containers().len(), 3);
+}
+
+#[tokio::test]
+async fn more_images_than_slots_replace_those_that_nobody_uses() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let of = |n: usize| ContainerSpec { image: format!("image{n}"), ..container(&format!("c{n}")) };
+    let mut ids = Vec::new();
+    for n in 0..16 {
+        ids.push(world.pods.create_container(&pod_id, of(n)).await.unwrap());
+    }
+    let full = world.pods.create_container(&pod_id, of(16)).await.unwrap_err();
+    assert!(full.to_string().contains("16 images"), "{full}");
+    world.pods.remove_container(&ids[5]).await.unwrap();
+    world.pods.create_container(&pod_id, of(16)).await.unwrap();
+    assert_eq!(world.script.count("machine.unplug"), 1);
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_not_found() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let kind = |error: crate::PodError| error.kind();
+    assert_eq!(
+        kind(world.pods.create_container("none", container("a")).await.unwrap_err()),
+        PodErrorKind::NotFound
+    );
+    let unknown = ContainerSpec { image: "nothing".into(), ..container("a") };
+    assert_eq!(
+        kind(world.pods.create_container(&pod_id, unknown).await.unwrap_err()),
+        PodErrorKind::NotFound
+    );
+    assert_eq!(kind(world.pods.start_container("none").await.unwrap_err()), PodErrorKind::NotFound);
+    assert_eq!(kind(world.pods.reopen_log("none").await.unwrap_err()), PodErrorKind::NotFound);
+    assert_eq!(kind(world.pods.console("none").await.unwrap_err()), PodErrorKind::NotFound);
+    world.pods.stop_container("none", Duration::ZERO).await.unwrap();
+    world.pods.remove_container("none").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_container_that_cannot_be_made_leaves_nothing_and_its_name_is_free() {
+    for step in ["images.open", "machine.plug_image", "agent.create"] {
+        let world = World::new().await;
+        let pod_id = world.pods.run(pod("web")).await.unwrap();
+        world.script.fail(step);
+        let error = world.pods.create_container(&pod_id, container("app")).await.unwrap_err();
+        assert!(error.chain().contains(step), "{step}: {}", error.chain());
+        assert_eq!(world.pods.containers().len(), 0);
+        assert_eq!(world.script.machine().agent.containers(), 0);
+        let table = runtime_store::Table::ContainerRecords;
+        assert_eq!(world.node.store.list::<serde_json::Value>(table).unwrap().len(), 0);
+        world.script.repair();
+        world.pods.create_container(&pod_id, container("app")).await.unwrap();
+        let taken = world.pods.create_container(&pod_id, container("app")).await.unwrap_err();
+        assert_eq!(taken.kind(), PodErrorKind::AlreadyExists);
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_be_started_is_a_start_error() {
+    for step in ["agent.start", "agent.output"] {
+        let world = World::new().await;
+        let pod_id = world.pods.run(pod("web")).await.unwrap();
+        let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+        world.script.fail(step);
+        let error = world.pods.start_container(&id).await.unwrap_err();
+        assert!(error.chain().contains(step), "{}", error.chain());
+        let view = world.pods.container(&id).unwrap();
+        assert_eq!((view.state, view.exit_code), (ContainerState::Exited, 128));
+        assert_eq!(view.reason, "StartError");
+        assert!(view.message.contains(step), "{}", view.message);
+        let again = world.pods.start_container(&id).await.unwrap_err();
+        assert_eq!(again.kind(), PodErrorKind::FailedPrecondition);
+    }
+}
+
+#[tokio::test]
+async fn a_dying_machine_takes_its_containers_along_and_keeps_its_network_until_the_stop() {
+    let world = World::new().await;
+    let (pod_id, id) = world.with_container().await;
+    let idle = world.pods.create_container(&pod_id, container("idle")).await.unwrap();
+    world.script.machine().crash("oops\n");
+    for id in [&id, &idle] {
+        let view = world.ended(id).await;
+        assert_eq!((view.exit_code, view.reason.as_str()), (137, "Error"));
+        assert!(view.message.contains("the guest kernel panicked: no more"), "{}", view.message);
+    }
+    let view = world.pods.pod(&pod_id).unwrap();
+    assert_eq!((view.state, view.vmm_pid), (PodState::NotReady, None));
+    assert!(view.message.as_deref().unwrap().contains("oops"), "{view:?}");
+    assert_eq!(world.script.state().networks.len(), 1);
+    let error = world.pods.create_container(&pod_id, container("late")).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::FailedPrecondition);
+    world.pods.stop(&pod_id).await.unwrap();
+    assert_eq!(world.script.state().networks.len(), 0);
+    world.pods.remove(&pod_id).await.unwrap();
+    world.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_ends_with_the_machine() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    world.script.hang("agent.create");
+    let pods = world.pods.clone();
+    let of = pod_id.clone();
+    let creating = tokio::spawn(async move { pods.create_container(&of, container("app")).await });
+    world.until(|world| world.script.count("agent.create") == 1).await;
+    world.script.machine().crash("");
+    let error = creating.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::Unavailable);
+    assert!(error.to_string().contains("the guest kernel panicked"), "{error}");
+}
+
+#[tokio::test]
+async fn a_rotated_log_goes_on_in_a_new_file() {
+    let world = World::new().await;
+    world.script.state().output = b"line\n".to_vec();
+    let pod_id = world.pods.run(world.logged_pod("web")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    let path = world.dir.path().join("logs/app.log");
+    std::fs::rename(&path, world.dir.path().join("logs/old.log")).unwrap();
+    world.pods.reopen_log(&id).await.unwrap();
+    assert!(path.exists());
+    world.pods.start_container(&id).await.unwrap();
+    world.script.machine().agent.end(&id, 0, false);
+    world.ended(&id).await;
+    assert!(world.log("app.log").ends_with(" stdout F line\n"));
+    assert_eq!(world.log("old.log"), "");
+}
+
+#[tokio::test]
+async fn a_running_container_is_killed_when_it_is_removed() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    world.pods.remove_container(&id).await.unwrap();
+    world.pods.remove_container(&id).await.unwrap();
+    assert!(world.pods.container(&id).is_none());
+    assert_eq!(world.script.machine().agent.containers(), 0);
+}
+
+#[tokio::test]
+async fn a_machines_costs_are_told() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let report = world.pods.vm_stats(&pod_id).await.unwrap();
+    assert_eq!((report.vmm_pid, report.stats.guest_entered_ns), (5_000_000, 2));
+    assert_eq!(report.guest.unwrap().available, 60);
+    world.script.fail("agent.stats");
+    assert!(world.pods.vm_stats(&pod_id).await.unwrap().guest.is_none());
+    assert_eq!(world.pods.console(&pod_id).await.unwrap(), "hello from the console");
+}

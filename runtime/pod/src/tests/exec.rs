@@ -1,0 +1,65 @@
+//! Commands in containers.
+
+use std::time::Duration;
+
+use super::{World, container, pod};
+use crate::PodErrorKind;
+
+fn command(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_commands_output_and_exit_code_come_back() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    let output = world.pods.exec_sync(&id, command(&["echo", "hello"]), None).await.unwrap();
+    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (b"hello".as_slice(), b"".as_slice()));
+    assert_eq!(output.exit_code, 0);
+    let output = world.pods.exec_sync(&id, command(&["false"]), Some(Duration::from_secs(60))).await.unwrap();
+    assert_eq!(output.exit_code, 1);
+}
+
+#[tokio::test]
+async fn output_beyond_16_mib_is_dropped_and_the_command_goes_on() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    let size = (17 << 20).to_string();
+    let output = world.pods.exec_sync(&id, command(&["flood", &size]), None).await.unwrap();
+    assert_eq!((output.stdout.len(), output.exit_code), (16 << 20, 0));
+}
+
+#[tokio::test]
+async fn a_command_that_takes_too_long_is_killed() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    let late = Some(Duration::from_millis(20));
+    let error = world.pods.exec_sync(&id, command(&["sleep", "4321"]), late).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::DeadlineExceeded);
+    assert_eq!(world.script.count("agent.signal 9"), 1);
+}
+
+#[tokio::test]
+async fn a_command_of_a_caller_that_went_away_still_has_its_time_out() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    {
+        let late = Some(Duration::from_millis(20));
+        let running = world.pods.exec_sync(&id, command(&["sleep", "4321"]), late);
+        tokio::pin!(running);
+        assert!(futures::poll!(&mut running).is_pending());
+    }
+    world.until(|world| world.script.count("agent.signal 9") == 1).await;
+}
+
+#[tokio::test]
+async fn a_command_needs_a_running_container_and_words() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    let kind = |outcome: Result<crate::ExecOutput, crate::PodError>| outcome.unwrap_err().kind();
+    let created = world.pods.exec_sync(&id, command(&["echo", "x"]), None).await;
+    assert_eq!(kind(created), PodErrorKind::FailedPrecondition);
+    assert_eq!(kind(world.pods.exec_sync(&id, Vec::new(), None).await), PodErrorKind::InvalidArgument);
+    assert_eq!(kind(world.pods.exec_sync("none", command(&["x"]), None).await), PodErrorKind::NotFound);
+}

@@ -1,0 +1,15 @@
+//! Pods on a node whose network, machines, agents and images are played by fakes. Each step of the
+//! outside can be made to fail, and what is left is counted.
+
+mod agent;
+mod containers;
+mod exec;
+mod machine;
+mod recovery;
+mod script;
+mod start;
+mod stop;
+mod world;
+
+pub(crate) use script::Script;
+pub(crate) use world::{World, container, pod};

@@ -1,0 +1,185 @@
+//! A daemon that is killed at any moment, and the next one. Each daemon has an executor of its own, whose
+//! end takes all its tasks along, as a kill would.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Script, World, container, pod};
+use crate::record::{ContainerStage, PodRecord, PodStage, PodStatus};
+use crate::{ContainerState, PodState, clock};
+use runtime_spec::VmSize;
+
+/// Runs one daemon's life; gives what outlives it.
+fn life<T>(
+    before: Option<(Arc<tempfile::TempDir>, Arc<Script>)>,
+    life: impl AsyncFnOnce(&World) -> T,
+) -> (Arc<tempfile::TempDir>, Arc<Script>, T) {
+    let runtime: Runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let (world, told) = runtime.block_on(async {
+        let world = match before {
+            Some((dir, script)) => World::open(dir, script).await,
+            None => World::new().await,
+        };
+        let told = life(&world).await;
+        (world, told)
+    });
+    let (dir, script) = (world.dir.clone(), world.script.clone());
+    drop(runtime);
+    drop(world);
+    (dir, script, told)
+}
+
+fn record(name: &str) -> PodRecord {
+    let size = VmSize { memory_bytes: 64 << 20, vcpus: 1 };
+    PodRecord { id: clock::new_id(), spec: pod(name), size, scratch_bytes: 4096, created_at_ns: 1 }
+}
+
+#[test]
+fn running_containers_are_found_again_and_their_logs_go_on_where_they_were() {
+    let (dir, script, (pod_id, id)) = life(None, async |world: &World| {
+        world.script.state().output = b"before\n".to_vec();
+        let pod_id = world.pods.run(world.logged_pod("web")).await.unwrap();
+        let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+        world.pods.start_container(&id).await.unwrap();
+        world.until(|world| world.script.state().acknowledged.contains_key(&id)).await;
+        (pod_id, id)
+    });
+    let (dir, script, ()) = life(Some((dir, script)), async |world: &World| {
+        let view = world.pods.pod(&pod_id).unwrap();
+        assert_eq!((view.state, view.vmm_pid), (PodState::Ready, Some(5_000_000)));
+        assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
+        assert_eq!(world.pods.run(world.logged_pod("web")).await.unwrap(), pod_id);
+        assert_eq!(world.script.state().offsets, [0, 7]);
+        let output = world.pods.exec_sync(&id, vec!["echo".into(), "x".into()], None).await.unwrap();
+        assert_eq!(output.stdout, b"x");
+        // Its image is known to be plugged.
+        world.pods.create_container(&pod_id, container("second")).await.unwrap();
+        assert_eq!(world.script.count("machine.plug_image"), 1);
+        world.script.machine().agent.end(&id, 5, false);
+        assert_eq!(world.ended(&id).await.exit_code, 5);
+        assert_eq!(world.log("app.log").lines().count(), 1);
+    });
+    life(Some((dir, script)), async |world: &World| {
+        assert_eq!(world.pods.container(&id).unwrap().exit_code, 5);
+        world.pods.remove(&pod_id).await.unwrap();
+        world.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_machine_that_is_gone_leaves_a_pod_that_is_not_ready() {
+    let (dir, script, (pod_id, id)) = life(None, async |world: &World| world.with_container().await);
+    script.machine().crash("");
+    life(Some((dir, script)), async |world: &World| {
+        let view = world.pods.pod(&pod_id).unwrap();
+        assert_eq!(view.state, PodState::NotReady);
+        assert!(view.message.as_deref().unwrap().contains("not found again"), "{view:?}");
+        let view = world.pods.container(&id).unwrap();
+        assert_eq!((view.state, view.exit_code), (ContainerState::Exited, 137));
+        assert_eq!(world.script.state().networks.len(), 1);
+        world.pods.remove(&pod_id).await.unwrap();
+        world.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_half_done_start_is_undone() {
+    let (dir, script, ()) = life(None, async |world: &World| {
+        let record = record("web");
+        world.node.put_new_pod(&record, &PodStatus::starting()).await.unwrap();
+        world.script.state().networks.insert(record.id.clone());
+        std::fs::create_dir_all(world.node.pod_state_dir(&record.id)).unwrap();
+        std::fs::write(world.node.scratch_path(&record.id), "disk").unwrap();
+        std::fs::create_dir_all(world.node.pod_run_dir(&record.id)).unwrap();
+    });
+    life(Some((dir, script)), async |world: &World| {
+        world.assert_nothing_left();
+        world.pods.run(pod("web")).await.unwrap();
+    });
+}
+
+#[test]
+fn a_daemon_killed_while_a_pod_starts_leaves_nothing_for_the_next() {
+    for step in ["network.setup", "machine.spawn", "machine.boot", "machine.greet", "agent.configure"] {
+        let (dir, script, ()) = life(None, async |world: &World| {
+            world.script.hang(step);
+            let running = world.pods.run(pod("web"));
+            let _ = tokio::time::timeout(Duration::from_millis(50), running).await;
+        });
+        script.repair();
+        // A fake machine's process cannot be killed by its id, which is nobody's; the kill is done here.
+        script.running().into_iter().for_each(|machine| machine.crash(""));
+        life(Some((dir, script)), async |world: &World| world.assert_nothing_left());
+    }
+}
+
+#[test]
+fn an_undo_that_fails_again_is_listed_and_can_be_removed() {
+    let (dir, script, id) = life(None, async |world: &World| {
+        let record = record("web");
+        world.node.put_new_pod(&record, &PodStatus::starting()).await.unwrap();
+        record.id
+    });
+    script.fail("network.teardown");
+    life(Some((dir, script)), async |world: &World| {
+        let view = world.pods.pod(&id).unwrap();
+        assert_eq!(view.state, PodState::NotReady);
+        assert!(view.unclean.is_some());
+        world.script.repair();
+        world.pods.remove(&id).await.unwrap();
+        world.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_half_done_stop_is_finished() {
+    let (dir, script, id) = life(None, async |world: &World| {
+        let record = record("web");
+        let status = PodStatus { stage: PodStage::Stopping, ..PodStatus::starting() };
+        world.node.put_new_pod(&record, &status).await.unwrap();
+        world.script.state().networks.insert(record.id.clone());
+        record.id
+    });
+    life(Some((dir, script)), async |world: &World| {
+        assert_eq!(world.pods.pod(&id).unwrap().state, PodState::NotReady);
+        assert_eq!(world.script.state().networks.len(), 0);
+        world.pods.remove(&id).await.unwrap();
+        world.assert_nothing_left();
+    });
+}
+
+#[test]
+fn containers_caught_half_way_are_dropped_or_unknown() {
+    let (dir, script, (pod_id, made, started)) = life(None, async |world: &World| {
+        let pod_id = world.pods.run(pod("web")).await.unwrap();
+        let made = world.pods.create_container(&pod_id, container("made")).await.unwrap();
+        let started = world.pods.create_container(&pod_id, container("started")).await.unwrap();
+        for (id, stage) in [(&made, ContainerStage::Creating), (&started, ContainerStage::Starting)] {
+            let status =
+                crate::record::ContainerStatus { stage, ..crate::record::ContainerStatus::creating() };
+            world.node.put_container_status(id, &status).await.unwrap();
+        }
+        (pod_id, made, started)
+    });
+    life(Some((dir, script)), async |world: &World| {
+        assert!(world.pods.container(&made).is_none());
+        assert_eq!(world.script.machine().agent.containers(), 1);
+        assert_eq!(world.pods.container(&started).unwrap().state, ContainerState::Unknown);
+        world.pods.stop_container(&started, Duration::ZERO).await.unwrap();
+        assert_eq!(world.pods.container(&started).unwrap().exit_code, 137);
+        world.pods.remove(&pod_id).await.unwrap();
+        world.assert_nothing_left();
+    });
+}
+
+#[test]
+fn directories_that_no_pod_owns_are_swept() {
+    let (dir, script, ()) = life(None, async |world: &World| {
+        for parent in ["state/pods/x", "run/pods/y"] {
+            std::fs::create_dir_all(world.dir.path().join(parent)).unwrap();
+        }
+    });
+    life(Some((dir, script)), async |world: &World| world.assert_nothing_left());
+}

@@ -1,0 +1,90 @@
+//! What the fakes are told to do, and what they saw.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use proto_agent::agent::ConfigurePodRequest;
+
+use super::machine::FakeMachine;
+use crate::outside::Fault;
+
+/// Shared by all fakes of one world; outlives a daemon.
+#[derive(Debug, Default)]
+pub(crate) struct Script {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Steps that fail.
+    pub(crate) failing: BTreeSet<String>,
+    /// Steps that never end.
+    pub(crate) hanging: BTreeSet<String>,
+    /// Every step, in order.
+    pub(crate) seen: Vec<String>,
+    /// Pods that have a network.
+    pub(crate) networks: BTreeSet<String>,
+    /// Monitors by process id.
+    pub(crate) machines: HashMap<u32, Arc<FakeMachine>>,
+    /// What containers write to stdout.
+    pub(crate) output: Vec<u8>,
+    /// Programs that ignore SIGTERM.
+    pub(crate) stubborn: bool,
+    /// What the last guest was told.
+    pub(crate) configured: Option<ConfigurePodRequest>,
+    /// Last acknowledged count of a container's stdout.
+    pub(crate) acknowledged: HashMap<String, u64>,
+    /// Offsets that streams were opened at.
+    pub(crate) offsets: Vec<u64>,
+}
+
+impl Script {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub(crate) fn fail(&self, step: &str) {
+        self.state().failing.insert(step.to_owned());
+    }
+
+    pub(crate) fn hang(&self, step: &str) {
+        self.state().hanging.insert(step.to_owned());
+    }
+
+    pub(crate) fn repair(&self) {
+        let mut state = self.state();
+        state.failing.clear();
+        state.hanging.clear();
+    }
+
+    /// Plays a step: notes it, hangs or fails as told.
+    pub(crate) async fn step(&self, step: &str) -> Result<(), Fault> {
+        let (hangs, fails) = {
+            let mut state = self.state();
+            state.seen.push(step.to_owned());
+            (state.hanging.contains(step), state.failing.contains(step))
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        // Others get their turn, as with real calls.
+        tokio::task::yield_now().await;
+        if fails { Err(format!("{step} was told to fail").into()) } else { Ok(()) }
+    }
+
+    pub(crate) fn count(&self, step: &str) -> usize {
+        self.state().seen.iter().filter(|seen| *seen == step).count()
+    }
+
+    /// Machines that run.
+    pub(crate) fn running(&self) -> Vec<Arc<FakeMachine>> {
+        self.state().machines.values().filter(|machine| machine.runs()).cloned().collect()
+    }
+
+    /// The only machine that runs.
+    pub(crate) fn machine(&self) -> Arc<FakeMachine> {
+        let mut running = self.running();
+        assert_eq!(running.len(), 1);
+        running.remove(0)
+    }
+}

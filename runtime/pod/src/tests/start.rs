@@ -1,0 +1,179 @@
+//! Pods start whole or not at all.
+
+use super::{World, pod};
+use crate::{PodErrorKind, PodState};
+use runtime_spec::PodSpec;
+
+#[tokio::test]
+async fn a_started_pod_is_ready_and_its_guest_knows_who_it_is() {
+    let world = World::new().await;
+    let id = world.pods.run(PodSpec { hostname: "web-0".into(), ..pod("web") }).await.unwrap();
+    assert!(id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+    let view = world.pods.pod(&id).unwrap();
+    assert_eq!(view.state, PodState::Ready);
+    assert_eq!(view.ips, ["10.1.0.7".parse::<std::net::IpAddr>().unwrap()]);
+    assert_eq!(view.vmm_pid, Some(5_000_000));
+    assert_eq!(view.size.memory_bytes % (2 << 20), 0);
+    let told = world.script.state().configured.clone().unwrap();
+    assert_eq!(told.hostname, "web-0");
+    assert_eq!(told.resolv_conf, b"nameserver 9.9.9.9\n");
+    assert!(String::from_utf8(told.hosts).unwrap().contains("10.1.0.7\tweb-0\n"));
+    assert_eq!((told.interfaces[0].slot, told.interfaces[0].mac.as_str()), (7, "02:00:00:00:00:01"));
+    assert_eq!((told.scratch_slot, told.random_seed.len()), (11, 64));
+    assert!(told.shared_pid_namespace && told.realtime_ns > 0);
+}
+
+#[tokio::test]
+async fn every_phase_is_measured() {
+    let world = World::new().await;
+    let id = world.pods.run(pod("web")).await.unwrap();
+    let phases = world.pods.phases(&id).unwrap();
+    let mut names: Vec<&str> = phases.iter().map(|phase| phase.name.as_str()).collect();
+    names.sort_unstable();
+    let all = ["boot", "configure", "guest", "network", "plug", "record", "scratch", "spawn", "total"];
+    assert_eq!(names, all);
+    let total = phases.iter().find(|phase| phase.name == "total").unwrap();
+    assert!(phases.iter().all(|phase| phase.start + phase.duration <= total.duration));
+}
+
+#[tokio::test]
+async fn a_failure_in_any_phase_undoes_all_before_it_and_frees_the_name() {
+    for (step, doing) in [
+        ("network.setup", "setting up the network"),
+        ("machine.spawn", "starting the VMM"),
+        ("machine.boot", "booting the VM"),
+        ("machine.greet", "booting the VM"),
+        ("machine.plug_net", "plugging the interface eth0"),
+        ("agent.configure", "configuring the guest"),
+    ] {
+        let world = World::new().await;
+        world.script.fail(step);
+        let error = world.pods.run(pod("web")).await.unwrap_err();
+        assert!(error.chain().starts_with(doing), "{step}: {}", error.chain());
+        assert!(error.chain().contains(step), "{step}: {}", error.chain());
+        world.assert_nothing_left();
+        world.script.repair();
+        world.pods.run(pod("web")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_missing_scratch_template_undoes_the_rest() {
+    let world = World::new().await;
+    std::fs::remove_file(world.dir.path().join("scratch")).unwrap();
+    let error = world.pods.run(pod("web")).await.unwrap_err();
+    assert!(error.chain().starts_with("making the scratch disk"), "{}", error.chain());
+    world.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_failing_network_calls_a_slow_boot_off() {
+    let world = World::new().await;
+    world.script.hang("machine.greet");
+    world.script.fail("network.setup");
+    let error = world.pods.run(pod("web")).await.unwrap_err();
+    assert!(error.chain().starts_with("setting up the network"), "{}", error.chain());
+    world.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_guest_that_dies_while_booting_leaves_its_last_words_in_the_error() {
+    let world = World::new().await;
+    world.script.hang("machine.greet");
+    let pods = world.pods.clone();
+    let running = tokio::spawn(async move { pods.run(pod("web")).await });
+    world.until(|world| world.script.count("machine.greet") == 1).await;
+    world.script.machine().crash("a\nlast words\n");
+    let error = running.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::Unavailable);
+    let text = error.to_string();
+    assert!(text.starts_with("booting the VM: the guest kernel panicked: no more"), "{text}");
+    assert!(text.ends_with("last words"), "{text}");
+    world.assert_nothing_left();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_never_says_a_word_is_given_up() {
+    let world = World::new().await;
+    world.script.hang("machine.greet");
+    let error = world.pods.run(pod("web")).await.unwrap_err();
+    assert!(error.to_string().contains("said nothing within 120 s"), "{error}");
+    assert!(error.to_string().contains("hello from the console"), "{error}");
+    world.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn identical_calls_join_and_start_one_pod() {
+    let world = World::new().await;
+    let (first, second) = tokio::join!(world.pods.run(pod("web")), world.pods.run(pod("web")));
+    let id = first.unwrap();
+    assert_eq!(second.unwrap(), id);
+    assert_eq!(world.pods.run(pod("web")).await.unwrap(), id);
+    assert_eq!(world.script.count("machine.spawn"), 1);
+    let other = PodSpec { attempt: 1, ..pod("web") };
+    assert_ne!(world.pods.run(other).await.unwrap(), id);
+}
+
+#[tokio::test]
+async fn joined_calls_fail_together() {
+    let world = World::new().await;
+    world.script.fail("agent.configure");
+    let (first, second) = tokio::join!(world.pods.run(pod("web")), world.pods.run(pod("web")));
+    assert_eq!(first.unwrap_err().chain(), second.unwrap_err().chain());
+    assert_eq!(world.script.count("machine.spawn"), 1);
+    world.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn the_same_name_with_another_spec_is_refused() {
+    let world = World::new().await;
+    world.pods.run(pod("web")).await.unwrap();
+    let other = PodSpec { hostname: "else".into(), ..pod("web") };
+    assert_eq!(world.pods.run(other).await.unwrap_err().kind(), PodErrorKind::AlreadyExists);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_does_not_stop_the_start() {
+    let world = World::new().await;
+    {
+        let running = world.pods.run(pod("web"));
+        tokio::pin!(running);
+        assert!(futures::poll!(&mut running).is_pending());
+    }
+    world.until(|world| world.pods.pods().len() == 1).await;
+    let id = world.pods.run(pod("web")).await.unwrap();
+    assert_eq!(world.pods.pod(&id).unwrap().state, PodState::Ready);
+}
+
+#[tokio::test]
+async fn an_undo_that_fails_is_told_and_removing_finishes_it() {
+    let world = World::new().await;
+    world.script.fail("agent.configure");
+    world.script.fail("network.teardown");
+    let error = world.pods.run(pod("web")).await.unwrap_err();
+    assert!(error.to_string().contains("could not be undone"), "{error}");
+    let view = world.pods.pods()[0].clone();
+    assert_eq!(view.state, PodState::NotReady);
+    assert!(view.unclean.as_deref().unwrap().contains("taking the network down"), "{view:?}");
+    assert_eq!(world.script.running().len(), 0, "what could be undone was");
+    let again = world.pods.run(pod("web")).await.unwrap_err();
+    assert_eq!(again.kind(), PodErrorKind::AlreadyExists);
+    assert!(world.pods.remove(&view.id).await.is_err());
+    world.script.repair();
+    world.pods.remove(&view.id).await.unwrap();
+    world.assert_nothing_left();
+    world.pods.run(pod("web")).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_before_anything_is_made() {
+    let world = World::new().await;
+    let handler = PodSpec { runtime_handler: "other".into(), ..pod("web") };
+    let error = world.pods.run(handler).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("kvm"), "{error}");
+    let mut spec = pod("web");
+    spec.namespaces.network = runtime_spec::NamespaceMode::Node;
+    assert_eq!(world.pods.run(spec).await.unwrap_err().kind(), PodErrorKind::Unsupported);
+    assert!(world.script.state().seen.is_empty());
+}

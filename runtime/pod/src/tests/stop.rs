@@ -1,0 +1,155 @@
+//! Stopping: containers with grace, pods whole, and all of it as often as one likes.
+
+use std::time::Duration;
+
+use super::{World, container, pod};
+use crate::{ContainerState, PodErrorKind, PodState};
+use runtime_spec::ContainerSpec;
+
+#[tokio::test]
+async fn a_container_is_asked_first() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    world.pods.stop_container(&id, Duration::from_secs(60)).await.unwrap();
+    let view = world.pods.container(&id).unwrap();
+    assert_eq!((view.state, view.exit_code), (ContainerState::Exited, 143));
+    assert_eq!(world.script.count("agent.signal 9 all"), 0);
+    world.pods.stop_container(&id, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(world.script.count("agent.signal 15"), 1);
+}
+
+#[tokio::test]
+async fn it_is_asked_with_its_own_signal() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let spec = ContainerSpec { stop_signal: Some("SIGQUIT".into()), ..container("app") };
+    let id = world.pods.create_container(&pod_id, spec).await.unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().stop_signal, 3);
+    world.pods.start_container(&id).await.unwrap();
+    world.pods.stop_container(&id, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().exit_code, 131);
+}
+
+#[tokio::test]
+async fn one_that_does_not_listen_is_killed_after_its_grace() {
+    let world = World::new().await;
+    world.script.state().stubborn = true;
+    let (_, id) = world.with_container().await;
+    world.pods.stop_container(&id, Duration::from_millis(20)).await.unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().exit_code, 137);
+    assert_eq!((world.script.count("agent.signal 15"), world.script.count("agent.signal 9 all")), (1, 1));
+}
+
+#[tokio::test]
+async fn no_grace_means_a_kill_at_once() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    world.pods.stop_container(&id, Duration::ZERO).await.unwrap();
+    assert_eq!(world.script.count("agent.signal 15"), 0);
+    assert_eq!(world.pods.container(&id).unwrap().exit_code, 137);
+}
+
+#[tokio::test]
+async fn a_long_grace_holds_nobody_up_and_an_impatient_stop_overtakes_it() {
+    let world = World::new().await;
+    world.script.state().stubborn = true;
+    let (pod_id, id) = world.with_container().await;
+    let (pods, patient) = (world.pods.clone(), id.clone());
+    let waiting = tokio::spawn(async move { pods.stop_container(&patient, Duration::from_secs(3600)).await });
+    world.until(|world| world.script.count("agent.signal 15") == 1).await;
+    let other = world.pods.create_container(&pod_id, container("other")).await.unwrap();
+    world.pods.start_container(&other).await.unwrap();
+    world.pods.stop_container(&id, Duration::ZERO).await.unwrap();
+    waiting.await.unwrap().unwrap();
+    assert_eq!(world.pods.container(&other).unwrap().state, ContainerState::Running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_survives_its_kill_is_reported() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    world.script.fail("agent.signal 15");
+    world.script.hang("agent.signal 9 all");
+    let error = world.pods.stop_container(&id, Duration::from_secs(1)).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::DeadlineExceeded);
+    assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
+    world.script.repair();
+    world.script.fail("agent.signal 9 all");
+    let error = world.pods.stop_container(&id, Duration::ZERO).await.unwrap_err();
+    assert!(error.chain().contains("agent.signal 9 all"), "{}", error.chain());
+    world.script.repair();
+    world.pods.stop_container(&id, Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test]
+async fn stopping_a_pod_takes_everything_but_its_record() {
+    let world = World::new().await;
+    world.script.state().stubborn = true;
+    let (pod_id, id) = world.with_container().await;
+    let idle = world.pods.create_container(&pod_id, container("idle")).await.unwrap();
+    world.pods.stop(&pod_id).await.unwrap();
+    world.pods.stop(&pod_id).await.unwrap();
+    let view = world.pods.pod(&pod_id).unwrap();
+    assert_eq!((view.state, view.ips.len(), view.vmm_pid), (PodState::NotReady, 0, None));
+    assert_eq!(world.pods.container(&id).unwrap().exit_code, 137);
+    assert_eq!(world.pods.container(&idle).unwrap().state, ContainerState::Exited);
+    assert_eq!(world.script.running().len(), 0);
+    assert_eq!(world.script.state().networks.len(), 0);
+    assert!(!world.node.scratch_path(&pod_id).exists());
+    assert!(!world.node.pod_run_dir(&pod_id).exists());
+    assert_eq!(world.script.count("agent.shutdown"), 1);
+    world.pods.stop_container(&id, Duration::from_secs(60)).await.unwrap();
+    let error = world.pods.start_container(&idle).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::FailedPrecondition);
+    let taken = world.pods.run(pod("web")).await.unwrap_err();
+    assert_eq!(taken.kind(), PodErrorKind::AlreadyExists);
+    world.pods.remove(&pod_id).await.unwrap();
+    world.pods.remove(&pod_id).await.unwrap();
+    world.assert_nothing_left();
+    world.pods.run(pod("web")).await.unwrap();
+}
+
+#[tokio::test]
+async fn removing_a_running_pod_stops_it_first() {
+    let world = World::new().await;
+    let (pod_id, _) = world.with_container().await;
+    let (first, second) = tokio::join!(world.pods.remove(&pod_id), world.pods.remove(&pod_id));
+    first.unwrap();
+    second.unwrap();
+    world.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn what_never_was_is_stopped_and_removed() {
+    let world = World::new().await;
+    world.pods.stop("none").await.unwrap();
+    world.pods.remove("none").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_that_cannot_finish_says_what_is_left_and_is_tried_again() {
+    for (step, left) in [("network.teardown", "network"), ("machine.shutdown", "ending the VM")] {
+        let world = World::new().await;
+        let (pod_id, _) = world.with_container().await;
+        world.script.fail(step);
+        let error = world.pods.stop(&pod_id).await.unwrap_err();
+        assert!(error.to_string().contains(left), "{error}");
+        let view = world.pods.pod(&pod_id).unwrap();
+        assert_eq!(view.state, PodState::NotReady);
+        assert!(view.unclean.as_deref().unwrap().contains(left), "{view:?}");
+        world.script.repair();
+        world.pods.stop(&pod_id).await.unwrap();
+        assert_eq!(world.pods.pod(&pod_id).unwrap().unclean, None);
+        world.pods.remove(&pod_id).await.unwrap();
+        world.assert_nothing_left();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_ignores_its_shutdown_is_pulled_the_plug() {
+    let world = World::new().await;
+    let (pod_id, _) = world.with_container().await;
+    world.script.hang("agent.shutdown");
+    world.pods.stop(&pod_id).await.unwrap();
+    assert_eq!(world.script.running().len(), 0);
+}

@@ -1,0 +1,137 @@
+//! A node made of fakes.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime_spec::{ContainerSpec, HandlerConfig, PodSpec};
+use runtime_store::{Store, Table};
+
+use super::Script;
+use super::machine::{FakeImages, FakeMachines, FakeNetwork};
+use crate::node::{Node, Places};
+use crate::roster::Roster;
+use crate::{ContainerState, ContainerView, Pods, recover};
+
+/// A daemon, and what outlives it.
+pub(crate) struct World {
+    pub(crate) dir: Arc<tempfile::TempDir>,
+    pub(crate) script: Arc<Script>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) pods: Pods,
+}
+
+impl World {
+    pub(crate) async fn new() -> World {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["kernel", "root", "scratch"] {
+            std::fs::write(dir.path().join(name), vec![1; 4096]).unwrap();
+        }
+        std::fs::write(dir.path().join("resolv.conf"), "nameserver 9.9.9.9\n").unwrap();
+        World::open(Arc::new(dir), Arc::new(Script::default())).await
+    }
+
+    /// A daemon that starts on what is there.
+    pub(crate) async fn open(dir: Arc<tempfile::TempDir>, script: Arc<Script>) -> World {
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("state/pods")).unwrap();
+        std::fs::create_dir_all(at("run/pods")).unwrap();
+        let node = Arc::new(Node {
+            places: Places {
+                state_dir: at("state"),
+                run_dir: at("run"),
+                kernel: at("kernel"),
+                root_image: at("root"),
+                scratch_template: at("scratch"),
+                cgroup_root: at("cgroup"),
+                resolv_conf: at("resolv.conf"),
+            },
+            handlers: vec![HandlerConfig {
+                name: "kvm".into(),
+                scratch_bytes: 1 << 20,
+                ..Default::default()
+            }],
+            default_handler: Some("kvm".into()),
+            store: Store::open(&at("store.redb")).unwrap(),
+            roster: Roster::default(),
+            network: Arc::new(FakeNetwork(script.clone())),
+            machines: Arc::new(FakeMachines(script.clone())),
+            images: Arc::new(FakeImages(script.clone())),
+        });
+        recover::recover(&node).await.unwrap();
+        World { dir, script, pods: Pods::on(node.clone()), node }
+    }
+
+    /// A ready pod with one running container.
+    pub(crate) async fn with_container(&self) -> (String, String) {
+        let pod_id = self.pods.run(pod("web")).await.unwrap();
+        let id = self.pods.create_container(&pod_id, container("app")).await.unwrap();
+        self.pods.start_container(&id).await.unwrap();
+        (pod_id, id)
+    }
+
+    /// Nothing of any pod is left: not on the host, not on disk, not in the lists.
+    pub(crate) fn assert_nothing_left(&self) {
+        assert_eq!(self.script.state().networks.len(), 0, "networks");
+        assert_eq!(self.script.running().len(), 0, "machines");
+        assert_eq!(self.pods.pods().len(), 0, "listed pods");
+        assert_eq!(self.pods.containers().len(), 0, "listed containers");
+        for table in Table::ALL {
+            assert_eq!(self.node.store.list::<serde_json::Value>(table).unwrap().len(), 0, "{table:?}");
+        }
+        for dir in ["state/pods", "run/pods"] {
+            assert_eq!(entries(&self.dir.path().join(dir)), 0, "{dir}");
+        }
+    }
+
+    /// Waits for the container's end.
+    pub(crate) async fn ended(&self, id: &str) -> Arc<ContainerView> {
+        let entry = self.node.roster.container(id).unwrap();
+        let mut ended = entry.ended.clone();
+        tokio::time::timeout(Duration::from_secs(30), ended.wait_for(|ended| *ended)).await.unwrap().unwrap();
+        let view = self.pods.container(id).unwrap();
+        assert_eq!(view.state, ContainerState::Exited);
+        view
+    }
+
+    /// Waits until `done`.
+    pub(crate) async fn until(&self, done: impl Fn(&World) -> bool) {
+        let waiting = async {
+            while !done(self) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("it comes to that");
+    }
+
+    pub(crate) fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.dir.path().join("logs").join(name)).unwrap()
+    }
+
+    /// A container that logs to `<name>.log`.
+    pub(crate) fn logged_pod(&self, name: &str) -> PodSpec {
+        PodSpec { log_directory: Some(self.dir.path().join("logs")), ..pod(name) }
+    }
+}
+
+fn entries(dir: &Path) -> usize {
+    std::fs::read_dir(dir).unwrap().count()
+}
+
+pub(crate) fn pod(name: &str) -> PodSpec {
+    PodSpec {
+        name: name.into(),
+        namespace: "default".into(),
+        uid: format!("uid-{name}"),
+        ..PodSpec::default()
+    }
+}
+
+pub(crate) fn container(name: &str) -> ContainerSpec {
+    ContainerSpec {
+        name: name.into(),
+        image: "image1".into(),
+        log_path: Some(format!("{name}.log")),
+        ..ContainerSpec::default()
+    }
+}
