@@ -87,6 +87,10 @@ pub fn restrict(cgroup: &Cgroup, rules: &[LinuxDeviceCgroup]) -> Result<(), Devi
 }
 
 impl Rule {
+    fn matches_all(self) -> bool {
+        self.kind.is_none() && self.major.is_none() && self.minor.is_none() && self.access == ALL
+    }
+
     fn from_spec(rule: &LinuxDeviceCgroup) -> Result<Rule, DevicesError> {
         let number = |number: Option<i64>| match number {
             None | Some(-1) => Ok(None),
@@ -168,6 +172,10 @@ fn program(rules: &[Rule]) -> Vec<Instruction> {
     ];
     for rule in rules.iter().rev() {
         program.extend(block(*rule));
+        if rule.matches_all() {
+            // The kernel refuses a program with instructions that nothing reaches.
+            return program;
+        }
     }
     program.push(instruction(MOVE, RESULT, 0, 0, 0));
     program.push(instruction(EXIT, 0, 0, 0, 0));
