@@ -18,7 +18,7 @@ mod pmem;
 mod vcpu;
 mod vm_state;
 
-pub use boot::{BootError, COMMAND_LINE_BYTES, CommandLineError};
+pub use boot::{BootError, COMMAND_LINE_BYTES, CommandLineError, KernelError};
 pub use bus::BusError;
 pub use clock::monotonic_ns;
 pub use console::{CONSOLE_BYTES, Console};

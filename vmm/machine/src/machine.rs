@@ -126,8 +126,7 @@ impl Machine {
     pub fn build(kvm: &Kvm, mut spec: MachineSpec) -> Result<Machine, MachineError> {
         let cmdline = std::mem::take(&mut spec.cmdline);
         Machine::assemble(kvm, &spec, |memory, fds| {
-            let mut kernel = &spec.kernel;
-            let entry = boot::load(memory, memory::top(memory), spec.vcpus, &mut kernel, &cmdline)?;
+            let entry = boot::load(memory, memory::top(memory), spec.vcpus, &spec.kernel, &cmdline)?;
             set_registers(&fds[0], entry)
         })
     }

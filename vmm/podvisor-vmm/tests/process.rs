@@ -222,6 +222,15 @@ fn a_boot_that_cannot_be_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_process_without_a_vm_ends_with_its_client() {
+    let Some(mut vmm) = Vmm::start() else { return };
+    vmm.ask(Request::Stats, &[]).unwrap_err();
+    let Vmm { client, mut child, .. } = vmm;
+    drop(client);
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+}
+
+#[test]
 fn the_process_is_locked_in() {
     let Some(mut vmm) = Vmm::start() else { return };
     vmm.boot(&LOOP).unwrap();

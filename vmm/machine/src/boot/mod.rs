@@ -3,16 +3,19 @@
 //! Never keeps anything: all of it is the guest's from its first instruction.
 
 mod command_line;
+mod kernel;
 mod mp_table;
 pub(crate) mod registers;
+
+use std::fs::File;
 
 use linux_loader::configurator::linux::LinuxBootConfigurator;
 use linux_loader::configurator::{BootConfigurator, BootParams};
 use linux_loader::loader::bootparam::boot_params;
-use linux_loader::loader::{Elf, KernelLoader};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, ReadVolatile};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 pub use command_line::{COMMAND_LINE_BYTES, CommandLineError};
+pub use kernel::KernelError;
 
 use crate::layout::{COMMAND_LINE, HIGH_RAM, LOW_RAM_END, MMIO_GAP, MMIO_GAP_END, ZERO_PAGE};
 
@@ -27,8 +30,8 @@ const E820_RAM: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum BootError {
-    #[error("cannot load the kernel")]
-    Kernel(#[source] linux_loader::loader::Error),
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
     #[error(transparent)]
     CommandLine(#[from] CommandLineError),
     #[error("cannot write boot data to guest memory")]
@@ -42,18 +45,18 @@ pub(crate) fn load(
     memory: &GuestMemoryMmap,
     ram_top: u64,
     vcpus: u8,
-    kernel: &mut (impl std::io::Read + std::io::Seek + ReadVolatile),
+    kernel: &File,
     cmdline: &str,
 ) -> Result<GuestAddress, BootError> {
     let line = command_line::compose(cmdline)?;
-    let loaded = Elf::load(memory, None, kernel, Some(GuestAddress(HIGH_RAM))).map_err(BootError::Kernel)?;
+    let entry = kernel::load(memory, kernel)?;
     memory.write_slice(line.as_bytes(), COMMAND_LINE)?;
     memory.write_obj(0u8, GuestAddress(COMMAND_LINE.0 + line.len() as u64))?;
     mp_table::write(memory, vcpus)?;
     registers::write_tables(memory)?;
     let parameters = BootParams::new(&parameters(ram_top, line.len()), ZERO_PAGE);
     LinuxBootConfigurator::write_bootparams(&parameters, memory).map_err(BootError::Parameters)?;
-    Ok(loaded.kernel_load)
+    Ok(entry)
 }
 
 fn parameters(ram_top: u64, line_bytes: usize) -> boot_params {
@@ -85,25 +88,11 @@ fn ram_map(ram_top: u64) -> Vec<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::io::Write;
-    use std::os::fd::OwnedFd;
-
     use super::*;
 
     #[test]
     fn the_map_leaves_out_the_mp_table_and_the_mmio_gap() {
         assert_eq!(ram_map(64 << 20), [(0, 0x9_f000), (0x10_0000, 64 << 20)]);
         assert_eq!(ram_map(6 << 30), [(0, 0x9_f000), (0x10_0000, 3 << 30), (4 << 30, 6 << 30)]);
-    }
-
-    #[test]
-    fn what_is_not_an_elf_kernel_is_refused() {
-        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 32 << 20)]).unwrap();
-        let memfd: OwnedFd =
-            nix::sys::memfd::memfd_create(c"kernel", nix::sys::memfd::MFdFlags::MFD_CLOEXEC).unwrap();
-        let mut file = File::from(memfd);
-        file.write_all(&[0x7f; 4096]).unwrap();
-        assert!(matches!(load(&memory, 32 << 20, 1, &mut file, ""), Err(BootError::Kernel(_))));
     }
 }

@@ -6,8 +6,9 @@
 //!       └──closed, error─────┘         Shutdown, or the guest's end ──> report, end of the process
 //! ```
 //!
-//! The client is the daemon, which is trusted to ask but may vanish at any time. A client that does not
-//! read what it is sent is dropped: this loop waits for nobody. One file per request; `streams` carries
+//! The client is the daemon, which is trusted to ask but may vanish at any time: a VM then runs on and
+//! waits for the next one, while a process without a VM ends, since nobody may know of it. A client that
+//! does not read what it is sent is dropped: this loop waits for nobody. One file per request; `streams` carries
 //! connections that the guest opened.
 
 mod boot;
@@ -29,6 +30,9 @@ use vmm_machine::{Kvm, Machine};
 use crate::chain;
 use descriptors::Descriptors;
 use streams::GuestStreams;
+
+/// Milliseconds that a process without a VM waits for a client.
+const CLIENT_PATIENCE_MS: u16 = 10_000;
 
 /// The loop cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +103,11 @@ impl Control {
     pub(crate) fn run(mut self) -> Result<StopReport, ControlError> {
         let mut events = [EpollEvent::empty(); Source::ALL.len()];
         loop {
-            let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
+            let abandoned = self.booted.is_none() && self.client.is_none();
+            let patience =
+                if abandoned { EpollTimeout::from(CLIENT_PATIENCE_MS) } else { EpollTimeout::NONE };
+            let count = match self.epoll.wait(&mut events, patience) {
+                Ok(0) if abandoned => return Ok(self.finish(nobody())),
                 Ok(count) => count,
                 Err(nix::Error::EINTR) => continue,
                 Err(error) => return Err(ControlError::Epoll(error)),
@@ -165,7 +173,7 @@ impl Control {
             }
             Ok(None) => {
                 self.drop_client();
-                Next::Wait
+                if self.booted.is_some() { Next::Wait } else { Next::Stop(nobody()) }
             }
             Err(error) if error.would_block() => Next::Wait,
             Err(error) => {
@@ -226,6 +234,11 @@ impl Control {
             None => Err(refusal("there is no VM yet")),
         }
     }
+}
+
+/// Why a process without a VM ends unasked.
+fn nobody() -> StopReason {
+    StopReason::Vmm { message: "nobody asked for a VM".to_owned() }
 }
 
 /// The answer to a request.
