@@ -1,11 +1,12 @@
 //! Runs a command in a container and collects what it says.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use oci_spec::runtime::Process;
 use proto_agent::agent::{ExecRequest, SignalRequest, StreamKind};
 use tokio::io::AsyncReadExt;
+use tokio::sync::watch;
 
 use crate::outside::Output;
 use crate::roster::Live;
@@ -69,24 +70,17 @@ impl Exec {
             Ok((stdout, open(StreamKind::STREAM_KIND_STDERR).await?))
         };
         let (stdout, stderr) = self.live.call("opening the command's output", opening).await?;
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        let end = {
-            let reading = async {
-                tokio::join!(keep(stdout, &mut out), keep(stderr, &mut err));
-            };
-            let asking = self.live.agent.wait(&self.container_id, exec_id);
-            let waiting = self.live.call("waiting for the command", asking);
-            tokio::pin!(reading, waiting);
-            tokio::select! {
-                end = &mut waiting => {
-                    let end = end?;
-                    let _ = tokio::time::timeout(OUTPUT_AFTER_EXIT, &mut reading).await;
-                    end
-                }
-                () = &mut reading => waiting.await?,
-            }
-        };
-        Ok(ExecOutput { stdout: out, stderr: err, exit_code: end.exit_code })
+        let (stdout, stderr) = (Kept::read(stdout), Kept::read(stderr));
+        let waiting = self.live.agent.wait(&self.container_id, exec_id);
+        let end = self.live.call("waiting for the command", waiting).await?;
+        let reading = async { tokio::join!(stdout.finished(), stderr.finished()) };
+        if tokio::time::timeout(OUTPUT_AFTER_EXIT, reading).await.is_err() {
+            tracing::debug!(
+                container = self.container_id,
+                "a command left something behind that holds its output"
+            );
+        }
+        Ok(ExecOutput { stdout: stdout.take(), stderr: stderr.take(), exit_code: end.exit_code })
     }
 
     async fn kill(&self, exec_id: &str) {
@@ -114,19 +108,50 @@ impl Exec {
     }
 }
 
+/// The beginning of a stream, which is read to its end whatever becomes of the caller: the agent keeps a
+/// command until all it said was acknowledged.
+struct Kept {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    done: watch::Receiver<bool>,
+}
+
+impl Kept {
+    fn read(output: Output) -> Kept {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let (finished, done) = watch::channel(false);
+        let kept = bytes.clone();
+        tokio::spawn(async move {
+            read(output, &kept).await;
+            finished.send_replace(true);
+        });
+        Kept { bytes, done }
+    }
+
+    async fn finished(&self) {
+        // A reader that is gone has finished too.
+        let _ = self.done.clone().wait_for(|done| *done).await;
+    }
+
+    /// What was kept so far.
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// Reads to the end, keeps the beginning, acknowledges all. A stream that breaks off ends there.
-async fn keep(mut output: Output, kept: &mut Vec<u8>) {
+async fn read(mut output: Output, kept: &Mutex<Vec<u8>>) {
     let mut chunk = vec![0; CHUNK];
-    let mut total = 0;
+    let (mut total, mut room) = (0, KEPT_BYTES);
     while let Ok(length) = output.reader.read(&mut chunk).await {
         if length == 0 {
             return;
         }
-        let room = KEPT_BYTES - kept.len();
-        kept.extend_from_slice(&chunk[..length.min(room)]);
+        let keep = length.min(room);
+        room -= keep;
+        kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&chunk[..keep]);
         total += length as u64;
         if output.acknowledge.acknowledge(total).await.is_err() {
-            // The agent forgets the process some other way; what it says still counts.
+            // The agent is going away; what it says still counts.
             tracing::debug!("an acknowledgement of a command's output was not taken");
         }
     }

@@ -8,16 +8,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
+use runtime_net::PodNetworkSpec;
 use runtime_store::{Store, StoreError, Table};
 
 use crate::driver::Driver;
 use crate::node::{Node, blocking, remove_dir};
 use crate::record::{ContainerRecord, ContainerStatus, PodRecord, PodStage, PodStatus};
 use crate::roster::Live;
-use crate::{PodError, error::chain_of, undo};
+use crate::{PodError, error::chain_of, undo, vmm_process};
+
+/// Length of a pod's id.
+const ID_DIGITS: usize = 64;
 
 /// A container as it was left.
 pub(crate) type Left = (ContainerRecord, ContainerStatus);
@@ -38,9 +41,7 @@ pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
         node.forget(None, &found.strays).await?;
     }
     let known: HashSet<String> = found.pods.iter().map(|(record, _)| record.id.clone()).collect();
-    for parent in [node.places.state_dir.join("pods"), node.places.run_dir.join("pods")] {
-        sweep(&parent, &known);
-    }
+    sweep(node, &known).await;
     let mut containers = found.containers;
     let pods = found.pods.into_iter().map(|(record, status)| {
         let left = containers.remove(&record.id).unwrap_or_default();
@@ -77,17 +78,34 @@ fn read(store: &Store) -> Result<Found, StoreError> {
     Ok(Found { pods, containers, strays })
 }
 
-/// Removes the directories of pods that are not on record.
-fn sweep(parent: &Path, known: &HashSet<String>) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        if known.contains(entry.file_name().to_string_lossy().as_ref()) {
-            continue;
-        }
-        match remove_dir(&entry.path()) {
-            Ok(()) => tracing::info!(path = %entry.path().display(), "removed what no pod owns"),
-            Err(error) => tracing::warn!(path = %entry.path().display(), %error, "what no pod owns stays"),
+/// Takes away what has a pod's directory and no record: monitors, networks, disks.
+async fn sweep(node: &Node, known: &HashSet<String>) {
+    let parents = [node.places.state_dir.join("pods"), node.places.run_dir.join("pods")];
+    let entries = parents.iter().flat_map(|parent| fs::read_dir(parent).into_iter().flatten().flatten());
+    let strays: HashSet<String> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| !known.contains(name))
+        .collect();
+    for id in strays {
+        match sweep_one(node, &id).await {
+            Ok(()) => tracing::info!(id, "took away what no pod on record owns"),
+            Err(why) => tracing::warn!(id, why, "what no pod on record owns stays"),
         }
     }
+}
+
+async fn sweep_one(node: &Node, id: &str) -> Result<(), String> {
+    for monitor in vmm_process::find(&node.pod_run_dir(id).join("control.sock")) {
+        vmm_process::kill(monitor).await?;
+    }
+    if id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let spec = PodNetworkSpec { pod_id: id.to_owned(), ..PodNetworkSpec::default() };
+        node.network.teardown(&spec).await.map_err(|fault| chain_of(&*fault))?;
+    }
+    for dir in [node.pod_state_dir(id), node.pod_run_dir(id)] {
+        remove_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    }
+    Ok(())
 }
 
 async fn recover_pod(node: Arc<Node>, record: Arc<PodRecord>, mut status: PodStatus, left: Vec<Left>) {

@@ -114,12 +114,20 @@ impl Driver {
             .filter(|one| matches!(one.status.stage, ContainerStage::Running | ContainerStage::Unknown))
             .map(|one| one.record.id.clone())
             .collect();
-        for id in &running {
+        let kills = running.iter().map(|id| async move {
             let kill =
                 SignalRequest { container_id: id.clone(), signal: 9, all: true, ..SignalRequest::default() };
             if let Err(error) = live.call("killing the container", live.agent.signal(kill)).await {
                 tracing::debug!(container = id, error = error.chain(), "a container goes with its VM");
             }
+        });
+        let killed = tokio::time::timeout(KILLED_WITHIN, futures::future::join_all(kills)).await;
+        if killed.is_err() {
+            tracing::warn!(
+                pod = self.record.id,
+                "the agent does not answer; the VM is taken from under its pod"
+            );
+            return;
         }
         let all_ended = async {
             while self.containers.values().any(|one| one.status.stage == ContainerStage::Running) {

@@ -114,7 +114,7 @@ impl Agent for FakeAgent {
         let fake = match args[0].as_str() {
             "echo" => FakeProcess::new(args[1].clone().into_bytes()),
             "flood" => FakeProcess::new(vec![b'x'; args[1].parse()?]),
-            _ => FakeProcess::new(Vec::new()),
+            _ => FakeProcess::new(args.get(2).map(|text| text.clone().into_bytes()).unwrap_or_default()),
         };
         if args[0] != "sleep" {
             fake.end(if args[0] == "false" { 1 } else { 0 }, false);

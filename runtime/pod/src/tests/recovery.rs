@@ -175,10 +175,12 @@ fn containers_caught_half_way_are_dropped_or_unknown() {
 }
 
 #[test]
-fn directories_that_no_pod_owns_are_swept() {
+fn what_no_pod_on_record_owns_is_swept() {
     let (dir, script, ()) = life(None, async |world: &World| {
-        for parent in ["state/pods/x", "run/pods/y"] {
-            std::fs::create_dir_all(world.dir.path().join(parent)).unwrap();
+        let lost = clock::new_id();
+        world.script.state().networks.insert(lost.clone());
+        for stray in ["state/pods/x".to_owned(), "run/pods/y".to_owned(), format!("run/pods/{lost}")] {
+            std::fs::create_dir_all(world.dir.path().join(stray)).unwrap();
         }
     });
     life(Some((dir, script)), async |world: &World| world.assert_nothing_left());

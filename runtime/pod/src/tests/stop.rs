@@ -153,3 +153,14 @@ async fn a_guest_that_ignores_its_shutdown_is_pulled_the_plug() {
     world.pods.stop(&pod_id).await.unwrap();
     assert_eq!(world.script.running().len(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_answers_nothing_does_not_hold_the_stop() {
+    let world = World::new().await;
+    let (pod_id, id) = world.with_container().await;
+    world.script.hang("agent.signal 9 all");
+    world.script.hang("agent.shutdown");
+    world.pods.stop(&pod_id).await.unwrap();
+    assert_eq!(world.script.running().len(), 0);
+    assert_eq!(world.pods.container(&id).unwrap().exit_code, 137);
+}
