@@ -73,6 +73,9 @@ const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
 const BPF_CGROUP_DEVICE: u32 = 6;
 const BPF_F_ALLOW_MULTI: u32 = 2;
 
+/// How often a program's load is tried again after EAGAIN.
+const LOAD_ATTEMPTS: u32 = 32;
+
 /// The first members of `union bpf_attr` for BPF_PROG_LOAD; the kernel takes the rest as zero.
 #[repr(C)]
 struct LoadAttributes {
@@ -111,7 +114,17 @@ pub fn attach_device_program(cgroup: BorrowedFd<'_>, program: &[Instruction]) ->
         kernel_version: 0,
         program_flags: 0,
     };
-    let raw = bpf(BPF_PROG_LOAD, &load)?;
+    // The verifier gives up when a signal is pending, and for the agent one is: the builder has just
+    // ended. The signal is taken on the way back here.
+    let mut attempts = 0;
+    let raw = loop {
+        match bpf(BPF_PROG_LOAD, &load) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && attempts < LOAD_ATTEMPTS => {
+                attempts += 1
+            }
+            other => break other?,
+        }
+    };
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
     let loaded = unsafe { OwnedFd::from_raw_fd(raw) };
     let number = |fd: libc::c_int| u32::try_from(fd).map_err(io::Error::other);
