@@ -7,6 +7,8 @@
 //!
 //! This crate knows no Tokio and no RPC, and it holds no state: the agent does.
 
+#![deny(unsafe_code)]
+
 pub mod builder;
 pub mod cgroup;
 pub mod devices;
@@ -15,6 +17,7 @@ pub mod image_file;
 pub mod launch;
 pub mod spec;
 pub mod start;
+#[allow(unsafe_code, reason = "the one module that makes system calls itself")]
 pub mod syscall;
 pub mod users;
 

@@ -120,7 +120,7 @@ pub fn attach_device_program(cgroup: BorrowedFd<'_>, program: &[Instruction]) ->
     let raw = loop {
         match bpf(BPF_PROG_LOAD, &load) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && attempts < LOAD_ATTEMPTS => {
-                attempts += 1
+                attempts += 1;
             }
             other => break other?,
         }
