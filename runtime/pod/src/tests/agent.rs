@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use oci_spec::runtime::Process;
@@ -169,11 +170,22 @@ impl Agent for FakeAgent {
         let bytes = if stdout { process.stdout[usize::try_from(offset)?..].to_vec() } else { Vec::new() };
         let (mut writer, reader) = tokio::io::duplex(64 << 10);
         let (mut ended, mut stopped) = (process.ended.subscribe(), self.stopped.clone());
+        let script = self.script.clone();
         tokio::spawn(async move {
-            let _ = writer.write_all(&bytes).await;
+            let late = script.state().late;
+            if !late {
+                let _ = writer.write_all(&bytes).await;
+            }
             tokio::select! {
                 _ = ended.wait_for(Option::is_some) => {}
                 _ = stopped.wait_for(Option::is_some) => {}
+            }
+            if late {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let _ = writer.write_all(&bytes).await;
+            }
+            while script.state().lingering && script.count("agent.signal 9 all") == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
         let key = if stdout { container_id.to_owned() } else { format!("{container_id} stderr") };

@@ -10,6 +10,7 @@ use runtime_spec::ContainerSpec;
 async fn an_exit_is_told_only_after_all_output_is_in_the_log() {
     let world = World::new().await;
     world.script.state().output = b"one\ntwo\n".repeat(10_000);
+    world.script.state().late = true;
     let pod_id = world.pods.run(world.logged_pod("web")).await.unwrap();
     let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
     let created = world.pods.container(&id).unwrap();
@@ -25,6 +26,16 @@ async fn an_exit_is_told_only_after_all_output_is_in_the_log() {
     assert_eq!(log.lines().count(), 20_000);
     assert!(log.lines().all(|line| line.contains(" stdout F ")));
     assert_eq!(world.script.state().acknowledged[&id], 80_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_outlives_its_container_and_holds_its_output_is_killed() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    world.script.state().lingering = true;
+    world.script.machine().agent.end(&id, 0, false);
+    assert_eq!(world.ended(&id).await.exit_code, 0);
+    assert_eq!(world.script.count("agent.signal 9 all"), 1);
 }
 
 #[tokio::test]

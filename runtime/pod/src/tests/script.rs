@@ -28,6 +28,10 @@ pub(crate) struct State {
     pub(crate) machines: HashMap<u32, Arc<FakeMachine>>,
     /// What containers write to stdout.
     pub(crate) output: Vec<u8>,
+    /// Output that comes only after the program's end.
+    pub(crate) late: bool,
+    /// Output that stays open until everything in the container is killed.
+    pub(crate) lingering: bool,
     /// Programs that ignore SIGTERM.
     pub(crate) stubborn: bool,
     /// What the last guest was told.
