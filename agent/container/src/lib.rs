@@ -17,7 +17,6 @@ pub mod image_file;
 pub mod launch;
 pub mod spec;
 pub mod start;
-#[allow(unsafe_code, reason = "the one module that makes system calls itself")]
 pub mod syscall;
 pub mod users;
 

@@ -1,6 +1,8 @@
 //! The system calls that no safe crate offers, each behind a safe function. All of the agent's unsafe
 //! code is here, and nothing else is.
 
+#![allow(unsafe_code, reason = "the one module that makes system calls itself")]
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
