@@ -12,7 +12,7 @@ export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS := -C target-feature=+crt
 
 TARGET := $(CARGO_TARGET_DIR)
 BIN := $(TARGET)/release
-AGENT := $(TARGET)/x86_64-unknown-linux-gnu/release/podvisor-agent
+AGENT := $(TARGET)/x86_64-unknown-linux-gnu/agent/podvisor-agent
 IMAGE := $(CURDIR)/target/guest-image
 NODE := tests/node/run
 
@@ -27,7 +27,7 @@ install: ## install the Debian packages that building and testing need (root; el
 .PHONY: build
 build: install ## build the daemon, the VMM and the agent
 	cargo build --release -p podvisor -p podvisor-vmm
-	cargo build --release -p podvisor-agent --target x86_64-unknown-linux-gnu
+	cargo build --profile agent -p podvisor-agent --target x86_64-unknown-linux-gnu
 
 .PHONY: guest-image
 guest-image: build ## build the guest kernel, the root image and the scratch template (cached)

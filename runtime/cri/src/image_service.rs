@@ -12,11 +12,17 @@ use crate::serve::{Cri, NoStream};
 impl ImageService for Cri {
     type StreamImagesStream = NoStream<StreamImagesResponse>;
 
-    async fn list_images(&self, r: Request<ListImagesRequest>) -> Result<Response<ListImagesResponse>, Status> {
+    async fn list_images(
+        &self,
+        r: Request<ListImagesRequest>,
+    ) -> Result<Response<ListImagesResponse>, Status> {
         gate("ListImages", async { Ok(image::list::list(&self.images, r.into_inner())) }).await
     }
 
-    async fn image_status(&self, r: Request<ImageStatusRequest>) -> Result<Response<ImageStatusResponse>, Status> {
+    async fn image_status(
+        &self,
+        r: Request<ImageStatusRequest>,
+    ) -> Result<Response<ImageStatusResponse>, Status> {
         gate("ImageStatus", async { image::status::status(&self.images, r.into_inner()) }).await
     }
 
@@ -24,11 +30,17 @@ impl ImageService for Cri {
         gate("PullImage", image::pull::pull(&self.images, r.into_inner())).await
     }
 
-    async fn remove_image(&self, r: Request<RemoveImageRequest>) -> Result<Response<RemoveImageResponse>, Status> {
+    async fn remove_image(
+        &self,
+        r: Request<RemoveImageRequest>,
+    ) -> Result<Response<RemoveImageResponse>, Status> {
         gate("RemoveImage", async { image::remove::remove(&self.images, r.into_inner()) }).await
     }
 
-    async fn image_fs_info(&self, _: Request<ImageFsInfoRequest>) -> Result<Response<ImageFsInfoResponse>, Status> {
+    async fn image_fs_info(
+        &self,
+        _: Request<ImageFsInfoRequest>,
+    ) -> Result<Response<ImageFsInfoResponse>, Status> {
         gate("ImageFsInfo", async { Ok(image::fs_info::fs_info(&self.images)) }).await
     }
 

@@ -52,7 +52,11 @@ pub struct ServeError(#[from] tonic::transport::Error);
 ///
 /// # Errors
 /// When the listener fails.
-pub async fn serve(cri: Cri, listener: UnixListener, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+pub async fn serve(
+    cri: Cri,
+    listener: UnixListener,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
     let runtime = RuntimeServiceServer::new(cri.clone())
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);

@@ -37,6 +37,14 @@ pub(crate) struct Places {
 }
 
 /// What all pods of this node share.
+/// Digits of a pod's id that name its run directory: 96 bits, as good as unique.
+const RUN_NAME_DIGITS: usize = 24;
+
+/// The run directory's name of a pod, or of what was one.
+pub(crate) fn run_name(id: &str) -> &str {
+    id.get(..RUN_NAME_DIGITS).unwrap_or(id)
+}
+
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) places: Places,
@@ -64,8 +72,10 @@ impl Node {
         self.places.state_dir.join("pods").join(id)
     }
 
+    /// Named by the beginning of the id: a socket's path has 107 bytes (unix(7)), and the run directory
+    /// needs its share of them.
     pub(crate) fn pod_run_dir(&self, id: &str) -> PathBuf {
-        self.places.run_dir.join("pods").join(id)
+        self.places.run_dir.join("pods").join(run_name(id))
     }
 
     pub(crate) fn scratch_path(&self, id: &str) -> PathBuf {

@@ -14,7 +14,7 @@ use runtime_net::PodNetworkSpec;
 use runtime_store::{Store, StoreError, Table};
 
 use crate::driver::Driver;
-use crate::node::{Node, blocking, remove_dir};
+use crate::node::{Node, blocking, remove_dir, run_name};
 use crate::record::{ContainerRecord, ContainerStatus, PodRecord, PodStage, PodStatus};
 use crate::roster::Live;
 use crate::{PodError, error::chain_of, undo, vmm_process};
@@ -82,9 +82,11 @@ fn read(store: &Store) -> Result<Found, StoreError> {
 async fn sweep(node: &Node, known: &HashSet<String>) {
     let parents = [node.places.state_dir.join("pods"), node.places.run_dir.join("pods")];
     let entries = parents.iter().flat_map(|parent| fs::read_dir(parent).into_iter().flatten().flatten());
+    // A run directory has the beginning of its pod's id for a name, a state directory all of it.
+    let owned: HashSet<&str> = known.iter().flat_map(|id| [id.as_str(), run_name(id)]).collect();
     let strays: HashSet<String> = entries
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| !known.contains(name))
+        .filter(|name| !owned.contains(name.as_str()))
         .collect();
     for id in strays {
         match sweep_one(node, &id).await {

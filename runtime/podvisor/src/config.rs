@@ -97,7 +97,13 @@ impl Default for Cni {
 
 impl Default for Handler {
     fn default() -> Self {
-        Self { name: "podvisor".into(), default: false, memory_mib: 256, vcpus_max: None, scratch_mib: 8 * 1024 }
+        Self {
+            name: "podvisor".into(),
+            default: false,
+            memory_mib: 256,
+            vcpus_max: None,
+            scratch_mib: 8 * 1024,
+        }
     }
 }
 
@@ -228,7 +234,10 @@ mod tests {
     #[test]
     fn the_product_stays_below_twenty_keys() {
         let keys = |value: toml::Value| value.as_table().map_or(1, toml::Table::len);
-        let config = Config { handler: vec![Handler { vcpus_max: Some(1), ..Default::default() }], ..Default::default() };
+        let config = Config {
+            handler: vec![Handler { vcpus_max: Some(1), ..Default::default() }],
+            ..Default::default()
+        };
         let tables = toml::Table::try_from(&config).unwrap();
         let count: usize = tables
             .into_iter()

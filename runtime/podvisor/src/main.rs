@@ -41,11 +41,14 @@ const EXIT_PODVISOR_FAILED: u8 = 125;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = config::load(cli.config.as_deref()).map_err(anyhow::Error::from).and_then(|config| match cli.command {
-        Command::Serve => serve::serve(config),
-        Command::Run(args) => run::run(config, cli.config.as_deref(), args),
-        Command::Check(args) => check::check(&config, args),
-    });
+    let outcome =
+        config::load(cli.config.as_deref()).map_err(anyhow::Error::from).and_then(|config| {
+            match cli.command {
+                Command::Serve => serve::serve(config),
+                Command::Run(args) => run::run(config, cli.config.as_deref(), args),
+                Command::Check(args) => check::check(&config, args),
+            }
+        });
     outcome.unwrap_or_else(|error| {
         eprintln!("podvisor: {error:#}");
         ExitCode::from(EXIT_PODVISOR_FAILED)

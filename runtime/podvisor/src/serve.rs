@@ -2,6 +2,7 @@
 //! outlive it: the next start finds them again.
 
 use std::fs;
+use std::io::IsTerminal;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
@@ -19,12 +20,17 @@ use tracing::info;
 
 use crate::config::Config;
 
+/// Longest run directory, in bytes: a pod's socket below it, `/pods/<24 digits>/control.sock`, must fit
+/// into the 107 of a unix socket's path (unix(7)).
+const RUN_DIR_BYTES_MAX: usize = 107 - "/pods//control.sock".len() - 24;
+
 /// Runs the daemon.
 pub(crate) fn serve(config: Config) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("PODVISOR_LOG").unwrap_or_else(|_| "info".into()),
         )
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
     // Two threads: the daemon forwards and waits; what computes (unpacking) has threads of its own.
@@ -64,7 +70,9 @@ fn node(config: &Config, cni: Cni) -> Node {
     let names = handlers.into_iter().map(|handler| handler.name);
     Node {
         handlers: default.map(|_| String::new()).into_iter().chain(names).collect(),
-        network_ready: Box::new(move || cni.ready().map_err(|error| format!("{:#}", anyhow::Error::from(error)))),
+        network_ready: Box::new(move || {
+            cni.ready().map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+        }),
     }
 }
 
@@ -78,6 +86,10 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
         ("the scratch template", &config.scratch_template()),
     ] {
         fs::metadata(path).with_context(|| format!("{what} is not at {}", path.display()))?;
+    }
+    let run_dir_bytes = config.paths.run.as_os_str().len();
+    if run_dir_bytes > RUN_DIR_BYTES_MAX {
+        bail!("paths.run has {run_dir_bytes} bytes, and sockets' names allow {RUN_DIR_BYTES_MAX} at most");
     }
     let (handlers, default_handler) = config.handlers();
     let host_cpus = u8::try_from(std::thread::available_parallelism()?.get()).unwrap_or(u8::MAX);
@@ -116,7 +128,8 @@ fn listen(socket: &Path) -> anyhow::Result<UnixListener> {
         }
         fs::remove_file(socket).with_context(|| format!("removing the stale socket {}", socket.display()))?;
     }
-    let listener = UnixListener::bind(socket).with_context(|| format!("listening on {}", socket.display()))?;
+    let listener =
+        UnixListener::bind(socket).with_context(|| format!("listening on {}", socket.display()))?;
     fs::set_permissions(socket, fs::Permissions::from_mode(0o660))?;
     Ok(listener)
 }

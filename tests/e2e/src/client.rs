@@ -61,8 +61,13 @@ impl Client {
     }
 
     /// RunPodSandbox on the handler named.
-    pub async fn run_pod_on(&mut self, config: &v1::PodSandboxConfig, handler: &str) -> Result<String, Status> {
-        let request = v1::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: handler.into() };
+    pub async fn run_pod_on(
+        &mut self,
+        config: &v1::PodSandboxConfig,
+        handler: &str,
+    ) -> Result<String, Status> {
+        let request =
+            v1::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: handler.into() };
         Ok(self.runtime.run_pod_sandbox(request).await?.into_inner().pod_sandbox_id)
     }
 
@@ -84,10 +89,14 @@ impl Client {
     }
 
     /// PodSandboxStatus with the verbose `info`, parsed.
-    pub async fn pod_status_verbose(&mut self, pod: &str) -> Result<(v1::PodSandboxStatus, serde_json::Value), Status> {
+    pub async fn pod_status_verbose(
+        &mut self,
+        pod: &str,
+    ) -> Result<(v1::PodSandboxStatus, serde_json::Value), Status> {
         let request = v1::PodSandboxStatusRequest { pod_sandbox_id: pod.into(), verbose: true };
         let answer = self.runtime.pod_sandbox_status(request).await?.into_inner();
-        let info = answer.info.get("info").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let info =
+            answer.info.get("info").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         Ok((answer.status.expect("a status in the answer"), info))
     }
 
@@ -103,8 +112,11 @@ impl Client {
 
     /// CreateContainer: its id.
     pub async fn create(&mut self, pod: &str, config: v1::ContainerConfig) -> Result<String, Status> {
-        let request =
-            v1::CreateContainerRequest { pod_sandbox_id: pod.into(), config: Some(config), sandbox_config: None };
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: pod.into(),
+            config: Some(config),
+            sandbox_config: None,
+        };
         Ok(self.runtime.create_container(request).await?.into_inner().container_id)
     }
 
@@ -150,7 +162,10 @@ impl Client {
             if status.state() == v1::ContainerState::ContainerExited {
                 return Ok(status);
             }
-            assert!(tokio::time::Instant::now() < deadline, "container {container} has not ended: {status:?}");
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "container {container} has not ended: {status:?}"
+            );
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
     }
@@ -163,8 +178,11 @@ impl Client {
         timeout_seconds: i64,
     ) -> Result<v1::ExecSyncResponse, Status> {
         let cmd = command.iter().map(ToString::to_string).collect();
-        let mut request =
-            Request::new(v1::ExecSyncRequest { container_id: container.into(), cmd, timeout: timeout_seconds });
+        let mut request = Request::new(v1::ExecSyncRequest {
+            container_id: container.into(),
+            cmd,
+            timeout: timeout_seconds,
+        });
         request.set_timeout(EXIT_TIMEOUT);
         Ok(self.runtime.exec_sync(request).await?.into_inner())
     }

@@ -109,7 +109,10 @@ async fn launch(binary: &Path, config: &Path, log: &Path, socket: &Path) -> anyh
         .arg("--config")
         .arg(config)
         .arg("serve")
-        .env("PODVISOR_LOG", "debug,h2=info,hyper=info,tower=info")
+        .env(
+            "PODVISOR_LOG",
+            "info,runtime_cri=debug,runtime_pod=debug,runtime_net=debug,runtime_vm=debug,runtime_guest=debug",
+        )
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)
         .stderr(output)

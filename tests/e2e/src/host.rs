@@ -44,7 +44,10 @@ async fn registry() -> anyhow::Result<&'static Registry> {
         .get_or_try_init(|| async {
             let registry = Registry::start().context("starting a registry")?;
             let (layers, config) = tests_registry::busybox_image()?;
-            registry.push_image("podvisor/busybox", "latest", layers, config).await.context("pushing busybox")?;
+            registry
+                .push_image("podvisor/busybox", "latest", layers, config)
+                .await
+                .context("pushing busybox")?;
             Ok(registry)
         })
         .await
@@ -56,7 +59,9 @@ impl Host {
         let built = match (std::env::var_os(BIN_VARIABLE), std::env::var_os(GUEST_IMAGE_VARIABLE)) {
             (Some(bin), Some(guest_image)) => Built { bin: bin.into(), guest_image: guest_image.into() },
             _ => {
-                eprintln!("skipped: {BIN_VARIABLE} and {GUEST_IMAGE_VARIABLE} are not set; `make test` sets them");
+                eprintln!(
+                    "skipped: {BIN_VARIABLE} and {GUEST_IMAGE_VARIABLE} are not set; `make test` sets them"
+                );
                 return None;
             }
         };

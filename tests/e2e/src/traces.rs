@@ -19,7 +19,9 @@ impl Traces {
         let mut found = BTreeSet::new();
         found.extend(vmm_processes(dir)?);
         found.extend(names("/run/netns", "netns", |name| name.starts_with("podvisor-")));
-        found.extend(names("/sys/class/net", "link", |name| name.starts_with("veth") || name.starts_with("tap")));
+        found.extend(names("/sys/class/net", "link", |name| {
+            name.starts_with("veth") || name.starts_with("tap")
+        }));
         found.extend(mounts(dir)?);
         found.extend(cgroups(Path::new("/sys/fs/cgroup")));
         Ok(Traces { found })
@@ -35,7 +37,9 @@ fn vmm_processes(dir: &Path) -> std::io::Result<Vec<String>> {
     let marker = dir.display().to_string();
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
         let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
         let command = String::from_utf8_lossy(&read("comm")).trim().to_owned();
         let line = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");

@@ -8,7 +8,10 @@ use runtime_pod::Pods;
 
 use crate::error::Failure;
 
-pub(crate) async fn exec_sync(pods: &Pods, request: v1::ExecSyncRequest) -> Result<v1::ExecSyncResponse, Failure> {
+pub(crate) async fn exec_sync(
+    pods: &Pods,
+    request: v1::ExecSyncRequest,
+) -> Result<v1::ExecSyncResponse, Failure> {
     if request.cmd.is_empty() {
         return Err(Failure::invalid("cmd is empty"));
     }

@@ -7,7 +7,11 @@ use crate::convert::{container_item, container_matches};
 
 pub(crate) fn list(pods: &Pods, request: v1::ListContainersRequest) -> v1::ListContainersResponse {
     let filter = request.filter.unwrap_or_default();
-    let containers =
-        pods.containers().iter().map(|container| container_item(container)).filter(|item| container_matches(&filter, item)).collect();
+    let containers = pods
+        .containers()
+        .iter()
+        .map(|container| container_item(container))
+        .filter(|item| container_matches(&filter, item))
+        .collect();
     v1::ListContainersResponse { containers }
 }

@@ -13,7 +13,9 @@ pub(crate) fn status(
     request: v1::ContainerStatusRequest,
 ) -> Result<v1::ContainerStatusResponse, Failure> {
     let id = request.container_id;
-    let Some(container) = pods.container(&id) else { return Err(Failure::NotFound { what: "container", id }) };
+    let Some(container) = pods.container(&id) else {
+        return Err(Failure::NotFound { what: "container", id });
+    };
     let info = if request.verbose {
         let details = serde_json::json!({ "sandboxID": container.pod_id, "spec": container.spec });
         HashMap::from([("info".to_owned(), details.to_string())])

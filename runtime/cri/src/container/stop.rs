@@ -7,7 +7,10 @@ use runtime_pod::Pods;
 
 use crate::error::Failure;
 
-pub(crate) async fn stop(pods: &Pods, request: v1::StopContainerRequest) -> Result<v1::StopContainerResponse, Failure> {
+pub(crate) async fn stop(
+    pods: &Pods,
+    request: v1::StopContainerRequest,
+) -> Result<v1::StopContainerResponse, Failure> {
     // Zero and below: kill at once (api.proto, `StopContainerRequest.timeout`).
     let grace = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
     pods.stop_container(&request.container_id, grace).await?;

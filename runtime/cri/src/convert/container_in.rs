@@ -65,7 +65,11 @@ fn mount(mount: v1::Mount) -> Mount {
 }
 
 fn device(device: v1::Device) -> Device {
-    Device { host_path: device.host_path, container_path: device.container_path, permissions: device.permissions }
+    Device {
+        host_path: device.host_path,
+        container_path: device.container_path,
+        permissions: device.permissions,
+    }
 }
 
 #[cfg(test)]
@@ -84,7 +88,8 @@ mod tests {
 
     #[test]
     fn a_config_without_an_image_is_refused() {
-        let config = v1::ContainerConfig { metadata: Some(v1::ContainerMetadata::default()), ..Default::default() };
+        let config =
+            v1::ContainerConfig { metadata: Some(v1::ContainerMetadata::default()), ..Default::default() };
         assert_eq!(container_spec(config).unwrap_err().to_string(), "config.image is missing");
     }
 

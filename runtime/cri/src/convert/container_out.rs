@@ -71,8 +71,11 @@ fn metadata(spec: &ContainerSpec) -> v1::ContainerMetadata {
 }
 
 fn image(spec: &ContainerSpec) -> v1::ImageSpec {
-    let user_specified_image =
-        if spec.user_specified_image.is_empty() { spec.image.clone() } else { spec.user_specified_image.clone() };
+    let user_specified_image = if spec.user_specified_image.is_empty() {
+        spec.image.clone()
+    } else {
+        spec.user_specified_image.clone()
+    };
     v1::ImageSpec { image: spec.image.clone(), user_specified_image, ..Default::default() }
 }
 

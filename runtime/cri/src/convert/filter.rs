@@ -56,7 +56,10 @@ mod tests {
             label_selector: [("app".to_owned(), "web".to_owned())].into(),
         };
         assert!(container_matches(&filter, &container()));
-        assert!(!container_matches(&v1::ContainerFilter { pod_sandbox_id: "p2".into(), ..filter.clone() }, &container()));
+        assert!(!container_matches(
+            &v1::ContainerFilter { pod_sandbox_id: "p2".into(), ..filter.clone() },
+            &container()
+        ));
         let state = Some(v1::ContainerStateValue { state: v1::ContainerState::ContainerExited.into() });
         assert!(!container_matches(&v1::ContainerFilter { state, ..filter.clone() }, &container()));
         let labels = [("app".to_owned(), "db".to_owned())].into();

@@ -40,7 +40,8 @@ pub(crate) fn pod_spec(config: v1::PodSandboxConfig, handler: String) -> Result<
 
 fn port_mapping(mapping: v1::PortMapping) -> Result<PortMapping, Failure> {
     let port = |field: &str, value: i32| {
-        u16::try_from(value).map_err(|_| Failure::invalid(format!("port_mappings.{field}: {value} is no port")))
+        u16::try_from(value)
+            .map_err(|_| Failure::invalid(format!("port_mappings.{field}: {value} is no port")))
     };
     Ok(PortMapping {
         protocol: match mapping.protocol() {

@@ -29,7 +29,10 @@ pub(crate) fn pod_status(pod: &PodView) -> v1::PodSandboxStatus {
         metadata: Some(metadata(&pod.spec)),
         state: state(pod.state).into(),
         created_at: pod.created_at_ns,
-        network: Some(v1::PodSandboxNetworkStatus { ip, additional_ips: ips.map(|ip| v1::PodIp { ip }).collect() }),
+        network: Some(v1::PodSandboxNetworkStatus {
+            ip,
+            additional_ips: ips.map(|ip| v1::PodIp { ip }).collect(),
+        }),
         linux: Some(v1::LinuxPodSandboxStatus {
             namespaces: Some(v1::Namespace { options: Some(namespaces(&pod.spec.namespaces)) }),
         }),

@@ -15,7 +15,11 @@ pub(super) fn namespaces(options: v1::NamespaceOption) -> Result<Namespaces, Fai
             Ok(v1::NamespaceMode::Container) => NamespaceMode::Container,
             Ok(v1::NamespaceMode::Node) => NamespaceMode::Node,
             Ok(v1::NamespaceMode::Target) => NamespaceMode::Target(target.clone()),
-            Err(_) => return Err(Failure::invalid(format!("namespace_options.{field}: {value} is no namespace mode"))),
+            Err(_) => {
+                return Err(Failure::invalid(format!(
+                    "namespace_options.{field}: {value} is no namespace mode"
+                )));
+            }
         })
     };
     Ok(Namespaces {
@@ -46,7 +50,9 @@ pub(super) fn pod_security(context: v1::LinuxSandboxSecurityContext) -> Result<P
 }
 
 /// What a container asks.
-pub(super) fn container_security(context: v1::LinuxContainerSecurityContext) -> Result<ContainerSecurity, Failure> {
+pub(super) fn container_security(
+    context: v1::LinuxContainerSecurityContext,
+) -> Result<ContainerSecurity, Failure> {
     #[allow(deprecated)]
     let (seccomp_path, apparmor_name) = (context.seccomp_profile_path, context.apparmor_profile);
     let capabilities = context.capabilities.unwrap_or_default();
@@ -81,7 +87,9 @@ fn profile(field: &str, new: Option<v1::SecurityProfile>, old: &str) -> Result<O
         Ok(ProfileType::RuntimeDefault) => Profile::RuntimeDefault,
         Ok(ProfileType::Unconfined) => Profile::Unconfined,
         Ok(ProfileType::Localhost) => Profile::Localhost(new.localhost_ref),
-        Err(_) => return Err(Failure::invalid(format!("{field}.profile_type: {} is no type", new.profile_type))),
+        Err(_) => {
+            return Err(Failure::invalid(format!("{field}.profile_type: {} is no type", new.profile_type)));
+        }
     }))
 }
 

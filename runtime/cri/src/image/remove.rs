@@ -6,7 +6,10 @@ use runtime_image::Images;
 use super::image_name;
 use crate::error::Failure;
 
-pub(crate) fn remove(images: &Images, request: v1::RemoveImageRequest) -> Result<v1::RemoveImageResponse, Failure> {
+pub(crate) fn remove(
+    images: &Images,
+    request: v1::RemoveImageRequest,
+) -> Result<v1::RemoveImageResponse, Failure> {
     images.remove(&image_name(request.image)?)?;
     Ok(v1::RemoveImageResponse {})
 }

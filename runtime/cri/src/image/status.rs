@@ -8,7 +8,10 @@ use runtime_image::Images;
 use super::{image_item, image_name};
 use crate::error::Failure;
 
-pub(crate) fn status(images: &Images, request: v1::ImageStatusRequest) -> Result<v1::ImageStatusResponse, Failure> {
+pub(crate) fn status(
+    images: &Images,
+    request: v1::ImageStatusRequest,
+) -> Result<v1::ImageStatusResponse, Failure> {
     let Some(image) = images.find(&image_name(request.image)?) else {
         return Ok(v1::ImageStatusResponse::default());
     };

@@ -25,7 +25,11 @@ pub(crate) async fn status(
         HashMap::new()
     };
     Ok(v1::PodSandboxStatusResponse {
-        containers_statuses: containers.iter().filter(|c| c.pod_id == pod.id).map(|c| container_status(c)).collect(),
+        containers_statuses: containers
+            .iter()
+            .filter(|c| c.pod_id == pod.id)
+            .map(|c| container_status(c))
+            .collect(),
         status: Some(pod_status(&pod)),
         info,
         timestamp: now_ns(),

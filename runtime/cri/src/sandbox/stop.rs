@@ -5,7 +5,10 @@ use runtime_pod::Pods;
 
 use crate::error::Failure;
 
-pub(crate) async fn stop(pods: &Pods, request: v1::StopPodSandboxRequest) -> Result<v1::StopPodSandboxResponse, Failure> {
+pub(crate) async fn stop(
+    pods: &Pods,
+    request: v1::StopPodSandboxRequest,
+) -> Result<v1::StopPodSandboxResponse, Failure> {
     pods.stop(&request.pod_sandbox_id).await?;
     Ok(v1::StopPodSandboxResponse {})
 }

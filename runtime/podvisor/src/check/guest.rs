@@ -18,7 +18,8 @@ const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
 const MEMORY_BYTES: u64 = 128 << 20;
 
 /// What to do where KVM does not run a Linux guest.
-const REMEDY: &str = "use a host with hardware virtualization, or nested virtualization that runs Linux guests";
+const REMEDY: &str =
+    "use a host with hardware virtualization, or nested virtualization that runs Linux guests";
 
 /// Boots one and says what its agent told.
 pub(super) fn boot(config: &Config) -> Result<String, Problem> {
@@ -26,25 +27,28 @@ pub(super) fn boot(config: &Config) -> Result<String, Problem> {
         .enable_all()
         .build()
         .map_err(|error| Problem::new(error.to_string(), "see whether this process may make threads"))?;
-    let dir = tempfile::Builder::new()
-        .prefix("podvisor-check-")
-        .tempdir()
-        .map_err(|error| Problem::new(format!("no temporary directory: {error}"), "free some space in /tmp"))?;
+    let dir = tempfile::Builder::new().prefix("podvisor-check-").tempdir().map_err(|error| {
+        Problem::new(format!("no temporary directory: {error}"), "free some space in /tmp")
+    })?;
     runtime.block_on(attempt(config, dir.path()))
 }
 
 async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
     let open = |path: &Path| {
-        File::open(path)
-            .map_err(|error| Problem::new(format!("{}: {error}", path.display()), "build it with `make guest-image`"))
+        File::open(path).map_err(|error| {
+            Problem::new(format!("{}: {error}", path.display()), "build it with `make guest-image`")
+        })
     };
     let (kernel, root_image) = (open(&config.kernel())?, open(&config.root_image())?);
     let binary = config.vmm().map_err(|error| Problem::new(error.to_string(), "set paths.vmm"))?;
-    let log = File::create(dir.join("vmm.log")).map_err(|error| Problem::new(error.to_string(), "free some space"))?;
+    let log = File::create(dir.join("vmm.log"))
+        .map_err(|error| Problem::new(error.to_string(), "free some space"))?;
     let spawn = Spawn { binary: &binary, dir, cgroup: None, id: "check", log };
     let vm = Vm::spawn(spawn).await.map_err(|error| vmm_failed(error, dir))?;
     let outcome = async {
-        vm.boot(MEMORY_BYTES, 1, "", &kernel, &root_image, Vec::new()).await.map_err(|error| vmm_failed(error, dir))?;
+        vm.boot(MEMORY_BYTES, 1, "", &kernel, &root_image, Vec::new())
+            .await
+            .map_err(|error| vmm_failed(error, dir))?;
         tokio::select! {
             ready = agent(&vm) => ready,
             report = vm.stopped() => Err(Problem::new(ended(&report), REMEDY)),
@@ -82,7 +86,9 @@ fn ended(report: &StopReport) -> String {
         StopReason::InternalError { suberror, instruction } => {
             format!("KVM cannot run this guest (internal error {suberror} at instruction {instruction:02x?})")
         }
-        StopReason::EntryFailed { hardware_reason } => format!("KVM refused to enter the guest ({hardware_reason:#x})"),
+        StopReason::EntryFailed { hardware_reason } => {
+            format!("KVM refused to enter the guest ({hardware_reason:#x})")
+        }
         StopReason::Vmm { message } => format!("the VMM failed: {message}"),
     }
 }

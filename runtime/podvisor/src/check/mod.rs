@@ -79,7 +79,10 @@ mod tests {
 
     #[test]
     fn a_finding_is_one_line_that_says_what_to_do() {
-        let finding = Finding { what: "/dev/kvm", outcome: Err(Problem::new("not there", "load kvm_amd or kvm_intel")) };
+        let finding = Finding {
+            what: "/dev/kvm",
+            outcome: Err(Problem::new("not there", "load kvm_amd or kvm_intel")),
+        };
         assert_eq!(finding.to_string(), "FAIL  /dev/kvm: not there; load kvm_amd or kvm_intel");
         assert_eq!(Finding { what: "tun", outcome: Ok("there".into()) }.to_string(), "ok    tun: there");
     }

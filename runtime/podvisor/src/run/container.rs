@@ -36,11 +36,15 @@ struct Run<'a> {
 
 /// Runs the container; the exit code is its own.
 pub(super) async fn run(client: Client, args: &Args, private: bool) -> anyhow::Result<ExitCode> {
-    let logs = tempfile::Builder::new().prefix("podvisor-run-").tempdir().context("making a directory for the log")?;
+    let logs = tempfile::Builder::new()
+        .prefix("podvisor-run-")
+        .tempdir()
+        .context("making a directory for the log")?;
     let mut run = Run { client, args, logs: logs.path().to_owned(), private };
     let image = run.pull().await?;
     let config = run.pod_config();
-    let request = v1::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: args.handler.clone() };
+    let request =
+        v1::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: args.handler.clone() };
     let pod = run.client.runtime.run_pod_sandbox(request).await.map_err(refused)?.into_inner().pod_sandbox_id;
     let outcome = run.container(&pod, config, image).await;
     let cleaned = run.clean_up(pod).await;
@@ -54,7 +58,9 @@ impl Run<'_> {
     async fn pull(&mut self) -> anyhow::Result<String> {
         let spec = v1::ImageSpec { image: self.args.image.clone(), ..Default::default() };
         let status = v1::ImageStatusRequest { image: Some(spec.clone()), verbose: false };
-        if let Some(image) = self.client.images.image_status(status).await.map_err(refused)?.into_inner().image {
+        if let Some(image) =
+            self.client.images.image_status(status).await.map_err(refused)?.into_inner().image
+        {
             return Ok(image.id);
         }
         let bar = indicatif::ProgressBar::new_spinner().with_message(format!("pulling {}", self.args.image));
@@ -100,10 +106,19 @@ impl Run<'_> {
         })
     }
 
-    async fn container(&mut self, pod: &str, pod_config: v1::PodSandboxConfig, image: String) -> anyhow::Result<u8> {
+    async fn container(
+        &mut self,
+        pod: &str,
+        pod_config: v1::PodSandboxConfig,
+        image: String,
+    ) -> anyhow::Result<u8> {
         let config = v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: "main".into(), attempt: 0 }),
-            image: Some(v1::ImageSpec { image, user_specified_image: self.args.image.clone(), ..Default::default() }),
+            image: Some(v1::ImageSpec {
+                image,
+                user_specified_image: self.args.image.clone(),
+                ..Default::default()
+            }),
             args: self.args.command.clone(),
             log_path: "main.log".into(),
             linux: Some(v1::LinuxContainerConfig {
@@ -171,7 +186,12 @@ impl Run<'_> {
         self.client.runtime.stop_pod_sandbox(stop).await.map_err(refused).context("stopping the pod")?;
         if self.args.rm || self.private {
             let remove = v1::RemovePodSandboxRequest { pod_sandbox_id };
-            self.client.runtime.remove_pod_sandbox(remove).await.map_err(refused).context("removing the pod")?;
+            self.client
+                .runtime
+                .remove_pod_sandbox(remove)
+                .await
+                .map_err(refused)
+                .context("removing the pod")?;
         }
         Ok(())
     }

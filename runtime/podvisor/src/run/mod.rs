@@ -61,7 +61,8 @@ pub(crate) fn run(config: Config, config_file: Option<&Path>, args: Args) -> any
         match client::connect(&config.socket()).await {
             Ok(client) => container::run(client, &args, false).await,
             Err(_) => {
-                let daemon = daemon::start(&config, config_file).await.context("starting a private daemon")?;
+                let daemon =
+                    daemon::start(&config, config_file).await.context("starting a private daemon")?;
                 let outcome = container::run(daemon.client(), &args, true).await;
                 daemon.stop().await?;
                 outcome

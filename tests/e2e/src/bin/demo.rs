@@ -70,7 +70,9 @@ async fn show(host: &Host) -> anyhow::Result<()> {
     let web = spec::shell(
         "web",
         &image,
-        &format!("mkdir -p /www && echo hello from the pod > /www/index.html && exec busybox httpd -f -p {WEB_PORT} -h /www"),
+        &format!(
+            "mkdir -p /www && echo hello from the pod > /www/index.html && exec busybox httpd -f -p {WEB_PORT} -h /www"
+        ),
     );
     client.run(&pod, web).await.context("starting the web container")?;
     let talker = spec::shell("talker", &image, "echo $(hostname) says hello; exec sleep 3600");
@@ -78,11 +80,15 @@ async fn show(host: &Host) -> anyhow::Result<()> {
 
     kernels(&mut client, &talker).await?;
     let ip = client.pod_ip(&pod).await?;
-    let page = http::get(&ip, WEB_PORT, TRIES_MAX).await.context("asking the pod's web server from the host")?;
+    let page =
+        http::get(&ip, WEB_PORT, TRIES_MAX).await.context("asking the pod's web server from the host")?;
     say("network", &format!("http://{ip}:{WEB_PORT}/ answers the host: {}", page.trim()));
     log_line(&logs).await?;
     let processes = client.sh(&talker, "ps | wc -l").await?;
-    say("ExecSync", &format!("the second container sees {} lines of ps, not the first one's", processes.trim()));
+    say(
+        "ExecSync",
+        &format!("the second container sees {} lines of ps, not the first one's", processes.trim()),
+    );
     phases(&mut client, &pod).await?;
     client.stop_pod(&pod).await.context("stopping the pod")?;
     client.remove_pod(&pod).await.context("removing the pod")?;
@@ -131,11 +137,18 @@ async fn idle_pod(host: &Host, client: &mut Client, image: &str) -> anyhow::Resu
     let (_, info) = client.pod_status_verbose(&pod).await?;
     let pid = info["vmm"]["pid"].as_u64().context("the verbose status has no VMM")?;
     let idle = Idle::measure(u32::try_from(pid)?).await?;
-    let guest_kib = info["guest"]["used_bytes"].as_u64().context("the verbose status has no guest memory")? / 1024;
-    say("idle pod", &format!("VMM PSS {} KiB (guest memory that it maps: {} KiB)", idle.pss_kib, idle.pss_shared_kib));
+    let guest_kib =
+        info["guest"]["used_bytes"].as_u64().context("the verbose status has no guest memory")? / 1024;
+    say(
+        "idle pod",
+        &format!("VMM PSS {} KiB (guest memory that it maps: {} KiB)", idle.pss_kib, idle.pss_shared_kib),
+    );
     say("idle pod", &format!("the guest uses {guest_kib} KiB of its memory"));
     for thread in &idle.threads {
-        say("idle pod", &format!("thread {:<16} woke {:5.1} times a second", thread.name, thread.wakeups_per_second));
+        say(
+            "idle pod",
+            &format!("thread {:<16} woke {:5.1} times a second", thread.name, thread.wakeups_per_second),
+        );
     }
     ensure!(idle.busiest() <= Idle::WAKEUPS_PER_SECOND_MAX, "a thread of an idle VMM wakes too often");
     client.stop_pod(&pod).await?;

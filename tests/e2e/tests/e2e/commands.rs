@@ -26,7 +26,8 @@ async fn run_prints_the_containers_output_and_ends_with_its_code() {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "to stdout\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("to stderr\n"), "{output:?}");
-    let output = podvisor(&host, &["run", "--rm", "--memory", "64", "--cpus", "1", &image, "no-such-command"]).await;
+    let output =
+        podvisor(&host, &["run", "--rm", "--memory", "64", "--cpus", "1", &image, "no-such-command"]).await;
     assert_eq!(output.status.code(), Some(127), "{output:?}");
     assert!(host.client().pods().await.unwrap().is_empty());
     assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
@@ -62,7 +63,8 @@ async fn a_configuration_with_an_unknown_key_is_refused_with_file_and_line() {
     let Some(host) = Host::start().await else { return };
     let file = host.dir().join("bad.toml");
     std::fs::write(&file, "[paths]\nstat = \"/x\"\n").unwrap();
-    let output = Command::new(host.daemon.binary()).arg("--config").arg(&file).arg("check").output().await.unwrap();
+    let output =
+        Command::new(host.daemon.binary()).arg("--config").arg(&file).arg("check").output().await.unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125));
     assert!(text.contains("bad.toml") && text.contains("line 2") && text.contains("stat"), "{text}");

@@ -38,7 +38,8 @@ async fn a_container_beyond_its_memory_limit_is_oom_killed() {
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
     let pod = client.run_pod(&spec::pod("oom", host.dir())).await.unwrap();
-    let eater = spec::container("eater", &image, &["dd", "if=/dev/zero", "of=/dev/null", "bs=20M", "count=1"]);
+    let eater =
+        spec::container("eater", &image, &["dd", "if=/dev/zero", "of=/dev/null", "bs=20M", "count=1"]);
     let container = client.run(&pod, spec::with_memory(eater, 15 << 20)).await.unwrap();
     let status = client.wait(&container).await.unwrap();
     assert_eq!((status.exit_code, status.reason.as_str()), (137, "OOMKilled"), "{}", status.message);

@@ -19,7 +19,8 @@ async fn an_image_that_is_not_there_is_refused_by_name() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let pod = client.run_pod(&spec::pod("no-image", host.dir())).await.unwrap();
-    let error = client.create(&pod, spec::container("main", "nowhere/nothing:1", &["true"])).await.unwrap_err();
+    let error =
+        client.create(&pod, spec::container("main", "nowhere/nothing:1", &["true"])).await.unwrap_err();
     assert!(error.message().contains("nowhere/nothing:1"), "{error}");
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
@@ -73,7 +74,8 @@ async fn a_guest_that_panics_is_told_with_its_last_words() {
     let broken = host.dir().join("broken");
     std::fs::create_dir_all(&broken).unwrap();
     let config = std::fs::read_to_string(host.daemon.config()).unwrap();
-    let guest_image = config.lines().find_map(|line| line.strip_prefix("guest_image = ")).unwrap().trim_matches('"');
+    let guest_image =
+        config.lines().find_map(|line| line.strip_prefix("guest_image = ")).unwrap().trim_matches('"');
     for name in ["vmlinux", "scratch.ext4"] {
         std::os::unix::fs::symlink(std::path::Path::new(guest_image).join(name), broken.join(name)).unwrap();
     }

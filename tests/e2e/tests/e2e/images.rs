@@ -1,7 +1,7 @@
 //! Images as containers see them, and bad ones as callers are told of them.
 
-use tests_e2e::{Host, spec};
 use serde_json::json;
+use tests_e2e::{Host, spec};
 use tests_registry::Layer;
 
 /// A busybox image with this stop signal in its config; its name.
@@ -71,7 +71,8 @@ async fn an_image_is_listed_found_by_every_name_and_removed() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let id = client.pull(&host.busybox()).await.unwrap();
-    let listed = client.images.list_images(v1::ListImagesRequest::default()).await.unwrap().into_inner().images;
+    let listed =
+        client.images.list_images(v1::ListImagesRequest::default()).await.unwrap().into_inner().images;
     assert_eq!(listed.len(), 1);
     assert_eq!((&listed[0].id, &listed[0].repo_tags), (&id, &vec![host.busybox()]));
     assert!(listed[0].size > 0);
@@ -85,7 +86,16 @@ async fn an_image_is_listed_found_by_every_name_and_removed() {
         let image = Some(v1::ImageSpec { image: host.busybox(), ..Default::default() });
         client.images.remove_image(v1::RemoveImageRequest { image }).await.unwrap();
     }
-    assert!(client.images.list_images(v1::ListImagesRequest::default()).await.unwrap().into_inner().images.is_empty());
+    assert!(
+        client
+            .images
+            .list_images(v1::ListImagesRequest::default())
+            .await
+            .unwrap()
+            .into_inner()
+            .images
+            .is_empty()
+    );
     host.stop().await.unwrap();
 }
 

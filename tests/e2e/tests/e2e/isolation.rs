@@ -33,7 +33,8 @@ async fn containers_of_one_pod_share_its_network_and_not_their_files() {
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
     let pod = client.run_pod(&spec::pod("shared", host.dir())).await.unwrap();
-    let one = client.run(&pod, spec::shell("one", &image, "echo 1 > /tmp/one; exec sleep 3600")).await.unwrap();
+    let one =
+        client.run(&pod, spec::shell("one", &image, "echo 1 > /tmp/one; exec sleep 3600")).await.unwrap();
     let two = client.run(&pod, spec::container("two", &image, &["sleep", "3600"])).await.unwrap();
     assert_eq!(client.sh(&two, "ls /tmp").await.unwrap(), "");
     let address = "ip -o -4 addr show eth0 | awk '{print $4}'";

@@ -31,7 +31,10 @@ async fn the_network_is_not_ready_without_a_configuration_and_says_why() {
     let status = host.client().runtime.status(v1::StatusRequest::default()).await.unwrap().into_inner();
     let conditions = status.status.unwrap().conditions;
     let network = conditions.iter().find(|condition| condition.r#type == "NetworkReady").unwrap();
-    assert!(!network.status && network.message.contains(host.network.conf_dir.to_str().unwrap()), "{network:?}");
+    assert!(
+        !network.status && network.message.contains(host.network.conf_dir.to_str().unwrap()),
+        "{network:?}"
+    );
     host.stop().await.unwrap();
 }
 
@@ -57,7 +60,8 @@ async fn an_rpc_that_is_not_there_is_unimplemented_by_name() {
     let error = client.runtime.attach(v1::AttachRequest::default()).await.unwrap_err();
     assert_eq!(error.code(), Code::Unimplemented);
     assert!(error.message().contains("Attach"), "{error}");
-    let error = client.runtime.checkpoint_container(v1::CheckpointContainerRequest::default()).await.unwrap_err();
+    let error =
+        client.runtime.checkpoint_container(v1::CheckpointContainerRequest::default()).await.unwrap_err();
     assert!(error.message().contains("CheckpointContainer"), "{error}");
     host.stop().await.unwrap();
 }
