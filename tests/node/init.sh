@@ -86,6 +86,17 @@ network() {
     $bb hostname node
 }
 
+# See hold.py. Without it the node works, but may die where VMs come and go.
+hold() {
+    "$PYTHON" "$HOLD" </dev/null >/run/node/held 2>/dev/console &
+    tries=0
+    while [ ! -s /run/node/held ] && [ $tries -lt 100 ]; do
+        $bb sleep 0.1
+        tries=$((tries + 1))
+    done
+    [ -s /run/node/held ] || echo "node init: hold.py does not answer" >/dev/console
+}
+
 # Finds a virtio-serial port by its name.
 port() {
     for place in /sys/class/virtio-ports/*; do
@@ -106,6 +117,7 @@ node() {
     mounts
     control_groups
     network
+    hold
     pump out
     exec 4>/run/node/out
     if [ "$MERGED" = 1 ]; then

@@ -139,6 +139,8 @@ def _write_initramfs(path, node, command, token, merged, shared):
         "OUT": shared or "",
         "MSIZE": MSIZE,
         "MODULES": node.modules,
+        "PYTHON": sys.executable,
+        "HOLD": pathlib.Path(__file__).resolve().with_name("hold.py"),
         "UPPER_SIZE": f"{MEMORY_MIB * 3 // 4}m",
     })
     environment = request.passed_environment(os.environ)
