@@ -48,15 +48,16 @@ pub(crate) enum SlotError {
     NoDevice { slot: u32, class: Class },
 }
 
-/// The kernel's view of slots; the path is a parameter for the sake of tests.
+/// The kernel's view of slots; the paths are parameters for the sake of tests.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     platform: PathBuf,
+    nodes: PathBuf,
 }
 
 impl Default for Slots {
     fn default() -> Self {
-        Slots { platform: PathBuf::from("/sys/bus/platform") }
+        Slots { platform: PathBuf::from("/sys/bus/platform"), nodes: PathBuf::from("/dev") }
     }
 }
 
@@ -73,13 +74,23 @@ impl Slots {
         }
         let deadline = tokio::time::Instant::now() + APPEAR;
         loop {
-            if let Some(device) = find(&directory, class.directory(), DEPTH_MAX) {
-                return Ok(device);
+            match find(&directory, class.directory(), DEPTH_MAX) {
+                Some(device) if self.opens(class, &device) => return Ok(device),
+                _ => {}
             }
             if tokio::time::Instant::now() >= deadline {
                 return Err(SlotError::NoDevice { slot, class });
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Whether the device can be used. A disk shows in sysfs before its node is there (ENOENT) and before
+    /// it can be opened (ENXIO, until `bdev_add` in the kernel's `block/genhd.c`).
+    fn opens(&self, class: Class, device: &str) -> bool {
+        match class {
+            Class::Net => true,
+            Class::Block => fs::File::open(self.nodes.join(device)).is_ok(),
         }
     }
 
@@ -126,18 +137,31 @@ mod tests {
         for path in paths {
             fs::create_dir_all(dir.path().join("devices").join(path)).unwrap();
         }
-        let slots = Slots { platform: dir.path().to_owned() };
+        let slots = Slots { platform: dir.path().to_owned(), nodes: dir.path().join("nodes") };
+        fs::create_dir_all(&slots.nodes).unwrap();
         (dir, slots)
     }
 
     #[tokio::test]
     async fn a_pmem_device_is_found_below_its_region() {
-        let (_dir, slots) = tree(&[
+        let (dir, slots) = tree(&[
             "virtio-mmio.17/driver",
             "virtio-mmio.17/virtio3/ndbus0/region0/namespace0.0/block/pmem2/queue",
             "virtio-mmio.17/virtio3/ndbus0/region0/btt0.0",
         ]);
+        fs::write(dir.path().join("nodes/pmem2"), "").unwrap();
         assert_eq!(slots.device(17, Class::Block).await.unwrap(), "pmem2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_cannot_be_opened_yet_is_waited_for() {
+        let (dir, slots) = tree(&["virtio-mmio.17/driver", "virtio-mmio.17/virtio3/ndbus0/block/pmem2"]);
+        let node = dir.path().join("nodes/pmem2");
+        let (found, ()) = tokio::join!(slots.device(17, Class::Block), async {
+            tokio::time::sleep(PAUSE * 10).await;
+            fs::write(node, "").unwrap();
+        });
+        assert_eq!(found.unwrap(), "pmem2");
     }
 
     #[tokio::test]

@@ -74,7 +74,7 @@ async fn wait(live: &Live, id: &str) -> Result<WaitResponse, String> {
             Err(fault) => fault,
         };
         asked += 1;
-        if asked == ASKS || crate::outside::is_answer(&fault) {
+        if asked == ASKS || crate::outside::refusal(&fault).is_some() {
             return Err(format!("the agent cannot say how it ended: {}", crate::error::chain_of(&*fault)));
         }
         tokio::time::sleep(BETWEEN_ASKS).await;

@@ -42,6 +42,8 @@ pub(crate) fn serve(config: Config) -> anyhow::Result<ExitCode> {
 }
 
 async fn run(config: Config) -> anyhow::Result<()> {
+    // Before anything else: a daemon that is told to end while it starts does so in order, too.
+    let stop = stop_signal()?;
     let socket = config.socket();
     let listener = listen(&socket)?;
     let images = Images::open(
@@ -57,7 +59,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let node = node(&config, cni.clone());
     let pods = Pods::open(pods_config(&config, images.clone(), cni)?).await.context("opening the pods")?;
     info!(socket = %socket.display(), "serving");
-    runtime_cri::serve(Cri::new(pods, images, node), listener, stop_signal()?).await?;
+    runtime_cri::serve(Cri::new(pods, images, node), listener, stop).await?;
     // A socket file without a listener would make clients wait for their connect to be refused.
     let _ = fs::remove_file(&socket);
     info!("stopped; pods go on");

@@ -10,16 +10,29 @@ use proto_agent::agent::{
     RemoveContainerRequest, SignalRequest, StartContainerRequest, StatsResponse, StreamKind, WaitRequest,
     WaitResponse,
 };
-use runtime_guest::{Acknowledger, Guest, GuestError};
+use runtime_guest::{Acknowledger, Guest, GuestError, RefusedCode};
 use runtime_vm::VmError;
 use tokio::net::UnixStream;
 
 use super::{Acknowledge, Agent, Fault, Output};
+use crate::PodErrorKind;
 
-/// Whether the other side understood and said no: asking again, or elsewhere, would not help.
-pub(crate) fn is_answer(fault: &Fault) -> bool {
-    matches!(fault.downcast_ref::<GuestError>(), Some(GuestError::Refused { .. }))
-        || matches!(fault.downcast_ref::<VmError>(), Some(VmError::Refused { .. }))
+/// What sort of failure it is that the other side understood and said no to: asking again, or
+/// elsewhere, would not help. `None` where it did not answer at all.
+pub(crate) fn refusal(fault: &Fault) -> Option<PodErrorKind> {
+    if matches!(fault.downcast_ref::<VmError>(), Some(VmError::Refused { .. })) {
+        return Some(PodErrorKind::Internal);
+    }
+    Some(match fault.downcast_ref::<GuestError>()?.refused()? {
+        // An executable that the image does not have, or may not run: the spec asks for what is not there.
+        RefusedCode::NotFound | RefusedCode::PermissionDenied | RefusedCode::InvalidArgument => {
+            PodErrorKind::InvalidArgument
+        }
+        RefusedCode::FailedPrecondition => PodErrorKind::FailedPrecondition,
+        RefusedCode::AlreadyExists | RefusedCode::ResourceExhausted | RefusedCode::Other => {
+            PodErrorKind::Internal
+        }
+    })
 }
 
 /// Reads the agent's first word.

@@ -160,8 +160,8 @@ impl Live {
     /// A call that failed because the machine ended says so: that is the cause a person looks for.
     async fn blame(&self, doing: &str, fault: crate::outside::Fault) -> PodError {
         const A_MOMENT: std::time::Duration = std::time::Duration::from_millis(200);
-        if crate::outside::is_answer(&fault) {
-            return PodError::internal(doing).because(fault);
+        if let Some(kind) = crate::outside::refusal(&fault) {
+            return PodError::new(kind, doing).because(fault);
         }
         match tokio::time::timeout(A_MOMENT, self.machine.stopped()).await {
             Ok(report) => {

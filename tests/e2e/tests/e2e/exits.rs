@@ -21,9 +21,9 @@ async fn exit_codes_come_out_as_the_process_gave_them() {
         ("one", "exit 1", 1, "Error"),
         ("not-executable", "/etc/passwd", 126, "Error"),
         ("not-found", "no-such-command", 127, "Error"),
-        ("killed", "kill -KILL $$", 137, "Error"),
-        // Process 1 of a PID namespace ignores what it has no handler for; a child does not.
-        ("terminated", "sh -c 'kill -TERM $$'", 143, "Error"),
+        // Process 1 of a PID namespace cannot be signalled from inside unless it has a handler; a child can.
+        ("killed", "sh -c 'kill -KILL $$'; exit $?", 137, "Error"),
+        ("terminated", "sh -c 'kill -TERM $$'; exit $?", 143, "Error"),
     ] {
         let found = exit_of(&mut client, &pod, &image, name, line).await;
         assert_eq!(found, (code, reason.to_owned()), "{name}");

@@ -26,19 +26,55 @@ async fn an_image_that_is_not_there_is_refused_by_name() {
     host.stop().await.unwrap();
 }
 
+/// Puts a shell script in front of the daemon's CNI plugins and makes it the only one of the network.
+async fn with_plugin(host: &mut Host, name: &str, script: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let plugin = host.dir().join("plugins").join(name);
+    std::fs::create_dir_all(plugin.parent().unwrap()).unwrap();
+    std::fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let config = std::fs::read_to_string(host.daemon.config()).unwrap();
+    let dirs = format!("bin_dirs = [{:?}, ", plugin.parent().unwrap());
+    std::fs::write(host.daemon.config(), config.replace("bin_dirs = [", &dirs)).unwrap();
+    host.daemon.kill_and_restart().await.unwrap();
+    host.network
+        .configure(
+            &serde_json::json!({ "cniVersion": "1.0.0", "name": "test", "plugins": [{ "type": name }] }),
+        )
+        .unwrap();
+}
+
 #[tokio::test]
 async fn a_cni_plugin_that_fails_undoes_the_pod() {
-    let Some(host) = Host::start().await else { return };
+    let Some(mut host) = Host::start().await else { return };
     let before = Traces::take(host.dir()).unwrap();
-    host.network
-        .configure(&serde_json::json!({
-            "cniVersion": "1.0.0", "name": "broken",
-            "plugins": [{ "type": "bridge", "bridge": "pvbroken", "ipam": { "type": "no-such-ipam" } }]
-        }))
-        .unwrap();
+    let script = r#"[ "$CNI_COMMAND" = ADD ] || exit 0
+echo '{"cniVersion":"1.0.0","code":11,"msg":"no addresses left"}'; exit 1"#;
+    with_plugin(&mut host, "stingy", script).await;
     let mut client = host.client();
     let error = client.run_pod(&spec::pod("cni", host.dir())).await.unwrap_err();
-    assert!(error.message().contains("network") && error.message().contains("no-such-ipam"), "{error}");
+    assert!(error.message().contains("network") && error.message().contains("no addresses left"), "{error}");
+    assert!(client.pods().await.unwrap().is_empty());
+    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_network_that_cannot_be_undone_stays_on_record_until_it_can() {
+    let Some(mut host) = Host::start().await else { return };
+    let before = Traces::take(host.dir()).unwrap();
+    let script = r#"[ "$CNI_COMMAND" = DEL ] && [ -e "${0%/*}/mended" ] && exit 0
+echo '{"cniVersion":"1.0.0","code":5,"msg":"the fabric is down"}'; exit 1"#;
+    with_plugin(&mut host, "broken", script).await;
+    let mut client = host.client();
+    let error = client.run_pod(&spec::pod("unclean", host.dir())).await.unwrap_err();
+    assert!(error.message().contains("the fabric is down"), "{error}");
+    let pods = client.pods().await.unwrap();
+    assert_eq!(pods.len(), 1);
+    assert_eq!(pods[0].state(), proto_cri::v1::PodSandboxState::SandboxNotready);
+    assert!(client.remove_pod(&pods[0].id).await.is_err());
+    std::fs::write(host.dir().join("plugins/mended"), "").unwrap();
+    client.remove_pod(&pods[0].id).await.unwrap();
     assert!(client.pods().await.unwrap().is_empty());
     assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
     host.stop().await.unwrap();
@@ -46,20 +82,8 @@ async fn a_cni_plugin_that_fails_undoes_the_pod() {
 
 #[tokio::test]
 async fn a_cni_result_that_is_not_json_is_an_error_that_says_so() {
-    use std::os::unix::fs::PermissionsExt;
-    let Some(host) = Host::start().await else { return };
-    let plugin = host.dir().join("plugins/babbler");
-    std::fs::create_dir_all(plugin.parent().unwrap()).unwrap();
-    std::fs::write(&plugin, "#!/bin/sh\necho this is not JSON\n").unwrap();
-    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut host = host;
-    let config = std::fs::read_to_string(host.daemon.config()).unwrap();
-    let dirs = format!("bin_dirs = [{:?}, ", plugin.parent().unwrap());
-    std::fs::write(host.daemon.config(), config.replace("bin_dirs = [", &dirs)).unwrap();
-    host.daemon.kill_and_restart().await.unwrap();
-    host.network
-        .configure(&serde_json::json!({ "cniVersion": "1.0.0", "name": "babel", "plugins": [{ "type": "babbler" }] }))
-        .unwrap();
+    let Some(mut host) = Host::start().await else { return };
+    with_plugin(&mut host, "babbler", "echo this is not JSON").await;
     let mut client = host.client();
     let error = client.run_pod(&spec::pod("babel", host.dir())).await.unwrap_err();
     assert!(error.message().contains("babbler") && error.message().contains("JSON"), "{error}");
