@@ -44,9 +44,9 @@ fn main() -> ExitCode {
     let outcome =
         config::load(cli.config.as_deref()).map_err(anyhow::Error::from).and_then(|config| {
             match cli.command {
-                Command::Serve => serve::serve(config),
-                Command::Run(args) => run::run(config, cli.config.as_deref(), args),
-                Command::Check(args) => check::check(&config, args),
+                Command::Serve => serve::serve(&config),
+                Command::Run(args) => run::run(&config, cli.config.as_deref(), &args),
+                Command::Check(args) => check::check(&config, &args),
             }
         });
     outcome.unwrap_or_else(|error| {

@@ -25,7 +25,7 @@ use crate::config::Config;
 const RUN_DIR_BYTES_MAX: usize = 107 - "/pods//control.sock".len() - 24;
 
 /// Runs the daemon.
-pub(crate) fn serve(config: Config) -> anyhow::Result<ExitCode> {
+pub(crate) fn serve(config: &Config) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("PODVISOR_LOG").unwrap_or_else(|_| "info".into()),
@@ -41,7 +41,7 @@ pub(crate) fn serve(config: Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn run(config: Config) -> anyhow::Result<()> {
+async fn run(config: &Config) -> anyhow::Result<()> {
     // Before anything else: a daemon that is told to end while it starts does so in order, too.
     let stop = stop_signal()?;
     let socket = config.socket();
@@ -56,8 +56,8 @@ async fn run(config: Config) -> anyhow::Result<()> {
         bin_dirs: config.cni.bin_dirs.clone(),
         cache_dir: config.cni.cache_dir.clone(),
     });
-    let node = node(&config, cni.clone());
-    let pods = Pods::open(pods_config(&config, images.clone(), cni)?).await.context("opening the pods")?;
+    let node = node(config, cni.clone());
+    let pods = Pods::open(pods_config(config, images.clone(), cni)?).await.context("opening the pods")?;
     info!(socket = %socket.display(), "serving");
     runtime_cri::serve(Cri::new(pods, images, node), listener, stop).await?;
     // A socket file without a listener would make clients wait for their connect to be refused.

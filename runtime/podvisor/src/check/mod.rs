@@ -60,7 +60,7 @@ impl std::fmt::Display for Finding {
 }
 
 /// Looks at everything and says whether pods can run: exit status 0 or 1.
-pub(crate) fn check(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn check(config: &Config, args: &Args) -> anyhow::Result<ExitCode> {
     let mut failed = false;
     let mut tell = |finding: Finding| {
         failed |= matches!(&finding.outcome, Err(problem) if !problem.minor);

@@ -240,6 +240,8 @@ fn namespaces() -> v1::NamespaceOption {
     v1::NamespaceOption { pid: v1::NamespaceMode::Container.into(), ..Default::default() }
 }
 
+/// By value, as `map_err` gives it.
+#[expect(clippy::needless_pass_by_value, reason = "map_err gives the status away")]
 fn refused(status: tonic::Status) -> anyhow::Error {
     anyhow!("{}", status.message())
 }

@@ -55,15 +55,14 @@ fn parse_memory(text: &str) -> Result<i64, String> {
 }
 
 /// Runs one container and ends with its exit code.
-pub(crate) fn run(config: Config, config_file: Option<&Path>, args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(config: &Config, config_file: Option<&Path>, args: &Args) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match client::connect(&config.socket()).await {
-            Ok(client) => container::run(client, &args, false).await,
+            Ok(client) => container::run(client, args, false).await,
             Err(_) => {
-                let daemon =
-                    daemon::start(&config, config_file).await.context("starting a private daemon")?;
-                let outcome = container::run(daemon.client(), &args, true).await;
+                let daemon = daemon::start(config, config_file).await.context("starting a private daemon")?;
+                let outcome = container::run(daemon.client(), args, true).await;
                 daemon.stop().await?;
                 outcome
             }
