@@ -7,8 +7,6 @@ SHELL := /bin/bash
 
 export PODVISOR_CACHE ?= $(HOME)/.cache/podvisor
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
-# The agent runs alone in the guest: no shared libraries there.
-export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS := -C target-feature=+crt-static
 
 TARGET := $(CARGO_TARGET_DIR)
 BIN := $(TARGET)/release
@@ -27,7 +25,9 @@ install: ## install the Debian packages that building and testing need (root; el
 .PHONY: build
 build: install ## build the daemon, the VMM and the agent
 	cargo build --release -p podvisor -p podvisor-vmm
-	cargo build --profile agent -p podvisor-agent --target x86_64-unknown-linux-gnu
+	# The agent runs alone in the guest: no shared libraries there. Named with its target, so that proc macros stay as they are.
+	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
+	  cargo build --profile agent -p podvisor-agent --target x86_64-unknown-linux-gnu
 
 .PHONY: guest-image
 guest-image: build ## build the guest kernel, the root image and the scratch template (cached)

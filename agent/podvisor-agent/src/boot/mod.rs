@@ -4,6 +4,7 @@
 mod cgroups;
 mod log;
 mod mounts;
+mod rest;
 
 use std::io::Write;
 
@@ -26,6 +27,7 @@ pub(crate) fn run() -> Result<(), BootError> {
     mounts::run()?;
     log::run();
     cgroups::run()?;
+    rest::run();
     nix::unistd::sethostname(HOST_NAME).map_err(BootError::HostName)
 }
 
