@@ -22,10 +22,10 @@ help: ## list the targets
 install: ## install the Debian packages that building and testing need (root; else names them)
 	@tests/install
 
+# The agent runs alone in the guest: no shared libraries there. Named with its target, so that proc macros stay as they are.
 .PHONY: build
 build: install ## build the daemon, the VMM and the agent
 	cargo build --release -p podvisor -p podvisor-vmm
-	# The agent runs alone in the guest: no shared libraries there. Named with its target, so that proc macros stay as they are.
 	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
 	  cargo build --profile agent -p podvisor-agent --target x86_64-unknown-linux-gnu
 

@@ -179,8 +179,11 @@ fn what_no_pod_on_record_owns_is_swept() {
     let (dir, script, ()) = life(None, async |world: &World| {
         let lost = clock::new_id();
         world.script.state().networks.insert(lost.clone());
-        for stray in ["state/pods/x".to_owned(), "run/pods/y".to_owned(), format!("run/pods/{lost}")] {
-            std::fs::create_dir_all(world.dir.path().join(stray)).unwrap();
+        let strays = [world.node.pod_state_dir(&lost), world.node.pod_run_dir(&lost)];
+        for stray in
+            ["state/pods/x", "run/pods/y"].map(|stray| world.dir.path().join(stray)).into_iter().chain(strays)
+        {
+            std::fs::create_dir_all(stray).unwrap();
         }
     });
     life(Some((dir, script)), async |world: &World| world.assert_nothing_left());

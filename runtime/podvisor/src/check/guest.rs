@@ -14,6 +14,9 @@ use crate::config::Config;
 /// A guest that boots at all needs far less, even where it is emulated.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long a VM whose agent could not be heard gets to tell how it ended.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Memory of the guest, bytes.
 const MEMORY_BYTES: u64 = 128 << 20;
 
@@ -50,8 +53,16 @@ async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
             .await
             .map_err(|error| vmm_failed(error, dir))?;
         tokio::select! {
-            ready = agent(&vm) => ready,
+            biased;
             report = vm.stopped() => Err(Problem::new(ended(&report), REMEDY)),
+            ready = agent(&vm) => match ready {
+                Ok(ready) => Ok(ready),
+                // A stream that breaks because the VM ended: the VM's own report says more.
+                Err(problem) => match tokio::time::timeout(REPORT_TIMEOUT, vm.stopped()).await {
+                    Ok(report) => Err(Problem::new(ended(&report), REMEDY)),
+                    Err(_) => Err(problem),
+                },
+            },
             () = tokio::time::sleep(BOOT_TIMEOUT) => {
                 Err(Problem::new(format!("the guest said nothing within {BOOT_TIMEOUT:?}"), REMEDY))
             }
