@@ -11,9 +11,6 @@ use vmm_api::{ExitCounts, VmStats};
 
 use crate::millions;
 
-/// Memory of the guest, bytes: the pod of the demo.
-const MEMORY_BYTES: u64 = 128 << 20;
-
 /// A guest that has not said anything by then never will, even in the slowest node.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -31,10 +28,10 @@ struct Boot {
 }
 
 /// Boots guests one after the other and prints what each cost.
-pub(crate) async fn bench(built: &Built, boots: u32) -> anyhow::Result<()> {
+pub(crate) async fn bench(built: &Built, boots: u32, memory_bytes: u64) -> anyhow::Result<()> {
     let mut last = None;
     for number in 1..=boots {
-        let boot = boot(built).await.with_context(|| format!("boot {number}"))?;
+        let boot = boot(built, memory_bytes).await.with_context(|| format!("boot {number}"))?;
         println!(
             "bench: boot {number}: {:.1} M instructions from kernel entry to agent-ready ({:.1} M of them in the agent, \
              {:.1} M by the kernel's own clock), {:.1} M before entry in the VMM",
@@ -64,7 +61,7 @@ pub(crate) async fn bench(built: &Built, boots: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn boot(built: &Built) -> anyhow::Result<Boot> {
+async fn boot(built: &Built, memory_bytes: u64) -> anyhow::Result<Boot> {
     let dir = tempfile::Builder::new().prefix("podvisor-bench-").tempdir()?;
     let kernel = File::open(built.guest_image.join("vmlinux"))?;
     let root_image = File::open(built.guest_image.join("root.erofs"))?;
@@ -72,7 +69,7 @@ async fn boot(built: &Built) -> anyhow::Result<Boot> {
     let log = File::create(dir.path().join("vmm.log"))?;
     let spawn = Spawn { binary: &binary, dir: dir.path(), cgroup: None, id: "bench", log };
     let vm = Vm::spawn(spawn).await?;
-    vm.boot(MEMORY_BYTES, 1, "", &kernel, &root_image, Vec::new()).await?;
+    vm.boot(memory_bytes, 1, "", &kernel, &root_image, Vec::new()).await?;
     let stream = tokio::select! {
         stream = vm.guest_stream(proto_agent::port::READY) => stream?,
         report = vm.stopped() => bail!("the guest ended: {:?}\n{}", report.reason, report.console),

@@ -10,9 +10,10 @@
 mod boot;
 mod pod;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Parser;
 use tests_e2e::host::Built;
 
@@ -30,14 +31,30 @@ struct Args {
     /// Guests booted; the first one pays for cold caches of the node and is shown apart.
     #[arg(long, default_value_t = 3)]
     boots: u32,
+    /// Memory of those guests.
+    #[arg(long, default_value_t = 128)]
+    memory_mib: u64,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let built = Built { bin: args.bin, guest_image: args.guest_image };
-    boot::bench(&built, args.boots).await?;
+    let memory = tempfile::Builder::new().prefix("podvisor-bench-").tempdir_in("/dev/shm")?;
+    let built = stage(&Built { bin: args.bin, guest_image: args.guest_image }, memory.path())?;
+    boot::bench(&built, args.boots, args.memory_mib << 20).await?;
     pod::bench(&built).await
+}
+
+/// Copies what runs into memory. The node's file tree is the host's, and while nobody computes, the
+/// clock leaps to the next timer: a wait for a file would count as millions of instructions.
+fn stage(built: &Built, memory: &Path) -> anyhow::Result<Built> {
+    for name in ["podvisor", "podvisor-vmm"] {
+        std::fs::copy(built.bin.join(name), memory.join(name)).with_context(|| format!("copying {name}"))?;
+    }
+    for name in ["vmlinux", "root.erofs", "scratch.ext4"] {
+        std::fs::copy(built.guest_image.join(name), memory.join(name)).with_context(|| format!("copying {name}"))?;
+    }
+    Ok(Built { bin: memory.to_owned(), guest_image: memory.to_owned() })
 }
 
 /// Millions of instructions that fit into a duration of the node's clock.
