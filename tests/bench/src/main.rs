@@ -52,7 +52,8 @@ fn stage(built: &Built, memory: &Path) -> anyhow::Result<Built> {
         std::fs::copy(built.bin.join(name), memory.join(name)).with_context(|| format!("copying {name}"))?;
     }
     for name in ["vmlinux", "root.erofs", "scratch.ext4"] {
-        std::fs::copy(built.guest_image.join(name), memory.join(name)).with_context(|| format!("copying {name}"))?;
+        std::fs::copy(built.guest_image.join(name), memory.join(name))
+            .with_context(|| format!("copying {name}"))?;
     }
     Ok(Built { bin: memory.to_owned(), guest_image: memory.to_owned() })
 }

@@ -1,15 +1,14 @@
-//! Guest RAM: one memfd, mapped once, given to KVM as one or two memory slots. Never touches what lies
-//! in it.
+//! Guest RAM: anonymous memory in large pages where the host has them, given to KVM as one or two memory
+//! slots. Never touches what lies in it.
 
-use std::fs::File;
+use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::VmFd;
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use vm_memory::{
-    FileOffset, GuestAddress, GuestMemory as _, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
-};
+use nix::sys::mman::{MmapAdvise, madvise};
+use vm_memory::{GuestAddress, GuestMemory as _, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap};
 use vmm_devices::virtio::GuestMemory;
 
 use crate::layout::{LARGE_PAGE, MMIO_GAP, MMIO_GAP_END};
@@ -26,8 +25,6 @@ pub(crate) const KVM_SLOTS_RAM: u32 = 2;
 pub enum MemoryError {
     #[error("guest memory of {bytes} bytes: it must be a multiple of 2 MiB and at least 32 MiB")]
     Size { bytes: u64 },
-    #[error("cannot create guest memory of {bytes} bytes")]
-    Create { bytes: u64, source: nix::Error },
     #[error("cannot map guest memory")]
     Map(#[from] vm_memory::mmap::FromRangesError),
     #[error("cannot give memory at {base:#x} to KVM")]
@@ -39,27 +36,30 @@ pub(crate) fn create(bytes: u64) -> Result<GuestMemory, MemoryError> {
     if bytes < RAM_MIN || !bytes.is_multiple_of(LARGE_PAGE) {
         return Err(MemoryError::Size { bytes });
     }
-    let create = |source| MemoryError::Create { bytes, source };
-    let memfd = memfd_create(c"guest-ram", MFdFlags::MFD_CLOEXEC).map_err(create)?;
-    let length = i64::try_from(bytes).map_err(|_| MemoryError::Size { bytes })?;
-    nix::unistd::ftruncate(&memfd, length).map_err(create)?;
-    let file = Arc::new(File::from(memfd));
     let regions: Vec<_> = ranges(bytes)
         .into_iter()
-        .map(|(base, length, offset)| {
-            let file = FileOffset::from_arc(Arc::clone(&file), offset);
-            (GuestAddress(base), usize::try_from(length).expect("usize has 64 bits"), Some(file))
-        })
+        .map(|(base, length)| (GuestAddress(base), usize::try_from(length).expect("usize has 64 bits")))
         .collect();
-    Ok(Arc::new(GuestMemoryMmap::from_ranges_with_files(regions)?))
+    let memory = GuestMemoryMmap::from_ranges(&regions)?;
+    memory.iter().for_each(prefer_large_pages);
+    Ok(Arc::new(memory))
 }
 
-/// (guest base, length, offset in the memfd) of RAM's parts, below and above the MMIO gap.
-fn ranges(bytes: u64) -> Vec<(u64, u64, u64)> {
+/// Asks for 2 MiB pages: a guest's boot touches thousands of small ones, and each is an exit and a fault.
+/// A host that has none (`transparent_hugepage=never`) goes on with small ones.
+fn prefer_large_pages(region: &GuestRegionMmap) {
+    let Some(start) = NonNull::new(region.as_ptr().cast::<c_void>()) else { return };
+    let length = usize::try_from(region.len()).expect("it is mapped");
+    // SAFETY: the range is the region's own mapping, whole; the advice changes no content.
+    let _ = unsafe { madvise(start, length, MmapAdvise::MADV_HUGEPAGE) };
+}
+
+/// (guest base, length) of RAM's parts, below and above the MMIO gap.
+fn ranges(bytes: u64) -> Vec<(u64, u64)> {
     let low = bytes.min(MMIO_GAP);
-    let mut ranges = vec![(0, low, 0)];
+    let mut ranges = vec![(0, low)];
     if bytes > low {
-        ranges.push((MMIO_GAP_END, bytes - low, low));
+        ranges.push((MMIO_GAP_END, bytes - low));
     }
     ranges
 }
@@ -96,8 +96,8 @@ mod tests {
 
     #[test]
     fn ram_beyond_three_gib_goes_on_above_four() {
-        assert_eq!(ranges(1 << 30), [(0, 1 << 30, 0)]);
-        assert_eq!(ranges(5 << 30), [(0, 3 << 30, 0), (4 << 30, 2 << 30, 3 << 30)]);
+        assert_eq!(ranges(1 << 30), [(0, 1 << 30)]);
+        assert_eq!(ranges(5 << 30), [(0, 3 << 30), (4 << 30, 2 << 30)]);
         let memory = create((3 << 30) + LARGE_PAGE).unwrap();
         assert_eq!(top(&memory), (4 << 30) + LARGE_PAGE);
     }
