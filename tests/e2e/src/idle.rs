@@ -26,8 +26,8 @@ pub struct Thread {
 pub struct Idle {
     /// Proportional set size of the whole process, KiB.
     pub pss_kib: u64,
-    /// Of that, shared memory: the guest's own.
-    pub pss_shared_kib: u64,
+    /// Of that, anonymous memory: the guest's RAM, but for a megabyte or two of the VMM's own.
+    pub pss_anonymous_kib: u64,
     /// Its threads.
     pub threads: Vec<Thread>,
 }
@@ -57,7 +57,7 @@ impl Idle {
             })
             .collect();
         let rollup = std::fs::read_to_string(process.join("smaps_rollup")).context("reading smaps_rollup")?;
-        Ok(Idle { pss_kib: field(&rollup, "Pss:"), pss_shared_kib: field(&rollup, "Pss_Shmem:"), threads })
+        Ok(Idle { pss_kib: field(&rollup, "Pss:"), pss_anonymous_kib: field(&rollup, "Pss_Anon:"), threads })
     }
 
     /// The most restless thread's rate.

@@ -141,7 +141,7 @@ async fn idle_pod(host: &Host, client: &mut Client, image: &str) -> anyhow::Resu
         info["guest"]["used_bytes"].as_u64().context("the verbose status has no guest memory")? / 1024;
     say(
         "idle pod",
-        &format!("VMM PSS {} KiB (guest memory that it maps: {} KiB)", idle.pss_kib, idle.pss_shared_kib),
+        &format!("VMM PSS {} KiB, of which {} KiB anonymous: RAM", idle.pss_kib, idle.pss_anonymous_kib),
     );
     say("idle pod", &format!("the guest uses {guest_kib} KiB of its memory"));
     for thread in &idle.threads {
