@@ -4,7 +4,7 @@ use proto_cri::v1;
 use tests_e2e::{Host, http, spec};
 
 #[tokio::test]
-async fn a_pod_answers_the_host_on_its_address_and_on_a_host_port() {
+async fn a_pod_with_a_host_port_answers_the_host_on_its_address() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
