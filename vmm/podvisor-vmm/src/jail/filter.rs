@@ -1,8 +1,8 @@
-//! seccomp: the system calls that each kind of thread may make. Any other ends the process, which the
-//! daemon sees as a VMM killed by SIGSYS.
+//! seccomp: the system calls that threads may make, one list for all. Any other ends the process, which
+//! the daemon sees as a VMM killed by SIGSYS.
 //!
 //! A thread inherits the filters of the one that starts it. vCPU threads are started by the control
-//! thread and devices' threads by a vCPU (when the driver activates the device), so that the lists nest:
+//! thread and devices' threads by a vCPU (when the driver activates the device), so that
 //! what a device needs, a vCPU may do, and the control thread too.
 
 use libc::c_long;
@@ -11,7 +11,7 @@ use seccompiler::{
     TargetArch,
 };
 
-/// Which list.
+/// Which thread, for a person to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thread {
     /// The control loop: builds the machine, starts threads.
@@ -113,22 +113,18 @@ const ALL: &[c_long] = &[
     libc::SYS_getrandom,
 ];
 
-/// For the control thread besides: making guest memory.
-const CONTROL: &[c_long] = &[libc::SYS_memfd_create, libc::SYS_ftruncate];
-
 /// Types (bits 15:8) of ioctls that are allowed: KVM; taps and FIONBIO; sizes and discard of block devices.
 const IOCTL_TYPES: [u64; 3] = [0xae, b'T' as u64, 0x12];
 
 /// Installs the filter on the calling thread.
 pub(crate) fn filter_this_thread(thread: Thread) -> Result<(), FilterError> {
-    let program = program(thread).map_err(|source| FilterError::Build { thread, source })?;
+    let program = program().map_err(|source| FilterError::Build { thread, source })?;
     seccompiler::apply_filter(&program).map_err(|source| FilterError::Install { thread, source })
 }
 
-fn program(thread: Thread) -> Result<BpfProgram, seccompiler::BackendError> {
-    let more = if thread == Thread::Control { CONTROL } else { &[] };
+fn program() -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: std::collections::BTreeMap<c_long, Vec<SeccompRule>> =
-        ALL.iter().chain(more).map(|&call| (call, Vec::new())).collect();
+        ALL.iter().map(|&call| (call, Vec::new())).collect();
     let ioctls = IOCTL_TYPES.map(|kind| masked(1, 0xff00, kind << 8));
     rules.insert(libc::SYS_ioctl, ioctls.into_iter().collect::<Result<_, _>>()?);
     // Signals to threads of this process only.
