@@ -1,8 +1,78 @@
-//! Compiles `proto/api.proto` (Kubernetes CRI v1, cri-api v0.36.3) with a pure-Rust protobuf compiler.
+//! Compiles `proto/api.proto` (Kubernetes CRI v1, cri-api v0.36.3) with a pure-Rust protobuf compiler, and
+//! a second time under the name v1alpha2: that version's messages are v1's with fewer fields, so its
+//! services are generated over the very same types.
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed=proto/api.proto");
-    let files = protox::compile(["proto/api.proto"], ["proto"])?;
-    tonic_prost_build::configure().compile_fds(files)?;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+type Failure = Box<dyn std::error::Error>;
+
+const SOURCE: &str = "proto/api.proto";
+
+/// What v1alpha2 had when it was last served (Kubernetes 1.25). Everything newer is v1 alone.
+const V1ALPHA2: [&str; 29] = [
+    "Version",
+    "RunPodSandbox",
+    "StopPodSandbox",
+    "RemovePodSandbox",
+    "PodSandboxStatus",
+    "ListPodSandbox",
+    "CreateContainer",
+    "StartContainer",
+    "StopContainer",
+    "RemoveContainer",
+    "ListContainers",
+    "ContainerStatus",
+    "UpdateContainerResources",
+    "ReopenContainerLog",
+    "ExecSync",
+    "Exec",
+    "Attach",
+    "PortForward",
+    "ContainerStats",
+    "ListContainerStats",
+    "PodSandboxStats",
+    "ListPodSandboxStats",
+    "UpdateRuntimeConfig",
+    "Status",
+    "ListImages",
+    "ImageStatus",
+    "PullImage",
+    "RemoveImage",
+    "ImageFsInfo",
+];
+
+fn main() -> Result<(), Failure> {
+    println!("cargo::rerun-if-changed={SOURCE}");
+    tonic_prost_build::configure().compile_fds(protox::compile([SOURCE], ["proto"])?)?;
+    let old = older(&PathBuf::from(env::var("OUT_DIR")?))?;
+    let dir = old.parent().ok_or("a file lies in a folder")?;
+    tonic_prost_build::configure()
+        .extern_path(".runtime.v1alpha2", "crate::v1")
+        .compile_fds(protox::compile([&old], [dir])?)?;
     Ok(())
+}
+
+/// Writes the file again with the older package's name and without the RPCs that it does not have.
+fn older(dir: &Path) -> Result<PathBuf, Failure> {
+    let source = fs::read_to_string(SOURCE)?;
+    let mut kept = 0;
+    let mut text = String::new();
+    for line in source.lines() {
+        if let Some(rpc) = line.trim_start().strip_prefix("rpc ") {
+            let name = rpc.split('(').next().unwrap_or_default();
+            if !V1ALPHA2.contains(&name) {
+                continue;
+            }
+            kept += 1;
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    if kept != V1ALPHA2.len() || !text.contains("package runtime.v1;") {
+        return Err(format!("{SOURCE} is not as this program expects it").into());
+    }
+    let path = dir.join("v1alpha2.proto");
+    fs::write(&path, text.replace("package runtime.v1;", "package runtime.v1alpha2;"))?;
+    Ok(path)
 }

@@ -16,3 +16,16 @@ pub mod v1 {
     )]
     tonic::include_proto!("runtime.v1");
 }
+
+/// CRI v1alpha2, which kubelets up to 1.25 speak: its services over [`v1`]'s messages.
+pub mod v1alpha2 {
+    #![allow(
+        missing_docs,
+        missing_debug_implementations,
+        unreachable_pub,
+        clippy::all,
+        clippy::pedantic,
+        rustdoc::all
+    )]
+    tonic::include_proto!("runtime.v1alpha2");
+}

@@ -19,6 +19,9 @@ pub(crate) enum Failure {
     /// What it names is not there.
     #[error("{what} {id:?} not found")]
     NotFound { what: &'static str, id: String },
+    /// An RPC that this version does not have. Clients fall back on the code; people read the name.
+    #[error("podvisor does not implement {0}")]
+    Absent(&'static str),
     #[error(transparent)]
     Pod(#[from] PodError),
     #[error(transparent)]
@@ -34,6 +37,7 @@ impl Failure {
         match self {
             Failure::Invalid(_) => Code::InvalidArgument,
             Failure::NotFound { .. } => Code::NotFound,
+            Failure::Absent(_) => Code::Unimplemented,
             Failure::Pod(error) => match error.kind() {
                 PodErrorKind::NotFound => Code::NotFound,
                 PodErrorKind::AlreadyExists => Code::AlreadyExists,

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 use tracing::{Instrument, debug, info_span, warn};
 
 use crate::error::Failure;
@@ -23,9 +23,9 @@ pub(crate) async fn gate<T>(
             }
             Err(failure) => {
                 let status = Status::from(failure);
-                // NotFound is how clients ask whether something is gone; it is not news.
-                if status.code() == tonic::Code::NotFound {
-                    debug!(message = status.message(), "not found");
+                // NotFound is how clients ask whether something is gone, Unimplemented what we can: no news.
+                if matches!(status.code(), Code::NotFound | Code::Unimplemented) {
+                    debug!(message = status.message(), "refused");
                 } else {
                     warn!(code = ?status.code(), message = status.message(), "failed");
                 }
@@ -35,11 +35,4 @@ pub(crate) async fn gate<T>(
     }
     .instrument(span)
     .await
-}
-
-/// The answer of an RPC that this version does not have. Clients tell it by the code (cri-client falls
-/// back on `Unimplemented`), people by the name.
-pub(crate) fn absent<T>(rpc: &'static str) -> Result<T, Status> {
-    debug!(rpc, "not implemented");
-    Err(Status::unimplemented(format!("podvisor does not implement {rpc}")))
 }

@@ -4,13 +4,14 @@ use proto_cri::v1::image_service_server::ImageService;
 use proto_cri::v1::*;
 use tonic::{Request, Response, Status};
 
-use crate::gate::{absent, gate};
+use crate::gate::gate;
 use crate::image;
-use crate::serve::{Cri, NoStream};
+use crate::serve::Cri;
+use crate::stream::Streamed;
 
 #[tonic::async_trait]
 impl ImageService for Cri {
-    type StreamImagesStream = NoStream<StreamImagesResponse>;
+    type StreamImagesStream = Streamed<StreamImagesResponse>;
 
     async fn list_images(
         &self,
@@ -46,8 +47,8 @@ impl ImageService for Cri {
 
     async fn stream_images(
         &self,
-        _: Request<StreamImagesRequest>,
+        r: Request<StreamImagesRequest>,
     ) -> Result<Response<Self::StreamImagesStream>, Status> {
-        absent("StreamImages")
+        gate("StreamImages", image::stream::stream(self, r.into_inner())).await
     }
 }

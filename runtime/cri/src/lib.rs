@@ -5,6 +5,7 @@
 //!   runtime_service.rs ─┐                     ┌─ sandbox/<verb>.rs    ─┐
 //!   image_service.rs   ─┴─> gate.rs ──────────┼─ container/<verb>.rs   ├─> Pods, Images
 //!     (one line per RPC)    (span, log, code) ├─ image/<verb>.rs       │
+//!                                             ├─ stats/<verb>.rs       │
 //!                                             └─ runtime/<verb>.rs    ─┘
 //! ```
 //!
@@ -15,6 +16,7 @@
 mod container;
 mod convert;
 mod error;
+mod events;
 mod gate;
 mod image;
 mod image_service;
@@ -22,6 +24,9 @@ mod runtime;
 mod runtime_service;
 mod sandbox;
 mod serve;
+mod stats;
+mod stream;
+mod v1alpha2;
 
 pub use runtime::status::Node;
 pub use serve::{Cri, ServeError, serve};

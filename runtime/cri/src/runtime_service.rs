@@ -1,22 +1,22 @@
-//! The RuntimeService's table: each RPC is a line that leads through the gate to its file. Those that
-//! this version does not have say so by name.
+//! The RuntimeService's table: each RPC is a line that leads through the gate to its file.
 
 use proto_cri::v1::runtime_service_server::RuntimeService;
 use proto_cri::v1::*;
 use tonic::{Request, Response, Status};
 
-use crate::gate::{absent, gate};
-use crate::serve::{Cri, NoStream};
-use crate::{container, runtime, sandbox};
+use crate::gate::gate;
+use crate::serve::Cri;
+use crate::stream::Streamed;
+use crate::{container, events, runtime, sandbox, stats};
 
 #[tonic::async_trait]
 impl RuntimeService for Cri {
-    type StreamPodSandboxesStream = NoStream<StreamPodSandboxesResponse>;
-    type StreamContainersStream = NoStream<StreamContainersResponse>;
-    type StreamContainerStatsStream = NoStream<StreamContainerStatsResponse>;
-    type StreamPodSandboxStatsStream = NoStream<StreamPodSandboxStatsResponse>;
-    type GetContainerEventsStream = NoStream<ContainerEventResponse>;
-    type StreamPodSandboxMetricsStream = NoStream<StreamPodSandboxMetricsResponse>;
+    type StreamPodSandboxesStream = Streamed<StreamPodSandboxesResponse>;
+    type StreamContainersStream = Streamed<StreamContainersResponse>;
+    type StreamContainerStatsStream = Streamed<StreamContainerStatsResponse>;
+    type StreamPodSandboxStatsStream = Streamed<StreamPodSandboxStatsResponse>;
+    type GetContainerEventsStream = Streamed<ContainerEventResponse>;
+    type StreamPodSandboxMetricsStream = Streamed<StreamPodSandboxMetricsResponse>;
 
     async fn version(&self, _: Request<VersionRequest>) -> Result<Response<VersionResponse>, Status> {
         gate("Version", async { Ok(runtime::version::version()) }).await
@@ -109,142 +109,145 @@ impl RuntimeService for Cri {
 
     async fn stream_pod_sandboxes(
         &self,
-        _: Request<StreamPodSandboxesRequest>,
+        r: Request<StreamPodSandboxesRequest>,
     ) -> Result<Response<Self::StreamPodSandboxesStream>, Status> {
-        absent("StreamPodSandboxes")
+        gate("StreamPodSandboxes", sandbox::stream::stream(self, r.into_inner())).await
     }
 
     async fn stream_containers(
         &self,
-        _: Request<StreamContainersRequest>,
+        r: Request<StreamContainersRequest>,
     ) -> Result<Response<Self::StreamContainersStream>, Status> {
-        absent("StreamContainers")
+        gate("StreamContainers", container::stream::stream(self, r.into_inner())).await
     }
 
     async fn update_container_resources(
         &self,
-        _: Request<UpdateContainerResourcesRequest>,
+        r: Request<UpdateContainerResourcesRequest>,
     ) -> Result<Response<UpdateContainerResourcesResponse>, Status> {
-        absent("UpdateContainerResources")
+        gate("UpdateContainerResources", container::update_resources::update_resources(self, r.into_inner()))
+            .await
     }
 
     async fn reopen_container_log(
         &self,
-        _: Request<ReopenContainerLogRequest>,
+        r: Request<ReopenContainerLogRequest>,
     ) -> Result<Response<ReopenContainerLogResponse>, Status> {
-        absent("ReopenContainerLog")
+        gate("ReopenContainerLog", container::reopen_log::reopen_log(self, r.into_inner())).await
     }
 
-    async fn exec(&self, _: Request<ExecRequest>) -> Result<Response<ExecResponse>, Status> {
-        absent("Exec")
+    async fn exec(&self, r: Request<ExecRequest>) -> Result<Response<ExecResponse>, Status> {
+        gate("Exec", container::exec::exec(self, r.into_inner())).await
     }
 
-    async fn attach(&self, _: Request<AttachRequest>) -> Result<Response<AttachResponse>, Status> {
-        absent("Attach")
+    async fn attach(&self, r: Request<AttachRequest>) -> Result<Response<AttachResponse>, Status> {
+        gate("Attach", container::attach::attach(self, r.into_inner())).await
     }
 
     async fn port_forward(
         &self,
-        _: Request<PortForwardRequest>,
+        r: Request<PortForwardRequest>,
     ) -> Result<Response<PortForwardResponse>, Status> {
-        absent("PortForward")
+        gate("PortForward", sandbox::port_forward::port_forward(self, r.into_inner())).await
     }
 
     async fn container_stats(
         &self,
-        _: Request<ContainerStatsRequest>,
+        r: Request<ContainerStatsRequest>,
     ) -> Result<Response<ContainerStatsResponse>, Status> {
-        absent("ContainerStats")
+        gate("ContainerStats", stats::container::container(self, r.into_inner())).await
     }
 
     async fn list_container_stats(
         &self,
-        _: Request<ListContainerStatsRequest>,
+        r: Request<ListContainerStatsRequest>,
     ) -> Result<Response<ListContainerStatsResponse>, Status> {
-        absent("ListContainerStats")
+        gate("ListContainerStats", stats::list_containers::list_containers(self, r.into_inner())).await
     }
 
     async fn stream_container_stats(
         &self,
-        _: Request<StreamContainerStatsRequest>,
+        r: Request<StreamContainerStatsRequest>,
     ) -> Result<Response<Self::StreamContainerStatsStream>, Status> {
-        absent("StreamContainerStats")
+        gate("StreamContainerStats", stats::stream_containers::stream_containers(self, r.into_inner())).await
     }
 
     async fn pod_sandbox_stats(
         &self,
-        _: Request<PodSandboxStatsRequest>,
+        r: Request<PodSandboxStatsRequest>,
     ) -> Result<Response<PodSandboxStatsResponse>, Status> {
-        absent("PodSandboxStats")
+        gate("PodSandboxStats", stats::pod::pod(self, r.into_inner())).await
     }
 
     async fn list_pod_sandbox_stats(
         &self,
-        _: Request<ListPodSandboxStatsRequest>,
+        r: Request<ListPodSandboxStatsRequest>,
     ) -> Result<Response<ListPodSandboxStatsResponse>, Status> {
-        absent("ListPodSandboxStats")
+        gate("ListPodSandboxStats", stats::list_pods::list_pods(self, r.into_inner())).await
     }
 
     async fn stream_pod_sandbox_stats(
         &self,
-        _: Request<StreamPodSandboxStatsRequest>,
+        r: Request<StreamPodSandboxStatsRequest>,
     ) -> Result<Response<Self::StreamPodSandboxStatsStream>, Status> {
-        absent("StreamPodSandboxStats")
+        gate("StreamPodSandboxStats", stats::stream_pods::stream_pods(self, r.into_inner())).await
     }
 
     async fn update_runtime_config(
         &self,
-        _: Request<UpdateRuntimeConfigRequest>,
+        r: Request<UpdateRuntimeConfigRequest>,
     ) -> Result<Response<UpdateRuntimeConfigResponse>, Status> {
-        absent("UpdateRuntimeConfig")
+        gate("UpdateRuntimeConfig", runtime::update_config::update_config(self, r.into_inner())).await
     }
 
     async fn checkpoint_container(
         &self,
-        _: Request<CheckpointContainerRequest>,
+        r: Request<CheckpointContainerRequest>,
     ) -> Result<Response<CheckpointContainerResponse>, Status> {
-        absent("CheckpointContainer")
+        gate("CheckpointContainer", container::checkpoint::checkpoint(self, r.into_inner())).await
     }
 
     async fn get_container_events(
         &self,
-        _: Request<GetEventsRequest>,
+        r: Request<GetEventsRequest>,
     ) -> Result<Response<Self::GetContainerEventsStream>, Status> {
-        absent("GetContainerEvents")
+        gate("GetContainerEvents", events::events(self, r.into_inner())).await
     }
 
     async fn list_metric_descriptors(
         &self,
-        _: Request<ListMetricDescriptorsRequest>,
+        r: Request<ListMetricDescriptorsRequest>,
     ) -> Result<Response<ListMetricDescriptorsResponse>, Status> {
-        absent("ListMetricDescriptors")
+        gate("ListMetricDescriptors", stats::metric_descriptors::metric_descriptors(self, r.into_inner()))
+            .await
     }
 
     async fn list_pod_sandbox_metrics(
         &self,
-        _: Request<ListPodSandboxMetricsRequest>,
+        r: Request<ListPodSandboxMetricsRequest>,
     ) -> Result<Response<ListPodSandboxMetricsResponse>, Status> {
-        absent("ListPodSandboxMetrics")
+        gate("ListPodSandboxMetrics", stats::list_metrics::list_metrics(self, r.into_inner())).await
     }
 
     async fn stream_pod_sandbox_metrics(
         &self,
-        _: Request<StreamPodSandboxMetricsRequest>,
+        r: Request<StreamPodSandboxMetricsRequest>,
     ) -> Result<Response<Self::StreamPodSandboxMetricsStream>, Status> {
-        absent("StreamPodSandboxMetrics")
+        gate("StreamPodSandboxMetrics", stats::stream_metrics::stream_metrics(self, r.into_inner())).await
     }
 
     async fn runtime_config(
         &self,
-        _: Request<RuntimeConfigRequest>,
+        r: Request<RuntimeConfigRequest>,
     ) -> Result<Response<RuntimeConfigResponse>, Status> {
-        absent("RuntimeConfig")
+        gate("RuntimeConfig", runtime::config::config(self, r.into_inner())).await
     }
 
     async fn update_pod_sandbox_resources(
         &self,
-        _: Request<UpdatePodSandboxResourcesRequest>,
+        r: Request<UpdatePodSandboxResourcesRequest>,
     ) -> Result<Response<UpdatePodSandboxResourcesResponse>, Status> {
-        absent("UpdatePodSandboxResources")
+        gate("UpdatePodSandboxResources", sandbox::update_resources::update_resources(self, r.into_inner()))
+            .await
     }
 }

@@ -1,11 +1,11 @@
 //! The gRPC server on its socket: HTTP/2 in plaintext, both services, until told to stop.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto_cri::v1::image_service_server::ImageServiceServer;
 use proto_cri::v1::runtime_service_server::RuntimeServiceServer;
+use proto_cri::v1alpha2;
 use runtime_image::Images;
 use runtime_pod::Pods;
 use tokio::net::UnixListener;
@@ -24,9 +24,6 @@ const CALLS_PER_CONNECTION_MAX: u32 = 1024;
 /// Clients that say nothing are asked whether they are still there this often: a dead one must not
 /// hold its calls for ever.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-
-/// The answer stream of a streaming RPC that this version does not have: it is never made.
-pub(crate) type NoStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, tonic::Status>> + Send>>;
 
 /// Both CRI services over one set of pods and images.
 #[derive(Clone, Debug)]
@@ -60,7 +57,13 @@ pub async fn serve(
     let runtime = RuntimeServiceServer::new(cri.clone())
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let images = ImageServiceServer::new(cri)
+    let images = ImageServiceServer::new(cri.clone())
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let old_runtime = v1alpha2::runtime_service_server::RuntimeServiceServer::new(cri.clone())
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let old_images = v1alpha2::image_service_server::ImageServiceServer::new(cri)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     Server::builder()
@@ -68,6 +71,8 @@ pub async fn serve(
         .http2_keepalive_interval(Some(KEEPALIVE))
         .add_service(runtime)
         .add_service(images)
+        .add_service(old_runtime)
+        .add_service(old_images)
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
         .await?;
     Ok(())

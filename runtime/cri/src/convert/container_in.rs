@@ -1,9 +1,9 @@
 //! `ContainerConfig` to [`ContainerSpec`].
 
 use proto_cri::v1;
-use runtime_spec::{ContainerSpec, Device, Mount};
+use runtime_spec::{ContainerSpec, Device};
 
-use super::{ordered, resources, security};
+use super::{mount, ordered, resources, security};
 use crate::error::Failure;
 
 /// The container asked for.
@@ -30,7 +30,7 @@ pub(crate) fn container_spec(config: v1::ContainerConfig) -> Result<ContainerSpe
         resources: linux.resources.map(resources::resources_in).unwrap_or_default(),
         security: security::container_security(linux.security_context.unwrap_or_default())?,
         stop_signal,
-        mounts: config.mounts.into_iter().map(mount).collect(),
+        mounts: config.mounts.into_iter().map(mount::mount_in).collect(),
         devices: config.devices.into_iter().map(device).collect(),
         cdi_devices: config.cdi_devices.into_iter().map(|device| device.name).collect(),
     })
@@ -52,15 +52,6 @@ fn stop_signal(value: i32) -> Result<Option<String>, Failure> {
         Ok(v1::Signal::RuntimeDefault) => Ok(None),
         Ok(signal) => Ok(Some(signal.as_str_name().replace("PLUS", "+").replace("MINUS", "-"))),
         Err(_) => Err(Failure::invalid(format!("stop_signal: {value} is no signal"))),
-    }
-}
-
-fn mount(mount: v1::Mount) -> Mount {
-    Mount {
-        host_path: mount.host_path,
-        container_path: mount.container_path,
-        readonly: mount.readonly,
-        image: mount.image.map(|image| image.image).unwrap_or_default(),
     }
 }
 

@@ -4,7 +4,7 @@ use proto_cri::v1;
 use runtime_pod::{ContainerState, ContainerView};
 use runtime_spec::ContainerSpec;
 
-use super::{resources, unordered};
+use super::{mount, resources, unordered};
 
 /// For lists.
 pub(crate) fn container_item(container: &ContainerView) -> v1::Container {
@@ -39,7 +39,7 @@ pub(crate) fn container_status(container: &ContainerView) -> v1::ContainerStatus
         message: container.message.clone(),
         labels: unordered(&spec.labels),
         annotations: unordered(&spec.annotations),
-        mounts: Vec::new(),
+        mounts: mount::mounts_out(container),
         log_path: log_path(container),
         resources: Some(v1::ContainerResources {
             linux: Some(resources::resources_out(&spec.resources)),

@@ -5,6 +5,7 @@
 mod container_in;
 mod container_out;
 mod filter;
+mod mount;
 mod pod_in;
 mod pod_out;
 mod resources;

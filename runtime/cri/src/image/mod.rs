@@ -5,6 +5,7 @@ pub(crate) mod list;
 pub(crate) mod pull;
 pub(crate) mod remove;
 pub(crate) mod status;
+pub(crate) mod stream;
 
 use proto_cri::v1;
 use runtime_image::Image;

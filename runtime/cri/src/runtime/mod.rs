@@ -1,6 +1,9 @@
-//! RPCs about the runtime itself: Version and Status.
+//! RPCs about the runtime itself, one file each.
 
+pub(crate) mod config;
+mod features;
 pub(crate) mod status;
+pub(crate) mod update_config;
 pub(crate) mod version;
 
 /// CLOCK_REALTIME in nanoseconds since the epoch, as CRI's timestamps are.

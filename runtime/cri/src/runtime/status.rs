@@ -6,6 +6,8 @@ use std::fmt;
 
 use proto_cri::v1;
 
+use super::features;
+
 /// What Status tells of the node, beyond what pods and images know.
 pub struct Node {
     /// Runtime handlers by name; the empty name is the default one's.
@@ -34,7 +36,7 @@ pub(crate) fn status(node: &Node, request: v1::StatusRequest) -> v1::StatusRespo
         status: Some(v1::RuntimeStatus { conditions: vec![condition("RuntimeReady", None), network] }),
         info,
         runtime_handlers: node.handlers.iter().map(|name| runtime_handler(name)).collect(),
-        features: Some(v1::RuntimeFeatures::default()),
+        features: Some(features::of_runtime()),
     }
 }
 
@@ -44,9 +46,8 @@ fn condition(name: &str, problem: Option<(&str, String)>) -> v1::RuntimeConditio
     v1::RuntimeCondition { r#type: name.into(), status, reason: reason.into(), message }
 }
 
-/// What this version cannot do yet is told as missing: the kubelet then refuses such pods itself.
 fn runtime_handler(name: &str) -> v1::RuntimeHandler {
-    v1::RuntimeHandler { name: name.to_owned(), features: Some(v1::RuntimeHandlerFeatures::default()) }
+    v1::RuntimeHandler { name: name.to_owned(), features: Some(features::of_handler()) }
 }
 
 #[cfg(test)]

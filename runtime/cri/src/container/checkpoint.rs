@@ -1,0 +1,13 @@
+//! CheckpointContainer: not there; the kubelet tells its caller so.
+
+use proto_cri::v1;
+
+use crate::error::Failure;
+use crate::serve::Cri;
+
+pub(crate) async fn checkpoint(
+    _: &Cri,
+    _: v1::CheckpointContainerRequest,
+) -> Result<v1::CheckpointContainerResponse, Failure> {
+    Err(Failure::Absent("CheckpointContainer"))
+}

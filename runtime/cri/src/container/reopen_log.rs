@@ -1,0 +1,14 @@
+//! ReopenContainerLog: answers when the new file is there and nothing more is written to the old one.
+
+use proto_cri::v1;
+
+use crate::error::Failure;
+use crate::serve::Cri;
+
+pub(crate) async fn reopen_log(
+    cri: &Cri,
+    request: v1::ReopenContainerLogRequest,
+) -> Result<v1::ReopenContainerLogResponse, Failure> {
+    cri.pods.reopen_log(&request.container_id).await?;
+    Ok(v1::ReopenContainerLogResponse {})
+}

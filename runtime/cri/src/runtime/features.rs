@@ -1,0 +1,18 @@
+//! What this runtime claims to have. The kubelet refuses pods that ask for what is not claimed here, so
+//! each flag is true only where it holds, and is switched on in the change that makes it hold.
+
+use proto_cri::v1;
+
+/// Of a handler. They are alike for all handlers, since each gives a pod the same guest kernel.
+pub(super) fn of_handler() -> v1::RuntimeHandlerFeatures {
+    v1::RuntimeHandlerFeatures { recursive_read_only_mounts: false, user_namespaces: false }
+}
+
+/// Of the runtime as a whole.
+pub(super) fn of_runtime() -> v1::RuntimeFeatures {
+    v1::RuntimeFeatures {
+        supplemental_groups_policy: false,
+        // No pod shares the node's network.
+        user_namespaces_host_network: false,
+    }
+}

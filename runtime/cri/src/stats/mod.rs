@@ -1,0 +1,11 @@
+//! RPCs about what pods and containers use, one file each.
+
+pub(crate) mod container;
+pub(crate) mod list_containers;
+pub(crate) mod list_metrics;
+pub(crate) mod list_pods;
+pub(crate) mod metric_descriptors;
+pub(crate) mod pod;
+pub(crate) mod stream_containers;
+pub(crate) mod stream_metrics;
+pub(crate) mod stream_pods;

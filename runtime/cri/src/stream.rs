@@ -1,0 +1,72 @@
+//! Lists told in pieces: a node with many pods may have more to tell than one message holds. Each item is
+//! in exactly one piece, no piece is empty, and the stream ends after the last (api.proto,
+//! `StreamPodSandboxes`).
+
+use std::pin::Pin;
+
+use prost::Message;
+
+/// The answer of a streaming RPC.
+pub(crate) type Streamed<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, tonic::Status>> + Send>>;
+
+/// A piece is closed when it has this many bytes: a good part below what clients take (16 MiB), since a
+/// piece may end with an item of some hundred KiB of annotations.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// The items as messages of about [`PIECE_BYTES`] each.
+pub(crate) fn in_pieces<I, T>(items: Vec<I>, message: impl Fn(Vec<I>) -> T + Send + 'static) -> Streamed<T>
+where
+    I: Message + 'static,
+    T: 'static,
+{
+    let mut items = items.into_iter().peekable();
+    let pieces = std::iter::from_fn(move || {
+        items.peek()?;
+        let (mut piece, mut bytes) = (Vec::new(), 0);
+        while bytes < PIECE_BYTES
+            && let Some(item) = items.next()
+        {
+            bytes += item.encoded_len();
+            piece.push(item);
+        }
+        Some(Ok(message(piece)))
+    });
+    Box::pin(tokio_stream::iter(pieces))
+}
+
+#[cfg(test)]
+mod tests {
+    use proto_cri::v1;
+    use tokio_stream::StreamExt;
+
+    use super::*;
+
+    fn image(number: usize, bytes: usize) -> v1::Image {
+        v1::Image { id: format!("{number}"), repo_tags: vec!["x".repeat(bytes)], ..Default::default() }
+    }
+
+    async fn pieces(images: Vec<v1::Image>) -> Vec<Vec<String>> {
+        let stream = in_pieces(images, |images| v1::StreamImagesResponse { images });
+        let ids = stream.map(|piece| piece.unwrap().images.into_iter().map(|image| image.id).collect());
+        ids.collect().await
+    }
+
+    #[tokio::test]
+    async fn nothing_to_tell_is_a_stream_that_ends_at_once() {
+        assert!(pieces(Vec::new()).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn each_item_comes_once_in_order_and_no_piece_is_empty_or_too_large() {
+        let large = (0..40).map(|number| image(number, 300 << 10)).collect();
+        let pieces = pieces(large).await;
+        assert!(pieces.len() > 1 && pieces.iter().all(|piece| (1..=4).contains(&piece.len())));
+        let ids: Vec<_> = pieces.concat();
+        assert_eq!(ids, (0..40).map(|number| number.to_string()).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn small_items_travel_together() {
+        assert_eq!(pieces((0..100).map(|number| image(number, 10)).collect()).await.len(), 1);
+    }
+}
