@@ -38,6 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "runtime-image",
             "runtime-logs",
             "runtime-net",
+            "runtime-share",
             "runtime-spec",
             "runtime-store",
             "runtime-vm",
@@ -51,6 +52,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("runtime-erofs", &[]),
     ("runtime-net", &[]),
     ("runtime-logs", &[]),
+    ("runtime-share", &[]),
     ("runtime-streaming", &[]),
     // The VMM.
     ("podvisor-vmm", &["vmm-api", "vmm-devices", "vmm-machine"]),

@@ -1,0 +1,135 @@
+//! All binds of one container: `<shared>/<container>/<number>`.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, unlinkat};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::tree::{Kind, Tree};
+use crate::{Bind, ShareError};
+
+/// Mounts on top of each other at one place that are taken away at most: there is one.
+const STACKED_MAX: usize = 8;
+
+/// Binds each of `binds` to `<shared>/<container>/<its number>`; leaves nothing where one fails. `shared`
+/// exists. The binds are seen in every mount namespace that `shared` propagates to.
+///
+/// # Errors
+/// A path that is not there or cannot be shared, or the kernel's refusal.
+pub fn bind_all<'a>(
+    shared: &Path,
+    container: &str,
+    binds: impl IntoIterator<Item = (usize, &'a Bind)>,
+) -> Result<(), ShareError> {
+    let binds: Vec<_> = binds.into_iter().collect();
+    let numbers: Vec<usize> = binds.iter().map(|(number, _)| *number).collect();
+    let bound = bind_each(shared, container, &binds);
+    if bound.is_err() {
+        // What it failed for is told; what cannot be undone now goes with the shared directory.
+        let _ = unbind_all(shared, container, numbers);
+    }
+    bound
+}
+
+fn bind_each(shared: &Path, container: &str, binds: &[(usize, &Bind)]) -> Result<(), ShareError> {
+    // All are looked at before anything is made.
+    let trees = binds.iter().map(|(number, bind)| Ok((*number, Tree::clone_of(bind)?)));
+    let trees: Vec<(usize, Tree)> = trees.collect::<Result<_, ShareError>>()?;
+    let place = shared.join(container);
+    let failed = |action| move |errno: Errno| io_error(action, &place, errno.into());
+    let parent = open_directory(CWD, shared).map_err(|errno| io_error("open", shared, errno.into()))?;
+    mkdirat(&parent, container, Mode::from_raw_mode(0o755)).map_err(failed.clone()("make"))?;
+    let directory = open_directory(&parent, container).map_err(failed.clone()("open"))?;
+    for (number, tree) in trees {
+        let point = make_point(&directory, number, tree.kind).map_err(failed.clone()("make a place in"))?;
+        tree.attach(point.as_fd()).map_err(|source| io_error("mount in", &shared.join(container), source))?;
+    }
+    Ok(())
+}
+
+/// Takes the binds with these numbers away, and their directory. Idempotent: what is not there is no
+/// error. The bound files are not touched, whoever still has them open.
+///
+/// # Errors
+/// The kernel's refusal; some may be left, for another try.
+pub fn unbind_all(
+    shared: &Path,
+    container: &str,
+    numbers: impl IntoIterator<Item = usize>,
+) -> Result<(), ShareError> {
+    let failed = |action| {
+        let place = shared.join(container);
+        move |errno: Errno| io_error(action, &place, errno.into())
+    };
+    let parent = match open_directory(CWD, shared) {
+        Ok(parent) => parent,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(io_error("open", shared, errno.into())),
+    };
+    let directory = match open_directory(&parent, container) {
+        Ok(directory) => directory,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(failed("open")(errno)),
+    };
+    for number in numbers {
+        let name = number.to_string();
+        detach(&directory, &name).map_err(failed("unmount in"))?;
+        remove_point(&directory, &name).map_err(failed("clear"))?;
+    }
+    drop(directory);
+    match unlinkat(&parent, container, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        // A guest put something there. It goes with the shared directory.
+        Err(Errno::NOTEMPTY) => Ok(()),
+        Err(errno) => Err(failed("remove")(errno)),
+    }
+}
+
+fn open_directory(parent: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(parent, name, flags, Mode::empty())
+}
+
+/// Makes an empty file or directory and opens it.
+fn make_point(directory: &OwnedFd, number: usize, kind: Kind) -> rustix::io::Result<OwnedFd> {
+    let name = number.to_string();
+    match kind {
+        Kind::Directory => mkdirat(directory, &name, Mode::from_raw_mode(0o755))?,
+        Kind::File => mknodat(directory, &name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)?,
+    }
+    openat(directory, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Unmounts all that is mounted at the name, now, whoever uses it.
+fn detach(directory: &OwnedFd, name: &str) -> rustix::io::Result<()> {
+    // By way of the open directory, since unmounting has no call that starts from one.
+    let path = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
+    for _ in 0..STACKED_MAX {
+        match unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            Ok(()) => {}
+            // No mount there, or not any more; or nothing at all.
+            Err(Errno::INVAL | Errno::NOENT) => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Removes an empty file or directory. Where something is still mounted the kernel refuses.
+fn remove_point(directory: &OwnedFd, name: &str) -> rustix::io::Result<()> {
+    let removed = match unlinkat(directory, name, AtFlags::empty()) {
+        Err(Errno::ISDIR) => unlinkat(directory, name, AtFlags::REMOVEDIR),
+        other => other,
+    };
+    match removed {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn io_error(action: &'static str, path: &Path, source: io::Error) -> ShareError {
+    ShareError::Io { action, path: path.to_owned(), source }
+}

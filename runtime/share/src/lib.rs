@@ -1,0 +1,24 @@
+//! Host paths bound into a pod's shared directory, where its VMM serves them to the guest.
+//!
+//! | what | where |
+//! |---|---|
+//! | what is bound, and how | [`Bind`] |
+//! | all binds of a container, made and undone | [`bind_all`], [`unbind_all`] |
+//! | one bind: cloned, made read-only, then attached | `tree.rs` |
+//!
+//! The directory is the daemon's own, but a guest may write there through its VMM. So nothing below it is
+//! reached by path: names are looked up one by one from an open directory, and links are never followed.
+//! What is mounted below is somebody's data: nothing here removes recursively.
+
+#![deny(unsafe_code)]
+
+mod bind;
+mod container;
+mod error;
+mod propagation;
+mod setattr;
+mod tree;
+
+pub use bind::{Access, Bind, Propagation};
+pub use container::{bind_all, unbind_all};
+pub use error::ShareError;

@@ -1,0 +1,41 @@
+//! `mount_setattr(2)`. The crate's only unsafe code: one system call that neither nix nor rustix has.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `MOUNT_ATTR_RDONLY` (linux/mount.h).
+pub(crate) const READ_ONLY: u64 = 0x1;
+
+/// Propagation types, as mount(2) has them.
+pub(crate) const PRIVATE: u64 = libc::MS_PRIVATE;
+pub(crate) const SLAVE: u64 = libc::MS_SLAVE;
+
+/// `struct mount_attr`, version 0 (linux/mount.h).
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(crate) struct Attributes {
+    pub(crate) set: u64,
+    pub(crate) clear: u64,
+    pub(crate) propagation: u64,
+    pub(crate) user_namespace: u64,
+}
+
+/// Changes the mount that `tree` is the root of, and with `recursive` all mounts below: all or none.
+pub(crate) fn set(tree: BorrowedFd<'_>, recursive: bool, attributes: &Attributes) -> io::Result<()> {
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: `tree` is open, the path is an empty string that lives for ever, and `attributes` is a whole
+    // `struct mount_attr` of the size given, which the kernel only reads.
+    let outcome = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            std::ptr::from_ref(attributes),
+            size_of::<Attributes>(),
+        )
+    };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

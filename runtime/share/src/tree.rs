@@ -1,0 +1,94 @@
+//! One bind: the source's tree is cloned where nobody sees it, made as it should be, and only then
+//! attached. So there is no moment in which a guest could write to what is read-only.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+
+use crate::setattr::{self, Attributes};
+use crate::{Access, Bind, Propagation, ShareError, propagation};
+
+/// What a bound path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Directory,
+    File,
+}
+
+/// A clone of a source's tree, not attached anywhere; gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: OwnedFd,
+    pub(crate) kind: Kind,
+}
+
+impl Tree {
+    /// Clones the source and sets its attributes.
+    pub(crate) fn clone_of(bind: &Bind) -> Result<Tree, ShareError> {
+        let path = &bind.source;
+        let failed = |action| move |source: io::Error| ShareError::Io { action, path: path.clone(), source };
+        // O_PATH: opening a device or a pipe has no effect. What is looked at is what is cloned.
+        let source = match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(source) => source,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Err(ShareError::Missing { path: path.clone() }),
+            Err(errno) => return Err(failed("open host path")(errno.into())),
+        };
+        let kind = kind(&source, path)?;
+        if bind.propagation == Propagation::HostToContainer
+            && !propagation::receives(source.as_fd()).map_err(failed("look at the mount of host path"))?
+        {
+            return Err(ShareError::NotShared { path: path.clone() });
+        }
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH
+            | OpenTreeFlags::AT_RECURSIVE;
+        let root = open_tree(&source, "", flags).map_err(|e| failed("bind host path")(e.into()))?;
+        set_attributes(root.as_fd(), bind).map_err(failed("set the attributes of host path"))?;
+        Ok(Tree { root, kind })
+    }
+
+    /// Attaches it onto an open file or directory.
+    pub(crate) fn attach(self, onto: BorrowedFd<'_>) -> io::Result<()> {
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        Ok(move_mount(&self.root, "", onto, "", flags)?)
+    }
+}
+
+fn set_attributes(root: BorrowedFd<'_>, bind: &Bind) -> io::Result<()> {
+    let propagation = match bind.propagation {
+        Propagation::Private => setattr::PRIVATE,
+        // A clone of a shared mount is its peer, and would pass mounts back to the host.
+        Propagation::HostToContainer => setattr::SLAVE,
+    };
+    setattr::set(root, true, &Attributes { propagation, ..Attributes::default() })?;
+    let read_only = Attributes { set: setattr::READ_ONLY, ..Attributes::default() };
+    match bind.access {
+        Access::ReadWrite => Ok(()),
+        Access::ReadOnly => setattr::set(root, false, &read_only),
+        Access::ReadOnlyRecursive => setattr::set(root, true, &read_only),
+    }
+}
+
+/// A socket's or a pipe's other end is in the node's kernel, and a device's number would mean another
+/// device in the guest.
+fn kind(source: &OwnedFd, path: &Path) -> Result<Kind, ShareError> {
+    let found = fstat(source).map_err(|errno| ShareError::Io {
+        action: "look at host path",
+        path: path.to_owned(),
+        source: errno.into(),
+    })?;
+    let refused = |kind| Err(ShareError::Kind { path: path.to_owned(), kind });
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::Directory => Ok(Kind::Directory),
+        FileType::RegularFile => Ok(Kind::File),
+        FileType::Socket => refused("socket"),
+        FileType::Fifo => refused("named pipe"),
+        FileType::BlockDevice | FileType::CharacterDevice => refused("device"),
+        _ => refused("file of this kind"),
+    }
+}
