@@ -27,6 +27,7 @@ mod record;
 mod recover;
 mod roster;
 mod scratch;
+mod shared;
 mod start;
 mod stop_container;
 mod stopwatch;

@@ -10,7 +10,7 @@ use runtime_store::{Batch, Store, Table};
 use crate::outside::{ImageSource, Machines, Network};
 use crate::record::{ContainerRecord, ContainerStatus, PodRecord, PodStatus};
 use crate::roster::Roster;
-use crate::{PodError, PodErrorKind};
+use crate::{PodError, PodErrorKind, shared};
 
 /// The agent's paths, for OCI specs.
 pub(crate) const GUEST_PATHS: GuestPaths = GuestPaths {
@@ -76,6 +76,17 @@ impl Node {
     /// needs its share of them.
     pub(crate) fn pod_run_dir(&self, id: &str) -> PathBuf {
         self.places.run_dir.join("pods").join(run_name(id))
+    }
+
+    /// What the pod's machine can reach of the host's files.
+    pub(crate) fn pod_shared_dir(&self, id: &str) -> PathBuf {
+        self.pod_run_dir(id).join(shared::NAME)
+    }
+
+    /// Takes the run directory away, with what is mounted in it. One that is not there is no error.
+    pub(crate) fn remove_run_dir(&self, id: &str) -> std::io::Result<()> {
+        shared::remove(&self.pod_shared_dir(id))?;
+        remove_dir(&self.pod_run_dir(id))
     }
 
     pub(crate) fn scratch_path(&self, id: &str) -> PathBuf {

@@ -104,10 +104,9 @@ async fn sweep_one(node: &Node, id: &str) -> Result<(), String> {
         let spec = PodNetworkSpec { pod_id: id.to_owned(), ..PodNetworkSpec::default() };
         node.network.teardown(&spec).await.map_err(|fault| chain_of(&*fault))?;
     }
-    for dir in [node.pod_state_dir(id), node.pod_run_dir(id)] {
-        remove_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    }
-    Ok(())
+    let (state, run) = (node.pod_state_dir(id), node.pod_run_dir(id));
+    remove_dir(&state).map_err(|error| format!("{}: {error}", state.display()))?;
+    node.remove_run_dir(id).map_err(|error| format!("{}: {error}", run.display()))
 }
 
 async fn recover_pod(node: Arc<Node>, record: Arc<PodRecord>, mut status: PodStatus, left: Vec<Left>) {

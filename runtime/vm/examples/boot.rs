@@ -45,9 +45,12 @@ async fn main() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let log = dir.path().join("log");
     let started = Instant::now();
+    let shared = dir.path().join("shared");
+    std::fs::create_dir(&shared)?;
     let spawn = Spawn {
         binary: &arguments.vmm,
         dir: dir.path(),
+        shared: &shared,
         cgroup: None,
         id: "by-hand",
         log: File::create(&log)?,

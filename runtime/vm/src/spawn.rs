@@ -22,6 +22,9 @@ pub struct Spawn<'a> {
     pub binary: &'a Path,
     /// The pod's run directory, which exists; `control.sock` and `vsock.sock` are made there.
     pub dir: &'a Path,
+    /// The directory that the guest reaches over virtio-fs: the process is started in it, and makes it its
+    /// root. Mounts made below it later are seen too where it is a shared mount. Not `/`.
+    pub shared: &'a Path,
     /// Directory of the cgroup to enter, if any: it has a `cgroup.procs`.
     pub cgroup: Option<&'a Path>,
     /// The pod's id, for log lines.
@@ -41,7 +44,7 @@ pub(crate) fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
     let start = |source| VmError::Start { binary: spawn.binary.to_owned(), source };
     let mut child = Command::new(spawn.binary)
         .env_clear()
-        .current_dir("/")
+        .current_dir(spawn.shared)
         .stdin(Stdio::from(listener))
         .stdout(Stdio::null())
         .stderr(Stdio::from(spawn.log))

@@ -54,6 +54,8 @@ pub(crate) struct SpawnRequest {
     pub(crate) id: String,
     /// Exists; the sockets are made here.
     pub(crate) dir: PathBuf,
+    /// Made and mounted by this; the monitor's root, by which its guest reaches the host's files.
+    pub(crate) shared: PathBuf,
     /// To enter, where there is one.
     pub(crate) cgroup: Option<PathBuf>,
     /// Its standard error.

@@ -66,9 +66,12 @@ pub(crate) struct VmMachines {
 #[async_trait]
 impl Machines for VmMachines {
     async fn spawn(&self, request: SpawnRequest) -> Result<Arc<dyn Machine>, Fault> {
+        crate::shared::make(&request.shared)
+            .map_err(|error| format!("mounting {}: {error}", request.shared.display()))?;
         let spawn = Spawn {
             binary: &self.binary,
             dir: &request.dir,
+            shared: &request.shared,
             cgroup: request.cgroup.as_deref(),
             id: &request.id,
             log: request.log,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::{Failed, Ground};
-use crate::node::{Node, blocking, remove_dir};
+use crate::node::{Node, blocking};
 use crate::outside::{BootRequest, Machine, SpawnRequest};
 use crate::record::{PodRecord, PodStatus, VmmProcess};
 use crate::roster::Live;
@@ -49,7 +49,13 @@ async fn spawn(ground: &Ground) -> Result<Arc<dyn Machine>, PodError> {
         PodError::internal(format!("making the VMM's log {}", log.display())).because(error)
     })?;
     let cgroup = cgroup::make(&node.places.cgroup_root, &ground.record.spec.cgroup_parent, id);
-    let request = SpawnRequest { id: id.to_owned(), dir: node.pod_run_dir(id), cgroup, log };
+    let request = SpawnRequest {
+        id: id.to_owned(),
+        dir: node.pod_run_dir(id),
+        shared: node.pod_shared_dir(id),
+        cgroup,
+        log,
+    };
     let spawned = node.machines.spawn(request).await;
     spawned.map_err(|fault| PodError::internal("starting the VMM").because(fault))
 }
@@ -137,9 +143,9 @@ pub(crate) async fn down(
     Ok(())
 }
 
-/// Takes the monitor's cgroup, sockets and disk away. Idempotent; the monitor is gone.
+/// Takes the monitor's cgroup, sockets, shared directory and disk away. Idempotent; the monitor is gone.
 pub(crate) fn clear(node: &Node, record: &PodRecord) -> std::io::Result<()> {
     scratch::remove(&node.scratch_path(&record.id))?;
-    remove_dir(&node.pod_run_dir(&record.id))?;
+    node.remove_run_dir(&record.id)?;
     cgroup::remove(&node.places.cgroup_root, &record.spec.cgroup_parent, &record.id)
 }

@@ -46,7 +46,9 @@ async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
     let binary = config.vmm().map_err(|error| Problem::new(error.to_string(), "set paths.vmm"))?;
     let log = File::create(dir.join("vmm.log"))
         .map_err(|error| Problem::new(error.to_string(), "free some space"))?;
-    let spawn = Spawn { binary: &binary, dir, cgroup: None, id: "check", log };
+    let shared = dir.join("shared");
+    std::fs::create_dir(&shared).map_err(|error| Problem::new(error.to_string(), "free some space"))?;
+    let spawn = Spawn { binary: &binary, dir, shared: &shared, cgroup: None, id: "check", log };
     let vm = Vm::spawn(spawn).await.map_err(|error| vmm_failed(error, dir))?;
     let outcome = async {
         vm.boot(MEMORY_BYTES, 1, "", &kernel, &root_image, Vec::new())
