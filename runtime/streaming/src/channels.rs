@@ -1,0 +1,85 @@
+//! What a command's session sees of its client, whatever the client speaks: one ordered input, and
+//! outputs. All are bounded, and push back.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+
+/// Pieces of input that wait for the session; with the longest, 16 KiB, half a megabyte.
+pub(crate) const INPUT_PIECES: usize = 32;
+
+/// Output that waits for the client's connection, in bytes, for each stream.
+pub(crate) const OUTPUT_BYTES: usize = 64 * 1024;
+
+/// Which streams a command's client is to have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streams {
+    /// Standard input.
+    pub stdin: bool,
+    /// Standard output, or a terminal's.
+    pub stdout: bool,
+    /// Standard error; a terminal has none.
+    pub stderr: bool,
+    /// A terminal, which also has a size.
+    pub tty: bool,
+}
+
+/// A terminal's size in characters; neither is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Characters in a line.
+    pub columns: u16,
+    /// Lines.
+    pub rows: u16,
+}
+
+/// What a client says, in the order in which it said it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Bytes for standard input.
+    Bytes(Bytes),
+    /// The terminal's new size.
+    Resize(Size),
+    /// No more bytes for standard input. Sizes may follow.
+    End,
+}
+
+/// A command's side of its session.
+#[derive(Debug)]
+pub struct Channels {
+    /// What the client says; `None` when it has gone away.
+    pub input: mpsc::Receiver<Input>,
+    /// Where output goes. Dropping it ends the stream for the client.
+    pub stdout: Option<DuplexStream>,
+    /// The same.
+    pub stderr: Option<DuplexStream>,
+}
+
+/// How a command's session ended, for the client to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A process ended with this code, 0 to 255.
+    Exited(i32),
+    /// There is no code to tell, and nothing failed: what was attached to has ended.
+    Done,
+    /// It could not be done, and why.
+    Failed(String),
+}
+
+/// An exec or an attach that a client has come for.
+#[async_trait]
+pub trait Command: Send + 'static {
+    /// Carries the streams to their end. The outcome is told to the client after the last byte of output.
+    async fn run(self: Box<Self>, channels: Channels) -> Outcome;
+}
+
+/// A pod whose ports a client has come for.
+#[async_trait]
+pub trait Forward: Send + Sync + 'static {
+    /// Connects to the port inside the pod and carries bytes both ways, each way to its own end.
+    ///
+    /// # Errors
+    /// Why the port cannot be reached, in words for the client.
+    async fn forward(&self, port: u16, connection: DuplexStream) -> Result<(), String>;
+}

@@ -1,0 +1,80 @@
+//! Exec and attach: carries a command's channels over whatever its client speaks, and tells the outcome
+//! after the last byte.
+//!
+//! ```text
+//!   client ── reading (spdy.rs, websocket.rs) ──▶ input ──▶ Command
+//!   client ◀──────────── Outbound ◀── pump ◀── stdout, stderr ──┘
+//!          ◀── outcome, when both have ended
+//! ```
+
+mod spdy;
+mod websocket;
+
+pub(crate) use spdy::serve as over_spdy;
+pub(crate) use websocket::serve as over_websocket;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, DuplexStream};
+use tokio::sync::mpsc;
+
+use crate::channels::{Channels, Command, Input, OUTPUT_BYTES, Streams};
+use crate::spdy::writer::Closed;
+use crate::status;
+
+/// Longest piece of output sent at once, in bytes.
+const CHUNK_BYTES: usize = 16 * 1024;
+
+/// A command and what it was asked with.
+pub(crate) struct Session {
+    pub(crate) streams: Streams,
+    pub(crate) command: Box<dyn Command>,
+}
+
+/// What the server sends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+    Error,
+}
+
+/// The way to a client.
+pub(crate) trait Outbound {
+    /// Sends, and with `end` ends the stream. Waits while the client does not take it.
+    fn send(
+        &self,
+        stream: Stream,
+        bytes: Bytes,
+        end: bool,
+    ) -> impl Future<Output = Result<(), Closed>> + Send;
+}
+
+/// Runs the command to its end and tells the outcome.
+async fn carry<O: Outbound>(session: Session, input: mpsc::Receiver<Input>, out: O, json: bool) {
+    let Session { streams, command } = session;
+    let pipe = |wanted: bool| wanted.then(|| tokio::io::duplex(OUTPUT_BYTES)).unzip();
+    let (stdout, from_stdout) = pipe(streams.stdout);
+    let (stderr, from_stderr) = pipe(streams.stderr);
+    let running = command.run(Channels { input, stdout, stderr });
+    let (outcome, _, _) = tokio::join!(
+        running,
+        pump(from_stdout, Stream::Stdout, &out),
+        pump(from_stderr, Stream::Stderr, &out)
+    );
+    let text = if json { status::json(&outcome) } else { status::text(&outcome) };
+    // A client that is gone is not told.
+    let _ = out.send(Stream::Error, text.into(), true).await;
+}
+
+async fn pump<O: Outbound>(source: Option<DuplexStream>, stream: Stream, out: &O) -> Result<(), Closed> {
+    let Some(mut source) = source else { return Ok(()) };
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        // Reading from memory does not fail.
+        let count = source.read(&mut chunk).await.unwrap_or(0);
+        out.send(stream, Bytes::copy_from_slice(&chunk[..count]), count == 0).await?;
+        if count == 0 {
+            return Ok(());
+        }
+    }
+}

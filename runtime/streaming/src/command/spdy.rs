@@ -1,0 +1,214 @@
+//! A command over SPDY: the client opens one stream for each channel, and names them by a header.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+
+use super::{Outbound, Session, Stream, carry};
+use crate::channels::{INPUT_PIECES, Input, Streams};
+use crate::negotiate::Version;
+use crate::resize::Sizes;
+use crate::spdy::SpdyError;
+use crate::spdy::frame::{CANCEL, Frame, REFUSED_STREAM};
+use crate::spdy::headers::Headers;
+use crate::spdy::reader::{Event, Reader};
+use crate::spdy::writer::{Closed, Writer};
+
+/// How long a client may take to open its streams.
+const CREATION: Duration = Duration::from_secs(30);
+
+/// How long a client that was told the outcome may take to hang up before we do. One that hung up on us
+/// first might lose what it has not read.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves the connection to its end, and the command to its own.
+pub(crate) async fn serve<S>(io: S, version: Version, session: Session) -> Result<(), SpdyError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (read, write) = tokio::io::split(io);
+    let (writer, mut writing) = Writer::start(write)?;
+    let (input, received) = mpsc::channel(INPUT_PIECES);
+    let mut client =
+        Client { reader: Reader::new(read), writer: writer.clone(), open: Open::default(), input };
+    let wanted = Wanted::new(session.streams, version);
+    match tokio::time::timeout(CREATION, client.open_all(&wanted)).await {
+        Ok(Ok(())) => {}
+        outcome => {
+            let _ = writer.send(Frame::GoAway { last: 0 }).await;
+            let _ = tokio::time::timeout(LINGER, &mut writing).await;
+            return outcome.unwrap_or(Err(SpdyError::Malformed("the set of streams")));
+        }
+    }
+    let out = SpdyOut { writer: writer.clone(), open: client.open };
+    let unfinished = [client.open.stdin, client.open.resize];
+    let carrying = carry(session, received, out, version.json);
+    let reading = client.read();
+    tokio::pin!(carrying, reading);
+    tokio::select! {
+        () = &mut carrying => {}
+        // The client is gone, and its input with it. The command ends as it sees fit.
+        outcome = &mut reading => {
+            writing.abort();
+            carrying.await;
+            return outcome;
+        }
+    }
+    for id in unfinished.into_iter().flatten() {
+        let _ = writer.send(Frame::Reset { id, status: CANCEL }).await;
+    }
+    let _ = writer.send(Frame::GoAway { last: 0 }).await;
+    tokio::select! {
+        _ = &mut writing => {}
+        outcome = &mut reading => return outcome,
+    }
+    // Read on meanwhile: bytes left unread would make the close a reset.
+    tokio::time::timeout(LINGER, reading).await.unwrap_or(Ok(()))
+}
+
+/// Which streams the client has to open.
+struct Wanted {
+    streams: Streams,
+    resize: bool,
+}
+
+impl Wanted {
+    fn new(streams: Streams, version: Version) -> Wanted {
+        Wanted { streams, resize: streams.tty && version.resize }
+    }
+
+    fn all_in(&self, open: &Open) -> bool {
+        let Streams { stdin, stdout, stderr, .. } = self.streams;
+        let wanted = [true, stdin, stdout, stderr, self.resize];
+        let have = [open.error, open.stdin, open.stdout, open.stderr, open.resize];
+        wanted.iter().zip(have).all(|(wanted, have)| !wanted || have.is_some())
+    }
+}
+
+/// The streams' numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Open {
+    error: Option<u32>,
+    stdin: Option<u32>,
+    stdout: Option<u32>,
+    stderr: Option<u32>,
+    resize: Option<u32>,
+}
+
+impl Open {
+    /// The place for a stream with this name, where the command wants one.
+    fn place(&mut self, name: &str, wanted: &Wanted) -> Option<&mut Option<u32>> {
+        let place = match name {
+            "error" => &mut self.error,
+            "stdin" if wanted.streams.stdin => &mut self.stdin,
+            "stdout" if wanted.streams.stdout => &mut self.stdout,
+            "stderr" if wanted.streams.stderr => &mut self.stderr,
+            "resize" if wanted.resize => &mut self.resize,
+            _ => return None,
+        };
+        place.is_none().then_some(place)
+    }
+}
+
+/// What comes from the client.
+struct Client<R> {
+    reader: Reader<R>,
+    writer: Writer,
+    open: Open,
+    input: mpsc::Sender<Input>,
+}
+
+impl<R: AsyncRead + Unpin> Client<R> {
+    /// Until all streams are open. Input that comes early waits in the queue.
+    async fn open_all(&mut self, wanted: &Wanted) -> Result<(), SpdyError> {
+        let mut sizes = Sizes::default();
+        while !wanted.all_in(&self.open) {
+            match self.reader.next().await?.ok_or_else(closed)? {
+                Event::Opened { id, headers, .. } => self.open_one(id, &headers, wanted).await?,
+                event => self.take(event, &mut sizes).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn open_one(&mut self, id: u32, headers: &Headers, wanted: &Wanted) -> Result<(), SpdyError> {
+        let name = headers.iter().find(|(name, _)| name == "streamtype").map_or("", |(_, value)| value);
+        let Some(place) = self.open.place(name, wanted) else {
+            let _ = self.writer.send(Frame::Reset { id, status: REFUSED_STREAM }).await;
+            return Err(SpdyError::Malformed("a stream's type"));
+        };
+        *place = Some(id);
+        self.writer.reply(id).await.map_err(|Closed| closed())
+    }
+
+    /// Takes input until the client closes.
+    async fn read(mut self) -> Result<(), SpdyError> {
+        let mut sizes = Sizes::default();
+        while let Some(event) = self.reader.next().await? {
+            match event {
+                Event::Opened { id, .. } => {
+                    let refusal = Frame::Reset { id, status: REFUSED_STREAM };
+                    self.writer.send(refusal).await.map_err(|Closed| closed())?;
+                }
+                event => self.take(event, &mut sizes).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, event: Event, sizes: &mut Sizes) -> Result<(), SpdyError> {
+        match event {
+            Event::Data { id, bytes, fin } if self.open.stdin == Some(id) => {
+                if !bytes.is_empty() {
+                    self.put(Input::Bytes(bytes)).await;
+                }
+                if fin {
+                    self.put(Input::End).await;
+                }
+            }
+            Event::Data { id, bytes, .. } if self.open.resize == Some(id) => {
+                for size in sizes.push(&bytes).map_err(|_| SpdyError::Malformed("a terminal's size"))? {
+                    self.put(Input::Resize(size)).await;
+                }
+            }
+            Event::Reset { id } if self.open.stdin == Some(id) => self.put(Input::End).await,
+            // Even numbers are answers to pings of ours, and we send none. Once we have said goodbye nothing
+            // is answered.
+            Event::Ping(number) if !number.is_multiple_of(2) => {
+                let _ = self.writer.send(Frame::Ping(number)).await;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A command that has ended takes no more.
+    async fn put(&mut self, input: Input) {
+        let _ = self.input.send(input).await;
+    }
+}
+
+struct SpdyOut {
+    writer: Writer,
+    open: Open,
+}
+
+impl Outbound for SpdyOut {
+    async fn send(&self, stream: Stream, bytes: Bytes, end: bool) -> Result<(), Closed> {
+        let id = match stream {
+            Stream::Stdout => self.open.stdout,
+            Stream::Stderr => self.open.stderr,
+            Stream::Error => self.open.error,
+        };
+        match id {
+            Some(id) => self.writer.data(id, bytes, end).await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn closed() -> SpdyError {
+    std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()
+}

@@ -1,0 +1,181 @@
+//! A command over WebSocket: a message's first byte is its channel. Only v5 lets a client end a channel.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use futures::stream::SplitStream;
+use futures::{SinkExt, StreamExt};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message};
+
+use super::{CHUNK_BYTES, Outbound, Session, Stream, carry};
+use crate::channels::{INPUT_PIECES, Input, Streams};
+use crate::negotiate::Framing;
+use crate::resize::Sizes;
+use crate::spdy::writer::Closed;
+use crate::tunnel;
+
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const ERROR: u8 = 3;
+const RESIZE: u8 = 4;
+/// Followed by the channel that the client ends.
+const CLOSE: u8 = 255;
+
+/// Messages that wait for the socket.
+const QUEUE_MESSAGES: usize = 32;
+
+/// Serves the connection to its end, and the command to its own.
+pub(crate) async fn serve<S>(io: S, framing: Framing, session: Session)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (mut sink, stream) = tunnel::accept(io).await.split();
+    let (queue, mut messages) = mpsc::channel(QUEUE_MESSAGES);
+    let writing = tokio::spawn(async move {
+        while let Some(message) = messages.recv().await {
+            if sink.send(message).await.is_err() {
+                return;
+            }
+        }
+        let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+        // A client that is gone needs no goodbye.
+        let _ = sink.send(Message::Close(Some(frame))).await;
+    });
+    let (input, received) = mpsc::channel(INPUT_PIECES);
+    let out = WebSocketOut { queue, framing };
+    // Clients take the first message for the sign that all is set up.
+    let _ = out.put(first_writable(session.streams), Bytes::new()).await;
+    let streams = session.streams;
+    let carrying = carry(session, received, out, framing.json);
+    let reading = read(stream, framing, streams, input);
+    tokio::pin!(carrying, reading);
+    tokio::select! {
+        () = &mut carrying => {}
+        () = &mut reading => {
+            writing.abort();
+            carrying.await;
+            return;
+        }
+    }
+    tokio::pin!(writing);
+    // The writer ends with its close frame, and the client answers with its own.
+    tokio::select! {
+        _ = &mut writing => {}
+        () = &mut reading => return,
+    }
+    let _ = tokio::time::timeout(tunnel::LINGER, reading).await;
+}
+
+fn first_writable(streams: Streams) -> u8 {
+    match streams {
+        Streams { stdout: true, .. } => STDOUT,
+        Streams { stderr: true, .. } => STDERR,
+        _ => ERROR,
+    }
+}
+
+/// Takes input until the client closes or says something that is no message.
+async fn read<S>(
+    mut stream: SplitStream<WebSocketStream<S>>,
+    framing: Framing,
+    streams: Streams,
+    input: mpsc::Sender<Input>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut sizes = Sizes::default();
+    while let Some(Ok(message)) = stream.next().await {
+        let content = match message {
+            Message::Binary(_) | Message::Text(_) => message.into_data(),
+            Message::Close(_) => return,
+            _ => continue,
+        };
+        let Some((channel, content)) = decode(&content, framing) else { return };
+        // A command that has ended takes no more.
+        match channel {
+            STDIN if streams.stdin => {
+                for piece in content.chunks(CHUNK_BYTES) {
+                    let _ = input.send(Input::Bytes(Bytes::copy_from_slice(piece))).await;
+                }
+            }
+            RESIZE if streams.tty => {
+                let Ok(sizes) = sizes.push(&content) else { return };
+                for size in sizes {
+                    let _ = input.send(Input::Resize(size)).await;
+                }
+            }
+            CLOSE if framing.close && content == [STDIN] => {
+                let _ = input.send(Input::End).await;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A message's channel and content; `None` where it has neither.
+fn decode(message: &[u8], framing: Framing) -> Option<(u8, Vec<u8>)> {
+    let (channel, content) = message.split_first()?;
+    if framing.base64 {
+        let digit = channel.checked_sub(b'0').filter(|digit| *digit <= 9)?;
+        return Some((digit, BASE64.decode(content).ok()?));
+    }
+    Some((*channel, content.to_vec()))
+}
+
+struct WebSocketOut {
+    queue: mpsc::Sender<Message>,
+    framing: Framing,
+}
+
+impl WebSocketOut {
+    async fn put(&self, channel: u8, bytes: Bytes) -> Result<(), Closed> {
+        let message = if self.framing.base64 {
+            let mut text = String::from(char::from(b'0' + channel));
+            BASE64.encode_string(&bytes, &mut text);
+            Message::text(text)
+        } else {
+            let mut framed = Vec::with_capacity(1 + bytes.len());
+            framed.push(channel);
+            framed.extend_from_slice(&bytes);
+            Message::binary(framed)
+        };
+        self.queue.send(message).await.map_err(|_| Closed)
+    }
+}
+
+impl Outbound for WebSocketOut {
+    async fn send(&self, stream: Stream, bytes: Bytes, _: bool) -> Result<(), Closed> {
+        // A channel's end has no message of its own.
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let channel = match stream {
+            Stream::Stdout => STDOUT,
+            Stream::Stderr => STDERR,
+            Stream::Error => ERROR,
+        };
+        self.put(channel, bytes).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BARE: Framing = Framing { json: true, base64: false, close: true };
+    const DIGITS: Framing = Framing { json: true, base64: true, close: false };
+
+    #[test]
+    fn a_message_is_a_channel_and_its_content() {
+        assert_eq!(decode(b"\x04{}", BARE), Some((RESIZE, b"{}".to_vec())));
+        assert_eq!(decode(b"0aGk=", DIGITS), Some((STDIN, b"hi".to_vec())));
+        assert_eq!(decode(b"", BARE), None);
+        assert_eq!(decode(b"0!!", DIGITS), None);
+        assert_eq!(decode(b"xaGk=", DIGITS), None);
+    }
+}

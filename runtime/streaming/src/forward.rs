@@ -1,0 +1,198 @@
+//! Port-forward over SPDY: for each connection the client opens an error stream and a data stream with the
+//! same request id and port. Any number of connections share the client's one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::channels::Forward;
+use crate::spdy::SpdyError;
+use crate::spdy::frame::{CANCEL, Frame, REFUSED_STREAM};
+use crate::spdy::headers::Headers;
+use crate::spdy::reader::{Event, Reader};
+use crate::spdy::writer::{Closed, Writer};
+use crate::status;
+
+/// How long the second stream of a pair may be missing.
+const PAIRING: Duration = Duration::from_secs(30);
+
+/// Connections of one client at a time, half-made ones included.
+const CONNECTIONS_MAX: usize = 512;
+
+/// Bytes on their way to the pod for each connection. When a pod does not take them, its client's other
+/// connections wait too: the protocol has no way to hold one stream.
+const CONNECTION_BYTES: usize = 256 * 1024;
+
+/// Longest piece sent at once, in bytes.
+const CHUNK_BYTES: usize = 16 * 1024;
+
+/// Serves the client until it closes. Its connections end with it.
+pub(crate) async fn serve<S>(io: S, forward: Arc<dyn Forward>) -> Result<(), SpdyError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (read, write) = tokio::io::split(io);
+    let (writer, writing) = Writer::start(write)?;
+    let client =
+        Client { writer, forward, pairs: HashMap::new(), inputs: HashMap::new(), running: JoinSet::new() };
+    let outcome = client.run(Reader::new(read)).await;
+    writing.abort();
+    outcome
+}
+
+/// A pair whose second stream has not come.
+struct Half {
+    error: Option<u32>,
+    data: Option<u32>,
+    port: u16,
+    /// When its first stream came.
+    since: Instant,
+}
+
+struct Client {
+    writer: Writer,
+    forward: Arc<dyn Forward>,
+    /// By request id.
+    pairs: HashMap<String, Half>,
+    /// Where a data stream's bytes go, and the connection's task.
+    inputs: HashMap<u32, (WriteHalf<DuplexStream>, AbortHandle)>,
+    /// Each ends with the number of its data stream.
+    running: JoinSet<u32>,
+}
+
+impl Client {
+    async fn run<R: AsyncRead + Unpin>(mut self, mut reader: Reader<R>) -> Result<(), SpdyError> {
+        while let Some(event) = reader.next().await? {
+            while let Some(ended) = self.running.try_join_next() {
+                self.inputs.remove(&ended.unwrap_or_default());
+            }
+            let taken = match event {
+                Event::Opened { id, headers, .. } => self.opened(id, &headers).await,
+                Event::Data { id, bytes, fin } => {
+                    self.data(id, &bytes, fin).await;
+                    Ok(())
+                }
+                Event::Reset { id } => {
+                    if let Some((_, connection)) = self.inputs.remove(&id) {
+                        connection.abort();
+                    }
+                    Ok(())
+                }
+                Event::Ping(number) if !number.is_multiple_of(2) => {
+                    self.writer.send(Frame::Ping(number)).await
+                }
+                Event::Ping(_) | Event::Replied(_) => Ok(()),
+            };
+            taken.map_err(|Closed| std::io::Error::from(std::io::ErrorKind::BrokenPipe))?;
+        }
+        Ok(())
+    }
+
+    async fn opened(&mut self, id: u32, headers: &Headers) -> Result<(), Closed> {
+        self.drop_late_halves().await?;
+        let find =
+            |wanted: &str| headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+        let port = find("port").and_then(|port| port.parse::<u16>().ok()).filter(|port| *port > 0);
+        let error = match find("streamtype") {
+            Some("error") => true,
+            Some("data") => false,
+            _ => return self.refuse(id).await,
+        };
+        let Some(port) = port else { return self.refuse(id).await };
+        // Older clients leave the request id out; they open the error stream first, and the data stream next.
+        let number = if error { id } else { id.saturating_sub(2) };
+        let request = find("requestid").map_or_else(|| number.to_string(), str::to_owned);
+        if !self.pairs.contains_key(&request) && self.pairs.len() + self.running.len() >= CONNECTIONS_MAX {
+            return self.refuse(id).await;
+        }
+        let new = || Half { error: None, data: None, port, since: Instant::now() };
+        let half = self.pairs.entry(request.clone()).or_insert_with(new);
+        let place = if error { &mut half.error } else { &mut half.data };
+        if half.port != port || place.is_some() {
+            return self.refuse(id).await;
+        }
+        *place = Some(id);
+        let whole = half.error.zip(half.data);
+        self.writer.reply(id).await?;
+        if let Some((error, data)) = whole {
+            self.pairs.remove(&request);
+            self.connect(error, data, port);
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, error: u32, data: u32, port: u16) {
+        let (near, far) = tokio::io::duplex(CONNECTION_BYTES);
+        let (from_pod, to_pod) = tokio::io::split(near);
+        let (writer, forward) = (self.writer.clone(), Arc::clone(&self.forward));
+        let task = self.running.spawn(async move {
+            // A client that is gone is not told.
+            let _ = connection(&writer, &*forward, Ends { error, data, port }, from_pod, far).await;
+            data
+        });
+        self.inputs.insert(data, (to_pod, task));
+    }
+
+    async fn data(&mut self, id: u32, bytes: &Bytes, fin: bool) {
+        // A stream that is not, or not any more, a data stream has nobody to read it.
+        let Some((input, _)) = self.inputs.get_mut(&id) else { return };
+        let gone = !bytes.is_empty() && input.write_all(bytes).await.is_err();
+        if fin && !gone {
+            // Its place stays: a reset may follow.
+            let _ = input.shutdown().await;
+        }
+    }
+
+    async fn refuse(&self, id: u32) -> Result<(), Closed> {
+        self.writer.send(Frame::Reset { id, status: REFUSED_STREAM }).await
+    }
+
+    async fn drop_late_halves(&mut self) -> Result<(), Closed> {
+        let late: Vec<_> = self.pairs.extract_if(|_, half| half.since.elapsed() > PAIRING).collect();
+        for id in late.into_iter().flat_map(|(_, half)| [half.error, half.data]).flatten() {
+            self.writer.send(Frame::Reset { id, status: CANCEL }).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of one connection's streams, and the port it goes to.
+struct Ends {
+    error: u32,
+    data: u32,
+    port: u16,
+}
+
+async fn connection(
+    writer: &Writer,
+    forward: &dyn Forward,
+    Ends { error, data, port }: Ends,
+    mut from_pod: ReadHalf<DuplexStream>,
+    far: DuplexStream,
+) -> Result<(), Closed> {
+    let returning = async {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        while let Ok(count @ 1..) = from_pod.read(&mut chunk).await {
+            writer.data(data, Bytes::copy_from_slice(&chunk[..count]), false).await?;
+        }
+        Ok(())
+    };
+    let (outcome, returned) = tokio::join!(forward.forward(port, far), returning);
+    returned?;
+    match outcome {
+        Ok(()) => {
+            writer.data(data, Bytes::new(), true).await?;
+            writer.data(error, Bytes::new(), true).await
+        }
+        Err(text) => {
+            let text = format!("error forwarding port {port}: {}", status::cut(&text));
+            writer.data(error, text.into(), true).await?;
+            writer.send(Frame::Reset { id: data, status: CANCEL }).await
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! A connection that is given up when nothing passes over it in either direction for hours. Nothing
+//! shorter ends a session that is merely quiet.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// How long nothing may pass: what the kubelet itself allows.
+const IDLE: Duration = Duration::from_secs(4 * 60 * 60);
+
+/// A stream whose reads fail once it has been idle for too long.
+#[derive(Debug)]
+pub(crate) struct Watched<S> {
+    inner: S,
+    last: Instant,
+    alarm: Pin<Box<Sleep>>,
+}
+
+impl<S> Watched<S> {
+    pub(crate) fn new(inner: S) -> Watched<S> {
+        let last = Instant::now();
+        Watched { inner, last, alarm: Box::pin(tokio::time::sleep_until(last + IDLE)) }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Poll::Ready(outcome) = Pin::new(&mut self.inner).poll_read(context, buffer) {
+            self.last = Instant::now();
+            return Poll::Ready(outcome);
+        }
+        while self.alarm.as_mut().poll(context).is_ready() {
+            let until = self.last + IDLE;
+            if until <= Instant::now() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            self.alarm.as_mut().reset(until);
+        }
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write(context, bytes);
+        if written.is_ready() {
+            self.last = Instant::now();
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_hours_of_silence_both_ways_end_a_connection() {
+        let (near, _far) = tokio::io::duplex(64);
+        let (mut read, mut write) = tokio::io::split(Watched::new(near));
+        let reading = tokio::spawn(async move { read.read_u8().await });
+        tokio::time::sleep(IDLE * 3 / 4).await;
+        write.write_all(b"x").await.unwrap();
+        tokio::time::sleep(IDLE * 3 / 4).await;
+        assert!(!reading.is_finished());
+        tokio::time::sleep(IDLE).await;
+        assert_eq!(reading.await.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+}

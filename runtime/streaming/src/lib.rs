@@ -1,0 +1,30 @@
+//! The streaming server: what `kubectl exec`, `attach` and `port-forward` end at. CRI answers those calls
+//! with a URL; the client comes to it by HTTP and upgrades to SPDY/3.1 or WebSocket.
+//!
+//! ```text
+//!   server.rs ── token (pending.rs), protocol (negotiate.rs) ─┬─▶ command/{spdy,websocket}.rs ─▶ Command
+//!                                                             └─▶ forward.rs (tunnel.rs) ──────▶ Forward
+//! ```
+//!
+//! It knows no pods: a session is a [`Command`] or a [`Forward`] that somebody else made, and all it sees is
+//! [`Channels`]. What clients send is bounded before it is kept.
+
+#![forbid(unsafe_code)]
+
+mod channels;
+pub mod client;
+mod command;
+mod forward;
+mod idle;
+mod negotiate;
+mod pending;
+mod resize;
+mod server;
+mod spdy;
+mod status;
+mod tunnel;
+
+pub use channels::{Channels, Command, Forward, Input, Outcome, Size, Streams};
+pub use pending::PENDING_MAX;
+pub use server::{Server, ServerError};
+pub use spdy::SpdyError;

@@ -1,0 +1,265 @@
+//! What a client asks to speak, from its request's headers. Pure.
+//!
+//! The names are Kubernetes' (`remotecommand` and `portforward` of its streaming library).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hyper::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use hyper::{Method, StatusCode};
+use sha1::{Digest, Sha1};
+
+const SPDY: &str = "SPDY/3.1";
+const PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
+const ACCEPTED: HeaderName = HeaderName::from_static("x-accepted-stream-protocol-versions");
+const WEBSOCKET_PROTOCOL: HeaderName = HeaderName::from_static("sec-websocket-protocol");
+const WEBSOCKET_KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
+const WEBSOCKET_VERSION: HeaderName = HeaderName::from_static("sec-websocket-version");
+const WEBSOCKET_ACCEPT: HeaderName = HeaderName::from_static("sec-websocket-accept");
+
+/// What every server appends to the client's key (RFC 6455, section 1.3).
+const WEBSOCKET_GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// What a session is, as far as protocols go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Command,
+    Forward,
+}
+
+/// A command's protocol over SPDY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// Ends with a JSON status; the others with a text.
+    pub(crate) json: bool,
+    /// A terminal has a stream for its size.
+    pub(crate) resize: bool,
+}
+
+/// A command's protocol over WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Framing {
+    pub(crate) json: bool,
+    /// Channels as digits and contents in base64, in text messages.
+    pub(crate) base64: bool,
+    /// The client can end a channel.
+    pub(crate) close: bool,
+}
+
+/// What will be spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spoken {
+    SpdyCommand(Version),
+    SpdyForward,
+    WebSocketCommand(Framing),
+    /// The same bytes as [`Spoken::SpdyForward`], in WebSocket messages.
+    TunnelForward,
+}
+
+/// An answer: what is spoken from here on, and the headers of the 101.
+#[derive(Debug)]
+pub(crate) struct Agreed {
+    pub(crate) spoken: Spoken,
+    pub(crate) headers: HeaderMap,
+}
+
+/// A refusal.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) status: StatusCode,
+    pub(crate) text: String,
+    /// What would have been taken.
+    pub(crate) accepted: Vec<&'static str>,
+}
+
+const OVER_SPDY: &[(&str, Spoken)] = &[
+    ("v4.channel.k8s.io", Spoken::SpdyCommand(Version { json: true, resize: true })),
+    ("v3.channel.k8s.io", Spoken::SpdyCommand(Version { json: false, resize: true })),
+    ("v2.channel.k8s.io", Spoken::SpdyCommand(Version { json: false, resize: false })),
+    ("channel.k8s.io", Spoken::SpdyCommand(Version { json: false, resize: false })),
+];
+
+const FORWARD_OVER_SPDY: &[(&str, Spoken)] = &[("portforward.k8s.io", Spoken::SpdyForward)];
+
+const OVER_WEBSOCKET: &[(&str, Spoken)] = &[
+    ("v5.channel.k8s.io", Spoken::WebSocketCommand(Framing { json: true, base64: false, close: true })),
+    ("v4.channel.k8s.io", Spoken::WebSocketCommand(Framing { json: true, base64: false, close: false })),
+    (
+        "v4.base64.channel.k8s.io",
+        Spoken::WebSocketCommand(Framing { json: true, base64: true, close: false }),
+    ),
+    ("channel.k8s.io", Spoken::WebSocketCommand(Framing { json: false, base64: false, close: false })),
+    ("base64.channel.k8s.io", Spoken::WebSocketCommand(Framing { json: false, base64: true, close: false })),
+];
+
+const FORWARD_OVER_WEBSOCKET: &[(&str, Spoken)] = &[("SPDY/3.1+portforward.k8s.io", Spoken::TunnelForward)];
+
+/// What is spoken with a client that sent these.
+pub(crate) fn negotiate(method: &Method, headers: &HeaderMap, purpose: Purpose) -> Result<Agreed, Refused> {
+    if *method != Method::GET && *method != Method::POST {
+        return Err(refuse(StatusCode::METHOD_NOT_ALLOWED, "use GET or POST"));
+    }
+    if !words(headers, &CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade")) {
+        return Err(refuse(StatusCode::BAD_REQUEST, "the request asks for no upgrade"));
+    }
+    let asked = |name: &str| words(headers, &UPGRADE).any(|word| word.eq_ignore_ascii_case(name));
+    if asked(SPDY) {
+        let known = if purpose == Purpose::Command { OVER_SPDY } else { FORWARD_OVER_SPDY };
+        let (name, spoken) = choose(headers, &PROTOCOL, known)?;
+        return Ok(Agreed { spoken, headers: answer([(UPGRADE, SPDY), (PROTOCOL, name)]) });
+    }
+    if asked("websocket") && *method == Method::GET {
+        let known = if purpose == Purpose::Command { OVER_WEBSOCKET } else { FORWARD_OVER_WEBSOCKET };
+        let accept = websocket_accept(headers)?;
+        let (name, spoken) = choose(headers, &WEBSOCKET_PROTOCOL, known)?;
+        let mut headers = answer([(UPGRADE, "websocket"), (WEBSOCKET_PROTOCOL, name)]);
+        headers.insert(WEBSOCKET_ACCEPT, accept);
+        return Ok(Agreed { spoken, headers });
+    }
+    Err(refuse(StatusCode::BAD_REQUEST, "upgrade to SPDY/3.1, or by GET to websocket"))
+}
+
+/// The first of the client's wishes that is known here.
+fn choose(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    known: &'static [(&'static str, Spoken)],
+) -> Result<(&'static str, Spoken), Refused> {
+    let mut wished = words(headers, name).peekable();
+    if wished.peek().is_none() {
+        return Err(refuse(StatusCode::BAD_REQUEST, &format!("the header {name} is missing")));
+    }
+    let find = |wish: &str| known.iter().find(|(known, _)| *known == wish).copied();
+    wished.find_map(find).ok_or_else(|| Refused {
+        status: StatusCode::FORBIDDEN,
+        text: format!("none of the protocols in {name} is spoken here"),
+        accepted: known.iter().map(|(name, _)| *name).collect(),
+    })
+}
+
+/// RFC 6455, section 4.2: the client's key shows that it means a WebSocket.
+fn websocket_accept(headers: &HeaderMap) -> Result<HeaderValue, Refused> {
+    const KEY_BYTES: usize = 16;
+    let bad = |text| refuse(StatusCode::BAD_REQUEST, text);
+    if headers.get(WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
+        return Err(bad("Sec-WebSocket-Version is not 13"));
+    }
+    let key = headers.get(WEBSOCKET_KEY).ok_or_else(|| bad("Sec-WebSocket-Key is missing"))?.as_bytes();
+    let decoded = BASE64.decode(key);
+    if decoded.is_ok_and(|key| key.len() == KEY_BYTES) {
+        let digest = Sha1::new().chain_update(key).chain_update(WEBSOCKET_GUID).finalize();
+        let accept = BASE64.encode(digest);
+        return HeaderValue::try_from(accept).map_err(|_| bad("Sec-WebSocket-Key is not valid"));
+    }
+    Err(bad("Sec-WebSocket-Key is not 16 bytes in base64"))
+}
+
+fn answer(pairs: [(HeaderName, &'static str); 2]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.extend(pairs.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    headers
+}
+
+fn refuse(status: StatusCode, text: &str) -> Refused {
+    Refused { status, text: text.to_owned(), accepted: Vec::new() }
+}
+
+impl Refused {
+    /// The headers that say what would have been taken.
+    pub(crate) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for name in &self.accepted {
+            headers.append(ACCEPTED, HeaderValue::from_static(name));
+        }
+        headers
+    }
+}
+
+/// A header's words, repeated or with commas between them.
+fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let texts = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let parse = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        let mut headers = HeaderMap::new();
+        pairs.iter().map(parse).for_each(|(name, value)| _ = headers.append(name, value));
+        headers
+    }
+
+    fn spdy(protocols: &'static str) -> HeaderMap {
+        headers(&[
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "spdy/3.1"),
+            ("x-stream-protocol-version", protocols),
+        ])
+    }
+
+    fn websocket(protocols: &'static str) -> HeaderMap {
+        headers(&[
+            ("connection", "Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+            ("sec-websocket-protocol", protocols),
+        ])
+    }
+
+    #[test]
+    fn the_first_protocol_of_the_client_that_is_known_is_spoken() {
+        let wishes = spdy("v5.channel.k8s.io, v4.channel.k8s.io,channel.k8s.io");
+        let agreed = negotiate(&Method::POST, &wishes, Purpose::Command).unwrap();
+        assert_eq!(agreed.spoken, Spoken::SpdyCommand(Version { json: true, resize: true }));
+        assert_eq!(agreed.headers[PROTOCOL], "v4.channel.k8s.io");
+        assert_eq!(agreed.headers[UPGRADE], "SPDY/3.1");
+    }
+
+    #[test]
+    fn protocols_may_come_in_headers_of_their_own() {
+        let mut wishes = spdy("v9");
+        wishes.append(PROTOCOL, HeaderValue::from_static("v2.channel.k8s.io"));
+        let agreed = negotiate(&Method::GET, &wishes, Purpose::Command).unwrap();
+        assert_eq!(agreed.spoken, Spoken::SpdyCommand(Version { json: false, resize: false }));
+    }
+
+    #[test]
+    fn the_websocket_key_is_answered_as_the_rfc_s_example_has_it() {
+        let agreed = negotiate(&Method::GET, &websocket("v5.channel.k8s.io"), Purpose::Command).unwrap();
+        assert_eq!(agreed.headers[WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn a_forward_speaks_spdy_bare_or_tunnelled() {
+        let bare = negotiate(&Method::POST, &spdy("portforward.k8s.io"), Purpose::Forward).unwrap();
+        assert_eq!(bare.spoken, Spoken::SpdyForward);
+        let tunnel = websocket("SPDY/3.1+portforward.k8s.io");
+        assert_eq!(negotiate(&Method::GET, &tunnel, Purpose::Forward).unwrap().spoken, Spoken::TunnelForward);
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_served_says_why() {
+        let status =
+            |method, headers: &HeaderMap, purpose| negotiate(method, headers, purpose).unwrap_err().status;
+        let none = HeaderMap::new();
+        assert_eq!(status(&Method::PUT, &none, Purpose::Command), StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(status(&Method::GET, &none, Purpose::Command), StatusCode::BAD_REQUEST);
+        assert_eq!(status(&Method::POST, &spdy(""), Purpose::Command), StatusCode::BAD_REQUEST);
+        assert_eq!(
+            status(&Method::POST, &websocket("v5.channel.k8s.io"), Purpose::Command),
+            StatusCode::BAD_REQUEST
+        );
+        let refused = negotiate(&Method::POST, &spdy("v4.channel.k8s.io"), Purpose::Forward).unwrap_err();
+        assert_eq!(refused.status, StatusCode::FORBIDDEN);
+        assert_eq!(refused.headers()[ACCEPTED], "portforward.k8s.io");
+        let mut no_key = websocket("v5.channel.k8s.io");
+        no_key.insert(WEBSOCKET_KEY, HeaderValue::from_static("c2hvcnQ="));
+        assert_eq!(status(&Method::GET, &no_key, Purpose::Command), StatusCode::BAD_REQUEST);
+    }
+}

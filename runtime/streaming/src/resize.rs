@@ -1,0 +1,83 @@
+//! A terminal's sizes as clients send them: JSON objects one after the other, with or without newlines.
+
+use serde::Deserialize;
+
+use crate::channels::Size;
+
+/// Longest size that is waited for, in bytes.
+const PENDING_BYTES_MAX: usize = 256;
+
+/// Takes sizes out of a stream that comes in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Sizes {
+    pending: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Wire {
+    width: u16,
+    height: u16,
+}
+
+impl Sizes {
+    /// The sizes that are whole with this piece. What is no size ends the stream's use: nothing after it
+    /// is taken.
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<Size>, NoSize> {
+        self.pending.extend_from_slice(piece);
+        let mut sizes = Vec::new();
+        let mut values = serde_json::Deserializer::from_slice(&self.pending).into_iter::<Wire>();
+        let mut taken = 0;
+        loop {
+            match values.next() {
+                Some(Ok(size)) => {
+                    taken = values.byte_offset();
+                    if size.width > 0 && size.height > 0 {
+                        sizes.push(Size { columns: size.width, rows: size.height });
+                    }
+                }
+                Some(Err(error)) if error.is_eof() => break,
+                Some(Err(_)) => return Err(NoSize),
+                None => break,
+            }
+        }
+        self.pending.drain(..taken);
+        if self.pending.len() > PENDING_BYTES_MAX { Err(NoSize) } else { Ok(sizes) }
+    }
+}
+
+/// The stream has something in it that is no size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoSize;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Size = Size { columns: 80, rows: 24 };
+
+    #[test]
+    fn sizes_come_in_any_pieces() {
+        let text = b"{\"Width\":80,\"Height\":24}\n{\"Width\":80,\"Height\":24}";
+        for cut in 0..text.len() {
+            let mut sizes = Sizes::default();
+            let mut got = sizes.push(&text[..cut]).unwrap();
+            got.extend(sizes.push(&text[cut..]).unwrap());
+            assert_eq!(got, [SMALL, SMALL], "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_size_of_nothing_is_passed_over() {
+        assert_eq!(Sizes::default().push(b"{\"Width\":0,\"Height\":24}").unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused_and_not_kept() {
+        assert_eq!(Sizes::default().push(b"nonsense"), Err(NoSize));
+        assert_eq!(Sizes::default().push(b"{\"Width\":99999,\"Height\":1}"), Err(NoSize));
+        let mut sizes = Sizes::default();
+        let endless = " ".repeat(PENDING_BYTES_MAX) + "{\"Width\":1,";
+        assert!(sizes.push(endless.as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,82 @@
+//! What is said on the error stream: a `metav1.Status` as JSON, or, in the older protocols, a text.
+
+use serde_json::json;
+
+use crate::channels::Outcome;
+
+/// Longest text from a session, in bytes: the rest is cut.
+const TEXT_BYTES_MAX: usize = 4 * 1024;
+
+/// The JSON that protocols from v4 on end with.
+pub(crate) fn json(outcome: &Outcome) -> Vec<u8> {
+    let status = match outcome {
+        Outcome::Done | Outcome::Exited(0) => json!({ "metadata": {}, "status": "Success" }),
+        Outcome::Exited(code) => json!({
+            "metadata": {},
+            "status": "Failure",
+            "reason": "NonZeroExitCode",
+            "message": exit_text(*code),
+            "details": { "causes": [{ "reason": "ExitCode", "message": code.to_string() }] },
+        }),
+        Outcome::Failed(text) => json!({
+            "metadata": {},
+            "status": "Failure",
+            "reason": "InternalError",
+            "message": format!("Internal error occurred: {}", cut(text)),
+            "details": { "causes": [{ "message": cut(text) }] },
+            "code": 500,
+        }),
+    };
+    status.to_string().into_bytes()
+}
+
+/// What older protocols are told: nothing where all went well.
+pub(crate) fn text(outcome: &Outcome) -> Vec<u8> {
+    match outcome {
+        Outcome::Done | Outcome::Exited(0) => Vec::new(),
+        Outcome::Exited(code) => exit_text(*code).into_bytes(),
+        Outcome::Failed(text) => cut(text).as_bytes().to_vec(),
+    }
+}
+
+/// The text, cut at a character where it is too long.
+pub(crate) fn cut(text: &str) -> &str {
+    let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+    &text[..end]
+}
+
+fn exit_text(code: i32) -> String {
+    format!("command terminated with non-zero exit code: {code}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(outcome: &Outcome) -> serde_json::Value {
+        serde_json::from_slice(&json(outcome)).unwrap()
+    }
+
+    #[test]
+    fn an_exit_code_is_a_cause_of_its_own() {
+        let status = value(&Outcome::Exited(3));
+        assert_eq!(status["status"], "Failure");
+        assert_eq!(status["reason"], "NonZeroExitCode");
+        assert_eq!(status["details"]["causes"][0], json!({ "reason": "ExitCode", "message": "3" }));
+    }
+
+    #[test]
+    fn success_says_so_in_json_and_nothing_in_text() {
+        for outcome in [Outcome::Done, Outcome::Exited(0)] {
+            assert_eq!(value(&outcome)["status"], "Success");
+            assert!(text(&outcome).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_long_failure_is_cut_at_a_character() {
+        let failed = Outcome::Failed("é".repeat(TEXT_BYTES_MAX));
+        assert!(String::from_utf8(text(&failed)).unwrap().len() <= TEXT_BYTES_MAX);
+        assert_eq!(value(&failed)["code"], 500);
+    }
+}

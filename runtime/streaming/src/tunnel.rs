@@ -1,0 +1,70 @@
+//! WebSockets: how large their messages may be, and a byte stream in binary messages.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+
+/// Longest message taken, in bytes. Clients send 32 KiB at a time; a longer length is refused before
+/// anything is kept for it.
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+
+/// How long a client may take to answer our close.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
+
+/// Bytes on their way between a tunnel's two ends, each way.
+const TUNNEL_BYTES: usize = 64 * 1024;
+/// Longest message sent, in bytes.
+const CHUNK_BYTES: usize = 16 * 1024;
+
+/// The server's side of a WebSocket whose handshake is done.
+pub(crate) async fn accept<S>(io: S) -> WebSocketStream<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX));
+    WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
+}
+
+/// A WebSocket's binary messages as a byte stream. It ends with the WebSocket, and the WebSocket with it.
+pub(crate) async fn open<S>(io: S) -> DuplexStream
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (mut sink, mut stream) = accept(io).await.split();
+    let (near, far) = tokio::io::duplex(TUNNEL_BYTES);
+    let (mut read, mut write) = tokio::io::split(near);
+    let inward = async move {
+        while let Some(Ok(message)) = stream.next().await {
+            match message {
+                Message::Binary(bytes) if write.write_all(&bytes).await.is_ok() => {}
+                Message::Ping(_) | Message::Pong(_) => {}
+                _ => break,
+            }
+        }
+        let _ = write.shutdown().await;
+    };
+    let outward = async move {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        while let Ok(count @ 1..) = read.read(&mut chunk).await {
+            if sink.send(Message::Binary(Bytes::copy_from_slice(&chunk[..count]))).await.is_err() {
+                return;
+            }
+        }
+        let _ = sink.close().await;
+    };
+    tokio::spawn(async move {
+        tokio::pin!(inward, outward);
+        tokio::select! {
+            // The far end sees the end of the stream, and closes in its turn.
+            () = &mut inward => outward.await,
+            () = &mut outward => drop(tokio::time::timeout(LINGER, inward).await),
+        }
+    });
+    far
+}

@@ -1,0 +1,152 @@
+//! Exec and attach, over both transports.
+
+use futures::{SinkExt, StreamExt};
+use runtime_streaming::client::{self, DialError, Event};
+use runtime_streaming::{Outcome, Streams};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::{Message, Role};
+
+use crate::sessions::{ALL, Client, Echo, Flood, TERMINAL, server};
+
+#[tokio::test]
+async fn all_streams_reach_the_client_and_the_status_comes_last() {
+    let server = server().await;
+    let url = server.exec(ALL, Box::new(Echo(Outcome::Exited(0)))).unwrap();
+    let client = Client::open(&url, &["error", "stdin", "stdout", "stderr"]).await;
+    client.say("stdin", "hello ", false).await;
+    client.say("stdin", "world", true).await;
+    let (said, ended) = client.collect().await;
+    assert_eq!((said["stdout"].as_slice(), said["stderr"].as_slice()), (&b"hello world"[..], &b"done"[..]));
+    assert_eq!(said["error"], br#"{"metadata":{},"status":"Success"}"#);
+    assert_eq!(ended.last(), Some(&"error"));
+    assert_eq!(ended.len(), 3);
+}
+
+#[tokio::test]
+async fn sizes_and_keys_keep_their_order() {
+    let server = server().await;
+    let url = server.attach(TERMINAL, Box::new(Echo(Outcome::Done))).unwrap();
+    let client = Client::open(&url, &["error", "stdin", "stdout", "resize"]).await;
+    client.say("resize", "{\"Width\":80,\"Height\":24}\n", false).await;
+    client.say("stdin", "a", false).await;
+    client.say("resize", "{\"Width\":100,\"Height\":30}\n", false).await;
+    client.say("stdin", "b", true).await;
+    assert_eq!(client.collect().await.0["stdout"], b"[80x24]a[100x30]b");
+}
+
+#[tokio::test]
+async fn a_command_that_ends_ends_the_session_though_stdin_is_open() {
+    let server = server().await;
+    let streams = Streams { stdin: true, stdout: true, ..Streams::default() };
+    let url = server.exec(streams, Box::new(Flood(1 << 20))).unwrap();
+    let (said, _) = Client::open(&url, &["error", "stdin", "stdout"]).await.collect().await;
+    assert_eq!(said["stdout"].len(), 1 << 20);
+    let status = String::from_utf8(said["error"].clone()).unwrap();
+    assert!(status.contains(r#""reason":"ExitCode""#) && status.contains(r#""message":"3""#), "{status}");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_is_seen_by_the_command() {
+    let server = server().await;
+    let (gone, seen) = tokio::sync::oneshot::channel();
+    let url = server.exec(ALL, Box::new(Watch(gone))).unwrap();
+    let client = Client::open(&url, &["error", "stdin", "stdout", "stderr"]).await;
+    client.say("stdin", "x", false).await;
+    drop(client);
+    seen.await.unwrap();
+}
+
+/// Tells when its client has gone.
+struct Watch(tokio::sync::oneshot::Sender<()>);
+
+#[async_trait::async_trait]
+impl runtime_streaming::Command for Watch {
+    async fn run(self: Box<Self>, mut channels: runtime_streaming::Channels) -> Outcome {
+        while channels.input.recv().await.is_some() {}
+        self.0.send(()).unwrap();
+        Outcome::Done
+    }
+}
+
+#[tokio::test]
+async fn a_ping_is_answered() {
+    let server = server().await;
+    let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
+    let mut client = Client::open(&url, &["error"]).await;
+    client.sender.ping(7).await.unwrap();
+    loop {
+        match client.receiver.next().await.unwrap().unwrap() {
+            Event::Ping(number) => break assert_eq!(number, 7),
+            other => assert_eq!(other, Event::Replied(1)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_url_is_good_once_and_for_its_own_purpose() {
+    let server = server().await;
+    let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
+    client::dial(&url, client::COMMAND).await.unwrap();
+    for bad in [url.clone(), url[..url.len() - 1].to_owned(), url.replace("/exec/", "/attach/")] {
+        let error = client::dial(&bad, client::COMMAND).await.unwrap_err();
+        assert!(matches!(error, DialError::Refused(status) if status == 404), "{bad}: {error}");
+    }
+}
+
+async fn websocket(url: &str, protocol: &str) -> WebSocketStream<TcpStream> {
+    let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut connection = TcpStream::connect(host).await.unwrap();
+    let request = format!(
+        "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         Sec-WebSocket-Protocol: {protocol}\r\n\r\n"
+    );
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(connection.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap();
+    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{head}");
+    WebSocketStream::from_raw_socket(connection, Role::Client, None).await
+}
+
+async fn until_closed(mut socket: WebSocketStream<TcpStream>) -> Vec<Vec<u8>> {
+    let mut messages = Vec::new();
+    loop {
+        match socket.next().await.unwrap().unwrap() {
+            Message::Close(frame) => {
+                assert_eq!(u16::from(frame.unwrap().code), 1000);
+                return messages;
+            }
+            message => messages.push(message.into_data().to_vec()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn websocket_v5_ends_stdin_and_is_told_the_status() {
+    let server = server().await;
+    let url = server.exec(ALL, Box::new(Echo(Outcome::Exited(0)))).unwrap();
+    let mut socket = websocket(&url, "v5.channel.k8s.io").await;
+    for message in [&b"\0hello"[..], &[255, 0]] {
+        socket.send(Message::binary(message.to_vec())).await.unwrap();
+    }
+    let messages = until_closed(socket).await;
+    assert_eq!(messages[0], [1]);
+    assert_eq!(messages[1], b"\x01hello");
+    assert_eq!(messages[2], b"\x02done");
+    assert_eq!(messages[3], b"\x03{\"metadata\":{},\"status\":\"Success\"}");
+}
+
+#[tokio::test]
+async fn websocket_base64_carries_digits_and_text() {
+    let server = server().await;
+    let streams = Streams { stdin: true, stdout: true, ..Streams::default() };
+    let url = server.exec(streams, Box::new(Flood(3))).unwrap();
+    let messages = until_closed(websocket(&url, "base64.channel.k8s.io").await).await;
+    assert_eq!(messages[..2], [b"1".to_vec(), b"1eHh4".to_vec()]);
+    assert!(messages[2].starts_with(b"3"));
+}

@@ -1,0 +1,80 @@
+//! Port-forward.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use runtime_streaming::client::{self, Event, Receiver, Sender};
+
+use crate::sessions::{Ports, server};
+
+async fn connect(sender: &mut Sender, request: &str, port: &str) -> (u32, u32) {
+    let headers = |kind| [("streamtype", kind), ("port", port), ("requestid", request)];
+    let error = sender.open(&headers("error")).await.unwrap();
+    sender.send(error, "".into(), true).await.unwrap();
+    (error, sender.open(&headers("data")).await.unwrap())
+}
+
+/// What came on each stream, until so many have ended or been reset.
+async fn collect(receiver: &mut Receiver, ends: usize) -> (HashMap<u32, Vec<u8>>, Vec<u32>) {
+    let (mut said, mut resets, mut ended) = (HashMap::new(), Vec::new(), 0);
+    while ended < ends {
+        match receiver.next().await.unwrap().unwrap() {
+            Event::Data { id, bytes, fin } => {
+                said.entry(id).or_insert_with(Vec::new).extend_from_slice(&bytes);
+                ended += usize::from(fin);
+            }
+            Event::Reset { id } => {
+                resets.push(id);
+                ended += 1;
+            }
+            _ => {}
+        }
+    }
+    (said, resets)
+}
+
+#[tokio::test]
+async fn connections_share_a_client_and_each_has_its_own_ends() {
+    let server = server().await;
+    let url = server.forward(Arc::new(Ports)).unwrap();
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD).await.unwrap();
+    let mut pairs = Vec::new();
+    for number in 0..10 {
+        pairs.push(connect(&mut sender, &number.to_string(), "80").await);
+    }
+    for (number, (_, data)) in pairs.iter().enumerate().rev() {
+        sender.send(*data, format!("hello {number}").into(), true).await.unwrap();
+    }
+    let (said, resets) = collect(&mut receiver, 20).await;
+    for (number, (error, data)) in pairs.iter().enumerate() {
+        assert_eq!(said[data], format!("hello {number}, goodbye").as_bytes());
+        assert_eq!(said[error], b"");
+    }
+    assert!(resets.is_empty(), "{resets:?}");
+}
+
+#[tokio::test]
+async fn a_refused_port_is_told_on_the_error_stream() {
+    let server = server().await;
+    let url = server.forward(Arc::new(Ports)).unwrap();
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD).await.unwrap();
+    let (error, data) = connect(&mut sender, "1", "81").await;
+    let (said, resets) = collect(&mut receiver, 2).await;
+    assert_eq!(said[&error], b"error forwarding port 81: connection refused");
+    assert_eq!(resets, [data]);
+}
+
+#[tokio::test]
+async fn a_stream_without_a_port_or_kind_is_reset_and_the_others_go_on() {
+    let server = server().await;
+    let url = server.forward(Arc::new(Ports)).unwrap();
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD).await.unwrap();
+    let mut bad = Vec::new();
+    for (kind, port) in [("data", "0"), ("data", "x"), ("data", "70000"), ("other", "80"), ("error", "")] {
+        bad.push(sender.open(&[("streamtype", kind), ("port", port), ("requestid", "9")]).await.unwrap());
+    }
+    assert_eq!(collect(&mut receiver, 5).await.1, bad);
+    let (_, data) = connect(&mut sender, "1", "80").await;
+    sender.send(data, "hi".into(), true).await.unwrap();
+    assert_eq!(collect(&mut receiver, 2).await.0[&data], b"hi, goodbye");
+}

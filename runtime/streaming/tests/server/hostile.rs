@@ -1,0 +1,127 @@
+//! Clients that mean no good: each gets an error or is dropped, and others are served all the same.
+
+use runtime_streaming::{Outcome, Server};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::sessions::{ALL, Client, Echo, server};
+
+/// A session's connection, after its handshake.
+async fn upgraded(server: &Server) -> TcpStream {
+    let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
+    let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut connection = TcpStream::connect(host).await.unwrap();
+    let request = format!(
+        "POST /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
+         X-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n"
+    );
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(connection.read_u8().await.unwrap());
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "));
+    connection
+}
+
+/// The server ends the connection.
+async fn is_dropped(mut connection: TcpStream) {
+    let mut rest = Vec::new();
+    // A reset is an end too.
+    let _ = connection.read_to_end(&mut rest).await;
+}
+
+async fn serves(server: &Server) {
+    let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
+    let client = Client::open(&url, &["error", "stdin", "stdout", "stderr"]).await;
+    client.say("stdin", "still here", true).await;
+    assert_eq!(client.collect().await.0["stdout"], b"still here");
+}
+
+#[tokio::test]
+async fn broken_frames_end_their_own_connection_only() {
+    let server = server().await;
+    let frames: [&[u8]; 6] = [
+        // Version 2, a control frame of 16 MiB, an even stream, a block that is no zlib, and noise.
+        &[0x80, 2, 0, 1, 0, 0, 0, 0],
+        &[0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff],
+        &[0x80, 3, 0, 1, 0, 0, 0, 10, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0],
+        &[0x80, 3, 0, 1, 0, 0, 0, 14, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4],
+        &[0x80, 3, 0, 1, 0, 0, 0, 3, 0, 0, 0],
+        &[0; 64],
+    ];
+    for frame in frames {
+        let mut connection = upgraded(&server).await;
+        connection.write_all(frame).await.unwrap();
+        is_dropped(connection).await;
+    }
+    serves(&server).await;
+}
+
+#[tokio::test]
+async fn a_frame_that_is_cut_short_ends_the_session() {
+    let server = server().await;
+    let mut connection = upgraded(&server).await;
+    connection.write_all(&[0x80, 3, 0, 1, 0, 0, 0x10]).await.unwrap();
+    connection.shutdown().await.unwrap();
+    is_dropped(connection).await;
+}
+
+#[tokio::test]
+async fn an_unknown_or_doubled_stream_ends_the_session() {
+    let server = server().await;
+    for names in [&["error", "nonsense"][..], &["error", "error"], &["error", "resize"]] {
+        let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
+        let mut client = Client::open(&url, names).await;
+        while let Ok(Some(_)) = client.receiver.next().await {}
+    }
+    serves(&server).await;
+}
+
+#[tokio::test]
+async fn a_websocket_frame_of_a_gibibyte_is_refused_before_it_is_read() {
+    let server = server().await;
+    let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
+    let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut connection = TcpStream::connect(host).await.unwrap();
+    let request = format!(
+        "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         Sec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
+    );
+    connection.write_all(request.as_bytes()).await.unwrap();
+    // Final, binary, masked, 64-bit length: 1 GiB.
+    connection.write_all(&[0x82, 0xff, 0, 0, 0, 0, 0x40, 0, 0, 0, 1, 2, 3, 4]).await.unwrap();
+    is_dropped(connection).await;
+    serves(&server).await;
+}
+
+#[tokio::test]
+async fn half_open_connections_make_room_for_those_who_mean_it() {
+    let server = server().await;
+    let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
+    let host = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..400 {
+        silent.push(TcpStream::connect(host).await.unwrap());
+    }
+    serves(&server).await;
+    // The oldest were closed for it.
+    assert_eq!(silent[0].read(&mut [0]).await.unwrap_or(0), 0);
+}
+
+#[tokio::test]
+async fn a_request_without_an_end_is_dropped() {
+    let server = server().await;
+    let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
+    let host = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
+    let mut connection = TcpStream::connect(host).await.unwrap();
+    let line = format!("X-Long: {}\r\n", "x".repeat(8 << 10));
+    connection.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+    for _ in 0..4 {
+        // The server may have hung up already.
+        let _ = connection.write_all(line.as_bytes()).await;
+    }
+    is_dropped(connection).await;
+    serves(&server).await;
+}

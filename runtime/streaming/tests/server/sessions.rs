@@ -1,0 +1,112 @@
+//! Sessions for tests, and clients that collect what a server says.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use runtime_streaming::client::{self, Event, Receiver, Sender};
+use runtime_streaming::{Channels, Command, Forward, Input, Outcome, Server, Streams};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+pub(crate) async fn server() -> Arc<Server> {
+    Server::start("127.0.0.1:0".parse().unwrap()).await.unwrap()
+}
+
+/// All but a terminal.
+pub(crate) const ALL: Streams = Streams { stdin: true, stdout: true, stderr: true, tty: false };
+pub(crate) const TERMINAL: Streams = Streams { stdin: true, stdout: true, stderr: false, tty: true };
+
+/// Writes each input to stdout, as what it was, until its end; then a word to stderr, and ends.
+pub(crate) struct Echo(pub(crate) Outcome);
+
+#[async_trait]
+impl Command for Echo {
+    async fn run(self: Box<Self>, channels: Channels) -> Outcome {
+        let Channels { mut input, mut stdout, mut stderr } = channels;
+        while let Some(event) = input.recv().await {
+            let text = match event {
+                Input::Bytes(bytes) => bytes,
+                Input::Resize(size) => format!("[{}x{}]", size.columns, size.rows).into(),
+                Input::End => break,
+            };
+            if let Some(stdout) = &mut stdout {
+                stdout.write_all(&text).await.unwrap();
+            }
+        }
+        if let Some(stderr) = &mut stderr {
+            stderr.write_all(b"done").await.unwrap();
+        }
+        self.0
+    }
+}
+
+/// Writes this many bytes and ends, with stdin still open.
+pub(crate) struct Flood(pub(crate) usize);
+
+#[async_trait]
+impl Command for Flood {
+    async fn run(self: Box<Self>, mut channels: Channels) -> Outcome {
+        let mut stdout = channels.stdout.take().unwrap();
+        match stdout.write_all(&vec![b'x'; self.0]).await {
+            Ok(()) => Outcome::Exited(3),
+            Err(error) => Outcome::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Port 80 echoes until the client's half-close and then says goodbye; nobody listens on the others.
+pub(crate) struct Ports;
+
+#[async_trait]
+impl Forward for Ports {
+    async fn forward(&self, port: u16, mut connection: DuplexStream) -> Result<(), String> {
+        if port != 80 {
+            return Err("connection refused".into());
+        }
+        let mut text = Vec::new();
+        connection.read_to_end(&mut text).await.unwrap();
+        text.extend_from_slice(b", goodbye");
+        connection.write_all(&text).await.unwrap();
+        Ok(())
+    }
+}
+
+/// A client of a command, with its streams open.
+pub(crate) struct Client {
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    pub(crate) ids: HashMap<&'static str, u32>,
+}
+
+impl Client {
+    pub(crate) async fn open(url: &str, names: &[&'static str]) -> Client {
+        let (mut sender, receiver) = client::dial(url, client::COMMAND).await.unwrap();
+        let mut ids = HashMap::new();
+        for name in names {
+            ids.insert(*name, sender.open(&[("streamtype", name)]).await.unwrap());
+        }
+        Client { sender, receiver, ids }
+    }
+
+    pub(crate) async fn say(&self, name: &str, text: &'static str, end: bool) {
+        self.sender.send(self.ids[name], text.into(), end).await.unwrap();
+    }
+
+    /// What came on each stream until its end, and the order in which they ended.
+    pub(crate) async fn collect(mut self) -> (HashMap<&'static str, Vec<u8>>, Vec<&'static str>) {
+        let (mut said, mut ended) = (HashMap::new(), Vec::new());
+        let names: HashMap<u32, &'static str> = self.ids.iter().map(|(name, id)| (*id, *name)).collect();
+        while let Some(event) = self.receiver.next().await.unwrap() {
+            if let Event::Data { id, bytes, fin } = event {
+                said.entry(names[&id]).or_insert_with(Vec::new).extend_from_slice(&bytes);
+                if fin {
+                    ended.push(names[&id]);
+                }
+            }
+            if ended.last() == Some(&"error") {
+                break;
+            }
+        }
+        (said, ended)
+    }
+}
