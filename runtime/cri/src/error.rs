@@ -3,7 +3,7 @@
 //! `Unimplemented` an RPC that it may stop calling; so a wish that we cannot fulfil is not that.
 
 use runtime_image::ImageError;
-use runtime_pod::{PodError, PodErrorKind};
+use runtime_pod::{Missed, PodError, PodErrorKind};
 use tonic::{Code, Status};
 
 /// Longest message sent, in bytes: gRPC carries it in an HTTP/2 header, which clients bound (Go: 8 KiB
@@ -22,6 +22,11 @@ pub(crate) enum Failure {
     /// An RPC that this version does not have. Clients fall back on the code; people read the name.
     #[error("podvisor does not implement {0}")]
     Absent(&'static str),
+    /// The node cannot do what is asked.
+    #[error("{0}")]
+    Node(String),
+    #[error(transparent)]
+    Missed(#[from] Missed),
     #[error(transparent)]
     Pod(#[from] PodError),
     #[error(transparent)]
@@ -38,6 +43,8 @@ impl Failure {
             Failure::Invalid(_) => Code::InvalidArgument,
             Failure::NotFound { .. } => Code::NotFound,
             Failure::Absent(_) => Code::Unimplemented,
+            Failure::Node(_) => Code::Internal,
+            Failure::Missed(_) => Code::ResourceExhausted,
             Failure::Pod(error) => match error.kind() {
                 PodErrorKind::NotFound => Code::NotFound,
                 PodErrorKind::AlreadyExists => Code::AlreadyExists,

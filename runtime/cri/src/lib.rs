@@ -28,5 +28,5 @@ mod stats;
 mod stream;
 mod v1alpha2;
 
-pub use runtime::status::Node;
+pub use runtime::status::{CgroupDriver, Node, NodeNetwork};
 pub use serve::{Cri, ServeError, serve};

@@ -9,6 +9,7 @@ use proto_cri::v1alpha2;
 use runtime_image::Images;
 use runtime_pod::Pods;
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
@@ -31,12 +32,14 @@ pub struct Cri {
     pub(crate) pods: Pods,
     pub(crate) images: Images,
     pub(crate) node: Arc<Node>,
+    /// Set when the daemon stops: what would go on for ever ends then.
+    pub(crate) stopping: Arc<watch::Sender<bool>>,
 }
 
 impl Cri {
     /// The services over these.
     pub fn new(pods: Pods, images: Images, node: Node) -> Self {
-        Self { pods, images, node: Arc::new(node) }
+        Self { pods, images, node: Arc::new(node), stopping: Arc::default() }
     }
 }
 
@@ -54,6 +57,11 @@ pub async fn serve(
     listener: UnixListener,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
+    let stopping = cri.stopping.clone();
+    let stop = async move {
+        stop.await;
+        stopping.send_replace(true);
+    };
     let runtime = RuntimeServiceServer::new(cri.clone())
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);

@@ -8,7 +8,8 @@
 //!
 //! Start at [`Cni`] (`cni.rs`). Below it: `config` finds the network's plugins, `plugin` runs one,
 //! `chain` runs them all, `cache` remembers what was run, `netns` makes the namespace, and `attach`
-//! joins what the plugins left there to taps and reads the addresses, routes and neighbours.
+//! joins what the plugins left there to taps and reads the addresses, routes and neighbours. Beside it,
+//! `pod_ranges` makes a configuration from a template.
 //!
 //! This crate never touches a link, address or rule of the host's own namespace: that is the plugins'
 //! work. Unsafe code is in `tap` alone, since no safe crate opens a tap with a virtio-net header.
@@ -24,13 +25,16 @@ mod error;
 mod interface;
 mod netns;
 mod plugin;
+mod pod_ranges;
 mod result;
 mod route;
 mod spec;
 mod tap;
+mod template;
 
 pub use cni::{Cni, CniConfig};
 pub use error::NetError;
 pub use interface::{PodInterface, PodNeighbour, PodNetwork, PodRoute};
+pub use pod_ranges::PodRanges;
 pub use result::Dns;
 pub use spec::{Bandwidth, PodNetworkSpec, PortMapping, Protocol};

@@ -1,7 +1,7 @@
 //! Whether a container may be made, started or removed now. Pure: no state of its own, no effects.
 
 use crate::record::{ContainerStage, PodStage};
-use crate::{PodError, PodErrorKind};
+use crate::{ContainerState, PodError, PodErrorKind};
 
 /// Containers of one pod, exited ones included: far above what a kubelet keeps.
 pub(crate) const CONTAINERS_MAX: usize = 256;
@@ -51,6 +51,16 @@ pub(crate) fn start(id: &str, pod: PodStage, stage: ContainerStage) -> Result<()
         ContainerStage::Unknown => "its state is unknown",
     };
     Err(PodError::new(PodErrorKind::FailedPrecondition, format!("container {id} cannot be started: {why}")))
+}
+
+/// May this container's log go on in a new file?
+pub(crate) fn reopen_log(id: &str, state: ContainerState) -> Result<(), PodError> {
+    if state != ContainerState::Exited {
+        return Ok(());
+    }
+    // The file would stay empty; and where the call fails there must be no file (api.proto).
+    let text = format!("container {id} has ended, so its log does not go on");
+    Err(PodError::new(PodErrorKind::FailedPrecondition, text))
 }
 
 /// May a command run in this container?

@@ -1,5 +1,6 @@
 //! A container as its pod's driver holds it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use oci_spec::runtime::Process;
@@ -10,13 +11,7 @@ use tokio::sync::watch;
 use crate::acks::Acks;
 use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
 use crate::roster::ContainerEntry;
-use crate::{ContainerState, ContainerView};
-
-/// Reason of a container whose program could not be started, as other runtimes spell it.
-pub(crate) const START_ERROR: &str = "StartError";
-
-/// Its exit code.
-pub(crate) const START_ERROR_CODE: i32 = 128;
+use crate::{ContainerState, ContainerView, clock};
 
 /// Exit code of a container that its machine's end took along: as if killed.
 pub(crate) const LOST_CODE: i32 = 137;
@@ -29,6 +24,8 @@ pub(crate) struct Container {
     pub(crate) process: Arc<Process>,
     pub(crate) stop_signal: Signal,
     pub(crate) log: LogFile,
+    /// Where the log is, or would be.
+    pub(crate) log_path: PathBuf,
     pub(crate) acks: Arc<Acks>,
     /// Told once, when it has ended.
     pub(crate) ended: watch::Sender<bool>,
@@ -39,20 +36,20 @@ impl Container {
         record: Arc<ContainerRecord>,
         status: ContainerStatus,
         resolved: &Resolved,
-        log: LogFile,
+        (log, log_path): (LogFile, PathBuf),
         acks: Acks,
     ) -> Self {
         let ended = watch::Sender::new(status.stage == ContainerStage::Exited);
         let process = Arc::new(resolved.spec.process().clone().unwrap_or_default());
         let stop_signal = resolved.stop_signal;
-        Container { record, status, process, stop_signal, log, acks: Arc::new(acks), ended }
+        Container { record, status, process, stop_signal, log, log_path, acks: Arc::new(acks), ended }
     }
 
     /// Marks its end.
     pub(crate) fn exit(&mut self, at_ns: i64, code: i32, reason: &str, message: impl Into<String>) {
         self.status.stage = ContainerStage::Exited;
-        // Clocks of guest and host may differ a little; an end never comes before its start.
-        self.status.finished_at_ns = at_ns.max(self.status.started_at_ns);
+        let begun = self.record.created_at_ns.max(self.status.started_at_ns);
+        self.status.finished_at_ns = ended_at(begun, at_ns, clock::now_ns());
         self.status.exit_code = code;
         reason.clone_into(&mut self.status.reason);
         self.status.message = message.into();
@@ -89,9 +86,28 @@ impl Container {
             exit_code: status.exit_code,
             reason: status.reason.clone(),
             message: status.message.clone(),
-            log_path: record.log_path.clone(),
+            log_path: self.log_path.clone(),
             user: status.user.clone(),
             stop_signal: self.stop_signal.0,
         }
+    }
+}
+
+/// When a container ended. The guest's word on it is taken between what the host knows: clocks of guest
+/// and host may differ, and a guest may lie.
+fn ended_at(begun_ns: i64, told_ns: i64, now_ns: i64) -> i64 {
+    told_ns.min(now_ns).max(begun_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_comes_never_before_its_start_nor_after_now() {
+        assert_eq!(ended_at(100, 150, 200), 150);
+        assert_eq!(ended_at(100, 50, 200), 100, "the guest's clock is behind");
+        assert_eq!(ended_at(100, 900, 200), 200, "the guest's clock is ahead");
+        assert_eq!(ended_at(100, 900, 50), 100, "the host's clock was set back");
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use runtime_spec::SpecError;
 
+use crate::outside::Unrunnable;
+
 /// What sort of failure it is, for the caller's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodErrorKind {
@@ -60,6 +62,11 @@ impl PodError {
     /// What sort it is.
     pub fn kind(&self) -> PodErrorKind {
         self.kind
+    }
+
+    /// Whether a program that is not there, or may not run, is at the bottom of it.
+    pub(crate) fn unrunnable(&self) -> Option<Unrunnable> {
+        crate::outside::unrunnable(self.source.as_deref()?)
     }
 
     /// The text and those of all causes, joined by ": ".

@@ -15,6 +15,7 @@ mod container;
 mod driver;
 mod ending;
 mod error;
+mod events;
 mod exec;
 mod guest_files;
 mod image_slots;
@@ -38,6 +39,7 @@ mod watcher;
 
 pub use config::PodsConfig;
 pub use error::{PodError, PodErrorKind};
+pub use events::{Event, EventKind, Events, Missed};
 pub use pods::Pods;
 pub use view::{
     ContainerState, ContainerView, ExecOutput, GuestMemory, Phase, PodState, PodView, User, VmReport,

@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::record::{ContainerStage, PodRecord};
 use crate::roster::{ContainerEntry, Live, PodEntry, Reservation};
 use crate::{
-    ContainerState, ContainerView, ExecOutput, GuestMemory, Phase, PodError, PodErrorKind, PodView,
+    ContainerState, ContainerView, Events, ExecOutput, GuestMemory, Phase, PodError, PodErrorKind, PodView,
     PodsConfig, VmReport, admission, clock, stop_container,
 };
 
@@ -68,7 +68,7 @@ impl Pods {
     /// # Errors
     /// What is left, which the next stop or remove tries again.
     pub async fn stop(&self, pod_id: &str) -> Result<(), PodError> {
-        self.ask_unless_gone(pod_id, Command::Stop).await
+        self.ask_unless_gone(self.meant_pod(pod_id)?, Command::Stop).await
     }
 
     /// Stops and forgets it and its containers. Idempotent; unknown ids are fine.
@@ -76,12 +76,17 @@ impl Pods {
     /// # Errors
     /// As [`Pods::stop`]; the pod then stays listed.
     pub async fn remove(&self, pod_id: &str) -> Result<(), PodError> {
-        self.ask_unless_gone(pod_id, Command::Remove).await
+        self.ask_unless_gone(self.meant_pod(pod_id)?, Command::Remove).await
     }
 
-    /// A pod by its whole id.
+    /// A pod by its id, or by a beginning of it that is no other's. All calls here take such ids.
     pub fn pod(&self, pod_id: &str) -> Option<Arc<PodView>> {
         self.node.roster.pod(pod_id).map(|entry| entry.view)
+    }
+
+    /// The same, and its containers of that moment, oldest first.
+    pub fn pod_with_containers(&self, pod_id: &str) -> Option<(Arc<PodView>, Vec<Arc<ContainerView>>)> {
+        self.node.roster.pod_with_containers(pod_id)
     }
 
     /// All pods, oldest first.
@@ -104,8 +109,9 @@ impl Pods {
     /// # Errors
     /// It was started before, or its program cannot be started; then it is `Exited`, `StartError`.
     pub async fn start_container(&self, container_id: &str) -> Result<(), PodError> {
-        let entry = self.pod_entry(&self.container_entry(container_id)?.view.pod_id)?;
-        ask(&entry, |reply| Command::StartContainer(container_id.to_owned(), reply)).await
+        let container = self.container_entry(container_id)?.view;
+        let entry = self.pod_entry(&container.pod_id)?;
+        ask(&entry, |reply| Command::StartContainer(container.id.clone(), reply)).await
     }
 
     /// Asks it to end, and kills it after `grace`. Returns when it has ended. Idempotent; unknown ids are fine.
@@ -113,7 +119,9 @@ impl Pods {
     /// # Errors
     /// It does not end even after it was killed.
     pub async fn stop_container(&self, container_id: &str, grace: Duration) -> Result<(), PodError> {
-        let Some(container) = self.node.roster.container(container_id) else { return Ok(()) };
+        let Some(container) = self.node.roster.container(container_id) else {
+            return self.node.roster.no_container_meant(container_id);
+        };
         let live = self.node.roster.pod(&container.view.pod_id).and_then(|entry| entry.live);
         detached(stop_container::stop(live, container, grace)).await
     }
@@ -123,15 +131,23 @@ impl Pods {
     /// # Errors
     /// The guest cannot remove it.
     pub async fn remove_container(&self, container_id: &str) -> Result<(), PodError> {
-        self.stop_container(container_id, Duration::ZERO).await?;
-        let Some(container) = self.node.roster.container(container_id) else { return Ok(()) };
-        let id = container_id.to_owned();
-        self.ask_unless_gone(&container.view.pod_id, |reply| Command::RemoveContainer(id, reply)).await
+        let Some(container) = self.node.roster.container(container_id).map(|entry| entry.view) else {
+            return self.node.roster.no_container_meant(container_id);
+        };
+        self.stop_container(&container.id, Duration::ZERO).await?;
+        let id = container.id.clone();
+        let pod = self.node.roster.pod(&container.pod_id);
+        self.ask_unless_gone(pod, |reply| Command::RemoveContainer(id, reply)).await
     }
 
-    /// A container by its whole id.
+    /// A container by its id, or by a beginning of it that is no other's. All calls here take such ids.
     pub fn container(&self, container_id: &str) -> Option<Arc<ContainerView>> {
         self.node.roster.container(container_id).map(|entry| entry.view)
+    }
+
+    /// What happens to pods and containers from now on.
+    pub fn events(&self) -> Events {
+        self.node.roster.listen()
     }
 
     /// All containers, oldest first.
@@ -160,7 +176,7 @@ impl Pods {
         admission::exec(container_id, stage)?;
         let exec = Exec {
             live: self.live(&container.view.pod_id)?,
-            container_id: container_id.to_owned(),
+            container_id: container.view.id.clone(),
             process: container.process,
             command,
             timeout,
@@ -172,9 +188,10 @@ impl Pods {
     /// Goes on logging in a new file, after the old one was renamed.
     ///
     /// # Errors
-    /// No such container, or the file cannot be made.
+    /// No such container, it has ended, or the file cannot be made.
     pub async fn reopen_log(&self, container_id: &str) -> Result<(), PodError> {
         let container = self.container_entry(container_id)?;
+        admission::reopen_log(&container.view.id, container.view.state)?;
         let reopened = container.log.reopen().await;
         reopened.map_err(|error| PodError::internal("reopening the log").because(error))
     }
@@ -230,15 +247,23 @@ impl Pods {
         })
     }
 
+    /// The pod, if there is one.
+    fn meant_pod(&self, pod_id: &str) -> Result<Option<PodEntry>, PodError> {
+        match self.node.roster.pod(pod_id) {
+            Some(entry) => Ok(Some(entry)),
+            None => self.node.roster.no_pod_meant(pod_id).map(|()| None),
+        }
+    }
+
     /// Asks the pod's driver; a pod that is gone, before or meanwhile, is as wanted.
     async fn ask_unless_gone(
         &self,
-        pod_id: &str,
+        pod: Option<PodEntry>,
         command: impl FnOnce(Reply<()>) -> Command,
     ) -> Result<(), PodError> {
-        let Some(entry) = self.node.roster.pod(pod_id) else { return Ok(()) };
+        let Some(entry) = pod else { return Ok(()) };
         match ask(&entry, command).await {
-            Err(_) if self.node.roster.pod(pod_id).is_none() => Ok(()),
+            Err(_) if self.node.roster.pod(&entry.view.id).is_none() => Ok(()),
             outcome => outcome,
         }
     }

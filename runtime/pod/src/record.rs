@@ -98,7 +98,7 @@ pub(crate) struct ContainerRecord {
 /// ```text
 ///  Creating ── built ──► Created ── start ──► Starting ── released ──► Running ── ended ──► Exited
 ///     │ fails                                    │ fails                                      ▲
-///     ▼                                          └──────────── StartError, 128 ───────────────┤
+///     ▼                                          └── StartError, 128; ContainerCannotRun ─────┤
 ///  (no record)                    the pod's VM ends, in any stage: Error, 137 ────────────────┘
 ///
 ///  A daemon that dies in Starting leaves it open whether the program runs: Unknown, until it is stopped.

@@ -8,16 +8,17 @@ use runtime_spec::{ContainerSpec, PodSpec, VmSize};
 use serde::{Deserialize, Serialize};
 
 /// Whether a pod can hold running containers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodState {
     /// Its machine runs and its network is up.
     Ready,
     /// It was stopped, or its machine died.
+    #[default]
     NotReady,
 }
 
 /// A pod as it is now.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PodView {
     /// 64 hex digits.
     pub id: String,
@@ -42,7 +43,7 @@ pub struct PodView {
 }
 
 /// How far a container is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContainerState {
     /// Built and held before its program.
@@ -52,11 +53,12 @@ pub enum ContainerState {
     /// Its program has ended, and all its output is in the log.
     Exited,
     /// It was being made or started when the daemon died.
+    #[default]
     Unknown,
 }
 
 /// A container as it is now.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ContainerView {
     /// 64 hex digits.
     pub id: String,
@@ -74,14 +76,14 @@ pub struct ContainerView {
     pub started_at_ns: i64,
     /// The same; 0 before the end.
     pub finished_at_ns: i64,
-    /// 0..=255; 128 + signal where one ended it; 128 where it could not be started.
+    /// 0..=255; 128 + signal where one ended it; 127, 126 or 128 where it could not be started.
     pub exit_code: i32,
-    /// `Completed`, `Error`, `OOMKilled`, `StartError`; empty before the end.
+    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerCannotRun`; empty before the end.
     pub reason: String,
     /// Details for a person; may be empty.
     pub message: String,
-    /// The log file, absolute; `None` where none was asked for.
-    pub log_path: Option<PathBuf>,
+    /// The log file, absolute. Where none was asked for it is one that is not there.
+    pub log_path: PathBuf,
     /// Who it runs as.
     pub user: User,
     /// Number of the signal that asks it to end.

@@ -14,6 +14,7 @@ const DEFAULT_FILE: &str = "/etc/podvisor/config.toml";
 pub(crate) struct Config {
     pub(crate) paths: Paths,
     pub(crate) cni: Cni,
+    pub(crate) cgroup: Cgroup,
     pub(crate) registries: Registries,
     /// Runtime handlers by name. Without any there is one, `podvisor`, with the defaults. The handler
     /// with an empty name in a request is the first by name that says `default = true`, else the only one.
@@ -47,6 +48,25 @@ pub(crate) struct Cni {
     pub(crate) bin_dirs: Vec<PathBuf>,
     /// What DEL needs to know after a restart.
     pub(crate) cache_dir: PathBuf,
+    /// Becomes a configuration in `conf_dir` when the kubelet tells the node's pod ranges; see
+    /// `runtime/net/src/template.rs` for its language.
+    pub(crate) conf_template: Option<PathBuf>,
+}
+
+/// The host's cgroups.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Cgroup {
+    /// Who makes the pods' cgroups; systemd where it runs the host, unless set. The kubelet follows it.
+    pub(crate) driver: Option<CgroupDriver>,
+}
+
+/// Who makes the pods' cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CgroupDriver {
+    Systemd,
+    Cgroupfs,
 }
 
 /// Image registries.
@@ -91,6 +111,7 @@ impl Default for Cni {
             conf_dir: "/etc/cni/net.d".into(),
             bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             cache_dir: "/var/lib/cni/podvisor".into(),
+            conf_template: None,
         }
     }
 }
@@ -225,6 +246,14 @@ mod tests {
     }
 
     #[test]
+    fn a_cgroup_driver_that_is_none_is_refused_with_those_that_are() {
+        let config = parse(Path::new("x"), "[cgroup]\ndriver = \"cgroupfs\"\n").unwrap();
+        assert_eq!(config.cgroup.driver, Some(CgroupDriver::Cgroupfs));
+        let message = message("[cgroup]\ndriver = \"runc\"\n");
+        assert!(message.contains("systemd") && message.contains("cgroupfs"), "{message}");
+    }
+
+    #[test]
     fn the_default_configuration_survives_being_written_and_read() {
         let text = toml::to_string(&Config::default()).unwrap();
         let again = parse(Path::new("x"), &text).unwrap();
@@ -246,7 +275,7 @@ mod tests {
                 other => keys(other),
             })
             .sum();
-        // `socket` and `vmm` are unset by default and not counted by the serializer.
-        assert!(count + 2 <= 20, "{count}");
+        // `socket`, `vmm`, `conf_template` and `driver` are unset by default and not counted by the serializer.
+        assert!(count + 4 <= 20, "{count}");
     }
 }

@@ -9,16 +9,16 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use runtime_cri::{Cri, Node};
+use runtime_cri::{Cri, Node, NodeNetwork};
 use runtime_image::{Images, RegistryConfig};
-use runtime_net::{Cni, CniConfig};
+use runtime_net::{Cni, CniConfig, PodRanges};
 use runtime_pod::{Pods, PodsConfig};
 use runtime_spec::{HandlerConfig, HandlerKind};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
-use crate::config::Config;
+use crate::config::{CgroupDriver, Config};
 
 /// Longest run directory, in bytes: a pod's socket below it, `/pods/<24 digits>/control.sock`, must fit
 /// into the 107 of a unix socket's path (unix(7)).
@@ -66,15 +66,49 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What Status tells: the handlers, the default one's empty name first, and the network as it is now.
+/// What is told of the node: the handlers, the default one's empty name first, and the network as it is
+/// now.
 fn node(config: &Config, cni: Cni) -> Node {
     let (handlers, default) = config.handlers();
     let names = handlers.into_iter().map(|handler| handler.name);
+    let ranges = PodRanges::new(
+        config.cni.conf_dir.clone(),
+        config.cni.conf_template.clone(),
+        config.paths.state.join("pod-ranges"),
+    );
     Node {
         handlers: default.map(|_| String::new()).into_iter().chain(names).collect(),
-        network_ready: Box::new(move || {
-            cni.ready().map_err(|error| format!("{:#}", anyhow::Error::from(error)))
-        }),
+        network: Box::new(CniNetwork { cni, ranges }),
+        cgroup_driver: cgroup_driver(config.cgroup.driver),
+    }
+}
+
+/// The one set, or systemd's where systemd runs the host (sd_booted(3)).
+fn cgroup_driver(set: Option<CgroupDriver>) -> runtime_cri::CgroupDriver {
+    match set {
+        Some(CgroupDriver::Systemd) => runtime_cri::CgroupDriver::Systemd,
+        Some(CgroupDriver::Cgroupfs) => runtime_cri::CgroupDriver::Cgroupfs,
+        None if Path::new("/run/systemd/system").is_dir() => runtime_cri::CgroupDriver::Systemd,
+        None => runtime_cri::CgroupDriver::Cgroupfs,
+    }
+}
+
+struct CniNetwork {
+    cni: Cni,
+    ranges: PodRanges,
+}
+
+impl NodeNetwork for CniNetwork {
+    fn ready(&self) -> Result<(), String> {
+        self.cni.ready().map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+    }
+
+    fn set_pod_ranges(&self, ranges: &[String]) -> Result<(), String> {
+        self.ranges.set(ranges).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+    }
+
+    fn pod_ranges(&self) -> Vec<String> {
+        self.ranges.get()
     }
 }
 

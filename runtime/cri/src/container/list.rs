@@ -10,8 +10,8 @@ pub(crate) fn list(pods: &Pods, request: v1::ListContainersRequest) -> v1::ListC
     let containers = pods
         .containers()
         .iter()
+        .filter(|container| container_matches(&filter, container))
         .map(|container| container_item(container))
-        .filter(|item| container_matches(&filter, item))
         .collect();
     v1::ListContainersResponse { containers }
 }

@@ -14,7 +14,7 @@ pub(crate) fn container_item(container: &ContainerView) -> v1::Container {
         metadata: Some(metadata(&container.spec)),
         image: Some(image(&container.spec)),
         image_ref: container.image_id.clone(),
-        state: state(container.state).into(),
+        state: container_state(container.state).into(),
         created_at: container.created_at_ns,
         labels: unordered(&container.spec.labels),
         annotations: unordered(&container.spec.annotations),
@@ -28,7 +28,7 @@ pub(crate) fn container_status(container: &ContainerView) -> v1::ContainerStatus
     v1::ContainerStatus {
         id: container.id.clone(),
         metadata: Some(metadata(spec)),
-        state: state(container.state).into(),
+        state: container_state(container.state).into(),
         created_at: container.created_at_ns,
         started_at: container.started_at_ns,
         finished_at: container.finished_at_ns,
@@ -40,7 +40,7 @@ pub(crate) fn container_status(container: &ContainerView) -> v1::ContainerStatus
         labels: unordered(&spec.labels),
         annotations: unordered(&spec.annotations),
         mounts: mount::mounts_out(container),
-        log_path: log_path(container),
+        log_path: container.log_path.display().to_string(),
         resources: Some(v1::ContainerResources {
             linux: Some(resources::resources_out(&spec.resources)),
             windows: None,
@@ -57,15 +57,6 @@ pub(crate) fn container_status(container: &ContainerView) -> v1::ContainerStatus
     }
 }
 
-/// Never empty: the kubelet's clean-up removes `log_path + "*"`, which for an empty path is whatever
-/// lies in its working directory (kubelet `container_log_manager.go`, `Clean`).
-fn log_path(container: &ContainerView) -> String {
-    match &container.log_path {
-        Some(path) => path.display().to_string(),
-        None => format!("/dev/null/podvisor-{}", container.id),
-    }
-}
-
 fn metadata(spec: &ContainerSpec) -> v1::ContainerMetadata {
     v1::ContainerMetadata { name: spec.name.clone(), attempt: spec.attempt }
 }
@@ -79,7 +70,7 @@ fn image(spec: &ContainerSpec) -> v1::ImageSpec {
     v1::ImageSpec { image: spec.image.clone(), user_specified_image, ..Default::default() }
 }
 
-fn state(state: ContainerState) -> v1::ContainerState {
+pub(super) fn container_state(state: ContainerState) -> v1::ContainerState {
     match state {
         ContainerState::Created => v1::ContainerState::ContainerCreated,
         ContainerState::Running => v1::ContainerState::ContainerRunning,
@@ -116,15 +107,31 @@ mod tests {
             exit_code: 137,
             reason: "OOMKilled".into(),
             message: String::new(),
-            log_path: None,
+            log_path: "/logs/c1.log".into(),
             user: Default::default(),
             stop_signal: 15,
         }
     }
 
     #[test]
-    fn the_log_path_is_absolute_and_never_empty() {
-        assert!(container_status(&view()).log_path.starts_with('/'));
+    fn the_log_path_is_told_as_it_is() {
+        assert_eq!(container_status(&view()).log_path, "/logs/c1.log");
+    }
+
+    #[test]
+    fn labels_and_annotations_come_back_unaltered() {
+        let labels =
+            [("io.kubernetes.pod.uid".to_owned(), " ü\n".to_owned()), ("e".to_owned(), String::new())];
+        let spec = ContainerSpec { labels: labels.clone().into(), ..view().spec };
+        let item = container_item(&ContainerView { spec, ..view() });
+        assert_eq!(item.labels, labels.into());
+    }
+
+    #[test]
+    fn the_users_name_of_the_image_is_told_beside_its_id() {
+        let spec = ContainerSpec { user_specified_image: "busybox:1".into(), ..view().spec };
+        let told = container_status(&ContainerView { spec, ..view() }).image.unwrap();
+        assert_eq!((told.image.as_str(), told.user_specified_image.as_str()), ("sha256:aa", "busybox:1"));
     }
 
     #[test]

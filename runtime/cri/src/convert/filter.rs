@@ -1,22 +1,26 @@
 //! List filters: every condition that is set must hold.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use proto_cri::v1;
+use runtime_pod::{ContainerView, PodView};
 
-/// Whether the pod passes the filter.
-pub(crate) fn pod_matches(filter: &v1::PodSandboxFilter, pod: &v1::PodSandbox) -> bool {
+use super::container_out::container_state;
+use super::pod_out::pod_state;
+
+/// Whether the pod passes the filter. Asked before the pod is converted: most calls want few of many.
+pub(crate) fn pod_matches(filter: &v1::PodSandboxFilter, pod: &PodView) -> bool {
     id_matches(&filter.id, &pod.id)
-        && filter.state.as_ref().is_none_or(|state| state.state == pod.state)
-        && labels_match(&filter.label_selector, &pod.labels)
+        && filter.state.as_ref().is_none_or(|wanted| wanted.state() == pod_state(pod.state))
+        && labels_match(&filter.label_selector, &pod.spec.labels)
 }
 
 /// Whether the container passes the filter.
-pub(crate) fn container_matches(filter: &v1::ContainerFilter, container: &v1::Container) -> bool {
+pub(crate) fn container_matches(filter: &v1::ContainerFilter, container: &ContainerView) -> bool {
     id_matches(&filter.id, &container.id)
-        && id_matches(&filter.pod_sandbox_id, &container.pod_sandbox_id)
-        && filter.state.as_ref().is_none_or(|state| state.state == container.state)
-        && labels_match(&filter.label_selector, &container.labels)
+        && id_matches(&filter.pod_sandbox_id, &container.pod_id)
+        && filter.state.as_ref().is_none_or(|wanted| wanted.state() == container_state(container.state))
+        && labels_match(&filter.label_selector, &container.spec.labels)
 }
 
 /// The whole id, or its beginning as people type it to crictl; empty for all.
@@ -24,20 +28,24 @@ fn id_matches(wanted: &str, id: &str) -> bool {
     id.starts_with(wanted)
 }
 
-fn labels_match(wanted: &HashMap<String, String>, labels: &HashMap<String, String>) -> bool {
+fn labels_match(wanted: &HashMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 #[cfg(test)]
 mod tests {
+    use runtime_pod::{ContainerState, PodState};
+    use runtime_spec::{ContainerSpec, PodSpec};
+
     use super::*;
 
-    fn container() -> v1::Container {
-        v1::Container {
+    fn container() -> ContainerView {
+        let labels = [("app".to_owned(), "web".to_owned()), ("tier".to_owned(), "1".to_owned())].into();
+        ContainerView {
             id: "abc123".into(),
-            pod_sandbox_id: "p1".into(),
-            state: v1::ContainerState::ContainerRunning.into(),
-            labels: [("app".to_owned(), "web".to_owned())].into(),
+            pod_id: "p1".into(),
+            spec: ContainerSpec { labels, ..Default::default() },
+            state: ContainerState::Running,
             ..Default::default()
         }
     }
@@ -53,7 +61,7 @@ mod tests {
             id: "abc".into(),
             pod_sandbox_id: "p1".into(),
             state: Some(v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() }),
-            label_selector: [("app".to_owned(), "web".to_owned())].into(),
+            label_selector: container().spec.labels.into_iter().collect(),
         };
         assert!(container_matches(&filter, &container()));
         assert!(!container_matches(
@@ -62,12 +70,31 @@ mod tests {
         ));
         let state = Some(v1::ContainerStateValue { state: v1::ContainerState::ContainerExited.into() });
         assert!(!container_matches(&v1::ContainerFilter { state, ..filter.clone() }, &container()));
-        let labels = [("app".to_owned(), "db".to_owned())].into();
+        let labels = [("app".to_owned(), "web".to_owned()), ("tier".to_owned(), "2".to_owned())].into();
         assert!(!container_matches(&v1::ContainerFilter { label_selector: labels, ..filter }, &container()));
     }
 
     #[test]
     fn a_label_that_is_not_there_does_not_match_the_empty_value() {
-        assert!(!labels_match(&[("x".to_owned(), String::new())].into(), &HashMap::new()));
+        assert!(!labels_match(&[("x".to_owned(), String::new())].into(), &BTreeMap::new()));
+    }
+
+    #[test]
+    fn pods_are_told_apart_by_state_id_and_labels() {
+        let pod = PodView {
+            id: "p1".into(),
+            state: PodState::Ready,
+            spec: PodSpec { labels: [("a".to_owned(), "b".to_owned())].into(), ..Default::default() },
+            ..Default::default()
+        };
+        let state = |state: v1::PodSandboxState| Some(v1::PodSandboxStateValue { state: state.into() });
+        let ready = state(v1::PodSandboxState::SandboxReady);
+        let filter = v1::PodSandboxFilter { id: "p".into(), state: ready, ..Default::default() };
+        assert!(pod_matches(&filter, &pod));
+        let gone = state(v1::PodSandboxState::SandboxNotready);
+        assert!(!pod_matches(&v1::PodSandboxFilter { state: gone, ..filter.clone() }, &pod));
+        assert!(!pod_matches(&v1::PodSandboxFilter { id: "p1x".into(), ..filter.clone() }, &pod));
+        let labels = [("a".to_owned(), "c".to_owned())].into();
+        assert!(!pod_matches(&v1::PodSandboxFilter { label_selector: labels, ..filter }, &pod));
     }
 }

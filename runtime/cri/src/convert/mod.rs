@@ -4,6 +4,7 @@
 
 mod container_in;
 mod container_out;
+mod event_out;
 mod filter;
 mod mount;
 mod pod_in;
@@ -13,6 +14,7 @@ mod security;
 
 pub(crate) use container_in::container_spec;
 pub(crate) use container_out::{container_item, container_status};
+pub(crate) use event_out::event_out;
 pub(crate) use filter::{container_matches, pod_matches};
 pub(crate) use pod_in::pod_spec;
 pub(crate) use pod_out::{pod_item, pod_status};

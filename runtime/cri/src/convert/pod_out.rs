@@ -11,7 +11,7 @@ pub(crate) fn pod_item(pod: &PodView) -> v1::PodSandbox {
     v1::PodSandbox {
         id: pod.id.clone(),
         metadata: Some(metadata(&pod.spec)),
-        state: state(pod.state).into(),
+        state: pod_state(pod.state).into(),
         created_at: pod.created_at_ns,
         labels: unordered(&pod.spec.labels),
         annotations: unordered(&pod.spec.annotations),
@@ -27,7 +27,7 @@ pub(crate) fn pod_status(pod: &PodView) -> v1::PodSandboxStatus {
     v1::PodSandboxStatus {
         id: pod.id.clone(),
         metadata: Some(metadata(&pod.spec)),
-        state: state(pod.state).into(),
+        state: pod_state(pod.state).into(),
         created_at: pod.created_at_ns,
         network: Some(v1::PodSandboxNetworkStatus {
             ip,
@@ -51,7 +51,7 @@ fn metadata(spec: &PodSpec) -> v1::PodSandboxMetadata {
     }
 }
 
-fn state(state: PodState) -> v1::PodSandboxState {
+pub(super) fn pod_state(state: PodState) -> v1::PodSandboxState {
     match state {
         PodState::Ready => v1::PodSandboxState::SandboxReady,
         PodState::NotReady => v1::PodSandboxState::SandboxNotready,

@@ -12,8 +12,37 @@ use super::features;
 pub struct Node {
     /// Runtime handlers by name; the empty name is the default one's.
     pub handlers: Vec<String>,
-    /// Whether a pod could get a network now, or why not. Called on each Status.
-    pub network_ready: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
+    /// Its network.
+    pub network: Box<dyn NodeNetwork>,
+    /// Who makes the pods' cgroups.
+    pub cgroup_driver: CgroupDriver,
+}
+
+/// The node's network, as far as CRI asks about it. Errors are for people.
+pub trait NodeNetwork: Send + Sync {
+    /// Whether a pod could get a network now. Asked on each Status.
+    ///
+    /// # Errors
+    /// Why it could not.
+    fn ready(&self) -> Result<(), String>;
+
+    /// Takes the ranges of pod addresses, primary first. May wait for files.
+    ///
+    /// # Errors
+    /// Why they cannot be used.
+    fn set_pod_ranges(&self, ranges: &[String]) -> Result<(), String>;
+
+    /// The ranges taken last.
+    fn pod_ranges(&self) -> Vec<String>;
+}
+
+/// Who makes the pods' cgroups, which decides how their names look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// systemd, as slices.
+    Systemd,
+    /// The kubelet itself, as directories.
+    Cgroupfs,
 }
 
 impl fmt::Debug for Node {
@@ -23,12 +52,12 @@ impl fmt::Debug for Node {
 }
 
 pub(crate) fn status(node: &Node, request: v1::StatusRequest) -> v1::StatusResponse {
-    let network = match (node.network_ready)() {
+    let network = match node.network.ready() {
         Ok(()) => condition("NetworkReady", None),
         Err(why) => condition("NetworkReady", Some(("NetworkPluginNotReady", why))),
     };
     let info = if request.verbose {
-        HashMap::from([("config".to_owned(), serde_json::json!({ "handlers": node.handlers }).to_string())])
+        HashMap::from([("config".to_owned(), info(node).to_string())])
     } else {
         HashMap::new()
     };
@@ -38,6 +67,18 @@ pub(crate) fn status(node: &Node, request: v1::StatusRequest) -> v1::StatusRespo
         runtime_handlers: node.handlers.iter().map(|name| runtime_handler(name)).collect(),
         features: Some(features::of_runtime()),
     }
+}
+
+fn info(node: &Node) -> serde_json::Value {
+    let driver = match node.cgroup_driver {
+        CgroupDriver::Systemd => "systemd",
+        CgroupDriver::Cgroupfs => "cgroupfs",
+    };
+    serde_json::json!({
+        "handlers": node.handlers,
+        "cgroup_driver": driver,
+        "pod_ranges": node.network.pod_ranges(),
+    })
 }
 
 fn condition(name: &str, problem: Option<(&str, String)>) -> v1::RuntimeCondition {
@@ -54,14 +95,36 @@ fn runtime_handler(name: &str) -> v1::RuntimeHandler {
 mod tests {
     use super::*;
 
+    struct NoNetwork;
+
+    impl NodeNetwork for NoNetwork {
+        fn ready(&self) -> Result<(), String> {
+            Err("no configuration in /etc/cni/net.d".to_owned())
+        }
+        fn set_pod_ranges(&self, _: &[String]) -> Result<(), String> {
+            Ok(())
+        }
+        fn pod_ranges(&self) -> Vec<String> {
+            vec!["10.1.0.0/24".to_owned()]
+        }
+    }
+
     #[test]
     fn a_network_that_is_not_ready_is_told_with_its_reason() {
-        let network_ready = Box::new(|| Err("no configuration in /etc/cni/net.d".to_owned()));
-        let node = Node { handlers: vec![String::new(), "kvm".into()], network_ready };
-        let answer = status(&node, v1::StatusRequest::default());
+        let node = Node {
+            handlers: vec![String::new(), "kvm".into()],
+            network: Box::new(NoNetwork),
+            cgroup_driver: CgroupDriver::Cgroupfs,
+        };
+        let answer = status(&node, v1::StatusRequest { verbose: true });
         let conditions = answer.status.unwrap().conditions;
         assert!(conditions[0].status && conditions[0].r#type == "RuntimeReady");
         assert!(!conditions[1].status && conditions[1].message.contains("/etc/cni/net.d"));
         assert_eq!(answer.runtime_handlers.len(), 2);
+        let info: serde_json::Value = serde_json::from_str(&answer.info["config"]).unwrap();
+        assert_eq!(
+            (&info["cgroup_driver"], &info["pod_ranges"][0]),
+            (&"cgroupfs".into(), &"10.1.0.0/24".into())
+        );
     }
 }

@@ -17,19 +17,16 @@ pub(crate) async fn status(
     request: v1::PodSandboxStatusRequest,
 ) -> Result<v1::PodSandboxStatusResponse, Failure> {
     let id = request.pod_sandbox_id;
-    let Some(pod) = pods.pod(&id) else { return Err(Failure::NotFound { what: "pod sandbox", id }) };
-    let containers = pods.containers();
+    let Some((pod, containers)) = pods.pod_with_containers(&id) else {
+        return Err(Failure::NotFound { what: "pod sandbox", id });
+    };
     let info = if request.verbose {
         HashMap::from([("info".to_owned(), info(pods, &pod).await.to_string())])
     } else {
         HashMap::new()
     };
     Ok(v1::PodSandboxStatusResponse {
-        containers_statuses: containers
-            .iter()
-            .filter(|c| c.pod_id == pod.id)
-            .map(|c| container_status(c))
-            .collect(),
+        containers_statuses: containers.iter().map(|container| container_status(container)).collect(),
         status: Some(pod_status(&pod)),
         info,
         timestamp: now_ns(),

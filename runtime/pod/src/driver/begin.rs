@@ -1,14 +1,14 @@
 //! Lets a created container's program run.
 
 use super::Driver;
-use crate::container::{START_ERROR, START_ERROR_CODE};
 use crate::output::Copiers;
+use crate::outside::Unrunnable;
 use crate::record::ContainerStage;
 use crate::roster::Live;
 use crate::{PodError, PodErrorKind, admission, clock, watcher};
 
 impl Driver {
-    /// Starts the container. One that cannot be started is `Exited` with `StartError`.
+    /// Starts the container. One that cannot be started is `Exited`.
     pub(super) async fn begin(&mut self, id: &str) -> Result<(), PodError> {
         let stage = self.containers.get(id).ok_or_else(|| no_container(id))?.status.stage;
         admission::start(id, self.status.stage, stage)?;
@@ -39,13 +39,15 @@ impl Driver {
     async fn running(&mut self, id: &str) {
         let Some(container) = self.containers.get_mut(id) else { return };
         container.status.stage = ContainerStage::Running;
-        container.status.started_at_ns = clock::now_ns();
+        // The clock may have been set back meanwhile.
+        container.status.started_at_ns = clock::now_ns().max(container.record.created_at_ns);
         self.keep_container(id).await;
     }
 
     async fn not_started(&mut self, id: &str, error: &PodError) {
         let Some(container) = self.containers.get_mut(id) else { return };
-        container.exit(clock::now_ns(), START_ERROR_CODE, START_ERROR, error.chain());
+        let (reason, code) = why_not_started(error);
+        container.exit(clock::now_ns(), code, reason, error.chain());
         self.keep_container(id).await;
     }
 
@@ -68,6 +70,16 @@ impl Driver {
         if container.status.stage == ContainerStage::Exited {
             container.ended.send_replace(true);
         }
+    }
+}
+
+/// Reason and exit code of a container that could not be started, as other runtimes and shells spell them:
+/// its program cannot be run, or something else kept it from starting.
+fn why_not_started(error: &PodError) -> (&'static str, i32) {
+    match error.unrunnable() {
+        Some(Unrunnable::NotFound) => ("ContainerCannotRun", 127),
+        Some(Unrunnable::NotPermitted) => ("ContainerCannotRun", 126),
+        None => ("StartError", 128),
     }
 }
 

@@ -106,6 +106,7 @@ impl Driver {
         resolved: &Resolved,
     ) -> Result<Container, PodError> {
         let (log, acks) = open_log(self, record, true).await?;
+        let log = (log, shown_log_path(self, record));
         let spec_json = serde_json::to_vec(&resolved.spec)
             .map_err(|error| PodError::internal("writing the container's OCI spec").because(error))?;
         let request = CreateContainerRequest {
@@ -155,6 +156,14 @@ pub(super) async fn open_log(
     let acks = Acks::open(&path)
         .map_err(|error| PodError::internal(format!("opening {}", path.display())).because(error))?;
     Ok((log, acks))
+}
+
+/// Where the container's log is. Without one it is a path of the pod's own where nothing is: clients may
+/// remove `log_path + "*"`, which for an empty path is whatever lies in their working directory (kubelet
+/// `container_log_manager.go`, `Clean`).
+pub(super) fn shown_log_path(driver: &Driver, record: &ContainerRecord) -> PathBuf {
+    let unlogged = || driver.node.pod_state_dir(&record.pod_id).join(format!("{}.log", record.id));
+    record.log_path.clone().unwrap_or_else(unlogged)
 }
 
 /// Takes the acknowledgements away, with the container.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use runtime_spec::resolve;
 
 use super::Driver;
-use super::create::open_log;
+use super::create::{open_log, shown_log_path};
 use crate::container::{Container, LOST_CODE};
 use crate::node::{GUEST_PATHS, Node};
 use crate::output::Copiers;
@@ -91,6 +91,7 @@ impl Driver {
         let resolved = resolve(&self.record.spec, &record.spec, &record.image, &record.id, &GUEST_PATHS)?;
         let ended = status.stage == ContainerStage::Exited;
         let (log, acks) = open_log(self, record, !ended).await?;
+        let log = (log, shown_log_path(self, record));
         Ok(Container::new(record.clone(), status, &resolved, log, acks))
     }
 

@@ -35,6 +35,24 @@ pub(crate) fn refusal(fault: &Fault) -> Option<PodErrorKind> {
     })
 }
 
+/// Why the guest's kernel does not run a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unrunnable {
+    /// The image does not have it.
+    NotFound,
+    /// It may not be executed, or is none.
+    NotPermitted,
+}
+
+/// Whether the agent refused to start a program for itself.
+pub(crate) fn unrunnable(fault: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<Unrunnable> {
+    match fault.downcast_ref::<GuestError>()?.refused()? {
+        RefusedCode::NotFound => Some(Unrunnable::NotFound),
+        RefusedCode::PermissionDenied => Some(Unrunnable::NotPermitted),
+        _ => None,
+    }
+}
+
 /// Reads the agent's first word.
 pub(super) async fn ready(stream: UnixStream) -> Result<(), Fault> {
     let ready = runtime_guest::ready(stream).await?;

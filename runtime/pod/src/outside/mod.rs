@@ -24,7 +24,7 @@ use runtime_spec::{ImageConfig, VmSize};
 use tokio::io::AsyncRead;
 use vmm_api::{Slot, StopReport, VmStats};
 
-pub(crate) use guest::refusal;
+pub(crate) use guest::{Unrunnable, refusal, unrunnable};
 pub(crate) use real::{CniNetwork, StoredImages, VmMachines};
 
 /// What went wrong out there; its chain is kept as an error's source.

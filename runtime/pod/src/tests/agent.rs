@@ -11,6 +11,7 @@ use proto_agent::agent::{
     ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, SignalRequest,
     StatsResponse, StreamKind, WaitResponse,
 };
+use runtime_guest::GuestError;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use vmm_api::StopReport;
@@ -39,7 +40,10 @@ impl FakeProcess {
     }
 
     fn end(&self, exit_code: i32, oom_killed: bool) {
-        let end = WaitResponse { exit_code, oom_killed, ..WaitResponse::default() };
+        self.end_as(WaitResponse { exit_code, oom_killed, ..WaitResponse::default() });
+    }
+
+    fn end_as(&self, end: WaitResponse) {
         self.ended.send_if_modified(|ended| {
             let first = ended.is_none();
             ended.get_or_insert(end);
@@ -55,7 +59,9 @@ impl FakeAgent {
 
     /// The container's program ends by itself.
     pub(crate) fn end(&self, container_id: &str, exit_code: i32, oom_killed: bool) {
-        self.process(container_id, "").unwrap().end(exit_code, oom_killed);
+        let exited_at_ns = self.script.state().exited_at_ns;
+        let end = WaitResponse { exit_code, oom_killed, exited_at_ns, ..WaitResponse::default() };
+        self.process(container_id, "").unwrap().end_as(end);
     }
 
     pub(crate) fn containers(&self) -> usize {
@@ -96,6 +102,9 @@ impl Agent for FakeAgent {
 
     async fn start_container(&self, container_id: &str) -> Result<(), Fault> {
         self.step("agent.start").await?;
+        if let Some(code) = self.script.state().unrunnable {
+            return Err(GuestError::Refused { method: "StartContainer", message: "no".into(), code }.into());
+        }
         self.process(container_id, "").map(drop)
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{World, container, pod};
 use crate::{ContainerState, PodErrorKind, PodState};
+use runtime_guest::RefusedCode;
 use runtime_spec::ContainerSpec;
 
 #[tokio::test]
@@ -15,7 +16,7 @@ async fn an_exit_is_told_only_after_all_output_is_in_the_log() {
     let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
     let created = world.pods.container(&id).unwrap();
     assert_eq!((created.state, created.user.uid), (ContainerState::Created, 7));
-    assert_eq!(created.log_path.as_deref(), Some(world.dir.path().join("logs/app.log").as_path()));
+    assert_eq!(created.log_path, world.dir.path().join("logs/app.log"));
     world.pods.start_container(&id).await.unwrap();
     assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
     world.script.machine().agent.end(&id, 0, false);
@@ -137,6 +138,73 @@ async fn a_program_that_cannot_be_started_is_a_start_error() {
         let again = world.pods.start_container(&id).await.unwrap_err();
         assert_eq!(again.kind(), PodErrorKind::FailedPrecondition);
     }
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_or_may_not_run_cannot_run() {
+    for (code, exit_code) in [(RefusedCode::NotFound, 127), (RefusedCode::PermissionDenied, 126)] {
+        let world = World::new().await;
+        let pod_id = world.pods.run(pod("web")).await.unwrap();
+        let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+        world.script.state().unrunnable = Some(code);
+        let error = world.pods.start_container(&id).await.unwrap_err();
+        assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
+        let view = world.pods.container(&id).unwrap();
+        assert_eq!((view.state, view.exit_code), (ContainerState::Exited, exit_code));
+        assert_eq!(view.reason, "ContainerCannotRun");
+        assert!(view.message.contains("refused"), "{}", view.message);
+        assert!(view.finished_at_ns >= view.created_at_ns);
+    }
+}
+
+#[tokio::test]
+async fn the_log_of_a_container_that_has_ended_does_not_go_on() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(world.logged_pod("web")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    world.pods.start_container(&id).await.unwrap();
+    world.script.machine().agent.end(&id, 0, false);
+    world.ended(&id).await;
+    let path = world.dir.path().join("logs/app.log");
+    std::fs::remove_file(&path).unwrap();
+    let error = world.pods.reopen_log(&id).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::FailedPrecondition);
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_container_without_a_log_has_the_path_of_a_file_of_its_pod_that_is_not_there() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let unlogged = ContainerSpec { log_path: None, ..container("app") };
+    for spec in [container("nowhere"), unlogged] {
+        let id = world.pods.create_container(&pod_id, spec).await.unwrap();
+        let path = &world.pods.container(&id).unwrap().log_path;
+        assert!(path.is_absolute() && path.starts_with(world.dir.path().join("state/pods").join(&pod_id)));
+        assert!(!path.exists());
+    }
+}
+
+#[tokio::test]
+async fn an_end_is_told_after_its_start_whatever_the_guests_clock_says() {
+    for told_ns in [1, i64::MAX] {
+        let world = World::new().await;
+        let (_, id) = world.with_container().await;
+        world.script.state().exited_at_ns = told_ns;
+        world.script.machine().agent.end(&id, 0, false);
+        let view = world.ended(&id).await;
+        assert!(view.created_at_ns <= view.started_at_ns && view.started_at_ns <= view.finished_at_ns);
+        assert!(view.finished_at_ns <= crate::clock::now_ns());
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_free_again_when_its_container_is_removed() {
+    let world = World::new().await;
+    let (pod_id, first) = world.with_container().await;
+    world.pods.remove_container(&first).await.unwrap();
+    let second = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    assert_ne!(first, second);
 }
 
 #[tokio::test]

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use proto_agent::agent::ConfigurePodRequest;
 
+use runtime_guest::RefusedCode;
+
 use super::machine::FakeMachine;
 use crate::outside::Fault;
 
@@ -32,6 +34,10 @@ pub(crate) struct State {
     pub(crate) late: bool,
     /// Output that stays open until everything in the container is killed.
     pub(crate) lingering: bool,
+    /// How the agent refuses to start a program.
+    pub(crate) unrunnable: Option<RefusedCode>,
+    /// When programs end, by the guest's clock.
+    pub(crate) exited_at_ns: i64,
     /// Programs that ignore SIGTERM.
     pub(crate) stubborn: bool,
     /// What the last guest was told.

@@ -1,0 +1,194 @@
+//! The node's ranges of pod addresses, as the kubelet tells them: kept, and filled into a template that
+//! becomes a CNI configuration. For nodes where no network add-on puts one there.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    NetError, config,
+    template::{self, Value},
+};
+
+/// The configuration that is made here.
+const FILE_NAME: &str = "10-podvisor.conflist";
+
+/// The largest template that is read.
+const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where the ranges go.
+#[derive(Clone, Debug)]
+pub struct PodRanges {
+    conf_dir: PathBuf,
+    template: Option<PathBuf>,
+    kept: PathBuf,
+}
+
+impl PodRanges {
+    /// Configurations are made in `conf_dir` if there is a template; the ranges are remembered in the
+    /// file `kept`.
+    #[must_use]
+    pub fn new(conf_dir: PathBuf, template: Option<PathBuf>, kept: PathBuf) -> Self {
+        Self { conf_dir, template, kept }
+    }
+
+    /// Takes the ranges, primary first: each an address, a slash and a length. A configuration that
+    /// somebody else has put into the directory is left to count alone.
+    ///
+    /// # Errors
+    /// The template cannot be read, is not understood, or makes no CNI configuration; a file cannot be
+    /// written. Nothing that is in use has changed then.
+    pub fn set(&self, ranges: &[String]) -> Result<(), NetError> {
+        if let Some(template) = &self.template {
+            let target = self.conf_dir.join(FILE_NAME);
+            match config::load(&self.conf_dir) {
+                Ok(loaded) if loaded.list.file != target => {
+                    tracing::info!(file = %loaded.list.file.display(), "a CNI configuration is there; none is made");
+                }
+                _ => replace(&target, &made(template, &target, ranges)?)?,
+            }
+        }
+        replace(&self.kept, &format!("{}\n", ranges.join(",")))
+    }
+
+    /// The ranges told last; none where none were.
+    #[must_use]
+    pub fn get(&self) -> Vec<String> {
+        let text = fs::read_to_string(&self.kept).unwrap_or_default();
+        text.trim().split(',').filter(|range| !range.is_empty()).map(str::to_owned).collect()
+    }
+}
+
+/// The configuration that the template gives for these ranges.
+fn made(template: &Path, target: &Path, ranges: &[String]) -> Result<String, NetError> {
+    let failed = |source| NetError::File { action: "read", path: template.to_owned(), source };
+    let length = fs::metadata(template).map_err(failed)?.len();
+    if length > TEMPLATE_BYTES_MAX {
+        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than 1 MiB")));
+    }
+    let text = fs::read_to_string(template).map_err(failed)?;
+    let default_route = |range: &String| if range.contains(':') { "::/0" } else { "0.0.0.0/0" }.to_owned();
+    let fields = HashMap::from([
+        ("PodCIDR", Value::Text(ranges.first().cloned().unwrap_or_default())),
+        ("PodCIDRRanges", Value::List(ranges.to_vec())),
+        ("Routes", Value::List(ranges.iter().map(default_route).collect())),
+    ]);
+    let text = template::fill(&text, &fields).map_err(|wrong| NetError::Config {
+        file: template.to_owned(),
+        place: format!("line {}", wrong.line),
+        reason: wrong.reason,
+    })?;
+    // What does not work here must not be the configuration of the node.
+    config::parse(target, text.as_bytes())?;
+    Ok(text)
+}
+
+/// Puts a file there whole, or not at all; one that is there already as it shall be stays.
+fn replace(path: &Path, text: &str) -> Result<(), NetError> {
+    let failed = |source| NetError::File { action: "write", path: path.to_owned(), source };
+    if fs::read_to_string(path).is_ok_and(|found| found == text) {
+        return Ok(());
+    }
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(dir).map_err(failed)?;
+    // Its ending is none that counts as a configuration.
+    let beside = path.with_extension("new");
+    let write = || {
+        let mut file = File::create(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEMPLATE: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge", "ipam": {
+        "type": "host-local",
+        "ranges": [{{range $i, $range := .PodCIDRRanges}}{{if $i}}, {{end}}[{"subnet": "{{$range}}"}]{{end}}],
+        "routes": [{{range $i, $route := .Routes}}{{if $i}}, {{end}}{"dst": "{{$route}}"}{{end}}]}}]}"#;
+
+    struct Node {
+        dir: tempfile::TempDir,
+        ranges: PodRanges,
+    }
+
+    fn node(template: &str) -> Node {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("template"), template).unwrap();
+        let ranges = PodRanges::new(at("net.d"), Some(at("template")), at("state/pod-ranges"));
+        Node { dir, ranges }
+    }
+
+    fn told(text: &str) -> Vec<String> {
+        text.split(',').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_ranges_become_a_configuration_that_counts_at_once() {
+        let Node { dir, ranges } = node(TEMPLATE);
+        ranges.set(&told("10.1.0.0/24,fd00::/64")).unwrap();
+        let list = config::load(&dir.path().join("net.d")).unwrap().list;
+        assert_eq!(list.plugins[0]["ipam"]["ranges"][1][0]["subnet"], "fd00::/64");
+        assert_eq!(list.plugins[0]["ipam"]["routes"][0]["dst"], "0.0.0.0/0");
+        assert_eq!(list.plugins[0]["ipam"]["routes"][1]["dst"], "::/0");
+        assert_eq!(ranges.get(), ["10.1.0.0/24", "fd00::/64"]);
+        let names: Vec<_> = fs::read_dir(dir.path().join("net.d")).unwrap().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+    }
+
+    #[test]
+    fn the_same_ranges_again_change_no_file_and_others_do() {
+        let Node { dir, ranges } = node(TEMPLATE);
+        let inode = || {
+            std::os::unix::fs::MetadataExt::ino(&dir.path().join("net.d").join(FILE_NAME).metadata().unwrap())
+        };
+        ranges.set(&told("10.1.0.0/24")).unwrap();
+        let first = inode();
+        ranges.set(&told("10.1.0.0/24")).unwrap();
+        assert_eq!(inode(), first);
+        ranges.set(&told("10.2.0.0/24")).unwrap();
+        let text = fs::read_to_string(dir.path().join("net.d").join(FILE_NAME)).unwrap();
+        assert!(text.contains("10.2.0.0/24") && !text.contains("10.1.0.0/24"));
+    }
+
+    #[test]
+    fn somebody_elses_configuration_is_left_alone() {
+        let Node { dir, ranges } = node(TEMPLATE);
+        fs::create_dir(dir.path().join("net.d")).unwrap();
+        let other = dir.path().join("net.d/05-other.conflist");
+        fs::write(&other, r#"{"cniVersion":"1.0.0","name":"o","plugins":[{"type":"ptp"}]}"#).unwrap();
+        ranges.set(&told("10.1.0.0/24")).unwrap();
+        assert!(!dir.path().join("net.d").join(FILE_NAME).exists());
+        assert_eq!(ranges.get(), ["10.1.0.0/24"]);
+    }
+
+    #[test]
+    fn a_template_that_makes_no_configuration_is_told_and_nothing_is_put_there() {
+        for (template, place) in
+            [("{{.Nothing}}", "line 1"), ("{\"name\": \"x\"}", "cniVersion"), ("x", "line 1")]
+        {
+            let Node { dir, ranges } = node(template);
+            let error = ranges.set(&told("10.1.0.0/24")).unwrap_err().to_string();
+            assert!(error.contains(place), "{error}");
+            assert!(!dir.path().join("net.d").exists());
+        }
+    }
+
+    #[test]
+    fn without_a_template_the_ranges_are_kept_alone() {
+        let Node { dir, ranges } = node(TEMPLATE);
+        let ranges = PodRanges { template: None, ..ranges };
+        assert!(ranges.get().is_empty());
+        ranges.set(&told("10.1.0.0/24")).unwrap();
+        assert_eq!(ranges.get(), ["10.1.0.0/24"]);
+        assert!(!dir.path().join("net.d").exists());
+    }
+}
