@@ -47,12 +47,12 @@ pub(crate) struct Wrong {
 /// Fills the template: `.Name` gives the field of that name.
 pub(crate) fn fill(template: &str, fields: &HashMap<&str, Value>) -> Result<String, Wrong> {
     let mut parser = Parser { tokens: split(template)?.into_iter().peekable(), depth: 0 };
-    let (nodes, closing) = parser.block()?;
-    if let Some((line, action)) = closing {
+    let block = parser.block()?;
+    if let Some(Closing { line, action }) = block.closing {
         return Err(wrong(line, format!("{{{{{action}}}}} without a beginning")));
     }
     let mut scope = Scope { fields, dot: Vec::new(), variables: Vec::new(), result: String::new() };
-    scope.show_all(&nodes)?;
+    scope.show_all(&block.nodes)?;
     Ok(scope.result)
 }
 
@@ -107,14 +107,25 @@ enum Expression {
     Variable(String),
 }
 
+/// Nodes up to the template's end, or to the action that closes them.
+struct Block {
+    nodes: Vec<Node>,
+    closing: Option<Closing>,
+}
+
+/// An `else` or `end`.
+struct Closing {
+    line: usize,
+    action: String,
+}
+
 struct Parser {
     tokens: std::iter::Peekable<std::vec::IntoIter<Token>>,
     depth: usize,
 }
 
 impl Parser {
-    /// Up to the template's end, or to an `else` or `end`, which is given back.
-    fn block(&mut self) -> Result<(Vec<Node>, Option<(usize, String)>), Wrong> {
+    fn block(&mut self) -> Result<Block, Wrong> {
         let mut nodes = Vec::new();
         while let Some(token) = self.tokens.next() {
             let (line, action) = match token {
@@ -126,7 +137,9 @@ impl Parser {
             };
             let (word, rest) = action.split_once(char::is_whitespace).unwrap_or((&action, ""));
             nodes.push(match word {
-                "end" | "else" if rest.is_empty() => return Ok((nodes, Some((line, action)))),
+                "end" | "else" if rest.is_empty() => {
+                    return Ok(Block { nodes, closing: Some(Closing { line, action }) });
+                }
                 "if" => {
                     let condition = expression(line, rest)?;
                     let (then, otherwise) = self.branches(line)?;
@@ -140,7 +153,7 @@ impl Parser {
                 _ => Node::Show(line, expression(line, &action)?),
             });
         }
-        Ok((nodes, None))
+        Ok(Block { nodes, closing: None })
     }
 
     /// What lies between a beginning and its end.
@@ -150,16 +163,16 @@ impl Parser {
             return Err(wrong(line, format!("more than {DEPTH_MAX} blocks within each other")));
         }
         let unended = || wrong(line, "a block without its {{end}}");
-        let (first, closing) = self.block()?;
-        let second = match closing.ok_or_else(unended)?.1.as_str() {
+        let first = self.block()?;
+        let second = match first.closing.ok_or_else(unended)?.action.as_str() {
             "end" => Vec::new(),
             _ => match self.block()? {
-                (second, Some((_, action))) if action == "end" => second,
+                Block { nodes, closing: Some(closing) } if closing.action == "end" => nodes,
                 _ => return Err(unended()),
             },
         };
         self.depth -= 1;
-        Ok((first, second))
+        Ok((first.nodes, second))
     }
 }
 
