@@ -12,5 +12,6 @@ mod images;
 mod isolation;
 mod lifecycle;
 mod logs;
+mod many;
 mod network;
 mod rpcs;

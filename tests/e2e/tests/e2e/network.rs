@@ -4,18 +4,41 @@ use proto_cri::v1;
 use tests_e2e::{Host, http, spec};
 
 #[tokio::test]
-async fn a_pod_with_a_host_port_answers_the_host_on_its_address() {
+async fn a_pod_answers_on_its_address_and_on_its_host_ports_of_tcp_and_udp() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
     let mut config = spec::pod("web", host.dir());
-    config.port_mappings =
-        vec![v1::PortMapping { container_port: 80, host_port: 12_080, ..Default::default() }];
+    config.port_mappings = vec![
+        v1::PortMapping { container_port: 80, host_port: 12_080, ..Default::default() },
+        v1::PortMapping {
+            protocol: v1::Protocol::Udp.into(),
+            container_port: 53,
+            host_port: 12_053,
+            ..Default::default()
+        },
+        // No host port: the pod only says that it listens there.
+        v1::PortMapping { container_port: 8080, ..Default::default() },
+    ];
     let pod = client.run_pod(&config).await.unwrap();
     let line = "mkdir /www; echo hello > /www/index.html; exec busybox httpd -f -p 80 -h /www";
-    client.run(&pod, spec::shell("web", &image, line)).await.unwrap();
+    let web = client.run(&pod, spec::shell("web", &image, line)).await.unwrap();
     let ip = client.pod_ip(&pod).await.unwrap();
     assert_eq!(http::get(&ip, 80, 50).await.unwrap(), "hello\n");
+    assert_eq!(http::get("127.0.0.1", 12_080, 1).await.unwrap(), "hello\n");
+    // Nobody listens at the pod's UDP port: that its kernel counts the datagram shows that it came.
+    let unheard = "awk '/^Udp: [0-9]/ { print $3 }' /proc/net/snmp";
+    assert_eq!(client.sh(&web, unheard).await.unwrap(), "0\n");
+    let mut heard = String::new();
+    for _ in 0..50 {
+        send_datagram("127.0.0.1:12053").await.unwrap();
+        heard = client.sh(&web, unheard).await.unwrap();
+        if heard != "0\n" {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    assert_ne!(heard, "0\n", "no datagram came through");
     let bridge = std::fs::read_to_string(format!("/sys/class/net/{}/mtu", host.network.bridge)).unwrap();
     assert_eq!(bridge.trim(), "1500");
     client.remove_pod(&pod).await.unwrap();
@@ -64,4 +87,9 @@ async fn the_pods_files_name_its_servers_and_itself() {
     assert!(client.sh(&container, "cat /etc/hosts").await.unwrap().contains("localhost"));
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
+}
+
+async fn send_datagram(to: &str) -> std::io::Result<()> {
+    let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await?;
+    socket.send_to(b"hello", to).await.map(drop)
 }
