@@ -54,6 +54,10 @@ test: check e2e-build ## every test: lints, unit, VMM on bare KVM, image against
 bench: e2e-build ## count the guest's instructions to agent-ready, exits, and the phases of a pod's start
 	tests/bench/run
 
+.PHONY: fuzz
+fuzz: install ## a minute of fuzzing for each parser of what strangers send
+	tests/fuzz/run
+
 .PHONY: clean
 clean: ## remove what was built here; caches outside the checkout stay
 	cargo clean

@@ -17,6 +17,8 @@ mod container;
 mod convert;
 mod error;
 mod events;
+#[doc(hidden)]
+pub mod fuzz;
 mod gate;
 mod image;
 mod image_service;

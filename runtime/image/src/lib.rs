@@ -21,6 +21,8 @@ mod build;
 mod config;
 mod error;
 mod files;
+#[doc(hidden)]
+pub mod fuzz;
 mod images;
 mod layer;
 mod locks;

@@ -22,6 +22,8 @@ mod chain;
 mod cni;
 mod config;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod interface;
 mod netns;
 mod plugin;

@@ -1,0 +1,46 @@
+//! Doors for `tests/fuzz`: a request's bytes through all that happens to them before anything is done.
+//! Not for others; the return value only says whether the request was accepted.
+
+use prost::Message;
+use proto_cri::v1;
+use runtime_spec::{GuestPaths, HandlerConfig, ImageConfig, PodSpec, VmSize, resolve};
+
+use crate::convert;
+
+const PATHS: GuestPaths = GuestPaths {
+    resolv_conf: "/r",
+    hosts: "/h",
+    hostname: "/n",
+    shm: "/s",
+    pid_namespace: "/p",
+    cgroup_parent: "/c",
+};
+
+/// RunPodSandbox: decode, convert, check, size.
+pub fn run_pod_sandbox(bytes: &[u8]) -> bool {
+    pod(bytes).is_some()
+}
+
+/// CreateContainer in the first request's pod: decode, convert, check, resolve for the guest.
+pub fn create_container(pod_bytes: &[u8], bytes: &[u8]) -> bool {
+    let pod = pod(pod_bytes).unwrap_or_default();
+    let Ok(request) = v1::CreateContainerRequest::decode(bytes) else { return false };
+    let Some(Ok(container)) = request.config.map(convert::container_spec) else { return false };
+    match resolve(&pod, &container, &ImageConfig::default(), "c", &PATHS) {
+        Ok(resolved) => {
+            // What the agent is sent must be JSON, whatever was asked.
+            serde_json::to_vec(&resolved.spec).expect("an OCI spec is JSON");
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+fn pod(bytes: &[u8]) -> Option<PodSpec> {
+    let request = v1::RunPodSandboxRequest::decode(bytes).ok()?;
+    let spec = convert::pod_spec(request.config?, request.runtime_handler).ok()?;
+    spec.check().ok()?;
+    let size = VmSize::of(&spec, &HandlerConfig::default(), 8);
+    assert!((1..=64).contains(&size.vcpus) && size.memory_bytes.is_multiple_of(2 << 20));
+    Some(spec)
+}

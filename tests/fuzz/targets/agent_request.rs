@@ -1,0 +1,28 @@
+//! Bytes as the agent's RPCs and streams read them: every request, and the frames around the streams.
+//! What parses must write out and parse to the same again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use proto_agent::agent::*;
+use proto_agent::frame;
+use protobuf::Message;
+
+fn round_trip<M: Message>(bytes: &[u8]) {
+    let Ok(message) = M::parse_from_bytes(bytes) else { return };
+    let written = message.write_to_bytes().expect("what was read can be written");
+    assert_eq!(M::parse_from_bytes(&written).expect("what was written can be read"), message);
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    round_trip::<ConfigurePodRequest>(bytes);
+    round_trip::<CreateContainerRequest>(bytes);
+    round_trip::<ExecRequest>(bytes);
+    round_trip::<SignalRequest>(bytes);
+    if let Some((header, body)) = bytes.split_first_chunk() {
+        if let Ok(length) = frame::body_bytes(*header) {
+            let body = &body[..length.min(body.len())];
+            let _ = frame::decode::<StreamOpen>(body);
+            let _ = frame::decode::<AgentReady>(body);
+        }
+    }
+});
