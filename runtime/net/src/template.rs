@@ -84,8 +84,8 @@ fn split(template: &str) -> Result<Vec<Token>, Wrong> {
         let (action, following) = after.split_once("}}").ok_or_else(|| wrong(at, "{{ without its }}"))?;
         line = at + action.matches('\n').count();
         trim = action.ends_with(" -");
-        let action = if trim_end { &action[2..] } else { action };
-        let action = if trim { &action[..action.len() - 2] } else { action };
+        let action = action.strip_prefix("- ").unwrap_or(action);
+        let action = action.strip_suffix(" -").unwrap_or(action);
         let action = action.trim();
         if !(action.starts_with("/*") && action.ends_with("*/")) {
             tokens.push(Token::Action(at, action.to_owned()));
@@ -335,6 +335,7 @@ mod tests {
             ("{{.Routes}}", 1, "a list is shown"),
             ("{{range .PodCIDR}}{{end}}", 1, "goes over a list"),
             ("{{$x}}", 1, "$x has no value"),
+            ("{{- -}}", 1, "is not understood"),
             ("{{range $a, $b, $c := .Routes}}{{end}}", 1, "is no range"),
         ] {
             let wrong = filled(template).unwrap_err();
@@ -356,7 +357,7 @@ mod tests {
         fn no_text_makes_it_fall_over(parts in prop::collection::vec(
             prop_oneof![
                 Just("{{".to_owned()), Just("}}".to_owned()), Just("{{- ".to_owned()), Just(" -}}".to_owned()),
-                Just("range ".to_owned()), Just("if ".to_owned()), Just("{{end}}".to_owned()),
+                Just("-".to_owned()), Just("range ".to_owned()), Just("if ".to_owned()), Just("{{end}}".to_owned()),
                 Just("{{else}}".to_owned()), Just(".Routes".to_owned()), Just("$i, $r := ".to_owned()), ".{0,5}",
             ], 0..20,
         )) {
