@@ -51,6 +51,9 @@ pub const FRAME_BYTES_MAX: u32 = 64 * 1024;
 /// Output that the agent keeps for one stream until the host has acknowledged it, in bytes.
 pub const UNACKNOWLEDGED_BYTES_MAX: usize = 256 * 1024;
 
+/// Tag of the virtio-fs device that serves the pod's shared directory.
+pub const SHARE_TAG: &str = "podvisor";
+
 /// vsock ports.
 pub mod port {
     /// Host side: the guest dials it when the agent serves.

@@ -27,6 +27,11 @@ pub enum Plug {
         /// Largest packet in bytes.
         mtu: u16,
     },
+    /// The directory that the VMM was started in.
+    Fs {
+        /// The name that the guest mounts it by, 1 to 36 bytes.
+        tag: String,
+    },
 }
 
 /// Descriptors of one message, in order.
@@ -46,6 +51,7 @@ impl Luggage {
             Plug::Pmem(image) => DeviceConfig::Pmem { image: self.add(image) },
             Plug::Blk { image, read_only } => DeviceConfig::Blk { image: self.add(image), read_only },
             Plug::Net { tap, mac, mtu } => DeviceConfig::Net { tap: self.add(tap), mac, mtu },
+            Plug::Fs { tag } => DeviceConfig::Fs { tag },
         }
     }
 

@@ -142,6 +142,12 @@ pub enum DeviceConfig {
     },
     /// Random numbers from the host's getrandom(2).
     Rng,
+    /// The pod's shared directory, which the VMM was started in, as a file system. Only a VMM that was
+    /// started as root has it.
+    Fs {
+        /// The name that the guest mounts it by, 1 to 36 bytes.
+        tag: String,
+    },
 }
 
 /// Told without being asked.

@@ -20,7 +20,9 @@ pub enum SlotKind {
     Vsock,
     /// virtio-rng; filled at boot.
     Rng,
-    /// Kept for virtio-mem, balloon, fs and console.
+    /// virtio-fs; filled at boot.
+    Fs,
+    /// Kept for virtio-mem, balloon and console.
     Reserved,
     /// virtio-net.
     Net,
@@ -39,6 +41,8 @@ impl Slot {
     pub const VSOCK: Slot = Slot(1);
     /// The entropy device.
     pub const RNG: Slot = Slot(2);
+    /// The pod's shared directory.
+    pub const FS: Slot = Slot(5);
     /// The pod's scratch disk.
     pub const SCRATCH: Slot = Slot(11);
 
@@ -67,6 +71,7 @@ impl Slot {
             0 => SlotKind::Root,
             1 => SlotKind::Vsock,
             2 => SlotKind::Rng,
+            5 => SlotKind::Fs,
             n if Self::NET.contains(&n) => SlotKind::Net,
             n if Self::BLK.contains(&n) => SlotKind::Blk,
             n if Self::PMEM.contains(&n) => SlotKind::Pmem,

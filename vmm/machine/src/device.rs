@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use vmm_api::{Slot, SlotKind};
+use vmm_devices::virtio::fs::ShareThread;
 
 use crate::pmem::PmemError;
 
@@ -24,6 +25,8 @@ pub enum Device {
     Vsock { listener: UnixListener, guest_cid: u32, guest_stream: GuestStream },
     /// Random numbers.
     Rng,
+    /// A directory of the host, served by a thread that the jail has made.
+    Fs { tag: String, thread: ShareThread },
 }
 
 impl Device {
@@ -35,6 +38,7 @@ impl Device {
             Device::Net { .. } => "net",
             Device::Vsock { .. } => "vsock",
             Device::Rng => "rng",
+            Device::Fs { .. } => "fs",
         }
     }
 
@@ -47,6 +51,7 @@ impl Device {
                 | (Device::Net { .. }, SlotKind::Net)
                 | (Device::Vsock { .. }, SlotKind::Vsock)
                 | (Device::Rng, SlotKind::Rng)
+                | (Device::Fs { .. }, SlotKind::Fs)
         )
     }
 }

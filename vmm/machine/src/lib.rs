@@ -31,3 +31,4 @@ pub use vcpu::{ThreadSetup, VcpuError, VcpuState, VcpuStateError};
 pub use vm_state::{VmState, VmStateError};
 
 pub use kvm_ioctls::Kvm;
+pub use vmm_devices::virtio::fs::{Share, ShareThread, credentials};

@@ -15,6 +15,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use vm_memory::GuestAddress;
 use vmm_api::{ExitCounts, Slot, StopReason, StopReport};
 use vmm_devices::virtio::blk::Blk;
+use vmm_devices::virtio::fs::Fs;
 use vmm_devices::virtio::net::Net;
 use vmm_devices::virtio::pmem::Pmem;
 use vmm_devices::virtio::rng::Rng;
@@ -226,6 +227,7 @@ impl Machine {
                 Box::new(Vsock::new(guest_cid, listener, guest_stream).map_err(|e| device_error(slot, e))?)
             }
             Device::Rng => Box::new(Rng::new()),
+            Device::Fs { tag, thread } => Box::new(Fs::new(&tag, thread).map_err(|e| device_error(slot, e))?),
         })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! It starts with the listening control socket as its standard input, opens `/dev/kvm`, gives up all
 //! other means to reach the host ([`jail`]), and then does what its one client asks ([`control`]) until
-//! the VM ends. Every file, tap, disk and socket comes to it as an open descriptor.
+//! the VM ends. Every file, tap, disk and socket comes to it as an open descriptor. The directory that it
+//! is started in is the pod's shared directory: the root of its jail, and what its virtio-fs device serves.
 //!
 //! Exit status: 0 if the VM ended as requested, 2 if it ended otherwise, 1 if there never was one.
 
@@ -42,8 +43,10 @@ fn main() -> ExitCode {
 fn run() -> Result<StopReport, Box<dyn Error>> {
     let listener: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
     let kvm = Kvm::new().map_err(|error| format!("cannot open /dev/kvm: {error}"))?;
-    jail::enter()?;
-    let control = Control::new(listener, kvm)?;
+    // A library that serves files logs what guests do wrong, without a bound.
+    log::set_max_level(log::LevelFilter::Off);
+    let share = jail::enter()?;
+    let control = Control::new(listener, kvm, share)?;
     jail::filter_this_thread(jail::Thread::Control)?;
     Ok(control.run()?)
 }

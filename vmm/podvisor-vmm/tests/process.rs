@@ -55,7 +55,10 @@ impl Vmm {
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         rustix::net::listen(&listener, 4).unwrap();
         let log = file(&[]);
+        let shared = dir.path().join("shared");
+        std::fs::create_dir(&shared).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_podvisor-vmm"))
+            .current_dir(&shared)
             .stdin(Stdio::from(listener))
             .stdout(Stdio::null())
             .stderr(Stdio::from(log.try_clone().unwrap()))
@@ -252,7 +255,13 @@ fn the_process_is_locked_in() {
     }
     for thread in std::fs::read_dir(proc.join("task")).unwrap() {
         let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
-        assert!(status.contains("Seccomp:\t2"), "{status}");
+        assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
+        // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, SETGID, SETUID: what serving files takes.
+        let allowed = if status.starts_with("Name:\tfs\n") { "00000000000000df" } else { "0000000000000000" };
+        for set in ["CapEff", "CapPrm"] {
+            assert!(status.contains(&format!("{set}:\t{allowed}")), "{status}");
+        }
+        assert!(status.contains("CapInh:\t0000000000000000"), "{status}");
     }
     vmm.ask(Request::Shutdown, &[]).unwrap();
     assert!(vmm.end().1.success());

@@ -101,7 +101,8 @@ impl Machine for VmMachine {
     async fn boot(&self, request: BootRequest) -> Result<(), Fault> {
         let BootRequest { size, kernel, root_image, scratch } = request;
         let disk = runtime_vm::Plug::Blk { image: scratch, read_only: false };
-        let devices = vec![(Slot::SCRATCH, disk)];
+        let share = runtime_vm::Plug::Fs { tag: proto_agent::SHARE_TAG.to_owned() };
+        let devices = vec![(Slot::SCRATCH, disk), (Slot::FS, share)];
         let booted = self.0.boot(size.memory_bytes, size.vcpus, "", &kernel, &root_image, devices);
         Ok(booted.await?)
     }

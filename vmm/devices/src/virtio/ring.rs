@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use virtio_queue::{Queue, QueueOwnedT as _, QueueT as _};
+use virtio_queue::{DescriptorChain, Queue, QueueOwnedT as _, QueueT as _};
+use vm_memory::GuestMemoryMmap;
 
 use super::chain::{Chain, ChainFault};
 use super::{DeviceError, GuestMemory, Interrupt};
@@ -70,6 +71,17 @@ impl Ring {
 
     /// Loads the next available chain into `chain`; `None` when there is none.
     pub fn take(&mut self, chain: &mut Chain) -> Option<Taken> {
+        self.take_with(chain, |_| ()).map(|(taken, _)| taken)
+    }
+
+    /// As [`take`](Self::take), and shows the descriptors of a chain without a fault to `also`, as they are
+    /// in guest memory: for libraries that read them themselves. They may have changed since `chain` was
+    /// loaded.
+    pub fn take_with<T>(
+        &mut self,
+        chain: &mut Chain,
+        also: impl FnOnce(&DescriptorChain<&GuestMemoryMmap>) -> T,
+    ) -> Option<(Taken, Option<T>)> {
         if self.broken {
             return None;
         }
@@ -85,7 +97,8 @@ impl Ring {
         if fault.is_some() {
             self.faults.count();
         }
-        Some(Taken { head, fault })
+        let outcome = fault.is_none().then(|| also(&descriptors));
+        Some((Taken { head, fault }, outcome))
     }
 
     /// Makes the last `count` chains taken available again, for whoever takes the queue over.

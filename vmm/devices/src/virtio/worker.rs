@@ -37,8 +37,7 @@ impl<T: Send + 'static> Worker<T> {
         run: impl FnOnce(Stop) -> T + Send + 'static,
     ) -> Result<Self, DeviceError> {
         let failed = |error: io::Error| DeviceError { device, message: format!("no thread: {error}") };
-        let stop = EventFd::new(EFD_NONBLOCK).map_err(failed)?;
-        let seen = Stop(stop.try_clone().map_err(failed)?);
+        let (stop, seen) = Stop::new().map_err(failed)?;
         let name: String = name.chars().take(NAME_BYTES_MAX).collect();
         let thread = std::thread::Builder::new()
             .name(name.clone())
@@ -79,6 +78,15 @@ fn signal(stop: &EventFd) {
 /// The worker's view of its stop event. Stays readable once it is.
 #[derive(Debug)]
 pub struct Stop(EventFd);
+
+impl Stop {
+    /// The event to write, and the worker's view of it.
+    pub(crate) fn new() -> io::Result<(EventFd, Stop)> {
+        let event = EventFd::new(EFD_NONBLOCK)?;
+        let seen = Stop(event.try_clone()?);
+        Ok((event, seen))
+    }
+}
 
 impl AsRawFd for Stop {
     fn as_raw_fd(&self) -> RawFd {

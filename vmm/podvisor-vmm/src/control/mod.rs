@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use rustix::net::SocketFlags;
 use vmm_api::{Event, Message, Packet, Refusal, Request, Response, StopReason, StopReport};
-use vmm_machine::{Kvm, Machine};
+use vmm_machine::{Kvm, Machine, ShareThread};
 
 use crate::chain;
 use descriptors::Descriptors;
@@ -83,17 +83,22 @@ pub(crate) struct Control {
     epoll: Epoll,
     listener: OwnedFd,
     kvm: Kvm,
+    share: Option<ShareThread>,
     client: Option<OwnedFd>,
     streams: GuestStreams,
     booted: Option<Booted>,
 }
 
 impl Control {
-    pub(crate) fn new(listener: OwnedFd, kvm: Kvm) -> Result<Control, ControlError> {
+    pub(crate) fn new(
+        listener: OwnedFd,
+        kvm: Kvm,
+        share: Option<ShareThread>,
+    ) -> Result<Control, ControlError> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(ControlError::Epoll)?;
         rustix::io::ioctl_fionbio(&listener, true).map_err(ControlError::Listener)?;
         let streams = GuestStreams::new().map_err(ControlError::Event)?;
-        let control = Control { epoll, listener, kvm, client: None, streams, booted: None };
+        let control = Control { epoll, listener, kvm, share, client: None, streams, booted: None };
         control.watch(control.listener.as_fd(), Source::Listener)?;
         control.watch(control.streams.ready(), Source::Streams)?;
         Ok(control)

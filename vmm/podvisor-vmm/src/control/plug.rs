@@ -33,6 +33,11 @@ impl Control {
             DeviceConfig::Blk { image, read_only } => {
                 Device::Blk { image: File::from(descriptors.take(image)?), read_only }
             }
+            DeviceConfig::Fs { ref tag } => {
+                let none = "there is no shared directory: the VMM was not started as root";
+                let thread = self.share.clone().ok_or_else(|| refusal(none))?;
+                Device::Fs { tag: tag.clone(), thread }
+            }
             DeviceConfig::Net { tap, mac, mtu } => Device::Net { tap: descriptors.take(tap)?, mac, mtu },
             DeviceConfig::Vsock { listener, guest_cid } => Device::Vsock {
                 listener: UnixListener::from(descriptors.take(listener)?),

@@ -1,5 +1,5 @@
-//! seccomp: the system calls that threads may make, one list for all. Any other ends the process, which
-//! the daemon sees as a VMM killed by SIGSYS.
+//! seccomp: the system calls that threads may make, one list for all but the share's thread, which works on
+//! files too. Any other ends the process, which the daemon sees as a VMM killed by SIGSYS.
 //!
 //! A thread inherits the filters of the one that starts it. vCPU threads are started by the control
 //! thread and devices' threads by a vCPU (when the driver activates the device), so that
@@ -18,6 +18,8 @@ pub(crate) enum Thread {
     Control,
     /// A vCPU, and the devices' threads that it starts.
     Vcpu,
+    /// The one that serves the pod's shared directory.
+    Share,
 }
 
 /// A filter could not be installed.
@@ -113,18 +115,45 @@ const ALL: &[c_long] = &[
     libc::SYS_getrandom,
 ];
 
+/// For the share's thread besides: work on files by name and by descriptor.
+const FILES: &[c_long] = &[
+    libc::SYS_statfs,
+    libc::SYS_fstatfs,
+    libc::SYS_getdents64,
+    libc::SYS_readlinkat,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_mkdirat,
+    libc::SYS_mknodat,
+    libc::SYS_symlinkat,
+    libc::SYS_linkat,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchmodat2,
+    libc::SYS_fchownat,
+    libc::SYS_ftruncate,
+    libc::SYS_utimensat,
+    libc::SYS_umask,
+    // Whose the files are that it makes.
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+];
+
 /// Types (bits 15:8) of ioctls that are allowed: KVM; taps and FIONBIO; sizes and discard of block devices.
 const IOCTL_TYPES: [u64; 3] = [0xae, b'T' as u64, 0x12];
 
 /// Installs the filter on the calling thread.
 pub(crate) fn filter_this_thread(thread: Thread) -> Result<(), FilterError> {
-    let program = program().map_err(|source| FilterError::Build { thread, source })?;
+    let program = program(thread).map_err(|source| FilterError::Build { thread, source })?;
     seccompiler::apply_filter(&program).map_err(|source| FilterError::Install { thread, source })
 }
 
-fn program() -> Result<BpfProgram, seccompiler::BackendError> {
+fn program(thread: Thread) -> Result<BpfProgram, seccompiler::BackendError> {
+    let more = if thread == Thread::Share { FILES } else { &[] };
     let mut rules: std::collections::BTreeMap<c_long, Vec<SeccompRule>> =
-        ALL.iter().map(|&call| (call, Vec::new())).collect();
+        ALL.iter().chain(more).map(|&call| (call, Vec::new())).collect();
     let ioctls = IOCTL_TYPES.map(|kind| masked(1, 0xff00, kind << 8));
     rules.insert(libc::SYS_ioctl, ioctls.into_iter().collect::<Result<_, _>>()?);
     // Signals to threads of this process only.

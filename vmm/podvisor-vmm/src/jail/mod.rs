@@ -1,18 +1,21 @@
 //! What the process gives up before it listens to anyone: paths, networks, IPC, its user, privileges,
 //! and most system calls. Each layer stands alone, so that a hole in one is not a way out.
 //!
-//! `namespaces` takes the paths away, `limits` bounds what it may hold, `user` gives it a user of its
-//! own, `paths` (Landlock) holds where namespaces would not, `filter` (seccomp) is per thread and last.
+//! `namespaces` takes the paths away but the pod's shared directory, `limits` bounds what it may hold,
+//! `share` starts the one thread that serves that directory, `user` gives all others a user of their own,
+//! `paths` (Landlock) holds where namespaces would not, `filter` (seccomp) is per thread and last.
 //! Never called twice, and only while there is one thread.
 
 mod filter;
 mod limits;
 mod namespaces;
 mod paths;
+mod share;
 mod user;
 
 use nix::sys::prctl;
-use nix::unistd::setsid;
+use nix::unistd::{Uid, setsid};
+use vmm_machine::ShareThread;
 
 pub(crate) use filter::{Thread, filter_this_thread};
 
@@ -28,15 +31,24 @@ fn failed<E: std::error::Error + Send + Sync + 'static>(step: &'static str) -> i
     move |source| JailError { step, source: Box::new(source) }
 }
 
-/// Enters all of it but the seccomp filters.
-pub(crate) fn enter() -> Result<(), JailError> {
+/// Enters all of it but the seccomp filters. Gives the thread that serves the shared directory, where the
+/// process has the privileges for that.
+pub(crate) fn enter() -> Result<Option<ShareThread>, JailError> {
     // A session of its own: no signal meant for the daemon's terminal or group reaches a VM. It fails
     // for a process that leads one already, which is as good.
     let _ = setsid();
     prctl::set_name(c"podvisor-vmm").map_err(failed("set the process name"))?;
-    limits::apply()?;
-    namespaces::enter()?;
+    // In a user namespace everyone looks like root.
+    let privileged = Uid::effective().is_root();
+    let descriptors_max = limits::apply()?;
+    let share = namespaces::enter(descriptors_max)?;
+    let thread = if privileged { Some(share::start(share)?) } else { None };
     user::drop()?;
-    prctl::set_no_new_privs().map_err(failed("set no_new_privs"))?;
-    paths::deny_all()
+    no_new_privileges()?;
+    paths::deny_all()?;
+    Ok(thread)
+}
+
+fn no_new_privileges() -> Result<(), JailError> {
+    prctl::set_no_new_privs().map_err(failed("set no_new_privs"))
 }

@@ -1,33 +1,71 @@
-//! Namespaces of its own: an empty read-only root, a network without interfaces, no System V IPC.
+//! Namespaces of its own: a root that is the pod's shared directory and nothing else, a network without
+//! interfaces, no System V IPC.
 
+use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::Mode;
 use nix::unistd::{Uid, chdir, pivot_root};
+use vmm_machine::Share;
 
 use super::{JailError, failed};
 
-/// Any directory that each Linux system has: the empty root is mounted over it for a moment.
-const MOUNT_POINT: &str = "/proc";
+/// Two directories that each Linux system has. Something is mounted over them for a moment.
+const MOUNT_POINTS: [&str; 2] = ["/proc", "/dev"];
 
-pub(super) fn enter() -> Result<(), JailError> {
+const LOCKED: MsFlags = MsFlags::MS_NOEXEC.union(MsFlags::MS_NOSUID).union(MsFlags::MS_NODEV);
+
+/// Enters them. `descriptors_max` bounds what the share may hold.
+pub(super) fn enter(descriptors_max: i32) -> Result<Share, JailError> {
     let mut flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC;
     if !Uid::effective().is_root() {
         // Without privileges a user namespace is what permits the others.
         flags |= CloneFlags::CLONE_NEWUSER;
     }
+    let shared = std::env::current_dir().map_err(failed("find the shared directory"))?;
+    if shared == std::path::Path::new("/") {
+        let error = std::io::Error::other("the process was started in /");
+        return Err(failed("take the shared directory as root")(error));
+    }
     unshare(flags).map_err(failed("make namespaces"))?;
-    empty_root().map_err(failed("replace the root by an empty one"))
+    hide_processes().map_err(failed("leave nothing of /proc but the process's own descriptors"))?;
+    let share = Share::open("/", descriptors_max).map_err(failed("open the share"))?;
+    change_root().map_err(failed("make the shared directory the root"))?;
+    Ok(share)
 }
 
-fn empty_root() -> nix::Result<()> {
+/// Files that are known are opened by their names in /proc/self/fd. A mount of that directory alone has
+/// no way up to the rest of /proc.
+fn hide_processes() -> nix::Result<()> {
     let none = None::<&str>;
-    // Nothing of what follows may reach the host's mounts.
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("podvisor-vmm"), MOUNT_POINT, Some("tmpfs"), flags, Some("nr_inodes=1,mode=0555"))?;
-    chdir(MOUNT_POINT)?;
+    // The host's later mounts are seen here, none of ours there.
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
+    let [proc, aside] = MOUNT_POINTS;
+    let keep = format!("{aside}/fd");
+    mount(Some("podvisor-vmm"), aside, Some("tmpfs"), LOCKED, Some("nr_inodes=2,mode=0700"))?;
+    nix::unistd::mkdir(keep.as_str(), Mode::S_IRWXU)?;
+    mount(Some("/proc/self/fd"), keep.as_str(), none, MsFlags::MS_BIND, none)?;
+    mount(Some("podvisor-vmm"), proc, Some("tmpfs"), LOCKED, Some("nr_inodes=4,mode=0700"))?;
+    for directory in ["/proc/self", "/proc/self/fd"] {
+        nix::unistd::mkdir(directory, Mode::S_IRWXU)?;
+    }
+    // The library wants to know of mounts, and never looks as we use it.
+    let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    drop(nix::fcntl::open("/proc/self/mountinfo", flags, Mode::S_IRUSR)?);
+    mount(Some(keep.as_str()), "/proc/self/fd", none, MsFlags::MS_BIND, none)
+}
+
+/// The directory that the process was started in becomes the root. What is mounted below it may be
+/// written to as its mount says; the directory itself, where the daemon keeps mount points, may not.
+fn change_root() -> nix::Result<()> {
+    let none = None::<&str>;
+    let root = MOUNT_POINTS[0];
+    mount(Some("."), root, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
+    chdir(root)?;
     // The old root ends up on top of the new one, from where it is detached.
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
-    chdir("/")
+    chdir("/")?;
+    let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | LOCKED;
+    mount(none, "/", none, read_only, none)
 }

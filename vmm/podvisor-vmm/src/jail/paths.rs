@@ -1,24 +1,35 @@
-//! Landlock: no path may be opened, whatever the mount namespace holds. A second lock on the door that
-//! `namespaces` closed; a kernel without Landlock is told of in the log.
+//! Landlock: no path may be opened, whatever the mount namespace holds, and by the share's thread only what
+//! lies below the root. A second lock on the door that `namespaces` closed; a kernel without Landlock is
+//! told of in the log.
 
-use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
+    path_beneath_rules,
+};
 
 use super::{JailError, failed};
 
 pub(super) fn deny_all() -> Result<(), JailError> {
-    let status = restrict().map_err(failed("deny all paths"))?;
+    let status = restrict(&[]).map_err(failed("deny all paths"))?;
     if status == RulesetStatus::NotEnforced {
         tracing::info!("this kernel has no Landlock: paths are denied by the mount namespace alone");
     }
     Ok(())
 }
 
-/// A ruleset that handles everything and allows nothing.
-fn restrict() -> Result<RulesetStatus, RulesetError> {
+/// For the share's thread. Mounts that come later lie below the root too.
+pub(super) fn allow_root() -> Result<(), JailError> {
+    restrict(&["/"]).map_err(failed("deny all paths but the share"))?;
+    Ok(())
+}
+
+/// A ruleset that handles everything and allows what lies below `roots`.
+fn restrict(roots: &[&str]) -> Result<RulesetStatus, RulesetError> {
     let abi = ABI::V5;
     let rules = Ruleset::default()
         .handle_access(AccessFs::from_all(abi))?
         .handle_access(AccessNet::from_all(abi))?
-        .create()?;
+        .create()?
+        .add_rules(path_beneath_rules(roots, AccessFs::from_all(abi)))?;
     Ok(rules.restrict_self()?.ruleset)
 }

@@ -1,7 +1,8 @@
-//! A user of its own: no two VMMs share one, and the kernel takes all capabilities from a process that
-//! leaves root.
+//! A user of its own: no two VMMs share one, and the kernel takes all capabilities from a thread that
+//! leaves root. The share's thread, which was started before, stays root.
 
-use nix::unistd::{Gid, Pid, Uid, setgroups, setresgid, setresuid};
+use nix::unistd::{Pid, Uid};
+use vmm_machine::credentials;
 
 use super::{JailError, failed};
 
@@ -13,10 +14,6 @@ pub(super) fn drop() -> Result<(), JailError> {
     if !Uid::effective().is_root() {
         return Ok(());
     }
-    let step = "change to a user of its own";
     let own = FIRST + Pid::this().as_raw().unsigned_abs();
-    let (uid, gid) = (Uid::from_raw(own), Gid::from_raw(own));
-    setgroups(&[]).map_err(failed(step))?;
-    setresgid(gid, gid, gid).map_err(failed(step))?;
-    setresuid(uid, uid, uid).map_err(failed(step))
+    credentials::leave_root(own, own).map_err(failed("change to a user of its own"))
 }

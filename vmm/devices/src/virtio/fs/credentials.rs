@@ -1,0 +1,34 @@
+//! Users of single threads. The C library changes the user of all threads of a process at once; the
+//! kernel knows users of threads only, and a share needs two: the thread that serves files is root, with
+//! the capabilities for that work, and no other thread is anybody.
+
+use std::io;
+
+/// Makes the calling thread, and those that it starts, an unprivileged user. The kernel takes all
+/// capabilities from a thread that leaves root.
+pub fn leave_root(user: u32, group: u32) -> io::Result<()> {
+    leave_groups()?;
+    // SAFETY: a system call with numbers alone; it touches no memory.
+    check(unsafe { libc::syscall(libc::SYS_setresgid, group, group, group) })?;
+    // SAFETY: as above.
+    check(unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) })
+}
+
+/// Lets the calling thread keep its capabilities while it is another user for a moment: files that it
+/// makes are that user's, and whether the user may make them is the guest kernel's to say, which knows the
+/// user's other groups too. Needs CAP_SETPCAP; cannot be taken back.
+pub fn keep_capabilities_as_other_users() -> io::Result<()> {
+    leave_groups()?;
+    let bits = libc::SECBIT_NO_SETUID_FIXUP | libc::SECBIT_NO_SETUID_FIXUP_LOCKED;
+    // SAFETY: as above.
+    check(unsafe { libc::prctl(libc::PR_SET_SECUREBITS, bits, 0, 0, 0) }.into())
+}
+
+fn leave_groups() -> io::Result<()> {
+    // SAFETY: no groups, so that the kernel reads no memory.
+    check(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) })
+}
+
+fn check(result: libc::c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

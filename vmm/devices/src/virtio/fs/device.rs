@@ -1,0 +1,116 @@
+//! The share's front end: its name, and the life of a session.
+
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_ids::VIRTIO_ID_FS;
+use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use virtio_queue::Queue;
+
+use super::thread::Session;
+use super::worker::{FsWorker, QUEUES};
+use super::{DEVICE, FsState, ShareThread};
+use crate::virtio::chain::Chain;
+use crate::virtio::ring::{Faults, Ring};
+use crate::virtio::{Activation, DeviceError, VirtioDevice, front};
+
+/// Bytes of a tag: it fills its field or ends with a NUL (section 5.11.4).
+const TAG_BYTES_MAX: usize = 36;
+
+/// A directory of the host as a file system.
+#[derive(Debug)]
+pub struct Fs {
+    tag: String,
+    thread: ShareThread,
+    faults: Faults,
+    session: Option<Session>,
+    /// The queues were taken away by a pause, so that the next session goes on with what is open.
+    paused: bool,
+}
+
+impl Fs {
+    /// The share that `thread` serves, for drivers that mount `tag`.
+    pub fn new(tag: &str, thread: ShareThread) -> Result<Fs, DeviceError> {
+        if tag.is_empty() || tag.len() > TAG_BYTES_MAX || tag.bytes().any(|byte| byte == 0) {
+            let message = format!("a tag has 1 to {TAG_BYTES_MAX} bytes, none of them zero; this is {tag:?}");
+            return Err(DeviceError { device: DEVICE, message });
+        }
+        Ok(Fs { tag: tag.to_owned(), thread, faults: Faults::default(), session: None, paused: false })
+    }
+
+    /// Requests that made no sense, so far.
+    pub fn faults(&self) -> u64 {
+        self.faults.total()
+    }
+
+    fn config(&self) -> [u8; TAG_BYTES_MAX + 4] {
+        let mut config = [0; TAG_BYTES_MAX + 4];
+        config[..self.tag.len()].copy_from_slice(self.tag.as_bytes());
+        // One queue of requests.
+        config[TAG_BYTES_MAX..].copy_from_slice(&1u32.to_le_bytes());
+        config
+    }
+
+    pub(super) fn back_end(&self, activation: Activation) -> Result<FsWorker, DeviceError> {
+        let ([urgent, requests], events) =
+            front::queues::<QUEUES>(DEVICE, activation.queues, activation.queue_events)?;
+        let open = |queue: Queue| Ring::open(DEVICE, queue, &activation.memory, &self.faults);
+        Ok(FsWorker {
+            rings: [open(urgent)?, open(requests)?],
+            events,
+            interrupt: activation.interrupt,
+            chain: Chain::default(),
+            faults: self.faults.clone(),
+        })
+    }
+}
+
+impl VirtioDevice for Fs {
+    fn device_id(&self) -> u32 {
+        VIRTIO_ID_FS
+    }
+
+    fn features(&self) -> u64 {
+        1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_EVENT_IDX | 1 << VIRTIO_RING_F_INDIRECT_DESC
+    }
+
+    /// Linux splits requests so that each fits into the ring: 256 entries are just under 1 MiB of pages.
+    fn queue_sizes(&self) -> &[u16] {
+        &[64, 256]
+    }
+
+    fn uses_queue_events(&self) -> bool {
+        true
+    }
+
+    fn read_config(&self, offset: u64, data: &mut [u8]) {
+        front::read_config(&self.config(), offset, data);
+    }
+
+    fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
+        // One after the other: the thread serves one session at a time.
+        self.session = None;
+        let worker = self.back_end(activation)?;
+        let afresh = !std::mem::take(&mut self.paused);
+        self.session = Some(self.thread.begin(worker, afresh)?);
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.session = None;
+        self.paused = false;
+    }
+
+    fn pause(&mut self) -> Option<Vec<Queue>> {
+        let queues = self.session.take()?.end()?;
+        self.paused = true;
+        Some(queues)
+    }
+
+    fn save(&self) -> serde_json::Value {
+        serde_json::json!(FsState { tag: self.tag.clone(), mounted: self.thread.share().mounted() })
+    }
+
+    /// A driver that had it mounted holds numbers of files that only the old process knew.
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
+        front::check_state(DEVICE, state, &FsState { tag: self.tag.clone(), mounted: false })
+    }
+}
