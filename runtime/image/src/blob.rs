@@ -90,13 +90,7 @@ pub(crate) async fn open(
     let mut network = None;
     if have < descriptor.size {
         let what = descriptor.to_string();
-        let blob = match registry.blob(&descriptor.digest, &what, have).await {
-            // A registry may refuse the range of what it no longer has in that form.
-            Err(ImageError::Registry { .. }) if have > 0 => {
-                registry.blob(&descriptor.digest, &what, 0).await?
-            }
-            other => other?,
-        };
+        let blob = registry.blob(&descriptor.digest, &what, have).await?;
         have = blob.offset;
         network = Some(Network::start(blob.stream));
     }

@@ -57,6 +57,22 @@ pub enum ImageError {
         #[source]
         source: Arc<OciDistributionError>,
     },
+    /// A registry is served by several hosts, and none of them gave it.
+    #[error("no host gives {what}{}", each(failures))]
+    Hosts {
+        /// What was asked for.
+        what: String,
+        /// Each host's failure, the upstream's last.
+        failures: Vec<ImageError>,
+    },
+    /// A registry's file of hosts cannot be used.
+    #[error("{}: {reason}", path.display())]
+    HostsFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The transfer broke off.
     #[error("the transfer of {what} broke off after {received} bytes")]
     Transfer {
@@ -183,6 +199,20 @@ pub enum Wrong {
     /// The image is too large for one file system.
     #[error("it is too large for one file system")]
     TooLarge,
+}
+
+/// The failures with their causes: there is no chain when there are several.
+fn each(failures: &[ImageError]) -> String {
+    match failures {
+        [] => ", for none may resolve or pull, or none answers".to_owned(),
+        _ => failures.iter().map(|failure| format!("; {}", chain(failure))).collect(),
+    }
+}
+
+/// An error and its causes on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 impl ImageError {

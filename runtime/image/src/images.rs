@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use crate::config::ImageConfig;
 use crate::error::ImageError;
 use crate::name::Name;
-use crate::pull::Pull;
-use crate::registry::{Credentials, Registry, RegistryConfig};
+use crate::pull::{self, Pull};
+use crate::registry::{Credentials, RegistryConfig};
 use crate::store::{Record, Store};
 
 /// For one pull from first to last. A registry that trickles is given up; the next pull resumes.
@@ -110,6 +110,16 @@ impl Drop for Running {
     }
 }
 
+async fn begin(
+    inner: Arc<Inner>,
+    name: Name,
+    credentials: Option<Credentials>,
+) -> Result<Record, ImageError> {
+    let registry = pull::registry(name.clone(), credentials, inner.registries.clone()).await?;
+    let (store, limits) = (Arc::clone(&inner.store), inner.registries.limits.clone());
+    Pull { store, registry, name, limits }.run().await
+}
+
 impl Images {
     /// Opens the image directory, making it if need be and clearing what a killed daemon left. Blocks on the disk.
     ///
@@ -127,7 +137,7 @@ impl Images {
     /// tell apart what the user can do about it.
     pub async fn pull(&self, reference: &str, credentials: Option<Credentials>) -> Result<Image, ImageError> {
         let name = Name::parse(reference)?;
-        let mut outcome = self.join_or_start(name, credentials)?;
+        let mut outcome = self.join_or_start(name, credentials);
         let done = outcome.wait_for(Option::is_some).await;
         match done.as_deref() {
             Ok(Some(result)) => result.clone(),
@@ -135,21 +145,19 @@ impl Images {
         }
     }
 
-    fn join_or_start(&self, name: Name, credentials: Option<Credentials>) -> Result<Outcome, ImageError> {
+    fn join_or_start(&self, name: Name, credentials: Option<Credentials>) -> Outcome {
         let inner = &self.inner;
         let key = (name.whole(), credentials);
         let mut pulls = inner.pulls();
         if let Some(outcome) = pulls.get(&key) {
-            return Ok(outcome.clone());
+            return outcome.clone();
         }
-        let registry = Arc::new(Registry::new(&name, key.1.as_ref(), &inner.registries)?);
-        let pull =
-            Pull { store: Arc::clone(&inner.store), registry, name, limits: inner.registries.limits.clone() };
+        let pull = begin(Arc::clone(inner), name, key.1.clone());
         let (sender, outcome) = watch::channel(None);
         pulls.insert(key.clone(), outcome.clone());
         let running = Running { inner: Arc::clone(inner), key };
         tokio::spawn(async move {
-            let result = tokio::time::timeout(PULL_LIMIT, pull.run()).await.unwrap_or_else(|_| {
+            let result = tokio::time::timeout(PULL_LIMIT, pull).await.unwrap_or_else(|_| {
                 let what = format!("pulling {}", running.key.0);
                 Err(ImageError::Deadline { what, seconds: PULL_LIMIT.as_secs() })
             });
@@ -157,7 +165,7 @@ impl Images {
             drop(running);
             sender.send_replace(Some(result.map(Image::from)));
         });
-        Ok(outcome)
+        outcome
     }
 
     /// All images, by id.

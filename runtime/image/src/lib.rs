@@ -9,7 +9,7 @@
 //!
 //! [`Images`] is the whole interface. Where to read on: `images.rs` (who may call what), `pull.rs` (the steps of a
 //! pull), `blob.rs` (one blob's way from network to disk), `layer.rs` and `archive.rs` (its way into a tree),
-//! `store.rs` (what is kept, and recovery), `name.rs` (how images are called).
+//! `store.rs` (what is kept, and recovery), `name.rs` (how images are called), `hosts.rs` (mirrors).
 //!
 //! Everything that comes from a registry is foreign: sizes have bounds ([`Limits`]), digests are checked, and what is
 //! wrong is told by name ([`ImageError`]). This crate never mounts anything and runs nothing from an image.
@@ -19,10 +19,12 @@ mod archive;
 mod blob;
 mod build;
 mod config;
+mod endpoint;
 mod error;
 mod files;
 #[doc(hidden)]
 pub mod fuzz;
+mod hosts;
 mod images;
 mod layer;
 mod locks;

@@ -1,7 +1,7 @@
 //! The steps of one pull. Owns their order; each step's how is elsewhere.
 //!
 //! ```text
-//! login ► manifest (► manifest for this machine) ► config ► [image there? ► names added, done]
+//! hosts ► manifest (► manifest for this machine) ► config ► [image there? ► names added, done]
 //!       ► layers, a few at a time: network ► hash ► disk and ► decompress ► hash ► archive ► entries, data
 //!       ► stacked in order ► image file ► renamed into place ► index written
 //! ```
@@ -20,7 +20,7 @@ use crate::error::{ImageError, Wrong};
 use crate::layer::{self, Budget, Unpacked, Wanted};
 use crate::manifest::{self, Compression, Descriptor, Document, Manifest};
 use crate::name::{Name, digest_hex};
-use crate::registry::{Limits, Registry};
+use crate::registry::{Credentials, Limits, Registry, RegistryConfig};
 use crate::store::{Record, Store};
 
 /// Layers in transfer at once, per pull.
@@ -33,9 +33,20 @@ pub(crate) struct Pull {
     pub(crate) limits: Limits,
 }
 
+/// Finds out who serves a name.
+pub(crate) async fn registry(
+    name: Name,
+    credentials: Option<Credentials>,
+    config: RegistryConfig,
+) -> Result<Arc<Registry>, ImageError> {
+    blocking("reading who serves a registry", move || {
+        Registry::open(&name, credentials.as_ref(), &config).map(Arc::new)
+    })
+    .await
+}
+
 impl Pull {
     pub(crate) async fn run(self) -> Result<Record, ImageError> {
-        self.registry.login().await?;
         let (manifest, digest) = self.manifest().await?;
         let blobs: Vec<String> = std::iter::once(&manifest.config)
             .chain(manifest.layers.iter().map(|(layer, _)| layer))
@@ -78,14 +89,14 @@ impl Pull {
     /// The manifest for this machine, and the digest of what the name itself means, which may be an index.
     async fn manifest(&self) -> Result<(Manifest, String), ImageError> {
         let what = format!("manifest {}", self.name.whole());
-        let bytes = self.registry.manifest(None).await?;
+        let bytes = self.registry.manifest(&self.name, None).await?;
         let digest = digest_of(&what, &bytes, self.name.reference.digest())?;
         let inner = match manifest::parse(&what, &bytes, &self.limits)? {
             Document::Image(manifest) => return Ok((manifest, digest)),
             Document::Index(inner) => inner,
         };
         let what = format!("manifest {inner}");
-        let bytes = self.registry.manifest(Some(&inner)).await?;
+        let bytes = self.registry.manifest(&self.name, Some(&inner)).await?;
         digest_of(&what, &bytes, Some(&inner))?;
         match manifest::parse(&what, &bytes, &self.limits)? {
             Document::Image(manifest) => Ok((manifest, digest)),

@@ -1,28 +1,16 @@
-//! A registry and how it is asked. Owns the choice of protocol, credentials and the meaning of its errors.
+//! The registry of a name: its hosts, asked in order. Owns that order, whose credentials go where, and the bounds on
+//! what registries may bring; `hosts.rs` reads who they are, `endpoint.rs` asks one of them.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::PathBuf;
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
-use oci_client::Reference;
-use oci_client::RegistryOperation;
-use oci_client::client::{BlobResponse, Client, ClientConfig, ClientProtocol};
-use oci_client::errors::{OciDistributionError, OciErrorCode};
 use oci_client::secrets::RegistryAuth;
+use tracing::debug;
 
-use crate::error::{ImageError, Wrong};
-use crate::manifest::ACCEPTED;
+use crate::endpoint::{BlobStream, Endpoint};
+use crate::error::{ImageError, chain};
+use crate::hosts;
 use crate::name::Name;
-
-/// To open a connection.
-const CONNECT_LIMIT: Duration = Duration::from_secs(15);
-
-/// Between two pieces of one answer.
-const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-
-/// For a token or a manifest, from question to whole answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 
 /// Bounds on what one image may bring. None is likely to be met by an honest image.
 #[derive(Debug, Clone)]
@@ -56,6 +44,8 @@ impl Default for Limits {
 pub struct RegistryConfig {
     /// `host` or `host:port` of registries spoken to over plain HTTP. Loopback addresses always are.
     pub insecure: Vec<String>,
+    /// A directory per registry with its mirrors, in the form of containerd's `hosts.toml`. Read at each pull.
+    pub config_dir: Option<PathBuf>,
     /// Bounds on images.
     pub limits: Limits,
 }
@@ -86,126 +76,76 @@ impl RegistryConfig {
 
 /// The registry of one name, with one caller's credentials.
 pub(crate) struct Registry {
-    client: Client,
-    reference: Reference,
-    auth: RegistryAuth,
-    host: String,
-    manifest_limit: u64,
-}
-
-/// The rest of a blob.
-pub(crate) struct BlobStream {
-    /// Where the registry starts: what was asked for, or 0 if it cannot resume.
-    pub(crate) offset: u64,
-    pub(crate) stream: BoxStream<'static, std::io::Result<Bytes>>,
+    /// In the order in which they are asked; never empty.
+    endpoints: Vec<Endpoint>,
 }
 
 impl Registry {
-    pub(crate) fn new(
+    /// Reads who serves the registry. Blocks on the disk.
+    pub(crate) fn open(
         name: &Name,
         credentials: Option<&Credentials>,
         config: &RegistryConfig,
     ) -> Result<Registry, ImageError> {
-        let host = name.reference.registry().to_owned();
-        let client = Client::try_from(ClientConfig {
-            protocol: if config.is_plain(&host) { ClientProtocol::Http } else { ClientProtocol::Https },
-            connect_timeout: Some(CONNECT_LIMIT),
-            read_timeout: Some(SILENCE_LIMIT),
-            user_agent: concat!("podvisor/", env!("CARGO_PKG_VERSION")),
-            ..ClientConfig::default()
-        })
-        .map_err(|source| ImageError::Registry {
-            registry: host.clone(),
-            what: "a connection".to_owned(),
-            source: Arc::new(source),
-        })?;
-        let auth = match credentials {
-            None => RegistryAuth::Anonymous,
-            Some(Credentials { username, password }) if username.is_empty() => {
-                RegistryAuth::Bearer(password.clone())
-            }
-            Some(Credentials { username, password }) => {
-                RegistryAuth::Basic(username.clone(), password.clone())
-            }
-        };
-        let manifest_limit = config.limits.manifest_bytes;
-        Ok(Registry { client, reference: name.reference.clone(), auth, host, manifest_limit })
-    }
-
-    /// Gets a token if the registry wants one. Without this step a refusal would show as that of the manifest.
-    pub(crate) async fn login(&self) -> Result<(), ImageError> {
-        let what = format!("access to {}", self.reference.repository());
-        let login = self.client.auth(&self.reference, &self.auth, RegistryOperation::Pull);
-        match tokio::time::timeout(ANSWER_LIMIT, login).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(self.explain(&what, error)),
-            Err(_) => Err(deadline(&what)),
+        let registry = name.reference.registry();
+        let plain = config.is_plain(registry);
+        let mut endpoints = Vec::new();
+        for host in hosts::read(config.config_dir.as_deref(), registry)? {
+            // What lets one in at a registry is not for its mirrors to see.
+            let auth = auth(credentials.filter(|_| host.upstream));
+            let limit = config.limits.manifest_bytes;
+            endpoints.push(Endpoint::new(host, &name.reference, auth, plain, limit)?);
         }
+        Ok(Registry { endpoints })
     }
 
     /// The manifest of the name itself, or of another digest in its repository.
-    pub(crate) async fn manifest(&self, digest: Option<&str>) -> Result<Bytes, ImageError> {
-        let reference = match digest {
-            Some(digest) => self.reference.clone_with_digest(digest.to_owned()),
-            None => self.reference.clone(),
-        };
-        let what = format!("manifest {reference}");
-        let pull = self.client.pull_manifest_raw(&reference, &self.auth, &ACCEPTED);
-        let (bytes, _) = match tokio::time::timeout(ANSWER_LIMIT, pull).await {
-            Ok(result) => result.map_err(|error| self.explain(&what, error))?,
-            Err(_) => return Err(deadline(&what)),
-        };
-        let (size, limit) = (bytes.len() as u64, self.manifest_limit);
-        if size > limit {
-            return Err(ImageError::content(what, Wrong::Limit { size, unit: "bytes", limit }));
-        }
-        Ok(bytes)
+    pub(crate) async fn manifest(&self, name: &Name, digest: Option<&str>) -> Result<Bytes, ImageError> {
+        let by_digest = digest.is_some() || name.reference.digest().is_some();
+        let what = format!("manifest {}", digest.map_or_else(|| name.whole(), str::to_owned));
+        self.ask(&what, by_digest, |endpoint| endpoint.manifest(digest)).await
     }
 
-    /// A blob from `offset` on. Addresses that the descriptor offers besides the registry are not used.
+    /// A blob from `offset` on, or from 0 on if the host cannot resume.
     pub(crate) async fn blob(&self, digest: &str, what: &str, offset: u64) -> Result<BlobStream, ImageError> {
-        let pull = self.client.pull_blob_stream_partial(&self.reference, digest, offset, None);
-        match tokio::time::timeout(ANSWER_LIMIT, pull).await {
-            Ok(Ok(BlobResponse::Full(stream))) => Ok(BlobStream { offset: 0, stream: stream.stream }),
-            Ok(Ok(BlobResponse::Partial(stream))) => Ok(BlobStream { offset, stream: stream.stream }),
-            Ok(Err(error)) => Err(self.explain(what, error)),
-            Err(_) => Err(deadline(what)),
-        }
+        self.ask(what, true, |endpoint| endpoint.blob(digest, what, offset)).await
     }
 
-    /// Tells apart what a caller can act upon: no answer, not there, not allowed, and the rest.
-    fn explain(&self, what: &str, error: OciDistributionError) -> ImageError {
-        use OciDistributionError as E;
-        use OciErrorCode as Code;
-        let (registry, what) = (self.host.clone(), what.to_owned());
-        let has = |codes: &[Code]| match &error {
-            E::RegistryError { envelope, .. } => {
-                envelope.errors.iter().any(|error| codes.contains(&error.code))
+    /// Asks one host after the other until one answers. Of a single host the error is its own.
+    async fn ask<'a, T, Answer: Future<Output = Result<T, ImageError>>>(
+        &'a self,
+        what: &str,
+        by_digest: bool,
+        question: impl Fn(&'a Endpoint) -> Answer,
+    ) -> Result<T, ImageError> {
+        let mut failures = Vec::new();
+        for endpoint in self.endpoints.iter().filter(|endpoint| endpoint.serves(by_digest)) {
+            match question(endpoint).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    debug!(host = endpoint.name(), error = chain(&error), "a host does not serve {what}");
+                    if matches!(error, ImageError::Unreachable { .. } | ImageError::Deadline { .. }) {
+                        endpoint.give_up();
+                    }
+                    failures.push(error);
+                }
             }
-            _ => false,
-        };
-        let missing = [Code::ManifestUnknown, Code::NameUnknown, Code::NotFound, Code::BlobUnknown];
-        match &error {
-            E::UnauthorizedError { .. }
-            | E::AuthenticationFailure(_)
-            | E::ServerError { code: 401 | 403, .. } => ImageError::Unauthorized { registry, what },
-            E::ServerError { code: 404, .. } => ImageError::NotFound { registry, what },
-            _ if has(&[Code::Unauthorized, Code::Denied]) => ImageError::Unauthorized { registry, what },
-            _ if has(&missing) => ImageError::NotFound { registry, what },
-            E::RequestError(_) | E::IoError(_) | E::ServerError { code: 502..=504, .. } => {
-                ImageError::Unreachable { registry, what, source: Arc::new(error) }
-            }
-            E::DigestError(oci_client::errors::DigestError::VerificationError { expected, actual }) => {
-                let (expected, actual) = (expected.clone(), actual.clone());
-                ImageError::content(what, Wrong::Digest { expected, actual })
-            }
-            _ => ImageError::Registry { registry, what, source: Arc::new(error) },
+        }
+        match failures.len() {
+            1 => Err(failures.remove(0)),
+            _ => Err(ImageError::Hosts { what: what.to_owned(), failures }),
         }
     }
 }
 
-fn deadline(what: &str) -> ImageError {
-    ImageError::Deadline { what: format!("getting {what}"), seconds: ANSWER_LIMIT.as_secs() }
+fn auth(credentials: Option<&Credentials>) -> RegistryAuth {
+    match credentials {
+        None => RegistryAuth::Anonymous,
+        Some(Credentials { username, password }) if username.is_empty() => {
+            RegistryAuth::Bearer(password.clone())
+        }
+        Some(Credentials { username, password }) => RegistryAuth::Basic(username.clone(), password.clone()),
+    }
 }
 
 #[cfg(test)]

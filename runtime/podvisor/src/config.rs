@@ -70,11 +70,13 @@ pub(crate) enum CgroupDriver {
 }
 
 /// Image registries.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Registries {
     /// `host[:port]` that are spoken to over plain HTTP. Loopback addresses always are.
     pub(crate) insecure: Vec<String>,
+    /// A directory per registry with its mirrors: containerd's `<registry>/hosts.toml`. May be absent.
+    pub(crate) config_dir: PathBuf,
 }
 
 /// A RuntimeClass handler.
@@ -113,6 +115,12 @@ impl Default for Cni {
             cache_dir: "/var/lib/cni/podvisor".into(),
             conf_template: None,
         }
+    }
+}
+
+impl Default for Registries {
+    fn default() -> Self {
+        Self { insecure: Vec::new(), config_dir: "/etc/podvisor/certs.d".into() }
     }
 }
 

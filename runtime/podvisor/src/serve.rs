@@ -48,7 +48,11 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     let listener = listen(&socket)?;
     let images = Images::open(
         &config.paths.state.join("images"),
-        RegistryConfig { insecure: config.registries.insecure.clone(), ..Default::default() },
+        RegistryConfig {
+            insecure: config.registries.insecure.clone(),
+            config_dir: Some(config.registries.config_dir.clone()),
+            ..Default::default()
+        },
     )
     .context("opening the image store")?;
     let cni = Cni::new(CniConfig {

@@ -138,6 +138,7 @@ fn text(built: &Built, dir: &Path, network: &Network) -> String {
     format!(
         "[paths]\nstate = {:?}\nrun = {:?}\nvmm = {:?}\nguest_image = {:?}\n\
          [cni]\nconf_dir = {:?}\nbin_dirs = [{PLUGINS:?}]\ncache_dir = {:?}\n\
+         [registries]\nconfig_dir = {:?}\n\
          [[handler]]\nname = \"podvisor\"\nmemory_mib = 128\nscratch_mib = 1024\n",
         dir.join("state"),
         dir.join("run"),
@@ -145,5 +146,6 @@ fn text(built: &Built, dir: &Path, network: &Network) -> String {
         built.guest_image,
         network.conf_dir,
         network.cache_dir,
+        dir.join("certs.d"),
     )
 }

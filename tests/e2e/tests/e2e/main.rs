@@ -13,5 +13,6 @@ mod isolation;
 mod lifecycle;
 mod logs;
 mod many;
+mod mirrors;
 mod network;
 mod rpcs;

@@ -1,0 +1,198 @@
+//! One host that serves a registry's images, and how it is asked. Owns its connection, the token, and the meaning of
+//! its errors; `registry.rs` says which hosts are asked in which order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use oci_client::Reference;
+use oci_client::RegistryOperation;
+use oci_client::client::{
+    BlobResponse, Certificate, CertificateEncoding, Client, ClientConfig, ClientProtocol,
+};
+use oci_client::errors::{OciDistributionError, OciErrorCode};
+use oci_client::secrets::RegistryAuth;
+use tokio::sync::OnceCell;
+
+use crate::error::{ImageError, Wrong};
+use crate::hosts::Host;
+use crate::manifest::ACCEPTED;
+
+/// To open a connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(15);
+
+/// Between two pieces of one answer.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+
+/// For a token or a manifest, from question to whole answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(90);
+
+/// The rest of a blob.
+pub(crate) struct BlobStream {
+    /// Where the registry starts: what was asked for, or 0 if it cannot resume.
+    pub(crate) offset: u64,
+    pub(crate) stream: BoxStream<'static, std::io::Result<Bytes>>,
+}
+
+/// One host, with one caller's credentials, for one image.
+pub(crate) struct Endpoint {
+    host: Host,
+    name: String,
+    client: Client,
+    reference: Reference,
+    auth: RegistryAuth,
+    manifest_limit: u64,
+    login: OnceCell<()>,
+    /// It did not answer; a pull asks it once, not for each of its blobs.
+    down: AtomicBool,
+}
+
+impl Endpoint {
+    /// `reference` is the image's own; `auth` is for this host.
+    pub(crate) fn new(
+        host: Host,
+        reference: &Reference,
+        auth: RegistryAuth,
+        plain: bool,
+        manifest_limit: u64,
+    ) -> Result<Endpoint, ImageError> {
+        let name = host.name(reference.registry());
+        let root = |pem: &Vec<u8>| Certificate { encoding: CertificateEncoding::Pem, data: pem.clone() };
+        let client = Client::try_from(ClientConfig {
+            protocol: if host.plain.unwrap_or(plain) { ClientProtocol::Http } else { ClientProtocol::Https },
+            accept_invalid_certificates: host.skip_verify,
+            extra_root_certificates: host.roots.iter().map(root).collect(),
+            connect_timeout: Some(CONNECT_LIMIT),
+            read_timeout: Some(SILENCE_LIMIT),
+            user_agent: concat!("podvisor/", env!("CARGO_PKG_VERSION")),
+            ..ClientConfig::default()
+        })
+        .map_err(|source| ImageError::Registry {
+            registry: name.clone(),
+            what: "a connection".to_owned(),
+            source: Arc::new(source),
+        })?;
+        let reference = addressed(reference, &host);
+        let (login, down) = (OnceCell::new(), AtomicBool::new(false));
+        Ok(Endpoint { host, name, client, reference, auth, manifest_limit, login, down })
+    }
+
+    /// Whether it may be asked for what has a digest, or, without one, what the name means.
+    pub(crate) fn serves(&self, by_digest: bool) -> bool {
+        (if by_digest { self.host.pulls } else { self.host.resolves }) && !self.down.load(Ordering::Relaxed)
+    }
+
+    /// Not to be asked again by this pull.
+    pub(crate) fn give_up(&self) {
+        self.down.store(true, Ordering::Relaxed);
+    }
+
+    /// What errors call it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Gets a token if the host wants one. Without this step a refusal would show as that of the manifest.
+    async fn login(&self) -> Result<(), ImageError> {
+        let what = format!("access to {}", self.reference.repository());
+        let login = async {
+            let login = self.client.auth(&self.reference, &self.auth, RegistryOperation::Pull);
+            match tokio::time::timeout(ANSWER_LIMIT, login).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(error)) => Err(self.explain(&what, error)),
+                Err(_) => Err(deadline(&what)),
+            }
+        };
+        self.login.get_or_try_init(|| login).await.copied()
+    }
+
+    /// The manifest of the name itself, or of another digest in its repository.
+    pub(crate) async fn manifest(&self, digest: Option<&str>) -> Result<Bytes, ImageError> {
+        let reference = match digest {
+            Some(digest) => self.reference.clone_with_digest(digest.to_owned()),
+            None => self.reference.clone(),
+        };
+        let what = format!("manifest {reference}");
+        self.login().await?;
+        let pull = self.client.pull_manifest_raw(&reference, &self.auth, &ACCEPTED);
+        let (bytes, _) = match tokio::time::timeout(ANSWER_LIMIT, pull).await {
+            Ok(result) => result.map_err(|error| self.explain(&what, error))?,
+            Err(_) => return Err(deadline(&what)),
+        };
+        let (size, limit) = (bytes.len() as u64, self.manifest_limit);
+        if size > limit {
+            return Err(ImageError::content(what, Wrong::Limit { size, unit: "bytes", limit }));
+        }
+        Ok(bytes)
+    }
+
+    /// A blob from `offset` on. Addresses that the descriptor offers besides the registry are not used.
+    pub(crate) async fn blob(&self, digest: &str, what: &str, offset: u64) -> Result<BlobStream, ImageError> {
+        self.login().await?;
+        match self.blob_from(digest, what, offset).await {
+            // It may refuse the range of what it no longer has in that form.
+            Err(ImageError::Registry { .. }) if offset > 0 => self.blob_from(digest, what, 0).await,
+            other => other,
+        }
+    }
+
+    async fn blob_from(&self, digest: &str, what: &str, offset: u64) -> Result<BlobStream, ImageError> {
+        let pull = self.client.pull_blob_stream_partial(&self.reference, digest, offset, None);
+        match tokio::time::timeout(ANSWER_LIMIT, pull).await {
+            Ok(Ok(BlobResponse::Full(stream))) => Ok(BlobStream { offset: 0, stream: stream.stream }),
+            Ok(Ok(BlobResponse::Partial(stream))) => Ok(BlobStream { offset, stream: stream.stream }),
+            Ok(Err(error)) => Err(self.explain(what, error)),
+            Err(_) => Err(deadline(what)),
+        }
+    }
+
+    /// Tells apart what a caller can act upon: no answer, not there, not allowed, and the rest.
+    fn explain(&self, what: &str, error: OciDistributionError) -> ImageError {
+        use OciDistributionError as E;
+        use OciErrorCode as Code;
+        let (registry, what) = (self.name.clone(), what.to_owned());
+        let has = |codes: &[Code]| match &error {
+            E::RegistryError { envelope, .. } => {
+                envelope.errors.iter().any(|error| codes.contains(&error.code))
+            }
+            _ => false,
+        };
+        let missing = [Code::ManifestUnknown, Code::NameUnknown, Code::NotFound, Code::BlobUnknown];
+        match &error {
+            E::UnauthorizedError { .. }
+            | E::AuthenticationFailure(_)
+            | E::ServerError { code: 401 | 403, .. } => ImageError::Unauthorized { registry, what },
+            E::ServerError { code: 404, .. } => ImageError::NotFound { registry, what },
+            _ if has(&[Code::Unauthorized, Code::Denied]) => ImageError::Unauthorized { registry, what },
+            _ if has(&missing) => ImageError::NotFound { registry, what },
+            E::RequestError(_) | E::IoError(_) | E::ServerError { code: 502..=504, .. } => {
+                ImageError::Unreachable { registry, what, source: Arc::new(error) }
+            }
+            E::DigestError(oci_client::errors::DigestError::VerificationError { expected, actual }) => {
+                let (expected, actual) = (expected.clone(), actual.clone());
+                ImageError::content(what, Wrong::Digest { expected, actual })
+            }
+            _ => ImageError::Registry { registry, what, source: Arc::new(error) },
+        }
+    }
+}
+
+fn deadline(what: &str) -> ImageError {
+    ImageError::Deadline { what: format!("getting {what}"), seconds: ANSWER_LIMIT.as_secs() }
+}
+
+/// The reference as this host has it. A mirror is told the registry that it stands for (`?ns=`), as containerd does.
+fn addressed(reference: &Reference, host: &Host) -> Reference {
+    let repository = format!("{}{}", host.prefix, reference.repository());
+    let registry = reference.registry().to_owned();
+    let mut addressed = match (reference.digest(), reference.tag()) {
+        (Some(digest), _) => Reference::with_digest(registry, repository, digest.to_owned()),
+        (None, tag) => Reference::with_tag(registry, repository, tag.unwrap_or("latest").to_owned()),
+    };
+    if let Some(address) = &host.address {
+        addressed.set_mirror_registry(address.clone());
+    }
+    addressed
+}

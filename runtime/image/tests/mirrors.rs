@@ -1,0 +1,138 @@
+//! Images pulled through mirrors that `hosts.toml` names. Says so and passes where no registry is installed.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod node;
+
+use std::fs;
+use std::path::Path;
+
+use node::{Node, one_file};
+use runtime_image::{Credentials, ImageError, Images, RegistryConfig};
+use serde_json::json;
+use tempfile::TempDir;
+use tests_registry::{PASSWORD, Registry, USERNAME};
+
+/// A registry that no name server knows (RFC 6761).
+const UPSTREAM: &str = "registry.invalid";
+
+fn node_with_mirrors() -> (Node, TempDir) {
+    let (directory, certs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = RegistryConfig { config_dir: Some(certs.path().to_owned()), ..RegistryConfig::default() };
+    (Node { images: Images::open(directory.path(), config).unwrap(), directory }, certs)
+}
+
+fn write(certs: &Path, registry: &str, text: &str) {
+    fs::create_dir_all(certs.join(registry)).unwrap();
+    fs::write(certs.join(registry).join("hosts.toml"), text).unwrap();
+}
+
+fn hosts(addresses: &[&str]) -> String {
+    addresses.iter().map(|address| format!("[host.\"http://{address}\"]\n")).collect()
+}
+
+fn failures(error: ImageError) -> Vec<ImageError> {
+    match error {
+        ImageError::Hosts { failures, .. } => failures,
+        other => panic!("expected each host's failure, got {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_comes_from_the_first_mirror_that_has_it_under_its_own_name() {
+    if !Registry::is_installed() {
+        return;
+    }
+    let (without, with) = (Registry::start().unwrap(), Registry::start().unwrap());
+    let digest = with.push_image("a/b", "1", one_file("x"), json!({})).await.unwrap();
+    let (node, certs) = node_with_mirrors();
+    let name = format!("{UPSTREAM}/a/b:1");
+
+    // The upstream alone, then a mirror written while all this runs.
+    let alone = node.pull(&name).await.unwrap_err();
+    assert!(matches!(&alone, ImageError::Unreachable { registry, .. } if registry == UPSTREAM), "{alone:?}");
+    write(certs.path(), "_default", &hosts(&["127.0.0.1:1", &without.addr, &with.addr]));
+    let image = node.pull(&name).await.unwrap();
+    assert_eq!(image.repo_tags, std::slice::from_ref(&name));
+    assert_eq!(image.repo_digests, [format!("{UPSTREAM}/a/b@{digest}")]);
+    assert_eq!(node.pull(&image.repo_digests[0]).await.unwrap().id, image.id);
+
+    // The registry's own directory is the only one that counts.
+    write(certs.path(), UPSTREAM, &hosts(&["127.0.0.1:1", &without.addr]));
+    let error = node.pull(&name).await.unwrap_err();
+    let message = error.to_string();
+    let each = failures(error);
+    assert!(
+        matches!(
+            &each[..],
+            [ImageError::Unreachable { .. }, ImageError::NotFound { .. }, ImageError::Unreachable { .. }]
+        ),
+        "{each:?}"
+    );
+    for named in ["127.0.0.1:1", &without.addr, UPSTREAM, "a/b:1"] {
+        assert!(message.contains(named), "{named}: {message}");
+    }
+
+    write(certs.path(), UPSTREAM, "[host.\"http://h\"]\nclient = \"me.pem\"\n");
+    let message = node.pull(&name).await.unwrap_err().to_string();
+    assert!(message.contains("hosts.toml") && message.contains("client"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_that_only_pulls_is_not_asked_what_a_tag_means() {
+    if !Registry::is_installed() {
+        return;
+    }
+    let (mirror, server) = (Registry::start().unwrap(), Registry::start().unwrap());
+    let stale = mirror.push_image("x", "1", one_file("stale"), json!({})).await.unwrap();
+    let layers = one_file("fresh");
+    let layer = layers[0].digest();
+    let fresh = server.push_image("x", "1", layers.clone(), json!({})).await.unwrap();
+    assert_ne!(stale, fresh);
+    mirror.push_image("x", "2", layers, json!({})).await.unwrap();
+    // What has a digest comes from the mirror: the server no longer has it.
+    fs::remove_file(server.blob_path(&layer)).unwrap();
+    let (node, certs) = node_with_mirrors();
+    let text = format!(
+        "server = \"http://{}\"\n[host.\"http://{}\"]\ncapabilities = [\"pull\"]\n",
+        server.addr, mirror.addr
+    );
+    write(certs.path(), UPSTREAM, &text);
+    let image = node.pull(&format!("{UPSTREAM}/x:1")).await.unwrap();
+    assert_eq!(image.repo_digests, [format!("{UPSTREAM}/x@{fresh}")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_after_the_api_stands_before_the_repository() {
+    if !Registry::is_installed() {
+        return;
+    }
+    let mirror = Registry::start().unwrap();
+    mirror.push_image("cache/hub/x", "1", one_file("x"), json!({})).await.unwrap();
+    let (node, certs) = node_with_mirrors();
+    let text = format!("[host.\"http://{}/v2/cache/hub\"]\noverride_path = true\n", mirror.addr);
+    write(certs.path(), UPSTREAM, &text);
+    let image = node.pull(&format!("{UPSTREAM}/x:1")).await.unwrap();
+    assert_eq!(image.repo_tags, [format!("{UPSTREAM}/x:1")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_go_to_the_upstream_and_not_to_its_mirrors() {
+    if !Registry::is_installed() {
+        return;
+    }
+    let closed = Registry::start_with_password().unwrap();
+    closed.push_image("x", "1", one_file("x"), json!({})).await.unwrap();
+    let (node, certs) = node_with_mirrors();
+    let credentials = Credentials { username: USERNAME.into(), password: PASSWORD.into() };
+    let name = format!("{UPSTREAM}/x:1");
+
+    write(certs.path(), UPSTREAM, &hosts(&[&closed.addr]));
+    let error = node.images.pull(&name, Some(credentials.clone())).await.unwrap_err();
+    assert!(matches!(failures(error)[0], ImageError::Unauthorized { .. }));
+    write(certs.path(), UPSTREAM, &format!("server = \"http://{}\"\n", closed.addr));
+    node.images.pull(&name, Some(credentials.clone())).await.unwrap();
+
+    // A mirror that is the registry itself.
+    write(certs.path(), &closed.addr, &hosts(&["127.0.0.1:1", &closed.addr]));
+    node.images.pull(&closed.reference("x", "1"), Some(credentials)).await.unwrap();
+}
