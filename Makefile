@@ -58,6 +58,18 @@ bench: e2e-build ## count the guest's instructions to agent-ready, exits, and th
 fuzz: install ## a minute of fuzzing for each parser of what strangers send
 	tests/fuzz/run
 
+.PHONY: conformance-build
+conformance-build: guest-image
+	cargo build --release -p tests-conformance
+
+.PHONY: conformance
+conformance: conformance-build ## the CRI conformance suite: CRITEST=path of a critest, FOCUS=regular expression
+	@tests/conformance/run "$(CRITEST)" $(if $(FOCUS),'$(FOCUS)')
+
+.PHONY: kubelet
+kubelet: conformance-build ## a real kubelet with static pods: KUBELET=path of a kubelet (1.36)
+	@tests/kubelet/run "$(KUBELET)"
+
 .PHONY: clean
 clean: ## remove what was built here; caches outside the checkout stay
 	cargo clean

@@ -1,5 +1,6 @@
-//! An image that can be run: Debian's `busybox-static` and the files that programs look for.
+//! An image that can be run: a static busybox, by default Debian's, and the files that programs look for.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -25,16 +26,24 @@ users:x:100:
 nogroup:x:65534:
 ";
 
-/// One layer with busybox under all its names (hard links, so that a mount over one does not hide the others), and
-/// the config to run its shell.
+/// [`busybox_image_of`] what Debian has installed.
 ///
 /// # Errors
 /// If `/bin/busybox` (package `busybox-static`) is not there.
 pub fn busybox_image() -> Result<(Vec<Layer>, Value)> {
-    let busybox =
-        std::fs::read(BUSYBOX).with_context(|| format!("reading {BUSYBOX} (package busybox-static)"))?;
-    let listed = Command::new(BUSYBOX).arg("--list-full").output().context("listing busybox's names")?;
-    ensure!(listed.status.success(), "{BUSYBOX} --list-full failed");
+    busybox_image_of(Path::new(BUSYBOX)).context("package busybox-static")
+}
+
+/// One layer with busybox under all its names (hard links, so that a mount over one does not hide the others), and
+/// the config to run its shell.
+///
+/// # Errors
+/// If the program is not there, or is no busybox.
+pub fn busybox_image_of(program: &Path) -> Result<(Vec<Layer>, Value)> {
+    let shown = program.display();
+    let busybox = std::fs::read(program).with_context(|| format!("reading {shown}"))?;
+    let listed = Command::new(program).arg("--list-full").output().context("listing busybox's names")?;
+    ensure!(listed.status.success(), "{shown} --list-full failed");
     let mut layer = Layer::builder();
     for directory in [
         "bin", "dev", "etc", "home", "mnt", "proc", "run", "sbin", "sys", "usr", "usr/bin", "usr/sbin",

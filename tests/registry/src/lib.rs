@@ -17,6 +17,6 @@ mod busybox;
 mod layer;
 mod registry;
 
-pub use busybox::busybox_image;
+pub use busybox::{busybox_image, busybox_image_of};
 pub use layer::{Compression, Layer, LayerBuilder};
 pub use registry::{PASSWORD, Registry, USERNAME, digest_of};

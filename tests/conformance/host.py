@@ -1,0 +1,111 @@
+"""One Podvisor host inside the node: the registry with the stand-in images, a CNI network, mirrors, and the daemon.
+
+Everything is below one directory; what it starts ends with it. Shared by the conformance suite and the kubelet's smoke test.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+
+REGISTRY_PORT = 5000
+# The registries whose images the registry stands in for.
+UPSTREAMS = ("registry.k8s.io", "k8s.gcr.io", "gcr.io")
+PLUGINS = "/usr/lib/cni"
+# The software node is slow; on hardware none of this is waited for.
+START_LIMIT = 120
+
+
+class Host:
+    """Starts all of it. `binaries` has the daemon and the registry, `logs` gets what they say."""
+
+    def __init__(self, directory, binaries, guest_image, files, logs, name="host"):
+        self.directory, self.binaries, self.logs, self.name = pathlib.Path(directory), pathlib.Path(binaries), pathlib.Path(logs), name
+        self.endpoint = f"unix://{self.directory}/run/podvisor.sock"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._configure(guest_image)
+        self.registry = self._start_registry(files)
+        self.daemon = None
+        self.start_daemon()
+
+    def _configure(self, guest_image):
+        for upstream in UPSTREAMS:
+            mirror = self.directory / "certs.d" / upstream
+            mirror.mkdir(parents=True, exist_ok=True)
+            (mirror / "hosts.toml").write_text(f'[host."http://127.0.0.1:{REGISTRY_PORT}"]\ncapabilities = ["pull", "resolve"]\n')
+        networks = self.directory / "cni"
+        networks.mkdir(exist_ok=True)
+        (networks / "10-podvisor.conflist").write_text(json.dumps(self._network()))
+        text = {
+            "paths": {"state": "state", "run": "run"},
+            "cni": {"conf_dir": "cni", "cache_dir": "cni-cache"},
+            "registries": {"config_dir": "certs.d"},
+        }
+        lines = []
+        for table, keys in text.items():
+            lines += [f"[{table}]", *(f'{key} = "{self.directory / value}"' for key, value in keys.items())]
+            lines += {"paths": [f'guest_image = "{guest_image}"'], "cni": [f'bin_dirs = ["{PLUGINS}"]']}.get(table, [])
+        # Small pods: a software node has little memory, and the suite's programs are small.
+        lines += ["[[handler]]", 'name = "podvisor"', "memory_mib = 128", "scratch_mib = 1024"]
+        (self.directory / "config.toml").write_text("\n".join(lines) + "\n")
+
+    def _network(self):
+        """A bridge that masquerades, and host ports that answer on loopback too (portmap sets route_localnet for that)."""
+        ranges = [[{"subnet": "10.88.0.0/16"}], [{"subnet": "fd00:88::/64"}]]
+        bridge = {
+            "type": "bridge",
+            "bridge": "podvisor0",
+            "isGateway": True,
+            "ipMasq": True,
+            "hairpinMode": True,
+            "ipam": {
+                "type": "host-local",
+                "dataDir": str(self.directory / "leases"),
+                "ranges": ranges,
+                "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+            },
+        }
+        portmap = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True}
+        return {"cniVersion": "1.0.0", "name": "podvisor", "plugins": [bridge, portmap]}
+
+    def _start_registry(self, files):
+        log = open(self.logs / f"{self.name}-registry.log", "a")
+        command = [self.binaries / "tests-conformance", "--files", files, "--port", str(REGISTRY_PORT)]
+        registry = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
+        if not registry.stdout.readline():
+            raise SystemExit(f"host: the registry does not start, see {log.name}")
+        return registry
+
+    def start_daemon(self):
+        """Again after it ended, too."""
+        log = open(self.logs / f"{self.name}-daemon.log", "a")
+        environment = {**os.environ, "PODVISOR_LOG": os.environ.get("PODVISOR_LOG", "info,runtime_cri=debug,runtime_pod=debug")}
+        command = [self.binaries / "podvisor", "--config", self.directory / "config.toml", "serve"]
+        self.daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+        self._wait_for_socket(log.name)
+
+    def _wait_for_socket(self, log):
+        deadline = time.monotonic() + START_LIMIT
+        while time.monotonic() < deadline:
+            with socket.socket(socket.AF_UNIX) as client:
+                try:
+                    client.connect(self.endpoint.removeprefix("unix://"))
+                    return
+                except OSError:
+                    pass
+            if self.daemon.poll() is not None:
+                break
+            time.sleep(0.1)
+        raise SystemExit(f"host: the daemon does not serve, see {log}")
+
+    def stop(self):
+        for process in (self.daemon, self.registry):
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
