@@ -13,12 +13,14 @@ pub mod builder;
 pub mod cgroup;
 pub mod devices;
 mod executor;
+pub mod guest_devices;
 pub mod image_file;
 pub mod launch;
 pub mod spec;
 pub mod start;
 pub mod syscall;
 pub mod users;
+pub mod working_directory;
 
 /// Where libcontainer keeps its state, one directory per container.
 pub const STATE_ROOT: &str = "/run/podvisor/libcontainer";

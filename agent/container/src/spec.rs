@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use libcontainer::oci_spec::runtime::{
-    Capabilities, Capability, LinuxNamespaceType, Process, Root, RootBuilder, Spec, User, UserBuilder,
+    Capabilities, Capability, Linux, LinuxDevice, LinuxNamespaceBuilder, LinuxNamespaceType, Process, Root,
+    RootBuilder, Spec, User, UserBuilder,
 };
 use serde::Deserialize;
 
@@ -50,6 +51,10 @@ pub struct GuestParts<'a> {
     pub user: &'a ResolvedUser,
     /// Whether it has a terminal.
     pub terminal: bool,
+    /// The PID namespace to join, whatever the specification says.
+    pub pid_namespace: Option<&'a Path>,
+    /// Device nodes beside the default ones and the specification's.
+    pub devices: &'a [LinuxDevice],
 }
 
 /// The container's specification, ready for libcontainer.
@@ -64,6 +69,10 @@ pub fn container(json: &[u8], parts: GuestParts<'_>) -> Result<Spec, SpecError> 
     spec.set_root(Some(root.map_err(|source| SpecError::Part { part: "root", source })?));
     let linux = spec.linux_mut().as_mut().ok_or(SpecError::Missing("linux part"))?;
     linux.set_cgroups_path(Some(PathBuf::from(parts.cgroup)));
+    if let Some(path) = parts.pid_namespace {
+        join_pid_namespace(linux, path)?;
+    }
+    add_devices(linux, parts.devices);
     let process = spec.process_mut().as_mut().ok_or(SpecError::Missing("process"))?;
     process.set_terminal(Some(parts.terminal));
     let user = user(process.user(), parts.user)?;
@@ -71,6 +80,30 @@ pub fn container(json: &[u8], parts: GuestParts<'_>) -> Result<Spec, SpecError> 
     set_home(process, &parts.user.home);
     normalize_privileges(process);
     Ok(spec)
+}
+
+fn join_pid_namespace(linux: &mut Linux, path: &Path) -> Result<(), SpecError> {
+    let joined = LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::Pid).path(path).build();
+    let joined = joined.map_err(|source| SpecError::Part { part: "PID namespace", source })?;
+    let mut namespaces = linux.namespaces().clone().unwrap_or_default();
+    namespaces.retain(|namespace| namespace.typ() != LinuxNamespaceType::Pid);
+    namespaces.push(joined);
+    linux.set_namespaces(Some(namespaces));
+    Ok(())
+}
+
+/// The specification's own win.
+fn add_devices(linux: &mut Linux, devices: &[LinuxDevice]) {
+    if devices.is_empty() {
+        return;
+    }
+    let mut all = linux.devices().clone().unwrap_or_default();
+    for device in devices {
+        if all.iter().all(|known| known.path() != device.path()) {
+            all.push(device.clone());
+        }
+    }
+    linux.set_devices(Some(all));
 }
 
 /// The user and its groups: what the image says, and the groups that the pod adds.
@@ -178,6 +211,7 @@ fn lend_sys_admin(process: &mut Process) {
 
 #[cfg(test)]
 mod tests {
+    use libcontainer::oci_spec::runtime::LinuxNamespace;
     use serde_json::json;
 
     use super::*;
@@ -200,11 +234,30 @@ mod tests {
         })
     }
 
+    fn parts(user: &ResolvedUser) -> GuestParts<'_> {
+        let rootfs = Path::new("/run/r");
+        GuestParts { rootfs, cgroup: "/pod/c1", user, terminal: false, pid_namespace: None, devices: &[] }
+    }
+
     fn build(json: &serde_json::Value) -> Result<Spec, SpecError> {
+        container(json.to_string().as_bytes(), parts(&resolved()))
+    }
+
+    #[test]
+    fn a_target_takes_the_place_of_a_pid_namespace() {
         let user = resolved();
-        let parts =
-            GuestParts { rootfs: Path::new("/run/r"), cgroup: "/pod/c1", user: &user, terminal: false };
-        container(json.to_string().as_bytes(), parts)
+        let mut json = spec_json();
+        json["linux"]["namespaces"] = json!([{ "type": "pid" }, { "type": "mount" }]);
+        let parts = GuestParts { pid_namespace: Some(Path::new("/proc/7/ns/pid")), ..parts(&user) };
+        let spec = container(json.to_string().as_bytes(), parts).unwrap();
+        let namespaces = spec.linux().as_ref().unwrap().namespaces().clone().unwrap();
+        let pids: Vec<_> = namespaces
+            .iter()
+            .filter(|one| one.typ() == LinuxNamespaceType::Pid)
+            .map(LinuxNamespace::path)
+            .collect();
+        assert_eq!(pids, [&Some(PathBuf::from("/proc/7/ns/pid"))]);
+        assert_eq!(namespaces.len(), 2);
     }
 
     #[test]
@@ -247,9 +300,7 @@ mod tests {
 
     #[test]
     fn noise_is_refused() {
-        let user = resolved();
-        let parts = GuestParts { rootfs: Path::new("/r"), cgroup: "/pod/c", user: &user, terminal: false };
-        assert!(matches!(container(b"{", parts), Err(SpecError::Malformed(_))));
+        assert!(matches!(container(b"{", parts(&resolved())), Err(SpecError::Malformed(_))));
     }
 
     #[test]

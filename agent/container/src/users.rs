@@ -16,7 +16,8 @@ pub struct ResolvedUser {
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// The primary group and every group whose member list names the user; no doubles.
+    /// The primary group, and every group whose member list names the user unless that was not wanted; no
+    /// doubles.
     pub groups: Vec<u32>,
     /// The home directory in passwd, or "/" for a user without an entry.
     pub home: String,
@@ -49,10 +50,24 @@ struct GroupEntry<'a> {
     members: &'a str,
 }
 
+/// Which groups a user is in, beside the primary one and those the pod adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupsPolicy {
+    /// Those that the image's group file gives it.
+    Merge,
+    /// None.
+    Strict,
+}
+
 /// Resolves `""`, `"1000"`, `"1000:100"`, `"name"` or `"name:group"`.
 ///
 /// A number needs no entry. Without a group the primary group is the entry's, or 0.
-pub fn resolve(user: &str, passwd: &str, group: &str) -> Result<ResolvedUser, UserError> {
+pub fn resolve(
+    user: &str,
+    passwd: &str,
+    group: &str,
+    policy: GroupsPolicy,
+) -> Result<ResolvedUser, UserError> {
     let (user, wanted_group) = match user.split_once(':') {
         Some((user, wanted)) => (user, Some(wanted).filter(|wanted| !wanted.is_empty())),
         None => (user, None),
@@ -73,7 +88,7 @@ pub fn resolve(user: &str, passwd: &str, group: &str) -> Result<ResolvedUser, Us
         None => entry.as_ref().map_or(0, |entry| entry.gid),
     };
     let mut groups = vec![gid];
-    if let Some(entry) = &entry {
+    if let (Some(entry), GroupsPolicy::Merge) = (&entry, policy) {
         let named = group_entries(group).filter(|g| g.members.split(',').any(|member| member == entry.name));
         for found in named.take(GROUPS_MAX - 1) {
             if !groups.contains(&found.gid) {
@@ -143,49 +158,61 @@ mod tests {
         "root:x:0:0:root:/root:/bin/sh\nweb:x:33:33::/srv/www:\nbroken line\nbad:x:a:b::/:\n";
     const GROUP: &str = "root:x:0:\nwww:x:33:web\ntape:x:26:root,web\nlog:x:4:web\n";
 
+    fn merged(user: &str, passwd: &str, group: &str) -> Result<ResolvedUser, UserError> {
+        resolve(user, passwd, group, GroupsPolicy::Merge)
+    }
+
+    #[test]
+    fn a_strict_user_is_in_no_group_of_the_images_but_its_own() {
+        let web = resolve("web", PASSWD, GROUP, GroupsPolicy::Strict).unwrap();
+        assert_eq!((web.gid, web.groups.as_slice()), (33, &[33][..]));
+        // Asking for a group by name is no membership.
+        assert_eq!(resolve("web:tape", PASSWD, GROUP, GroupsPolicy::Strict).unwrap().groups, [26]);
+    }
+
     #[test]
     fn an_empty_string_is_root_with_its_home() {
-        let root = resolve("", PASSWD, GROUP).unwrap();
+        let root = merged("", PASSWD, GROUP).unwrap();
         assert_eq!((root.uid, root.gid, root.home.as_str()), (0, 0, "/root"));
         assert_eq!(root.groups, [0, 26]);
     }
 
     #[test]
     fn a_name_brings_its_groups() {
-        let web = resolve("web", PASSWD, GROUP).unwrap();
+        let web = merged("web", PASSWD, GROUP).unwrap();
         assert_eq!((web.uid, web.gid, web.home.as_str()), (33, 33, "/srv/www"));
         assert_eq!(web.groups, [33, 26, 4]);
     }
 
     #[test]
     fn a_number_needs_no_entry() {
-        let user = resolve("1000:100", "", "").unwrap();
+        let user = merged("1000:100", "", "").unwrap();
         assert_eq!(user, ResolvedUser { uid: 1000, gid: 100, groups: vec![100], home: "/".into() });
-        assert_eq!(resolve("1000", "", "").unwrap().gid, 0);
+        assert_eq!(merged("1000", "", "").unwrap().gid, 0);
     }
 
     #[test]
     fn a_named_group_is_looked_up() {
-        assert_eq!(resolve("web:tape", PASSWD, GROUP).unwrap().gid, 26);
-        assert_eq!(resolve("web:none", PASSWD, GROUP), Err(UserError::UnknownGroup("none".into())));
+        assert_eq!(merged("web:tape", PASSWD, GROUP).unwrap().gid, 26);
+        assert_eq!(merged("web:none", PASSWD, GROUP), Err(UserError::UnknownGroup("none".into())));
     }
 
     #[test]
     fn an_unknown_name_is_refused() {
-        assert_eq!(resolve("nobody", PASSWD, GROUP), Err(UserError::UnknownUser("nobody".into())));
-        assert_eq!(resolve("bad", PASSWD, GROUP), Err(UserError::UnknownUser("bad".into())));
+        assert_eq!(merged("nobody", PASSWD, GROUP), Err(UserError::UnknownUser("nobody".into())));
+        assert_eq!(merged("bad", PASSWD, GROUP), Err(UserError::UnknownUser("bad".into())));
     }
 
     #[test]
     fn an_id_beyond_the_kernels_is_refused() {
-        assert_eq!(resolve("4294967295", "", ""), Err(UserError::IdTooLarge(4_294_967_295)));
-        assert!(matches!(resolve("99999999999999999999999", "", ""), Err(UserError::IdTooLarge(_))));
+        assert_eq!(merged("4294967295", "", ""), Err(UserError::IdTooLarge(4_294_967_295)));
+        assert!(matches!(merged("99999999999999999999999", "", ""), Err(UserError::IdTooLarge(_))));
     }
 
     proptest! {
         #[test]
         fn no_file_and_no_string_upsets_it(user in ".{0,40}", passwd in ".{0,400}", group in ".{0,400}") {
-            if let Ok(found) = resolve(&user, &passwd, &group) {
+            if let Ok(found) = merged(&user, &passwd, &group) {
                 prop_assert!(found.uid <= ID_MAX && found.gid <= ID_MAX);
                 prop_assert_eq!(found.groups[0], found.gid);
                 prop_assert!(found.home.starts_with('/'));
@@ -195,7 +222,7 @@ mod tests {
         #[test]
         fn a_good_entry_is_found_among_noise(uid in 1u32..60000, gid in 1u32..60000, noise in "[a-z:0-9\n]{0,200}") {
             let passwd = format!("{noise}\nwanted:x:{uid}:{gid}::/home/w:/bin/sh\n");
-            let found = resolve("wanted", &passwd, "").unwrap();
+            let found = merged("wanted", &passwd, "").unwrap();
             prop_assert_eq!((found.uid, found.gid, found.home.as_str()), (uid, gid, "/home/w"));
         }
     }

@@ -17,7 +17,7 @@ use agent_container::cgroup::Cgroup;
 use agent_container::launch::{ARGUMENT, Failure, FailureKind, Launch, LaunchKind, Report, send_stdio};
 use agent_container::spec::{self, GuestParts};
 use agent_container::start::start;
-use agent_container::users::ResolvedUser;
+use agent_container::users::{GroupsPolicy, ResolvedUser};
 use agent_container::{builder, devices, users};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -123,7 +123,8 @@ impl Bench {
         });
         let rootfs = self.rootfs();
         let cgroup = format!("/podvisor-test/{}", self.id);
-        let parts = GuestParts { rootfs: &rootfs, cgroup: &cgroup, user, terminal: false };
+        let (rootfs, cgroup) = (&*rootfs, &*cgroup);
+        let parts = GuestParts { rootfs, cgroup, user, terminal: false, pid_namespace: None, devices: &[] };
         spec::container(json.to_string().as_bytes(), parts).unwrap()
     }
 
@@ -132,7 +133,7 @@ impl Bench {
     }
 
     fn create_as(&self, args: &[&str], user: &str) -> Result<Running, Failure> {
-        let spec = self.spec(args, &users::resolve(user, "", "").unwrap());
+        let spec = self.spec(args, &users::resolve(user, "", "", GroupsPolicy::Merge).unwrap());
         let bundle = self.directory.path().to_owned();
         fs::write(bundle.join("config.json"), serde_json::to_vec(&spec).unwrap()).unwrap();
         let running = self.launch(LaunchKind::Create { bundle })?;
@@ -142,7 +143,7 @@ impl Bench {
     }
 
     fn exec(&self, args: &[&str], user: &str) -> Result<Running, Failure> {
-        let spec = self.spec(args, &users::resolve(user, "", "").unwrap());
+        let spec = self.spec(args, &users::resolve(user, "", "", GroupsPolicy::Merge).unwrap());
         let request = json!({ "args": args }).to_string();
         let process = spec::exec_process(request.as_bytes(), &spec, false).unwrap();
         let file = self.directory.path().join("process.json");

@@ -52,6 +52,13 @@ pub(crate) enum ConfigureError {
     Pause(#[from] PauseError),
 }
 
+impl ConfigureError {
+    /// Whether another request would have succeeded.
+    pub(crate) fn is_the_requests(&self) -> bool {
+        matches!(self, Self::HostName(_) | Self::SysctlName(_) | Self::Sysctl { .. })
+    }
+}
+
 /// All of it. Secrets come first: nothing that draws random numbers runs before the seed.
 pub(crate) async fn run(request: &ConfigurePodRequest) -> Result<(), ConfigureError> {
     seed(&request.random_seed).map_err(ConfigureError::Seed)?;

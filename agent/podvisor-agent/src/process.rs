@@ -80,6 +80,11 @@ impl Process {
         Arc::new(Process { pid, ended, stdin, stdout, stderr })
     }
 
+    /// Its pid in the guest's own namespace.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
     /// How it ended, once it has.
     pub(crate) async fn wait(&self) -> Option<Ended> {
         let mut ended = self.ended.clone();

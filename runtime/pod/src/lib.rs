@@ -28,6 +28,7 @@ mod record;
 mod recover;
 mod roster;
 mod scratch;
+mod seccomp_file;
 mod shared;
 mod start;
 mod stop_container;

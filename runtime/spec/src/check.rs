@@ -1,12 +1,13 @@
 //! What we cannot do yet is refused here, by the field's name. Harmless values that the kubelet and
 //! crictl always send pass.
 
-use crate::{
-    ContainerSecurity, ContainerSpec, NamespaceMode, Namespaces, PodSpec, Profile, SpecError, parse_signal,
-};
+use crate::{ContainerSpec, NamespaceMode, PodSpec, SpecError, check_security, parse_signal};
 
 /// Longest name of a pod or container: a DNS subdomain (RFC 1123).
 const NAME_BYTES_MAX: usize = 253;
+
+/// Annotations that name CDI devices (the CDI specification, "Kubernetes").
+const CDI_ANNOTATION: &str = "cdi.k8s.io/";
 
 /// Longest host name that Linux takes (`__NEW_UTS_LEN`).
 const HOSTNAME_BYTES_MAX: usize = 64;
@@ -37,9 +38,7 @@ impl PodSpec {
         }
         sysctls(self)?;
         cgroup_parent(&self.cgroup_parent)?;
-        namespaces(&self.namespaces)?;
-        apparmor(self.security.apparmor.as_ref())?;
-        selinux(&self.security.selinux)
+        check_security::pod(self)
     }
 
     /// Whether the containers share one PID namespace.
@@ -104,7 +103,7 @@ impl ContainerSpec {
                 "pinning to CPUs or memory of the node is",
             ));
         }
-        self.security.check(pod)
+        check_security::container(self, pod)
     }
 
     fn check_host_parts(&self) -> Result<(), SpecError> {
@@ -124,51 +123,11 @@ impl ContainerSpec {
         if let Some(name) = self.cdi_devices.first() {
             return Err(SpecError::unsupported("CDI_devices", format!("CDI devices ({name}) are")));
         }
+        if let Some((key, value)) = self.annotations.iter().find(|(key, _)| key.starts_with(CDI_ANNOTATION)) {
+            let what = format!("CDI devices ({key}: {value}) are");
+            return Err(SpecError::unsupported("annotations", what));
+        }
         Ok(())
-    }
-}
-
-impl ContainerSecurity {
-    fn check(&self, pod: &PodSpec) -> Result<(), SpecError> {
-        if self.run_as_group.is_some() && self.run_as_user.is_none() && self.run_as_username.is_empty() {
-            return Err(SpecError::invalid("security_context.run_as_group", "needs a user as well"));
-        }
-        for id in self.run_as_user.iter().chain(&self.run_as_group).chain(&self.supplemental_groups) {
-            if u32::try_from(*id).is_err() {
-                return Err(SpecError::invalid("security_context", format!("{id} is no user or group id")));
-            }
-        }
-        if self.supplemental_groups_strict {
-            let field = "security_context.supplemental_groups_policy";
-            return Err(SpecError::unsupported(field, "the policy Strict is"));
-        }
-        if let Some(modes) = &self.namespaces {
-            namespaces(modes)?;
-            if modes.pid == NamespaceMode::Pod && !pod.shares_pids() {
-                let field = "security_context.namespace_options.pid";
-                return Err(SpecError::invalid(
-                    field,
-                    "is POD, but the pod was made without a PID namespace of its own",
-                ));
-            }
-        }
-        if let (Some(Profile::Localhost(path)), false) = (&self.seccomp, self.privileged) {
-            let what = format!("localhost profiles ({path}) are");
-            return Err(SpecError::unsupported("security_context.seccomp", what));
-        }
-        if !self.privileged {
-            apparmor(self.apparmor.as_ref())?;
-        }
-        selinux(&self.selinux)?;
-        for path in self.masked_paths.iter().chain(&self.readonly_paths).flatten() {
-            if !path.starts_with('/') || path.contains('\0') {
-                return Err(SpecError::invalid(
-                    "security_context.masked_paths",
-                    format!("{path:?} is not absolute"),
-                ));
-            }
-        }
-        crate::resolve::capabilities(self).map(drop)
     }
 }
 
@@ -210,46 +169,4 @@ fn log_path(path: &str) -> Result<(), SpecError> {
         return Err(SpecError::invalid("log_path", format!("{path:?} leads out of the pod's log directory")));
     }
     Ok(())
-}
-
-fn namespaces(modes: &Namespaces) -> Result<(), SpecError> {
-    const NETWORK: &str = "security_context.namespace_options.network";
-    const IPC: &str = "security_context.namespace_options.ipc";
-    const PID: &str = "security_context.namespace_options.pid";
-    const USER: &str = "security_context.namespace_options.userns_options";
-    match modes.network {
-        NamespaceMode::Pod => {}
-        NamespaceMode::Node => return Err(SpecError::unsupported(NETWORK, "the node's network (NODE) is")),
-        _ => return Err(SpecError::invalid(NETWORK, "must be POD or NODE")),
-    }
-    match modes.ipc {
-        NamespaceMode::Pod => {}
-        NamespaceMode::Node => return Err(SpecError::unsupported(IPC, "the node's IPC (NODE) is")),
-        _ => return Err(SpecError::unsupported(IPC, "another namespace than the pod's is")),
-    }
-    if let NamespaceMode::Target(id) = &modes.pid {
-        return Err(SpecError::unsupported(PID, format!("joining container {id} (TARGET) is")));
-    }
-    match modes.user {
-        NamespaceMode::Node => Ok(()),
-        NamespaceMode::Pod => Err(SpecError::unsupported(USER, "a user namespace (POD) is")),
-        _ => Err(SpecError::invalid(USER, "must be POD or NODE")),
-    }
-}
-
-fn apparmor(profile: Option<&Profile>) -> Result<(), SpecError> {
-    match profile {
-        Some(Profile::Localhost(name)) => Err(SpecError::unsupported(
-            "security_context.apparmor",
-            format!("localhost profiles ({name}) are"),
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn selinux(label: &str) -> Result<(), SpecError> {
-    if label.trim_matches(':').is_empty() {
-        return Ok(());
-    }
-    Err(SpecError::unsupported("security_context.selinux_options", format!("SELinux labels ({label}) are")))
 }

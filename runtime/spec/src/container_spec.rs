@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainerSecurity, Resources};
+use crate::{ContainerSecurity, NamespaceMode, Resources};
 
 /// A container as asked for. Kept on disk for its whole life and told back word for word.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +50,16 @@ pub struct ContainerSpec {
     pub devices: Vec<Device>,
     /// Devices by CDI name.
     pub cdi_devices: Vec<String>,
+}
+
+impl ContainerSpec {
+    /// The container whose PID namespace this one joins.
+    pub fn pid_target(&self) -> Option<&str> {
+        match &self.security.namespaces.as_ref()?.pid {
+            NamespaceMode::Target(id) => Some(id),
+            _ => None,
+        }
+    }
 }
 
 /// Something of the host to mount.

@@ -12,11 +12,13 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod check_security;
 mod container_spec;
 mod error;
 mod pod_spec;
 mod resolve;
 mod resources;
+mod seccomp_profile;
 mod security;
 mod signal;
 mod size;
@@ -26,6 +28,7 @@ pub use error::SpecError;
 pub use pod_spec::{Dns, PodSpec, PortMapping, Protocol};
 pub use resolve::{GuestPaths, ImageConfig, Resolved, exec_process, resolve};
 pub use resources::{Hugepages, Resources};
+pub use seccomp_profile::{SECCOMP_PROFILE_BYTES_MAX, SeccompProfile};
 pub use security::{Capabilities, ContainerSecurity, NamespaceMode, Namespaces, PodSecurity, Profile};
 pub use signal::{Signal, parse_signal};
 pub use size::{HandlerConfig, HandlerKind, MEMORY_GRAIN, VmSize};

@@ -56,7 +56,7 @@ pub enum Profile {
 pub struct PodSecurity {
     /// Whether the pod may hold privileged containers. Harmless: they are privileged in the guest only.
     pub privileged: bool,
-    /// Of the sandbox's own process, of which we have none: told back only.
+    /// Of the sandbox's own process, of which we have none that runs the pod's code: told back only.
     pub run_as_user: Option<i64>,
     /// The same.
     pub run_as_group: Option<i64>,
@@ -68,7 +68,7 @@ pub struct PodSecurity {
     pub seccomp: Option<Profile>,
     /// The same; a localhost profile is refused.
     pub apparmor: Option<Profile>,
-    /// SELinux label as `user:role:type:level`, or empty. Anything else than empty is refused.
+    /// SELinux label as `user:role:type:level`, or empty. Anything else than a level is refused.
     pub selinux: String,
 }
 

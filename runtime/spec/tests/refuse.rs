@@ -71,7 +71,6 @@ fn a_pod_that_asks_for_what_we_cannot_do_is_refused_by_name() {
         (PodSpec { security: selinux, ..pod() }, "selinux_options"),
     ] {
         let error = spec.check().unwrap_err();
-        assert!(matches!(error, SpecError::Unsupported { .. }), "{error}");
         assert!(field(&error).contains(name), "{error}");
     }
 }
@@ -84,11 +83,11 @@ fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
     let huge = Hugepages { page_size: "1GB".into(), limit_bytes: 1 << 30 };
     let with_huge = Resources { hugepages: vec![huge], ..Resources::default() };
     let pinned = Resources { cpuset_cpus: "0-1".into(), ..Resources::default() };
-    let profile = Some(Profile::Localhost("/p.json".into()));
+    let profile = Some(Profile::Localhost("p.json".into()));
     let seccomp = ContainerSecurity { seccomp: profile.clone(), ..ContainerSecurity::default() };
     let apparmor = ContainerSecurity { apparmor: profile, ..ContainerSecurity::default() };
     let selinux = ContainerSecurity { selinux: "u:r:t:s0".into(), ..ContainerSecurity::default() };
-    let strict = ContainerSecurity { supplemental_groups_strict: true, ..ContainerSecurity::default() };
+    let annotations = [("cdi.k8s.io/vendor".to_owned(), "v/d=1".to_owned())].into();
     for (spec, name, value) in [
         (ContainerSpec { mounts: vec![mount], ..container() }, "mounts", "/data"),
         (ContainerSpec { mounts: vec![volume], ..container() }, "mounts.image", "busybox"),
@@ -96,13 +95,12 @@ fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
         (ContainerSpec { cdi_devices: vec!["v/d=0".into()], ..container() }, "CDI_devices", "v/d=0"),
         (ContainerSpec { resources: with_huge, ..container() }, "resources.hugepage_limits", "1GB"),
         (ContainerSpec { resources: pinned, ..container() }, "resources.cpuset_cpus", ""),
-        (secured(seccomp), "security_context.seccomp", "/p.json"),
-        (secured(apparmor), "security_context.apparmor", "/p.json"),
+        (ContainerSpec { annotations, ..container() }, "annotations", "v/d=1"),
+        (secured(seccomp), "security_context.seccomp", "p.json"),
+        (secured(apparmor), "security_context.apparmor", "p.json"),
         (secured(selinux), "security_context.selinux_options", "u:r:t:s0"),
-        (secured(strict), "security_context.supplemental_groups_policy", "Strict"),
     ] {
         let error = spec.check(&pod()).unwrap_err();
-        assert!(matches!(error, SpecError::Unsupported { .. }), "{error}");
         assert_eq!(field(&error), name);
         assert!(error.to_string().contains(value), "{error}");
     }
@@ -112,6 +110,10 @@ fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
 fn nonsense_is_refused() {
     let group_alone = ContainerSecurity { run_as_group: Some(5), ..ContainerSecurity::default() };
     let negative = ContainerSecurity { run_as_user: Some(-1), ..ContainerSecurity::default() };
+    let large = ContainerSecurity { supplemental_groups: vec![1 << 31], ..ContainerSecurity::default() };
+    let named = ContainerSecurity { run_as_username: "a:b".into(), ..ContainerSecurity::default() };
+    let nobody = Namespaces { pid: NamespaceMode::Target(String::new()), ..Namespaces::default() };
+    let nobody = ContainerSecurity { namespaces: Some(nobody), ..ContainerSecurity::default() };
     let mut unknown = ContainerSecurity::default();
     unknown.capabilities.add = vec!["FLY".into()];
     let score = Resources { oom_score_adj: 1001, ..Resources::default() };
@@ -128,6 +130,9 @@ fn nonsense_is_refused() {
         ContainerSpec { resources: score, ..container() },
         secured(group_alone),
         secured(negative),
+        secured(large),
+        secured(named),
+        secured(nobody),
         secured(unknown),
     ] {
         let error = spec.check(&pod()).unwrap_err();
@@ -158,6 +163,25 @@ fn a_shared_pid_namespace_needs_a_pod_that_has_one() {
     );
     secured(sharing).check(&pod()).unwrap();
     container().check(&apart).unwrap();
+}
+
+#[test]
+fn a_machine_of_its_own_keeps_levels_of_a_label_apart() {
+    let level = ContainerSecurity { selinux: ":::s0:c1,c2".into(), ..ContainerSecurity::default() };
+    secured(level).check(&pod()).unwrap();
+    let typed = ContainerSecurity { selinux: "::spc_t:s0".into(), ..ContainerSecurity::default() };
+    let error = secured(typed).check(&pod()).unwrap_err().to_string();
+    assert!(error.contains("spc_t") && error.contains("only a level"), "{error}");
+}
+
+#[test]
+fn a_container_may_join_anothers_pid_namespace() {
+    let target = pids(NamespaceMode::Target("c1".into()));
+    let security = ContainerSecurity { namespaces: Some(target), ..ContainerSecurity::default() };
+    let spec = secured(security);
+    spec.check(&pod()).unwrap();
+    assert_eq!(spec.pid_target(), Some("c1"));
+    assert_eq!(container().pid_target(), None);
 }
 
 #[test]

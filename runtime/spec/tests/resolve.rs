@@ -3,10 +3,12 @@
 // A helper of a test may end the test.
 #![allow(clippy::unwrap_used)]
 
-use oci_spec::runtime::{Capability, LinuxNamespace, LinuxNamespaceType, LinuxSeccompAction, Spec};
+use oci_spec::runtime::{
+    Capability, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, LinuxSeccompAction, Spec,
+};
 use runtime_spec::{
     ContainerSecurity, ContainerSpec, GuestPaths, ImageConfig, NamespaceMode, Namespaces, PodSpec, Profile,
-    Resolved, Resources, Signal, SpecError, exec_process, resolve,
+    Resolved, Resources, SeccompProfile, Signal, SpecError, exec_process, resolve,
 };
 
 const PATHS: GuestPaths = GuestPaths {
@@ -201,6 +203,27 @@ fn the_default_profile_denies_by_default_and_unconfined_has_none() {
     {
         assert!(!allows(name), "{name}");
     }
+}
+
+#[test]
+fn a_profile_of_the_nodes_takes_the_default_ones_place() {
+    let security = ContainerSecurity {
+        seccomp: Some(Profile::Localhost("/p.json".into())),
+        ..ContainerSecurity::default()
+    };
+    let spec = ContainerSpec { security, ..container() };
+    let mut all = resolved(&spec, &image());
+    let action = |all: &Resolved| {
+        all.spec.linux().as_ref().unwrap().seccomp().as_ref().map(LinuxSeccomp::default_action)
+    };
+    // Never without a filter, should the profile not come.
+    assert_eq!(action(&all), Some(LinuxSeccompAction::ScmpActErrno));
+    let profile = SeccompProfile::parse(br#"{ "defaultAction": "SCMP_ACT_LOG" }"#).unwrap();
+    all.confine(&profile).unwrap();
+    assert_eq!(action(&all), Some(LinuxSeccompAction::ScmpActLog));
+    assert_eq!(spec.seccomp_profile_path(), Some("/p.json"));
+    let security = ContainerSecurity { privileged: true, ..spec.security };
+    assert_eq!(ContainerSpec { security, ..container() }.seccomp_profile_path(), None);
 }
 
 #[test]

@@ -7,17 +7,23 @@ use std::sync::Arc;
 
 use agent_container::STATE_ROOT;
 use agent_container::devices;
+use agent_container::guest_devices;
 use agent_container::image_file;
 use agent_container::launch::{Launch, LaunchKind};
 use agent_container::spec::{self, GuestParts};
-use agent_container::users::{self, ResolvedUser};
+use agent_container::users::{self, GroupsPolicy, ResolvedUser};
+use agent_container::working_directory;
 use nix::mount::MsFlags;
+use oci_spec::runtime::LinuxDevice;
 use proto_agent::agent::CreateContainerRequest;
 
 use crate::containers::{Container, ContainerError, Phase, cgroup_path, remove, stdio};
 use crate::launcher;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
+
+/// User and group of what is made for the container's root.
+const ROOT: (u32, u32) = (0, 0);
 
 /// Who a created container runs as.
 #[derive(Debug)]
@@ -55,10 +61,21 @@ async fn build(
     request: &CreateContainerRequest,
 ) -> Result<Created, ContainerError> {
     mount_root(container, image)?;
-    let user = resolve_user(&container.rootfs(), &request.user)?;
+    let user = resolve_user(&container.rootfs(), request)?;
+    let target = request.pid_target.as_str();
+    let target = (!target.is_empty()).then(|| pod.containers.pid_namespace(target)).transpose()?;
+    let devices = guest_devices(request).map_err(container.io("list the guest's devices"))?;
     let (rootfs, cgroup) = (container.rootfs(), cgroup_path(&container.id));
-    let parts = GuestParts { rootfs: &rootfs, cgroup: &cgroup, user: &user, terminal: request.tty };
+    let parts = GuestParts {
+        rootfs: &rootfs,
+        cgroup: &cgroup,
+        user: &user,
+        terminal: request.tty,
+        pid_namespace: target.as_deref(),
+        devices: &devices,
+    };
     let spec = spec::container(&request.spec_json, parts)?;
+    working_directory::make(&spec, ROOT)?;
     let config =
         serde_json::to_vec(&spec).map_err(|error| container.io("write the specification")(error.into()))?;
     fs::write(container.directory().join("config.json"), config)
@@ -109,7 +126,13 @@ fn mount_root(container: &Container, image: &Path) -> Result<(), ContainerError>
     .map_err(|errno| container.io("mount the root")(errno.into()))
 }
 
-fn resolve_user(rootfs: &Path, user: &str) -> Result<ResolvedUser, ContainerError> {
+fn resolve_user(rootfs: &Path, request: &CreateContainerRequest) -> Result<ResolvedUser, ContainerError> {
     let read = |path| image_file::read(rootfs, Path::new(path)).map(Option::unwrap_or_default);
-    Ok(users::resolve(user, &read("etc/passwd")?, &read("etc/group")?)?)
+    let policy = if request.strict_groups { GroupsPolicy::Strict } else { GroupsPolicy::Merge };
+    Ok(users::resolve(&request.user, &read("etc/passwd")?, &read("etc/group")?, policy)?)
+}
+
+/// The guest's device nodes, if the container is to have them.
+fn guest_devices(request: &CreateContainerRequest) -> std::io::Result<Vec<LinuxDevice>> {
+    if request.guest_devices { guest_devices::list(Path::new("/dev")) } else { Ok(Vec::new()) }
 }

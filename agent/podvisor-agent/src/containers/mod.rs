@@ -75,6 +75,10 @@ pub(crate) enum ContainerError {
     #[error(transparent)]
     Devices(#[from] agent_container::devices::DevicesError),
     #[error(transparent)]
+    WorkingDirectory(#[from] agent_container::working_directory::WorkingDirectoryError),
+    #[error("cannot join the PID namespace of a container that does not run")]
+    Target(#[source] Box<ContainerError>),
+    #[error(transparent)]
     Launch(#[from] Failure),
 }
 
@@ -212,6 +216,19 @@ impl Containers {
         }
     }
 
+    /// The PID namespace of a running container, for another one to join.
+    fn pid_namespace(&self, id: &str) -> Result<PathBuf, ContainerError> {
+        let target = |error| ContainerError::Target(Box::new(error));
+        let container = self.get(id).map_err(target)?;
+        let phase = container.phase();
+        match &*phase {
+            Phase::Running { first } if !first.has_ended() => {
+                Ok(PathBuf::from(format!("/proc/{}/ns/pid", first.pid())))
+            }
+            other => Err(target(container.wrong_phase(other))),
+        }
+    }
+
     fn reserve(&self, id: &str, image_slot: u32) -> Result<Arc<Container>, ContainerError> {
         check_id(id)?;
         let mut known = self.known();
@@ -290,5 +307,14 @@ mod tests {
         assert!(matches!(containers.process("c1", ""), Err(ContainerError::Phase { .. })));
         assert!(matches!(containers.process("c1", "e1"), Err(ContainerError::NoExec { .. })));
         assert!(matches!(containers.process("c2", ""), Err(ContainerError::NoContainer(_))));
+    }
+
+    #[test]
+    fn only_a_running_containers_pid_namespace_can_be_joined() {
+        let containers = Containers::default();
+        containers.reserve("c1", 17).unwrap();
+        for id in ["c1", "c2"] {
+            assert!(matches!(containers.pid_namespace(id), Err(ContainerError::Target(_))), "{id}");
+        }
     }
 }

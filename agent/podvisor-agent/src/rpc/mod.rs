@@ -122,12 +122,16 @@ fn refused(error: &ContainerError) -> ttrpc::Error {
         ContainerError::InvalidId(_)
         | ContainerError::User(_)
         | ContainerError::Spec(_)
+        | ContainerError::Target(_)
         | ContainerError::ImageFile(_) => Code::INVALID_ARGUMENT,
         ContainerError::Exists(_) | ContainerError::ExecExists(_) => Code::ALREADY_EXISTS,
         ContainerError::NoContainer(_) | ContainerError::NoExec { .. } => Code::NOT_FOUND,
         ContainerError::Phase { .. } => Code::FAILED_PRECONDITION,
         ContainerError::TooManyContainers | ContainerError::TooManyExecs(_) => Code::RESOURCE_EXHAUSTED,
-        ContainerError::Io { .. } | ContainerError::Image(_) | ContainerError::Devices(_) => Code::INTERNAL,
+        ContainerError::Io { .. }
+        | ContainerError::Image(_)
+        | ContainerError::Devices(_)
+        | ContainerError::WorkingDirectory(_) => Code::INTERNAL,
         ContainerError::Launch(failure) => match failure.kind {
             FailureKind::NotFound => Code::NOT_FOUND,
             FailureKind::PermissionDenied => Code::PERMISSION_DENIED,

@@ -62,8 +62,7 @@ pub(super) fn container_security(
         run_as_group: context.run_as_group.map(|group| group.value),
         run_as_username: context.run_as_username,
         supplemental_groups: context.supplemental_groups,
-        supplemental_groups_strict: context.supplemental_groups_policy
-            == i32::from(v1::SupplementalGroupsPolicy::Strict),
+        supplemental_groups_strict: strict(context.supplemental_groups_policy)?,
         capabilities: Capabilities {
             add: capabilities.add_capabilities,
             drop: capabilities.drop_capabilities,
@@ -78,6 +77,14 @@ pub(super) fn container_security(
         selinux: selinux(context.selinux_options),
         namespaces: context.namespace_options.map(namespaces).transpose()?,
     })
+}
+
+fn strict(policy: i32) -> Result<bool, Failure> {
+    match v1::SupplementalGroupsPolicy::try_from(policy) {
+        Ok(v1::SupplementalGroupsPolicy::Merge) => Ok(false),
+        Ok(v1::SupplementalGroupsPolicy::Strict) => Ok(true),
+        Err(_) => Err(Failure::invalid(format!("supplemental_groups_policy: {policy} is no policy"))),
+    }
 }
 
 fn profile(field: &str, new: Option<v1::SecurityProfile>, old: &str) -> Result<Option<Profile>, Failure> {

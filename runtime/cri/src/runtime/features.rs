@@ -11,7 +11,7 @@ pub(super) fn of_handler() -> v1::RuntimeHandlerFeatures {
 /// Of the runtime as a whole.
 pub(super) fn of_runtime() -> v1::RuntimeFeatures {
     v1::RuntimeFeatures {
-        supplemental_groups_policy: false,
+        supplemental_groups_policy: true,
         // No pod shares the node's network.
         user_namespaces_host_network: false,
     }

@@ -17,7 +17,7 @@ use crate::node::GUEST_PATHS;
 use crate::outside::{FoundImage, Plug};
 use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
 use crate::roster::Live;
-use crate::{PodError, PodErrorKind, User, clock};
+use crate::{PodError, PodErrorKind, User, clock, seccomp_file};
 
 impl Driver {
     /// Makes a container and answers its id.
@@ -33,7 +33,10 @@ impl Driver {
             PodError::new(PodErrorKind::NotFound, text)
         })?;
         let id = clock::new_id();
-        let resolved = resolve(&self.record.spec, &spec, &image.config, &id, &GUEST_PATHS)?;
+        let mut resolved = resolve(&self.record.spec, &spec, &image.config, &id, &GUEST_PATHS)?;
+        if let Some(path) = spec.seccomp_profile_path() {
+            resolved.confine(&seccomp_file::read(path).await?)?;
+        }
         let live = self.live()?;
         let slot = self.plug_image(&live, &image).await?;
         let record = Arc::new(ContainerRecord {
@@ -116,6 +119,9 @@ impl Driver {
             user: resolved.user.clone(),
             tty: record.spec.tty,
             stdin: record.spec.stdin,
+            strict_groups: record.spec.security.supplemental_groups_strict,
+            pid_target: record.spec.pid_target().unwrap_or_default().to_owned(),
+            guest_devices: record.spec.security.privileged,
             ..CreateContainerRequest::default()
         };
         let creating = live.agent.create_container(request);

@@ -177,6 +177,6 @@ async fn what_cannot_be_is_refused_before_anything_is_made() {
     assert!(error.to_string().contains("kvm"), "{error}");
     let mut spec = pod("web");
     spec.namespaces.network = runtime_spec::NamespaceMode::Node;
-    assert_eq!(world.pods.run(spec).await.unwrap_err().kind(), PodErrorKind::Unsupported);
+    assert_eq!(world.pods.run(spec).await.unwrap_err().kind(), PodErrorKind::InvalidArgument);
     assert!(world.script.state().seen.is_empty());
 }

@@ -45,7 +45,8 @@ pub(super) fn linux(pod: &PodSpec, container: &ContainerSpec, id: &str, paths: &
     if !security.privileged {
         linux.set_masked_paths(Some(listed(security.masked_paths.as_deref(), &MASKED)));
         linux.set_readonly_paths(Some(listed(security.readonly_paths.as_deref(), &READONLY)));
-        if security.seccomp == Some(Profile::RuntimeDefault) {
+        // The default one also stands in for a profile of the node's until `Resolved::confine`.
+        if matches!(security.seccomp, Some(Profile::RuntimeDefault | Profile::Localhost(_))) {
             linux.set_seccomp(Some(seccomp::runtime_default(security)));
         }
     }
@@ -63,7 +64,7 @@ fn namespaces(pod: &PodSpec, container: &ContainerSpec, paths: &GuestPaths) -> V
     match modes.pid {
         NamespaceMode::Container => all.push(namespace(LinuxNamespaceType::Pid)),
         NamespaceMode::Pod => all.push(namespace(LinuxNamespaceType::Pid).path(paths.pid_namespace)),
-        // The guest's own; a target was refused before.
+        // The guest's own, or one that the agent finds: see `ContainerSpec::pid_target`.
         NamespaceMode::Node | NamespaceMode::Target(_) => {}
     }
     all.into_iter().map(|one| one.build().expect("the type is set")).collect()

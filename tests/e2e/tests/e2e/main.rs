@@ -16,3 +16,4 @@ mod many;
 mod mirrors;
 mod network;
 mod rpcs;
+mod security;
