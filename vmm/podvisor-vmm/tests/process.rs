@@ -183,6 +183,9 @@ fn devices_come_and_go_and_a_shutdown_ends_it_well() {
     };
     assert!(matches!(vmm.ask(pmem.clone(), &[image().into()]), Ok(Response::Plugged)));
     assert!(vmm.ask(pmem, &[]).unwrap_err().message.contains("descriptor 0 is missing"));
+    let share = |tag: &str| Request::Plug { slot: Slot::FS, device: DeviceConfig::Fs { tag: tag.into() } };
+    assert!(vmm.ask(share(""), &[]).unwrap_err().message.contains("a tag has 1 to 36 bytes"));
+    assert!(matches!(vmm.ask(share("podvisor"), &[]), Ok(Response::Plugged)));
     let unplug = Request::Unplug { slot: Slot::SCRATCH };
     assert!(matches!(vmm.ask(unplug.clone(), &[]), Ok(Response::Unplugged)));
     assert_eq!(vmm.ask(unplug, &[]).unwrap_err().message, "slot 11 is empty");
@@ -231,6 +234,16 @@ fn a_process_without_a_vm_ends_with_its_client() {
     let Vmm { client, mut child, .. } = vmm;
     drop(client);
     assert_eq!(child.wait().unwrap().code(), Some(2));
+}
+
+#[test]
+fn a_process_that_is_started_in_the_root_directory_shares_nothing_and_ends() {
+    if Vmm::start().is_none() {
+        return;
+    }
+    let vmm = Command::new(env!("CARGO_BIN_EXE_podvisor-vmm")).current_dir("/").output().unwrap();
+    assert_eq!(vmm.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&vmm.stderr).contains("the process was started in /"), "{vmm:?}");
 }
 
 #[test]
