@@ -11,6 +11,8 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
 
+use crate::checked::{Images, Runtime};
+
 /// Longest message either way, bytes.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -20,13 +22,15 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a container may take to end before the test has failed.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Both services of one daemon.
+/// Both services of one daemon. Every answer is held against the API's rules; see [`crate::checked`].
 #[derive(Clone, Debug)]
 pub struct Client {
+    /// The connection, for services that have no client here.
+    pub channel: Channel,
     /// For calls that have no method here.
-    pub runtime: RuntimeServiceClient<Channel>,
+    pub runtime: Runtime,
     /// The same.
-    pub images: ImageServiceClient<Channel>,
+    pub images: Images,
 }
 
 impl Client {
@@ -43,8 +47,13 @@ impl Client {
             }))
             .await?;
         Ok(Client {
-            runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
-            images: ImageServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX),
+            runtime: Runtime(
+                RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+            ),
+            images: Images(
+                ImageServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+            ),
+            channel,
         })
     }
 

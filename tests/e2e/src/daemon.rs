@@ -139,6 +139,7 @@ fn text(built: &Built, dir: &Path, network: &Network) -> String {
         "[paths]\nstate = {:?}\nrun = {:?}\nvmm = {:?}\nguest_image = {:?}\n\
          [cni]\nconf_dir = {:?}\nbin_dirs = [{PLUGINS:?}]\ncache_dir = {:?}\n\
          [registries]\nconfig_dir = {:?}\n\
+         [cgroup]\ndriver = \"cgroupfs\"\n\
          [[handler]]\nname = \"podvisor\"\nmemory_mib = 128\nscratch_mib = 1024\n",
         dir.join("state"),
         dir.join("run"),

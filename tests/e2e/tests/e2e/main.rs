@@ -5,7 +5,9 @@
 // In a test an unwrap is an assertion, in its functions too.
 #![allow(clippy::unwrap_used)]
 
+mod calls;
 mod commands;
+mod events;
 mod exits;
 mod failures;
 mod images;
@@ -17,3 +19,5 @@ mod mirrors;
 mod network;
 mod rpcs;
 mod security;
+mod traps;
+mod versions;

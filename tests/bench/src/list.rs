@@ -1,0 +1,181 @@
+//! `bench-list`: how long ListPodSandbox and ListContainers take with a hundred pods, over a real socket.
+//!
+//! The pods are stopped ones on a store's record, found again as a restarted daemon finds them: so there
+//! is no VM, and it runs on any machine. The kubelet asks both every second, and all of them each time.
+
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use proto_cri::v1;
+use runtime_cri::{CgroupDriver, Cri, Node, NodeNetwork};
+use runtime_image::{Images, RegistryConfig};
+use runtime_net::{Cni, CniConfig};
+use runtime_pod::{Pods, PodsConfig};
+use runtime_spec::{ContainerSpec, HandlerConfig, ImageConfig, PodSpec, VmSize};
+use runtime_store::{Batch, Store, Table};
+use serde_json::json;
+use tests_e2e::client::Client;
+use tokio::net::UnixListener;
+use vmm_api::Slot;
+
+/// What a node is asked to carry.
+const PODS: u32 = 100;
+/// Of each pod: one that runs and one beside it.
+const CONTAINERS_PER_POD: u32 = 2;
+/// Calls of each kind; the median is told.
+const CALLS: usize = 300;
+/// What the project aims at, natively.
+const AIM: Duration = Duration::from_millis(1);
+
+struct NoNetwork;
+
+impl NodeNetwork for NoNetwork {
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+    fn set_pod_ranges(&self, _: &[String]) -> Result<(), String> {
+        Ok(())
+    }
+    fn pod_ranges(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let dir = tempfile::Builder::new().prefix("podvisor-bench-").tempdir()?;
+    record(&dir.path().join("state")).context("writing the records")?;
+    let pods = open(dir.path()).await?;
+    let images = Images::open(&dir.path().join("images"), RegistryConfig::default())?;
+    let node = Node {
+        handlers: vec![String::new()],
+        network: Box::new(NoNetwork),
+        cgroup_driver: CgroupDriver::Cgroupfs,
+    };
+    let socket = dir.path().join("cri.sock");
+    let listener = UnixListener::bind(&socket)?;
+    tokio::spawn(runtime_cri::serve(Cri::new(pods, images, node), listener, std::future::pending()));
+
+    let mut client = Client::connect(&socket).await?;
+    let mut pods = Vec::new();
+    let mut containers = Vec::new();
+    for _ in 0..CALLS {
+        let begun = Instant::now();
+        let listed = client.pods().await?;
+        pods.push(begun.elapsed());
+        ensure!(listed.len() == PODS as usize, "{} pods are listed", listed.len());
+        let begun = Instant::now();
+        let answer = client.runtime.list_containers(v1::ListContainersRequest::default()).await?;
+        containers.push(begun.elapsed());
+        let listed = answer.into_inner().containers.len();
+        ensure!(listed == (PODS * CONTAINERS_PER_POD) as usize, "{listed} containers are listed");
+    }
+    tell("ListPodSandbox", &mut pods);
+    tell("ListContainers", &mut containers);
+    Ok(())
+}
+
+fn tell(rpc: &str, took: &mut [Duration]) {
+    took.sort_unstable();
+    let median = took[took.len() / 2];
+    let of_aim = median.as_secs_f64() / AIM.as_secs_f64();
+    println!("bench: {rpc} with {PODS} pods: median {median:.2?}, {of_aim:.2} of the aim of {AIM:?}");
+}
+
+/// The daemon's pods over what is on record.
+async fn open(dir: &Path) -> anyhow::Result<Pods> {
+    let at = |name: &str| dir.join(name);
+    Ok(Pods::open(PodsConfig {
+        state_dir: at("state"),
+        run_dir: at("run"),
+        handlers: vec![HandlerConfig::default()],
+        default_handler: Some(String::new()),
+        kernel: at("kernel"),
+        root_image: at("root"),
+        scratch_template: at("scratch"),
+        vmm_binary: at("vmm"),
+        images: Images::open(&at("images-of-pods"), RegistryConfig::default())?,
+        cni: Cni::new(CniConfig { conf_dir: at("cni"), bin_dirs: Vec::new(), cache_dir: at("cache") }),
+    })
+    .await?)
+}
+
+/// Writes stopped pods down, with labels and annotations as the kubelet sends them.
+fn record(state: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(state)?;
+    let store = Store::open(&state.join("store.redb"))?;
+    let mut batch = Batch::new();
+    for pod in 0..PODS {
+        let pod_id = format!("{pod:064x}");
+        std::fs::create_dir_all(state.join("pods").join(&pod_id))?;
+        let created = 1_700_000_000_000_000_000_i64 + i64::from(pod);
+        let record = json!({
+            "id": pod_id,
+            "spec": pod_spec(pod),
+            "size": VmSize::default(),
+            "scratch_bytes": 1 << 30,
+            "created_at_ns": created,
+        });
+        let status = json!({
+            "stage": "stopped", "vmm": null, "ips": [], "netns": null, "phases": [],
+            "message": null, "unclean": null,
+        });
+        batch = batch.put(Table::PodRecords, &pod_id, &record)?.put(Table::PodStatuses, &pod_id, &status)?;
+        for container in 0..CONTAINERS_PER_POD {
+            let id = format!("{:064x}", (1 << 20) + pod * CONTAINERS_PER_POD + container);
+            let record = json!({
+                "id": id,
+                "pod_id": pod_id,
+                "spec": container_spec(pod, container),
+                "image_id": "sha256:aa",
+                "image": ImageConfig::default(),
+                "slot": Slot::pmems().next(),
+                "log_path": "/var/log/pods/x/0.log",
+                "created_at_ns": created,
+            });
+            let status = json!({
+                "stage": "exited", "started_at_ns": created, "finished_at_ns": created, "exit_code": 0,
+                "reason": "Completed", "message": "", "user": { "uid": 0, "gid": 0, "groups": [] },
+            });
+            batch = batch.put(Table::ContainerRecords, &id, &record)?;
+            batch = batch.put(Table::ContainerStatuses, &id, &status)?;
+        }
+    }
+    store.commit(batch)?;
+    Ok(())
+}
+
+fn pod_spec(pod: u32) -> PodSpec {
+    PodSpec {
+        name: format!("web-{pod}"),
+        namespace: "default".into(),
+        uid: format!("uid-{pod}"),
+        labels: words(&[("io.kubernetes.pod.uid", "uid"), ("io.kubernetes.pod.name", "web"), ("app", "web")]),
+        annotations: words(&[("kubernetes.io/config.seen", "now"), ("kubernetes.io/config.source", "api")]),
+        ..PodSpec::default()
+    }
+}
+
+fn container_spec(pod: u32, container: u32) -> ContainerSpec {
+    ContainerSpec {
+        name: format!("c{container}"),
+        image: "sha256:aa".into(),
+        command: vec!["sleep".into()],
+        labels: words(&[
+            ("io.kubernetes.container.name", "c"),
+            ("io.kubernetes.pod.uid", &format!("uid-{pod}")),
+        ]),
+        annotations: words(&[
+            ("io.kubernetes.container.hash", "12ab"),
+            ("io.kubernetes.container.restartCount", "0"),
+        ]),
+        ..ContainerSpec::default()
+    }
+}
+
+fn words<M: FromIterator<(String, String)>>(pairs: &[(&str, &str)]) -> M {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
