@@ -206,7 +206,7 @@ fn container(status: &ContainerStatus) -> Option<&'static str> {
             !ended || status.finished_at >= status.started_at.max(status.created_at),
             "it ended after it started",
         ),
-        (ended == !status.reason.is_empty(), "reason is set once it has ended"),
+        (ended != status.reason.is_empty(), "reason is set once it has ended"),
         (status.user.is_some(), "user is told"),
         (status.stop_signal() != Signal::RuntimeDefault, "stop_signal is the one in force"),
     ])
