@@ -73,6 +73,17 @@ impl Guest {
         self.kicks = kicks;
     }
 
+    /// As a guest kernel that boots anew: the device reset, empty queues, the share mounted again.
+    fn start_over(&mut self) {
+        self.device.reset();
+        for driver in &mut self.drivers {
+            driver.forget();
+        }
+        self.drivers = [Driver::new(&self.memory, 0), Driver::new(&self.memory, 1)];
+        self.activate(None);
+        self.mount();
+    }
+
     fn mount(&mut self) -> Vec<u8> {
         let mut init = Vec::new();
         for word in [7u32, 38, 0x2_0000, FsOptions::all().bits() as u32] {
@@ -261,13 +272,7 @@ fn what_is_open_outlives_a_pause_and_not_a_reset() {
     assert!(guest.device.pause().is_none());
     guest.activate(Some(queues));
     assert_eq!(guest.read(node, handle, 7).unwrap(), b"content");
-    guest.device.reset();
-    for driver in &mut guest.drivers {
-        driver.forget();
-    }
-    guest.drivers = [Driver::new(&guest.memory, 0), Driver::new(&guest.memory, 1)];
-    guest.activate(None);
-    guest.mount();
+    guest.start_over();
     assert_eq!(guest.read(node, handle, 7).unwrap_err(), libc::EBADF);
 }
 
@@ -334,13 +339,7 @@ proptest! {
         for kick in &guest.kicks {
             kick.write(1).unwrap();
         }
-        guest.device.reset();
-        for driver in &mut guest.drivers {
-            driver.forget();
-        }
-        guest.drivers = [Driver::new(&guest.memory, 0), Driver::new(&guest.memory, 1)];
-        guest.activate(None);
-        guest.mount();
+        guest.start_over();
         guest.node("file");
     }
 }
