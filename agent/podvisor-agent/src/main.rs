@@ -34,7 +34,12 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let (first, second) = (arguments.next(), arguments.next());
     match (first.as_deref(), second.as_deref()) {
-        (None, None) => agent(),
+        // On any other machine its boot would mount over what is there.
+        (None, None) if std::process::id() == 1 => agent(),
+        (None, None) => {
+            eprintln!("podvisor-agent: this is not PID 1, so this is no guest; nothing was done");
+            ExitCode::from(2)
+        }
         (Some(agent_container::launch::ARGUMENT), Some(launch)) => {
             code(agent_container::builder::run(launch))
         }
