@@ -1,5 +1,7 @@
 //! The file and its tables.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -53,7 +55,10 @@ impl Store {
     pub fn open(path: &Path) -> Result<Store, StoreError> {
         let opening =
             |source: redb::Error| StoreError::Open { path: path.to_owned(), source: Box::new(source) };
-        let database = Database::create(path).map_err(|error| opening(error.into()))?;
+        if !path.try_exists().map_err(|error| opening(error.into()))? {
+            make(path).map_err(opening)?;
+        }
+        let database = Database::open(path).map_err(|error| opening(error.into()))?;
         let transaction = database.begin_write().map_err(|error| opening(error.into()))?;
         schema::prepare(path, &transaction)?;
         transaction.commit().map_err(|error| opening(error.into()))?;
@@ -92,6 +97,22 @@ impl Store {
         }
         Ok(all)
     }
+}
+
+/// Makes an empty database under another name first: a process killed in between leaves no half of one at `path`,
+/// which nothing would open again.
+fn make(path: &Path) -> Result<(), redb::Error> {
+    let unfinished = path.with_added_extension("new");
+    match std::fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    drop(Database::create(&unfinished)?);
+    std::fs::rename(&unfinished, path)?;
+    if let Some(dir) = path.parent() {
+        File::open(dir)?.sync_all()?;
+    }
+    Ok(())
 }
 
 fn read<T: DeserializeOwned>(table: Table, key: &str, bytes: &[u8]) -> Result<T, StoreError> {
@@ -166,6 +187,16 @@ mod tests {
         let (_dir, path) = path();
         let _store = Store::open(&path).unwrap();
         assert!(matches!(Store::open(&path), Err(StoreError::Open { .. })));
+    }
+
+    #[test]
+    fn a_store_whose_making_was_cut_short_is_made_again() {
+        let (_dir, path) = path();
+        std::fs::write(path.with_added_extension("new"), vec![0; 4096]).unwrap();
+        let store = Store::open(&path).unwrap();
+        store.commit(Batch::new().put(Table::PodRecords, "a", &1).unwrap()).unwrap();
+        drop(store);
+        assert_eq!(Store::open(&path).unwrap().get::<u32>(Table::PodRecords, "a").unwrap(), Some(1));
     }
 
     #[test]
