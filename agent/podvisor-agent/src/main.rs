@@ -25,6 +25,7 @@ mod reaper;
 mod remove_tree;
 mod rpc;
 mod serve;
+mod shared;
 mod slots;
 mod streams;
 

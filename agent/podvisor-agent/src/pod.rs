@@ -2,6 +2,7 @@
 //! configured the pod, so that no two guests made from one template share names, addresses or
 //! secrets.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Mutex;
@@ -9,6 +10,7 @@ use tokio::sync::Mutex;
 use crate::containers::Containers;
 use crate::images::Images;
 use crate::reaper::Reaper;
+use crate::shared::Shared;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -16,6 +18,7 @@ pub(crate) struct Pod {
     pub(crate) reaper: Reaper,
     pub(crate) images: Images,
     pub(crate) containers: Containers,
+    pub(crate) shared: Arc<Shared>,
     /// Held through configuration; true after it.
     pub(crate) configured: Mutex<bool>,
     numbers: AtomicU64,

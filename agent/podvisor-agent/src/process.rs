@@ -6,13 +6,19 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_container::cgroup::Cgroup;
 use agent_container::syscall;
 use tokio::sync::{oneshot, watch};
 
 use crate::reaper::Exit;
+use crate::shared::Shared;
 use crate::streams::{Input, Output};
+
+/// How long killed processes are waited for, and the pause between two looks: what they wrote counts too.
+const GONE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// How a process ended, as Wait tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +50,11 @@ pub(crate) struct Streams {
 }
 
 /// What is done when a process ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Role {
-    /// The container ends with it: what is left in the cgroup is killed.
-    First,
+    /// The container ends with it: what is left in the cgroup is killed, and what it wrote to files of the
+    /// host is there before the end is told.
+    First { shared: Option<Arc<Shared>> },
     /// Others may outlive it.
     Exec,
 }
@@ -64,17 +71,21 @@ impl Process {
         let (sender, ended) = watch::channel(None);
         let Streams { stdin, stdout, stderr, ended: streams_ended } = streams;
         // A container's own count begins with it; an exec's, with what it found.
-        let kills_before = if role == Role::First { 0 } else { cgroup.oom_kills() };
+        let kills_before = if matches!(role, Role::Exec) { cgroup.oom_kills() } else { 0 };
         tokio::spawn(async move {
             // The reaper lives as long as the agent.
             let Ok(exit) = exit.await else { return };
-            if role == Role::First
+            if matches!(role, Role::First { .. })
                 && let Err(error) = cgroup.kill()
             {
                 tracing::warn!(%error, "what is left of a container cannot be killed");
             }
             let oom_killed = cgroup.oom_kills() > kills_before;
             let _ = streams_ended.send(true);
+            if let Role::First { shared: Some(shared) } = role {
+                emptied(&cgroup).await;
+                shared.sync().await;
+            }
             let _ = sender.send(Some(Ended { exit, oom_killed }));
         });
         Arc::new(Process { pid, ended, stdin, stdout, stderr })
@@ -114,5 +125,17 @@ impl Process {
             Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32) => Ok(()),
             other => other,
         }
+    }
+}
+
+/// Waits for the killed processes of a cgroup, but not for long: one may hang in its disk.
+async fn emptied(cgroup: &Cgroup) {
+    let gone = async {
+        while cgroup.populated().unwrap_or(false) {
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    if tokio::time::timeout(GONE, gone).await.is_err() {
+        tracing::warn!("killed processes of a container are not gone yet");
     }
 }

@@ -54,6 +54,10 @@ pub const UNACKNOWLEDGED_BYTES_MAX: usize = 256 * 1024;
 /// Tag of the virtio-fs device that serves the pod's shared directory.
 pub const SHARE_TAG: &str = "podvisor";
 
+/// What the message begins with where an image volume cannot be mounted: the kubelet tells such failures
+/// by it (kubelet `kuberuntime_container.go`, `ErrImageVolumeMountFailed`).
+pub const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
+
 /// vsock ports.
 pub mod port {
     /// Host side: the guest dials it when the agent serves.
@@ -74,8 +78,14 @@ pub mod guest_path {
     pub const HOSTNAME: &str = "/run/podvisor/pod/hostname";
     /// Bind-mount source for `/dev/shm`: one tmpfs for the whole pod.
     pub const SHM: &str = "/run/podvisor/pod/shm";
+    /// Where the agent mounts the pod's shared directory, with [`SHARE_TAG`](crate::SHARE_TAG), once a pod
+    /// has something in it.
+    pub const SHARED: &str = "/run/podvisor/shared";
     /// The PID namespace that containers share when the pod asks for one.
     pub const POD_PID_NAMESPACE: &str = "/run/podvisor/pod/pid";
+    /// Bind-mount sources below this path stand for image volumes; the agent replaces them by where the
+    /// image is ([`ImageVolume`](crate::agent::ImageVolume)). Nothing is there.
+    pub const IMAGE_VOLUMES: &str = "/run/podvisor/image-volumes";
     /// Parent of every container's cgroup; a spec's `cgroupsPath` is `CGROUP_PARENT/<container id>`.
     pub const CGROUP_PARENT: &str = "/pod";
 }

@@ -14,6 +14,8 @@ const PATHS: GuestPaths = GuestPaths {
     shm: "/s",
     pid_namespace: "/p",
     cgroup_parent: "/c",
+    shared: "/d",
+    image_volumes: "/i",
 };
 
 /// RunPodSandbox: decode, convert, check, size.

@@ -89,6 +89,11 @@ impl Container {
             log_path: self.log_path.clone(),
             user: status.user.clone(),
             stop_signal: self.stop_signal.0,
+            volume_images: record
+                .image_volumes
+                .iter()
+                .map(|volume| (volume.number, volume.image_id.clone()))
+                .collect(),
         }
     }
 }

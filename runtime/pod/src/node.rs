@@ -7,7 +7,7 @@ use runtime_net::{PodNetworkSpec, PortMapping, Protocol};
 use runtime_spec::{GuestPaths, HandlerConfig, PodSpec};
 use runtime_store::{Batch, Store, Table};
 
-use crate::outside::{ImageSource, Machines, Network};
+use crate::outside::{ImageSource, Machines, Network, Shares};
 use crate::record::{ContainerRecord, ContainerStatus, PodRecord, PodStatus};
 use crate::roster::Roster;
 use crate::{PodError, PodErrorKind, shared};
@@ -20,6 +20,8 @@ pub(crate) const GUEST_PATHS: GuestPaths = GuestPaths {
     shm: proto_agent::guest_path::SHM,
     pid_namespace: proto_agent::guest_path::POD_PID_NAMESPACE,
     cgroup_parent: proto_agent::guest_path::CGROUP_PARENT,
+    shared: proto_agent::guest_path::SHARED,
+    image_volumes: proto_agent::guest_path::IMAGE_VOLUMES,
 };
 
 /// Where things are; the part of the configuration that is plain data.
@@ -55,6 +57,7 @@ pub(crate) struct Node {
     pub(crate) network: Arc<dyn Network>,
     pub(crate) machines: Arc<dyn Machines>,
     pub(crate) images: Arc<dyn ImageSource>,
+    pub(crate) shares: Arc<dyn Shares>,
 }
 
 impl Node {

@@ -89,8 +89,20 @@ pub(crate) struct ContainerRecord {
     pub(crate) image: ImageConfig,
     /// Where its image is plugged.
     pub(crate) slot: Slot,
+    /// Images that it mounts beside its own.
+    #[serde(default)]
+    pub(crate) image_volumes: Vec<ImageVolume>,
     pub(crate) log_path: Option<PathBuf>,
     pub(crate) created_at_ns: i64,
+}
+
+/// An image among a container's mounts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ImageVolume {
+    /// Its number among the mounts of the spec.
+    pub(crate) number: usize,
+    pub(crate) image_id: String,
+    pub(crate) slot: Slot,
 }
 
 /// How far a container is.

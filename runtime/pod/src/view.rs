@@ -1,5 +1,6 @@
 //! What others see of a pod and its containers: published by the drivers, read by everyone.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -88,6 +89,8 @@ pub struct ContainerView {
     pub user: User,
     /// Number of the signal that asks it to end.
     pub stop_signal: u8,
+    /// Ids of the images among its mounts, by the mount's number in the spec.
+    pub volume_images: BTreeMap<usize, String>,
 }
 
 /// Who a container runs as, resolved in its image.

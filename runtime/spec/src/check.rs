@@ -1,6 +1,8 @@
 //! What we cannot do yet is refused here, by the field's name. Harmless values that the kubelet and
 //! crictl always send pass.
 
+mod mounts;
+
 use crate::{ContainerSpec, NamespaceMode, PodSpec, SpecError, check_security, parse_signal};
 
 /// Longest name of a pod or container: a DNS subdomain (RFC 1123).
@@ -107,13 +109,7 @@ impl ContainerSpec {
     }
 
     fn check_host_parts(&self) -> Result<(), SpecError> {
-        if let Some(mount) = self.mounts.first() {
-            return Err(if mount.image.is_empty() {
-                SpecError::unsupported("mounts", format!("mounts of host paths ({}) are", mount.host_path))
-            } else {
-                SpecError::unsupported("mounts.image", format!("image volumes ({}) are", mount.image))
-            });
-        }
+        mounts::check(&self.mounts)?;
         if let Some(device) = self.devices.first() {
             return Err(SpecError::unsupported(
                 "devices",

@@ -62,7 +62,7 @@ impl ContainerSpec {
     }
 }
 
-/// Something of the host to mount.
+/// A path of the host, or an image, to mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Mount {
@@ -70,10 +70,35 @@ pub struct Mount {
     pub host_path: String,
     /// In the container.
     pub container_path: String,
-    /// Read-only.
+    /// Read-only; what the host has mounted below is not.
     pub readonly: bool,
+    /// All below is read-only too.
+    pub recursive_read_only: bool,
+    /// Which mounts made later are seen where.
+    pub propagation: MountPropagation,
+    /// Give the files a label of the container's; means something only on a host with SELinux.
+    pub selinux_relabel: bool,
+    /// Whether users or groups are to be mapped.
+    pub id_mapped: bool,
     /// Image volume: the image's name.
     pub image: String,
+    /// What the user wrote in the pod for it; may be empty.
+    pub image_user_specified: String,
+    /// Image volume: what of it; empty for all.
+    pub image_sub_path: String,
+}
+
+/// Which mounts that are made after the container's start are seen by whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MountPropagation {
+    /// None.
+    #[default]
+    Private,
+    /// The host's, by the container.
+    HostToContainer,
+    /// And the container's, by the host.
+    Bidirectional,
 }
 
 /// A device of the host.

@@ -23,10 +23,10 @@ mod security;
 mod signal;
 mod size;
 
-pub use container_spec::{ContainerSpec, Device, Mount};
+pub use container_spec::{ContainerSpec, Device, Mount, MountPropagation};
 pub use error::SpecError;
 pub use pod_spec::{Dns, PodSpec, PortMapping, Protocol};
-pub use resolve::{GuestPaths, ImageConfig, Resolved, exec_process, resolve};
+pub use resolve::{GuestPaths, ImageConfig, Resolved, exec_process, resolve, share_name};
 pub use resources::{Hugepages, Resources};
 pub use seccomp_profile::{SECCOMP_PROFILE_BYTES_MAX, SeccompProfile};
 pub use security::{Capabilities, ContainerSecurity, NamespaceMode, Namespaces, PodSecurity, Profile};

@@ -1,8 +1,8 @@
 //! What is refused, by name, and what passes.
 
 use runtime_spec::{
-    ContainerSecurity, ContainerSpec, Device, Dns, Hugepages, Mount, NamespaceMode, Namespaces, PodSecurity,
-    PodSpec, Profile, Resources, SpecError,
+    ContainerSecurity, ContainerSpec, Device, Dns, Hugepages, Mount, MountPropagation, NamespaceMode,
+    Namespaces, PodSecurity, PodSpec, Profile, Resources, SpecError,
 };
 
 fn pod() -> PodSpec {
@@ -15,6 +15,10 @@ fn container() -> ContainerSpec {
 
 fn secured(security: ContainerSecurity) -> ContainerSpec {
     ContainerSpec { security, ..container() }
+}
+
+fn mount(host_path: &str, container_path: &str) -> Mount {
+    Mount { host_path: host_path.into(), container_path: container_path.into(), ..Mount::default() }
 }
 
 fn pids(pid: NamespaceMode) -> Namespaces {
@@ -77,8 +81,7 @@ fn a_pod_that_asks_for_what_we_cannot_do_is_refused_by_name() {
 
 #[test]
 fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
-    let mount = Mount { host_path: "/data".into(), container_path: "/d".into(), ..Mount::default() };
-    let volume = Mount { image: "busybox".into(), container_path: "/d".into(), ..Mount::default() };
+    let mapped = Mount { id_mapped: true, ..mount("/data", "/d") };
     let device = Device { host_path: "/dev/kvm".into(), ..Device::default() };
     let huge = Hugepages { page_size: "1GB".into(), limit_bytes: 1 << 30 };
     let with_huge = Resources { hugepages: vec![huge], ..Resources::default() };
@@ -89,8 +92,7 @@ fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
     let selinux = ContainerSecurity { selinux: "u:r:t:s0".into(), ..ContainerSecurity::default() };
     let annotations = [("cdi.k8s.io/vendor".to_owned(), "v/d=1".to_owned())].into();
     for (spec, name, value) in [
-        (ContainerSpec { mounts: vec![mount], ..container() }, "mounts", "/data"),
-        (ContainerSpec { mounts: vec![volume], ..container() }, "mounts.image", "busybox"),
+        (ContainerSpec { mounts: vec![mapped], ..container() }, "mounts.uidMappings", "/d"),
         (ContainerSpec { devices: vec![device], ..container() }, "devices", "/dev/kvm"),
         (ContainerSpec { cdi_devices: vec!["v/d=0".into()], ..container() }, "CDI_devices", "v/d=0"),
         (ContainerSpec { resources: with_huge, ..container() }, "resources.hugepage_limits", "1GB"),
@@ -150,6 +152,47 @@ fn nonsense_is_refused() {
         let error = spec.check().unwrap_err();
         assert!(matches!(error, SpecError::Invalid { .. }), "{error}");
     }
+}
+
+#[test]
+fn mounts_that_cannot_be_are_refused_by_field() {
+    let image = Mount { image: "i".into(), readonly: true, ..mount("", "/d") };
+    let slave = MountPropagation::HostToContainer;
+    let recursive = Mount { readonly: true, recursive_read_only: true, ..mount("/a", "/d") };
+    for good in [
+        mount("/a", "/d/../e"),
+        Mount { propagation: slave, ..mount("/a", "/d") },
+        Mount { selinux_relabel: true, ..mount("/a", "/d") },
+        Mount { image_sub_path: "etc".into(), ..image.clone() },
+        recursive.clone(),
+    ] {
+        ContainerSpec { mounts: vec![good], ..container() }.check(&pod()).unwrap();
+    }
+    for (bad, name, words) in [
+        (mount("a", "/d"), "mounts.host_path", "not absolute"),
+        (mount("", "/d"), "mounts.host_path", "not absolute"),
+        (mount("/a\0", "/d"), "mounts.host_path", "NUL"),
+        (mount("/a", "d"), "mounts.container_path", "not absolute"),
+        (mount("/a", ""), "mounts.container_path", "not absolute"),
+        (mount("/a", "/d/.."), "mounts.container_path", "root"),
+        (
+            Mount { propagation: MountPropagation::Bidirectional, ..mount("/a", "/d") },
+            "mounts.propagation",
+            "cannot mount into the node",
+        ),
+        (Mount { readonly: false, ..recursive.clone() }, "mounts.recursive_read_only", "needs readonly"),
+        (Mount { propagation: slave, ..recursive }, "mounts.recursive_read_only", "PRIVATE"),
+        (Mount { readonly: false, ..image.clone() }, "mounts.readonly", "never writable"),
+        (Mount { host_path: "/a".into(), ..image.clone() }, "mounts.host_path", "an image is named"),
+        (Mount { propagation: slave, ..image.clone() }, "mounts.propagation", "image volume"),
+        (Mount { image_sub_path: "x".into(), ..mount("/a", "/d") }, "mounts.image_sub_path", "image"),
+    ] {
+        let error = ContainerSpec { mounts: vec![bad], ..container() }.check(&pod()).unwrap_err();
+        assert!(matches!(error, SpecError::Invalid { .. }), "{error}");
+        assert!(field(&error) == name && error.to_string().contains(words), "{error}");
+    }
+    let many = ContainerSpec { mounts: vec![mount("/a", "/d"); 513], ..container() };
+    assert_eq!(field(&many.check(&pod()).unwrap_err()), "mounts");
 }
 
 #[test]

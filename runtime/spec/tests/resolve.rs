@@ -7,8 +7,9 @@ use oci_spec::runtime::{
     Capability, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, LinuxSeccompAction, Spec,
 };
 use runtime_spec::{
-    ContainerSecurity, ContainerSpec, GuestPaths, ImageConfig, NamespaceMode, Namespaces, PodSpec, Profile,
-    Resolved, Resources, SeccompProfile, Signal, SpecError, exec_process, resolve,
+    ContainerSecurity, ContainerSpec, GuestPaths, ImageConfig, Mount, MountPropagation, NamespaceMode,
+    Namespaces, PodSpec, Profile, Resolved, Resources, SeccompProfile, Signal, SpecError, exec_process,
+    resolve,
 };
 
 const PATHS: GuestPaths = GuestPaths {
@@ -18,6 +19,8 @@ const PATHS: GuestPaths = GuestPaths {
     shm: "/g/shm",
     pid_namespace: "/g/pid",
     cgroup_parent: "/pod",
+    shared: "/g/share",
+    image_volumes: "/g/image",
 };
 
 fn pod() -> PodSpec {
@@ -154,6 +157,61 @@ fn mounts_come_from_the_guest_and_kernel_settings_are_read_only() {
     let mounts = privileged.mounts().clone().unwrap();
     let sys = mounts.iter().find(|mount| mount.destination().to_str() == Some("/sys")).unwrap();
     assert!(sys.options().as_ref().unwrap().contains(&"rw".to_owned()));
+}
+
+/// Destination, source and last option of each mount.
+fn mounted(mounts: Vec<Mount>) -> Vec<(String, String, String)> {
+    let spec = resolved(&ContainerSpec { mounts, ..container() }, &image()).spec;
+    let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let all = spec.mounts().clone().unwrap();
+    all.iter()
+        .map(|one| {
+            let access = one.options().as_ref().unwrap().last().unwrap().clone();
+            (text(one.destination()), text(one.source().as_ref().unwrap()), access)
+        })
+        .collect()
+}
+
+fn host(host_path: &str, container_path: &str) -> Mount {
+    Mount { host_path: host_path.into(), container_path: container_path.into(), ..Mount::default() }
+}
+
+#[test]
+fn a_mount_of_the_host_comes_from_the_shared_directory_by_its_number() {
+    let read_only = Mount { readonly: true, ..host("/b", "/x/../ro/.") };
+    let recursive = Mount { readonly: true, recursive_read_only: true, ..host("/c", "/rro") };
+    let slave = Mount { propagation: MountPropagation::HostToContainer, ..host("/d", "/../../late") };
+    let image =
+        Mount { image: "i".into(), readonly: true, container_path: "/image".into(), ..Mount::default() };
+    let all = mounted(vec![host("/a", "/rw"), read_only, recursive, slave, image]);
+    for (number, destination, access) in
+        [(0, "/rw", "rw"), (1, "/ro", "rw"), (2, "/rro", "ro"), (3, "/late", "rw")]
+    {
+        let wanted = (destination.to_owned(), format!("/g/share/id1/{number}"), access.to_owned());
+        assert!(all.contains(&wanted), "{wanted:?} in {all:?}");
+    }
+    assert!(all.contains(&("/image".to_owned(), "/g/image/4".to_owned(), "ro".to_owned())));
+}
+
+#[test]
+fn a_mount_that_was_asked_for_takes_the_place_of_our_own() {
+    let all = mounted(vec![host("/k/hosts", "/etc/hosts"), host("/k/log", "/dev/termination-log")]);
+    let hosts: Vec<_> = all.iter().filter(|(destination, ..)| destination == "/etc/hosts").collect();
+    assert_eq!(hosts, [&("/etc/hosts".to_owned(), "/g/share/id1/0".to_owned(), "rw".to_owned())]);
+    let place = |path: &str| all.iter().position(|(destination, ..)| destination == path).unwrap();
+    assert!(place("/dev") < place("/dev/termination-log"));
+    assert!(place("/etc/hostname") < all.len());
+}
+
+#[test]
+fn parents_are_mounted_before_what_lies_below_and_equals_in_their_order() {
+    let all = mounted(vec![host("/1", "/a/b/c"), host("/2", "/a"), host("/3", "/a/b"), host("/4", "/a")]);
+    let sources: Vec<_> = all
+        .iter()
+        .filter(|(destination, ..)| destination.starts_with("/a"))
+        .map(|(_, s, _)| &s[13..])
+        .collect();
+    assert_eq!(sources, ["1", "3", "2", "0"]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use nix::mount::MsFlags;
 use oci_spec::runtime::LinuxDevice;
 use proto_agent::agent::CreateContainerRequest;
 
-use crate::containers::{Container, ContainerError, Phase, cgroup_path, remove, stdio};
+use crate::containers::{Container, ContainerError, Phase, cgroup_path, remove, stdio, volumes};
 use crate::launcher;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
@@ -74,7 +74,11 @@ async fn build(
         pid_namespace: target.as_deref(),
         devices: &devices,
     };
-    let spec = spec::container(&request.spec_json, parts)?;
+    let mut spec = spec::container(&request.spec_json, parts)?;
+    volumes::mount(pod, container, &request.image_volumes, &mut spec).await?;
+    if request.shared_mounts {
+        pod.shared.mount().await?;
+    }
     working_directory::make(&spec, ROOT)?;
     let config =
         serde_json::to_vec(&spec).map_err(|error| container.io("write the specification")(error.into()))?;
@@ -97,7 +101,9 @@ async fn build(
     let rules = resources.and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
     devices::restrict(&container.cgroup, rules)?;
     let streams = pending.streams().await.map_err(container.io("take the terminal"))?;
-    let first = Process::follow(launched.pid, launched.exit, streams, container.cgroup.clone(), Role::First);
+    let shared = request.shared_mounts.then(|| Arc::clone(&pod.shared));
+    let role = Role::First { shared };
+    let first = Process::follow(launched.pid, launched.exit, streams, container.cgroup.clone(), role);
     *container.phase() = Phase::Created { first, reports: launched.reports };
     Ok(Created { uid: user.uid, gid: user.gid, groups: groups.unwrap_or_default() })
 }

@@ -15,6 +15,7 @@ mod exec;
 mod remove;
 mod start;
 mod stdio;
+mod volumes;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ pub(crate) use create::create;
 pub(crate) use exec::exec;
 pub(crate) use remove::{kill_all, remove};
 pub(crate) use start::start;
+pub(crate) use volumes::VolumeError;
 
 use crate::launcher::Reports;
 use crate::process::Process;
@@ -66,6 +68,10 @@ pub(crate) enum ContainerError {
     Io { what: &'static str, id: String, source: std::io::Error },
     #[error(transparent)]
     Image(#[from] crate::images::ImageError),
+    #[error(transparent)]
+    Volume(#[from] volumes::VolumeError),
+    #[error(transparent)]
+    Shared(#[from] crate::shared::SharedError),
     #[error(transparent)]
     ImageFile(#[from] agent_container::image_file::ImageFileError),
     #[error(transparent)]
@@ -125,6 +131,8 @@ impl Phase {
 pub(crate) struct Container {
     id: String,
     image_slot: u32,
+    /// Slots of images that it mounts beside its own.
+    volumes: Mutex<Vec<u32>>,
     cgroup: Cgroup,
     phase: Mutex<Phase>,
     execs: Mutex<HashMap<String, Exec>>,
@@ -144,6 +152,7 @@ impl Container {
         Container {
             id: id.to_owned(),
             image_slot,
+            volumes: Mutex::default(),
             cgroup: Cgroup::new(&cgroup_path(id)),
             phase: Mutex::new(Phase::Creating),
             execs: Mutex::default(),
@@ -167,6 +176,10 @@ impl Container {
 
     fn phase(&self) -> MutexGuard<'_, Phase> {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn volumes(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn execs(&self) -> MutexGuard<'_, HashMap<String, Exec>> {

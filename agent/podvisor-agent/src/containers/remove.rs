@@ -56,6 +56,12 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
     remove_directory(&container.directory().display().to_string())
         .map_err(container.io("remove the bundle"))?;
     remove_scratch(pod, container).await.map_err(container.io("remove the writable layer"))?;
+    loop {
+        let volume = container.volumes().last().copied();
+        let Some(slot) = volume else { break };
+        pod.images.release(slot).await?;
+        container.volumes().pop();
+    }
     pod.images.release(container.image_slot).await?;
     pod.containers.forget(&container.id);
     Ok(())

@@ -22,7 +22,7 @@ use proto_agent::agent_ttrpc::Agent;
 use ttrpc::Code;
 use ttrpc::r#async::TtrpcContext;
 
-use crate::containers::ContainerError;
+use crate::containers::{ContainerError, VolumeError};
 use crate::pod::Pod;
 
 /// Serves one pod.
@@ -123,6 +123,7 @@ fn refused(error: &ContainerError) -> ttrpc::Error {
         | ContainerError::User(_)
         | ContainerError::Spec(_)
         | ContainerError::Target(_)
+        | ContainerError::Volume(VolumeError::SubPath { .. })
         | ContainerError::ImageFile(_) => Code::INVALID_ARGUMENT,
         ContainerError::Exists(_) | ContainerError::ExecExists(_) => Code::ALREADY_EXISTS,
         ContainerError::NoContainer(_) | ContainerError::NoExec { .. } => Code::NOT_FOUND,
@@ -130,6 +131,8 @@ fn refused(error: &ContainerError) -> ttrpc::Error {
         ContainerError::TooManyContainers | ContainerError::TooManyExecs(_) => Code::RESOURCE_EXHAUSTED,
         ContainerError::Io { .. }
         | ContainerError::Image(_)
+        | ContainerError::Volume(_)
+        | ContainerError::Shared(_)
         | ContainerError::Devices(_)
         | ContainerError::WorkingDirectory(_) => Code::INTERNAL,
         ContainerError::Launch(failure) => match failure.kind {

@@ -30,7 +30,7 @@ pub(crate) fn container_spec(config: v1::ContainerConfig) -> Result<ContainerSpe
         resources: linux.resources.map(resources::resources_in).unwrap_or_default(),
         security: security::container_security(linux.security_context.unwrap_or_default())?,
         stop_signal,
-        mounts: config.mounts.into_iter().map(mount::mount_in).collect(),
+        mounts: config.mounts.into_iter().map(mount::mount_in).collect::<Result<_, _>>()?,
         devices: config.devices.into_iter().map(device).collect(),
         cdi_devices: config.cdi_devices.into_iter().map(|device| device.name).collect(),
     })

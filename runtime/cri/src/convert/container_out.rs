@@ -110,6 +110,7 @@ mod tests {
             log_path: "/logs/c1.log".into(),
             user: Default::default(),
             stop_signal: 15,
+            volume_images: Default::default(),
         }
     }
 

@@ -1,29 +1,136 @@
-//! `Mount`, both ways.
+//! `Mount`, both ways: what was asked is told back, and for image volumes the image's id.
 
 use proto_cri::v1;
 use runtime_pod::ContainerView;
-use runtime_spec::Mount;
+use runtime_spec::{Mount, MountPropagation};
 
-/// The mount asked for.
-pub(super) fn mount_in(mount: v1::Mount) -> Mount {
-    Mount {
+use crate::error::Failure;
+
+/// A mount as asked.
+pub(super) fn mount_in(mount: v1::Mount) -> Result<Mount, Failure> {
+    let propagation = match v1::MountPropagation::try_from(mount.propagation) {
+        Ok(v1::MountPropagation::PropagationPrivate) => MountPropagation::Private,
+        Ok(v1::MountPropagation::PropagationHostToContainer) => MountPropagation::HostToContainer,
+        Ok(v1::MountPropagation::PropagationBidirectional) => MountPropagation::Bidirectional,
+        Err(_) => {
+            let text = format!("mounts.propagation: {} is no propagation", mount.propagation);
+            return Err(Failure::invalid(text));
+        }
+    };
+    let image = match mount.image {
+        Some(image) if image.image.is_empty() && mount.host_path.is_empty() => {
+            let text = format!("mounts.image: names none for {}", mount.container_path);
+            return Err(Failure::invalid(text));
+        }
+        image => image.unwrap_or_default(),
+    };
+    Ok(Mount {
         host_path: mount.host_path,
         container_path: mount.container_path,
         readonly: mount.readonly,
-        image: mount.image.map(|image| image.image).unwrap_or_default(),
+        recursive_read_only: mount.recursive_read_only,
+        propagation,
+        selinux_relabel: mount.selinux_relabel,
+        id_mapped: !(mount.uid_mappings.is_empty() && mount.gid_mappings.is_empty()),
+        image: image.image,
+        image_user_specified: image.user_specified_image,
+        image_sub_path: mount.image_sub_path,
+    })
+}
+
+/// All mounts of a container, told back. The kubelet finds the termination log by them, and keeps the
+/// images whose ids they name.
+pub(super) fn mounts_out(container: &ContainerView) -> Vec<v1::Mount> {
+    let mounts = container.spec.mounts.iter().enumerate();
+    mounts.map(|(number, mount)| mount_out(mount, container.volume_images.get(&number))).collect()
+}
+
+fn mount_out(mount: &Mount, image_id: Option<&String>) -> v1::Mount {
+    let propagation = match mount.propagation {
+        MountPropagation::Private => v1::MountPropagation::PropagationPrivate,
+        MountPropagation::HostToContainer => v1::MountPropagation::PropagationHostToContainer,
+        MountPropagation::Bidirectional => v1::MountPropagation::PropagationBidirectional,
+    };
+    v1::Mount {
+        container_path: mount.container_path.clone(),
+        host_path: mount.host_path.clone(),
+        readonly: mount.readonly,
+        selinux_relabel: mount.selinux_relabel,
+        propagation: propagation.into(),
+        uid_mappings: Vec::new(),
+        gid_mappings: Vec::new(),
+        recursive_read_only: mount.recursive_read_only,
+        image: image_id.map(|id| v1::ImageSpec {
+            image: id.clone(),
+            image_ref: id.clone(),
+            user_specified_image: mount.image_user_specified.clone(),
+            ..Default::default()
+        }),
+        image_sub_path: mount.image_sub_path.clone(),
     }
 }
 
-/// A container's mounts as its status tells them: those asked for, in their order. The kubelet finds the
-/// termination log by them.
-pub(super) fn mounts_out(container: &ContainerView) -> Vec<v1::Mount> {
-    let mounts = container.spec.mounts.iter();
-    mounts
-        .map(|mount| v1::Mount {
-            host_path: mount.host_path.clone(),
-            container_path: mount.container_path.clone(),
-            readonly: mount.readonly,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> v1::Mount {
+        v1::Mount {
+            container_path: "/c".into(),
+            host_path: "/h".into(),
+            readonly: true,
+            selinux_relabel: true,
+            propagation: v1::MountPropagation::PropagationPrivate.into(),
+            recursive_read_only: true,
             ..Default::default()
-        })
-        .collect()
+        }
+    }
+
+    #[test]
+    fn what_was_sent_is_told_back() {
+        let slave = v1::Mount {
+            propagation: v1::MountPropagation::PropagationHostToContainer.into(),
+            readonly: false,
+            recursive_read_only: false,
+            ..host()
+        };
+        for sent in [host(), slave] {
+            assert_eq!(mount_out(&mount_in(sent.clone()).unwrap(), None), sent);
+        }
+    }
+
+    #[test]
+    fn an_image_volume_is_told_with_the_images_id() {
+        let image = v1::ImageSpec {
+            image: "busybox:1".into(),
+            user_specified_image: "busybox".into(),
+            ..Default::default()
+        };
+        let sent = v1::Mount {
+            host_path: String::new(),
+            image: Some(image),
+            image_sub_path: "etc".into(),
+            ..host()
+        };
+        let told = mount_out(&mount_in(sent).unwrap(), Some(&"sha256:aa".to_owned()));
+        let image = told.image.unwrap();
+        assert_eq!((image.image.as_str(), image.image_ref.as_str()), ("sha256:aa", "sha256:aa"));
+        assert_eq!((image.user_specified_image.as_str(), told.image_sub_path.as_str()), ("busybox", "etc"));
+    }
+
+    #[test]
+    fn an_unknown_propagation_and_an_image_without_a_name_are_refused() {
+        let odd = v1::Mount { propagation: 7, ..host() };
+        assert!(mount_in(odd).unwrap_err().to_string().contains("mounts.propagation: 7"));
+        let image = Some(v1::ImageSpec::default());
+        let nameless = v1::Mount { host_path: String::new(), image, ..host() };
+        assert!(mount_in(nameless).unwrap_err().to_string().contains("mounts.image"));
+    }
+
+    #[test]
+    fn mapped_users_are_not_overlooked() {
+        let mapping = v1::IdMapping { length: 1, ..Default::default() };
+        let mapped = v1::Mount { gid_mappings: vec![mapping], ..host() };
+        assert!(mount_in(mapped).unwrap().id_mapped);
+    }
 }

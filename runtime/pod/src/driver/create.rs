@@ -8,7 +8,7 @@ use runtime_logs::LogFile;
 use runtime_spec::{ContainerSpec, PodSpec, Resolved, resolve};
 use vmm_api::Slot;
 
-use super::Driver;
+use super::{Driver, mounts};
 use crate::acks::Acks;
 use crate::admission::{self, Known};
 use crate::container::Container;
@@ -28,10 +28,7 @@ impl Driver {
             attempt: container.record.spec.attempt,
         });
         admission::create(&self.record.id, self.status.stage, &spec.name, spec.attempt, known)?;
-        let image = self.node.images.find(&spec.image).ok_or_else(|| {
-            let text = format!("image {:?} is not on this node", spec.image);
-            PodError::new(PodErrorKind::NotFound, text)
-        })?;
+        let image = self.find_image(&spec.image)?;
         let id = clock::new_id();
         let mut resolved = resolve(&self.record.spec, &spec, &image.config, &id, &GUEST_PATHS)?;
         if let Some(path) = spec.seccomp_profile_path() {
@@ -39,6 +36,14 @@ impl Driver {
         }
         let live = self.live()?;
         let slot = self.plug_image(&live, &image).await?;
+        self.slots.hold(slot, &image.id);
+        let image_volumes = match self.plug_volumes(&live, &spec).await {
+            Ok(volumes) => volumes,
+            Err(error) => {
+                self.slots.release(slot);
+                return Err(error);
+            }
+        };
         let record = Arc::new(ContainerRecord {
             log_path: log_path(&self.record.spec, &spec),
             pod_id: self.record.id.clone(),
@@ -48,11 +53,12 @@ impl Driver {
             id,
             spec,
             slot,
+            image_volumes,
         });
-        self.slots.hold(slot, &record.image_id);
         let built = self.build(&live, &record, &resolved).await;
         if built.is_err() {
             self.slots.release(slot);
+            self.release_volumes(&record.image_volumes);
         }
         let container = built?;
         self.node.roster.publish_container(container.entry());
@@ -60,8 +66,16 @@ impl Driver {
         Ok(record.id.clone())
     }
 
-    /// Plugs the image where it is not yet.
-    async fn plug_image(&mut self, live: &Live, image: &FoundImage) -> Result<Slot, PodError> {
+    /// The image of this name.
+    pub(super) fn find_image(&self, name: &str) -> Result<FoundImage, PodError> {
+        self.node.images.find(name).ok_or_else(|| {
+            let text = format!("image {name:?} is not on this node");
+            PodError::new(PodErrorKind::NotFound, text)
+        })
+    }
+
+    /// Plugs the image where it is not yet. The slot is not held yet.
+    pub(super) async fn plug_image(&mut self, live: &Live, image: &FoundImage) -> Result<Slot, PodError> {
         let claim = self.slots.find(&image.id).ok_or_else(|| {
             let text = format!("a pod takes {} images at once", Slot::pmems().count());
             PodError::new(PodErrorKind::FailedPrecondition, text)
@@ -97,7 +111,7 @@ impl Driver {
         self.node.put_new_container(record, &status).await?;
         match self.build_recorded(live, record, status, resolved).await {
             Ok(container) => Ok(container),
-            Err(error) => Err(self.unbuild(live, &record.id, error).await),
+            Err(error) => Err(self.unbuild(live, record, error).await),
         }
     }
 
@@ -108,6 +122,7 @@ impl Driver {
         mut status: ContainerStatus,
         resolved: &Resolved,
     ) -> Result<Container, PodError> {
+        self.bind_mounts(record).await?;
         let (log, acks) = open_log(self, record, true).await?;
         let log = (log, shown_log_path(self, record));
         let spec_json = serde_json::to_vec(&resolved.spec)
@@ -122,10 +137,13 @@ impl Driver {
             strict_groups: record.spec.security.supplemental_groups_strict,
             pid_target: record.spec.pid_target().unwrap_or_default().to_owned(),
             guest_devices: record.spec.security.privileged,
+            shared_mounts: mounts::shared(&record.spec),
+            image_volumes: mounts::image_volumes(record),
             ..CreateContainerRequest::default()
         };
         let creating = live.agent.create_container(request);
-        let answer = live.call("creating the container in the guest", creating).await?;
+        let answer = live.call("creating the container in the guest", creating).await;
+        let answer = answer.map_err(mounts::told_of_volumes)?;
         status.user = User { uid: answer.uid, gid: answer.gid, groups: answer.supplemental_groups };
         status.stage = ContainerStage::Created;
         self.node.put_container_status(&record.id, &status).await?;
@@ -133,9 +151,17 @@ impl Driver {
     }
 
     /// Takes back what `build` began. The agent's part ends with the VM at the latest.
-    async fn unbuild(&self, live: &Live, id: &str, error: PodError) -> PodError {
+    async fn unbuild(&self, live: &Live, record: &ContainerRecord, error: PodError) -> PodError {
+        let id = record.id.as_str();
         if let Err(undo) = live.call("removing the container", live.agent.remove_container(id)).await {
             tracing::warn!(container = id, error = undo.chain(), "a failed container stays in its guest");
+        }
+        if let Err(undo) = self.unbind_mounts(id, &record.spec).await {
+            tracing::warn!(
+                container = id,
+                error = undo.chain(),
+                "a failed container's mounts go with its pod"
+            );
         }
         remove_acks(self, id);
         if let Err(undo) = self.node.forget(None, &[id.to_owned()]).await {

@@ -22,12 +22,14 @@ impl Driver {
     /// Kills, unmounts and forgets a container. Its log stays.
     pub(super) async fn remove_container(&mut self, id: &str) -> Result<(), PodError> {
         let Some(container) = self.containers.get(id) else { return Ok(()) };
-        let slot = container.record.slot;
+        let record = container.record.clone();
         if let Some(live) = self.live.clone() {
             live.call("removing the container", live.agent.remove_container(id)).await?;
         }
+        self.unbind_mounts(id, &record.spec).await?;
         self.node.forget(None, &[id.to_owned()]).await?;
-        self.slots.release(slot);
+        self.slots.release(record.slot);
+        self.release_volumes(&record.image_volumes);
         remove_acks(self, id);
         self.node.roster.withdraw_container(id);
         if let Some(container) = self.containers.remove(id) {

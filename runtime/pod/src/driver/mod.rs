@@ -14,6 +14,7 @@ mod command;
 mod create;
 mod exits;
 mod halt;
+mod mounts;
 mod revive;
 
 use std::collections::BTreeMap;

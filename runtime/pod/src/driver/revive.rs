@@ -65,6 +65,7 @@ impl Driver {
             if let Some(live) = &self.live {
                 live.call("removing a half-made container", live.agent.remove_container(&id)).await?;
             }
+            self.unbind_mounts(&id, &record.spec).await?;
             return self.node.forget(None, &[id]).await;
         }
         if status.stage == ContainerStage::Starting {
@@ -73,6 +74,9 @@ impl Driver {
         let container = self.open_container(&record, status).await?;
         if self.live.is_some() {
             self.slots.hold(record.slot, &record.image_id);
+            for volume in &record.image_volumes {
+                self.slots.hold(volume.slot, &volume.image_id);
+            }
         }
         self.containers.insert(id.clone(), container);
         match self.live.clone() {

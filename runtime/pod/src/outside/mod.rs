@@ -5,6 +5,7 @@
 
 mod guest;
 mod real;
+mod shares;
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -26,6 +27,7 @@ use vmm_api::{Slot, StopReport, VmStats};
 
 pub(crate) use guest::{Unrunnable, refusal, unrunnable};
 pub(crate) use real::{CniNetwork, StoredImages, VmMachines};
+pub(crate) use shares::{HostShares, Place, Shares};
 
 /// What went wrong out there; its chain is kept as an error's source.
 pub(crate) type Fault = Box<dyn Error + Send + Sync>;

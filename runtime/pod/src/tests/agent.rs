@@ -95,6 +95,7 @@ impl Agent for FakeAgent {
     ) -> Result<CreateContainerResponse, Fault> {
         self.step("agent.create").await?;
         serde_json::from_slice::<oci_spec::runtime::Spec>(&request.spec_json)?;
+        self.script.state().created = Some(request.clone());
         let process = FakeProcess::new(self.script.state().output.clone());
         self.processes.lock().unwrap().insert((request.container_id, String::new()), process);
         Ok(CreateContainerResponse { uid: 7, gid: 8, ..CreateContainerResponse::default() })

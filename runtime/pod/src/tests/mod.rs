@@ -6,6 +6,7 @@ mod containers;
 mod events;
 mod exec;
 mod machine;
+mod mounts;
 mod recovery;
 mod script;
 mod start;

@@ -1,9 +1,10 @@
 //! What the fakes are told to do, and what they saw.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use proto_agent::agent::ConfigurePodRequest;
+use proto_agent::agent::{ConfigurePodRequest, CreateContainerRequest};
+use runtime_share::Bind;
 
 use runtime_guest::RefusedCode;
 
@@ -26,6 +27,10 @@ pub(crate) struct State {
     pub(crate) seen: Vec<String>,
     /// Pods that have a network.
     pub(crate) networks: BTreeSet<String>,
+    /// What is bound, by container.
+    pub(crate) binds: BTreeMap<String, Vec<(usize, Bind)>>,
+    /// What the agent was last asked to create.
+    pub(crate) created: Option<CreateContainerRequest>,
     /// Monitors by process id.
     pub(crate) machines: HashMap<u32, Arc<FakeMachine>>,
     /// What containers write to stdout.

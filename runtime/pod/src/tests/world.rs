@@ -9,6 +9,7 @@ use runtime_store::{Store, Table};
 
 use super::Script;
 use super::machine::{FakeImages, FakeMachines, FakeNetwork};
+use super::mounts::FakeShares;
 use crate::node::{Node, Places};
 use crate::roster::Roster;
 use crate::{ContainerState, ContainerView, Pods, recover};
@@ -57,6 +58,7 @@ impl World {
             network: Arc::new(FakeNetwork(script.clone())),
             machines: Arc::new(FakeMachines(script.clone())),
             images: Arc::new(FakeImages(script.clone())),
+            shares: Arc::new(FakeShares(script.clone())),
         });
         recover::recover(&node).await.unwrap();
         World { dir, script, pods: Pods::on(node.clone()), node }

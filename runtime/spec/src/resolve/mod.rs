@@ -14,6 +14,8 @@ use oci_spec::runtime::{RootBuilder, Spec, SpecBuilder};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use capabilities::capabilities;
+pub(crate) use mounts::normalized;
+pub use mounts::share_name;
 pub use process::exec_process;
 
 use crate::{ContainerSpec, PodSpec, Signal, SpecError, parse_signal};
@@ -46,6 +48,10 @@ pub struct GuestPaths {
     pub shm: &'static str,
     pub pid_namespace: &'static str,
     pub cgroup_parent: &'static str,
+    /// Where the pod's shared directory is mounted.
+    pub shared: &'static str,
+    /// Stands for image volumes, whose places only the agent knows.
+    pub image_volumes: &'static str,
 }
 
 /// What the agent needs to make a container.
@@ -74,7 +80,7 @@ pub fn resolve(
         .version("1.2.0")
         .root(root.expect("every field of the root has a default"))
         .process(process::process(pod, container, image)?)
-        .mounts(mounts::mounts(security, paths))
+        .mounts(mounts::mounts(container, id, paths))
         .linux(linux::linux(pod, container, id, paths))
         .build()
         .expect("every field of the spec has a default");

@@ -1,11 +1,67 @@
-//! Mounts inside the container, all from the guest's own kernel and memory.
+//! Mounts inside the container: those that every container has, from the guest's own kernel and memory,
+//! and those that were asked for, from the pod's shared directory and from images.
+//!
+//! Who may write is decided on the host, where it is more than a guest's promise; and a mount of the host
+//! below another keeps its own rights, which a flag in the guest would take from it.
+
+use std::path::{Component, Path, PathBuf};
 
 use oci_spec::runtime::{Mount, MountBuilder};
 
 use super::GuestPaths;
-use crate::ContainerSecurity;
+use crate::{ContainerSecurity, ContainerSpec};
 
-pub(super) fn mounts(security: &ContainerSecurity, paths: &GuestPaths) -> Vec<Mount> {
+/// Digits of a container's id that name its directory in the pod's shared directory: as good as unique.
+const SHARE_NAME_DIGITS: usize = 24;
+
+/// Name of the container's directory in the pod's shared directory. Mount number `n` of the container is
+/// `n` in it.
+pub fn share_name(container_id: &str) -> &str {
+    container_id.get(..SHARE_NAME_DIGITS).unwrap_or(container_id)
+}
+
+/// All mounts, parents before what lies below them, else as they came. One that was asked for takes the
+/// place of our own.
+pub(super) fn mounts(container: &ContainerSpec, id: &str, paths: &GuestPaths) -> Vec<Mount> {
+    let asked: Vec<Mount> =
+        container.mounts.iter().enumerate().map(|(number, mount)| asked(number, mount, id, paths)).collect();
+    let mut all = own(&container.security, paths);
+    all.retain(|own| asked.iter().all(|mount| mount.destination() != own.destination()));
+    all.extend(asked);
+    // Stable: of two at one place the later one is seen.
+    all.sort_by_key(|mount| mount.destination().components().count());
+    all
+}
+
+fn asked(number: usize, mount: &crate::Mount, id: &str, paths: &GuestPaths) -> Mount {
+    let destination = normalized(&mount.container_path);
+    let destination = destination.to_str().unwrap_or(&mount.container_path);
+    if !mount.image.is_empty() {
+        let source = format!("{}/{number}", paths.image_volumes);
+        return self::mount(destination, "bind", &source, &["bind", "rprivate", "nodev", "ro"]);
+    }
+    let source = format!("{}/{}/{number}", paths.shared, share_name(id));
+    // A guest passes this on to what it mounts below by itself, so only where that is meant too.
+    let access = if mount.recursive_read_only { "ro" } else { "rw" };
+    self::mount(destination, "bind", &source, &["rbind", "rprivate", "nodev", access])
+}
+
+/// The path without `.` and `..`; one that leads above the root ends there.
+pub(crate) fn normalized(path: &str) -> PathBuf {
+    let mut clean = PathBuf::from("/");
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(name) => clean.push(name),
+            Component::ParentDir => {
+                clean.pop();
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    clean
+}
+
+fn own(security: &ContainerSecurity, paths: &GuestPaths) -> Vec<Mount> {
     // Kernel settings are for privileged containers only, and in their own guest at that.
     let access = if security.privileged { "rw" } else { "ro" };
     let file_access = if security.readonly_rootfs { "ro" } else { "rw" };

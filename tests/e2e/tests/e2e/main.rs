@@ -16,6 +16,7 @@ mod lifecycle;
 mod logs;
 mod many;
 mod mirrors;
+mod mounts;
 mod network;
 mod rpcs;
 mod security;

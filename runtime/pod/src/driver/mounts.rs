@@ -1,0 +1,177 @@
+//! What a container mounts: host paths, bound into the pod's shared directory, and images, plugged like
+//! its own.
+
+use std::path::{Path, PathBuf};
+
+use proto_agent::{IMAGE_VOLUME_MOUNT_FAILED, agent, guest_path};
+use runtime_share::{Access, Bind, Propagation, ShareError};
+use runtime_spec::{ContainerSpec, Mount, MountPropagation, share_name};
+
+use super::Driver;
+use crate::outside::Place;
+use crate::record::{ContainerRecord, ImageVolume};
+use crate::roster::Live;
+use crate::{PodError, PodErrorKind};
+
+/// Is there where the node's kernel runs with SELinux (selinux(8)).
+const SELINUX: &str = "/sys/fs/selinux/enforce";
+
+impl Driver {
+    /// Binds the host paths that the container mounts: all or none.
+    pub(super) async fn bind_mounts(&self, record: &ContainerRecord) -> Result<(), PodError> {
+        let binds: Vec<_> = host_mounts(&record.spec).map(|(number, mount)| (number, bind(mount))).collect();
+        if binds.is_empty() {
+            return Ok(());
+        }
+        refuse_relabels(&record.spec, Path::new(SELINUX))?;
+        let bound = self.node.shares.bind(self.place(&record.id), binds).await;
+        bound.map_err(|fault| {
+            let refused = fault.downcast_ref::<ShareError>().is_some_and(ShareError::is_refusal);
+            let kind = if refused { PodErrorKind::InvalidArgument } else { PodErrorKind::Internal };
+            PodError::new(kind, "mounts").because(fault)
+        })
+    }
+
+    /// Takes the container's binds away. Idempotent.
+    pub(super) async fn unbind_mounts(&self, id: &str, spec: &ContainerSpec) -> Result<(), PodError> {
+        let numbers: Vec<usize> = host_mounts(spec).map(|(number, _)| number).collect();
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let unbound = self.node.shares.unbind(self.place(id), numbers).await;
+        unbound.map_err(|fault| PodError::internal("taking the mounts away").because(fault))
+    }
+
+    fn place(&self, id: &str) -> Place {
+        let shared = self.node.pod_shared_dir(&self.record.id);
+        Place { shared, container: share_name(id).to_owned() }
+    }
+
+    /// Plugs the images that the container mounts, and holds their slots: all or none.
+    pub(super) async fn plug_volumes(
+        &mut self,
+        live: &Live,
+        spec: &ContainerSpec,
+    ) -> Result<Vec<ImageVolume>, PodError> {
+        let mut volumes = Vec::new();
+        for (number, mount) in image_mounts(spec) {
+            match self.plug_volume(live, number, mount).await {
+                Ok(volume) => volumes.push(volume),
+                Err(error) => {
+                    self.release_volumes(&volumes);
+                    let text = format!("{IMAGE_VOLUME_MOUNT_FAILED}: {error}");
+                    return Err(error.reworded(text));
+                }
+            }
+        }
+        Ok(volumes)
+    }
+
+    async fn plug_volume(
+        &mut self,
+        live: &Live,
+        number: usize,
+        mount: &Mount,
+    ) -> Result<ImageVolume, PodError> {
+        let image = self.find_image(&mount.image)?;
+        let slot = self.plug_image(live, &image).await?;
+        self.slots.hold(slot, &image.id);
+        Ok(ImageVolume { number, image_id: image.id, slot })
+    }
+
+    pub(super) fn release_volumes(&mut self, volumes: &[ImageVolume]) {
+        volumes.iter().for_each(|volume| self.slots.release(volume.slot));
+    }
+}
+
+/// Whether the container mounts something of the shared directory.
+pub(super) fn shared(spec: &ContainerSpec) -> bool {
+    host_mounts(spec).next().is_some()
+}
+
+/// What the agent is told of the container's image volumes.
+pub(super) fn image_volumes(record: &ContainerRecord) -> Vec<agent::ImageVolume> {
+    let volumes = record.image_volumes.iter();
+    volumes
+        .map(|volume| agent::ImageVolume {
+            source: format!("{}/{}", guest_path::IMAGE_VOLUMES, volume.number),
+            slot: u32::from(volume.slot.number()),
+            sub_path: record.spec.mounts[volume.number].image_sub_path.clone(),
+            ..agent::ImageVolume::default()
+        })
+        .collect()
+}
+
+/// An image volume's failure in the guest is told in the agent's own words, which begin as the kubelet
+/// expects them.
+pub(super) fn told_of_volumes(error: PodError) -> PodError {
+    let chain = error.chain();
+    match chain.find(IMAGE_VOLUME_MOUNT_FAILED) {
+        Some(at) => PodError::new(PodErrorKind::InvalidArgument, &chain[at..]),
+        None => error,
+    }
+}
+
+fn host_mounts(spec: &ContainerSpec) -> impl Iterator<Item = (usize, &Mount)> {
+    spec.mounts.iter().enumerate().filter(|(_, mount)| mount.image.is_empty())
+}
+
+fn image_mounts(spec: &ContainerSpec) -> impl Iterator<Item = (usize, &Mount)> {
+    spec.mounts.iter().enumerate().filter(|(_, mount)| !mount.image.is_empty())
+}
+
+fn bind(mount: &Mount) -> Bind {
+    Bind {
+        source: PathBuf::from(&mount.host_path),
+        access: match (mount.readonly, mount.recursive_read_only) {
+            (_, true) => Access::ReadOnlyRecursive,
+            (true, false) => Access::ReadOnly,
+            (false, false) => Access::ReadWrite,
+        },
+        propagation: match mount.propagation {
+            MountPropagation::Private => Propagation::Private,
+            // A mount in a VM cannot reach the host: refused by the spec's check.
+            MountPropagation::HostToContainer | MountPropagation::Bidirectional => {
+                Propagation::HostToContainer
+            }
+        },
+    }
+}
+
+/// Without SELinux files have no labels, and the wish means nothing. With it they would stay as they are.
+fn refuse_relabels(spec: &ContainerSpec, selinux: &Path) -> Result<(), PodError> {
+    match spec.mounts.iter().find(|mount| mount.selinux_relabel) {
+        Some(mount) if selinux.exists() => {
+            let text = format!("mounts.selinux_relabel: labels (for {}) are not set here", mount.host_path);
+            Err(PodError::new(PodErrorKind::Unsupported, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_refused_only_where_labels_are() {
+        let mount = Mount { selinux_relabel: true, ..Mount::default() };
+        let spec = ContainerSpec { mounts: vec![mount], ..ContainerSpec::default() };
+        let dir = tempfile::tempdir().unwrap();
+        let selinux = dir.path().join("enforce");
+        refuse_relabels(&spec, &selinux).unwrap();
+        std::fs::write(&selinux, "1").unwrap();
+        assert_eq!(refuse_relabels(&spec, &selinux).unwrap_err().kind(), PodErrorKind::Unsupported);
+        refuse_relabels(&ContainerSpec::default(), &selinux).unwrap();
+    }
+
+    #[test]
+    fn an_agents_word_on_a_volume_comes_first() {
+        let cause =
+            std::io::Error::other(format!("the agent refused: {IMAGE_VOLUME_MOUNT_FAILED}: no \"x\""));
+        let error = PodError::internal("creating the container in the guest").because(cause);
+        assert_eq!(told_of_volumes(error).to_string(), "ImageVolumeMountFailed: no \"x\"");
+        let other = PodError::internal("creating the container in the guest");
+        assert_eq!(told_of_volumes(other.clone()).to_string(), other.to_string());
+    }
+}

@@ -1,0 +1,147 @@
+//! What containers mount: made before the guest needs it, and undone with them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use runtime_share::{Access, Bind, Propagation, ShareError};
+use runtime_spec::{ContainerSpec, Mount, MountPropagation, share_name};
+
+use super::{Script, World, container, pod};
+use crate::PodErrorKind;
+use crate::outside::{Fault, Place, Shares};
+
+#[derive(Debug)]
+pub(crate) struct FakeShares(pub(crate) Arc<Script>);
+
+#[async_trait]
+impl Shares for FakeShares {
+    async fn bind(&self, place: Place, binds: Vec<(usize, Bind)>) -> Result<(), Fault> {
+        self.0.step("shares.bind").await?;
+        if let Some((_, bind)) = binds.iter().find(|(_, bind)| bind.source.starts_with("/missing")) {
+            return Err(ShareError::Missing { path: bind.source.clone() }.into());
+        }
+        let before = self.0.state().binds.insert(place.container, binds);
+        assert_eq!(before, None);
+        Ok(())
+    }
+
+    async fn unbind(&self, place: Place, numbers: Vec<usize>) -> Result<(), Fault> {
+        self.0.step("shares.unbind").await?;
+        if let Some(bound) = self.0.state().binds.remove(&place.container) {
+            assert_eq!(bound.iter().map(|(number, _)| *number).collect::<Vec<_>>(), numbers);
+        }
+        Ok(())
+    }
+}
+
+fn host(host_path: &str) -> Mount {
+    Mount { host_path: host_path.into(), container_path: "/data".into(), ..Mount::default() }
+}
+
+fn image(name: &str, sub_path: &str) -> Mount {
+    Mount {
+        image: name.into(),
+        image_sub_path: sub_path.into(),
+        container_path: "/image".into(),
+        readonly: true,
+        ..Mount::default()
+    }
+}
+
+fn with(mounts: Vec<Mount>) -> ContainerSpec {
+    ContainerSpec { mounts, ..container("app") }
+}
+
+#[tokio::test]
+async fn host_paths_are_bound_as_asked_before_the_guest_mounts_them_and_go_with_the_container() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let read_only = Mount { readonly: true, ..host("/b") };
+    let recursive = Mount { recursive_read_only: true, ..read_only.clone() };
+    let late = Mount { propagation: MountPropagation::HostToContainer, ..host("/d") };
+    let spec = with(vec![host("/a"), image("image7", ""), read_only, recursive, late]);
+    let id = world.pods.create_container(&pod_id, spec).await.unwrap();
+    let bound = world.script.state().binds[share_name(&id)].clone();
+    let bind = |number, source: &str, access, propagation| {
+        (number, Bind { source: source.into(), access, propagation })
+    };
+    let wanted = [
+        bind(0, "/a", Access::ReadWrite, Propagation::Private),
+        bind(2, "/b", Access::ReadOnly, Propagation::Private),
+        bind(3, "/b", Access::ReadOnlyRecursive, Propagation::Private),
+        bind(4, "/d", Access::ReadWrite, Propagation::HostToContainer),
+    ];
+    assert_eq!(bound, wanted);
+    let seen = world.script.state().seen.clone();
+    let place = |step: &str| seen.iter().position(|seen| seen == step).unwrap();
+    assert!(place("shares.bind") < place("agent.create"));
+    assert!(world.script.state().created.clone().unwrap().shared_mounts);
+    world.pods.remove_container(&id).await.unwrap();
+    assert_eq!(world.script.state().binds.len(), 0);
+    // One without mounts of the host does not have the guest mount anything.
+    let id = world.pods.create_container(&pod_id, container("plain")).await.unwrap();
+    assert!(!world.script.state().created.clone().unwrap().shared_mounts);
+    world.pods.remove_container(&id).await.unwrap();
+    assert_eq!(world.script.count("shares.bind"), 1);
+}
+
+#[tokio::test]
+async fn a_path_that_is_not_there_is_the_callers_mistake_and_is_named() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let error = world.pods.create_container(&pod_id, with(vec![host("/missing/x")])).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
+    assert!(error.chain().contains("/missing/x"), "{}", error.chain());
+    assert_eq!(world.pods.containers().len(), 0);
+}
+
+#[tokio::test]
+async fn a_container_that_fails_takes_its_mounts_and_volumes_along() {
+    for step in ["shares.bind", "agent.create"] {
+        let world = World::new().await;
+        let pod_id = world.pods.run(pod("web")).await.unwrap();
+        world.script.fail(step);
+        let spec = with(vec![host("/a"), image("image7", "")]);
+        let error = world.pods.create_container(&pod_id, spec.clone()).await.unwrap_err();
+        assert!(error.chain().contains(step), "{step}: {}", error.chain());
+        assert_eq!(world.script.state().binds.len(), 0);
+        world.script.repair();
+        world.pods.create_container(&pod_id, spec).await.unwrap();
+        assert_eq!(world.script.state().binds.len(), 1);
+        world.pods.remove(&pod_id).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn image_volumes_have_slots_that_are_held_as_long_as_the_container() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let spec = with(vec![image("image7", "etc"), image("image7", ""), image("image8", "")]);
+    let id = world.pods.create_container(&pod_id, spec).await.unwrap();
+    let told = world.script.state().created.clone().unwrap().image_volumes;
+    let told: Vec<_> = told.iter().map(|one| (one.source.as_str(), one.sub_path.as_str())).collect();
+    let source = |number| format!("{}/{number}", proto_agent::guest_path::IMAGE_VOLUMES);
+    assert_eq!(told, [(&*source(0), "etc"), (&*source(1), ""), (&*source(2), "")]);
+    let view = world.pods.container(&id).unwrap();
+    let ids: Vec<_> = view.volume_images.values().map(String::as_str).collect();
+    assert_eq!(ids, ["sha256:image7", "sha256:image7", "sha256:image8"]);
+    // Three slots are taken for good; the others can be filled, and no more.
+    for number in 20..33 {
+        let spec = ContainerSpec { image: format!("image{number}"), ..container(&format!("c{number}")) };
+        world.pods.create_container(&pod_id, spec).await.unwrap();
+    }
+    let more = ContainerSpec { mounts: vec![image("image40", "")], ..container("more") };
+    let error = world.pods.create_container(&pod_id, more.clone()).await.unwrap_err();
+    assert!(error.to_string().starts_with("ImageVolumeMountFailed: "), "{error}");
+    world.pods.remove_container(&id).await.unwrap();
+    world.pods.create_container(&pod_id, more).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_image_volume_that_is_not_on_the_node_is_told_as_the_kubelet_knows_it() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let spec = with(vec![image("image7", ""), image("nothing", "")]);
+    let error = world.pods.create_container(&pod_id, spec).await.unwrap_err();
+    assert!(error.chain().starts_with("ImageVolumeMountFailed: image \"nothing\""), "{}", error.chain());
+}

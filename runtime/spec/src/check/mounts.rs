@@ -1,0 +1,81 @@
+//! Mounts that cannot be.
+
+use crate::{Mount, MountPropagation, SpecError};
+
+/// Mounts of one container: far above what pods have, and few enough for a guest's table.
+const MOUNTS_MAX: usize = 512;
+
+/// Refuses what makes no sense and what we cannot do. Whether the host has the paths is not looked at.
+pub(super) fn check(mounts: &[Mount]) -> Result<(), SpecError> {
+    if mounts.len() > MOUNTS_MAX {
+        return Err(SpecError::invalid("mounts", format!("{} are more than {MOUNTS_MAX}", mounts.len())));
+    }
+    mounts.iter().try_for_each(check_one)
+}
+
+fn check_one(mount: &Mount) -> Result<(), SpecError> {
+    let target = &mount.container_path;
+    path("mounts.container_path", target)?;
+    if crate::resolve::normalized(target).parent().is_none() {
+        let reason = format!("{target:?} is the container's root");
+        return Err(SpecError::invalid("mounts.container_path", reason));
+    }
+    if mount.id_mapped {
+        let what = format!("mapped users and groups (for {target}) are");
+        return Err(SpecError::unsupported("mounts.uidMappings", what));
+    }
+    if mount.propagation == MountPropagation::Bidirectional {
+        let reason = format!("BIDIRECTIONAL for {target}: a container in a VM cannot mount into the node");
+        return Err(SpecError::invalid("mounts.propagation", reason));
+    }
+    if mount.recursive_read_only {
+        let why_not = match mount.propagation {
+            _ if !mount.readonly => Some("readonly"),
+            MountPropagation::Private => None,
+            _ => Some("propagation PRIVATE"),
+        };
+        if let Some(needed) = why_not {
+            let reason = format!("for {target} needs {needed} as well");
+            return Err(SpecError::invalid("mounts.recursive_read_only", reason));
+        }
+    }
+    if mount.image.is_empty() { host_path(mount) } else { image(mount) }
+}
+
+fn host_path(mount: &Mount) -> Result<(), SpecError> {
+    if !mount.image_sub_path.is_empty() {
+        let reason = format!("for {} goes with an image only", mount.container_path);
+        return Err(SpecError::invalid("mounts.image_sub_path", reason));
+    }
+    path("mounts.host_path", &mount.host_path)
+}
+
+fn image(mount: &Mount) -> Result<(), SpecError> {
+    let target = &mount.container_path;
+    if !mount.host_path.is_empty() {
+        let reason = format!("{:?} for {target}: an image is named as well", mount.host_path);
+        return Err(SpecError::invalid("mounts.host_path", reason));
+    }
+    if !mount.readonly {
+        let reason = format!("must be set for {target}: an image volume is never writable");
+        return Err(SpecError::invalid("mounts.readonly", reason));
+    }
+    if mount.propagation != MountPropagation::Private {
+        let reason = format!("for {target}: nothing is ever mounted in an image volume");
+        return Err(SpecError::invalid("mounts.propagation", reason));
+    }
+    if mount.image_sub_path.contains('\0') {
+        return Err(SpecError::invalid("mounts.image_sub_path", "holds a NUL byte"));
+    }
+    Ok(())
+}
+
+fn path(field: &'static str, path: &str) -> Result<(), SpecError> {
+    if path.contains('\0') {
+        return Err(SpecError::invalid(field, "holds a NUL byte"));
+    }
+    if !path.starts_with('/') {
+        return Err(SpecError::invalid(field, format!("{path:?} is not absolute")));
+    }
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! What containers mount of the host, and of images.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MntFlags, MsFlags, umount2};
+use proto_cri::v1;
+use tests_e2e::traces::Traces;
+use tests_e2e::{Host, spec};
+use tonic::Code;
+
+const NONE: Option<&str> = None;
+
+/// Directories and files of a node, with filesystems mounted among them.
+struct Volumes {
+    dir: tempfile::TempDir,
+    mounted: Vec<PathBuf>,
+}
+
+impl Volumes {
+    fn new() -> Volumes {
+        let dir = tempfile::Builder::new().prefix("volumes-").tempdir().unwrap();
+        Volumes { dir, mounted: Vec::new() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn dir(&self, name: &str) -> PathBuf {
+        fs::create_dir_all(self.path(name)).unwrap();
+        self.path(name)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        fs::write(self.path(name), text).unwrap();
+        self.path(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    fn tmpfs(&mut self, name: &str) -> PathBuf {
+        let path = self.dir(name);
+        nix::mount::mount(Some("none"), &path, Some("tmpfs"), MsFlags::empty(), NONE).unwrap();
+        self.mounted.push(path.clone());
+        path
+    }
+}
+
+impl Drop for Volumes {
+    fn drop(&mut self) {
+        for path in self.mounted.iter().rev() {
+            let _ = umount2(path, MntFlags::MNT_DETACH);
+        }
+    }
+}
+
+fn mount(host_path: &Path, container_path: &str) -> v1::Mount {
+    v1::Mount {
+        host_path: host_path.display().to_string(),
+        container_path: container_path.into(),
+        ..Default::default()
+    }
+}
+
+fn image_volume(image: &str, container_path: &str, image_sub_path: &str) -> v1::Mount {
+    let image = v1::ImageSpec { image: image.into(), ..Default::default() };
+    let (container_path, image_sub_path) = (container_path.into(), image_sub_path.into());
+    v1::Mount { image: Some(image), container_path, image_sub_path, readonly: true, ..Default::default() }
+}
+
+fn sleeper(name: &str, image: &str, mounts: Vec<v1::Mount>) -> v1::ContainerConfig {
+    v1::ContainerConfig { mounts, ..spec::container(name, image, &["sleep", "3600"]) }
+}
+
+/// What is mounted in the pods' shared directories, by the kernel's own table.
+fn bound(host: &Host) -> usize {
+    let below = format!("{}/run/pods/", host.dir().display());
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    table.lines().filter(|line| line.contains(&below) && line.contains("/shared/")).count()
+}
+
+#[tokio::test]
+async fn directories_and_files_of_the_host_are_the_containers_too() {
+    let Some(mut host) = Host::start().await else { return };
+    let before = Traces::take(host.dir()).unwrap();
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let mut volumes = Volumes::new();
+    volumes.dir("real");
+    symlink("real", volumes.path("link")).unwrap();
+    fs::create_dir(volumes.path("real/v1")).unwrap();
+    fs::write(volumes.path("real/v1/key"), "old").unwrap();
+    symlink("v1", volumes.path("real/..data")).unwrap();
+    symlink("..data/key", volumes.path("real/key")).unwrap();
+    volumes.file("single", "from the host\n");
+    volumes.file("hosts", "10.9.8.7 kubelet\n");
+    volumes.file("termination", "");
+    volumes.tmpfs("tree/below");
+    let shared = volumes.tmpfs("late");
+    nix::mount::mount(NONE, &shared, NONE, MsFlags::MS_SHARED, NONE).unwrap();
+    fs::create_dir(shared.join("point")).unwrap();
+
+    let read_only = v1::Mount { readonly: true, ..mount(&volumes.path("tree"), "/ro") };
+    let recursive =
+        v1::Mount { recursive_read_only: true, container_path: "/rro".into(), ..read_only.clone() };
+    let late = v1::Mount {
+        propagation: v1::MountPropagation::PropagationHostToContainer.into(),
+        ..mount(&shared, "/late")
+    };
+    let mounts = vec![
+        mount(&volumes.path("link"), "/data"),
+        mount(&volumes.path("single"), "/some/where/file"),
+        mount(&volumes.path("hosts"), "/etc/hosts"),
+        mount(&volumes.path("termination"), "/dev/termination-log"),
+        read_only,
+        recursive,
+        late,
+        mount(&shared, "/early"),
+    ];
+    let pod = client.run_pod(&spec::pod("mounts", host.dir())).await.unwrap();
+    assert_eq!(bound(&host), 0);
+    let main = client.run(&pod, sleeper("main", &image, mounts.clone())).await.unwrap();
+    assert_eq!(client.status(&main).await.unwrap().mounts, mounts);
+
+    // Both ways, without a restart.
+    let line =
+        "echo guest > /data/guest; cat /some/where/file; echo more >> /some/where/file; cat /etc/hosts";
+    assert_eq!(client.sh(&main, line).await.unwrap(), "from the host\n10.9.8.7 kubelet\n");
+    assert_eq!(volumes.read("real/guest"), "guest\n");
+    assert_eq!(volumes.read("single"), "from the host\nmore\n");
+    fs::write(volumes.path("single"), "again\n").unwrap();
+    assert_eq!(client.sh(&main, "cat /some/where/file").await.unwrap(), "again\n");
+    client.sh(&main, "echo last words > /dev/termination-log").await.unwrap();
+    assert_eq!(volumes.read("termination"), "last words\n");
+
+    // A link that is swapped, as the kubelet swaps a ConfigMap's versions.
+    assert_eq!(client.sh(&main, "cat /data/key").await.unwrap(), "old");
+    fs::create_dir(volumes.path("real/v2")).unwrap();
+    fs::write(volumes.path("real/v2/key"), "new").unwrap();
+    symlink("v2", volumes.path("real/..tmp")).unwrap();
+    fs::rename(volumes.path("real/..tmp"), volumes.path("real/..data")).unwrap();
+    let line =
+        "for i in 1 2 3 4 5 6 7 8 9; do [ $(cat /data/key) = new ] && break; sleep 1; done; cat /data/key";
+    assert_eq!(client.sh(&main, line).await.unwrap(), "new");
+
+    // Read-only: the mount alone, or all below too.
+    let line = "for i in ro/x ro/below/x rro/x rro/below/x; do touch /$i 2>&1 && echo $i; done";
+    let told = client.sh(&main, line).await.unwrap();
+    assert_eq!(told.lines().filter(|line| line.contains("Read-only file system")).count(), 3, "{told}");
+    assert!(told.contains("ro/below/x\n") && volumes.path("tree/below/x").exists(), "{told}");
+
+    // A later mount of the host reaches the one that asked for it.
+    volumes.tmpfs("late/point");
+    volumes.file("late/point/news", "");
+    let line = "for i in 1 2 3 4 5 6 7 8 9; do [ -e /late/point/news ] && break; sleep 1; done; \
+                ls /late/point /early/point";
+    assert_eq!(client.sh(&main, line).await.unwrap(), "/early/point:\n\n/late/point:\nnews\n");
+
+    // The mounts outlive the daemon, and end with the container or with the pod.
+    let count = bound(&host);
+    assert!(count >= mounts.len());
+    host.daemon.kill_and_restart().await.unwrap();
+    let mut client = host.client();
+    assert_eq!(bound(&host), count);
+    assert_eq!(client.status(&main).await.unwrap().mounts, mounts);
+    assert_eq!(client.sh(&main, "cat /data/guest").await.unwrap(), "guest\n");
+    client.remove(&main).await.unwrap();
+    assert_eq!(bound(&host), 0);
+    let second = client.run(&pod, sleeper("second", &image, mounts)).await.unwrap();
+    assert_eq!(client.sh(&second, "cat /data/guest").await.unwrap(), "guest\n");
+    client.remove_pod(&pod).await.unwrap();
+    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(volumes.read("real/guest"), "guest\n");
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_program_wrote_through_its_memory_is_on_the_host_before_its_end_is_told() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let volumes = Volumes::new();
+    let data = volumes.dir("data");
+    fs::write(data.join("mapped"), vec![0; 1 << 20]).unwrap();
+    // Closing a file writes its pages, so it is closed before; then nobody asks for them to be written.
+    let program = "import mmap, os\n\
+                   m = mmap.mmap(open('/data/mapped', 'r+b').fileno(), 0)\n\
+                   os.closerange(3, 256)\n\
+                   m[:] = b'x' * len(m)\n\
+                   os._exit(7)";
+    let read_only = |path: &str| v1::Mount { readonly: true, ..mount(Path::new(path), path) };
+    let mounts = vec![mount(&data, "/data"), read_only("/usr"), read_only("/lib"), read_only("/lib64")];
+    let command = ["/usr/bin/python3", "-I", "-S", "-c", program];
+    let config = v1::ContainerConfig { mounts, ..spec::container("writer", &image, &command) };
+    let pod = client.run_pod(&spec::pod("mapped", host.dir())).await.unwrap();
+    let writer = client.run(&pod, config).await.unwrap();
+    assert_eq!(client.wait(&writer).await.unwrap().exit_code, 7);
+    assert!(fs::read(data.join("mapped")).unwrap().iter().all(|byte| *byte == b'x'));
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn images_are_mounted_as_volumes_and_what_cannot_be_mounted_is_refused_by_name() {
+    let Some(host) = Host::start().await else { return };
+    let before = Traces::take(host.dir()).unwrap();
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let volumes = Volumes::new();
+    let data = volumes.dir("data");
+    let _socket = UnixListener::bind(volumes.path("socket")).unwrap();
+    let pod = client.run_pod(&spec::pod("volumes", host.dir())).await.unwrap();
+
+    let mounts = vec![image_volume(&image, "/all", ""), image_volume(&image, "/part", "etc")];
+    let main = client.run(&pod, sleeper("main", &image, mounts)).await.unwrap();
+    let line = "ls /part/passwd; /all/bin/busybox echo runs; touch /all/x /part/x 2>&1";
+    let told = client.sh(&main, line).await.unwrap();
+    assert!(told.starts_with("/part/passwd\nruns\n"), "{told}");
+    assert_eq!(told.matches("Read-only file system").count(), 2, "{told}");
+    let told = client.status(&main).await.unwrap().mounts;
+    let image_of = |mount: &v1::Mount| mount.image.clone().unwrap();
+    assert!(told.iter().all(|one| image_of(one).image == image && image_of(one).image_ref == image));
+    assert_eq!(told[1].image_sub_path, "etc");
+
+    let bidirectional = v1::MountPropagation::PropagationBidirectional.into();
+    let writable = v1::Mount { readonly: false, ..image_volume(&image, "/v", "") };
+    for (number, (bad, words)) in [
+        (mount(&volumes.path("none"), "/d"), "/none: no such file"),
+        (mount(&volumes.path("socket"), "/d"), "socket of the node"),
+        (v1::Mount { propagation: bidirectional, ..mount(&data, "/d") }, "cannot mount into the node"),
+        (v1::Mount { recursive_read_only: true, ..mount(&data, "/d") }, "mounts.recursive_read_only"),
+        (mount(&data, "relative"), "mounts.container_path"),
+        (writable, "mounts.readonly"),
+        (image_volume(&image, "/v", "no/such"), "ImageVolumeMountFailed: "),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let config = sleeper(&format!("bad{number}"), &image, vec![mount(&data, "/good"), bad]);
+        let error = client.create(&pod, config).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+        assert!(error.message().contains(words), "{error}");
+        assert!(!words.starts_with("Image") || error.message().starts_with(words), "{error}");
+        assert_eq!(bound(&host), 0, "{error}");
+    }
+    client.remove_pod(&pod).await.unwrap();
+    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    host.stop().await.unwrap();
+}
