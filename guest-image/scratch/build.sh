@@ -12,6 +12,8 @@ grows_to_blocks=$((1024 * 1024 * 1024 / 4)) # 1 TiB in blocks of 4 KiB
 # uninit_bg lets groups stay unwritten, also those that growing adds.
 features=none,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file
 features+=,uninit_bg,dir_nlink,extra_isize
+# Projects count what each container's writable layer takes.
+features+=,quota,project
 uuid=706f6476-6973-6f72-0000-000000000001
 
 main() {
@@ -24,7 +26,7 @@ main() {
     truncate -s "$logical_size" "$image"
     # A new file reads as zeros: nothing needs to be zeroed, now or by the guest later.
     E2FSPROGS_FAKE_TIME=1 mke2fs -q -F -t ext4 -b 4096 -I 256 -i 8192 -m 0 -O "$features" -U "$uuid" -L scratch \
-        -E "resize=$grows_to_blocks,lazy_itable_init=0,assume_storage_prezeroed=1,nodiscard,root_owner=0:0,hash_seed=$uuid" "$image" >&2
+        -E "quotatype=prjquota,resize=$grows_to_blocks,lazy_itable_init=0,assume_storage_prezeroed=1,nodiscard,root_owner=0:0,hash_seed=$uuid" "$image" >&2
     # The guest zeroes no inode tables either, gives freed blocks back, and flushes nothing: no disk survives the host's crash.
     E2FSPROGS_FAKE_TIME=1 tune2fs -o discard,nobarrier -E mount_opts=noinit_itable "$image" >/dev/null
     fallocate --dig-holes "$image"

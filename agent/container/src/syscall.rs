@@ -48,6 +48,58 @@ pub fn ext4_resize(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
     check(unsafe { libc::ioctl(directory.as_raw_fd(), EXT4_IOC_RESIZE_FS, &raw const blocks) })
 }
 
+/// `struct fsxattr` of `include/uapi/linux/fs.h`.
+#[repr(C)]
+#[derive(Default)]
+struct FileAttributes {
+    flags: u32,
+    extent_size: u32,
+    extents: u32,
+    project: u32,
+    copy_extent_size: u32,
+    padding: [u8; 8],
+}
+
+// `FS_IOC_FSGETXATTR` is _IOR('X', 31, struct fsxattr), `FS_IOC_FSSETXATTR` _IOW('X', 32, …), same header.
+const FS_IOC_FSGETXATTR: libc::Ioctl = 0x801c_581f;
+const FS_IOC_FSSETXATTR: libc::Ioctl = 0x401c_5820;
+const FS_XFLAG_PROJINHERIT: u32 = 0x200;
+
+// `QCMD(Q_GETQUOTA, PRJQUOTA)` of `include/uapi/linux/quota.h`.
+const GET_PROJECT_QUOTA: libc::c_uint = 0x80_0007 << 8 | 2;
+
+/// Puts a directory into the quota project, and with it whatever will be made in it. What is in it
+/// already stays where it is.
+pub fn set_project(directory: BorrowedFd<'_>, project: u32) -> io::Result<()> {
+    let mut attributes = FileAttributes::default();
+    // SAFETY: `attributes` lives through the call and has the layout that the kernel fills.
+    check(unsafe { libc::ioctl(directory.as_raw_fd(), FS_IOC_FSGETXATTR, &raw mut attributes) })?;
+    attributes.project = project;
+    attributes.flags |= FS_XFLAG_PROJINHERIT;
+    // SAFETY: as above, and the kernel only reads it.
+    check(unsafe { libc::ioctl(directory.as_raw_fd(), FS_IOC_FSSETXATTR, &raw const attributes) })
+}
+
+/// Bytes and inodes that a quota project takes on the file system that `directory` is on.
+///
+/// Needs CAP_SYS_ADMIN. A project that nothing is in takes nothing.
+pub fn project_usage(directory: BorrowedFd<'_>, project: u32) -> io::Result<(u64, u64)> {
+    // SAFETY: a `dqblk` is integers, for which zero is a value.
+    let mut quota: libc::dqblk = unsafe { std::mem::zeroed() };
+    // SAFETY: quotactl_fd(2) fills a `struct if_dqblk`, which `dqblk` is, and which lives through the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_quotactl_fd,
+            directory.as_raw_fd(),
+            GET_PROJECT_QUOTA,
+            project,
+            &raw mut quota,
+        )
+    };
+    check(libc::c_int::try_from(result).map_err(io::Error::other)?)?;
+    Ok((quota.dqb_curspace, quota.dqb_curinodes))
+}
+
 /// Sends any Linux signal, real-time ones too (which the safe crates' signal types lack).
 ///
 /// `pid` must be positive: groups and "everything" are refused here.

@@ -28,6 +28,7 @@ mod serve;
 mod shared;
 mod slots;
 mod streams;
+mod usage;
 
 use std::process::ExitCode;
 

@@ -19,6 +19,8 @@ pub(crate) struct Pod {
     pub(crate) images: Images,
     pub(crate) containers: Containers,
     pub(crate) shared: Arc<Shared>,
+    /// Held while usage is read.
+    pub(crate) usage: Arc<Mutex<()>>,
     /// Held through configuration; true after it.
     pub(crate) configured: Mutex<bool>,
     numbers: AtomicU64,

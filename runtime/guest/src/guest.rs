@@ -7,7 +7,8 @@ use std::time::Duration;
 use proto_agent::agent::{
     AgentReady, ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest,
     RemoveContainerRequest, ShutdownRequest, SignalRequest, StartContainerRequest, StatsRequest,
-    StatsResponse, StreamKind, StreamOpen, StreamOpened, WaitRequest, WaitResponse,
+    StatsResponse, StreamKind, StreamOpen, StreamOpened, UsageRequest, UsageResponse, WaitRequest,
+    WaitResponse,
 };
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::port;
@@ -97,6 +98,11 @@ impl Guest {
     /// The guest's memory and processes.
     pub async fn stats(&self) -> Result<StatsResponse, GuestError> {
         within("Stats", SHORT, self.client.stats(context(SHORT), &StatsRequest::default())).await
+    }
+
+    /// What containers and interfaces have used.
+    pub async fn usage(&self) -> Result<UsageResponse, GuestError> {
+        within("Usage", SHORT, self.client.usage(context(SHORT), &UsageRequest::default())).await
     }
 
     /// Ends all containers and lets go of the disk.

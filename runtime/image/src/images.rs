@@ -216,6 +216,11 @@ impl Images {
         }
     }
 
+    /// Where images are kept.
+    pub fn directory(&self) -> &Path {
+        self.inner.store.directory()
+    }
+
     /// What the image directory takes now. Blocks on the disk; files that go away meanwhile are not counted.
     pub fn usage(&self) -> Usage {
         let directory = self.inner.store.directory();

@@ -1,77 +1,222 @@
 //! The host's cgroup that a monitor runs in, so that the kubelet's accounting sees the pod.
 //!
-//! cgroup v2 only, and best effort: on a node without it monitors stay where the daemon is. No limits
-//! are set here; those of the pod's own cgroup above count.
+//! | parent | cgroup |
+//! |---|---|
+//! | `/kubepods/burstable/pod1` | `kubepods/burstable/pod1/podvisor-<id>` |
+//! | `kubepods-pod1.slice`, alone or as a whole path | `kubepods.slice/kubepods-pod1.slice/podvisor-<id>.scope` |
+//! | none | `podvisor/podvisor-<id>` |
+//!
+//! Plain writes to the file system, below a slice too: systemd keeps what it does not know, and a monitor
+//! outlives the daemon without its help. cgroup v2 is meant; with v1 the monitor enters the hierarchies
+//! that account CPU time and memory. Best effort: where it may not, a monitor stays where the daemon is.
+//! No limits are set here; those of the pod's own cgroup above count.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Where cgroup v2 is mounted on every node that has it.
+/// Where cgroups are mounted on every node.
 pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
 /// Parent for pods that name none.
 const DEFAULT_PARENT: &str = "podvisor";
 
-/// The pod's cgroup below `root`.
-pub(crate) fn path(root: &Path, parent: &str, pod_id: &str) -> PathBuf {
-    let parent = parent.trim_matches('/');
-    let parent = if parent.is_empty() { DEFAULT_PARENT } else { parent };
-    root.join(parent).join(format!("podvisor-{pod_id}"))
+/// What is accounted in v2, where the levels above let us.
+const CONTROLLERS: [&str; 4] = ["+cpu", "+memory", "+pids", "+io"];
+
+/// Of v1: the hierarchies that tell what a pod takes. Two may be one, under a link.
+const V1_HIERARCHIES: [&str; 3] = ["cpu", "cpuacct", "memory"];
+
+/// The pod's cgroups below the mount point: one in v2, one for each hierarchy in v1, none where the node
+/// has no cgroups.
+pub(crate) fn paths(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
+    let place = place(parent, pod_id);
+    mounts(root).into_iter().map(|mount| mount.join(&place)).collect()
 }
 
-/// Makes it. `None` where the node has no cgroup v2, or does not let us.
-pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Option<PathBuf> {
-    if !root.join("cgroup.controllers").exists() {
-        return None;
+/// Makes them. What cannot be made is told to the log and left out.
+pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
+    let mounts = mounts(root);
+    if mounts.is_empty() {
+        tracing::warn!(root = %root.display(), "no cgroups here; the pod's VMM is not accounted");
     }
-    let path = path(root, parent, pod_id);
-    match fs::create_dir_all(&path) {
-        Ok(()) => Some(path),
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "no cgroup for the pod's VMM; it stays in the daemon's");
-            None
+    let place = place(parent, pod_id);
+    let mut made = Vec::new();
+    for mount in mounts {
+        let path = mount.join(&place);
+        match fs::create_dir_all(&path) {
+            Ok(()) => {
+                pass_controllers_down(&mount, &place);
+                made.push(path);
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "no cgroup for the pod's VMM; it stays in the daemon's");
+            }
         }
     }
+    made
 }
 
-/// Takes it away; one that is not there is no error.
+/// Takes them away; one that is not there is no error.
 pub(crate) fn remove(root: &Path, parent: &str, pod_id: &str) -> io::Result<()> {
-    match fs::remove_dir(path(root, parent, pod_id)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    for path in paths(root, parent, pod_id) {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether the node has cgroup v2 here.
+pub(crate) fn unified(root: &Path) -> bool {
+    root.join("cgroup.controllers").exists()
+}
+
+/// The root itself in v2, else the hierarchies of v1, each once.
+fn mounts(root: &Path) -> Vec<PathBuf> {
+    if unified(root) {
+        return vec![root.to_owned()];
+    }
+    let mut found = Vec::new();
+    for hierarchy in V1_HIERARCHIES {
+        if let Ok(mount) = root.join(hierarchy).canonicalize()
+            && !found.contains(&mount)
+        {
+            found.push(mount);
+        }
+    }
+    found
+}
+
+/// The pod's cgroup below any mount.
+fn place(parent: &str, pod_id: &str) -> PathBuf {
+    let parent = parent.trim_matches('/');
+    if parent.is_empty() {
+        return Path::new(DEFAULT_PARENT).join(format!("podvisor-{pod_id}"));
+    }
+    match parent.strip_suffix(".slice") {
+        Some(name) if !parent.contains('/') => slice(name).join(format!("podvisor-{pod_id}.scope")),
+        Some(_) => Path::new(parent).join(format!("podvisor-{pod_id}.scope")),
+        None => Path::new(parent).join(format!("podvisor-{pod_id}")),
+    }
+}
+
+/// Where a slice is: its name tells the slices above it (systemd.slice(5)). `-` is the root.
+fn slice(name: &str) -> PathBuf {
+    if name == "-" {
+        return PathBuf::new();
+    }
+    let dashes = name.match_indices('-').map(|(at, _)| at).chain([name.len()]);
+    dashes.map(|end| format!("{}.slice", &name[..end])).collect()
+}
+
+/// Gives each level above the pod's cgroup the controllers to pass on. Some it may not have, and one with
+/// processes of its own may not pass on any; then the level above accounts for the pod.
+fn pass_controllers_down(mount: &Path, place: &Path) {
+    let above = place.ancestors().skip(1).map(|level| mount.join(level));
+    // From the top.
+    for level in above.collect::<Vec<_>>().into_iter().rev() {
+        let file = level.join("cgroup.subtree_control");
+        for controller in CONTROLLERS {
+            let opened = fs::OpenOptions::new().write(true).open(&file);
+            if let Err(error) = opened.and_then(|mut file| file.write_all(controller.as_bytes())) {
+                tracing::debug!(path = %file.display(), controller, %error, "a cgroup passes this on to nobody");
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn v2() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("cgroup.controllers"), "cpu").unwrap();
+        dir
+    }
 
     #[test]
     fn the_pods_cgroup_is_a_child_of_the_kubelets() {
-        let path = path(Path::new("/cg"), "/kubepods/burstable/pod1", "ab");
-        assert_eq!(path, Path::new("/cg/kubepods/burstable/pod1/podvisor-ab"));
+        assert_eq!(place("/kubepods/burstable/pod1", "ab"), Path::new("kubepods/burstable/pod1/podvisor-ab"));
+    }
+
+    #[test]
+    fn a_slice_is_where_systemd_has_it_and_its_child_is_a_scope() {
+        let whole = Path::new("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice");
+        let expected = whole.join("podvisor-ab.scope");
+        assert_eq!(place("kubepods-burstable-podu_1.slice", "ab"), expected);
+        assert_eq!(place(&format!("/{}", whole.display()), "ab"), expected);
+        assert_eq!(place("/test.slice", "ab"), Path::new("test.slice/podvisor-ab.scope"));
+        assert_eq!(place("-.slice", "ab"), Path::new("podvisor-ab.scope"));
     }
 
     #[test]
     fn without_a_parent_it_is_in_our_own() {
-        assert_eq!(super::path(Path::new("/cg"), "", "ab"), Path::new("/cg/podvisor/podvisor-ab"));
+        assert_eq!(place("", "ab"), Path::new("podvisor/podvisor-ab"));
+        assert_eq!(place("/", "ab"), Path::new("podvisor/podvisor-ab"));
     }
 
     #[test]
-    fn a_node_without_cgroup_v2_has_none() {
+    fn a_node_without_cgroups_has_none() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(make(dir.path(), "", "ab"), None);
+        assert_eq!(make(dir.path(), "", "ab"), Vec::<PathBuf>::new());
+        remove(dir.path(), "", "ab").unwrap();
     }
 
     #[test]
     fn it_is_made_and_taken_away_again() {
+        let dir = v2();
+        let made = make(dir.path(), "/kubepods", "ab");
+        assert_eq!(made, [dir.path().join("kubepods/podvisor-ab")]);
+        assert!(made[0].is_dir());
+        remove(dir.path(), "/kubepods", "ab").unwrap();
+        remove(dir.path(), "/kubepods", "ab").unwrap();
+        assert!(!made[0].exists());
+    }
+
+    #[test]
+    fn every_level_above_passes_the_controllers_on() {
+        let dir = v2();
+        let levels = [dir.path().to_owned(), dir.path().join("kubepods"), dir.path().join("kubepods/pod1")];
+        fs::create_dir_all(&levels[2]).unwrap();
+        for level in &levels {
+            fs::write(level.join("cgroup.subtree_control"), "").unwrap();
+        }
+        make(dir.path(), "/kubepods/pod1", "ab");
+        for level in &levels {
+            assert_ne!(fs::read_to_string(level.join("cgroup.subtree_control")).unwrap(), "");
+        }
+    }
+
+    #[test]
+    fn a_v1_node_has_one_for_each_hierarchy_that_accounts() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("cgroup.controllers"), "cpu").unwrap();
-        let made = make(dir.path(), "/kubepods", "ab").unwrap();
-        assert!(made.is_dir());
-        remove(dir.path(), "/kubepods", "ab").unwrap();
-        remove(dir.path(), "/kubepods", "ab").unwrap();
-        assert!(!made.exists());
+        fs::create_dir_all(dir.path().join("cpu,cpuacct")).unwrap();
+        fs::create_dir_all(dir.path().join("memory")).unwrap();
+        for link in ["cpu", "cpuacct"] {
+            std::os::unix::fs::symlink("cpu,cpuacct", dir.path().join(link)).unwrap();
+        }
+        let root = dir.path().canonicalize().unwrap();
+        let made = make(&root, "", "ab");
+        let place = "podvisor/podvisor-ab";
+        assert_eq!(made, [root.join("cpu,cpuacct").join(place), root.join("memory").join(place)]);
+        remove(&root, "", "ab").unwrap();
+        assert!(made.iter().all(|path| !path.exists()));
+    }
+
+    proptest! {
+        #[test]
+        fn each_slice_is_in_the_one_its_name_tells(parts in proptest::collection::vec("[a-z0-9_]{1,6}", 1..6)) {
+            let path = slice(&parts.join("-"));
+            prop_assert_eq!(path.iter().count(), parts.len());
+            for (depth, part) in path.iter().enumerate() {
+                let name = format!("{}.slice", parts[..=depth].join("-"));
+                prop_assert_eq!(part.to_str(), Some(name.as_str()));
+            }
+        }
     }
 }

@@ -34,6 +34,7 @@ mod start;
 mod stop_container;
 mod stopwatch;
 mod undo;
+mod usage;
 mod view;
 mod vmm_process;
 mod watcher;
@@ -42,6 +43,11 @@ pub use config::PodsConfig;
 pub use error::{PodError, PodErrorKind};
 pub use events::{Event, EventKind, Events, Missed};
 pub use pods::Pods;
+pub use scratch::ScratchUsage;
+pub use usage::{
+    ContainerUsage, CpuUsage, DeviceUsage, FilesystemUsage, GuestUsage, HostUsage, HugepageUsage,
+    InterfaceUsage, MemoryUsage, PodUsage, Pressure, Stall, TaskUsage, WritableLayerUsage,
+};
 pub use view::{
     ContainerState, ContainerView, ExecOutput, GuestMemory, Phase, PodState, PodView, User, VmReport,
 };

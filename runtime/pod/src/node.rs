@@ -93,7 +93,7 @@ impl Node {
     }
 
     pub(crate) fn scratch_path(&self, id: &str) -> PathBuf {
-        self.pod_state_dir(id).join("scratch.img")
+        self.pod_state_dir(id).join(crate::scratch::DISK)
     }
 
     pub(crate) fn acks_path(&self, pod_id: &str, container_id: &str) -> PathBuf {

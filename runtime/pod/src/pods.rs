@@ -3,6 +3,7 @@
 //! Where to read on: `driver/mod.rs` for what changes a pod, `start/mod.rs` for how one starts,
 //! `undo.rs` for how it goes, `recover.rs` for what a restarted daemon does, `roster.rs` for what is read.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use crate::node::Node;
 use crate::record::{ContainerStage, PodRecord};
 use crate::roster::{ContainerEntry, Live, PodEntry, Reservation};
 use crate::{
-    ContainerState, ContainerView, Events, ExecOutput, GuestMemory, Phase, PodError, PodErrorKind, PodView,
-    PodsConfig, VmReport, admission, clock, stop_container,
+    ContainerState, ContainerView, Events, ExecOutput, GuestMemory, Phase, PodError, PodErrorKind, PodUsage,
+    PodView, PodsConfig, ScratchUsage, VmReport, admission, clock, scratch, stop_container,
 };
 
 /// How long the agent may take to tell its memory, beside numbers that need no agent.
@@ -220,6 +221,32 @@ impl Pods {
             processes: told.processes,
         });
         Ok(VmReport { vmm_pid: live.machine.pid(), stats, guest })
+    }
+
+    /// What it has used.
+    ///
+    /// # Errors
+    /// No such pod, or its machine is gone. A guest that does not answer is no error.
+    pub async fn usage(&self, pod_id: &str) -> Result<PodUsage, PodError> {
+        let live = self.live(pod_id)?;
+        PodUsage::read(&self.node, &self.pod_entry(pod_id)?, &live).await
+    }
+
+    /// The same of several, side by side; those without a machine are left out. A guest that hangs keeps
+    /// the answer waiting for a moment only.
+    pub async fn usages(&self, pod_ids: impl IntoIterator<Item = &str>) -> Vec<PodUsage> {
+        let reading = pod_ids.into_iter().map(|id| self.usage(id));
+        futures::future::join_all(reading).await.into_iter().flatten().collect()
+    }
+
+    /// What the pods' scratch disks take of the host's file system. Blocks on the disk.
+    pub fn scratch_usage(&self) -> ScratchUsage {
+        scratch::usage(&self.node.places.state_dir.join("pods"))
+    }
+
+    /// Where the scratch disks are.
+    pub fn scratch_dir(&self) -> PathBuf {
+        self.node.places.state_dir.join("pods")
     }
 
     /// The last 64 KiB of its guest's console.

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use crate::driver::Command;
 use crate::events::{self, Event, EventKind, Events, Teller};
 use crate::outside::{Agent, Machine};
+use crate::usage::Meter;
 use crate::{ContainerView, Phase, PodError, PodErrorKind, PodView, clock};
 
 /// How a pod's start ended; `None` while it is under way.
@@ -74,6 +75,7 @@ pub(crate) struct PodEntry {
 pub(crate) struct Live {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) agent: Arc<dyn Agent>,
+    pub(crate) meter: Arc<Meter>,
 }
 
 /// A published container.

@@ -4,9 +4,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{SeekFrom as Hole, ioctl_ficlone};
+
+/// Its name in the pod's state directory.
+pub(crate) const DISK: &str = "scratch.img";
 
 /// Bytes copied at a time.
 const CHUNK: usize = 256 * 1024;
@@ -31,6 +35,26 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// What scratch disks take of the file system that they are on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScratchUsage {
+    /// Blocks that are written, in bytes: the disks are sparse.
+    pub bytes: u64,
+    /// Files.
+    pub inodes: u64,
+}
+
+/// Adds up the disks of the pods below `pods`.
+pub(crate) fn usage(pods: &Path) -> ScratchUsage {
+    const BLOCK_BYTES: u64 = 512;
+    let dirs = fs::read_dir(pods).into_iter().flatten().flatten();
+    let disks = dirs.filter_map(|dir| fs::symlink_metadata(dir.path().join(DISK)).ok());
+    disks.fold(ScratchUsage::default(), |sum, disk| ScratchUsage {
+        bytes: sum.bytes.saturating_add(disk.blocks().saturating_mul(BLOCK_BYTES)),
+        inodes: sum.inodes + 1,
+    })
 }
 
 fn copy_sparsely(source: &mut File, disk: &mut File, size: u64) -> io::Result<()> {
@@ -63,7 +87,7 @@ fn copy_sparsely(source: &mut File, disk: &mut File, size: u64) -> io::Result<()
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{FileExt, MetadataExt};
+    use std::os::unix::fs::FileExt;
 
     use super::*;
 
@@ -85,6 +109,24 @@ mod tests {
         remove(&disk).unwrap();
         remove(&disk).unwrap();
         assert!(!disk.exists());
+    }
+
+    #[test]
+    fn disks_are_counted_by_what_is_written_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        for pod in ["p1", "p2", "unmade"] {
+            fs::create_dir(dir.path().join(pod)).unwrap();
+        }
+        for pod in ["p1", "p2"] {
+            let disk = File::create(dir.path().join(pod).join(DISK)).unwrap();
+            disk.write_all_at(&[7; 8192], 0).unwrap();
+            disk.set_len(1 << 30).unwrap();
+            disk.sync_all().unwrap();
+        }
+        let usage = usage(dir.path());
+        assert_eq!(usage.inodes, 2);
+        assert!((16384..1 << 30).contains(&usage.bytes), "{usage:?}");
+        assert_eq!(super::usage(&dir.path().join("none")), ScratchUsage::default());
     }
 
     #[test]

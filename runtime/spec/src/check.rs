@@ -157,7 +157,14 @@ fn cgroup_parent(path: &str) -> Result<(), SpecError> {
     if path.split('/').any(|part| part == "..") || path.contains('\0') {
         return Err(SpecError::invalid("cgroup_parent", format!("{path:?} leads upwards")));
     }
-    Ok(())
+    // A slice's name tells where it is, so it must be one (systemd.slice(5)).
+    let name = path.trim_matches('/').rsplit('/').next().and_then(|last| last.strip_suffix(".slice"));
+    match name {
+        Some(name) if name != "-" && name.split('-').any(str::is_empty) => {
+            Err(SpecError::invalid("cgroup_parent", format!("{path:?} is no name of a slice")))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn log_path(path: &str) -> Result<(), SpecError> {

@@ -146,6 +146,9 @@ fn nonsense_is_refused() {
         PodSpec { hostname: "a b".into(), ..pod() },
         PodSpec { log_directory: Some("logs".into()), ..pod() },
         PodSpec { cgroup_parent: "/a/../../b".into(), ..pod() },
+        PodSpec { cgroup_parent: "a--b.slice".into(), ..pod() },
+        PodSpec { cgroup_parent: "/kubepods.slice/-a.slice".into(), ..pod() },
+        PodSpec { cgroup_parent: ".slice".into(), ..pod() },
         PodSpec { sysctls: [("../x".to_owned(), "1".to_owned())].into(), ..pod() },
         PodSpec { dns: Some(Dns { servers: vec!["1.1.1.1\nx".into()], ..Dns::default() }), ..pod() },
     ] {

@@ -51,7 +51,7 @@ async fn main() -> anyhow::Result<()> {
         binary: &arguments.vmm,
         dir: dir.path(),
         shared: &shared,
-        cgroup: None,
+        cgroups: &[],
         id: "by-hand",
         log: File::create(&log)?,
     };

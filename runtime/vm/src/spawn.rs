@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -25,8 +25,8 @@ pub struct Spawn<'a> {
     /// The directory that the guest reaches over virtio-fs: the process is started in it, and makes it its
     /// root. Mounts made below it later are seen too where it is a shared mount. Not `/`.
     pub shared: &'a Path,
-    /// Directory of the cgroup to enter, if any: it has a `cgroup.procs`.
-    pub cgroup: Option<&'a Path>,
+    /// Directories of the cgroups to enter, one in each hierarchy: each has a `cgroup.procs`.
+    pub cgroups: &'a [PathBuf],
     /// The pod's id, for log lines.
     pub id: &'a str,
     /// The VMM's standard error.
@@ -51,12 +51,12 @@ pub(crate) fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
         .spawn()
         .map_err(start)?;
     let pid = child.id().ok_or_else(|| start(std::io::Error::other("it ended at once")))?;
-    if let Some(cgroup) = spawn.cgroup
-        && let Err(error) = enter_cgroup(cgroup, pid)
-    {
-        // It has done nothing yet, and ends with its handle; tokio reaps it.
-        let _ = child.start_kill();
-        return Err(error);
+    for cgroup in spawn.cgroups {
+        if let Err(error) = enter_cgroup(cgroup, pid) {
+            // It has done nothing yet, and ends with its handle; tokio reaps it.
+            let _ = child.start_kill();
+            return Err(error);
+        }
     }
     tracing::debug!(pod = spawn.id, pid, "a VMM was started");
     Ok(child)

@@ -69,7 +69,7 @@ async fn boot(built: &Built, memory_bytes: u64) -> anyhow::Result<Boot> {
     let log = File::create(dir.path().join("vmm.log"))?;
     let shared = dir.path().join("shared");
     std::fs::create_dir(&shared)?;
-    let spawn = Spawn { binary: &binary, dir: dir.path(), shared: &shared, cgroup: None, id: "bench", log };
+    let spawn = Spawn { binary: &binary, dir: dir.path(), shared: &shared, cgroups: &[], id: "bench", log };
     let vm = Vm::spawn(spawn).await?;
     vm.boot(memory_bytes, 1, "", &kernel, &root_image, Vec::new()).await?;
     let stream = tokio::select! {

@@ -21,6 +21,7 @@ use crate::containers::{Container, ContainerError, Phase, cgroup_path, remove, s
 use crate::launcher;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
+use crate::usage::scratch;
 
 /// User and group of what is made for the container's root.
 const ROOT: (u32, u32) = (0, 0);
@@ -111,6 +112,9 @@ async fn build(
 /// The image below, a directory of the scratch disk above.
 fn mount_root(container: &Container, image: &Path) -> Result<(), ContainerError> {
     let (upper, work) = (container.scratch().join("upper"), container.scratch().join("work"));
+    // Before there is anything in it.
+    fs::create_dir_all(container.scratch()).map_err(container.io("make the directories"))?;
+    scratch::assign(&container.scratch(), container.project());
     for directory in [&container.rootfs(), &upper, &work] {
         fs::create_dir_all(directory).map_err(container.io("make the directories"))?;
     }

@@ -19,6 +19,7 @@ mod volumes;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_container::cgroup::Cgroup;
@@ -133,6 +134,8 @@ pub(crate) struct Container {
     image_slot: u32,
     /// Slots of images that it mounts beside its own.
     volumes: Mutex<Vec<u32>>,
+    /// Its writable layer's, on the scratch disk: no other container of this guest has it.
+    project: u32,
     cgroup: Cgroup,
     phase: Mutex<Phase>,
     execs: Mutex<HashMap<String, Exec>>,
@@ -148,16 +151,34 @@ enum Exec {
 }
 
 impl Container {
-    fn new(id: &str, image_slot: u32) -> Container {
+    fn new(id: &str, image_slot: u32, project: u32) -> Container {
         Container {
             id: id.to_owned(),
             image_slot,
             volumes: Mutex::default(),
+            project,
             cgroup: Cgroup::new(&cgroup_path(id)),
             phase: Mutex::new(Phase::Creating),
             execs: Mutex::default(),
             removal: tokio::sync::Mutex::default(),
         }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn cgroup(&self) -> &Cgroup {
+        &self.cgroup
+    }
+
+    pub(crate) fn project(&self) -> u32 {
+        self.project
+    }
+
+    /// Its first process, while it has one.
+    pub(crate) fn first_pid(&self) -> Option<i32> {
+        self.phase().first().filter(|first| !first.has_ended()).map(|first| first.pid())
     }
 
     /// Its bundle: the specification, sockets, and the mounted root.
@@ -208,6 +229,8 @@ impl Container {
 #[derive(Debug, Default)]
 pub(crate) struct Containers {
     known: Mutex<HashMap<String, Arc<Container>>>,
+    /// Projects given up to now; 0 is everyone's.
+    projects: AtomicU32,
 }
 
 impl Containers {
@@ -251,7 +274,8 @@ impl Containers {
         if known.len() >= CONTAINERS_MAX {
             return Err(ContainerError::TooManyContainers);
         }
-        let container = Arc::new(Container::new(id, image_slot));
+        let project = self.projects.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let container = Arc::new(Container::new(id, image_slot, project));
         known.insert(id.to_owned(), Arc::clone(&container));
         Ok(container)
     }
@@ -260,7 +284,8 @@ impl Containers {
         self.known().remove(id);
     }
 
-    fn all(&self) -> Vec<Arc<Container>> {
+    /// All that are there, in any order.
+    pub(crate) fn all(&self) -> Vec<Arc<Container>> {
         self.known().values().cloned().collect()
     }
 

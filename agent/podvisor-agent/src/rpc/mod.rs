@@ -8,6 +8,7 @@ mod configure;
 mod container;
 mod process;
 mod stats;
+mod usage;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use async_trait::async_trait;
 use proto_agent::agent::{
     ConfigurePodRequest, ConfigurePodResponse, CreateContainerRequest, CreateContainerResponse, Empty,
     ExecRequest, ExecResponse, RemoveContainerRequest, ShutdownRequest, SignalRequest, StartContainerRequest,
-    StatsRequest, StatsResponse, WaitRequest, WaitResponse,
+    StatsRequest, StatsResponse, UsageRequest, UsageResponse, WaitRequest, WaitResponse,
 };
 use proto_agent::agent_ttrpc::Agent;
 use ttrpc::Code;
@@ -102,6 +103,10 @@ impl Agent for Service {
 
     async fn stats(&self, _: &TtrpcContext, request: StatsRequest) -> ttrpc::Result<StatsResponse> {
         stats::stats(self, request).await
+    }
+
+    async fn usage(&self, _: &TtrpcContext, request: UsageRequest) -> ttrpc::Result<UsageResponse> {
+        usage::usage(self, request).await
     }
 
     async fn shutdown(&self, _: &TtrpcContext, request: ShutdownRequest) -> ttrpc::Result<Empty> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use proto_agent::agent::{
     ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest,
-    RemoveContainerRequest, SignalRequest, StartContainerRequest, StatsResponse, StreamKind, WaitRequest,
-    WaitResponse,
+    RemoveContainerRequest, SignalRequest, StartContainerRequest, StatsResponse, StreamKind, UsageResponse,
+    WaitRequest, WaitResponse,
 };
 use runtime_guest::{Acknowledger, Guest, GuestError, RefusedCode};
 use runtime_vm::VmError;
@@ -116,6 +116,10 @@ impl Agent for GuestAgent {
 
     async fn stats(&self) -> Result<StatsResponse, Fault> {
         Ok(self.0.stats().await?)
+    }
+
+    async fn usage(&self) -> Result<UsageResponse, Fault> {
+        Ok(self.0.usage().await?)
     }
 
     async fn shutdown(&self) -> Result<(), Fault> {

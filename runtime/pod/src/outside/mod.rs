@@ -18,7 +18,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use proto_agent::agent::{
     ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, SignalRequest,
-    StatsResponse, StreamKind, WaitResponse,
+    StatsResponse, StreamKind, UsageResponse, WaitResponse,
 };
 use runtime_net::{PodNetwork, PodNetworkSpec};
 use runtime_spec::{ImageConfig, VmSize};
@@ -58,8 +58,8 @@ pub(crate) struct SpawnRequest {
     pub(crate) dir: PathBuf,
     /// Made and mounted by this; the monitor's root, by which its guest reaches the host's files.
     pub(crate) shared: PathBuf,
-    /// To enter, where there is one.
-    pub(crate) cgroup: Option<PathBuf>,
+    /// To enter, one in each hierarchy of the node.
+    pub(crate) cgroups: Vec<PathBuf>,
     /// Its standard error.
     pub(crate) log: File,
 }
@@ -119,6 +119,7 @@ pub(crate) trait Agent: Debug + Send + Sync {
     async fn wait(&self, container_id: &str, exec_id: &str) -> Result<WaitResponse, Fault>;
     async fn signal(&self, request: SignalRequest) -> Result<(), Fault>;
     async fn stats(&self) -> Result<StatsResponse, Fault>;
+    async fn usage(&self) -> Result<UsageResponse, Fault>;
     /// Kills all containers and syncs the disk.
     async fn shutdown(&self) -> Result<(), Fault>;
     async fn output(

@@ -72,7 +72,7 @@ impl Machines for VmMachines {
             binary: &self.binary,
             dir: &request.dir,
             shared: &request.shared,
-            cgroup: request.cgroup.as_deref(),
+            cgroups: &request.cgroups,
             id: &request.id,
             log: request.log,
         };

@@ -48,12 +48,12 @@ async fn spawn(ground: &Ground) -> Result<Arc<dyn Machine>, PodError> {
     let log = File::create(&log).map_err(|error| {
         PodError::internal(format!("making the VMM's log {}", log.display())).because(error)
     })?;
-    let cgroup = cgroup::make(&node.places.cgroup_root, &ground.record.spec.cgroup_parent, id);
+    let cgroups = cgroup::make(&node.places.cgroup_root, &ground.record.spec.cgroup_parent, id);
     let request = SpawnRequest {
         id: id.to_owned(),
         dir: node.pod_run_dir(id),
         shared: node.pod_shared_dir(id),
-        cgroup,
+        cgroups,
         log,
     };
     let spawned = node.machines.spawn(request).await;

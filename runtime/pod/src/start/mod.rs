@@ -135,7 +135,7 @@ impl Ground {
 
 impl Live {
     pub(crate) fn new(machine: Arc<dyn Machine>, agent: Arc<dyn Agent>) -> Self {
-        Live { machine, agent }
+        Live { machine, agent, meter: Arc::default() }
     }
 
     /// Runs a call to the agent or the monitor; one that the machine's end leaves hanging ends with it.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use oci_spec::runtime::Process;
 use proto_agent::agent::{
     ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, SignalRequest,
-    StatsResponse, StreamKind, WaitResponse,
+    StatsResponse, StreamKind, UsageResponse, WaitResponse,
 };
 use runtime_guest::GuestError;
 use tokio::io::AsyncWriteExt;
@@ -158,6 +158,11 @@ impl Agent for FakeAgent {
     async fn stats(&self) -> Result<StatsResponse, Fault> {
         self.step("agent.stats").await?;
         Ok(StatsResponse { memory_total: 100, memory_available: 60, ..StatsResponse::default() })
+    }
+
+    async fn usage(&self) -> Result<UsageResponse, Fault> {
+        self.step("agent.usage").await?;
+        Ok(self.script.state().usage.clone())
     }
 
     async fn shutdown(&self) -> Result<(), Fault> {

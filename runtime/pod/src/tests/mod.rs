@@ -11,6 +11,7 @@ mod recovery;
 mod script;
 mod start;
 mod stop;
+mod usage;
 mod world;
 
 pub(crate) use script::Script;

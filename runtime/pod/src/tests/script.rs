@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use proto_agent::agent::{ConfigurePodRequest, CreateContainerRequest};
+use proto_agent::agent::{ConfigurePodRequest, CreateContainerRequest, UsageResponse};
 use runtime_share::Bind;
 
 use runtime_guest::RefusedCode;
@@ -49,6 +49,8 @@ pub(crate) struct State {
     pub(crate) configured: Option<ConfigurePodRequest>,
     /// Last acknowledged count of a container's stdout.
     pub(crate) acknowledged: HashMap<String, u64>,
+    /// What guests have used.
+    pub(crate) usage: UsageResponse,
     /// Offsets that streams were opened at.
     pub(crate) offsets: Vec<u64>,
 }

@@ -1,0 +1,69 @@
+//! The pod's interfaces: the guest's own network is the pod's.
+
+use std::fs;
+
+use proto_agent::agent::InterfaceUsage;
+
+/// Interfaces that are told: a privileged container may make as many as it likes.
+const INTERFACES_MAX: usize = 64;
+
+pub(super) fn read() -> Vec<InterfaceUsage> {
+    parse(&fs::read_to_string("/proc/net/dev").unwrap_or_default())
+}
+
+/// proc_pid_net(5): two lines of titles, then a name, eight figures received and eight sent.
+fn parse(table: &str) -> Vec<InterfaceUsage> {
+    let lines = table.lines().filter_map(|line| line.trim_start().rsplit_once(": "));
+    let interfaces = lines.filter(|(name, _)| *name != "lo").filter_map(|(name, figures)| {
+        let figures: Vec<u64> = figures.split_whitespace().map_while(|figure| figure.parse().ok()).collect();
+        let [rx_bytes, rx_packets, rx_errors, rx_dropped, _, _, _, _, sent @ ..] = figures.as_slice() else {
+            return None;
+        };
+        let [tx_bytes, tx_packets, tx_errors, tx_dropped, ..] = sent else { return None };
+        Some(InterfaceUsage {
+            name: name.to_owned(),
+            rx_bytes: *rx_bytes,
+            rx_packets: *rx_packets,
+            rx_errors: *rx_errors,
+            rx_dropped: *rx_dropped,
+            tx_bytes: *tx_bytes,
+            tx_packets: *tx_packets,
+            tx_errors: *tx_errors,
+            tx_dropped: *tx_dropped,
+            ..Default::default()
+        })
+    });
+    interfaces.take(INTERFACES_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:     500       5    0    0    0     0          0         0      500       5    0    0    0     0       0          0
+  eth0:    1000      10    1    2    0     0          0         0     2000      20    3    4    0     0       0          0
+";
+
+    #[test]
+    fn every_interface_but_the_loopback_is_told() {
+        let interfaces = parse(TABLE);
+        assert_eq!(interfaces.len(), 1);
+        let eth0 = &interfaces[0];
+        assert_eq!(
+            (eth0.name.as_str(), eth0.rx_bytes, eth0.rx_errors, eth0.rx_dropped),
+            ("eth0", 1000, 1, 2)
+        );
+        assert_eq!((eth0.tx_bytes, eth0.tx_packets, eth0.tx_errors, eth0.tx_dropped), (2000, 20, 3, 4));
+    }
+
+    #[test]
+    fn interfaces_are_bounded_and_lines_that_are_none_are_passed_over() {
+        let many: String =
+            (0..200).map(|n| format!("d{n}: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n")).collect();
+        assert_eq!(parse(&many).len(), INTERFACES_MAX);
+        assert_eq!(parse("x: 1 2 3\nno figures\n: \n"), []);
+    }
+}

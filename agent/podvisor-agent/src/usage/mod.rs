@@ -1,0 +1,46 @@
+//! What the containers have used: read from the kernel when asked, kept nowhere.
+//!
+//! | file | whose figures |
+//! |---|---|
+//! | [`cgroup`] | CPU, memory, disks, pressure: a container's cgroup |
+//! | [`tasks`] | processes and what they hold open: `/proc` |
+//! | [`scratch`] | the writable layers: project quotas of the scratch disk |
+//! | [`interfaces`] | the pod's network: `/proc/net/dev` |
+//!
+//! Everything here may wait for the kernel, so it runs beside the agent's own thread. What cannot be
+//! read is left out: a container may be on its way out while it is looked at.
+
+mod cgroup;
+mod interfaces;
+pub(crate) mod scratch;
+mod tasks;
+
+use proto_agent::agent::{ContainerUsage, UsageResponse};
+
+use crate::containers::Container;
+use crate::pod::Pod;
+
+/// All of it.
+pub(crate) fn read(pod: &Pod) -> UsageResponse {
+    UsageResponse {
+        containers: pod.containers.all().iter().map(|container| of_container(container)).collect(),
+        interfaces: interfaces::read(),
+        scratch: scratch::file_system().into(),
+        ..Default::default()
+    }
+}
+
+fn of_container(container: &Container) -> ContainerUsage {
+    let cgroup = container.cgroup().directory();
+    ContainerUsage {
+        container_id: container.id().to_owned(),
+        cpu: Some(cgroup::cpu(cgroup)).into(),
+        memory: Some(cgroup::memory(cgroup)).into(),
+        devices: cgroup::devices(cgroup),
+        io_pressure: cgroup::pressure(cgroup, "io").into(),
+        hugepages: cgroup::hugepages(cgroup),
+        tasks: Some(tasks::read(container)).into(),
+        writable_layer: scratch::writable_layer(container.project()).into(),
+        ..Default::default()
+    }
+}

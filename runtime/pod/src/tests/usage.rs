@@ -1,0 +1,93 @@
+//! What pods have used, and what becomes of the figures when a guest lies, hangs or ends.
+
+use std::time::Duration;
+
+use proto_agent::agent::{ContainerUsage, CpuUsage, InterfaceUsage, UsageResponse};
+
+use super::{World, pod};
+use crate::PodErrorKind;
+
+/// An answer in which these containers have used that many microseconds of CPU time.
+fn used(containers: &[(&str, u64)]) -> UsageResponse {
+    let containers = containers.iter().map(|(id, usage_us)| ContainerUsage {
+        container_id: (*id).to_owned(),
+        cpu: Some(CpuUsage { usage_us: *usage_us, ..Default::default() }).into(),
+        ..Default::default()
+    });
+    let interfaces = vec![InterfaceUsage { name: "eth0".into(), rx_bytes: 5, ..Default::default() }];
+    UsageResponse { containers: containers.collect(), interfaces, ..Default::default() }
+}
+
+#[tokio::test]
+async fn containers_come_with_a_rate_from_the_second_reading_on() {
+    let world = World::new().await;
+    let (pod_id, id) = world.with_container().await;
+    tokio::time::pause();
+    world.script.state().usage = used(&[(&id, 1_000_000), ("of nobody", 1)]);
+    let usage = world.pods.usage(&pod_id).await.unwrap();
+    let guest = usage.guest.unwrap();
+    assert!(usage.host.at_ns > 0 && guest.at_ns > 0);
+    assert_eq!(guest.containers.keys().collect::<Vec<_>>(), [&id]);
+    let cpu = &guest.containers[&id].cpu;
+    assert_eq!((cpu.usage_ns, cpu.nano_cores), (1_000_000_000, None));
+    assert_eq!(guest.interfaces[0].rx_bytes, 5);
+
+    tokio::time::advance(Duration::from_secs(10)).await;
+    world.script.state().usage = used(&[(&id, 6_000_000)]);
+    let guest = world.pods.usage(&pod_id).await.unwrap().guest.unwrap();
+    let nano_cores = guest.containers[&id].cpu.nano_cores.unwrap();
+    // Time went on a little by itself.
+    assert!((490_000_000..=500_000_000).contains(&nano_cores), "{nano_cores}");
+}
+
+#[tokio::test]
+async fn a_guest_that_hangs_is_told_with_its_last_answer_and_keeps_nobody_waiting() {
+    let world = World::new().await;
+    let (pod_id, id) = world.with_container().await;
+    world.script.state().usage = used(&[(&id, 1)]);
+    let before = world.pods.usage(&pod_id).await.unwrap().guest.unwrap();
+    world.script.hang("agent.usage");
+    let other = world.pods.run(pod("other")).await.unwrap();
+    tokio::time::pause();
+    let usages = world.pods.usages([pod_id.as_str(), other.as_str(), "none"]).await;
+    assert_eq!(usages.len(), 2);
+    let guest = usages[0].guest.as_ref().unwrap();
+    assert_eq!((guest.at_ns, &guest.containers), (before.at_ns, &before.containers));
+    assert!(usages[1].guest.is_none() && usages[1].host.at_ns > 0);
+}
+
+#[tokio::test]
+async fn many_who_ask_at_once_are_one_request_to_the_guest() {
+    let world = World::new().await;
+    let (pod_id, _) = world.with_container().await;
+    world.script.hang("agent.usage");
+    tokio::time::pause();
+    let usages = world.pods.usages([pod_id.as_str(); 20]).await;
+    assert_eq!(usages.len(), 20);
+    assert_eq!(world.script.count("agent.usage"), 1);
+}
+
+#[tokio::test]
+async fn a_refusal_keeps_the_last_answer_and_the_next_request_is_a_new_one() {
+    let world = World::new().await;
+    let (pod_id, id) = world.with_container().await;
+    world.script.state().usage = used(&[(&id, 1)]);
+    world.pods.usage(&pod_id).await.unwrap();
+    world.script.fail("agent.usage");
+    let guest = world.pods.usage(&pod_id).await.unwrap().guest.unwrap();
+    assert_eq!(guest.containers[&id].cpu.usage_ns, 1000);
+    world.script.repair();
+    world.script.state().usage = used(&[(&id, 2)]);
+    let guest = world.pods.usage(&pod_id).await.unwrap().guest.unwrap();
+    assert_eq!(guest.containers[&id].cpu.usage_ns, 2000);
+}
+
+#[tokio::test]
+async fn a_pod_without_a_machine_has_no_figures() {
+    let world = World::new().await;
+    let (pod_id, _) = world.with_container().await;
+    assert_eq!(world.pods.usage("none").await.unwrap_err().kind(), PodErrorKind::NotFound);
+    world.pods.stop(&pod_id).await.unwrap();
+    assert_eq!(world.pods.usage(&pod_id).await.unwrap_err().kind(), PodErrorKind::FailedPrecondition);
+    assert!(world.pods.usages([pod_id.as_str()]).await.is_empty());
+}

@@ -1,0 +1,117 @@
+//! One machine's meter: what its guest said last, and the rates up to that. It lives with the machine.
+//!
+//! However many ask at a time, the guest gets one request. Who asks waits a bounded time for the answer
+//! and else takes the last one; an answer that comes later is there for the next.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::rate::Rate;
+use super::{GuestUsage, HostUsage, told};
+use crate::clock;
+use crate::outside::Agent;
+
+/// How long a guest may take before its last answer is used instead. A client's own patience is 2 s
+/// (crictl), and no pod may use up the time of the others.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_millis(1500);
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    began: Instant,
+    state: Mutex<State>,
+    /// Changes with each answer, and when none comes.
+    last: watch::Sender<Option<Arc<GuestUsage>>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    asking: bool,
+    host: Option<Rate>,
+    /// By container, of those in the last answer.
+    containers: HashMap<String, Rate>,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Meter { began: Instant::now(), state: Mutex::default(), last: watch::Sender::new(None) }
+    }
+}
+
+impl Meter {
+    /// What the guest says now, or said last. `known` are the pod's containers: no other is taken.
+    pub(crate) async fn guest(
+        self: &Arc<Self>,
+        agent: &Arc<dyn Agent>,
+        known: HashSet<String>,
+    ) -> Option<Arc<GuestUsage>> {
+        // Before the request, so that no answer is missed.
+        let mut answered = self.last.subscribe();
+        if !std::mem::replace(&mut self.state().asking, true) {
+            tokio::spawn(self.clone().ask(agent.clone(), known));
+        }
+        if tokio::time::timeout(ANSWER_WITHIN, answered.changed()).await.is_err() {
+            tracing::debug!("a guest does not tell its usage in time");
+        }
+        answered.borrow().clone()
+    }
+
+    async fn ask(self: Arc<Self>, agent: Arc<dyn Agent>, known: HashSet<String>) {
+        // The call has a deadline of its own.
+        let answer = agent.usage().await;
+        let taken = answer.map(|answer| {
+            let mut usage = told::usage(answer, &known, clock::now_ns());
+            self.rate(&mut usage);
+            Arc::new(usage)
+        });
+        self.state().asking = false;
+        match taken {
+            Ok(usage) => {
+                self.last.send_replace(Some(usage));
+            }
+            Err(fault) => {
+                tracing::debug!(error = crate::error::chain_of(&*fault), "a guest does not tell its usage");
+                self.last.send_modify(|_| {});
+            }
+        }
+    }
+
+    /// Fills in the containers' rates.
+    fn rate(&self, usage: &mut GuestUsage) {
+        let at = self.began.elapsed();
+        let mut state = self.state();
+        let mut rates = HashMap::new();
+        for (id, container) in &mut usage.containers {
+            let rate = update(state.containers.remove(id), at, container.cpu.usage_ns);
+            container.cpu.nano_cores = rate.per_second();
+            rates.insert(id.clone(), rate);
+        }
+        state.containers = rates;
+    }
+
+    /// Fills in the host's rate.
+    pub(crate) fn rate_host(&self, usage: &mut HostUsage) {
+        let mut state = self.state();
+        let rate = update(state.host, self.began.elapsed(), usage.cpu.usage_ns);
+        usage.cpu.nano_cores = rate.per_second();
+        state.host = Some(rate);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn update(before: Option<Rate>, at: Duration, counter: u64) -> Rate {
+    match before {
+        Some(mut rate) => {
+            rate.update(at, counter);
+            rate
+        }
+        None => Rate::new(at, counter),
+    }
+}
