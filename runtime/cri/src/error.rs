@@ -27,6 +27,9 @@ pub(crate) enum Failure {
     Node(String),
     #[error(transparent)]
     Missed(#[from] Missed),
+    /// A task of the daemon ended before its work.
+    #[error("a task of the daemon failed while {0}")]
+    Died(&'static str),
     #[error(transparent)]
     Pod(#[from] PodError),
     #[error(transparent)]
@@ -45,6 +48,7 @@ impl Failure {
             Failure::Absent(_) => Code::Unimplemented,
             Failure::Node(_) => Code::Internal,
             Failure::Missed(_) => Code::ResourceExhausted,
+            Failure::Died(_) => Code::Internal,
             Failure::Pod(error) => match error.kind() {
                 PodErrorKind::NotFound => Code::NotFound,
                 PodErrorKind::AlreadyExists => Code::AlreadyExists,

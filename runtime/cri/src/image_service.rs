@@ -42,7 +42,7 @@ impl ImageService for Cri {
         &self,
         _: Request<ImageFsInfoRequest>,
     ) -> Result<Response<ImageFsInfoResponse>, Status> {
-        gate("ImageFsInfo", async { Ok(image::fs_info::fs_info(&self.images)) }).await
+        gate("ImageFsInfo", image::fs_info::fs_info(self)).await
     }
 
     async fn stream_images(

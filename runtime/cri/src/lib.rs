@@ -22,6 +22,7 @@ pub mod fuzz;
 mod gate;
 mod image;
 mod image_service;
+mod metrics;
 mod runtime;
 mod runtime_service;
 mod sandbox;

@@ -23,6 +23,19 @@ pub(crate) fn container_matches(filter: &v1::ContainerFilter, container: &Contai
         && labels_match(&filter.label_selector, &container.spec.labels)
 }
 
+/// Whether the stats of the container are asked for.
+pub(crate) fn container_stats_match(filter: &v1::ContainerStatsFilter, container: &ContainerView) -> bool {
+    id_matches(&filter.id, &container.id)
+        && id_matches(&filter.pod_sandbox_id, &container.pod_id)
+        && filter.label_selector.iter().all(|(key, value)| container.spec.labels.get(key) == Some(value))
+}
+
+/// Whether the stats of the pod are asked for.
+pub(crate) fn pod_stats_match(filter: &v1::PodSandboxStatsFilter, pod: &PodView) -> bool {
+    id_matches(&filter.id, &pod.id)
+        && filter.label_selector.iter().all(|(key, value)| pod.spec.labels.get(key) == Some(value))
+}
+
 /// The whole id, or its beginning as people type it to crictl; empty for all.
 fn id_matches(wanted: &str, id: &str) -> bool {
     id.starts_with(wanted)

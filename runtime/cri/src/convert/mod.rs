@@ -11,13 +11,15 @@ mod pod_in;
 mod pod_out;
 mod resources;
 mod security;
+mod stats_out;
 
 pub(crate) use container_in::container_spec;
 pub(crate) use container_out::{container_item, container_status};
 pub(crate) use event_out::event_out;
-pub(crate) use filter::{container_matches, pod_matches};
+pub(crate) use filter::{container_matches, container_stats_match, pod_matches, pod_stats_match};
 pub(crate) use pod_in::pod_spec;
 pub(crate) use pod_out::{pod_item, pod_status};
+pub(crate) use stats_out::{container_stats, pod_stats};
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,13 +1,33 @@
-//! ListPodSandboxMetrics: every pod's metrics.
+//! ListPodSandboxMetrics: the metrics of every pod whose guest has answered, and of its running
+//! containers.
 
 use proto_cri::v1;
 
+use super::figures::running;
 use crate::error::Failure;
+use crate::metrics;
+use crate::runtime::now_ns;
 use crate::serve::Cri;
 
 pub(crate) async fn list_metrics(
-    _: &Cri,
+    cri: &Cri,
     _: v1::ListPodSandboxMetricsRequest,
 ) -> Result<v1::ListPodSandboxMetricsResponse, Failure> {
-    Err(Failure::Absent("ListPodSandboxMetrics"))
+    Ok(v1::ListPodSandboxMetricsResponse { pod_metrics: of_pods(cri).await })
+}
+
+pub(super) async fn of_pods(cri: &Cri) -> Vec<v1::PodSandboxMetrics> {
+    let (began_ns, pods) = (now_ns(), cri.pods.pods());
+    let usages = cri.pods.usages(pods.iter().map(|pod| pod.id.as_str())).await;
+    let containers: Vec<_> = running(&cri.pods).collect();
+    let told = pods.iter().filter_map(|pod| {
+        let usage = usages.iter().find(|usage| usage.pod_id == pod.id)?;
+        let guest = usage.guest.as_deref()?;
+        let containers = containers.iter().filter(|one| one.pod_id == pod.id);
+        Some(metrics::of_pod(
+            &metrics::PodSource { pod, usage, guest, began_ns },
+            containers.map(|one| &**one),
+        ))
+    });
+    told.collect()
 }

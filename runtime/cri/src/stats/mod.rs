@@ -1,6 +1,7 @@
 //! RPCs about what pods and containers use, one file each.
 
 pub(crate) mod container;
+mod figures;
 pub(crate) mod list_containers;
 pub(crate) mod list_metrics;
 pub(crate) mod list_pods;

@@ -1,13 +1,17 @@
-//! PodSandboxStats: what one pod uses.
+//! PodSandboxStats: what one pod uses, the machine beside its containers.
 
 use proto_cri::v1;
 
+use super::list_pods::of_pod;
 use crate::error::Failure;
 use crate::serve::Cri;
 
 pub(crate) async fn pod(
-    _: &Cri,
-    _: v1::PodSandboxStatsRequest,
+    cri: &Cri,
+    request: v1::PodSandboxStatsRequest,
 ) -> Result<v1::PodSandboxStatsResponse, Failure> {
-    Err(Failure::Absent("PodSandboxStats"))
+    let id = request.pod_sandbox_id;
+    let Some(view) = cri.pods.pod(&id) else { return Err(Failure::NotFound { what: "pod sandbox", id }) };
+    let usage = cri.pods.usage(&id).await?;
+    Ok(v1::PodSandboxStatsResponse { stats: Some(of_pod(cri, &view, &usage)) })
 }

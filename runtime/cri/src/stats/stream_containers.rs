@@ -2,13 +2,15 @@
 
 use proto_cri::v1;
 
+use super::figures::of_containers;
 use crate::error::Failure;
 use crate::serve::Cri;
-use crate::stream::Streamed;
+use crate::stream::{Streamed, in_pieces};
 
 pub(crate) async fn stream_containers(
-    _: &Cri,
-    _: v1::StreamContainerStatsRequest,
+    cri: &Cri,
+    request: v1::StreamContainerStatsRequest,
 ) -> Result<Streamed<v1::StreamContainerStatsResponse>, Failure> {
-    Err(Failure::Absent("StreamContainerStats"))
+    let stats = of_containers(cri, &request.filter.unwrap_or_default()).await;
+    Ok(in_pieces(stats, |container_stats| v1::StreamContainerStatsResponse { container_stats }))
 }

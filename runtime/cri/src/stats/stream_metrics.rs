@@ -2,13 +2,15 @@
 
 use proto_cri::v1;
 
+use super::list_metrics::of_pods;
 use crate::error::Failure;
 use crate::serve::Cri;
-use crate::stream::Streamed;
+use crate::stream::{Streamed, in_pieces};
 
 pub(crate) async fn stream_metrics(
-    _: &Cri,
+    cri: &Cri,
     _: v1::StreamPodSandboxMetricsRequest,
 ) -> Result<Streamed<v1::StreamPodSandboxMetricsResponse>, Failure> {
-    Err(Failure::Absent("StreamPodSandboxMetrics"))
+    let metrics = of_pods(cri).await;
+    Ok(in_pieces(metrics, |pod_sandbox_metrics| v1::StreamPodSandboxMetricsResponse { pod_sandbox_metrics }))
 }

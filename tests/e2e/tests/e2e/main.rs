@@ -20,5 +20,6 @@ mod mounts;
 mod network;
 mod rpcs;
 mod security;
+mod stats;
 mod traps;
 mod versions;

@@ -1,0 +1,145 @@
+//! The metrics that the kubelet passes on as `/metrics/cadvisor`: names, labels and meaning are
+//! cAdvisor's, since that is what dashboards and alerts are written for.
+//!
+//! One table says all of a metric: name, help, kind, further labels, and where its values come from. So
+//! descriptors and values cannot drift apart.
+//!
+//! `container_hugetlb_max_usage_bytes` is not among them: cgroup v2 keeps no such figure.
+
+mod cpu;
+mod disk;
+mod memory;
+mod network;
+mod spec;
+mod tasks;
+
+use proto_cri::v1;
+use runtime_pod::{ContainerUsage, ContainerView, GuestUsage, PodUsage, PodView};
+
+/// Labels of every metric, in this order; those of its own follow.
+const LABELS: [&str; 5] = ["pod", "namespace", "container", "id", "image"];
+
+/// One metric.
+pub(crate) struct Metric {
+    name: &'static str,
+    help: &'static str,
+    kind: v1::MetricType,
+    /// Its further labels.
+    labels: &'static [&'static str],
+    /// Of a container.
+    container: fn(&ContainerSource<'_>) -> Values,
+    /// Of a pod as a whole.
+    pod: fn(&PodSource<'_>) -> Values,
+}
+
+/// A metric's values, each with its further labels' values.
+type Values = Vec<(Vec<String>, u64)>;
+
+/// A pod's figures.
+pub(crate) struct PodSource<'a> {
+    pub(crate) pod: &'a PodView,
+    pub(crate) usage: &'a PodUsage,
+    /// Of that usage.
+    pub(crate) guest: &'a GuestUsage,
+    /// When these figures were asked for. What is older was not gathered now.
+    pub(crate) began_ns: i64,
+}
+
+/// A container's figures.
+struct ContainerSource<'a> {
+    pod: &'a PodSource<'a>,
+    view: &'a ContainerView,
+    usage: &'a ContainerUsage,
+}
+
+const fn counter(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, help, kind: v1::MetricType::Counter, labels: &[], container: |_| vec![], pod: |_| vec![] }
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Metric {
+    Metric { kind: v1::MetricType::Gauge, ..counter(name, help) }
+}
+
+/// The only value of a metric without labels of its own.
+fn one(value: u64) -> Values {
+    vec![(Vec::new(), value)]
+}
+
+/// The same, where there is one.
+fn maybe(value: Option<u64>) -> Values {
+    value.map(one).unwrap_or_default()
+}
+
+/// Metrics count whole seconds: their values are integers (api.proto, `Metric`).
+fn seconds(nanoseconds: u64) -> u64 {
+    nanoseconds / 1_000_000_000
+}
+
+fn metrics() -> impl Iterator<Item = &'static Metric> {
+    [cpu::METRICS, memory::METRICS, disk::METRICS, network::METRICS, tasks::METRICS, spec::METRICS]
+        .into_iter()
+        .flatten()
+}
+
+/// All descriptors. They never change while the daemon runs.
+pub(crate) fn descriptors() -> Vec<v1::MetricDescriptor> {
+    metrics()
+        .map(|metric| v1::MetricDescriptor {
+            name: metric.name.to_owned(),
+            help: metric.help.to_owned(),
+            label_keys: LABELS.iter().chain(metric.labels).map(|&key| key.to_owned()).collect(),
+        })
+        .collect()
+}
+
+/// The metrics of a pod and of these containers of it.
+pub(crate) fn of_pod<'a>(
+    source: &PodSource<'_>,
+    containers: impl Iterator<Item = &'a ContainerView>,
+) -> v1::PodSandboxMetrics {
+    let spec = &source.pod.spec;
+    // Like cAdvisor's figures of a pod's own cgroup: no container, no image.
+    let labels = [&spec.name, &spec.namespace, "", &source.pod.id, ""];
+    let timestamp = timestamp(source.usage.host.at_ns.min(source.guest.at_ns), source.began_ns);
+    let of_containers = containers.filter_map(|view| of_container(source, view));
+    v1::PodSandboxMetrics {
+        pod_sandbox_id: source.pod.id.clone(),
+        metrics: told(labels, timestamp, |metric| (metric.pod)(source)),
+        container_metrics: of_containers.collect(),
+    }
+}
+
+fn of_container(pod: &PodSource<'_>, view: &ContainerView) -> Option<v1::ContainerMetrics> {
+    let usage = pod.guest.containers.get(&view.id)?;
+    let source = ContainerSource { pod, view, usage };
+    let (spec, asked) = (&pod.pod.spec, &view.spec.user_specified_image);
+    let image = if asked.is_empty() { &view.spec.image } else { asked };
+    let labels = [&spec.name, &spec.namespace, &view.spec.name, &view.id, image];
+    let timestamp = timestamp(pod.guest.at_ns, pod.began_ns);
+    Some(v1::ContainerMetrics {
+        container_id: view.id.clone(),
+        metrics: told(labels.map(String::as_str), timestamp, |metric| (metric.container)(&source)),
+    })
+}
+
+/// 0 for what was gathered now.
+fn timestamp(at_ns: i64, began_ns: i64) -> i64 {
+    if at_ns >= began_ns { 0 } else { at_ns }
+}
+
+fn told(labels: [&str; LABELS.len()], timestamp: i64, values: impl Fn(&Metric) -> Values) -> Vec<v1::Metric> {
+    let mut all = Vec::new();
+    for metric in metrics() {
+        all.extend(values(metric).into_iter().map(|(own, value)| v1::Metric {
+            name: metric.name.to_owned(),
+            timestamp,
+            metric_type: metric.kind.into(),
+            label_values: labels.iter().map(|&value| value.to_owned()).chain(own).collect(),
+            value: Some(v1::UInt64Value { value }),
+        }));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

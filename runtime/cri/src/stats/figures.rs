@@ -1,0 +1,44 @@
+//! Which containers and pods are told, and their figures in CRI's form.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use proto_cri::v1;
+use runtime_pod::{ContainerState, ContainerView, PodUsage, Pods};
+
+use crate::convert::{container_stats, container_stats_match};
+use crate::image::fs_info;
+use crate::serve::Cri;
+
+/// The running containers that pass the filter, with their figures. Left out are those of pods whose
+/// guest never answered.
+pub(super) async fn of_containers(cri: &Cri, filter: &v1::ContainerStatsFilter) -> Vec<v1::ContainerStats> {
+    let containers: Vec<_> = running(&cri.pods).filter(|one| container_stats_match(filter, one)).collect();
+    let mut pods: Vec<&str> = containers.iter().map(|one| one.pod_id.as_str()).collect();
+    pods.sort_unstable();
+    pods.dedup();
+    let usages = cri.pods.usages(pods).await;
+    let disk = disk(cri);
+    let told = containers.iter().filter_map(|one| {
+        let usage = usages.iter().find(|usage| usage.pod_id == one.pod_id)?;
+        figures(one, usage, &disk)
+    });
+    told.collect()
+}
+
+/// One container's figures, where its guest told any.
+pub(super) fn figures(view: &ContainerView, usage: &PodUsage, disk: &Path) -> Option<v1::ContainerStats> {
+    let guest = usage.guest.as_ref()?;
+    let told = guest.containers.get(&view.id)?;
+    Some(container_stats(view, Some((told, guest.at_ns)), disk))
+}
+
+/// Running containers, oldest first.
+pub(crate) fn running(pods: &Pods) -> impl Iterator<Item = Arc<ContainerView>> {
+    pods.containers().into_iter().filter(|one| one.state == ContainerState::Running)
+}
+
+/// A path on the file system that holds the writable layers: what they are told to be on.
+pub(super) fn disk(cri: &Cri) -> PathBuf {
+    fs_info::container_directory(cri.images.directory(), &cri.pods.scratch_dir())
+}
