@@ -1,5 +1,5 @@
 //! A container's cgroup (v2): its processes, its end, and what the kernel counted. It creates no
-//! cgroup and sets no limit: libcgroups does, while it builds the container.
+//! cgroup: libcgroups does, while it builds the container; limits are in `limits.rs`.
 //!
 //! Files: Documentation/admin-guide/cgroup-v2.rst of the kernel.
 
@@ -25,6 +25,12 @@ impl Cgroup {
     /// The cgroup with this path below the mount, such as `/pod/c1`.
     pub fn new(path: &str) -> Cgroup {
         Cgroup { directory: Path::new(CGROUP_ROOT).join(path.trim_start_matches('/')) }
+    }
+
+    /// A directory that stands for one.
+    #[cfg(test)]
+    pub(crate) fn at(directory: &Path) -> Cgroup {
+        Cgroup { directory: directory.to_owned() }
     }
 
     /// Its directory.

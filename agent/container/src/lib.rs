@@ -16,6 +16,7 @@ mod executor;
 pub mod guest_devices;
 pub mod image_file;
 pub mod launch;
+pub mod limits;
 pub mod spec;
 pub mod start;
 pub mod syscall;

@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 
 use agent_container::cgroup::Cgroup;
 use agent_container::launch::{ARGUMENT, Failure, FailureKind, Launch, LaunchKind, Report, send_stdio};
+use agent_container::limits::{self, LimitError};
 use agent_container::spec::{self, GuestParts};
 use agent_container::start::start;
 use agent_container::users::{GroupsPolicy, ResolvedUser};
@@ -47,9 +48,10 @@ fn main() {
 
 type Test = (&'static str, fn(&Bench));
 
-const TESTS: [Test; 5] = [
+const TESTS: [Test; 6] = [
     ("a_container_is_held_until_it_is_started", a_container_is_held_until_it_is_started),
     ("limits_reach_the_cgroup", limits_reach_the_cgroup),
+    ("limits_change_together_or_not_at_all", limits_change_together_or_not_at_all),
     ("a_missing_executable_is_told_from_a_forbidden_one", a_missing_executable_is_told_from_a_forbidden_one),
     ("an_exec_runs_as_the_user_and_under_the_filter", an_exec_runs_as_the_user_and_under_the_filter),
     ("a_forbidden_device_cannot_be_opened", a_forbidden_device_cannot_be_opened),
@@ -229,6 +231,28 @@ fn limits_reach_the_cgroup(bench: &Bench) {
     assert_eq!(read("pids.max"), "40\n");
     assert_eq!(read("cpu.max"), "50000 100000\n");
     assert_eq!(read("cpuset.cpus"), "0\n");
+}
+
+fn limits_change_together_or_not_at_all(bench: &Bench) {
+    let mut container = bench.create(&["sleep", "1000"]).unwrap();
+    bench.start(&mut container);
+    let cgroup = bench.cgroup();
+    let read = |file: &str| fs::read_to_string(cgroup.directory().join(file)).unwrap();
+    let change = |files: &[(&str, &str)]| {
+        let files = files.iter().map(|(file, value)| ((*file).to_owned(), (*value).to_owned()));
+        limits::change(&cgroup, &files.collect())
+    };
+    change(&[("cpu.max", "max 100000"), ("cpu.weight", "59"), ("memory.max", "33554432")]).unwrap();
+    assert_eq!((read("cpu.max"), read("cpu.weight")), ("max 100000\n".into(), "59\n".into()));
+    assert_eq!(read("memory.max"), "33554432\n");
+    let missing = change(&[("cpu.weight", "7"), ("memory.nonsense", "1")]).unwrap_err();
+    assert!(matches!(&missing, LimitError::NoFile { file } if file == "memory.nonsense"), "{missing}");
+    let refused = change(&[("cpu.weight", "8"), ("memory.max", "much")]).unwrap_err();
+    assert!(matches!(&refused, LimitError::Refused { file, .. } if file == "memory.max"), "{refused}");
+    let below = change(&[("cpu.weight", "9"), ("memory.max", "4096")]).unwrap_err();
+    assert!(matches!(below, LimitError::BelowUse { limit: 4096, .. }), "{below}");
+    assert_eq!((read("cpu.weight"), read("memory.max")), ("59\n".into(), "33554432\n".into()));
+    cgroup.kill().unwrap();
 }
 
 fn a_missing_executable_is_told_from_a_forbidden_one(bench: &Bench) {

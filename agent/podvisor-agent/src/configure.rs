@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_container::launch::Failure;
 use agent_container::syscall;
 use nix::mount::MsFlags;
 use nix::sys::time::TimeSpec;
@@ -18,6 +19,7 @@ use proto_agent::guest_path;
 use crate::containers::SCRATCH;
 use crate::network::{self, NetworkError};
 use crate::pause::{self, PauseError};
+use crate::processors;
 use crate::slots::{Class, SlotError, Slots};
 
 /// A clock that is off by less is left alone: stepping it is visible to programs.
@@ -63,7 +65,7 @@ impl ConfigureError {
 pub(crate) async fn run(request: &ConfigurePodRequest) -> Result<(), ConfigureError> {
     seed(&request.random_seed).map_err(ConfigureError::Seed)?;
     set_clock(request.realtime_ns)?;
-    online_processors();
+    online_processors(if request.vcpus == 0 { u32::MAX } else { request.vcpus });
     set_host_name(&request.hostname)?;
     write(guest_path::HOSTNAME, format!("{}\n", request.hostname).as_bytes())?;
     write(guest_path::HOSTS, &request.hosts)?;
@@ -99,21 +101,16 @@ fn set_clock(realtime_ns: i64) -> Result<(), ConfigureError> {
         .map_err(ConfigureError::Clock)
 }
 
-/// Brings up the processors beyond the first, on a thread of its own: the kernel takes milliseconds for
-/// each, and nothing waits for them.
-fn online_processors() {
-    let spawned = std::thread::Builder::new().name("processors".into()).stack_size(64 * 1024).spawn(|| {
-        let entries = fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().flatten();
-        for entry in entries {
-            let online = entry.path().join("online");
-            if fs::read_to_string(&online).is_ok_and(|state| state.trim() == "0")
-                && let Err(error) = fs::write(&online, "1")
-            {
-                tracing::warn!(%error, processor = ?entry.file_name(), "a processor does not come up");
-            }
+/// Brings up the pod's processors on a thread of its own: the kernel takes milliseconds for each, and
+/// nothing waits for them.
+fn online_processors(wanted: u32) {
+    let bring_up = move || {
+        if let Err(error) = processors::set_online(wanted) {
+            tracing::warn!(error = Failure::from_error(&error).message, "not all processors came up");
         }
-    });
-    if let Err(error) = spawned {
+    };
+    let thread = std::thread::Builder::new().name("processors".into()).stack_size(64 * 1024);
+    if let Err(error) = thread.spawn(bring_up) {
         tracing::warn!(%error, "no thread to bring up the processors");
     }
 }

@@ -20,6 +20,7 @@ mod network;
 mod pause;
 mod pod;
 mod process;
+mod processors;
 mod ready;
 mod reaper;
 mod remove_tree;

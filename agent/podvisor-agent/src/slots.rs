@@ -64,14 +64,7 @@ impl Default for Slots {
 impl Slots {
     /// Binds the slot unless it is, and gives the name of its device ("eth0", "vda", "pmem1").
     pub(crate) async fn device(&self, slot: u32, class: Class) -> Result<String, SlotError> {
-        let name = name(slot);
-        let directory = self.platform.join("devices").join(&name);
-        if !directory.exists() {
-            return Err(SlotError::NoSlot(slot));
-        }
-        if !directory.join("driver").exists() {
-            self.write("bind", &name).map_err(|source| SlotError::Bind { slot, source })?;
-        }
+        let directory = self.bind(slot)?;
         let deadline = tokio::time::Instant::now() + APPEAR;
         loop {
             match find(&directory, class.directory(), DEPTH_MAX) {
@@ -83,6 +76,19 @@ impl Slots {
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// Binds the slot unless it is; gives its directory.
+    pub(crate) fn bind(&self, slot: u32) -> Result<PathBuf, SlotError> {
+        let name = name(slot);
+        let directory = self.platform.join("devices").join(&name);
+        if !directory.exists() {
+            return Err(SlotError::NoSlot(slot));
+        }
+        if !directory.join("driver").exists() {
+            self.write("bind", &name).map_err(|source| SlotError::Bind { slot, source })?;
+        }
+        Ok(directory)
     }
 
     /// Whether the device can be used. A disk shows in sysfs before its node is there (ENOENT) and before

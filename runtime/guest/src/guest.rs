@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proto_agent::agent::{
     AgentReady, ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest,
-    RemoveContainerRequest, ShutdownRequest, SignalRequest, StartContainerRequest, StatsRequest,
-    StatsResponse, StreamKind, StreamOpen, StreamOpened, UsageRequest, UsageResponse, WaitRequest,
-    WaitResponse,
+    RemoveContainerRequest, ResizePodRequest, ShutdownRequest, SignalRequest, StartContainerRequest,
+    StatsRequest, StatsResponse, StreamKind, StreamOpen, StreamOpened, UpdateContainerRequest, UsageRequest,
+    UsageResponse, WaitRequest, WaitResponse,
 };
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::port;
@@ -72,6 +72,16 @@ impl Guest {
     /// Releases a created container.
     pub async fn start_container(&self, request: &StartContainerRequest) -> Result<(), GuestError> {
         within("StartContainer", LONG, self.client.start_container(context(LONG), request)).await.map(drop)
+    }
+
+    /// Changes a container's limits, all of them or none.
+    pub async fn update_container(&self, request: &UpdateContainerRequest) -> Result<(), GuestError> {
+        within("UpdateContainer", LONG, self.client.update_container(context(LONG), request)).await.map(drop)
+    }
+
+    /// Takes on the processors and the memory device that the machine was given.
+    pub async fn resize_pod(&self, request: &ResizePodRequest) -> Result<(), GuestError> {
+        within("ResizePod", LONG, self.client.resize_pod(context(LONG), request)).await.map(drop)
     }
 
     /// Ends and forgets a container; an unknown one is no error.

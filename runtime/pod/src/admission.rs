@@ -1,4 +1,4 @@
-//! Whether a container may be made, started or removed now. Pure: no state of its own, no effects.
+//! Whether a container may be made, started or changed now. Pure: no state of its own, no effects.
 
 use crate::record::{ContainerStage, PodStage};
 use crate::{ContainerState, PodError, PodErrorKind};
@@ -63,6 +63,18 @@ pub(crate) fn reopen_log(id: &str, state: ContainerState) -> Result<(), PodError
     Err(PodError::new(PodErrorKind::FailedPrecondition, text))
 }
 
+/// May this container's limits be changed?
+pub(crate) fn update(id: &str, pod: PodStage, stage: ContainerStage) -> Result<(), PodError> {
+    let why = match stage {
+        _ if pod != PodStage::Ready => "its pod is not ready",
+        ContainerStage::Created | ContainerStage::Running | ContainerStage::Unknown => return Ok(()),
+        ContainerStage::Creating | ContainerStage::Starting => "it is being made",
+        ContainerStage::Exited => "it has ended",
+    };
+    let text = format!("the limits of container {id} cannot be changed: {why}");
+    Err(PodError::new(PodErrorKind::FailedPrecondition, text))
+}
+
 /// May a command run in this container?
 pub(crate) fn exec(id: &str, stage: ContainerStage) -> Result<(), PodError> {
     if stage == ContainerStage::Running {
@@ -111,6 +123,15 @@ mod tests {
         }
         start("c", PodStage::Ready, Created).unwrap();
         assert!(start("c", PodStage::Dead, Created).is_err());
+    }
+
+    #[test]
+    fn limits_change_until_the_end() {
+        use ContainerStage::{Created, Exited, Running};
+        for (stage, admitted) in [(Created, true), (Running, true), (Exited, false)] {
+            assert_eq!(update("c", PodStage::Ready, stage).is_ok(), admitted, "{stage:?}");
+            assert!(update("c", PodStage::Dead, stage).is_err());
+        }
     }
 
     #[test]

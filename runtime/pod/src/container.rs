@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use oci_spec::runtime::Process;
 use runtime_logs::LogFile;
-use runtime_spec::{Resolved, Signal};
+use runtime_spec::{Resolved, Resources, Signal};
 use tokio::sync::watch;
 
 use crate::acks::Acks;
@@ -55,6 +55,11 @@ impl Container {
         self.status.message = message.into();
     }
 
+    /// Its limits as they are now.
+    pub(crate) fn resources(&self) -> &Resources {
+        self.status.resources.as_ref().unwrap_or(&self.record.spec.resources)
+    }
+
     /// What others see.
     pub(crate) fn entry(&self) -> ContainerEntry {
         ContainerEntry {
@@ -94,6 +99,7 @@ impl Container {
                 .iter()
                 .map(|volume| (volume.number, volume.image_id.clone()))
                 .collect(),
+            resources: self.resources().clone(),
         }
     }
 }

@@ -90,7 +90,7 @@ impl From<SpecError> for PodError {
     fn from(error: SpecError) -> Self {
         let kind = match error {
             SpecError::Unsupported { .. } => PodErrorKind::Unsupported,
-            SpecError::Invalid { .. } => PodErrorKind::InvalidArgument,
+            SpecError::Invalid { .. } | SpecError::Beyond { .. } => PodErrorKind::InvalidArgument,
         };
         PodError::new(kind, error.to_string())
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime_spec::{ContainerSpec, PodSpec, VmSize};
+use runtime_spec::{ContainerSpec, PodSpec, Resources, VmBounds};
 use tokio::sync::oneshot;
 
 use crate::driver::{Command, Driver, Reply};
@@ -48,12 +48,11 @@ impl Pods {
     pub async fn run(&self, spec: PodSpec) -> Result<String, PodError> {
         spec.check()?;
         let handler = self.node.handler(&spec.runtime_handler)?;
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let (size, scratch_bytes) = (VmSize::of(&spec, handler, cpus), handler.scratch_bytes);
+        let (bounds, scratch_bytes) = (VmBounds::of(&spec, handler)?, handler.scratch_bytes);
         let mut outcome = match self.node.roster.reserve(&spec)? {
             Reservation::Joined(outcome) => outcome,
             Reservation::New(id, told, outcome) => {
-                let record = PodRecord { id, spec, size, scratch_bytes, created_at_ns: clock::now_ns() };
+                let record = PodRecord { id, spec, bounds, scratch_bytes, created_at_ns: clock::now_ns() };
                 tokio::spawn(Driver::start(self.node.clone(), record, told));
                 outcome
             }
@@ -113,6 +112,33 @@ impl Pods {
         let container = self.container_entry(container_id)?.view;
         let entry = self.pod_entry(&container.pod_id)?;
         ask(&entry, |reply| Command::StartContainer(container.id.clone(), reply)).await
+    }
+
+    /// Changes the limits of a container that has not ended; what `update` leaves unset stays. The machine
+    /// grows first where it must.
+    ///
+    /// # Errors
+    /// The limits make no sense, the pod's machine cannot hold them, or the guest refuses; then all is as
+    /// it was.
+    pub async fn update_container(&self, container_id: &str, update: Resources) -> Result<(), PodError> {
+        let entry = self.pod_entry(&self.container_entry(container_id)?.view.pod_id)?;
+        let id = container_id.to_owned();
+        ask(&entry, |reply| Command::UpdateContainer(id, Box::new(update), reply)).await
+    }
+
+    /// Changes what the pod may use: its machine grows, or gives back what it can.
+    ///
+    /// # Errors
+    /// It is more than the machine was built for, or the guest does not take it.
+    pub async fn update_pod(
+        &self,
+        pod_id: &str,
+        resources: Resources,
+        overhead: Resources,
+    ) -> Result<(), PodError> {
+        let entry = self.pod_entry(pod_id)?;
+        let update = Box::new((resources, overhead));
+        ask(&entry, |reply| Command::UpdatePod(update, reply)).await
     }
 
     /// Asks it to end, and kills it after `grace`. Returns when it has ended. Idempotent; unknown ids are fine.

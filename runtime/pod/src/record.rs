@@ -3,18 +3,18 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use runtime_spec::{ContainerSpec, ImageConfig, PodSpec, VmSize};
+use runtime_spec::{ContainerSpec, ImageConfig, PodSpec, Resources, VmBounds, VmSize};
 use serde::{Deserialize, Serialize};
 use vmm_api::Slot;
 
 use crate::{Phase, User};
 
-/// A pod as it was asked for and sized.
+/// A pod as it was asked for, and what its machine is built for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PodRecord {
     pub(crate) id: String,
     pub(crate) spec: PodSpec,
-    pub(crate) size: VmSize,
+    pub(crate) bounds: VmBounds,
     pub(crate) scratch_bytes: u64,
     pub(crate) created_at_ns: i64,
 }
@@ -52,6 +52,14 @@ pub(crate) struct PodStatus {
     pub(crate) ips: Vec<IpAddr>,
     pub(crate) netns: Option<PathBuf>,
     pub(crate) phases: Vec<Phase>,
+    /// Where an update has changed the spec's.
+    #[serde(default)]
+    pub(crate) resources: Option<Resources>,
+    #[serde(default)]
+    pub(crate) overhead: Option<Resources>,
+    /// What its machine was last told to have, where that is not what it booted with.
+    #[serde(default)]
+    pub(crate) size: Option<VmSize>,
     /// Why it is not ready, where nobody asked for that.
     pub(crate) message: Option<String>,
     pub(crate) unclean: Option<String>,
@@ -65,6 +73,9 @@ impl PodStatus {
             ips: Vec::new(),
             netns: None,
             phases: Vec::new(),
+            resources: None,
+            overhead: None,
+            size: None,
             message: None,
             unclean: None,
         }
@@ -136,6 +147,9 @@ pub(crate) struct ContainerStatus {
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) user: User,
+    /// Where an update has changed the spec's.
+    #[serde(default)]
+    pub(crate) resources: Option<Resources>,
 }
 
 impl ContainerStatus {
@@ -148,6 +162,7 @@ impl ContainerStatus {
             reason: String::new(),
             message: String::new(),
             user: User::default(),
+            resources: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use runtime_spec::{ContainerSpec, PodSpec, VmSize};
+use runtime_spec::{ContainerSpec, Ledger, PodSpec, Resources};
 use serde::{Deserialize, Serialize};
 
 /// Whether a pod can hold running containers.
@@ -33,8 +33,8 @@ pub struct PodView {
     pub ips: Vec<IpAddr>,
     /// Its network namespace on the host, while it has one.
     pub netns: Option<PathBuf>,
-    /// Its machine's size.
-    pub size: VmSize,
+    /// Its machine's size, and who gets what of it.
+    pub ledger: Ledger,
     /// Process of its machine's monitor, while there is one.
     pub vmm_pid: Option<u32>,
     /// Why it is not ready, where it was not asked to stop.
@@ -91,6 +91,8 @@ pub struct ContainerView {
     pub stop_signal: u8,
     /// Ids of the images among its mounts, by the mount's number in the spec.
     pub volume_images: BTreeMap<usize, String>,
+    /// Limits as they are now.
+    pub resources: Resources,
 }
 
 /// Who a container runs as, resolved in its image.

@@ -89,6 +89,8 @@ pub(crate) struct Handler {
     pub(crate) default: bool,
     /// Guest memory of a pod whose resources the kubelet does not send, MiB.
     pub(crate) memory_mib: u64,
+    /// Memory that a pod's VM may grow to, its overhead included, MiB; what the host has unless set.
+    pub(crate) memory_max_mib: Option<u64>,
     /// vCPUs that a pod may have; the host's number of CPUs unless set.
     pub(crate) vcpus_max: Option<u8>,
     /// Size of a pod's scratch disk, MiB.
@@ -130,6 +132,7 @@ impl Default for Handler {
             name: "podvisor".into(),
             default: false,
             memory_mib: 256,
+            memory_max_mib: None,
             vcpus_max: None,
             scratch_mib: 8 * 1024,
         }
@@ -272,7 +275,7 @@ mod tests {
     fn the_product_stays_below_twenty_keys() {
         let keys = |value: toml::Value| value.as_table().map_or(1, toml::Table::len);
         let config = Config {
-            handler: vec![Handler { vcpus_max: Some(1), ..Default::default() }],
+            handler: vec![Handler { vcpus_max: Some(1), memory_max_mib: Some(1), ..Default::default() }],
             ..Default::default()
         };
         let tables = toml::Table::try_from(&config).unwrap();

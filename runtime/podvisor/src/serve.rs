@@ -132,6 +132,7 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
         bail!("paths.run has {run_dir_bytes} bytes, and sockets' names allow {RUN_DIR_BYTES_MAX} at most");
     }
     let (handlers, default_handler) = config.handlers();
+    let host_memory = nix::sys::sysinfo::sysinfo().context("asking how much memory there is")?.ram_total();
     let host_cpus = u8::try_from(std::thread::available_parallelism()?.get()).unwrap_or(u8::MAX);
     Ok(PodsConfig {
         state_dir: config.paths.state.clone(),
@@ -141,6 +142,7 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
             .map(|handler| HandlerConfig {
                 name: handler.name.clone(),
                 memory_default: handler.memory_mib << 20,
+                memory_max: handler.memory_max_mib.map_or(host_memory, |mib| mib.saturating_mul(1 << 20)),
                 vcpus_max: handler.vcpus_max.unwrap_or(host_cpus).clamp(1, 64),
                 scratch_bytes: handler.scratch_mib << 20,
                 kind: HandlerKind::Vm,

@@ -88,23 +88,7 @@ impl ContainerSpec {
         if let Some(signal) = &self.stop_signal {
             parse_signal(signal)?;
         }
-        let score = self.resources.oom_score_adj;
-        if !(-1000..=1000).contains(&score) {
-            return Err(SpecError::invalid(
-                "resources.oom_score_adj",
-                format!("{score} is beyond -1000..=1000"),
-            ));
-        }
-        if let Some(limit) = self.resources.hugepages.iter().find(|limit| limit.limit_bytes > 0) {
-            let what = format!("huge pages of {} are", limit.page_size);
-            return Err(SpecError::unsupported("resources.hugepage_limits", what));
-        }
-        if !(self.resources.cpuset_cpus.is_empty() && self.resources.cpuset_mems.is_empty()) {
-            return Err(SpecError::unsupported(
-                "resources.cpuset_cpus",
-                "pinning to CPUs or memory of the node is",
-            ));
-        }
+        self.resources.check()?;
         check_security::container(self, pod)
     }
 

@@ -19,6 +19,14 @@ pub enum SpecError {
         /// Why.
         reason: String,
     },
+    /// More than the pod's machine may have.
+    #[error("{field}: {reason}")]
+    Beyond {
+        /// The field, as CRI spells it.
+        field: &'static str,
+        /// With the numbers.
+        reason: String,
+    },
 }
 
 impl SpecError {

@@ -27,7 +27,9 @@ fn pids(pid: NamespaceMode) -> Namespaces {
 
 fn field(error: &SpecError) -> &'static str {
     match error {
-        SpecError::Unsupported { field, .. } | SpecError::Invalid { field, .. } => field,
+        SpecError::Unsupported { field, .. }
+        | SpecError::Invalid { field, .. }
+        | SpecError::Beyond { field, .. } => field,
     }
 }
 
@@ -85,7 +87,6 @@ fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
     let device = Device { host_path: "/dev/kvm".into(), ..Device::default() };
     let huge = Hugepages { page_size: "1GB".into(), limit_bytes: 1 << 30 };
     let with_huge = Resources { hugepages: vec![huge], ..Resources::default() };
-    let pinned = Resources { cpuset_cpus: "0-1".into(), ..Resources::default() };
     let profile = Some(Profile::Localhost("p.json".into()));
     let seccomp = ContainerSecurity { seccomp: profile.clone(), ..ContainerSecurity::default() };
     let apparmor = ContainerSecurity { apparmor: profile, ..ContainerSecurity::default() };
@@ -96,7 +97,6 @@ fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
         (ContainerSpec { devices: vec![device], ..container() }, "devices", "/dev/kvm"),
         (ContainerSpec { cdi_devices: vec!["v/d=0".into()], ..container() }, "CDI_devices", "v/d=0"),
         (ContainerSpec { resources: with_huge, ..container() }, "resources.hugepage_limits", "1GB"),
-        (ContainerSpec { resources: pinned, ..container() }, "resources.cpuset_cpus", ""),
         (ContainerSpec { annotations, ..container() }, "annotations", "v/d=1"),
         (secured(seccomp), "security_context.seccomp", "p.json"),
         (secured(apparmor), "security_context.apparmor", "p.json"),
@@ -119,6 +119,7 @@ fn nonsense_is_refused() {
     let mut unknown = ContainerSecurity::default();
     unknown.capabilities.add = vec!["FLY".into()];
     let score = Resources { oom_score_adj: 1001, ..Resources::default() };
+    let pinned = Resources { cpuset_cpus: "1-0".into(), ..Resources::default() };
     for spec in [
         ContainerSpec { name: String::new(), ..container() },
         ContainerSpec { name: "../c".into(), ..container() },
@@ -130,6 +131,7 @@ fn nonsense_is_refused() {
         ContainerSpec { log_path: Some("/etc/passwd".into()), ..container() },
         ContainerSpec { stop_signal: Some("SIGFOO".into()), ..container() },
         ContainerSpec { resources: score, ..container() },
+        ContainerSpec { resources: pinned, ..container() },
         secured(group_alone),
         secured(negative),
         secured(large),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use runtime_vm::{Plug, Slot, Spawn, Vm};
+use runtime_vm::{Plug, Size, Slot, Spawn, Vm};
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -65,7 +65,13 @@ async fn main() -> anyhow::Result<()> {
         devices.push((Slot::SCRATCH, Plug::Blk { image, read_only: false }));
     }
     let booted = vm
-        .boot(arguments.memory_mib << 20, arguments.vcpus, &arguments.cmdline, &kernel, &root, devices)
+        .boot(
+            Size::fixed(arguments.memory_mib << 20, arguments.vcpus),
+            &arguments.cmdline,
+            &kernel,
+            &root,
+            devices,
+        )
         .await;
     println!("booted after {:?}: {booted:?}", started.elapsed());
     if let (Ok(()), Some(image), Some(slot)) = (&booted, &arguments.image, Slot::pmems().next()) {

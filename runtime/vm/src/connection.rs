@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use vmm_api::{Event, Message, Packet, Refusal, Request, Response, StopReport};
 
 use crate::VmError;
@@ -97,7 +97,11 @@ impl Connection {
     }
 
     /// Receives until the VMM closes the connection. Gives the VM's stop report, if it came.
-    pub(crate) async fn receive(&self, streams: &Streams) -> Option<Box<StopReport>> {
+    pub(crate) async fn receive(
+        &self,
+        streams: &Streams,
+        resized: &watch::Sender<bool>,
+    ) -> Option<Box<StopReport>> {
         let mut report = None;
         while let Some(Packet { message, fds }) = self.next().await {
             match message {
@@ -113,6 +117,7 @@ impl Connection {
                         streams.put(port, stream);
                     }
                 }
+                Message::Event(Event::Resized) => drop(resized.send_replace(true)),
                 Message::Event(Event::Stopped(stopped)) => report = Some(stopped),
                 Message::Request { .. } => tracing::warn!("a VMM sent a request; it is ignored"),
             }
@@ -179,7 +184,10 @@ mod tests {
     async fn an_answer_finds_its_question_and_a_refusal_its_words() {
         let (connection, peer) = pair();
         let receiving = connection.clone();
-        let task = tokio::spawn(async move { receiving.receive(&Streams::default()).await });
+        let task =
+            tokio::spawn(
+                async move { receiving.receive(&Streams::default(), &watch::Sender::new(false)).await },
+            );
         let thread = std::thread::spawn(move || {
             answer(&peer, |id, _| Message::Response { id, result: Ok(Response::Plugged) });
             answer(&peer, |id, _| Message::Response {
@@ -198,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_bring_streams_and_the_stop_report() {
+    async fn events_bring_streams_sizes_and_the_stop_report() {
         let (connection, peer) = pair();
         let (stream, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         vmm_api::send(&peer, &Message::Event(Event::GuestStream { port: 1026 }), &[stream.as_fd()]).unwrap();
@@ -208,10 +216,13 @@ mod tests {
             console: "bye".into(),
             exits: Default::default(),
         };
+        vmm_api::send(&peer, &Message::Event(Event::Resized), &[]).unwrap();
         vmm_api::send(&peer, &Message::Event(Event::Stopped(Box::new(report.clone()))), &[]).unwrap();
         drop(peer);
         let streams = Streams::default();
-        assert_eq!(connection.receive(&streams).await.as_deref(), Some(&report));
+        let resized = watch::Sender::new(false);
+        assert_eq!(connection.receive(&streams, &resized).await.as_deref(), Some(&report));
+        assert!(*resized.borrow());
         streams.take(1026).await;
     }
 }

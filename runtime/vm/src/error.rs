@@ -38,6 +38,8 @@ pub enum VmError {
     NoStream { port: u32 },
     #[error("cannot use the guest's stream to port {port}")]
     Stream { port: u32, source: std::io::Error },
+    #[error("cannot bind the vCPUs of process {pid} to CPUs {cpus:?}")]
+    Pin { pid: u32, cpus: Vec<u32>, source: std::io::Error },
     #[error("cannot end process {pid}")]
     Kill { pid: u32, source: std::io::Error },
 }

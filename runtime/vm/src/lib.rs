@@ -10,6 +10,7 @@
 
 mod connection;
 mod error;
+mod pin;
 mod plug;
 mod process;
 mod reactor;
@@ -20,5 +21,5 @@ mod vm;
 pub use error::VmError;
 pub use plug::Plug;
 pub use spawn::Spawn;
-pub use vm::Vm;
+pub use vm::{Size, Vm};
 pub use vmm_api::{ExitCounts, Slot, SlotKind, StopReason, StopReport, VmStats};

@@ -46,7 +46,26 @@ struct Shared {
     connection: Connection,
     streams: Arc<Streams>,
     stopped: watch::Receiver<Option<StopReport>>,
+    resized: Arc<watch::Sender<bool>>,
     vsock_path: PathBuf,
+}
+
+/// How large a VM is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Memory at boot, in bytes: a multiple of 2 MiB.
+    pub memory_bytes: u64,
+    /// Most memory after [`Vm::resize`]: the same, and no less.
+    pub memory_max_bytes: u64,
+    /// vCPUs made; the guest brings up one at boot and the agent others.
+    pub vcpus: u8,
+}
+
+impl Size {
+    /// Of a VM that does not grow.
+    pub fn fixed(memory_bytes: u64, vcpus: u8) -> Size {
+        Size { memory_bytes, memory_max_bytes: memory_bytes, vcpus }
+    }
 }
 
 impl Vm {
@@ -92,7 +111,9 @@ impl Vm {
         let (publish, stopped) = watch::channel(None);
         let receiving = connection.clone();
         let receiving_streams = Arc::clone(&streams);
-        let receive = tokio::spawn(async move { receiving.receive(&receiving_streams).await });
+        let resized = Arc::new(watch::Sender::new(false));
+        let told = Arc::clone(&resized);
+        let receive = tokio::spawn(async move { receiving.receive(&receiving_streams, &told).await });
         let watched = Arc::clone(&process);
         tokio::spawn(async move {
             let status = wait(&watched, child).await;
@@ -103,7 +124,7 @@ impl Vm {
             publish.send_replace(Some(report));
         });
         let vsock_path = dir.join(VSOCK_SOCKET);
-        Vm(Arc::new(Shared { id, process, connection, streams, stopped, vsock_path }))
+        Vm(Arc::new(Shared { id, process, connection, streams, stopped, resized, vsock_path }))
     }
 
     /// The VMM's process id.
@@ -121,14 +142,9 @@ impl Vm {
     ///
     /// # Errors
     /// The VMM refuses (its words are in the error), or cannot be reached.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one each of what a machine consists of; no two of a type that could be mixed up but the files"
-    )]
     pub async fn boot(
         &self,
-        memory_bytes: u64,
-        vcpus: u8,
+        size: Size,
         cmdline: &str,
         kernel: &File,
         root_image: &File,
@@ -148,8 +164,9 @@ impl Vm {
         }
         let config = BootConfig {
             id: self.0.id.clone(),
-            vcpus,
-            memory_bytes,
+            vcpus: size.vcpus,
+            memory_bytes: size.memory_bytes,
+            memory_max_bytes: size.memory_max_bytes,
             kernel,
             cmdline: cmdline.to_owned(),
             devices: configs,
@@ -182,6 +199,26 @@ impl Vm {
             Response::Unplugged => Ok(()),
             _ => Err(VmError::Confused { request: "unplug" }),
         }
+    }
+
+    /// Offers the guest memory of `memory_bytes` in all; the agent binds the device in [`Slot::MEM`], and the
+    /// guest takes or gives back in its own time. One resize at a time.
+    ///
+    /// # Errors
+    /// As [`boot`](Self::boot).
+    pub async fn resize(&self, memory_bytes: u64) -> Result<(), VmError> {
+        self.0.resized.send_replace(false);
+        match self.ask("resize", Request::Resize { memory_bytes }, &Luggage::default()).await? {
+            Response::Resizing => Ok(()),
+            _ => Err(VmError::Confused { request: "resize" }),
+        }
+    }
+
+    /// Resolves once the guest has taken, or given back, all that the last [`resize`](Self::resize) asked.
+    /// It may never: bound the wait.
+    pub async fn resized(&self) {
+        // The sender is kept beside it.
+        let _ = self.0.resized.subscribe().wait_for(|resized| *resized).await;
     }
 
     /// What the VM has cost so far.
@@ -263,6 +300,14 @@ impl Vm {
             Ok(report) => report.clone().unwrap_or_else(|| unreported(None)),
             Err(_) => unreported(None),
         }
+    }
+
+    /// Lets the vCPUs run on these CPUs of the host alone; on all of them where the list is empty.
+    ///
+    /// # Errors
+    /// A CPU is not there, or not the VMM's to use.
+    pub fn pin_vcpus(&self, cpus: &[u32]) -> Result<(), VmError> {
+        crate::pin::pin(self.pid(), cpus)
     }
 
     /// Where host programs reach the guest: `CONNECT <port>\n` on this unix socket.

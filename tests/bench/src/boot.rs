@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::time::{ClockId, clock_gettime};
-use runtime_vm::{Spawn, Vm};
+use runtime_vm::{Size, Spawn, Vm};
 use tests_e2e::host::Built;
 use vmm_api::{ExitCounts, VmStats};
 
@@ -71,7 +71,7 @@ async fn boot(built: &Built, memory_bytes: u64) -> anyhow::Result<Boot> {
     std::fs::create_dir(&shared)?;
     let spawn = Spawn { binary: &binary, dir: dir.path(), shared: &shared, cgroups: &[], id: "bench", log };
     let vm = Vm::spawn(spawn).await?;
-    vm.boot(memory_bytes, 1, "", &kernel, &root_image, Vec::new()).await?;
+    vm.boot(Size::fixed(memory_bytes, 1), "", &kernel, &root_image, Vec::new()).await?;
     let stream = tokio::select! {
         stream = vm.guest_stream(proto_agent::port::READY) => stream?,
         report = vm.stopped() => bail!("the guest ended: {:?}\n{}", report.reason, report.console),

@@ -58,6 +58,13 @@ pub enum Request {
         /// Which.
         slot: Slot,
     },
+    /// Offer the guest memory of this size in all, between what it booted with and the most it was built for.
+    /// It takes or gives back in its own time: [`Event::Resized`] says when. The device in [`Slot::MEM`] is
+    /// there from the first growth on, for the agent to bind.
+    Resize {
+        /// Bytes, in steps of 2 MiB from the size at boot.
+        memory_bytes: u64,
+    },
     /// What the VM has cost so far.
     Stats,
     /// The console ring's content.
@@ -76,6 +83,8 @@ pub enum Response {
     Plugged,
     /// The slot is empty.
     Unplugged,
+    /// The memory is offered.
+    Resizing,
     /// Counters.
     Stats(VmStats),
     /// Console text, lossily decoded, oldest byte first, at most 64 KiB.
@@ -97,6 +106,8 @@ pub struct BootConfig {
     pub vcpus: u8,
     /// Guest memory at boot in bytes: a multiple of 2 MiB, at least 32 MiB.
     pub memory_bytes: u64,
+    /// Most memory that [`Request::Resize`] may ask for: a multiple of 2 MiB, at least `memory_bytes`.
+    pub memory_max_bytes: u64,
     /// Guest kernel, an uncompressed ELF (`vmlinux`).
     pub kernel: FdIndex,
     /// Added after the VMM's own command line; may be empty.
@@ -159,6 +170,8 @@ pub enum Event {
         /// Host port dialled.
         port: u32,
     },
+    /// The guest has taken, or given back, all that the last [`Request::Resize`] asked. Once for each.
+    Resized,
     /// The VM has ended; the process ends after this.
     Stopped(Box<StopReport>),
 }

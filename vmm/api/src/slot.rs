@@ -22,7 +22,9 @@ pub enum SlotKind {
     Rng,
     /// virtio-fs; filled at boot.
     Fs,
-    /// Kept for virtio-mem, balloon and console.
+    /// virtio-mem; filled when the VM first grows.
+    Mem,
+    /// Kept for balloon and console.
     Reserved,
     /// virtio-net.
     Net,
@@ -43,6 +45,8 @@ impl Slot {
     pub const RNG: Slot = Slot(2);
     /// The pod's shared directory.
     pub const FS: Slot = Slot(5);
+    /// The memory device.
+    pub const MEM: Slot = Slot(3);
     /// The pod's scratch disk.
     pub const SCRATCH: Slot = Slot(11);
 
@@ -72,6 +76,7 @@ impl Slot {
             1 => SlotKind::Vsock,
             2 => SlotKind::Rng,
             5 => SlotKind::Fs,
+            3 => SlotKind::Mem,
             n if Self::NET.contains(&n) => SlotKind::Net,
             n if Self::BLK.contains(&n) => SlotKind::Blk,
             n if Self::PMEM.contains(&n) => SlotKind::Pmem,

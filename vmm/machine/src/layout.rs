@@ -11,6 +11,7 @@
 //! 0xfec00000 │ I/O APIC    0xfee00000 local APIC (both in KVM)
 //! 0xfffbc000 │ KVM's identity map page and TSS (Intel)
 //!      4 GiB ├────────────────────────────┤ RAM beyond 3 GiB
+//!  next 2 GiB├────────────────────────────┤ room for memory that is plugged, 128 MiB blocks
 //!  next GiB  ├────────────────────────────┤ pmem windows, 2 MiB aligned, up to the CPU's limit
 //!            └────────────────────────────┘
 //! ```
@@ -59,7 +60,7 @@ pub(crate) fn slot_address(slot: u8) -> u64 {
     SLOTS + u64::from(slot) * SLOT_STRIDE
 }
 
-/// Where pmem windows begin above RAM that ends at `ram_top`: the next GiB, at least 4 GiB.
-pub(crate) fn pmem_base(ram_top: u64) -> u64 {
-    ram_top.max(MMIO_GAP_END).next_multiple_of(1 << 30)
+/// Where pmem windows begin above memory that ends at `top`: the next GiB, at least 4 GiB.
+pub(crate) fn pmem_base(top: u64) -> u64 {
+    top.max(MMIO_GAP_END).next_multiple_of(1 << 30)
 }

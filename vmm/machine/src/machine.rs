@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   build ─> built ──start──> running ──a vCPU ends it, or stop()──> (consumed, StopReport)
-//!              │ plug            │ plug, unplug, pause, save, resume
+//!              │ plug            │ plug, unplug, resize, pause, save, resume
 //! ```
 
 use std::fs::File;
@@ -29,6 +29,7 @@ use crate::console::{CONSOLE_TAIL_BYTES, Console};
 use crate::counters::Counters;
 use crate::cpuid::{self, CpuidError};
 use crate::device::{Device, PlugError};
+use crate::hotplug::{Hotplug, ResizeError};
 use crate::layout;
 use crate::memory::{self, MemoryError};
 use crate::pmem::PmemWindows;
@@ -53,6 +54,8 @@ pub struct MachineSpec {
     pub vcpus: u8,
     /// RAM in bytes, a multiple of 2 MiB, at least [`RAM_MIN`](crate::RAM_MIN).
     pub memory_bytes: u64,
+    /// Most memory after [`resize`](Machine::resize), a multiple of 2 MiB, at least `memory_bytes`.
+    pub memory_max_bytes: u64,
     /// Uncompressed ELF kernel.
     pub kernel: File,
     /// Added to the command line.
@@ -66,6 +69,7 @@ impl std::fmt::Debug for MachineSpec {
         f.debug_struct("MachineSpec")
             .field("vcpus", &self.vcpus)
             .field("memory_bytes", &self.memory_bytes)
+            .field("memory_max_bytes", &self.memory_max_bytes)
             .field("cmdline", &self.cmdline)
             .finish_non_exhaustive()
     }
@@ -95,6 +99,8 @@ pub enum MachineError {
     Vcpu(#[from] VcpuError),
     #[error(transparent)]
     State(#[from] VmStateError),
+    #[error(transparent)]
+    Resize(#[from] ResizeError),
 }
 
 fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> MachineError {
@@ -108,12 +114,13 @@ pub struct Machine {
     bus: Arc<Bus>,
     vm: Arc<VmFd>,
     windows: PmemWindows,
+    hotplug: Hotplug,
     console: Console,
     counters: Arc<Counters>,
     milestones: Arc<Milestones>,
     ends: Receiver<VcpuEnd>,
     ended: Arc<EventFd>,
-    _memory: GuestMemory,
+    memory: GuestMemory,
 }
 
 impl std::fmt::Debug for Machine {
@@ -127,7 +134,8 @@ impl Machine {
     pub fn build(kvm: &Kvm, mut spec: MachineSpec) -> Result<Machine, MachineError> {
         let cmdline = std::mem::take(&mut spec.cmdline);
         Machine::assemble(kvm, &spec, |memory, fds| {
-            let entry = boot::load(memory, memory::top(memory), spec.vcpus, &spec.kernel, &cmdline)?;
+            let entry =
+                boot::load(memory, memory::ram_top(spec.memory_bytes), spec.vcpus, &spec.kernel, &cmdline)?;
             set_registers(&fds[0], entry)
         })
     }
@@ -144,8 +152,10 @@ impl Machine {
         check_capabilities(kvm)?;
         let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).map_err(CpuidError::Supported)?;
         let vm = Arc::new(create_vm(kvm)?);
-        let memory = memory::create(spec.memory_bytes)?;
-        memory::register(&vm, &memory)?;
+        let (bytes, max) = (spec.memory_bytes, spec.memory_max_bytes);
+        let memory = memory::create(bytes, max)?;
+        memory::register(&vm, &memory, bytes)?;
+        let hotplug = Hotplug::new(bytes, max, memory::room(bytes, max))?;
         let pmem_base = layout::pmem_base(memory::top(&memory));
         let windows = PmemWindows::new(pmem_base, 1 << cpuid::physical_bits(&supported));
         let console = Console::default();
@@ -168,7 +178,7 @@ impl Machine {
             .zip(fds)
             .map(|(id, fd)| Vcpu::start(id, fd, surroundings.clone()))
             .collect::<Result<_, _>>()?;
-        Ok(Machine { vcpus, bus, vm, windows, console, counters, milestones, ends, ended, _memory: memory })
+        Ok(Machine { vcpus, bus, vm, windows, hotplug, console, counters, milestones, ends, ended, memory })
     }
 
     /// Lets the vCPUs run: first after building, later after [`pause`](Self::pause).
@@ -236,6 +246,21 @@ impl Machine {
         let device = self.bus.slot(slot).unplug().map_err(|_| PlugError::Empty { slot })?;
         drop(device);
         self.windows.close(&self.vm, slot).map_err(|source| PlugError::Pmem { slot, source })
+    }
+
+    /// Offers the guest memory of `memory_bytes` in all. The device for it is plugged the first time; the
+    /// guest plugs and unplugs in its own time, and [`resized`](Self::resized) says when.
+    pub fn resize(&mut self, memory_bytes: u64) -> Result<(), ResizeError> {
+        let Some(device) = self.hotplug.offer(&self.vm, &self.memory, memory_bytes)? else { return Ok(()) };
+        self.bus.slot(Slot::MEM).plug(Box::new(device)).map_err(|error| {
+            self.hotplug.withdraw();
+            ResizeError::Plug(error)
+        })
+    }
+
+    /// Readable once the guest has taken, or given back, all that the last [`resize`](Self::resize) asked.
+    pub fn resized(&self) -> &EventFd {
+        self.hotplug.settled()
     }
 
     /// Readable once a vCPU has ended the VM: then [`stop`](Self::stop) has the reason.

@@ -26,6 +26,7 @@ fn spec() -> MachineSpec {
     MachineSpec {
         vcpus: 1,
         memory_bytes: crate::RAM_MIN,
+        memory_max_bytes: crate::RAM_MIN,
         kernel: file(0),
         cmdline: String::new(),
         thread_setup: Arc::new(|| Ok(())),
@@ -59,7 +60,11 @@ fn real_mode(kvm: &Kvm, code: &[u8]) -> Machine {
 /// A machine about to run `code` in 64-bit mode, with the first and the fifth GiB (where the first image
 /// lies) mapped onto themselves.
 fn long_mode(kvm: &Kvm, code: &[u8]) -> Machine {
-    Machine::assemble(kvm, &spec(), |memory, fds| {
+    long_mode_with(kvm, &spec(), code)
+}
+
+fn long_mode_with(kvm: &Kvm, spec: &MachineSpec, code: &[u8]) -> Machine {
+    Machine::assemble(kvm, spec, |memory, fds| {
         registers::write_tables(memory)?;
         let directory = PAGE_TABLES.0 + 3 * 4096;
         memory.write_obj(directory | 3, GuestAddress(PAGE_TABLES.0 + 4096 + 4 * 8)).unwrap();
@@ -141,7 +146,7 @@ fn probe(plugged: bool) -> [u32; 3] {
     if plugged {
         machine.plug(Slot::RNG, Device::Rng).unwrap();
     }
-    let memory = machine._memory.clone();
+    let memory = machine.memory.clone();
     assert_eq!(run(machine).reason, StopReason::GuestReset);
     memory.read_obj(GuestAddress(RESULT)).unwrap()
 }
@@ -232,9 +237,40 @@ fn a_saved_machine_is_the_same_after_a_restore() {
 }
 
 #[test]
+fn a_machine_is_offered_memory_up_to_its_most() {
+    let Some(kvm) = kvm() else { return };
+    let spec = MachineSpec { memory_max_bytes: 512 << 20, ..spec() };
+    let mut machine = Machine::assemble(&kvm, &spec, |_, _| Ok(())).unwrap();
+    let id = |machine: &Machine| machine.bus.slot(Slot::MEM).device_id();
+    machine.resize(crate::RAM_MIN).unwrap();
+    assert_eq!((id(&machine), machine.resized().read().is_ok()), (0, true), "there is nothing to do");
+    for bytes in [crate::RAM_MIN + (2 << 20), 512 << 20, 256 << 20, 512 << 20, crate::RAM_MIN] {
+        machine.resize(bytes).unwrap();
+    }
+    assert_eq!(id(&machine), 24);
+    for bytes in [0, crate::RAM_MIN - (2 << 20), crate::RAM_MIN + 4096, (512 << 20) + (2 << 20)] {
+        assert!(matches!(machine.resize(bytes), Err(ResizeError::Size { .. })), "{bytes}");
+    }
+}
+
+#[test]
+fn a_guest_reaches_memory_that_it_was_offered() {
+    let Some(kvm) = kvm() else { return };
+    // mov rax, 4 GiB; mov byte [rax], 0x5a; mov bl, [rax]; mov al, 0xfe; out 0x64, al
+    let code = [0x48, 0xb8, 0, 0, 0, 0, 1, 0, 0, 0, 0xc6, 0x00, 0x5a, 0x8a, 0x18, 0xb0, 0xfe, 0xe6, 0x64];
+    let spec = MachineSpec { memory_max_bytes: 64 << 20, ..spec() };
+    let mut machine = long_mode_with(&kvm, &spec, &code);
+    machine.resize(64 << 20).unwrap();
+    let report = run(machine);
+    assert_eq!((report.reason, report.registers.unwrap().rbx), (StopReason::GuestReset, 0x5a));
+}
+
+#[test]
 fn odd_machines_are_refused() {
     let Some(kvm) = kvm() else { return };
-    let build = |vcpus, memory_bytes| Machine::build(&kvm, MachineSpec { vcpus, memory_bytes, ..spec() });
+    let build = |vcpus, memory_bytes| {
+        Machine::build(&kvm, MachineSpec { vcpus, memory_bytes, memory_max_bytes: memory_bytes, ..spec() })
+    };
     assert!(matches!(build(0, 64 << 20), Err(MachineError::VcpuCount { .. })));
     assert!(matches!(build(65, 64 << 20), Err(MachineError::VcpuCount { .. })));
     assert!(matches!(build(1, 1 << 20), Err(MachineError::Memory(_))));

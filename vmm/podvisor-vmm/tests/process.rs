@@ -91,6 +91,7 @@ impl Vmm {
             id: "test".into(),
             vcpus: 2,
             memory_bytes: 64 << 20,
+            memory_max_bytes: 64 << 20,
             kernel: FdIndex(0),
             cmdline: String::new(),
             devices: vec![
@@ -217,6 +218,7 @@ fn a_boot_that_cannot_be_is_refused_with_the_reason() {
         id: "test".into(),
         vcpus: 1,
         memory_bytes: 64 << 20,
+        memory_max_bytes: 64 << 20,
         kernel: FdIndex(0),
         cmdline: String::new(),
         devices: Vec::new(),

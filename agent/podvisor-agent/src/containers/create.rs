@@ -10,6 +10,7 @@ use agent_container::devices;
 use agent_container::guest_devices;
 use agent_container::image_file;
 use agent_container::launch::{Launch, LaunchKind};
+use agent_container::limits;
 use agent_container::spec::{self, GuestParts};
 use agent_container::users::{self, GroupsPolicy, ResolvedUser};
 use agent_container::working_directory;
@@ -101,6 +102,8 @@ async fn build(
     let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
     let rules = resources.and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
     devices::restrict(&container.cgroup, rules)?;
+    let files = request.cgroup_files.iter().map(|(file, value)| (file.clone(), value.clone()));
+    limits::apply(&container.cgroup, &files.collect())?;
     let streams = pending.streams().await.map_err(container.io("take the terminal"))?;
     let shared = request.shared_mounts.then(|| Arc::clone(&pod.shared));
     let role = Role::First { shared };

@@ -15,6 +15,7 @@ mod exec;
 mod remove;
 mod start;
 mod stdio;
+mod update;
 mod volumes;
 
 use std::collections::HashMap;
@@ -30,6 +31,7 @@ pub(crate) use create::create;
 pub(crate) use exec::exec;
 pub(crate) use remove::{kill_all, remove};
 pub(crate) use start::start;
+pub(crate) use update::update;
 pub(crate) use volumes::VolumeError;
 
 use crate::launcher::Reports;
@@ -85,6 +87,8 @@ pub(crate) enum ContainerError {
     WorkingDirectory(#[from] agent_container::working_directory::WorkingDirectoryError),
     #[error("cannot join the PID namespace of a container that does not run")]
     Target(#[source] Box<ContainerError>),
+    #[error(transparent)]
+    Limit(#[from] agent_container::limits::LimitError),
     #[error(transparent)]
     Launch(#[from] Failure),
 }

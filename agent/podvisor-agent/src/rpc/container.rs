@@ -1,8 +1,8 @@
-//! Containers: create, start, remove, and the end of all.
+//! Containers: create, start, update, remove, and the end of all.
 
 use proto_agent::agent::{
     CreateContainerRequest, CreateContainerResponse, Empty, RemoveContainerRequest, ShutdownRequest,
-    StartContainerRequest,
+    StartContainerRequest, UpdateContainerRequest,
 };
 
 use crate::containers;
@@ -23,6 +23,11 @@ pub(super) async fn create(
 
 pub(super) async fn start(service: &Service, request: StartContainerRequest) -> ttrpc::Result<Empty> {
     service.run(|pod| async move { containers::start(&pod, &request.container_id).await }).await?;
+    Ok(Empty::default())
+}
+
+pub(super) async fn update(service: &Service, request: UpdateContainerRequest) -> ttrpc::Result<Empty> {
+    service.run(|pod| async move { containers::update(&pod, request).await }).await?;
     Ok(Empty::default())
 }
 

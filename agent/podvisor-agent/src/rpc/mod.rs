@@ -7,6 +7,7 @@
 mod configure;
 mod container;
 mod process;
+mod resize;
 mod stats;
 mod usage;
 
@@ -16,8 +17,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use proto_agent::agent::{
     ConfigurePodRequest, ConfigurePodResponse, CreateContainerRequest, CreateContainerResponse, Empty,
-    ExecRequest, ExecResponse, RemoveContainerRequest, ShutdownRequest, SignalRequest, StartContainerRequest,
-    StatsRequest, StatsResponse, UsageRequest, UsageResponse, WaitRequest, WaitResponse,
+    ExecRequest, ExecResponse, RemoveContainerRequest, ResizePodRequest, ShutdownRequest, SignalRequest,
+    StartContainerRequest, StatsRequest, StatsResponse, UpdateContainerRequest, UsageRequest, UsageResponse,
+    WaitRequest, WaitResponse,
 };
 use proto_agent::agent_ttrpc::Agent;
 use ttrpc::Code;
@@ -81,6 +83,18 @@ impl Agent for Service {
         container::start(self, request).await
     }
 
+    async fn update_container(
+        &self,
+        _: &TtrpcContext,
+        request: UpdateContainerRequest,
+    ) -> ttrpc::Result<Empty> {
+        container::update(self, request).await
+    }
+
+    async fn resize_pod(&self, _: &TtrpcContext, request: ResizePodRequest) -> ttrpc::Result<Empty> {
+        resize::pod(self, request).await
+    }
+
     async fn remove_container(
         &self,
         _: &TtrpcContext,
@@ -123,6 +137,7 @@ fn refusal(code: Code, message: &str) -> ttrpc::Error {
 /// unknown container or exec is NOT_FOUND too.
 fn refused(error: &ContainerError) -> ttrpc::Error {
     use agent_container::launch::{Failure, FailureKind};
+    use agent_container::limits::LimitError;
     let code = match error {
         ContainerError::InvalidId(_)
         | ContainerError::User(_)
@@ -132,7 +147,10 @@ fn refused(error: &ContainerError) -> ttrpc::Error {
         | ContainerError::ImageFile(_) => Code::INVALID_ARGUMENT,
         ContainerError::Exists(_) | ContainerError::ExecExists(_) => Code::ALREADY_EXISTS,
         ContainerError::NoContainer(_) | ContainerError::NoExec { .. } => Code::NOT_FOUND,
-        ContainerError::Phase { .. } => Code::FAILED_PRECONDITION,
+        ContainerError::Phase { .. } | ContainerError::Limit(LimitError::BelowUse { .. }) => {
+            Code::FAILED_PRECONDITION
+        }
+        ContainerError::Limit(_) => Code::INVALID_ARGUMENT,
         ContainerError::TooManyContainers | ContainerError::TooManyExecs(_) => Code::RESOURCE_EXHAUSTED,
         ContainerError::Io { .. }
         | ContainerError::Image(_)

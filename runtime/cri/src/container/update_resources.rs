@@ -1,13 +1,19 @@
-//! UpdateContainerResources: new limits for a container, in force when this answers.
+//! UpdateContainerResources: new limits, in effect when it returns and told back by ContainerStatus at once.
 
 use proto_cri::v1;
 
+use crate::convert::resources_in;
 use crate::error::Failure;
 use crate::serve::Cri;
 
 pub(crate) async fn update_resources(
-    _: &Cri,
-    _: v1::UpdateContainerResourcesRequest,
+    cri: &Cri,
+    request: v1::UpdateContainerResourcesRequest,
 ) -> Result<v1::UpdateContainerResourcesResponse, Failure> {
-    Err(Failure::Absent("UpdateContainerResources"))
+    if request.windows.is_some() {
+        return Err(Failure::invalid("windows: this node runs Linux"));
+    }
+    let update = request.linux.map(resources_in).unwrap_or_default();
+    cri.pods.update_container(&request.container_id, update).await?;
+    Ok(v1::UpdateContainerResourcesResponse {})
 }

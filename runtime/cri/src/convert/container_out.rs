@@ -42,7 +42,7 @@ pub(crate) fn container_status(container: &ContainerView) -> v1::ContainerStatus
         mounts: mount::mounts_out(container),
         log_path: container.log_path.display().to_string(),
         resources: Some(v1::ContainerResources {
-            linux: Some(resources::resources_out(&spec.resources)),
+            linux: Some(resources::resources_out(&container.resources)),
             windows: None,
         }),
         image_id: container.image_id.clone(),
@@ -111,6 +111,7 @@ mod tests {
             user: Default::default(),
             stop_signal: 15,
             volume_images: Default::default(),
+            resources: Default::default(),
         }
     }
 

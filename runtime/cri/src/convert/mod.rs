@@ -19,6 +19,7 @@ pub(crate) use event_out::event_out;
 pub(crate) use filter::{container_matches, container_stats_match, pod_matches, pod_stats_match};
 pub(crate) use pod_in::pod_spec;
 pub(crate) use pod_out::{pod_item, pod_status};
+pub(crate) use resources::resources_in;
 pub(crate) use stats_out::{container_stats, pod_stats};
 
 use std::collections::{BTreeMap, HashMap};

@@ -87,7 +87,7 @@ mod tests {
             created_at_ns: 7,
             ips: vec!["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
             netns: None,
-            size: Default::default(),
+            ledger: Default::default(),
             vmm_pid: None,
             message: None,
             unclean: None,

@@ -6,7 +6,7 @@ use runtime_spec::{Hugepages, Resources};
 use super::{ordered, unordered};
 
 /// Wishes as sent. CRI has no limit of processes; the spec's stays unset.
-pub(super) fn resources_in(resources: v1::LinuxContainerResources) -> Resources {
+pub(crate) fn resources_in(resources: v1::LinuxContainerResources) -> Resources {
     Resources {
         cpu_shares: resources.cpu_shares,
         cpu_quota: resources.cpu_quota,

@@ -48,7 +48,8 @@ async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
         "message": pod.message,
         "unclean": pod.unclean,
         "phases": phases,
-        "machine": { "memory_bytes": pod.size.memory_bytes, "vcpus": pod.size.vcpus },
+        "machine": pod.ledger.size,
+        "resources": pod.ledger,
         "vmm": report.as_ref().map(|report| json!({ "pid": report.vmm_pid, "exits": report.stats.exits })),
         "guest": report.and_then(|report| report.guest).map(|guest| json!({
             "total_bytes": guest.total,

@@ -1,13 +1,18 @@
-//! UpdatePodSandboxResources: a new size for the pod, in force when this answers.
+//! UpdatePodSandboxResources: the pod's machine grows, or gives back what it can. What the request leaves
+//! unset stays.
 
 use proto_cri::v1;
 
+use crate::convert::resources_in;
 use crate::error::Failure;
 use crate::serve::Cri;
 
 pub(crate) async fn update_resources(
-    _: &Cri,
-    _: v1::UpdatePodSandboxResourcesRequest,
+    cri: &Cri,
+    request: v1::UpdatePodSandboxResourcesRequest,
 ) -> Result<v1::UpdatePodSandboxResourcesResponse, Failure> {
-    Err(Failure::Absent("UpdatePodSandboxResources"))
+    let resources = request.resources.map(resources_in).unwrap_or_default();
+    let overhead = request.overhead.map(resources_in).unwrap_or_default();
+    cri.pods.update_pod(&request.pod_sandbox_id, resources, overhead).await?;
+    Ok(v1::UpdatePodSandboxResourcesResponse {})
 }

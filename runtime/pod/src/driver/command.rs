@@ -1,6 +1,6 @@
 //! What a pod's driver is asked to do.
 
-use runtime_spec::ContainerSpec;
+use runtime_spec::{ContainerSpec, Resources};
 use tokio::sync::oneshot;
 
 use crate::PodError;
@@ -15,6 +15,10 @@ pub(crate) enum Command {
     CreateContainer(Box<ContainerSpec>, Reply<String>),
     /// Lets one go.
     StartContainer(String, Reply<()>),
+    /// Changes one's limits.
+    UpdateContainer(String, Box<Resources>, Reply<()>),
+    /// Changes the pod's resources and its overhead.
+    UpdatePod(Box<(Resources, Resources)>, Reply<()>),
     /// Forgets one that has ended or never ran; kills it if need be.
     RemoveContainer(String, Reply<()>),
     /// Stops the pod.

@@ -34,10 +34,34 @@ impl Driver {
         if let Some(path) = spec.seccomp_profile_path() {
             resolved.confine(&seccomp_file::read(path).await?)?;
         }
+        let ledger = self.ledger_with(Some((&id, &spec.resources)));
+        ledger.check("linux.resources.memory_limit_in_bytes")?;
         let live = self.live()?;
-        let slot = self.plug_image(&live, &image).await?;
+        let before = self.machine_size();
+        self.pin_with(&live, Some((&id, &spec.resources))).await?;
+        let made = match self.grow(&live, ledger.size).await {
+            Ok(()) => self.make(&live, id, spec, image, &resolved).await,
+            Err(error) => Err(error),
+        };
+        if made.is_err() {
+            self.shrink(&live, before).await;
+            self.pin().await;
+        }
+        made
+    }
+
+    /// Makes it in a machine that is large enough.
+    async fn make(
+        &mut self,
+        live: &Live,
+        id: String,
+        spec: ContainerSpec,
+        image: FoundImage,
+        resolved: &Resolved,
+    ) -> Result<String, PodError> {
+        let slot = self.plug_image(live, &image).await?;
         self.slots.hold(slot, &image.id);
-        let image_volumes = match self.plug_volumes(&live, &spec).await {
+        let image_volumes = match self.plug_volumes(live, &spec).await {
             Ok(volumes) => volumes,
             Err(error) => {
                 self.slots.release(slot);
@@ -55,7 +79,7 @@ impl Driver {
             slot,
             image_volumes,
         });
-        let built = self.build(&live, &record, &resolved).await;
+        let built = self.build(live, &record, resolved).await;
         if built.is_err() {
             self.slots.release(slot);
             self.release_volumes(&record.image_volumes);
@@ -63,6 +87,7 @@ impl Driver {
         let container = built?;
         self.node.roster.publish_container(container.entry());
         self.containers.insert(record.id.clone(), container);
+        self.publish();
         Ok(record.id.clone())
     }
 
@@ -139,6 +164,7 @@ impl Driver {
             guest_devices: record.spec.security.privileged,
             shared_mounts: mounts::shared(&record.spec),
             image_volumes: mounts::image_volumes(record),
+            cgroup_files: record.spec.resources.cgroup_files()?.into_iter().collect(),
             ..CreateContainerRequest::default()
         };
         let creating = live.agent.create_container(request);

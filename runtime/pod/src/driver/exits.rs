@@ -29,6 +29,8 @@ impl Driver {
             Err(why) => container.exit(clock::now_ns(), LOST_CODE, "Error", why),
         }
         self.keep_container(&id).await;
+        self.pin().await;
+        self.publish();
     }
 
     /// The machine is gone without having been asked. The network stays until the pod is stopped.

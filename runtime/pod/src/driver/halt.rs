@@ -35,6 +35,8 @@ impl Driver {
         if let Some(container) = self.containers.remove(id) {
             container.ended.send_replace(true);
         }
+        self.pin().await;
+        self.publish();
         Ok(())
     }
 

@@ -15,7 +15,10 @@ mod create;
 mod exits;
 mod halt;
 mod mounts;
+mod pin;
+mod resize;
 mod revive;
+mod update;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -49,6 +52,8 @@ pub(crate) struct Driver {
     live: Option<Live>,
     containers: BTreeMap<String, Container>,
     slots: ImageSlots,
+    /// CPUs that the vCPUs are bound to; empty for none in particular.
+    pinned: Vec<u32>,
     inbox: mpsc::Receiver<Command>,
     commands: mpsc::Sender<Command>,
     exits: mpsc::Receiver<Exited>,
@@ -65,7 +70,8 @@ impl Driver {
         let (commands, inbox) = mpsc::channel(INBOX);
         let (exit_sender, exits) = mpsc::channel(EXITS);
         let (containers, slots) = (BTreeMap::new(), ImageSlots::default());
-        Driver { node, record, status, live, containers, slots, inbox, commands, exits, exit_sender }
+        let pinned = Vec::new();
+        Driver { node, record, status, live, containers, slots, pinned, inbox, commands, exits, exit_sender }
     }
 
     /// Starts a pod, tells how that ended, and drives it from then on.
@@ -178,6 +184,12 @@ impl Driver {
         match command {
             Command::CreateContainer(spec, reply) => answer(reply, self.create(*spec).await),
             Command::StartContainer(id, reply) => answer(reply, self.begin(&id).await),
+            Command::UpdateContainer(id, update, reply) => {
+                answer(reply, self.update_container(&id, &update).await);
+            }
+            Command::UpdatePod(update, reply) => {
+                answer(reply, self.update_pod(&update.0, &update.1).await);
+            }
             Command::RemoveContainer(id, reply) => answer(reply, self.remove_container(&id).await),
             Command::Stop(reply) => answer(reply, self.stop().await),
             Command::Remove(reply) => {
@@ -216,7 +228,7 @@ impl Driver {
             created_at_ns: record.created_at_ns,
             ips: status.ips.clone(),
             netns: status.netns.clone(),
-            size: record.size,
+            ledger: self.ledger(),
             vmm_pid: self.live.as_ref().map(|live| live.machine.pid()),
             message: status.message.clone(),
             unclean: status.unclean.clone(),

@@ -35,6 +35,7 @@ impl Driver {
                 tracing::error!(container = id, error = error.chain(), "a container was not recovered");
             }
         }
+        driver.pin().await;
         driver.publish();
         tokio::spawn(driver.run());
     }

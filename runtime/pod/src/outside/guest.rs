@@ -7,8 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use proto_agent::agent::{
     ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest,
-    RemoveContainerRequest, SignalRequest, StartContainerRequest, StatsResponse, StreamKind, UsageResponse,
-    WaitRequest, WaitResponse,
+    RemoveContainerRequest, ResizePodRequest, SignalRequest, StartContainerRequest, StatsResponse,
+    StreamKind, UpdateContainerRequest, UsageResponse, WaitRequest, WaitResponse,
 };
 use runtime_guest::{Acknowledger, Guest, GuestError, RefusedCode};
 use runtime_vm::VmError;
@@ -87,6 +87,14 @@ impl Agent for GuestAgent {
             ..StartContainerRequest::default()
         };
         Ok(self.0.start_container(&request).await?)
+    }
+
+    async fn update_container(&self, request: UpdateContainerRequest) -> Result<(), Fault> {
+        Ok(self.0.update_container(&request).await?)
+    }
+
+    async fn resize_pod(&self, request: ResizePodRequest) -> Result<(), Fault> {
+        Ok(self.0.resize_pod(&request).await?)
     }
 
     async fn remove_container(&self, container_id: &str) -> Result<(), Fault> {

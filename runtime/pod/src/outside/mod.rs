@@ -17,11 +17,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use proto_agent::agent::{
-    ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, SignalRequest,
-    StatsResponse, StreamKind, UsageResponse, WaitResponse,
+    ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, ResizePodRequest,
+    SignalRequest, StatsResponse, StreamKind, UpdateContainerRequest, UsageResponse, WaitResponse,
 };
 use runtime_net::{PodNetwork, PodNetworkSpec};
-use runtime_spec::{ImageConfig, VmSize};
+use runtime_spec::{ImageConfig, VmBounds};
 use tokio::io::AsyncRead;
 use vmm_api::{Slot, StopReport, VmStats};
 
@@ -67,7 +67,7 @@ pub(crate) struct SpawnRequest {
 /// A machine to boot.
 #[derive(Debug)]
 pub(crate) struct BootRequest {
-    pub(crate) size: VmSize,
+    pub(crate) bounds: VmBounds,
     pub(crate) kernel: File,
     pub(crate) root_image: File,
     pub(crate) scratch: File,
@@ -95,6 +95,13 @@ pub(crate) trait Machine: Debug + Send + Sync {
     async fn connect(&self) -> Result<Arc<dyn Agent>, Fault>;
     async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), Fault>;
     async fn unplug(&self, slot: Slot) -> Result<(), Fault>;
+    /// Offers the guest memory of this size in all, through the device in [`Slot::MEM`]. The guest takes
+    /// or gives it back in its own time.
+    async fn resize(&self, memory_bytes: u64) -> Result<(), Fault>;
+    /// Resolves when the guest has taken all that the last `resize` offered, or given back as much.
+    async fn resized(&self);
+    /// Binds its vCPUs to these CPUs of the host; to none in particular where the list is empty.
+    async fn pin(&self, cpus: &[u32]) -> Result<(), Fault>;
     async fn stats(&self) -> Result<VmStats, Fault>;
     async fn console(&self) -> Result<String, Fault>;
     /// Returns when the process is gone. Idempotent.
@@ -112,6 +119,10 @@ pub(crate) trait Agent: Debug + Send + Sync {
         request: CreateContainerRequest,
     ) -> Result<CreateContainerResponse, Fault>;
     async fn start_container(&self, container_id: &str) -> Result<(), Fault>;
+    /// Changes its limits, all of them or none.
+    async fn update_container(&self, request: UpdateContainerRequest) -> Result<(), Fault>;
+    /// Takes on processors and a memory device that the machine has.
+    async fn resize_pod(&self, request: ResizePodRequest) -> Result<(), Fault>;
     /// Kills, unmounts and forgets; unknown ids are fine.
     async fn remove_container(&self, container_id: &str) -> Result<(), Fault>;
     async fn exec(&self, request: ExecRequest) -> Result<(), Fault>;

@@ -9,7 +9,7 @@ use proto_agent::port;
 use runtime_image::Images;
 use runtime_net::{Cni, PodNetwork, PodNetworkSpec};
 use runtime_spec::ImageConfig;
-use runtime_vm::{Spawn, Vm};
+use runtime_vm::{Size, Spawn, Vm};
 use vmm_api::{Slot, StopReport, VmStats};
 
 use super::guest;
@@ -99,11 +99,16 @@ impl Machine for VmMachine {
     }
 
     async fn boot(&self, request: BootRequest) -> Result<(), Fault> {
-        let BootRequest { size, kernel, root_image, scratch } = request;
+        let BootRequest { bounds, kernel, root_image, scratch } = request;
         let disk = runtime_vm::Plug::Blk { image: scratch, read_only: false };
         let share = runtime_vm::Plug::Fs { tag: proto_agent::SHARE_TAG.to_owned() };
         let devices = vec![(Slot::SCRATCH, disk), (Slot::FS, share)];
-        let booted = self.0.boot(size.memory_bytes, size.vcpus, "", &kernel, &root_image, devices);
+        let size = Size {
+            memory_bytes: bounds.boot.memory_bytes,
+            memory_max_bytes: bounds.most.memory_bytes,
+            vcpus: bounds.most.vcpus,
+        };
+        let booted = self.0.boot(size, "", &kernel, &root_image, devices);
         Ok(booted.await?)
     }
 
@@ -127,6 +132,18 @@ impl Machine for VmMachine {
 
     async fn unplug(&self, slot: Slot) -> Result<(), Fault> {
         Ok(self.0.unplug(slot).await?)
+    }
+
+    async fn resize(&self, memory_bytes: u64) -> Result<(), Fault> {
+        Ok(self.0.resize(memory_bytes).await?)
+    }
+
+    async fn resized(&self) {
+        self.0.resized().await;
+    }
+
+    async fn pin(&self, cpus: &[u32]) -> Result<(), Fault> {
+        Ok(self.0.pin_vcpus(cpus)?)
     }
 
     async fn stats(&self) -> Result<VmStats, Fault> {

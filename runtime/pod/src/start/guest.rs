@@ -67,6 +67,7 @@ fn request(ground: &Ground, ips: &[IpAddr]) -> Result<ConfigurePodRequest, PodEr
         random_seed: rand::random::<[u8; 64]>().to_vec(),
         realtime_ns: clock::now_ns(),
         shm_bytes: SHM_BYTES,
+        vcpus: u32::from(ground.record.bounds.boot.vcpus),
         sysctls: spec.sysctls.clone().into_iter().collect::<HashMap<_, _>>(),
         ..ConfigurePodRequest::default()
     })

@@ -75,7 +75,7 @@ async fn boot(ground: &Ground, machine: &Arc<dyn Machine>, scratch: File) -> Res
     };
     let places = &ground.node.places;
     let request = BootRequest {
-        size: ground.record.size,
+        bounds: ground.record.bounds,
         kernel: open(&places.kernel)?,
         root_image: open(&places.root_image)?,
         scratch,

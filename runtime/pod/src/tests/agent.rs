@@ -1,6 +1,6 @@
 //! An agent whose containers are a few lines of text and an exit code.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oci_spec::runtime::Process;
 use proto_agent::agent::{
-    ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, SignalRequest,
-    StatsResponse, StreamKind, UsageResponse, WaitResponse,
+    ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, ResizePodRequest,
+    SignalRequest, StatsResponse, StreamKind, UpdateContainerRequest, UsageResponse, WaitResponse,
 };
 use runtime_guest::GuestError;
 use tokio::io::AsyncWriteExt;
@@ -107,6 +107,16 @@ impl Agent for FakeAgent {
             return Err(GuestError::Refused { method: "StartContainer", message: "no".into(), code }.into());
         }
         self.process(container_id, "").map(drop)
+    }
+
+    async fn update_container(&self, request: UpdateContainerRequest) -> Result<(), Fault> {
+        let files: BTreeMap<String, String> = request.cgroup_files.into_iter().collect();
+        self.step(&format!("agent.update {files:?}")).await?;
+        self.process(&request.container_id, "").map(drop)
+    }
+
+    async fn resize_pod(&self, request: ResizePodRequest) -> Result<(), Fault> {
+        self.step(&format!("agent.resize {} {}", request.vcpus, request.memory_slot)).await
     }
 
     async fn remove_container(&self, container_id: &str) -> Result<(), Fault> {

@@ -153,6 +153,20 @@ impl Machine for FakeMachine {
         Ok(())
     }
 
+    async fn resize(&self, memory_bytes: u64) -> Result<(), Fault> {
+        self.script.step(&format!("machine.resize {}", memory_bytes >> 20)).await
+    }
+
+    async fn resized(&self) {
+        if self.script.step("machine.resized").await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn pin(&self, cpus: &[u32]) -> Result<(), Fault> {
+        self.script.step(&format!("machine.pin {cpus:?}")).await
+    }
+
     async fn stats(&self) -> Result<VmStats, Fault> {
         self.script.step("machine.stats").await?;
         Ok(VmStats { boot_requested_ns: 1, guest_entered_ns: 2, ..VmStats::default() })

@@ -8,6 +8,7 @@ mod exec;
 mod machine;
 mod mounts;
 mod recovery;
+mod resources;
 mod script;
 mod start;
 mod stop;

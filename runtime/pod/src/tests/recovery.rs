@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::{Script, World, container, pod};
 use crate::record::{ContainerStage, PodRecord, PodStage, PodStatus};
 use crate::{ContainerState, PodState, clock};
-use runtime_spec::VmSize;
+use runtime_spec::{VmBounds, VmSize};
 
 /// Runs one daemon's life; gives what outlives it.
 fn life<T>(
@@ -33,7 +33,8 @@ fn life<T>(
 
 fn record(name: &str) -> PodRecord {
     let size = VmSize { memory_bytes: 64 << 20, vcpus: 1 };
-    PodRecord { id: clock::new_id(), spec: pod(name), size, scratch_bytes: 4096, created_at_ns: 1 }
+    let bounds = VmBounds { boot: size, most: size, memory_default: 0 };
+    PodRecord { id: clock::new_id(), spec: pod(name), bounds, scratch_bytes: 4096, created_at_ns: 1 }
 }
 
 #[test]

@@ -13,7 +13,7 @@ async fn a_started_pod_is_ready_and_its_guest_knows_who_it_is() {
     assert_eq!(view.state, PodState::Ready);
     assert_eq!(view.ips, ["10.1.0.7".parse::<std::net::IpAddr>().unwrap()]);
     assert_eq!(view.vmm_pid, Some(5_000_000));
-    assert_eq!(view.size.memory_bytes % (2 << 20), 0);
+    assert_eq!(view.ledger.size.memory_bytes % (2 << 20), 0);
     let told = world.script.state().configured.clone().unwrap();
     assert_eq!(told.hostname, "web-0");
     assert_eq!(told.resolv_conf, b"nameserver 9.9.9.9\n");

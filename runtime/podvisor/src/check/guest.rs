@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use runtime_vm::{Spawn, Vm};
+use runtime_vm::{Size, Spawn, Vm};
 use vmm_api::{StopReason, StopReport};
 
 use super::Problem;
@@ -51,7 +51,7 @@ async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
     let spawn = Spawn { binary: &binary, dir, shared: &shared, cgroups: &[], id: "check", log };
     let vm = Vm::spawn(spawn).await.map_err(|error| vmm_failed(error, dir))?;
     let outcome = async {
-        vm.boot(MEMORY_BYTES, 1, "", &kernel, &root_image, Vec::new())
+        vm.boot(Size::fixed(MEMORY_BYTES, 1), "", &kernel, &root_image, Vec::new())
             .await
             .map_err(|error| vmm_failed(error, dir))?;
         tokio::select! {

@@ -1,15 +1,14 @@
-//! Namespaces, cgroup, limits and hidden paths.
+//! Namespaces, cgroup, devices and hidden paths. Limits are not here: `cgroup.rs` has them.
 
 use std::path::Path;
 
 use oci_spec::runtime::{
-    Linux, LinuxBuilder, LinuxCpu, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxMemory,
-    LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType, LinuxPidsBuilder, LinuxResources,
-    LinuxResourcesBuilder,
+    Linux, LinuxBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxNamespace,
+    LinuxNamespaceBuilder, LinuxNamespaceType, LinuxResources, LinuxResourcesBuilder,
 };
 
 use super::{GuestPaths, seccomp};
-use crate::{ContainerSpec, NamespaceMode, PodSpec, Profile, Resources};
+use crate::{ContainerSpec, NamespaceMode, PodSpec, Profile};
 
 /// Of /proc and /sys: what tells about the machine or may harm it.
 const MASKED: [&str; 12] = [
@@ -35,7 +34,7 @@ pub(super) fn linux(pod: &PodSpec, container: &ContainerSpec, id: &str, paths: &
     let mut linux = LinuxBuilder::default()
         .namespaces(namespaces(pod, container, paths))
         .cgroups_path(Path::new(paths.cgroup_parent).join(id))
-        .resources(resources(&container.resources, security.privileged))
+        .resources(resources(security.privileged))
         .rootfs_propagation("private")
         .build()
         .expect("every field has a default");
@@ -70,24 +69,12 @@ fn namespaces(pod: &PodSpec, container: &ContainerSpec, paths: &GuestPaths) -> V
     all.into_iter().map(|one| one.build().expect("the type is set")).collect()
 }
 
-fn resources(asked: &Resources, privileged: bool) -> LinuxResources {
-    let mut cpu = LinuxCpu::default();
-    cpu.set_shares(u64::try_from(asked.cpu_shares).ok().filter(|&n| n > 0));
-    cpu.set_quota(Some(asked.cpu_quota).filter(|&n| n != 0));
-    cpu.set_period(u64::try_from(asked.cpu_period).ok().filter(|&n| n > 0));
-    // No swap limit: a guest has no swap.
-    let mut memory = LinuxMemory::default();
-    memory.set_limit(Some(asked.memory_limit_bytes).filter(|&n| n != 0));
-    let mut builder =
-        LinuxResourcesBuilder::default().cpu(cpu).memory(memory).devices(device_rules(privileged));
-    if asked.pids_limit != 0 {
-        builder = builder.pids(LinuxPidsBuilder::default().limit(asked.pids_limit).build().expect("is set"));
-    }
-    if !asked.unified.is_empty() {
-        builder =
-            builder.unified(asked.unified.clone().into_iter().collect::<std::collections::HashMap<_, _>>());
-    }
-    builder.build().expect("every field has a default")
+/// Device rules alone: the agent writes the limits, at creation as at each later update.
+fn resources(privileged: bool) -> LinuxResources {
+    LinuxResourcesBuilder::default()
+        .devices(device_rules(privileged))
+        .build()
+        .expect("every field has a default")
 }
 
 /// All devices for the privileged; else node creation, and the harmless ones.

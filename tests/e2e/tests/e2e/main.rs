@@ -18,6 +18,7 @@ mod many;
 mod mirrors;
 mod mounts;
 mod network;
+mod resources;
 mod rpcs;
 mod security;
 mod stats;

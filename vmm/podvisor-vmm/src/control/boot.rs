@@ -28,6 +28,7 @@ impl Control {
         let spec = MachineSpec {
             vcpus: config.vcpus,
             memory_bytes: config.memory_bytes,
+            memory_max_bytes: config.memory_max_bytes,
             kernel: File::from(descriptors.take(config.kernel)?),
             cmdline: config.cmdline,
             thread_setup: Arc::new(|| jail::filter_this_thread(Thread::Vcpu).map_err(|error| chain(&error))),
@@ -38,6 +39,7 @@ impl Control {
             machine.plug(*slot, device).map_err(|error| refusal(chain(&error)))?;
         }
         self.watch(machine.ended().as_fd(), Source::Ended).map_err(|error| refusal(chain(&error)))?;
+        self.watch(machine.resized().as_fd(), Source::Resized).map_err(|error| refusal(chain(&error)))?;
         machine.resume().map_err(|error| refusal(chain(&error)))?;
         self.booted = Some(Booted { machine, boot_requested_ns });
         Ok(Response::Booted)

@@ -15,6 +15,7 @@ mod boot;
 mod console;
 mod descriptors;
 mod plug;
+mod resize;
 mod shutdown;
 mod stats;
 mod streams;
@@ -53,11 +54,13 @@ enum Source {
     Listener,
     Client,
     Streams,
+    Resized,
     Ended,
 }
 
 impl Source {
-    const ALL: [Source; 4] = [Source::Listener, Source::Client, Source::Streams, Source::Ended];
+    const ALL: [Source; 5] =
+        [Source::Listener, Source::Client, Source::Streams, Source::Resized, Source::Ended];
 
     fn from_token(token: u64) -> Option<Source> {
         Source::ALL.into_iter().find(|source| *source as u64 == token)
@@ -131,6 +134,7 @@ impl Control {
             Source::Listener => self.accept()?,
             Source::Client => return Ok(self.receive()),
             Source::Streams => self.forward_streams(),
+            Source::Resized => self.resized(),
             Source::Ended => {
                 let message = "a vCPU ended without a reason".to_owned();
                 return Ok(Next::Stop(StopReason::Vmm { message }));
@@ -194,6 +198,7 @@ impl Control {
             Request::Boot(config) => (self.boot(*config, &mut descriptors), Next::Wait),
             Request::Plug { slot, device } => (self.plug(slot, &device, &mut descriptors), Next::Wait),
             Request::Unplug { slot } => (self.unplug(slot), Next::Wait),
+            Request::Resize { memory_bytes } => (self.resize(memory_bytes), Next::Wait),
             Request::Stats => (self.stats(), Next::Wait),
             Request::Console => (self.console(), Next::Wait),
             Request::Shutdown => shutdown::shutdown(),

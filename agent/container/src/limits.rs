@@ -1,0 +1,172 @@
+//! A container's limits: values written to files of its cgroup (v2), all of them or none. What they mean
+//! is the host's to know (`runtime/spec`); here they are names and text.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+use crate::cgroup::Cgroup;
+
+const MEMORY_MAX: &str = "memory.max";
+
+/// Why limits were not set. Those that had been written are as they were.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitError {
+    /// No plain name.
+    #[error("{0:?} is no name of a cgroup file")]
+    Name(String),
+    /// The guest's kernel has no such file.
+    #[error("{file}: a container's cgroup in the guest has no such file")]
+    NoFile {
+        /// Its name.
+        file: String,
+    },
+    /// The kernel does not take the value.
+    #[error("{file}: the guest's kernel does not take {value:?}")]
+    Refused {
+        /// Its name.
+        file: String,
+        /// What was written.
+        value: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The kernel would kill processes until the rest fits (`memory_max_write`, mm/memcontrol.c).
+    #[error(
+        "memory.max: {limit} bytes are less than the {used} that the container uses and cannot give back"
+    )]
+    BelowUse {
+        /// Asked.
+        limit: u64,
+        /// Used after the kernel has reclaimed what it could.
+        used: u64,
+    },
+}
+
+/// Writes the files of a container that runs. A limit of memory below what it uses is refused after an
+/// attempt to reclaim the rest, since writing it would kill.
+pub fn change(cgroup: &Cgroup, files: &BTreeMap<String, String>) -> Result<(), LimitError> {
+    if let Some(limit) = files.get(MEMORY_MAX).and_then(|text| text.parse().ok()) {
+        make_room(cgroup.directory(), limit)?;
+    }
+    apply(cgroup, files)
+}
+
+/// Writes the files, and on failure writes back what those before had.
+pub fn apply(cgroup: &Cgroup, files: &BTreeMap<String, String>) -> Result<(), LimitError> {
+    let mut written = Vec::new();
+    for (file, value) in files {
+        let path = cgroup.directory().join(checked(file)?);
+        // What cannot be read cannot be put back, and is nothing that holds a limit.
+        let before = fs::read_to_string(&path).ok();
+        if let Err(error) = write(&path, value) {
+            for (path, before) in written.into_iter().rev() {
+                put_back(path, before);
+            }
+            return Err(match error.kind() {
+                // The mount is the kernel's: a name that it has not cannot be made.
+                ErrorKind::NotFound | ErrorKind::PermissionDenied if !path.exists() => {
+                    LimitError::NoFile { file: file.clone() }
+                }
+                _ => LimitError::Refused { file: file.clone(), value: value.clone(), source: error },
+            });
+        }
+        written.push((path, before));
+    }
+    Ok(())
+}
+
+fn put_back(path: impl AsRef<Path>, before: Option<String>) {
+    if let Some(before) = before
+        && let Err(error) = write(path.as_ref(), before.trim_end())
+    {
+        tracing::warn!(%error, path = %path.as_ref().display(), "a limit could not be put back");
+    }
+}
+
+fn checked(file: &str) -> Result<&str, LimitError> {
+    if file.is_empty() || file.starts_with('.') || file.contains(['/', '\0']) {
+        return Err(LimitError::Name(file.chars().take(64).collect()));
+    }
+    Ok(file)
+}
+
+/// Never makes a file: below the mount only the kernel does, and a test's directory should not differ.
+fn write(path: &Path, value: &str) -> io::Result<()> {
+    fs::OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
+}
+
+fn make_room(directory: &Path, limit: u64) -> Result<(), LimitError> {
+    let used = || fs::read_to_string(directory.join("memory.current")).ok()?.trim().parse::<u64>().ok();
+    let Some(excess) = used().and_then(|used| used.checked_sub(limit)).filter(|&excess| excess > 0) else {
+        return Ok(());
+    };
+    // EAGAIN where it reclaimed less; what counts is what is used then.
+    let _ = write(&directory.join("memory.reclaim"), &excess.to_string());
+    match used() {
+        Some(used) if used > limit => Err(LimitError::BelowUse { limit, used }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cgroup(files: &[(&str, &str)]) -> (tempfile::TempDir, Cgroup) {
+        let directory = tempfile::tempdir().unwrap();
+        for (file, value) in files {
+            fs::write(directory.path().join(file), value).unwrap();
+        }
+        let cgroup = Cgroup::at(directory.path());
+        (directory, cgroup)
+    }
+
+    fn map(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+        files.iter().map(|(file, value)| ((*file).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn read(cgroup: &Cgroup, file: &str) -> String {
+        fs::read_to_string(cgroup.directory().join(file)).unwrap()
+    }
+
+    #[test]
+    fn values_reach_their_files() {
+        let (_dir, cgroup) = cgroup(&[("cpu.max", ""), ("pids.max", "")]);
+        apply(&cgroup, &map(&[("cpu.max", "max 100000"), ("pids.max", "7")])).unwrap();
+        assert_eq!((read(&cgroup, "cpu.max"), read(&cgroup, "pids.max")), ("max 100000".into(), "7".into()));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named_and_the_others_are_as_before() {
+        let (_dir, cgroup) = cgroup(&[("cpu.max", "5 5\n")]);
+        let error = apply(&cgroup, &map(&[("cpu.max", "9 9"), ("memory.none", "1")])).unwrap_err();
+        assert!(matches!(&error, LimitError::NoFile { file } if file == "memory.none"), "{error}");
+        assert_eq!(read(&cgroup, "cpu.max"), "5 5");
+        assert!(!cgroup.directory().join("memory.none").exists());
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        let (_dir, cgroup) = cgroup(&[]);
+        for name in ["", "../x", "a/b", ".", "..", "a\0"] {
+            let error = apply(&cgroup, &map(&[(name, "1")])).unwrap_err();
+            assert!(matches!(error, LimitError::Name(_)), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_below_what_is_used_changes_nothing() {
+        let files = [("memory.current", "1000\n"), ("memory.reclaim", ""), ("memory.max", "max\n")];
+        let (_dir, cgroup) = cgroup(&files);
+        let error = change(&cgroup, &map(&[("memory.max", "999")])).unwrap_err();
+        assert!(matches!(error, LimitError::BelowUse { limit: 999, used: 1000 }), "{error}");
+        assert_eq!(
+            (read(&cgroup, "memory.max"), read(&cgroup, "memory.reclaim")),
+            ("max\n".into(), "1".into())
+        );
+        change(&cgroup, &map(&[("memory.max", "1000")])).unwrap();
+        change(&cgroup, &map(&[("memory.max", "max")])).unwrap();
+    }
+}

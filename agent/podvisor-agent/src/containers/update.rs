@@ -1,0 +1,24 @@
+//! UpdateContainer: new limits for a container that has not ended.
+
+use agent_container::limits;
+use proto_agent::agent::UpdateContainerRequest;
+
+use crate::containers::{ContainerError, Phase};
+use crate::pod::Pod;
+
+/// Writes the limits, all of them or none, on a thread of its own: the kernel may have to reclaim memory.
+pub(crate) async fn update(pod: &Pod, request: UpdateContainerRequest) -> Result<(), ContainerError> {
+    let container = pod.containers.get(&request.container_id)?;
+    {
+        let phase = container.phase();
+        match &*phase {
+            Phase::Created { .. } => {}
+            Phase::Running { first } if !first.has_ended() => {}
+            _ => return Err(container.wrong_phase(&phase)),
+        }
+    }
+    let cgroup = container.cgroup.clone();
+    let files = request.cgroup_files.into_iter().collect();
+    let changed = tokio::task::spawn_blocking(move || limits::change(&cgroup, &files)).await;
+    changed.map_err(|dead| container.io("change the limits")(dead.into()))?.map_err(ContainerError::from)
+}

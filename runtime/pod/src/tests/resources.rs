@@ -1,0 +1,195 @@
+//! Limits change, and the machine follows.
+
+use runtime_spec::{ContainerSpec, PodSpec, Resources};
+
+use super::{World, container, pod};
+use crate::PodErrorKind;
+
+fn memory(mib: i64) -> Resources {
+    Resources { memory_limit_bytes: mib << 20, ..Resources::default() }
+}
+
+fn limited(name: &str, mib: i64) -> ContainerSpec {
+    ContainerSpec { resources: memory(mib), ..container(name) }
+}
+
+/// What was asked of machine and agent about sizes and limits, in order.
+fn asked(world: &World) -> Vec<String> {
+    let words = ["machine.resize ", "machine.resized", "agent.resize", "agent.update", "agent.create"];
+    let seen = world.script.state().seen.clone();
+    seen.into_iter().filter(|step| words.iter().any(|word| step.starts_with(word))).collect()
+}
+
+fn mib(world: &World, pod_id: &str) -> u64 {
+    world.pods.pod(pod_id).unwrap().ledger.size.memory_bytes >> 20
+}
+
+#[tokio::test]
+async fn the_machine_grows_before_a_container_that_needs_it_is_made() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    world.pods.create_container(&pod_id, limited("small", 100)).await.unwrap();
+    let id = world.pods.create_container(&pod_id, limited("large", 400)).await.unwrap();
+    let grown = ["agent.create", "machine.resize 548", "agent.resize 8 3", "machine.resized", "agent.create"];
+    assert_eq!(asked(&world), grown);
+    assert_eq!(mib(&world, &pod_id), 548);
+    let ledger = world.pods.pod(&pod_id).unwrap().ledger.clone();
+    assert_eq!(ledger.containers[&id].memory_bytes, Some(400 << 20));
+    // What has ended needs nothing.
+    world.pods.remove_container(&id).await.unwrap();
+    assert_eq!(mib(&world, &pod_id), 304);
+}
+
+#[tokio::test]
+async fn a_container_that_can_never_fit_is_refused_with_the_numbers() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let error = world.pods.create_container(&pod_id, limited("huge", 5000)).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
+    let text = error.to_string();
+    assert!(
+        text.contains("memory_limit_in_bytes") && text.contains("5048") && text.contains("4096 MiB"),
+        "{text}"
+    );
+    assert!(asked(&world).is_empty());
+    let huge = PodSpec { resources: Some(memory(5000)), ..pod("huge") };
+    assert_eq!(world.pods.run(huge).await.unwrap_err().kind(), PodErrorKind::InvalidArgument);
+}
+
+#[tokio::test]
+async fn growth_comes_before_the_limit_and_the_limit_before_less() {
+    let world = World::new().await;
+    let (pod_id, id) = world.with_container().await;
+    world.pods.update_container(&id, memory(1024)).await.unwrap();
+    world.pods.update_container(&id, Resources { cpu_shares: 1024, ..memory(100) }).await.unwrap();
+    let steps = [
+        "agent.create",
+        "machine.resize 1072",
+        "agent.resize 8 3",
+        "machine.resized",
+        r#"agent.update {"memory.max": "1073741824"}"#,
+        r#"agent.update {"cpu.weight": "100", "memory.max": "104857600"}"#,
+        "agent.resize 8 0",
+        "machine.resize 304",
+    ];
+    assert_eq!(asked(&world), steps);
+    let told = world.pods.container(&id).unwrap().resources.clone();
+    assert_eq!((told.cpu_shares, told.memory_limit_bytes), (1024, 100 << 20));
+    assert_eq!(mib(&world, &pod_id), 304);
+}
+
+#[tokio::test]
+async fn a_refused_limit_leaves_all_as_it_was() {
+    let world = World::new().await;
+    let (pod_id, id) = world.with_container().await;
+    world.pods.update_container(&id, memory(64)).await.unwrap();
+    world.script.fail(r#"agent.update {"memory.max": "1073741824"}"#);
+    world.pods.update_container(&id, memory(1024)).await.unwrap_err();
+    assert_eq!(world.pods.container(&id).unwrap().resources.memory_limit_bytes, 64 << 20);
+    assert_eq!(asked(&world).last().unwrap(), "machine.resize 304");
+    assert_eq!(mib(&world, &pod_id), 304);
+    let odd = Resources { cpu_quota: 5, ..Resources::default() };
+    let error = world.pods.update_container(&id, odd).await.unwrap_err();
+    assert!(error.to_string().contains("resources.cpu_quota"), "{error}");
+    assert_eq!(world.pods.container(&id).unwrap().resources.cpu_quota, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_does_not_take_its_memory_is_an_error_and_the_offer_is_withdrawn() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    world.script.hang("machine.resized");
+    let error = world.pods.update_container(&id, memory(1024)).await.unwrap_err();
+    assert!(error.to_string().contains("768 MiB"), "{error}");
+    assert_eq!(asked(&world).last().unwrap(), "machine.resize 304");
+    assert_eq!(world.pods.container(&id).unwrap().resources, Resources::default());
+}
+
+#[tokio::test]
+async fn limits_of_created_containers_change_and_those_of_ended_ones_do_not() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    world.pods.update_container(&id, memory(64)).await.unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().resources.memory_limit_bytes, 64 << 20);
+    world.pods.start_container(&id).await.unwrap();
+    world.script.machine().agent.end(&id, 0, false);
+    world.ended(&id).await;
+    let refused = world.pods.update_container(&id, memory(65)).await.unwrap_err();
+    assert_eq!(refused.kind(), PodErrorKind::FailedPrecondition);
+    let unknown = world.pods.update_container("none", memory(65)).await.unwrap_err();
+    assert_eq!(unknown.kind(), PodErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn vcpus_run_where_all_containers_together_may() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let bound = |cpus: &str| Resources { cpuset_cpus: cpus.into(), ..Resources::default() };
+    let spec = |name: &str, cpus: &str| ContainerSpec { resources: bound(cpus), ..container(name) };
+    let first = world.pods.create_container(&pod_id, spec("first", "2-3")).await.unwrap();
+    let second = world.pods.create_container(&pod_id, spec("second", "5")).await.unwrap();
+    world.pods.update_container(&first, bound("1")).await.unwrap();
+    assert_eq!(world.pods.container(&first).unwrap().resources.cpuset_cpus, "1");
+    let free = world.pods.create_container(&pod_id, container("free")).await.unwrap();
+    world.pods.remove_container(&free).await.unwrap();
+    world.pods.remove_container(&second).await.unwrap();
+    world.script.fail("machine.pin [9]");
+    let refused = world.pods.update_container(&first, bound("9")).await.unwrap_err();
+    assert!(refused.to_string().contains("cpuset_cpus"), "{refused}");
+    assert_eq!(world.pods.container(&first).unwrap().resources.cpuset_cpus, "1");
+    let seen = world.script.state().seen.clone();
+    let pins: Vec<_> = seen.iter().filter_map(|step| step.strip_prefix("machine.pin ")).collect();
+    assert_eq!(pins, ["[2, 3]", "[2, 3, 5]", "[1, 5]", "[]", "[1, 5]", "[1]", "[9]"]);
+}
+
+#[tokio::test]
+async fn a_pods_update_grows_and_shrinks_its_machine_within_its_bounds() {
+    let world = World::new().await;
+    let spec = PodSpec { resources: Some(Resources { cpu_quota: 100_000, ..memory(100) }), ..pod("web") };
+    let pod_id = world.pods.run(spec).await.unwrap();
+    let configured = world.script.state().configured.clone().unwrap();
+    assert_eq!((configured.vcpus, mib(&world, &pod_id)), (1, 148));
+    let more = Resources { cpu_quota: 250_000, ..memory(200) };
+    let overhead = memory(32);
+    world.pods.update_pod(&pod_id, more, overhead).await.unwrap();
+    let ledger = world.pods.pod(&pod_id).unwrap().ledger.clone();
+    assert_eq!((ledger.size.memory_bytes >> 20, ledger.size.vcpus), (232, 3));
+    let error = world.pods.update_pod(&pod_id, memory(4090), Resources::default()).await.unwrap_err();
+    assert!(error.to_string().contains("4122 MiB") && error.to_string().contains("4096 MiB"), "{error}");
+    assert_eq!(mib(&world, &pod_id), 232);
+    world.pods.update_pod(&pod_id, memory(50), Resources::default()).await.unwrap();
+    let steps = [
+        "machine.resize 232",
+        "agent.resize 3 3",
+        "machine.resized",
+        "agent.resize 3 0",
+        "machine.resize 148",
+    ];
+    assert_eq!(asked(&world), steps);
+    world.pods.stop(&pod_id).await.unwrap();
+    let stopped = world.pods.update_pod(&pod_id, memory(60), Resources::default()).await.unwrap_err();
+    assert_eq!(stopped.kind(), PodErrorKind::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn what_changed_is_known_to_the_next_daemon() {
+    let world = World::new().await;
+    let (pod_id, id) = world.with_container().await;
+    world.pods.update_container(&id, memory(1024)).await.unwrap();
+    world
+        .pods
+        .update_pod(&pod_id, Resources { cpu_quota: 200_000, ..Resources::default() }, memory(64))
+        .await
+        .unwrap();
+    let status: crate::record::ContainerStatus =
+        world.node.store.get(runtime_store::Table::ContainerStatuses, &id).unwrap().unwrap();
+    assert_eq!(status.resources.unwrap().memory_limit_bytes, 1024 << 20);
+    let status: crate::record::PodStatus =
+        world.node.store.get(runtime_store::Table::PodStatuses, &pod_id).unwrap().unwrap();
+    assert_eq!(status.resources.unwrap().cpu_quota, 200_000);
+    assert_eq!(
+        (status.overhead.unwrap().memory_limit_bytes, status.size.unwrap().memory_bytes),
+        (64 << 20, 1088 << 20)
+    );
+}

@@ -1,0 +1,156 @@
+//! The memory device's front end.
+
+use std::sync::Arc;
+
+use nix::sys::eventfd::EventFd;
+use serde::Deserialize as _;
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_queue::Queue;
+
+use super::BLOCK_BYTES;
+use super::region::{MemHandle, Region};
+use super::request;
+use super::state::MemState;
+use crate::virtio::chain::Chain;
+use crate::virtio::ring::{Faults, Ring};
+use crate::virtio::{Activation, DeviceError, GuestMemory, VirtioDevice, front};
+
+/// In errors.
+const DEVICE: &str = "mem";
+
+/// Device ID of a memory device (virtio 1.2, section 5).
+const DEVICE_ID: u32 = 24;
+
+/// VIRTIO_MEM_F_UNPLUGGED_INACCESSIBLE: the driver keeps off what is not plugged.
+const UNPLUGGED_INACCESSIBLE: u32 = 1;
+
+/// Bytes of the configuration space (virtio 1.2, section 5.15.4).
+const CONFIG_BYTES: usize = 56;
+
+/// Memory to plug.
+#[derive(Debug)]
+pub struct Mem {
+    region: Arc<Region>,
+    faults: Faults,
+    active: Option<Active>,
+}
+
+#[derive(Debug)]
+struct Active {
+    memory: GuestMemory,
+    ring: Ring,
+    chain: Chain,
+}
+
+impl Mem {
+    /// A device over `length` bytes at `base` of `memory`, multiples of [`BLOCK_BYTES`], of which nothing is
+    /// plugged or requested. `settled` is written when what was requested is so.
+    pub fn new(base: u64, length: u64, memory: GuestMemory, settled: Arc<EventFd>) -> Mem {
+        let region = Arc::new(Region::new(base, length, memory, settled));
+        Mem { region, faults: Faults::default(), active: None }
+    }
+
+    /// For the machine.
+    pub fn handle(&self) -> MemHandle {
+        MemHandle(Arc::clone(&self.region))
+    }
+
+    /// Chains that made no sense, so far.
+    pub fn faults(&self) -> u64 {
+        self.faults.total()
+    }
+
+    fn serve(&mut self) {
+        let Some(Active { memory, ring, chain }) = &mut self.active else { return };
+        // No more than the queue holds: notifications are never muted, so the driver will say if it
+        // has added more meanwhile.
+        for _ in 0..ring.size() {
+            let Some(taken) = ring.take(chain) else { break };
+            let written = request::read(chain, taken.fault, memory)
+                .and_then(|request| request::write(chain, memory, self.region.serve(request)));
+            if written.is_none() && taken.fault.is_none() {
+                self.faults.count();
+            }
+            ring.complete(taken, written.unwrap_or(0));
+            let interrupt = self.region.book().interrupt.clone();
+            if let Some(interrupt) = interrupt {
+                ring.signal(&*interrupt);
+            }
+        }
+    }
+
+    fn config(&self) -> [u8; CONFIG_BYTES] {
+        let book = self.region.book();
+        let mut config = [0; CONFIG_BYTES];
+        // The NUMA node and its padding, at 8, stay zero: it is not offered.
+        for (offset, value) in [
+            (0, BLOCK_BYTES),
+            (16, self.region.base),
+            (24, self.region.length),
+            (32, book.usable),
+            (40, book.blocks.plugged_bytes()),
+            (48, book.requested),
+        ] {
+            config[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        config
+    }
+}
+
+impl VirtioDevice for Mem {
+    fn device_id(&self) -> u32 {
+        DEVICE_ID
+    }
+
+    fn features(&self) -> u64 {
+        1 << VIRTIO_F_VERSION_1 | 1 << UNPLUGGED_INACCESSIBLE
+    }
+
+    fn queue_sizes(&self) -> &[u16] {
+        &[16]
+    }
+
+    fn uses_queue_events(&self) -> bool {
+        false
+    }
+
+    fn read_config(&self, offset: u64, data: &mut [u8]) {
+        front::read_config(&self.config(), offset, data);
+    }
+
+    fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
+        let Activation { memory, queues, queue_events, interrupt, .. } = activation;
+        let ([queue], [_event]) = front::queues(DEVICE, queues, queue_events)?;
+        let ring = Ring::open(DEVICE, queue, &memory, &self.faults)?;
+        self.active = Some(Active { memory, ring, chain: Chain::default() });
+        self.region.book().interrupt = Some(interrupt);
+        // What was asked for before a pause is answered after it.
+        self.serve();
+        Ok(())
+    }
+
+    fn notify(&mut self, _index: u16) {
+        self.serve();
+    }
+
+    /// What is plugged stays so: a driver that comes again finds it (virtio 1.2, section 5.15.5).
+    fn reset(&mut self) {
+        self.active = None;
+        self.region.book().interrupt = None;
+    }
+
+    fn pause(&mut self) -> Option<Vec<Queue>> {
+        self.region.book().interrupt = None;
+        self.active.take().map(|active| vec![active.ring.into_queue()])
+    }
+
+    fn save(&self) -> serde_json::Value {
+        serde_json::json!(self.region.save())
+    }
+
+    fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
+        let malformed =
+            |error| DeviceError { device: DEVICE, message: format!("the saved state is malformed: {error}") };
+        self.region.restore(&MemState::deserialize(state).map_err(malformed)?)
+    }
+}

@@ -1,0 +1,193 @@
+//! The region behind the device, shared with the machine: sizes, the book of blocks, and the host's pages.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::sys::eventfd::EventFd;
+use vm_memory::{GuestAddress, GuestMemory as _};
+
+use super::BLOCK_BYTES;
+use super::blocks::{Blocks, Plugged};
+use super::request::{Answer, Request};
+use super::state::MemState;
+use crate::virtio::{DeviceError, GuestMemory, Interrupt};
+
+/// VIRTIO_MEM_STATE_*.
+const STATE_PLUGGED: u16 = 0;
+const STATE_UNPLUGGED: u16 = 1;
+const STATE_MIXED: u16 = 2;
+
+/// The machine's end of the device.
+#[derive(Clone, Debug)]
+pub struct MemHandle(pub(super) Arc<Region>);
+
+impl MemHandle {
+    /// Asks the driver to have `requested` bytes plugged, within the first `usable` of the region, which the
+    /// machine has given to the guest. The event is written once it has; or at once, if it has.
+    pub fn request(&self, requested: u64, usable: u64) {
+        let mut book = self.0.book();
+        book.usable = usable.min(self.0.length).max(book.usable);
+        book.requested = requested.min(book.usable);
+        book.asked = true;
+        book.tell_if_settled(&self.0.settled);
+        if let Some(interrupt) = &book.interrupt {
+            // The line's counter is full only if the driver has not looked yet: then it will.
+            let _ = interrupt.config_changed();
+        }
+    }
+
+    /// Bytes plugged now.
+    pub fn plugged_bytes(&self) -> u64 {
+        self.0.book().blocks.plugged_bytes()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Region {
+    pub(super) base: u64,
+    pub(super) length: u64,
+    memory: GuestMemory,
+    settled: Arc<EventFd>,
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    pub(super) usable: u64,
+    pub(super) requested: u64,
+    pub(super) blocks: Blocks,
+    /// While the driver is there.
+    pub(super) interrupt: Option<Arc<dyn Interrupt>>,
+    /// The machine waits to hear that what it asked for is so. Told once: a guest that goes back and
+    /// forth is not to wake anyone.
+    asked: bool,
+}
+
+impl Book {
+    fn tell_if_settled(&mut self, settled: &EventFd) {
+        if self.asked && self.blocks.plugged_bytes() == self.requested {
+            self.asked = false;
+            // Full only if nobody has read it: then it is readable.
+            let _ = settled.write(1);
+        }
+    }
+}
+
+impl Region {
+    pub(super) fn new(base: u64, length: u64, memory: GuestMemory, settled: Arc<EventFd>) -> Region {
+        let book = Mutex::new(Book { blocks: Blocks::new(length), ..Book::default() });
+        Region { base, length, memory, settled, book }
+    }
+
+    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what the driver asks, if it may.
+    pub(super) fn serve(&self, request: Request) -> Answer {
+        let mut book = self.book();
+        let answer = match request {
+            Request::Plug { address, blocks } => self.plug(&mut book, address, blocks),
+            Request::Unplug { address, blocks } => self.unplug(&mut book, address, blocks),
+            Request::UnplugAll => self.unplug_all(&mut book),
+            Request::State { address, blocks } => match self.range(&book, address, blocks) {
+                Some((_, _, Plugged::All)) => Answer::State(STATE_PLUGGED),
+                Some((_, _, Plugged::None)) => Answer::State(STATE_UNPLUGGED),
+                Some((_, _, Plugged::Some)) => Answer::State(STATE_MIXED),
+                None => Answer::Error,
+            },
+            Request::Unknown => Answer::Error,
+        };
+        book.tell_if_settled(&self.settled);
+        answer
+    }
+
+    fn plug(&self, book: &mut Book, address: u64, blocks: u16) -> Answer {
+        let Some((first, count, Plugged::None)) = self.range(book, address, blocks) else {
+            return Answer::Error;
+        };
+        if book.blocks.plugged_bytes() + u64::from(blocks) * BLOCK_BYTES > book.requested {
+            return Answer::Nack;
+        }
+        book.blocks.set(first, count, true);
+        Answer::Ack
+    }
+
+    fn unplug(&self, book: &mut Book, address: u64, blocks: u16) -> Answer {
+        let Some((first, count, Plugged::All)) = self.range(book, address, blocks) else {
+            return Answer::Error;
+        };
+        if self.discard(first, count).is_err() {
+            return Answer::Error;
+        }
+        book.blocks.set(first, count, false);
+        Answer::Ack
+    }
+
+    fn unplug_all(&self, book: &mut Book) -> Answer {
+        for (first, count) in book.blocks.runs() {
+            if self.discard(first, count).is_err() {
+                return Answer::Error;
+            }
+            book.blocks.set(first, count, false);
+        }
+        Answer::Ack
+    }
+
+    /// The blocks named, if they are whole, some, and usable.
+    fn range(&self, book: &Book, address: u64, blocks: u16) -> Option<(usize, usize, Plugged)> {
+        let offset = address.checked_sub(self.base)?;
+        let end = offset.checked_add(u64::from(blocks) * BLOCK_BYTES)?;
+        if blocks == 0 || !offset.is_multiple_of(BLOCK_BYTES) || end > book.usable {
+            return None;
+        }
+        let (first, count) = (usize::try_from(offset / BLOCK_BYTES).ok()?, usize::from(blocks));
+        Some((first, count, book.blocks.state(first, count)?))
+    }
+
+    /// Gives the blocks' pages back to the host; they read as zeroes from then on.
+    fn discard(&self, first: usize, count: usize) -> std::io::Result<()> {
+        let address = GuestAddress(self.base + first as u64 * BLOCK_BYTES);
+        let length = count * BLOCK_BYTES as usize;
+        let slice = self.memory.get_slice(address, length).map_err(std::io::Error::other)?;
+        let pointer = slice.ptr_guard_mut();
+        // SAFETY: the slice is a part of guest memory's mapping, which lives as long as `self.memory`, and
+        // private anonymous memory, so that nothing but its content, the guest's own, goes.
+        let result = unsafe { libc::madvise(pointer.as_ptr().cast(), length, libc::MADV_DONTNEED) };
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
+
+    pub(super) fn save(&self) -> MemState {
+        let book = self.book();
+        MemState {
+            base: self.base,
+            length: self.length,
+            usable: book.usable,
+            requested: book.requested,
+            plugged: book.blocks.runs(),
+        }
+    }
+
+    pub(super) fn restore(&self, state: &MemState) -> Result<(), DeviceError> {
+        let odd = |message: String| DeviceError { device: "mem", message };
+        if (state.base, state.length) != (self.base, self.length) {
+            return Err(odd(format!(
+                "saved as {state:?}, and now it is at {:#x}, {}",
+                self.base, self.length
+            )));
+        }
+        let mut blocks = Blocks::new(self.length);
+        for &(first, count) in &state.plugged {
+            if blocks.state(first, count) != Some(Plugged::None) {
+                return Err(odd(format!("{count} blocks at {first} are plugged twice, or not there")));
+            }
+            blocks.set(first, count, true);
+        }
+        let sizes = [blocks.plugged_bytes(), state.requested, state.usable, self.length];
+        if state.requested > state.usable || sizes.iter().any(|size| *size > self.length) {
+            return Err(odd(format!("the sizes of {state:?} do not fit each other")));
+        }
+        let mut book = self.book();
+        (book.usable, book.requested, book.blocks) = (state.usable, state.requested, blocks);
+        Ok(())
+    }
+}

@@ -1,0 +1,19 @@
+//! What is kept of the device when its VM is saved. The memory's content is the machine's affair.
+
+use serde::{Deserialize, Serialize};
+
+/// The region, what is asked of it, and what is plugged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemState {
+    /// Guest-physical address.
+    pub base: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Bytes that the driver may use, from the base.
+    pub usable: u64,
+    /// Bytes that it should plug.
+    pub requested: u64,
+    /// Plugged ranges: (first block, blocks).
+    pub plugged: Vec<(usize, usize)>,
+}

@@ -1,0 +1,115 @@
+//! Memory that a running guest is given: a region of its address space above RAM, of which it gets as
+//! much as is asked for, through the memory device. It never touches what lies there.
+//!
+//! KVM learns of the region in pieces, as far as the guest may use it: what it was never offered does
+//! not exist for it.
+
+use std::sync::Arc;
+
+use kvm_ioctls::VmFd;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use vm_memory::{GuestAddress, GuestMemory as _};
+use vmm_api::Slot;
+use vmm_devices::virtio::GuestMemory;
+use vmm_devices::virtio::mem::{BLOCK_BYTES, Mem, MemHandle};
+
+use crate::memory::{self, KVM_SLOTS_RAM};
+
+/// First KVM memory slot for pieces: behind RAM's and one for each slot of the table.
+const KVM_SLOT_FIRST: u32 = KVM_SLOTS_RAM + Slot::COUNT as u32;
+
+/// The machine's memory cannot be made this large or small.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum ResizeError {
+    #[error("{asked} bytes of memory: this VM may have {least} to {most}, in steps of {BLOCK_BYTES}")]
+    Size { asked: u64, least: u64, most: u64 },
+    #[error("cannot give memory to KVM")]
+    Register(#[from] crate::MemoryError),
+    #[error("cannot plug the memory device")]
+    Plug(#[source] vmm_devices::virtio::mmio::TransportError),
+    #[error("cannot make an event")]
+    Event(#[source] nix::Error),
+}
+
+/// The region and what is offered of it.
+#[derive(Debug)]
+pub(crate) struct Hotplug {
+    boot_bytes: u64,
+    max_bytes: u64,
+    base: u64,
+    length: u64,
+    /// Bytes from the base, and pieces, that KVM has.
+    given: u64,
+    pieces: u32,
+    settled: Arc<EventFd>,
+    handle: Option<MemHandle>,
+}
+
+impl Hotplug {
+    /// For a machine of `boot_bytes` that may grow to `max_bytes`; `region` is where.
+    pub(crate) fn new(
+        boot_bytes: u64,
+        max_bytes: u64,
+        region: Option<(u64, u64)>,
+    ) -> Result<Hotplug, ResizeError> {
+        let settled = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
+        let settled = Arc::new(settled.map_err(ResizeError::Event)?);
+        let (base, length) = region.unwrap_or_default();
+        Ok(Hotplug { boot_bytes, max_bytes, base, length, given: 0, pieces: 0, settled, handle: None })
+    }
+
+    /// Readable once the guest has what was last offered.
+    pub(crate) fn settled(&self) -> &EventFd {
+        &self.settled
+    }
+
+    /// Offers memory of `bytes` in all. Gives a device to plug, the first time that there is more than at boot.
+    pub(crate) fn offer(
+        &mut self,
+        vm: &VmFd,
+        memory: &GuestMemory,
+        bytes: u64,
+    ) -> Result<Option<Mem>, ResizeError> {
+        let (least, most) = (self.boot_bytes, self.max_bytes);
+        if !(least..=most).contains(&bytes) || !(bytes - least).is_multiple_of(BLOCK_BYTES) {
+            return Err(ResizeError::Size { asked: bytes, least, most });
+        }
+        let requested = bytes - least;
+        let usable = requested.next_multiple_of(memory::block(self.boot_bytes)).min(self.length);
+        self.give(vm, memory, usable)?;
+        let device = match &self.handle {
+            None if requested > 0 => {
+                let device = Mem::new(self.base, self.length, memory.clone(), self.settled.clone());
+                self.handle = Some(device.handle());
+                Some(device)
+            }
+            _ => None,
+        };
+        // What the last offer came to is no news any more.
+        let _ = self.settled.read();
+        match &self.handle {
+            Some(handle) => handle.request(requested, usable),
+            // Nothing was ever plugged, and nothing is wanted.
+            None => drop(self.settled.write(1)),
+        }
+        Ok(device)
+    }
+
+    /// Forgets a device that could not be plugged.
+    pub(crate) fn withdraw(&mut self) {
+        self.handle = None;
+    }
+
+    /// Gives KVM the region up to `usable`. It keeps what it has: the guest may still use that.
+    fn give(&mut self, vm: &VmFd, memory: &GuestMemory, usable: u64) -> Result<(), ResizeError> {
+        if usable <= self.given {
+            return Ok(());
+        }
+        let base = self.base + self.given;
+        let region = memory.find_region(GuestAddress(base)).expect("it was made with the machine");
+        memory::register_part(vm, KVM_SLOT_FIRST + self.pieces, region, base, usable - self.given)?;
+        (self.given, self.pieces) = (usable, self.pieces + 1);
+        Ok(())
+    }
+}
