@@ -3,7 +3,7 @@
 
 use prost::Message;
 use proto_cri::v1;
-use runtime_spec::{GuestPaths, HandlerConfig, ImageConfig, PodSpec, VmSize, resolve};
+use runtime_spec::{GuestPaths, HandlerConfig, ImageConfig, PodSpec, VmBounds, resolve};
 
 use crate::convert;
 
@@ -42,7 +42,9 @@ fn pod(bytes: &[u8]) -> Option<PodSpec> {
     let request = v1::RunPodSandboxRequest::decode(bytes).ok()?;
     let spec = convert::pod_spec(request.config?, request.runtime_handler).ok()?;
     spec.check().ok()?;
-    let size = VmSize::of(&spec, &HandlerConfig::default(), 8);
-    assert!((1..=64).contains(&size.vcpus) && size.memory_bytes.is_multiple_of(2 << 20));
+    let bounds = VmBounds::of(&spec, &HandlerConfig::default()).ok()?;
+    for size in [bounds.boot, bounds.most] {
+        assert!((1..=64).contains(&size.vcpus) && size.memory_bytes.is_multiple_of(2 << 20));
+    }
     Some(spec)
 }
