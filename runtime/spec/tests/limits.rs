@@ -1,5 +1,7 @@
 //! Limits as files of a guest's cgroup.
 
+#![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion, in its functions too")]
+
 use std::collections::BTreeMap;
 
 use runtime_spec::Resources;

@@ -1,5 +1,7 @@
 //! The ledger: a machine's size as pods and containers ask.
 
+#![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion, in its functions too")]
+
 use proptest::prelude::*;
 use runtime_spec::{HandlerConfig, Ledger, MEMORY_GRAIN, PodSpec, Resources, VmBounds};
 

@@ -41,11 +41,11 @@ fn writable_layer(stats: &v1::ContainerStats) -> (u64, u64) {
 }
 
 fn working_set(memory: &Option<v1::MemoryUsage>) -> u64 {
-    number(memory.clone().unwrap().working_set_bytes)
+    number(memory.unwrap().working_set_bytes)
 }
 
 fn cpu_ns(cpu: &Option<v1::CpuUsage>) -> u64 {
-    number(cpu.clone().unwrap().usage_core_nano_seconds)
+    number(cpu.unwrap().usage_core_nano_seconds)
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn figures_grow_with_what_a_container_does() {
 
     assert!(cpu_ns(&after.cpu) > cpu_ns(&before.cpu));
     assert!(working_set(&after.memory) >= working_set(&before.memory) + 16 * MIB, "{before:?} {after:?}");
-    let memory = after.memory.clone().unwrap();
+    let memory = after.memory.unwrap();
     assert!(number(memory.available_bytes) <= 128 * MIB - 16 * MIB && number(memory.page_faults) > 0);
     let (bytes, inodes) = writable_layer(&before);
     let (bytes_after, inodes_after) = writable_layer(&after);
