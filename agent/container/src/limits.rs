@@ -143,7 +143,7 @@ mod tests {
         let (_dir, cgroup) = cgroup(&[("cpu.max", "5 5\n")]);
         let error = apply(&cgroup, &map(&[("cpu.max", "9 9"), ("memory.none", "1")])).unwrap_err();
         assert!(matches!(&error, LimitError::NoFile { file } if file == "memory.none"), "{error}");
-        assert_eq!(read(&cgroup, "cpu.max"), "5 5");
+        assert_eq!(read(&cgroup, "cpu.max"), "5 5\n");
         assert!(!cgroup.directory().join("memory.none").exists());
     }
 
