@@ -6,13 +6,17 @@
 use std::path::Path;
 
 use redb::{ReadableTable, TableDefinition, WriteTransaction};
+use serde_json::{Value, json};
 
 use crate::StoreError;
 use crate::error::writing;
 use crate::store::Table;
 
 /// Version that this code reads and writes.
-pub const SCHEMA_VERSION: u64 = 1;
+pub const SCHEMA_VERSION: u64 = 2;
+
+/// What version 1 took of a machine's memory for its kernel and agent where no overhead was sent, in bytes.
+const GUEST_OVERHEAD_V1: u64 = 48 << 20;
 
 const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 const VERSION_KEY: &str = "schema_version";
@@ -21,7 +25,7 @@ const VERSION_KEY: &str = "schema_version";
 type Upgrade = fn(&WriteTransaction) -> Result<(), StoreError>;
 
 /// Step `i` leads from version `i + 1` to `i + 2`.
-const UPGRADES: [Upgrade; SCHEMA_VERSION as usize - 1] = [];
+const UPGRADES: [Upgrade; SCHEMA_VERSION as usize - 1] = [sizes_become_bounds];
 
 /// Makes the tables, refuses a newer file, upgrades an older one.
 pub(crate) fn prepare(path: &Path, transaction: &WriteTransaction) -> Result<(), StoreError> {
@@ -39,6 +43,27 @@ pub(crate) fn prepare(path: &Path, transaction: &WriteTransaction) -> Result<(),
         upgrade(transaction)?;
     }
     meta.insert(VERSION_KEY, SCHEMA_VERSION).map_err(writing)?;
+    Ok(())
+}
+
+/// To version 2: a pod's machine had one `size`; it now has `bounds`, and one that was built before cannot grow.
+fn sizes_become_bounds(transaction: &WriteTransaction) -> Result<(), StoreError> {
+    let mut records = transaction.open_table(Table::PodRecords.definition()).map_err(writing)?;
+    let mut changed = Vec::new();
+    for entry in records.iter().map_err(writing)? {
+        let (key, value) = entry.map_err(writing)?;
+        // What is no record is told by whoever reads it, with its key.
+        let Ok(Value::Object(mut record)) = serde_json::from_slice(value.value()) else { continue };
+        if let Some(size) = record.remove("size") {
+            let memory = size["memory_bytes"].as_u64().unwrap_or_default();
+            let default = memory.saturating_sub(GUEST_OVERHEAD_V1);
+            record.insert("bounds".into(), json!({ "boot": size, "most": size, "memory_default": default }));
+            changed.push((key.value().to_owned(), Value::Object(record).to_string()));
+        }
+    }
+    for (key, record) in changed {
+        records.insert(key.as_str(), record.as_bytes()).map_err(writing)?;
+    }
     Ok(())
 }
 

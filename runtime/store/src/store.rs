@@ -174,6 +174,25 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_of_the_first_version_is_read_as_one_that_cannot_grow() {
+        let (_dir, path) = path();
+        let store = Store::open(&path).unwrap();
+        let size = serde_json::json!({ "memory_bytes": 128 << 20, "vcpus": 2 });
+        let old = serde_json::json!({ "id": "a", "size": size, "scratch_bytes": 1 });
+        store.commit(Batch::new().put(Table::PodRecords, "a", &old).unwrap()).unwrap();
+        store.commit(Batch::new().put(Table::PodRecords, "b", &"no record").unwrap()).unwrap();
+        let transaction = store.database.begin_write().unwrap();
+        schema::set_version(&transaction, 1);
+        transaction.commit().unwrap();
+        drop(store);
+        let store = Store::open(&path).unwrap();
+        let read: serde_json::Value = store.get(Table::PodRecords, "a").unwrap().unwrap();
+        let bounds = serde_json::json!({ "boot": size, "most": size, "memory_default": 80 << 20 });
+        assert_eq!(read, serde_json::json!({ "id": "a", "bounds": bounds, "scratch_bytes": 1 }));
+        assert_eq!(store.get::<String>(Table::PodRecords, "b").unwrap().as_deref(), Some("no record"));
+    }
+
+    #[test]
     fn an_unreadable_value_is_named_by_table_and_key() {
         let (_dir, path) = path();
         let store = Store::open(&path).unwrap();
