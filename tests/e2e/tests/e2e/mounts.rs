@@ -189,7 +189,7 @@ async fn what_a_program_wrote_through_its_memory_is_on_the_host_before_its_end_i
     fs::write(data.join("mapped"), vec![0; 1 << 20]).unwrap();
     // Closing a file writes its pages, so it is closed before; then nobody asks for them to be written.
     let program = "import mmap, os\n\
-                   m = mmap.mmap(open('/data/mapped', 'r+b').fileno(), 0)\n\
+                   m = mmap.mmap(os.open('/data/mapped', os.O_RDWR), 0)\n\
                    os.closerange(3, 256)\n\
                    m[:] = b'x' * len(m)\n\
                    os._exit(7)";
@@ -197,9 +197,12 @@ async fn what_a_program_wrote_through_its_memory_is_on_the_host_before_its_end_i
     let mounts = vec![mount(&data, "/data"), read_only("/usr"), read_only("/lib"), read_only("/lib64")];
     let command = ["/usr/bin/python3", "-I", "-S", "-c", program];
     let config = v1::ContainerConfig { mounts, ..spec::container("writer", &image, &command) };
-    let pod = client.run_pod(&spec::pod("mapped", host.dir())).await.unwrap();
+    let sandbox = spec::pod("mapped", host.dir());
+    let pod = client.run_pod(&sandbox).await.unwrap();
     let writer = client.run(&pod, config).await.unwrap();
-    assert_eq!(client.wait(&writer).await.unwrap().exit_code, 7);
+    let ended = client.wait(&writer).await.unwrap();
+    let told = fs::read_to_string(Path::new(&sandbox.log_directory).join("writer.log")).unwrap();
+    assert_eq!(ended.exit_code, 7, "{told}");
     assert!(fs::read(data.join("mapped")).unwrap().iter().all(|byte| *byte == b'x'));
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
