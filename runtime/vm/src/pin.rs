@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 
+use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -16,7 +17,10 @@ pub(crate) fn pin(pid: u32, cpus: &[u32]) -> Result<(), VmError> {
     let failed = |source| VmError::Pin { pid, cpus: cpus.to_vec(), source };
     let set = set(cpus).map_err(failed)?;
     for thread in threads(pid).map_err(failed)? {
-        sched_setaffinity(thread, &set).map_err(|errno| failed(errno.into()))?;
+        match sched_setaffinity(thread, &set) {
+            Err(Errno::ESRCH) => {}
+            other => other.map_err(|errno| failed(errno.into()))?,
+        }
     }
     Ok(())
 }
@@ -36,13 +40,22 @@ fn threads(pid: u32) -> io::Result<Vec<Pid>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
         let entry = entry?;
-        let name = fs::read_to_string(entry.path().join("comm"))?;
+        let name = match fs::read_to_string(entry.path().join("comm")) {
+            Ok(name) => name,
+            Err(error) if has_ended(&error) => continue,
+            Err(error) => return Err(error),
+        };
         let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
         if let (true, Some(number)) = (name.starts_with(THREAD), number) {
             found.push(Pid::from_raw(number));
         }
     }
     Ok(found)
+}
+
+/// A thread may end between being listed and being looked at.
+fn has_ended(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
 #[cfg(test)]
