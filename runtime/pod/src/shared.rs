@@ -1,8 +1,8 @@
 //! A pod's shared directory: what of the host's files its machine can reach, by mounts below it.
 //!
-//! It is a mount point of its own, so that whatever is mounted below comes and goes with it, and it is
-//! shared, so that a mount made later reaches the monitor, whose root it is. It holds mount points only:
-//! a small tmpfs, gone with its unmounting, so that no removal here ever walks into somebody's files.
+//! It holds mount points only: what is mounted on them is in the monitor's mount namespace, whose root it is, and
+//! not in the node's. A small tmpfs, gone with its unmounting, so that no removal here ever walks into somebody's
+//! files.
 
 use std::io;
 use std::path::Path;
@@ -25,8 +25,7 @@ pub(crate) fn make(dir: &Path) -> io::Result<()> {
     remove(dir)?;
     std::fs::create_dir(dir)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("podvisor-shared"), dir, Some("tmpfs"), flags, Some(OPTIONS))?;
-    Ok(mount(None::<&str>, dir, None::<&str>, MsFlags::MS_SHARED, None::<&str>)?)
+    Ok(mount(Some("podvisor-shared"), dir, Some("tmpfs"), flags, Some(OPTIONS))?)
 }
 
 /// Takes it away, with all that is mounted below it. One that is not there is no error.

@@ -1,40 +1,48 @@
 //! All binds of one container: `<shared>/<container>/<number>`.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::fchdir;
 
 use crate::tree::{Kind, Tree};
-use crate::{Bind, ShareError};
+use crate::{Bind, ShareError, Viewer};
 
 /// Mounts on top of each other at one place that are taken away at most: there is one.
 const STACKED_MAX: usize = 8;
 
-/// Binds each of `binds` to `<shared>/<container>/<its number>`; leaves nothing where one fails. `shared`
-/// exists. The binds are seen in every mount namespace that `shared` propagates to.
+/// Binds each of `binds` to `<shared>/<container>/<its number>`, for `viewer` alone; leaves nothing where one
+/// fails. `shared` exists, and is the viewer's root.
 ///
 /// # Errors
 /// A path that is not there or cannot be shared, or the kernel's refusal.
 pub fn bind_all<'a>(
+    viewer: &Viewer,
     shared: &Path,
     container: &str,
     binds: impl IntoIterator<Item = (usize, &'a Bind)>,
 ) -> Result<(), ShareError> {
     let binds: Vec<_> = binds.into_iter().collect();
     let numbers: Vec<usize> = binds.iter().map(|(number, _)| *number).collect();
-    let bound = bind_each(shared, container, &binds);
+    let bound = bind_each(viewer, shared, container, &binds);
     if bound.is_err() {
         // What it failed for is told; what cannot be undone now goes with the shared directory.
-        let _ = unbind_all(shared, container, numbers);
+        let _ = unbind_all(Some(viewer), shared, container, numbers.iter().copied())
+            .or_else(|_| unbind_all(None, shared, container, numbers));
     }
     bound
 }
 
-fn bind_each(shared: &Path, container: &str, binds: &[(usize, &Bind)]) -> Result<(), ShareError> {
+fn bind_each(
+    viewer: &Viewer,
+    shared: &Path,
+    container: &str,
+    binds: &[(usize, &Bind)],
+) -> Result<(), ShareError> {
     // All are looked at before anything is made.
     let trees = binds.iter().map(|(number, bind)| Ok((*number, Tree::clone_of(bind)?)));
     let trees: Vec<(usize, Tree)> = trees.collect::<Result<_, ShareError>>()?;
@@ -43,19 +51,24 @@ fn bind_each(shared: &Path, container: &str, binds: &[(usize, &Bind)]) -> Result
     let parent = open_directory(CWD, shared).map_err(|errno| io_error("open", shared, errno.into()))?;
     mkdirat(&parent, container, Mode::from_raw_mode(0o755)).map_err(failed.clone()("make"))?;
     let directory = open_directory(&parent, container).map_err(failed.clone()("open"))?;
-    for (number, tree) in trees {
-        let point = make_point(&directory, number, tree.kind).map_err(failed.clone()("make a place in"))?;
-        tree.attach(point.as_fd()).map_err(|source| io_error("mount in", &shared.join(container), source))?;
+    for (number, tree) in &trees {
+        make_point(&directory, *number, tree.kind).map_err(failed.clone()("make a place in"))?;
     }
-    Ok(())
+    let attach = |root: OwnedFd| {
+        let directory = open_directory(&root, container)?;
+        trees.iter().try_for_each(|(number, tree)| tree.attach(open_point(&directory, *number)?.as_fd()))
+    };
+    viewer.within(&parent, attach).map_err(|source| io_error("mount in", &shared.join(container), source))
 }
 
 /// Takes the binds with these numbers away, and their directory. Idempotent: what is not there is no
-/// error. The bound files are not touched, whoever still has them open.
+/// error. The bound files are not touched, whoever still has them open. `None` for a viewer that has ended:
+/// its binds ended with it.
 ///
 /// # Errors
 /// The kernel's refusal; some may be left, for another try.
 pub fn unbind_all(
+    viewer: Option<&Viewer>,
     shared: &Path,
     container: &str,
     numbers: impl IntoIterator<Item = usize>,
@@ -74,10 +87,17 @@ pub fn unbind_all(
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(failed("open")(errno)),
     };
-    for number in numbers {
-        let name = number.to_string();
-        detach(&directory, &name).map_err(failed("unmount in"))?;
-        remove_point(&directory, &name).map_err(failed("clear"))?;
+    let names: Vec<String> = numbers.into_iter().map(|number| number.to_string()).collect();
+    let detach_all = |root: OwnedFd| {
+        fchdir(open_directory(&root, container)?)?;
+        names.iter().try_for_each(|name| detach(name))
+    };
+    if let Some(viewer) = viewer {
+        let detached = viewer.within(&parent, detach_all);
+        detached.map_err(|source| io_error("unmount in", &shared.join(container), source))?;
+    }
+    for name in &names {
+        remove_point(&directory, name).map_err(failed("clear"))?;
     }
     drop(directory);
     match unlinkat(&parent, container, AtFlags::REMOVEDIR) {
@@ -88,27 +108,29 @@ pub fn unbind_all(
     }
 }
 
-fn open_directory(parent: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_directory(parent: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(parent, name, flags, Mode::empty())
 }
 
-/// Makes an empty file or directory and opens it.
-fn make_point(directory: &OwnedFd, number: usize, kind: Kind) -> rustix::io::Result<OwnedFd> {
+/// Makes an empty file or directory.
+fn make_point(directory: &OwnedFd, number: usize, kind: Kind) -> rustix::io::Result<()> {
     let name = number.to_string();
     match kind {
-        Kind::Directory => mkdirat(directory, &name, Mode::from_raw_mode(0o755))?,
-        Kind::File => mknodat(directory, &name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)?,
+        Kind::Directory => mkdirat(directory, &name, Mode::from_raw_mode(0o755)),
+        Kind::File => mknodat(directory, &name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0),
     }
-    openat(directory, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Unmounts all that is mounted at the name, now, whoever uses it.
-fn detach(directory: &OwnedFd, name: &str) -> rustix::io::Result<()> {
-    // By way of the open directory, since unmounting has no call that starts from one.
-    let path = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
+fn open_point(directory: &OwnedFd, number: usize) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory, number.to_string(), flags, Mode::empty())
+}
+
+/// Unmounts all that is mounted at the name in the working directory, now, whoever uses it.
+fn detach(name: &str) -> rustix::io::Result<()> {
     for _ in 0..STACKED_MAX {
-        match unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        match unmount(name, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
             Ok(()) => {}
             // No mount there, or not any more; or nothing at all.
             Err(Errno::INVAL | Errno::NOENT) => break,

@@ -1,10 +1,12 @@
-//! Host paths bound into a pod's shared directory, where its VMM serves them to the guest.
+//! Host paths bound into a pod's shared directory, where its VMM, and nobody else, sees them and serves them to
+//! the guest.
 //!
 //! | what | where |
 //! |---|---|
 //! | what is bound, and how | [`Bind`] |
 //! | all binds of a container, made and undone | [`bind_all`], [`unbind_all`] |
 //! | one bind: cloned, made read-only, then attached | `tree.rs` |
+//! | the mount namespace they are attached in | [`Viewer`] |
 //!
 //! The directory is the daemon's own, but a guest may write there through its VMM. So nothing below it is
 //! reached by path: names are looked up one by one from an open directory, and links are never followed.
@@ -18,7 +20,9 @@ mod error;
 mod propagation;
 mod setattr;
 mod tree;
+mod viewer;
 
 pub use bind::{Access, Bind, Propagation};
 pub use container::{bind_all, unbind_all};
 pub use error::ShareError;
+pub use viewer::Viewer;

@@ -53,9 +53,9 @@ impl Tree {
     }
 
     /// Attaches it onto an open file or directory.
-    pub(crate) fn attach(self, onto: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn attach(&self, onto: BorrowedFd<'_>) -> rustix::io::Result<()> {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        Ok(move_mount(&self.root, "", onto, "", flags)?)
+        move_mount(&self.root, "", onto, "", flags)
     }
 }
 

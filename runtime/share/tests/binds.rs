@@ -1,4 +1,4 @@
-//! Binds as a monitor sees them, in a mount namespace of the test's own.
+//! Binds as a VMM sees them, and as the node does: each in a mount namespace of the test's own.
 
 // A helper of a test may end the test.
 #![allow(clippy::unwrap_used)]
@@ -8,16 +8,43 @@ use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-use runtime_share::{Access, Bind, Propagation, ShareError, bind_all, unbind_all};
+use nix::unistd::{chdir, gettid, pivot_root};
+use runtime_share::{Access, Bind, Propagation, ShareError, Viewer, bind_all, unbind_all};
 
 const NONE: Option<&str> = None;
 
-/// A host: a shared directory and a volume with a filesystem below it.
+/// A host: a shared directory, a volume with a filesystem below it, and a thread whose root the shared
+/// directory is.
 struct Host {
     dir: tempfile::TempDir,
+    vmm: Vmm,
+}
+
+/// Lives until it is dropped.
+struct Vmm {
+    thread: u32,
+    _end: Sender<()>,
+}
+
+impl Vmm {
+    fn start(shared: PathBuf) -> Vmm {
+        let (started, ready) = channel();
+        let (end, ended) = channel::<()>();
+        std::thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            mount(NONE, "/", NONE, MsFlags::MS_SLAVE | MsFlags::MS_REC, NONE).unwrap();
+            chdir(&shared).unwrap();
+            pivot_root(".", ".").unwrap();
+            umount2(".", MntFlags::MNT_DETACH).unwrap();
+            started.send(gettid().as_raw().cast_unsigned()).unwrap();
+            let _ = ended.recv();
+        });
+        Vmm { thread: ready.recv().unwrap(), _end: end }
+    }
 }
 
 impl Host {
@@ -28,12 +55,13 @@ impl Host {
             return None;
         }
         mount(NONE, "/", NONE, MsFlags::MS_PRIVATE | MsFlags::MS_REC, NONE).unwrap();
-        let host = Host { dir: tempfile::tempdir().unwrap() };
+        let dir = tempfile::tempdir().unwrap();
         for name in ["shared", "volume"] {
-            fs::create_dir(host.path(name)).unwrap();
-            tmpfs(&host.path(name));
-            mount(NONE, &host.path(name), NONE, MsFlags::MS_SHARED, NONE).unwrap();
+            fs::create_dir(dir.path().join(name)).unwrap();
+            tmpfs(&dir.path().join(name));
         }
+        mount(NONE, &dir.path().join("volume"), NONE, MsFlags::MS_SHARED, NONE).unwrap();
+        let host = Host { vmm: Vmm::start(dir.path().join("shared")), dir };
         fs::create_dir(host.path("volume/below")).unwrap();
         tmpfs(&host.path("volume/below"));
         fs::write(host.path("volume/file"), "one").unwrap();
@@ -44,23 +72,29 @@ impl Host {
         self.dir.path().join(name)
     }
 
+    /// In the shared directory, as the VMM sees it.
+    fn seen(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root", self.vmm.thread)).join(name)
+    }
+
     fn bind(&self, name: &str, access: Access, propagation: Propagation) -> Bind {
         Bind { source: self.path(name), access, propagation }
     }
 
     fn bind_all(&self, binds: &[Bind]) -> Result<(), ShareError> {
-        bind_all(&self.path("shared"), "c1", binds.iter().enumerate())
+        let viewer = Viewer::of(self.vmm.thread).unwrap();
+        bind_all(&viewer, &self.path("shared"), "c1", binds.iter().enumerate())
     }
 
     fn unbind_all(&self, count: usize) {
-        unbind_all(&self.path("shared"), "c1", 0..count).unwrap();
+        let viewer = Viewer::of(self.vmm.thread).unwrap();
+        unbind_all(Some(&viewer), &self.path("shared"), "c1", 0..count).unwrap();
     }
 
-    /// What is mounted in or below the shared directory, beside itself.
+    /// What the VMM has mounted, beside its root.
     fn mounted(&self) -> usize {
-        let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
-        let below = format!("{}/", self.path("shared").display());
-        table.lines().filter(|line| line.contains(&below)).count()
+        let table = fs::read_to_string(format!("/proc/{}/mountinfo", self.vmm.thread)).unwrap();
+        table.lines().count() - 1
     }
 }
 
@@ -95,8 +129,8 @@ fn a_directory_and_a_file_are_the_hosts_own() {
     symlink("volume", host.path("link")).unwrap();
     let binds = [host.bind("link", ReadWrite, Private), host.bind("volume/file", ReadWrite, Private)];
     host.bind_all(&binds).unwrap();
-    assert_eq!(fs::read(host.path("shared/c1/0/file")).unwrap(), b"one");
-    fs::write(host.path("shared/c1/1"), "two").unwrap();
+    assert_eq!(fs::read(host.seen("c1/0/file")).unwrap(), b"one");
+    fs::write(host.seen("c1/1"), "two").unwrap();
     assert_eq!(fs::read(host.path("volume/file")).unwrap(), b"two");
     host.unbind_all(2);
     assert_eq!((host.mounted(), host.path("shared/c1").exists()), (0, false));
@@ -110,7 +144,7 @@ fn read_only_is_the_mount_alone_or_all_below() {
     let binds = [ReadWrite, ReadOnly, ReadOnlyRecursive].map(|access| host.bind("volume", access, Private));
     host.bind_all(&binds).unwrap();
     for (number, top, below) in [(0, false, false), (1, true, false), (2, true, true)] {
-        let at = host.path(&format!("shared/c1/{number}"));
+        let at = host.seen(&format!("c1/{number}"));
         assert_eq!((read_only(&at.join("new")), read_only(&at.join("below/new"))), (top, below), "{number}");
     }
     assert!(!read_only(&host.path("volume/new")) && !read_only(&host.path("volume/below/new")));
@@ -118,7 +152,7 @@ fn read_only_is_the_mount_alone_or_all_below() {
 }
 
 #[test]
-fn a_later_mount_of_the_host_is_seen_where_it_was_asked_for_and_none_goes_back() {
+fn a_later_mount_of_the_host_is_seen_where_it_was_asked_for() {
     let Some(host) = Host::new() else { return };
     host.bind_all(&[
         host.bind("volume", ReadWrite, Private),
@@ -128,22 +162,54 @@ fn a_later_mount_of_the_host_is_seen_where_it_was_asked_for_and_none_goes_back()
     fs::create_dir(host.path("volume/late")).unwrap();
     tmpfs(&host.path("volume/late"));
     fs::write(host.path("volume/late/news"), "").unwrap();
-    let seen = |path: &str| host.path(path).exists();
-    assert_eq!((seen("shared/c1/0/late/news"), seen("shared/c1/1/late/news")), (false, true));
-    fs::create_dir(host.path("volume/back")).unwrap();
-    tmpfs(&host.path("shared/c1/1/back"));
-    fs::write(host.path("shared/c1/1/back/news"), "").unwrap();
-    assert!(!seen("volume/back/news"));
+    let seen = |path: &str| host.seen(path).exists();
+    assert_eq!((seen("c1/0/late/news"), seen("c1/1/late/news")), (false, true));
     host.unbind_all(2);
     assert_eq!(host.mounted(), 0);
-    assert!(seen("volume/late/news"));
+    assert!(host.path("volume/late/news").exists());
 }
 
 #[test]
-fn what_a_monitor_holds_open_does_not_keep_a_bind() {
+fn the_node_has_none_of_the_mounts_and_may_unmount_and_remove_what_is_bound() {
+    let Some(host) = Host::new() else { return };
+    let table = || fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+    let before = table();
+    host.bind_all(&[host.bind("volume", ReadWrite, Private)]).unwrap();
+    assert_eq!(table(), before);
+    fs::write(host.path("volume/below/file"), "held").unwrap();
+    umount2(&host.path("volume/below"), MntFlags::empty()).unwrap();
+    assert_eq!(fs::read(host.seen("c1/0/below/file")).unwrap(), b"held");
+    fs::remove_dir(host.path("volume/below")).unwrap();
+    host.unbind_all(1);
+    assert_eq!((host.mounted(), host.path("shared/c1").exists()), (0, false));
+}
+
+#[test]
+fn after_the_end_of_a_vmm_the_places_are_cleared() {
+    let Some(host) = Host::new() else { return };
+    let binds = [host.bind("volume", ReadWrite, Private), host.bind("volume/file", ReadWrite, Private)];
+    host.bind_all(&binds).unwrap();
+    assert!(host.path("shared/c1/1").exists());
+    unbind_all(None, &host.path("shared"), "c1", 0..2).unwrap();
+    assert!(!host.path("shared/c1").exists());
+    assert!(host.path("volume/below").exists() && host.path("volume/file").exists());
+}
+
+#[test]
+fn nothing_is_mounted_in_a_namespace_with_another_root() {
+    let Some(host) = Host::new() else { return };
+    let own = Viewer::of(gettid().as_raw().cast_unsigned()).unwrap();
+    let bind = host.bind("volume", ReadWrite, Private);
+    let error = bind_all(&own, &host.path("shared"), "c1", [(0, &bind)]).unwrap_err();
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("shared directory"), "{error}");
+    assert!(!host.path("shared/c1").exists());
+}
+
+#[test]
+fn what_a_vmm_holds_open_does_not_keep_a_bind() {
     let Some(host) = Host::new() else { return };
     host.bind_all(&[host.bind("volume", ReadWrite, Private)]).unwrap();
-    let _held = fs::File::open(host.path("shared/c1/0/file")).unwrap();
+    let _held = fs::File::open(host.seen("c1/0/file")).unwrap();
     host.unbind_all(1);
     assert_eq!(host.mounted(), 0);
 }
@@ -177,6 +243,6 @@ fn links_that_a_guest_left_are_not_followed() {
     symlink(host.path("elsewhere"), host.path("shared/c1")).unwrap();
     let error = host.bind_all(&[host.bind("volume/file", ReadWrite, Private)]).unwrap_err();
     assert!(!error.is_refusal(), "{error}");
-    assert!(unbind_all(&host.path("shared"), "c1", 0..1).is_err());
+    assert!(unbind_all(None, &host.path("shared"), "c1", 0..1).is_err());
     assert!(host.path("elsewhere/0").exists());
 }

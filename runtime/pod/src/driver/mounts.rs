@@ -44,7 +44,7 @@ impl Driver {
 
     fn place(&self, id: &str) -> Place {
         let shared = self.node.pod_shared_dir(&self.record.id);
-        Place { shared, container: share_name(id).to_owned() }
+        Place { shared, container: share_name(id).to_owned(), vmm: self.status.vmm }
     }
 
     /// Plugs the images that the container mounts, and holds their slots: all or none.

@@ -4,9 +4,11 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use runtime_share::Bind;
+use runtime_share::{Bind, Viewer};
 
 use super::Fault;
+use crate::record::VmmProcess;
+use crate::vmm_process;
 
 /// Binds of host paths, by containers.
 #[async_trait]
@@ -22,6 +24,18 @@ pub(crate) trait Shares: Debug + Send + Sync {
 pub(crate) struct Place {
     pub(crate) shared: PathBuf,
     pub(crate) container: String,
+    /// Who sees the binds; `None` where the pod has no monitor any more.
+    pub(crate) vmm: Option<VmmProcess>,
+}
+
+impl Place {
+    /// `None` where the monitor has ended.
+    fn viewer(&self) -> std::io::Result<Option<Viewer>> {
+        let Some(vmm) = self.vmm else { return Ok(None) };
+        // Opened before the look, so that the process looked at is the one whose namespace it is.
+        let viewer = Viewer::of(vmm.pid);
+        if vmm_process::alive(vmm) { viewer.map(Some) } else { Ok(None) }
+    }
 }
 
 /// The kernel's mounts. Beside the async threads: a path may be on a filesystem that is slow to answer.
@@ -31,15 +45,19 @@ pub(crate) struct HostShares;
 #[async_trait]
 impl Shares for HostShares {
     async fn bind(&self, place: Place, binds: Vec<(usize, Bind)>) -> Result<(), Fault> {
-        let work = move || {
+        let work = move || -> Result<(), Fault> {
+            let viewer = place.viewer()?.ok_or("the pod's VMM has ended")?;
             let binds = binds.iter().map(|(number, bind)| (*number, bind));
-            runtime_share::bind_all(&place.shared, &place.container, binds)
+            Ok(runtime_share::bind_all(&viewer, &place.shared, &place.container, binds)?)
         };
-        Ok(tokio::task::spawn_blocking(work).await??)
+        tokio::task::spawn_blocking(work).await?
     }
 
     async fn unbind(&self, place: Place, numbers: Vec<usize>) -> Result<(), Fault> {
-        let work = move || runtime_share::unbind_all(&place.shared, &place.container, numbers);
-        Ok(tokio::task::spawn_blocking(work).await??)
+        let work = move || -> Result<(), Fault> {
+            let viewer = place.viewer()?;
+            Ok(runtime_share::unbind_all(viewer.as_ref(), &place.shared, &place.container, numbers)?)
+        };
+        tokio::task::spawn_blocking(work).await?
     }
 }

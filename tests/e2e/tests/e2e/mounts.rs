@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, umount2};
 use proto_cri::v1;
+use tests_e2e::client::Client;
 use tests_e2e::traces::Traces;
 use tests_e2e::{Host, spec};
 use tonic::Code;
@@ -77,11 +78,11 @@ fn sleeper(name: &str, image: &str, mounts: Vec<v1::Mount>) -> v1::ContainerConf
     v1::ContainerConfig { mounts, ..spec::container(name, image, &["sleep", "3600"]) }
 }
 
-/// What is mounted in the pods' shared directories, by the kernel's own table.
-fn bound(host: &Host) -> usize {
-    let below = format!("{}/run/pods/", host.dir().display());
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    table.lines().filter(|line| line.contains(&below) && line.contains("/shared/")).count()
+/// What is mounted in a pod's shared directory, by the table of its VMM, whose root it is.
+async fn bound(client: &mut Client, pod: &str) -> usize {
+    let info = client.pod_status_verbose(pod).await.unwrap().1;
+    let table = fs::read_to_string(format!("/proc/{}/mountinfo", info["vmm"]["pid"])).unwrap();
+    table.lines().count() - 1
 }
 
 #[tokio::test]
@@ -123,7 +124,7 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
         mount(&shared, "/early"),
     ];
     let pod = client.run_pod(&spec::pod("mounts", host.dir())).await.unwrap();
-    assert_eq!(bound(&host), 0);
+    assert_eq!(bound(&mut client, &pod).await, 0);
     let main = client.run(&pod, sleeper("main", &image, mounts.clone())).await.unwrap();
     assert_eq!(client.status(&main).await.unwrap().mounts, mounts);
 
@@ -162,15 +163,15 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
     assert_eq!(client.sh(&main, line).await.unwrap(), "/early/point:\n\n/late/point:\nnews\n");
 
     // The mounts outlive the daemon, and end with the container or with the pod.
-    let count = bound(&host);
+    let count = bound(&mut client, &pod).await;
     assert!(count >= mounts.len());
     host.daemon.kill_and_restart().await.unwrap();
     let mut client = host.client();
-    assert_eq!(bound(&host), count);
+    assert_eq!(bound(&mut client, &pod).await, count);
     assert_eq!(client.status(&main).await.unwrap().mounts, mounts);
     assert_eq!(client.sh(&main, "cat /data/guest").await.unwrap(), "guest\n");
     client.remove(&main).await.unwrap();
-    assert_eq!(bound(&host), 0);
+    assert_eq!(bound(&mut client, &pod).await, 0);
     let second = client.run(&pod, sleeper("second", &image, mounts)).await.unwrap();
     assert_eq!(client.sh(&second, "cat /data/guest").await.unwrap(), "guest\n");
     client.remove_pod(&pod).await.unwrap();
@@ -249,7 +250,7 @@ async fn images_are_mounted_as_volumes_and_what_cannot_be_mounted_is_refused_by_
         assert_eq!(error.code(), Code::InvalidArgument, "{error}");
         assert!(error.message().contains(words), "{error}");
         assert!(!words.starts_with("Image") || error.message().starts_with(words), "{error}");
-        assert_eq!(bound(&host), 0, "{error}");
+        assert_eq!(bound(&mut client, &pod).await, 0, "{error}");
     }
     client.remove_pod(&pod).await.unwrap();
     assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
