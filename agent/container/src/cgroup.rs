@@ -3,6 +3,7 @@
 //!
 //! Files: Documentation/admin-guide/cgroup-v2.rst of the kernel.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -50,6 +51,25 @@ impl Cgroup {
             match syscall::kill(pid, signal) {
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Signals the process and those in it and below that descend from it or are in its session. For
+    /// SIGKILL it is asked again until none is left, since processes may fork meanwhile.
+    pub fn signal_tree(&self, leader: i32, signal: u32) -> io::Result<()> {
+        const ROUNDS_MAX: usize = 32;
+        for _ in 0..ROUNDS_MAX {
+            let tree = tree_of(leader, &self.processes()?);
+            for pid in &tree {
+                match syscall::kill(*pid, signal) {
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                    other => other?,
+                }
+            }
+            if tree.is_empty() || signal != libc::SIGKILL.unsigned_abs() {
+                break;
             }
         }
         Ok(())
@@ -135,6 +155,48 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// Those of `pids` that live, and descend from the leader or are in its session.
+fn tree_of(leader: i32, pids: &[i32]) -> Vec<i32> {
+    let stats: HashMap<i32, Stat> = pids.iter().filter_map(|pid| Some((*pid, Stat::of(*pid)?))).collect();
+    let belongs = |mut pid: i32| {
+        // A chain of parents is no longer than there are processes.
+        for _ in 0..=stats.len() {
+            if pid == leader {
+                return true;
+            }
+            match stats.get(&pid) {
+                Some(stat) if stat.session == leader => return true,
+                Some(stat) => pid = stat.parent,
+                None => return false,
+            }
+        }
+        false
+    };
+    stats.iter().filter(|(pid, stat)| !stat.dead && belongs(**pid)).map(|(pid, _)| *pid).collect()
+}
+
+/// What /proc/PID/stat says of a process (proc(5)).
+struct Stat {
+    dead: bool,
+    parent: i32,
+    session: i32,
+}
+
+impl Stat {
+    fn of(pid: i32) -> Option<Stat> {
+        Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The name may hold anything, so what follows its last bracket counts.
+    fn parse(text: &str) -> Option<Stat> {
+        let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
+        let dead = matches!(fields.next()?, "Z" | "X" | "x");
+        let parent = fields.next()?.parse().ok()?;
+        let session = fields.nth(1)?.parse().ok()?;
+        Some(Stat { dead, parent, session })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,5 +216,28 @@ mod tests {
         assert!(gone.processes().unwrap().is_empty());
         assert!(!gone.populated().unwrap());
         assert_eq!(gone.oom_kills(), 0);
+    }
+
+    #[test]
+    fn a_process_s_name_does_not_confuse_its_stat() {
+        let stat = Stat::parse("42 (a) b) Z 7 42 9 0 -1").unwrap();
+        assert!(stat.dead);
+        assert_eq!((stat.parent, stat.session), (7, 9));
+        assert!(Stat::parse("42 (a").is_none());
+    }
+
+    #[test]
+    fn a_tree_has_children_and_not_their_parents() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let (ours, theirs) = (i32::try_from(std::process::id()).unwrap(), i32::try_from(child.id()).unwrap());
+        let mut tree = tree_of(ours, &[1, ours, theirs]);
+        tree.retain(|pid| *pid != 1);
+        tree.sort_unstable();
+        let mut both = [ours, theirs];
+        both.sort_unstable();
+        assert_eq!(tree, both);
+        assert_eq!(tree_of(theirs, &[1, ours, theirs]), [theirs]);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

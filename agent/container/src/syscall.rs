@@ -100,6 +100,13 @@ pub fn project_usage(directory: BorrowedFd<'_>, project: u32) -> io::Result<(u64
     Ok((quota.dqb_curspace, quota.dqb_curinodes))
 }
 
+/// Gives a terminal, by either of its sides, a size in characters. Its foreground processes are told.
+pub fn set_window_size(terminal: BorrowedFd<'_>, columns: u16, rows: u16) -> io::Result<()> {
+    let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the kernel reads one `struct winsize` at the pointer, which lives through the call.
+    check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) })
+}
+
 /// Sends any Linux signal, real-time ones too (which the safe crates' signal types lack).
 ///
 /// `pid` must be positive: groups and "everything" are refused here.
@@ -208,12 +215,27 @@ fn check(result: libc::c_int) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
     fn a_group_or_everything_is_no_target_for_a_signal() {
         assert_eq!(kill(0, 0).unwrap_err().raw_os_error(), Some(libc::EINVAL));
         assert_eq!(kill(-1, 0).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn a_terminal_has_the_size_that_it_was_given() {
+        // SAFETY: posix_openpt takes flags alone; the descriptor that it gives is ours.
+        let master = unsafe { OwnedFd::from_raw_fd(libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY)) };
+        set_window_size(master.as_fd(), 100, 30).unwrap();
+        let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the kernel writes one `struct winsize` at the pointer, which lives through the call.
+        check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) }).unwrap();
+        assert_eq!((size.ws_col, size.ws_row), (100, 30));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        set_window_size(file.as_fd(), 100, 30).unwrap_err();
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub(crate) struct Ended {
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: i32,
+    cgroup: Cgroup,
     ended: watch::Receiver<Option<Ended>>,
     pub(crate) stdin: Option<Arc<Input>>,
     /// A terminal's output too.
@@ -71,6 +72,7 @@ impl Process {
         let (sender, ended) = watch::channel(None);
         let Streams { stdin, stdout, stderr, ended: streams_ended } = streams;
         // A container's own count begins with it; an exec's, with what it found.
+        let whole = cgroup.clone();
         let kills_before = if matches!(role, Role::Exec) { cgroup.oom_kills() } else { 0 };
         tokio::spawn(async move {
             // The reaper lives as long as the agent.
@@ -88,7 +90,7 @@ impl Process {
             }
             let _ = sender.send(Some(Ended { exit, oom_killed }));
         });
-        Arc::new(Process { pid, ended, stdin, stdout, stderr })
+        Arc::new(Process { pid, cgroup: whole, ended, stdin, stdout, stderr })
     }
 
     /// Its pid in the guest's own namespace.
@@ -113,6 +115,15 @@ impl Process {
         self.has_ended()
             && self.stdout.finished()
             && self.stderr.as_ref().is_none_or(|stderr| stderr.finished())
+    }
+
+    /// Signals it and all that descends from it or is in its session, which each process that we start leads.
+    /// One that has ended is no error, and what it left behind is not looked for.
+    pub(crate) fn signal_tree(&self, signal: u32) -> std::io::Result<()> {
+        if self.has_ended() {
+            return Ok(());
+        }
+        self.cgroup.signal_tree(self.pid, signal)
     }
 
     /// Signals it; one that has ended is no error. Its pid cannot be another process's: the reaper

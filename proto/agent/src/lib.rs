@@ -17,11 +17,16 @@
 //! [`UNACKNOWLEDGED_BYTES_MAX`]) and stops reading the process's pipe when that is full. After the
 //! last byte it shuts its sending side down; it forgets the stream when all is acknowledged.
 //!
-//! Stdin: host to guest raw bytes; the host's half-close is the process's end of file.
+//! Stdin: host to guest, a sequence of [`record`]s: bytes, a terminal's sizes, the end of file. Several
+//! connections may write to one stdin.
+//!
+//! Port-forward: raw bytes both ways between the host and a port of the pod's loopback; each side's
+//! half-close is passed on.
 
 #![forbid(unsafe_code)]
 
 pub mod frame;
+pub mod record;
 
 /// Messages.
 #[allow(warnings, clippy::all, clippy::pedantic)]

@@ -4,6 +4,7 @@
 
 use runtime_image::ImageError;
 use runtime_pod::{Missed, PodError, PodErrorKind};
+use runtime_streaming::ServerError;
 use tonic::{Code, Status};
 
 /// Longest message sent, in bytes: gRPC carries it in an HTTP/2 header, which clients bound (Go: 8 KiB
@@ -34,6 +35,8 @@ pub(crate) enum Failure {
     Pod(#[from] PodError),
     #[error(transparent)]
     Image(#[from] ImageError),
+    #[error(transparent)]
+    Streaming(#[from] ServerError),
 }
 
 impl Failure {
@@ -58,6 +61,9 @@ impl Failure {
                 PodErrorKind::Unavailable => Code::Unavailable,
                 PodErrorKind::Internal => Code::Internal,
             },
+            // The kubelet hands this on as "too many requests".
+            Failure::Streaming(ServerError::TooManyPending) => Code::ResourceExhausted,
+            Failure::Streaming(_) => Code::Internal,
             // The kubelet shows the message and retries, whatever the code.
             Failure::Image(_) => Code::Unknown,
         }

@@ -27,6 +27,7 @@ mod runtime;
 mod runtime_service;
 mod sandbox;
 mod serve;
+mod sessions;
 mod stats;
 mod stream;
 mod v1alpha2;

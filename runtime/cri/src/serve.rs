@@ -8,10 +8,11 @@ use proto_cri::v1::runtime_service_server::RuntimeServiceServer;
 use proto_cri::v1alpha2;
 use runtime_image::Images;
 use runtime_pod::Pods;
+use runtime_streaming::Server;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::Server;
+use tonic::transport;
 
 use crate::runtime::status::Node;
 
@@ -34,19 +35,20 @@ pub struct Cri {
     pub(crate) node: Arc<Node>,
     /// Set when the daemon stops: what would go on for ever ends then.
     pub(crate) stopping: Arc<watch::Sender<bool>>,
+    pub(crate) streaming: Arc<Server>,
 }
 
 impl Cri {
     /// The services over these.
-    pub fn new(pods: Pods, images: Images, node: Node) -> Self {
-        Self { pods, images, node: Arc::new(node), stopping: Arc::default() }
+    pub fn new(pods: Pods, images: Images, node: Node, streaming: Arc<Server>) -> Self {
+        Self { pods, images, node: Arc::new(node), stopping: Arc::default(), streaming }
     }
 }
 
 /// The server could not go on.
 #[derive(Debug, thiserror::Error)]
 #[error("serving CRI")]
-pub struct ServeError(#[from] tonic::transport::Error);
+pub struct ServeError(#[from] transport::Error);
 
 /// Serves until `stop` resolves, then finishes the calls that run.
 ///
@@ -74,7 +76,7 @@ pub async fn serve(
     let old_images = v1alpha2::image_service_server::ImageServiceServer::new(cri)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    Server::builder()
+    transport::Server::builder()
         .max_concurrent_streams(CALLS_PER_CONNECTION_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .add_service(runtime)

@@ -151,6 +151,16 @@ impl Guest {
         Ok(InputStream::new(self.open(&open).await?))
     }
 
+    /// Connects to a TCP port of the pod's loopback. Each side's half-close is passed on.
+    pub async fn port(&self, port: u16) -> Result<UnixStream, GuestError> {
+        let open = StreamOpen {
+            kind: StreamKind::STREAM_KIND_PORT.into(),
+            port: u32::from(port),
+            ..Default::default()
+        };
+        self.open(&open).await
+    }
+
     async fn open(&self, open: &StreamOpen) -> Result<UnixStream, GuestError> {
         const METHOD: &str = "open stream";
         let mut stream = dial(METHOD, &self.socket, port::STREAM).await?;

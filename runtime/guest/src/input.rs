@@ -1,13 +1,13 @@
-//! An input stream: bytes to a process's stdin, or a terminal.
+//! An input stream: bytes to a process's stdin, sizes to its terminal, in the order in which they are written.
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use tokio::io::AsyncWrite;
+use proto_agent::FRAME_BYTES_MAX;
+use proto_agent::record::Record;
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
-/// One process's stdin. `shutdown()` is its end of file, and so is dropping the stream.
+/// A way to one process's stdin. Dropping it leaves the stdin open.
 #[derive(Debug)]
 pub struct InputStream {
     stream: UnixStream,
@@ -17,22 +17,24 @@ impl InputStream {
     pub(crate) fn new(stream: UnixStream) -> InputStream {
         InputStream { stream }
     }
-}
 
-impl AsyncWrite for InputStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+    /// Writes all bytes. Waits while the process does not take them.
+    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for piece in bytes.chunks(FRAME_BYTES_MAX as usize) {
+            let count = u32::try_from(piece.len()).unwrap_or(FRAME_BYTES_MAX);
+            self.stream.write_all(&Record::Bytes(count).encode()).await?;
+            self.stream.write_all(piece).await?;
+        }
+        Ok(())
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+    /// Gives the terminal a new size.
+    pub async fn resize(&mut self, columns: u16, rows: u16) -> io::Result<()> {
+        self.stream.write_all(&Record::Resize { columns, rows }.encode()).await
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    /// The process's end of file.
+    pub async fn end(&mut self) -> io::Result<()> {
+        self.stream.write_all(&Record::End.encode()).await
     }
 }

@@ -154,14 +154,16 @@ async fn a_stream_that_does_not_open_says_why() {
 }
 
 #[tokio::test]
-async fn a_half_close_reaches_the_guest_after_all_bytes() {
+async fn input_reaches_the_guest_as_records_in_their_order() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::connect(&start(dir.path())).await.unwrap();
     let mut input = guest.input("c1", "").await.unwrap();
-    input.write_all(b"typed").await.unwrap();
-    input.shutdown().await.unwrap();
+    input.resize(80, 24).await.unwrap();
+    input.write(b"typed").await.unwrap();
+    input.end().await.unwrap();
+    drop(input);
     let file = std::env::temp_dir().join(format!("podvisor-guest-{}", std::process::id()));
-    while !std::fs::read(&file).is_ok_and(|text| text == b"typed") {
+    while !std::fs::read(&file).is_ok_and(|text| text == b"\x01\x50\0\x18\0\0\x05\0\0\0typed\x02\0\0\0\0") {
         tokio::task::yield_now().await;
     }
     std::fs::remove_file(file).unwrap();

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::acks::Acks;
 use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
 use crate::roster::ContainerEntry;
+use crate::tap::Taps;
 use crate::{ContainerState, ContainerView, clock};
 
 /// Exit code of a container that its machine's end took along: as if killed.
@@ -27,6 +28,8 @@ pub(crate) struct Container {
     /// Where the log is, or would be.
     pub(crate) log_path: PathBuf,
     pub(crate) acks: Arc<Acks>,
+    /// Its output as it comes.
+    pub(crate) taps: Arc<Taps>,
     /// Told once, when it has ended.
     pub(crate) ended: watch::Sender<bool>,
 }
@@ -42,7 +45,17 @@ impl Container {
         let ended = watch::Sender::new(status.stage == ContainerStage::Exited);
         let process = Arc::new(resolved.spec.process().clone().unwrap_or_default());
         let stop_signal = resolved.stop_signal;
-        Container { record, status, process, stop_signal, log, log_path, acks: Arc::new(acks), ended }
+        Container {
+            record,
+            status,
+            process,
+            stop_signal,
+            log,
+            log_path,
+            acks: Arc::new(acks),
+            taps: Arc::default(),
+            ended,
+        }
     }
 
     /// Marks its end.
@@ -66,6 +79,7 @@ impl Container {
             view: Arc::new(self.view()),
             process: self.process.clone(),
             log: self.log.clone(),
+            taps: self.taps.clone(),
             ended: self.ended.subscribe(),
         }
     }

@@ -1,15 +1,16 @@
-//! Runs a command in a container and collects what it says.
+//! Runs a command in a container, and collects what it says or gives its streams away.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use oci_spec::runtime::Process;
-use proto_agent::agent::{ExecRequest, SignalRequest, StreamKind};
+use proto_agent::agent::{self, StreamKind};
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 
 use crate::outside::Output;
 use crate::roster::Live;
+use crate::streams::{ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams};
 use crate::{ExecOutput, PodError, PodErrorKind};
 
 /// What is kept of each stream, in bytes: what a CRI answer can hold. The rest is read and dropped.
@@ -18,11 +19,19 @@ const KEPT_BYTES: usize = 16 << 20;
 /// Bytes read at a time.
 const CHUNK: usize = 64 << 10;
 
-/// How long a command that was killed may take to end.
-const KILLED_WITHIN: Duration = Duration::from_secs(5);
-
 /// How long output may go on after the command has ended: a child that it left behind may hold the pipe.
 const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
+
+/// A command for a client that talks to it.
+#[derive(Clone, Debug)]
+pub struct ExecRequest {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// In a terminal.
+    pub tty: bool,
+    /// With an input; without one it reads from nothing.
+    pub stdin: bool,
+}
 
 /// A command to run.
 #[derive(Debug)]
@@ -30,32 +39,76 @@ pub(crate) struct Exec {
     pub(crate) live: Live,
     pub(crate) container_id: String,
     pub(crate) process: Arc<Process>,
-    pub(crate) command: Vec<String>,
-    pub(crate) timeout: Option<Duration>,
+    pub(crate) request: ExecRequest,
 }
 
 impl Exec {
-    /// Runs it. A command that takes too long is killed.
-    pub(crate) async fn run(self) -> Result<ExecOutput, PodError> {
+    /// Starts it.
+    async fn start(&self) -> Result<ExecEnd, PodError> {
         let exec_id = crate::clock::new_id();
-        let process = runtime_spec::exec_process(&self.process, self.command.clone(), false);
+        let ExecRequest { command, tty, stdin } = self.request.clone();
+        let process = runtime_spec::exec_process(&self.process, command, tty);
         let process_json = serde_json::to_vec(&process)
             .map_err(|error| PodError::internal("writing the command's OCI process").because(error))?;
-        let request = ExecRequest {
+        let request = agent::ExecRequest {
             container_id: self.container_id.clone(),
             exec_id: exec_id.clone(),
             process_json,
-            ..ExecRequest::default()
+            tty,
+            stdin,
+            ..agent::ExecRequest::default()
         };
         self.live.call("starting the command", self.live.agent.exec(request)).await?;
-        let collected = self.collect(&exec_id);
-        let Some(timeout) = self.timeout.filter(|timeout| !timeout.is_zero()) else {
+        Ok(ExecEnd { live: self.live.clone(), container_id: self.container_id.clone(), exec_id })
+    }
+
+    /// Starts it and opens its streams. One whose streams cannot be opened is killed.
+    pub(crate) async fn streams(self) -> Result<ProcessStreams, PodError> {
+        let end = self.start().await?;
+        match self.open(&end.exec_id).await {
+            Ok((input, stdout, stderr)) => {
+                Ok(ProcessStreams { input, stdout: Some(stdout), stderr, end: ProcessEnd::Exec(end) })
+            }
+            Err(error) => {
+                end.kill().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn open(
+        &self,
+        exec_id: &str,
+    ) -> Result<(Option<ProcessInput>, ProcessOutput, Option<ProcessOutput>), PodError> {
+        let (agent, id, tty) = (&self.live.agent, &self.container_id, self.request.tty);
+        let opening = async {
+            let input = match tty || self.request.stdin {
+                true => {
+                    Some(ProcessInput { input: agent.input(id, exec_id).await?, ends: self.request.stdin })
+                }
+                false => None,
+            };
+            let stdout = agent.output(id, exec_id, StreamKind::STREAM_KIND_STDOUT, 0).await?;
+            let stderr = match tty {
+                true => None,
+                false => Some(agent.output(id, exec_id, StreamKind::STREAM_KIND_STDERR, 0).await?),
+            };
+            Ok((input, ProcessOutput::own(stdout), stderr.map(ProcessOutput::own)))
+        };
+        self.live.call("opening the command's streams", opening).await
+    }
+
+    /// Runs it to its end. A command that takes too long is killed, with all that it started.
+    pub(crate) async fn run(self, timeout: Option<Duration>) -> Result<ExecOutput, PodError> {
+        let end = self.start().await?;
+        let collected = self.collect(&end.exec_id);
+        let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) else {
             return collected.await;
         };
         match tokio::time::timeout(timeout, collected).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                self.kill(&exec_id).await;
+                end.kill().await;
                 let text =
                     format!("the command did not end within {} s and was killed", timeout.as_secs_f32());
                 Err(PodError::new(PodErrorKind::DeadlineExceeded, text))
@@ -81,30 +134,6 @@ impl Exec {
             );
         }
         Ok(ExecOutput { stdout: stdout.take(), stderr: stderr.take(), exit_code: end.exit_code })
-    }
-
-    async fn kill(&self, exec_id: &str) {
-        let kill = SignalRequest {
-            container_id: self.container_id.clone(),
-            exec_id: exec_id.to_owned(),
-            signal: 9,
-            ..SignalRequest::default()
-        };
-        let killing = async {
-            self.live.call("killing the command", self.live.agent.signal(kill)).await?;
-            self.live.call("waiting for the command", self.live.agent.wait(&self.container_id, exec_id)).await
-        };
-        match tokio::time::timeout(KILLED_WITHIN, killing).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => {
-                tracing::warn!(
-                    container = self.container_id,
-                    error = error.chain(),
-                    "a command was not killed"
-                );
-            }
-            Err(_) => tracing::warn!(container = self.container_id, "a killed command does not end"),
-        }
     }
 }
 

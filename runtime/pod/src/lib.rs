@@ -8,6 +8,7 @@
 
 mod acks;
 mod admission;
+mod attach;
 mod cgroup;
 mod clock;
 mod config;
@@ -33,17 +34,22 @@ mod shared;
 mod start;
 mod stop_container;
 mod stopwatch;
+mod streams;
+mod tap;
 mod undo;
 mod usage;
 mod view;
 mod vmm_process;
 mod watcher;
 
+pub use attach::AttachRequest;
 pub use config::PodsConfig;
 pub use error::{PodError, PodErrorKind};
 pub use events::{Event, EventKind, Events, Missed};
+pub use exec::ExecRequest;
 pub use pods::Pods;
 pub use scratch::ScratchUsage;
+pub use streams::{ContainerEnd, ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams};
 pub use usage::{
     ContainerUsage, CpuUsage, DeviceUsage, FilesystemUsage, GuestUsage, HostUsage, HugepageUsage,
     InterfaceUsage, MemoryUsage, PodUsage, Pressure, Stall, TaskUsage, WritableLayerUsage,

@@ -9,8 +9,10 @@ use tokio::task::JoinSet;
 
 use crate::PodError;
 use crate::acks::Acks;
+use crate::container::Container;
 use crate::outside::Output;
 use crate::roster::Live;
+use crate::tap::{Tapped, Taps};
 
 /// The copiers of one container: done when every byte is in the log.
 #[derive(Debug)]
@@ -18,36 +20,26 @@ pub(crate) struct Copiers(JoinSet<()>);
 
 impl Copiers {
     /// Opens the container's streams and starts to copy.
-    pub(crate) async fn open(
-        live: &Live,
-        container_id: &str,
-        tty: bool,
-        log: &LogFile,
-        acks: &Arc<Acks>,
-    ) -> Result<Copiers, PodError> {
+    pub(crate) async fn open(live: &Live, container: &Container) -> Result<Copiers, PodError> {
         let mut copiers = Copiers(JoinSet::new());
-        for (kind, stream) in streams(tty) {
-            let copier = Copier { stream: *stream, offset: 0, log: log.clone(), acks: acks.clone() };
-            copiers.add(live, container_id, *kind, copier).await?;
+        for (kind, stream) in streams(container.record.spec.tty) {
+            let copier = Copier::new(container, *stream, 0);
+            copiers.add(live, &container.record.id, *kind, copier).await?;
         }
         Ok(copiers)
     }
 
     /// Goes on, in each stream, where its log was left. A stream that the agent does not have any more
     /// was acknowledged whole.
-    pub(crate) async fn resume(
-        live: &Live,
-        container_id: &str,
-        tty: bool,
-        log: &LogFile,
-        acks: &Arc<Acks>,
-    ) -> Copiers {
+    pub(crate) async fn resume(live: &Live, container: &Container) -> Copiers {
         let mut copiers = Copiers(JoinSet::new());
-        for (kind, stream) in streams(tty) {
-            let offset = acks.get(*stream);
-            let copier = Copier { stream: *stream, offset, log: log.clone(), acks: acks.clone() };
+        let container_id = container.record.id.as_str();
+        for (kind, stream) in streams(container.record.spec.tty) {
+            let offset = container.acks.get(*stream);
+            let copier = Copier::new(container, *stream, offset);
             if let Err(error) = copiers.add(live, container_id, *kind, copier).await {
                 tracing::info!(container_id, offset, error = error.chain(), "a stream is not open again");
+                container.taps.of(*stream).end();
             }
         }
         copiers
@@ -87,11 +79,18 @@ struct Copier {
     offset: u64,
     log: LogFile,
     acks: Arc<Acks>,
+    taps: Arc<Taps>,
 }
 
 impl Copier {
+    fn new(container: &Container, stream: LogStream, offset: u64) -> Copier {
+        let (log, acks, taps) = (container.log.clone(), container.acks.clone(), container.taps.clone());
+        Copier { stream, offset, log, acks, taps }
+    }
+
     async fn run(self, output: Output, container_id: String) {
-        let Copier { stream, offset, log, acks } = self;
+        let Copier { stream, offset, log, acks, taps } = self;
+        let reader = Tapped::new(output.reader, taps, stream);
         // The copy's callback gives a future each time, which cannot borrow from the callback itself.
         let agent = Arc::new(Mutex::new(output.acknowledge));
         let acknowledge = |count: u64| {
@@ -106,7 +105,7 @@ impl Copier {
                 }
             }
         };
-        if let Err(error) = runtime_logs::copy(output.reader, stream, &log, acknowledge).await {
+        if let Err(error) = runtime_logs::copy(reader, stream, &log, acknowledge).await {
             tracing::debug!(container_id, %error, "an output stream broke off");
         }
     }

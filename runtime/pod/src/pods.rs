@@ -8,16 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runtime_spec::{ContainerSpec, PodSpec, Resources, VmBounds};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
+use crate::attach::{AttachRequest, attach};
 use crate::driver::{Command, Driver, Reply};
-use crate::exec::Exec;
+use crate::exec::{Exec, ExecRequest};
 use crate::node::Node;
 use crate::record::{ContainerStage, PodRecord};
 use crate::roster::{ContainerEntry, Live, PodEntry, Reservation};
 use crate::{
     ContainerState, ContainerView, Events, ExecOutput, GuestMemory, Phase, PodError, PodErrorKind, PodUsage,
-    PodView, PodsConfig, ScratchUsage, VmReport, admission, clock, scratch, stop_container,
+    PodView, PodsConfig, ProcessStreams, ScratchUsage, VmReport, admission, clock, scratch, stop_container,
 };
 
 /// How long the agent may take to tell its memory, beside numbers that need no agent.
@@ -192,24 +194,80 @@ impl Pods {
         command: Vec<String>,
         timeout: Option<Duration>,
     ) -> Result<ExecOutput, PodError> {
-        if command.is_empty() {
-            return Err(PodError::new(PodErrorKind::InvalidArgument, "cmd: is empty"));
-        }
+        let exec = self.new_exec(container_id, ExecRequest { command, tty: false, stdin: false })?;
+        // Detached, so that a caller who goes away does not leave a command beyond its time-out.
+        detached(exec.run(timeout)).await
+    }
+
+    /// Starts a command in a running container and gives its streams. It goes on until its end is waited
+    /// for, or its client is said to have gone.
+    ///
+    /// # Errors
+    /// The container does not run, or the command cannot be started.
+    pub async fn exec(&self, container_id: &str, request: ExecRequest) -> Result<ProcessStreams, PodError> {
+        detached(self.new_exec(container_id, request)?.streams()).await
+    }
+
+    /// Whether a command, or a client, could come to the container now.
+    ///
+    /// # Errors
+    /// There is no such container, or it does not run.
+    pub fn check_running(&self, container_id: &str) -> Result<(), PodError> {
         let container = self.container_entry(container_id)?;
         let stage = match container.view.state {
             ContainerState::Running => ContainerStage::Running,
             _ => ContainerStage::Exited,
         };
-        admission::exec(container_id, stage)?;
-        let exec = Exec {
-            live: self.live(&container.view.pod_id)?,
-            container_id: container.view.id.clone(),
-            process: container.process,
-            command,
-            timeout,
-        };
-        // Detached, so that a caller who goes away does not leave a command beyond its time-out.
-        detached(exec.run()).await
+        admission::exec(container_id, stage)
+    }
+
+    /// Gives a running container's streams, output from now on.
+    ///
+    /// # Errors
+    /// The container does not run, or has no stdin and one is wanted.
+    pub async fn attach(
+        &self,
+        container_id: &str,
+        request: AttachRequest,
+    ) -> Result<ProcessStreams, PodError> {
+        self.check_running(container_id)?;
+        let container = self.container_entry(container_id)?;
+        attach(&self.live(&container.view.pod_id)?, &container, request).await
+    }
+
+    /// Connects to a TCP port inside the pod and carries bytes both ways, each way to its own end.
+    ///
+    /// # Errors
+    /// The pod does not run, or nobody answers on the port. A connection that breaks later is no error.
+    pub async fn forward<C>(&self, pod_id: &str, port: u16, mut client: C) -> Result<(), PodError>
+    where
+        C: AsyncRead + AsyncWrite + Send + Unpin,
+    {
+        let live = self.live(pod_id)?;
+        let mut pod = live.call("connecting to the port", live.agent.port(port)).await?;
+        if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut pod).await {
+            tracing::debug!(pod_id, port, %error, "a forwarded connection broke off");
+        }
+        Ok(())
+    }
+
+    /// Whether a pod's ports could be connected to now.
+    ///
+    /// # Errors
+    /// There is no such pod, or it does not run.
+    pub fn check_ready(&self, pod_id: &str) -> Result<(), PodError> {
+        self.live(pod_id).map(drop)
+    }
+
+    fn new_exec(&self, container_id: &str, request: ExecRequest) -> Result<Exec, PodError> {
+        if request.command.is_empty() {
+            return Err(PodError::new(PodErrorKind::InvalidArgument, "cmd: is empty"));
+        }
+        self.check_running(container_id)?;
+        let container = self.container_entry(container_id)?;
+        let live = self.live(&container.view.pod_id)?;
+        let id = container.view.id.clone();
+        Ok(Exec { live, container_id: id, process: container.process, request })
     }
 
     /// Goes on logging in a new file, after the old one was renamed.

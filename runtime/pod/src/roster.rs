@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use crate::driver::Command;
 use crate::events::{self, Event, EventKind, Events, Teller};
 use crate::outside::{Agent, Machine};
+use crate::tap::Taps;
 use crate::usage::Meter;
 use crate::{ContainerView, Phase, PodError, PodErrorKind, PodView, clock};
 
@@ -85,6 +86,8 @@ pub(crate) struct ContainerEntry {
     /// Its first process, which exec takes its environment from.
     pub(crate) process: Arc<Process>,
     pub(crate) log: LogFile,
+    /// Its output as it comes.
+    pub(crate) taps: Arc<Taps>,
     /// Whether it has ended.
     pub(crate) ended: watch::Receiver<bool>,
 }

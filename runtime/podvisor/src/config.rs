@@ -1,6 +1,7 @@
 //! The one configuration file: what the operator may set, with the defaults beside it. Unknown keys
 //! are refused with file and line. Nothing here looks at the host beyond reading that file.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ pub(crate) struct Config {
     pub(crate) cni: Cni,
     pub(crate) cgroup: Cgroup,
     pub(crate) registries: Registries,
+    pub(crate) streaming: Streaming,
     /// Runtime handlers by name. Without any there is one, `podvisor`, with the defaults. The handler
     /// with an empty name in a request is the first by name that says `default = true`, else the only one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -79,6 +81,15 @@ pub(crate) struct Registries {
     pub(crate) config_dir: PathBuf,
 }
 
+/// Where exec, attach and port-forward are served.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Streaming {
+    /// Plain HTTP, so not beyond this node without need: the kubelet, who is the client, is on it. Port 0
+    /// is any free one.
+    pub(crate) address: SocketAddr,
+}
+
 /// A RuntimeClass handler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -123,6 +134,12 @@ impl Default for Cni {
 impl Default for Registries {
     fn default() -> Self {
         Self { insecure: Vec::new(), config_dir: "/etc/podvisor/certs.d".into() }
+    }
+}
+
+impl Default for Streaming {
+    fn default() -> Self {
+        Self { address: (Ipv4Addr::LOCALHOST, 0).into() }
     }
 }
 

@@ -14,6 +14,7 @@ use runtime_image::{Images, RegistryConfig};
 use runtime_net::{Cni, CniConfig, PodRanges};
 use runtime_pod::{Pods, PodsConfig};
 use runtime_spec::{HandlerConfig, HandlerKind};
+use runtime_streaming::Server;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
@@ -60,10 +61,11 @@ async fn run(config: &Config) -> anyhow::Result<()> {
         bin_dirs: config.cni.bin_dirs.clone(),
         cache_dir: config.cni.cache_dir.clone(),
     });
+    let streaming = Server::start(config.streaming.address).await?;
     let node = node(config, cni.clone());
     let pods = Pods::open(pods_config(config, images.clone(), cni)?).await.context("opening the pods")?;
     info!(socket = %socket.display(), "serving");
-    runtime_cri::serve(Cri::new(pods, images, node), listener, stop).await?;
+    runtime_cri::serve(Cri::new(pods, images, node, streaming), listener, stop).await?;
     // A socket file without a listener would make clients wait for their connect to be refused.
     let _ = fs::remove_file(&socket);
     info!("stopped; pods go on");

@@ -36,7 +36,7 @@ pub(super) fn make(wanted: Wanted, console: PathBuf) -> io::Result<([OwnedFd; 3]
     let (ended, has_ended) = watch::channel(false);
     let (stdin, input) = if wanted.stdin {
         let (reader, writer) = pipe(wanted)?;
-        (reader, Some(Input::new(writer, false)?))
+        (reader, Some(Input::new(writer, false, has_ended.clone())?))
     } else {
         (null()?, None)
     };
@@ -68,7 +68,8 @@ impl Pending {
         };
         let master = socket.receive(wanted.uid, wanted.gid).await?;
         let (ended, has_ended) = watch::channel(false);
-        let stdin = if wanted.stdin { Some(Input::new(master.try_clone()?, true)?) } else { None };
+        // There without a stdin too: a terminal's size goes this way.
+        let stdin = Some(Input::new(master.try_clone()?, true, has_ended.clone())?);
         Ok(Streams { stdin, stdout: Output::start(master, has_ended)?, stderr: None, ended })
     }
 }

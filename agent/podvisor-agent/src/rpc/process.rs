@@ -36,12 +36,16 @@ pub(super) async fn signal(service: &Service, request: SignalRequest) -> ttrpc::
     if request.all && !request.exec_id.is_empty() {
         return Err(refusal(Code::INVALID_ARGUMENT, "all processes of a container are no exec's"));
     }
+    if request.all && request.tree {
+        return Err(refusal(Code::INVALID_ARGUMENT, "all processes of a container are more than a tree"));
+    }
     let result = if request.all {
         let container = pod.containers.get(&request.container_id).map_err(|error| refused(&error))?;
         container.signal_all(request.signal)
     } else {
         let process = pod.containers.process(&request.container_id, &request.exec_id);
-        process.map_err(|error| refused(&error))?.signal(request.signal)
+        let process = process.map_err(|error| refused(&error))?;
+        if request.tree { process.signal_tree(request.signal) } else { process.signal(request.signal) }
     };
     result.map_err(|error| refusal(Code::INTERNAL, &format!("cannot signal: {error}")))?;
     Ok(Empty::default())

@@ -6,9 +6,10 @@ use std::time::Duration;
 use proto_agent::agent::{StreamKind, StreamOpen, StreamOpened};
 use proto_agent::frame::{self, FrameError, HEADER_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::pod::Pod;
-use crate::streams::ProcessStream;
+use crate::streams::{ProcessStream, port};
 
 /// How long the host may take for its first frame.
 const OPEN: Duration = Duration::from_secs(10);
@@ -31,28 +32,40 @@ where
 {
     let open: StreamOpen =
         tokio::time::timeout(OPEN, read_frame(&mut connection)).await.map_err(|_| StreamError::Silent)??;
-    let (stream, error) = match find(pod, &open) {
+    let found = match open.kind.enum_value_or_default() {
+        StreamKind::STREAM_KIND_PORT => port::connect(open.port).await.map(Opened::Port),
+        kind => find(pod, &open, kind).map(Opened::Process),
+    };
+    let (stream, error) = match found {
         Ok(stream) => (Some(stream), String::new()),
         Err(error) => (None, error),
     };
     let opened = StreamOpened { error, ..Default::default() };
     connection.write_all(&frame::encode(&opened)?).await?;
     match stream {
-        Some(ProcessStream::Output(output)) => output.serve(connection, open.offset).await?,
-        Some(ProcessStream::Input(input)) => input.serve(connection).await?,
+        Some(Opened::Process(ProcessStream::Output(output))) => output.serve(connection, open.offset).await?,
+        Some(Opened::Process(ProcessStream::Input(input))) => input.serve(connection).await?,
+        Some(Opened::Port(port)) => port::serve(connection, port).await?,
         None => connection.shutdown().await?,
     }
     Ok(())
 }
 
-/// The stream, or why it cannot be opened.
-fn find(pod: &Pod, open: &StreamOpen) -> Result<ProcessStream, String> {
+/// What a connection is for.
+enum Opened {
+    Process(ProcessStream),
+    Port(TcpStream),
+}
+
+/// The process's stream, or why it cannot be opened.
+fn find(pod: &Pod, open: &StreamOpen, kind: StreamKind) -> Result<ProcessStream, String> {
     let process =
         pod.containers.process(&open.container_id, &open.exec_id).map_err(|error| error.to_string())?;
-    let kind = open.kind.enum_value_or_default();
     let none = || format!("the process has no {kind:?} stream");
     match kind {
-        StreamKind::STREAM_KIND_UNSPECIFIED => Err("no stream kind was given".into()),
+        StreamKind::STREAM_KIND_UNSPECIFIED | StreamKind::STREAM_KIND_PORT => {
+            Err("no stream kind was given".into())
+        }
         StreamKind::STREAM_KIND_STDIN => {
             let input = process.stdin.clone().ok_or_else(none)?;
             if input.closed() {

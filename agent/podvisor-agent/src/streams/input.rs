@@ -1,34 +1,43 @@
-//! Input: from a host connection into a process's pipe or terminal. The host's half-close is the
-//! process's end of file; a process that does not read holds the connection, and nobody else.
+//! Input: from host connections into a process's pipe or terminal, record by record. A process that does not
+//! read holds those who write to it, and nobody else.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use agent_container::syscall;
+use proto_agent::record::{RECORD_BYTES, Record};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::unix::pipe;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 /// Bytes moved at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
 /// What a terminal takes as end of file at the start of a line: EOT (termios(3), VEOF).
 const END_OF_TRANSMISSION: [u8; 1] = [4];
 
-/// Standard input of one process. One connection at a time; a second one waits for the first to end.
+/// Standard input of one process, or the way to its terminal. Several connections may write; what one
+/// writes at a time stays together.
 #[derive(Debug)]
 pub(crate) struct Input {
     target: Mutex<Option<pipe::Sender>>,
     terminal: bool,
+    /// The process has ended.
+    ended: watch::Receiver<bool>,
 }
 
 impl Input {
     /// A stream into `target`: a pipe, or the master side of a terminal.
-    pub(crate) fn new(target: OwnedFd, terminal: bool) -> io::Result<Arc<Input>> {
+    pub(crate) fn new(
+        target: OwnedFd,
+        terminal: bool,
+        ended: watch::Receiver<bool>,
+    ) -> io::Result<Arc<Input>> {
         let flags = rustix::fs::fcntl_getfl(&target)?;
         rustix::fs::fcntl_setfl(&target, flags | rustix::fs::OFlags::NONBLOCK)?;
         // Unchecked, since a terminal's master side is no pipe; readiness works the same.
         let target = pipe::Sender::from_owned_fd_unchecked(target)?;
-        Ok(Arc::new(Input { target: Mutex::new(Some(target)), terminal }))
+        Ok(Arc::new(Input { target: Mutex::new(Some(target)), terminal, ended }))
     }
 
     /// Whether its end of file has been passed on.
@@ -36,25 +45,73 @@ impl Input {
         self.target.try_lock().is_ok_and(|target| target.is_none())
     }
 
-    /// Writes what the connection brings, until its end or the process's.
+    /// Does what the connection's records say, until its end or the process's. The end of a connection is
+    /// not the end of the input.
     pub(crate) async fn serve<S: AsyncRead>(&self, connection: S) -> io::Result<()> {
         tokio::pin!(connection);
-        let mut slot = self.target.lock().await;
-        let Some(target) = slot.as_ref() else { return Ok(()) };
+        let mut ended = self.ended.clone();
+        let records = async {
+            let mut head = [0; RECORD_BYTES];
+            loop {
+                match connection.read_exact(&mut head).await {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+                match Record::decode(head).map_err(io::Error::other)? {
+                    Record::Bytes(count) => self.pass((&mut connection).take(u64::from(count))).await?,
+                    Record::Resize { columns, rows } => self.resize(columns, rows).await,
+                    Record::End => self.end().await,
+                }
+            }
+        };
+        tokio::select! {
+            outcome = records => outcome,
+            // The sender goes with the process's record: that is an end too.
+            _ = ended.wait_for(|ended| *ended) => Ok(()),
+        }
+    }
+
+    /// Writes a record's bytes. A process that has closed its input loses them, as in a pipe of a shell.
+    async fn pass<S: AsyncRead + Unpin>(&self, mut bytes: S) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
-            let count = connection.read(&mut chunk).await?;
+            let count = bytes.read(&mut chunk).await?;
             if count == 0 {
-                break;
+                return Ok(());
             }
-            write_all(target, &chunk[..count]).await?;
+            let mut slot = self.target.lock().await;
+            if let Some(target) = slot.as_ref()
+                && let Err(error) = write_all(target, &chunk[..count]).await
+            {
+                tracing::debug!(%error, "a process takes no more input");
+                if !self.terminal {
+                    *slot = None;
+                }
+            }
         }
-        if self.terminal {
-            // Its master side carries the output too, so it stays open.
-            return write_all(target, &END_OF_TRANSMISSION).await;
+    }
+
+    async fn resize(&self, columns: u16, rows: u16) {
+        let slot = self.target.lock().await;
+        let Some(target) = slot.as_ref().filter(|_| self.terminal) else { return };
+        if let Err(error) = syscall::set_window_size(target.as_fd(), columns, rows) {
+            tracing::debug!(%error, "a terminal does not take its size");
         }
-        *slot = None;
-        Ok(())
+    }
+
+    async fn end(&self) {
+        let mut slot = self.target.lock().await;
+        if !self.terminal {
+            *slot = None;
+            return;
+        }
+        // Its master side carries the output too, so it stays open.
+        if let Some(target) = slot.as_ref()
+            && let Err(error) = write_all(target, &END_OF_TRANSMISSION).await
+        {
+            tracing::debug!(%error, "a terminal does not take its end of file");
+        }
     }
 }
 
@@ -78,28 +135,57 @@ mod tests {
 
     use super::*;
 
+    fn typed(text: &str) -> Vec<u8> {
+        let count = u32::try_from(text.len()).unwrap();
+        [&Record::Bytes(count).encode()[..], text.as_bytes()].concat()
+    }
+
     #[tokio::test]
-    async fn a_half_close_is_the_process_s_end_of_file() {
+    async fn an_end_is_the_process_s_end_of_file_and_a_close_is_not() {
         let (mut process, target) = std::io::pipe().unwrap();
-        let input = Input::new(target.into(), false).unwrap();
-        let (mut host, connection) = duplex(64);
-        host.write_all(b"typed").await.unwrap();
-        host.shutdown().await.unwrap();
-        input.serve(connection).await.unwrap();
+        let (_alive, ended) = watch::channel(false);
+        let input = Input::new(target.into(), false, ended).unwrap();
+        for (text, end) in [("one ", false), ("two", true)] {
+            let (mut host, connection) = duplex(64);
+            host.write_all(&typed(text)).await.unwrap();
+            if end {
+                host.write_all(&Record::End.encode()).await.unwrap();
+            }
+            drop(host);
+            input.serve(connection).await.unwrap();
+            assert_eq!(input.closed(), end);
+        }
         let mut text = String::new();
         process.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "typed");
+        assert_eq!(text, "one two");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_closed_its_input_loses_it_and_goes_on() {
+        let (process, target) = std::io::pipe().unwrap();
+        drop(process);
+        let (_alive, ended) = watch::channel(false);
+        let input = Input::new(target.into(), false, ended).unwrap();
+        let (mut host, connection) = duplex(64);
+        host.write_all(&typed("typed")).await.unwrap();
+        host.write_all(&typed("more")).await.unwrap();
+        drop(host);
+        input.serve(connection).await.unwrap();
         assert!(input.closed());
     }
 
     #[tokio::test]
-    async fn a_process_that_is_gone_ends_the_connection() {
-        let (process, target) = std::io::pipe().unwrap();
-        drop(process);
-        let input = Input::new(target.into(), false).unwrap();
-        let (mut host, connection) = duplex(64);
-        host.write_all(b"typed").await.unwrap();
-        let error = input.serve(connection).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    async fn a_process_s_end_frees_those_who_wait_to_write() {
+        let (_process, target) = std::io::pipe().unwrap();
+        let (alive, ended) = watch::channel(false);
+        let input = Input::new(target.into(), false, ended).unwrap();
+        let (mut host, connection) = duplex(1 << 20);
+        for _ in 0..8 {
+            host.write_all(&typed(&"x".repeat(32 << 10))).await.unwrap();
+        }
+        let serving = tokio::spawn(async move { input.serve(connection).await });
+        tokio::task::yield_now().await;
+        alive.send(true).unwrap();
+        serving.await.unwrap().unwrap();
     }
 }

@@ -1,13 +1,20 @@
-//! PortForward: a URL where connections to the pod's ports will be served.
+//! PortForward: a URL where connections to the pod's ports will be served. Which ports, the client says with
+//! each connection; those of the request are only of use to older WebSocket clients, which are not served.
+
+use std::sync::Arc;
 
 use proto_cri::v1;
 
 use crate::error::Failure;
 use crate::serve::Cri;
+use crate::sessions::Ports;
 
 pub(crate) async fn port_forward(
-    _: &Cri,
-    _: v1::PortForwardRequest,
+    cri: &Cri,
+    request: v1::PortForwardRequest,
 ) -> Result<v1::PortForwardResponse, Failure> {
-    Err(Failure::Absent("PortForward"))
+    let pod_id = request.pod_sandbox_id;
+    cri.pods.check_ready(&pod_id)?;
+    let session = Ports { pods: cri.pods.clone(), pod_id };
+    Ok(v1::PortForwardResponse { url: cri.streaming.forward(Arc::new(session))? })
 }

@@ -30,8 +30,7 @@ impl Driver {
     /// Opens the output first, so that no byte has to wait, then releases the program.
     async fn release(&self, live: &Live, id: &str) -> Result<Copiers, PodError> {
         let container = self.containers.get(id).ok_or_else(|| no_container(id))?;
-        let tty = container.record.spec.tty;
-        let copiers = Copiers::open(live, id, tty, &container.log, &container.acks).await?;
+        let copiers = Copiers::open(live, container).await?;
         live.call("starting the container", live.agent.start_container(id)).await?;
         Ok(copiers)
     }

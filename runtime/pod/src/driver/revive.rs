@@ -106,8 +106,7 @@ impl Driver {
         if !matches!(container.status.stage, ContainerStage::Running | ContainerStage::Unknown) {
             return;
         }
-        let tty = container.record.spec.tty;
-        let copiers = Copiers::resume(live, id, tty, &container.log, &container.acks).await;
+        let copiers = Copiers::resume(live, container).await;
         watcher::watch(live.clone(), id.to_owned(), copiers, self.exit_sender.clone());
     }
 

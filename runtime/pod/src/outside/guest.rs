@@ -10,11 +10,11 @@ use proto_agent::agent::{
     RemoveContainerRequest, ResizePodRequest, SignalRequest, StartContainerRequest, StatsResponse,
     StreamKind, UpdateContainerRequest, UsageResponse, WaitRequest, WaitResponse,
 };
-use runtime_guest::{Acknowledger, Guest, GuestError, RefusedCode};
+use runtime_guest::{Acknowledger, Guest, GuestError, InputStream, RefusedCode};
 use runtime_vm::VmError;
 use tokio::net::UnixStream;
 
-use super::{Acknowledge, Agent, Fault, Output};
+use super::{Acknowledge, Agent, Connection, Fault, Input, Output};
 use crate::PodErrorKind;
 
 /// What sort of failure it is that the other side understood and said no to: asking again, or
@@ -143,6 +143,30 @@ impl Agent for GuestAgent {
     ) -> Result<Output, Fault> {
         let (reader, acknowledger) = self.0.output(container_id, exec_id, kind, offset).await?.into_split();
         Ok(Output { reader: Box::new(reader), acknowledge: Box::new(acknowledger) })
+    }
+
+    async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, Fault> {
+        Ok(Box::new(self.0.input(container_id, exec_id).await?))
+    }
+
+    async fn port(&self, port: u16) -> Result<Box<dyn Connection>, Fault> {
+        Ok(Box::new(self.0.port(port).await?))
+    }
+}
+
+#[async_trait]
+impl Input for InputStream {
+    // The type's own methods, which come before the trait's.
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        InputStream::write(self, bytes).await
+    }
+
+    async fn resize(&mut self, columns: u16, rows: u16) -> io::Result<()> {
+        InputStream::resize(self, columns, rows).await
+    }
+
+    async fn end(&mut self) -> io::Result<()> {
+        InputStream::end(self).await
     }
 }
 

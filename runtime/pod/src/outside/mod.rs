@@ -22,7 +22,7 @@ use proto_agent::agent::{
 };
 use runtime_net::{PodNetwork, PodNetworkSpec};
 use runtime_spec::{ImageConfig, VmBounds};
-use tokio::io::AsyncRead;
+use tokio::io::{AsyncRead, AsyncWrite};
 use vmm_api::{Slot, StopReport, VmStats};
 
 pub(crate) use guest::{Unrunnable, refusal, unrunnable};
@@ -140,12 +140,36 @@ pub(crate) trait Agent: Debug + Send + Sync {
         kind: StreamKind,
         offset: u64,
     ) -> Result<Output, Fault>;
+    /// A way to a process's stdin or terminal.
+    async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, Fault>;
+    /// A connection to a TCP port of the pod's loopback.
+    async fn port(&self, port: u16) -> Result<Box<dyn Connection>, Fault>;
 }
+
+/// An input stream of a process. Dropping it leaves the input open.
+#[async_trait]
+pub(crate) trait Input: Debug + Send {
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
+    async fn resize(&mut self, columns: u16, rows: u16) -> io::Result<()>;
+    /// The process's end of file.
+    async fn end(&mut self) -> io::Result<()>;
+}
+
+/// Bytes both ways.
+pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 /// An output stream of a process.
 pub(crate) struct Output {
     pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) acknowledge: Box<dyn Acknowledge>,
+}
+
+impl Debug for Output {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Output").finish_non_exhaustive()
+    }
 }
 
 /// Tells the agent what it may forget.

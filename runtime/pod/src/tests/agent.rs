@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use vmm_api::StopReport;
 
 use super::Script;
-use crate::outside::{Acknowledge, Agent, Fault, Output};
+use crate::outside::{Acknowledge, Agent, Connection, Fault, Input, Output};
 
 type Key = (String, String);
 
@@ -216,6 +216,50 @@ impl Agent for FakeAgent {
         let key = if stdout { container_id.to_owned() } else { format!("{container_id} stderr") };
         let acknowledge = Box::new(FakeAcknowledge { script: self.script.clone(), key });
         Ok(Output { reader: Box::new(reader), acknowledge })
+    }
+
+    async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, Fault> {
+        self.step("agent.input").await?;
+        self.process(container_id, exec_id)?;
+        Ok(Box::new(FakeInput { script: self.script.clone() }))
+    }
+
+    async fn port(&self, port: u16) -> Result<Box<dyn Connection>, Fault> {
+        self.step("agent.port").await?;
+        if port != 80 {
+            return Err("connection refused".into());
+        }
+        let (near, far) = tokio::io::duplex(64);
+        tokio::spawn(async move {
+            let (mut read, mut write) = tokio::io::split(far);
+            let _ = tokio::io::copy(&mut read, &mut write).await;
+            let _ = write.shutdown().await;
+        });
+        Ok(Box::new(near))
+    }
+}
+
+/// Keeps what is written to any input; a connection to a port says it back.
+#[derive(Debug)]
+struct FakeInput {
+    script: Arc<Script>,
+}
+
+#[async_trait]
+impl Input for FakeInput {
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.script.state().typed.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    async fn resize(&mut self, columns: u16, rows: u16) -> io::Result<()> {
+        self.script.state().typed.extend_from_slice(format!("[{columns}x{rows}]").as_bytes());
+        Ok(())
+    }
+
+    async fn end(&mut self) -> io::Result<()> {
+        self.script.state().typed.extend_from_slice(b"[end]");
+        Ok(())
     }
 }
 

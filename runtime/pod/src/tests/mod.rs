@@ -12,6 +12,7 @@ mod resources;
 mod script;
 mod start;
 mod stop;
+mod streams;
 mod usage;
 mod world;
 

@@ -51,6 +51,8 @@ pub(crate) struct State {
     pub(crate) acknowledged: HashMap<String, u64>,
     /// What guests have used.
     pub(crate) usage: UsageResponse,
+    /// What was written to inputs.
+    pub(crate) typed: Vec<u8>,
     /// Offsets that streams were opened at.
     pub(crate) offsets: Vec<u64>,
 }

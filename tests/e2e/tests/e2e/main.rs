@@ -22,5 +22,6 @@ mod resources;
 mod rpcs;
 mod security;
 mod stats;
+mod streams;
 mod traps;
 mod versions;

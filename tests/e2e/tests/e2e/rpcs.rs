@@ -57,11 +57,9 @@ async fn ids_that_are_not_there_are_not_found_or_already_done() {
 async fn an_rpc_that_is_not_there_is_unimplemented_by_name() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
-    let error = client.runtime.attach(v1::AttachRequest::default()).await.unwrap_err();
-    assert_eq!(error.code(), Code::Unimplemented);
-    assert!(error.message().contains("Attach"), "{error}");
     let error =
         client.runtime.checkpoint_container(v1::CheckpointContainerRequest::default()).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unimplemented);
     assert!(error.message().contains("CheckpointContainer"), "{error}");
     host.stop().await.unwrap();
 }

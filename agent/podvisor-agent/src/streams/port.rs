@@ -1,0 +1,80 @@
+//! Port-forward: a connection to a port on the pod's loopback, which the containers share.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// How long a connection may take: loopback answers at once, unless the listener's queue is full.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Connects to the port, or says why not.
+pub(super) async fn connect(port: u32) -> Result<TcpStream, String> {
+    let port =
+        u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| format!("{port} is no port"))?;
+    let mut first = None;
+    for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+        let connecting = TcpStream::connect((address, port));
+        match tokio::time::timeout(CONNECT, connecting).await.unwrap_or(Err(io::ErrorKind::TimedOut.into())) {
+            Ok(connection) => {
+                // What is forwarded has been put together by others already.
+                let _ = connection.set_nodelay(true);
+                return Ok(connection);
+            }
+            Err(error) => {
+                first.get_or_insert(format!("connecting to {address}, port {port}: {error}"));
+            }
+        }
+    }
+    Err(first.unwrap_or_default())
+}
+
+/// Carries bytes both ways, each to its own end.
+pub(super) async fn serve<S>(mut host: S, mut port: TcpStream) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    tokio::io::copy_bidirectional(&mut host, &mut port).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_side_s_half_close_is_passed_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (mut host, theirs) = duplex(64);
+        let connection = connect(u32::from(port)).await.unwrap();
+        let serving = tokio::spawn(serve(theirs, connection));
+        let (mut server, _) = listener.accept().await.unwrap();
+        host.write_all(b"question").await.unwrap();
+        host.shutdown().await.unwrap();
+        let mut text = String::new();
+        server.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "question");
+        server.write_all(b"answer").await.unwrap();
+        drop(server);
+        let mut text = String::new();
+        host.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "answer");
+        serving.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn only_ipv6_is_found_too_and_a_refusal_says_so() {
+        let listener = TcpListener::bind("[::1]:0").await.unwrap();
+        let port = u32::from(listener.local_addr().unwrap().port());
+        connect(port).await.unwrap();
+        drop(listener);
+        let error = connect(port).await.unwrap_err();
+        assert!(error.contains("127.0.0.1") && error.contains("refused"), "{error}");
+        assert!(connect(0).await.is_err() && connect(70_000).await.is_err());
+    }
+}

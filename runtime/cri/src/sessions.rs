@@ -1,0 +1,122 @@
+//! Sessions of the streaming server over pods: an exec, an attach, a pod's ports. Each begins when its client
+//! comes to the URL, and carries bytes between the client's channels and the process's streams.
+
+use async_trait::async_trait;
+use runtime_pod::{AttachRequest, ExecRequest, Pods, ProcessInput, ProcessOutput, ProcessStreams};
+use runtime_streaming::{Channels, Command, Forward, Input, Outcome};
+use tokio::io::{AsyncWriteExt, DuplexStream};
+use tokio::sync::mpsc;
+
+/// A command that starts when its client comes.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    pub(crate) pods: Pods,
+    pub(crate) container_id: String,
+    pub(crate) request: ExecRequest,
+}
+
+#[async_trait]
+impl Command for Exec {
+    async fn run(self: Box<Self>, channels: Channels) -> Outcome {
+        match self.pods.exec(&self.container_id, self.request).await {
+            Ok(streams) => carry(streams, channels).await,
+            Err(error) => Outcome::Failed(error.chain()),
+        }
+    }
+}
+
+/// A client that comes to a container.
+#[derive(Debug)]
+pub(crate) struct Attach {
+    pub(crate) pods: Pods,
+    pub(crate) container_id: String,
+    pub(crate) request: AttachRequest,
+}
+
+#[async_trait]
+impl Command for Attach {
+    async fn run(self: Box<Self>, channels: Channels) -> Outcome {
+        match self.pods.attach(&self.container_id, self.request).await {
+            Ok(streams) => carry(streams, channels).await,
+            Err(error) => Outcome::Failed(error.chain()),
+        }
+    }
+}
+
+/// A pod's ports.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    pub(crate) pods: Pods,
+    pub(crate) pod_id: String,
+}
+
+#[async_trait]
+impl Forward for Ports {
+    async fn forward(&self, port: u16, connection: DuplexStream) -> Result<(), String> {
+        self.pods.forward(&self.pod_id, port, connection).await.map_err(|error| error.chain())
+    }
+}
+
+/// Carries all streams to their ends. What a process says is read to its end whatever becomes of the client:
+/// a process that nobody reads from would stand still.
+async fn carry(streams: ProcessStreams, channels: Channels) -> Outcome {
+    let ProcessStreams { input, stdout, stderr, end } = streams;
+    let Channels { input: from_client, stdout: to_stdout, stderr: to_stderr } = channels;
+    let finishing = async {
+        let outputs = async { tokio::try_join!(copy(stdout, to_stdout), copy(stderr, to_stderr)) };
+        // The code is told after the last byte. An output that breaks off ends the session at once.
+        match tokio::try_join!(outputs, end.wait()) {
+            Ok((_, Some(code))) => Outcome::Exited(code),
+            Ok((_, None)) => Outcome::Done,
+            Err(error) => Outcome::Failed(error.chain()),
+        }
+    };
+    let feeding = feed(input, from_client);
+    tokio::pin!(finishing, feeding);
+    tokio::select! {
+        outcome = &mut finishing => return outcome,
+        () = &mut feeding => {}
+    }
+    // The client has gone. An exec ends with it, and its last words are dropped; those who were attached only leave.
+    let leaves = matches!(end, runtime_pod::ProcessEnd::Container(_));
+    if leaves {
+        return Outcome::Done;
+    }
+    let (outcome, ()) = tokio::join!(finishing, end.client_gone());
+    outcome
+}
+
+/// Until the client has gone. A process that takes no more input loses the rest.
+async fn feed(mut input: Option<ProcessInput>, mut from_client: mpsc::Receiver<Input>) {
+    while let Some(said) = from_client.recv().await {
+        let Some(process) = &mut input else { continue };
+        let taken = match said {
+            Input::Bytes(bytes) => process.write(&bytes).await,
+            Input::Resize(size) => process.resize(size.columns, size.rows).await,
+            Input::End => process.end().await,
+        };
+        if let Err(error) = taken {
+            tracing::debug!(%error, "a process takes no more input");
+            input = None;
+        }
+    }
+    // A client that goes away says no more either.
+    if let Some(process) = &mut input {
+        let _ = process.end().await;
+    }
+}
+
+async fn copy(
+    output: Option<ProcessOutput>,
+    mut to_client: Option<DuplexStream>,
+) -> Result<(), runtime_pod::PodError> {
+    let Some(mut output) = output else { return Ok(()) };
+    while let Some(bytes) = output.next().await? {
+        if let Some(client) = &mut to_client
+            && client.write_all(&bytes).await.is_err()
+        {
+            to_client = None;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! A container's output as it comes, for those who are attached. The log comes first: a client that does not
+//! keep up is dropped, and told so; it holds up neither the log nor the others.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use runtime_logs::LogStream;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::sync::mpsc;
+
+use crate::{PodError, PodErrorKind};
+
+/// Pieces that wait for one client. One is what the log reads at once, 64 KiB at most: 4 MiB in all.
+const WAITING_PIECES: usize = 64;
+
+/// Clients attached to one stream.
+const CLIENTS_MAX: usize = 64;
+
+/// The outputs of one container.
+#[derive(Debug, Default)]
+pub(crate) struct Taps {
+    stdout: Tap,
+    stderr: Tap,
+}
+
+impl Taps {
+    pub(crate) fn of(&self, stream: LogStream) -> &Tap {
+        match stream {
+            LogStream::Stdout => &self.stdout,
+            LogStream::Stderr => &self.stderr,
+        }
+    }
+}
+
+/// One output and those who follow it; `None` after its end.
+#[derive(Debug)]
+pub(crate) struct Tap(Mutex<Option<Vec<Client>>>);
+
+impl Default for Tap {
+    fn default() -> Self {
+        Tap(Mutex::new(Some(Vec::new())))
+    }
+}
+
+#[derive(Debug)]
+struct Client {
+    pieces: mpsc::Sender<Bytes>,
+    dropped: Arc<AtomicBool>,
+}
+
+/// A client's side.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    pieces: mpsc::Receiver<Bytes>,
+    dropped: Arc<AtomicBool>,
+}
+
+impl Tap {
+    /// Everything from here on. Nothing follows where the output has ended.
+    pub(crate) fn follow(&self) -> Result<Follower, PodError> {
+        let (sender, pieces) = mpsc::channel(WAITING_PIECES);
+        let dropped = Arc::new(AtomicBool::new(false));
+        if let Some(clients) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            clients.retain(|client| !client.pieces.is_closed());
+            if clients.len() >= CLIENTS_MAX {
+                let text = format!("{CLIENTS_MAX} clients are attached already");
+                return Err(PodError::new(PodErrorKind::FailedPrecondition, text));
+            }
+            clients.push(Client { pieces: sender, dropped: dropped.clone() });
+        }
+        Ok(Follower { pieces, dropped })
+    }
+
+    fn publish(&self, bytes: &[u8]) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(clients) = state.as_mut().filter(|clients| !clients.is_empty()) else { return };
+        let piece = Bytes::copy_from_slice(bytes);
+        clients.retain(|client| match client.pieces.try_send(piece.clone()) {
+            Ok(()) => true,
+            Err(error) => {
+                let slow = matches!(error, mpsc::error::TrySendError::Full(_));
+                client.dropped.store(slow, Ordering::Release);
+                false
+            }
+        });
+    }
+
+    /// No more comes.
+    pub(crate) fn end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl Follower {
+    /// The next piece, or `None` at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, PodError> {
+        let piece = self.pieces.recv().await;
+        if piece.is_none() && self.dropped.load(Ordering::Acquire) {
+            let text = "the client did not keep up with the container's output and was dropped";
+            return Err(PodError::new(PodErrorKind::Unavailable, text));
+        }
+        Ok(piece)
+    }
+}
+
+/// An output on its way to the log, which followers see too. Its end, or drop, is theirs.
+pub(crate) struct Tapped {
+    reader: Box<dyn AsyncRead + Send + Unpin>,
+    taps: Arc<Taps>,
+    stream: LogStream,
+}
+
+impl Tapped {
+    pub(crate) fn new(
+        reader: Box<dyn AsyncRead + Send + Unpin>,
+        taps: Arc<Taps>,
+        stream: LogStream,
+    ) -> Tapped {
+        Tapped { reader, taps, stream }
+    }
+}
+
+impl AsyncRead for Tapped {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.reader).poll_read(context, buffer))?;
+        let new = &buffer.filled()[before..];
+        if !new.is_empty() {
+            self.taps.of(self.stream).publish(new);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Tapped {
+    fn drop(&mut self) {
+        self.taps.of(self.stream).end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    fn tapped(text: &'static [u8]) -> (Arc<Taps>, Tapped) {
+        let taps = Arc::new(Taps::default());
+        (taps.clone(), Tapped::new(Box::new(text), taps, LogStream::Stdout))
+    }
+
+    #[tokio::test]
+    async fn all_who_are_attached_see_what_the_log_reads_and_its_end() {
+        let (taps, mut reader) = tapped(b"hello");
+        let mut followers: Vec<_> = (0..3).map(|_| taps.of(LogStream::Stdout).follow().unwrap()).collect();
+        let mut log = String::new();
+        reader.read_to_string(&mut log).await.unwrap();
+        drop(reader);
+        assert_eq!(log, "hello");
+        for follower in &mut followers {
+            assert_eq!(follower.next().await.unwrap().unwrap(), "hello");
+            assert_eq!(follower.next().await.unwrap(), None);
+        }
+        assert_eq!(taps.of(LogStream::Stdout).follow().unwrap().next().await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_is_dropped_and_the_others_are_not() {
+        let tap = Tap::default();
+        let (mut slow, mut quick) = (tap.follow().unwrap(), tap.follow().unwrap());
+        for number in 0..=WAITING_PIECES {
+            tap.publish(&[number as u8]);
+            assert_eq!(quick.next().await.unwrap().unwrap(), [number as u8][..]);
+        }
+        tap.end();
+        assert_eq!(quick.next().await.unwrap(), None);
+        for _ in 0..WAITING_PIECES {
+            slow.next().await.unwrap().unwrap();
+        }
+        assert_eq!(slow.next().await.unwrap_err().kind(), PodErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn those_who_are_attached_are_bounded_and_make_room_when_they_go() {
+        let tap = Tap::default();
+        let mut followers: Vec<_> = (0..CLIENTS_MAX).map(|_| tap.follow().unwrap()).collect();
+        assert!(tap.follow().is_err());
+        followers.pop();
+        tap.follow().unwrap();
+    }
+}

@@ -1,0 +1,289 @@
+//! Exec, attach and port-forward, as a kubelet's clients see them.
+
+use std::collections::HashMap;
+
+use futures::{SinkExt, StreamExt};
+use proto_cri::v1;
+use runtime_streaming::client::{self, Event, Receiver, Sender};
+use tests_e2e::client::Client;
+use tests_e2e::{Host, spec};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::{Message, Role};
+
+/// Connections over one port-forward at once.
+const CONNECTIONS: usize = 10;
+
+/// Finds the commands that should be gone.
+const LEFT: &str = "ps | grep 'sleep 43[2]1' || true";
+
+/// A command's session over SPDY, with its streams open.
+struct Session {
+    sender: Sender,
+    receiver: Receiver,
+    ids: HashMap<&'static str, u32>,
+    said: HashMap<&'static str, Vec<u8>>,
+}
+
+impl Session {
+    async fn open(url: &str, names: &[&'static str]) -> Session {
+        let (mut sender, receiver) = client::dial(url, client::COMMAND).await.unwrap();
+        let mut ids = HashMap::new();
+        for name in std::iter::once(&"error").chain(names) {
+            ids.insert(*name, sender.open(&[("streamtype", name)]).await.unwrap());
+        }
+        Session { sender, receiver, ids, said: HashMap::new() }
+    }
+
+    async fn say(&self, name: &str, text: impl Into<bytes::Bytes>, end: bool) {
+        self.sender.send(self.ids[name], text.into(), end).await.unwrap();
+    }
+
+    /// Takes what comes; false at the session's end.
+    async fn step(&mut self) -> bool {
+        let Some(event) = self.receiver.next().await.unwrap() else { return false };
+        let Event::Data { id, bytes, fin } = event else { return true };
+        let (name, _) = self.ids.iter().find(|(_, known)| **known == id).unwrap();
+        self.said.entry(*name).or_default().extend_from_slice(&bytes);
+        !(fin && *name == "error")
+    }
+
+    async fn until(&mut self, text: &str) {
+        while !self.text("stdout").contains(text) {
+            assert!(self.step().await, "{:?} ended without {text:?}", self.text("stdout"));
+        }
+    }
+
+    /// The status that the session ends with.
+    async fn end(&mut self) -> serde_json::Value {
+        while self.step().await {}
+        serde_json::from_slice(&self.said["error"]).unwrap()
+    }
+
+    fn text(&self, name: &str) -> String {
+        String::from_utf8_lossy(self.said.get(name).map_or(&[], Vec::as_slice)).into_owned()
+    }
+}
+
+async fn exec_url(client: &mut Client, container: &str, command: &[&str], stdin: bool, tty: bool) -> String {
+    let cmd = command.iter().map(ToString::to_string).collect();
+    let container_id = container.to_owned();
+    let request = v1::ExecRequest { container_id, cmd, tty, stdin, stdout: true, stderr: !tty };
+    client.runtime.exec(request).await.unwrap().into_inner().url
+}
+
+#[tokio::test]
+async fn commands_have_their_streams_and_tell_their_code_last() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("exec", host.dir())).await.unwrap();
+    let id = client.run(&pod, spec::shell("main", &image, "sleep 100000")).await.unwrap();
+
+    // Both outputs whole, and the code after them, though the command ends at once.
+    let line = "head -c 1000000 /dev/zero; echo oops >&2; exit 3";
+    let url = exec_url(&mut client, &id, &["sh", "-c", line], false, false).await;
+    let mut session = Session::open(&url, &["stdout", "stderr"]).await;
+    let status = session.end().await;
+    assert_eq!((session.said["stdout"].len(), session.text("stderr").as_str()), (1_000_000, "oops\n"));
+    assert_eq!(status["reason"], "NonZeroExitCode", "{status}");
+    assert_eq!(status["details"]["causes"][0]["message"], "3");
+
+    // A half-close is the command's end of file, after all bytes.
+    let url = exec_url(&mut client, &id, &["cat"], true, false).await;
+    let mut session = Session::open(&url, &["stdin", "stdout", "stderr"]).await;
+    let sent: Vec<u8> = (0..1_000_000u32).map(|number| (number % 251) as u8).collect();
+    session.say("stdin", sent.clone(), true).await;
+    assert_eq!(session.end().await["status"], "Success");
+    assert!(session.said["stdout"] == sent);
+
+    // A terminal has the size that it was given, before what was typed after it.
+    let url = exec_url(&mut client, &id, &["sh"], true, true).await;
+    let mut session = Session::open(&url, &["stdin", "stdout", "resize"]).await;
+    for (size, seen) in
+        [("{\"Width\":100,\"Height\":30}", "30 100"), ("{\"Width\":77,\"Height\":22}", "22 77")]
+    {
+        session.say("resize", size, false).await;
+        session.say("stdin", "stty size\n", false).await;
+        session.until(seen).await;
+    }
+    // The session ends with the command, though stdin is open.
+    session.say("stdin", "echo $TERM; exit 7\n", false).await;
+    assert_eq!(session.end().await["details"]["causes"][0]["message"], "7");
+    assert!(session.text("stdout").contains("xterm"));
+
+    // What cannot be started is told as a failure, and a client that goes away leaves nothing behind.
+    let url = exec_url(&mut client, &id, &["no-such-command"], false, false).await;
+    let status = Session::open(&url, &["stdout", "stderr"]).await.end().await;
+    assert_eq!(status["reason"], "InternalError", "{status}");
+    let url = exec_url(&mut client, &id, &["sh", "-c", "echo on; sleep 4321; true"], false, false).await;
+    let mut session = Session::open(&url, &["stdout", "stderr"]).await;
+    session.until("on").await;
+    drop(session);
+    while client.sh(&id, LEFT).await.unwrap() != "" {}
+
+    // The same over WebSocket.
+    let url = exec_url(&mut client, &id, &["cat"], true, false).await;
+    let messages = websocket_cat(&url).await;
+    assert_eq!(
+        messages[1..],
+        [b"\x01hello".to_vec(), b"\x03{\"metadata\":{},\"status\":\"Success\"}".to_vec()]
+    );
+
+    // A command that takes too long goes with all that it started.
+    let error = client.exec(&id, &["sh", "-c", "sleep 4321 & sleep 4321; true"], 1).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
+    assert_eq!(client.sh(&id, LEFT).await.unwrap(), "");
+
+    for request in [
+        v1::ExecRequest { tty: true, stdout: true, stderr: true, ..Default::default() },
+        v1::ExecRequest { tty: true, ..Default::default() },
+    ] {
+        let request = v1::ExecRequest { container_id: id.clone(), cmd: vec!["true".into()], ..request };
+        let error = client.runtime.exec(request).await.unwrap_err();
+        assert_eq!(error.code(), tonic::Code::InvalidArgument, "{error}");
+    }
+    client.stop(&id, 0).await.unwrap();
+    let request =
+        v1::ExecRequest { container_id: id, cmd: vec!["true".into()], stdout: true, ..Default::default() };
+    let error = client.runtime.exec(request).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::FailedPrecondition, "{error}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+/// Types `hello` and ends the input.
+async fn websocket_cat(url: &str) -> Vec<Vec<u8>> {
+    let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut connection = TcpStream::connect(host).await.unwrap();
+    let request = format!(
+        "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n"
+    );
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(connection.read_u8().await.unwrap());
+    }
+    let mut socket = WebSocketStream::from_raw_socket(connection, Role::Client, None).await;
+    for message in [&b"\0hello"[..], &[255, 0]] {
+        socket.send(Message::binary(message.to_vec())).await.unwrap();
+    }
+    let mut messages = Vec::new();
+    loop {
+        match socket.next().await.unwrap().unwrap() {
+            Message::Close(_) => return messages,
+            message => messages.push(message.into_data().to_vec()),
+        }
+    }
+}
+
+async fn attach(client: &mut Client, container: &str, stdin: bool) -> Session {
+    let container_id = container.to_owned();
+    let request = v1::AttachRequest { container_id, stdin, stdout: true, stderr: true, tty: false };
+    let url = client.runtime.attach(request).await.unwrap().into_inner().url;
+    let names: &[_] = if stdin { &["stdin", "stdout", "stderr"] } else { &["stdout", "stderr"] };
+    Session::open(&url, names).await
+}
+
+#[tokio::test]
+async fn clients_attach_and_leave_and_a_containers_input_ends_once() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let config = spec::pod("attach", host.dir());
+    let pod = client.run_pod(&config).await.unwrap();
+    let mut shell = spec::container("shell", &image, &["sh"]);
+    shell.stdin = true;
+    let id = client.run(&pod, shell.clone()).await.unwrap();
+
+    // Who leaves does nothing to the container, and who ends his input neither: it is not asked to end once.
+    let mut first = attach(&mut client, &id, true).await;
+    first.say("stdin", "echo one\n", true).await;
+    first.until("one\n").await;
+    drop(first);
+    let mut watcher = attach(&mut client, &id, false).await;
+    let mut second = attach(&mut client, &id, true).await;
+    second.say("stdin", "while :; do echo tick; sleep 1; done &\n", false).await;
+    watcher.until("tick\n").await;
+    second.until("tick\n").await;
+    second.say("stdin", "kill $!; echo two; exit 5\n", false).await;
+    assert_eq!(second.end().await["status"], "Success");
+    watcher.end().await;
+    // From now on, and not what was before.
+    for seen in [second.text("stdout"), watcher.text("stdout")] {
+        assert!(seen.starts_with("tick\n") && seen.ends_with("two\n"), "{seen}");
+    }
+    assert_eq!(client.wait(&id).await.unwrap().exit_code, 5);
+    let log = std::fs::read_to_string(format!("{}/shell.log", config.log_directory)).unwrap();
+    let lines: Vec<_> = log.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
+    assert_eq!((lines.first(), lines.last()), (Some(&"one"), Some(&"two")));
+
+    let mut once = spec::container("once", &image, &["sh"]);
+    (once.stdin, once.stdin_once) = (true, true);
+    let id = client.run(&pod, once).await.unwrap();
+    let mut session = attach(&mut client, &id, true).await;
+    session.say("stdin", "echo -n hello\n", false).await;
+    session.until("hello").await;
+    session.say("stdin", "", true).await;
+    assert_eq!(session.end().await["status"], "Success");
+    assert_eq!(client.wait(&id).await.unwrap().exit_code, 0);
+    let request = v1::AttachRequest { container_id: id, stdout: true, ..Default::default() };
+    let error = client.runtime.attach(request).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::FailedPrecondition, "{error}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn ports_are_forwarded_many_at_once_and_a_refused_one_is_told() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("forward", host.dir())).await.unwrap();
+    let line = "mkdir /www; echo forwarded > /www/file; exec httpd -f -p 127.0.0.1:8080 -h /www";
+    let id = client.run(&pod, spec::shell("web", &image, line)).await.unwrap();
+    let listening = "until wget -q -O /dev/null http://127.0.0.1:8080/file; do :; done";
+    client.sh(&id, listening).await.unwrap();
+
+    let request = v1::PortForwardRequest { pod_sandbox_id: pod.clone(), port: vec![] };
+    let url = client.runtime.port_forward(request).await.unwrap().into_inner().url;
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD).await.unwrap();
+    let mut open = HashMap::new();
+    for number in 0..CONNECTIONS {
+        let (port, request) = (if number == 3 { "8081" } else { "8080" }, number.to_string());
+        let headers = |kind| [("streamtype", kind), ("port", port), ("requestid", request.as_str())];
+        let error = sender.open(&headers("error")).await.unwrap();
+        sender.send(error, "".into(), true).await.unwrap();
+        let data = sender.open(&headers("data")).await.unwrap();
+        sender.send(data, "GET /file HTTP/1.0\r\n\r\n".into(), true).await.unwrap();
+        open.insert(error, (number, "error"));
+        open.insert(data, (number, "data"));
+    }
+    let (mut said, mut ends) = (HashMap::<_, Vec<u8>>::new(), 0);
+    while ends < 2 * CONNECTIONS {
+        match receiver.next().await.unwrap().unwrap() {
+            Event::Data { id, bytes, fin } => {
+                said.entry(open[&id]).or_default().extend_from_slice(&bytes);
+                ends += usize::from(fin);
+            }
+            Event::Reset { .. } => ends += 1,
+            _ => {}
+        }
+    }
+    for number in 0..CONNECTIONS {
+        let text =
+            |kind| String::from_utf8_lossy(said.get(&(number, kind)).map_or(&[], Vec::as_slice)).into_owned();
+        if number == 3 {
+            let (error, data) = (text("error"), text("data"));
+            assert!(error.contains("8081") && error.contains("refused") && data.is_empty(), "{error}");
+        } else {
+            assert!(text("data").ends_with("\r\n\r\nforwarded\n"), "{:?}", text("data"));
+            assert_eq!(text("error"), "");
+        }
+    }
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
