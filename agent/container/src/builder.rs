@@ -2,19 +2,22 @@
 //! and exits. It has one thread, and it lives for some milliseconds; what it made is then the agent's
 //! child. It holds no state, and it never writes to the agent's console.
 
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::error::LibcontainerError;
-use libcontainer::oci_spec::runtime::{LinuxSeccomp, Process, Spec};
+use libcontainer::oci_spec::runtime::{PosixRlimitType, Process, Spec};
 use libcontainer::syscall::syscall::SyscallType;
+use rustix::process::{Resource, Rlimit};
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::executor::ContainerExecutor;
 use crate::launch::{self, Failure, Launch, LaunchKind, Report};
+use crate::tenant;
 
 /// Why the builder could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -59,20 +62,23 @@ pub fn run(argument: &str) -> i32 {
 fn build(argument: &str, socket: &Arc<UnixStream>) -> Result<i32, BuilderError> {
     let launch: Launch = serde_json::from_str(argument)?;
     let fds = launch::receive_fds(&**socket)?.ok_or(BuilderError::NoStreams)?;
-    let Ok([stdin, stdout, stderr]) = <[_; 3]>::try_from(fds) else {
+    let Ok(streams) = <[OwnedFd; 3]>::try_from(fds) else {
         return Err(BuilderError::NoStreams);
     };
-    let builder = ContainerBuilder::new(launch.container_id.clone(), SyscallType::default())
-        .with_root_path(&launch.state_root)?
-        .with_console_socket(launch.console_socket.as_ref())
-        .with_stdin(stdin)
-        .with_stdout(stdout)
-        .with_stderr(stderr)
-        .validate_id()?;
+    let builder = |[stdin, stdout, stderr]: [OwnedFd; 3]| {
+        ContainerBuilder::new(launch.container_id.clone(), SyscallType::default())
+            .with_root_path(&launch.state_root)?
+            .with_console_socket(launch.console_socket.as_ref())
+            .with_stdin(stdin)
+            .with_stdout(stdout)
+            .with_stderr(stderr)
+            .validate_id()
+    };
     match &launch.kind {
         LaunchKind::Create { bundle } => {
+            raise_limits(Spec::load(bundle.join("config.json"))?.process().as_ref())?;
             let executor = ContainerExecutor { socket: Arc::clone(socket), seccomp: None };
-            let container = builder
+            let container = builder(streams)?
                 .with_executor(executor)
                 .as_init(bundle)
                 .with_systemd(false)
@@ -84,9 +90,16 @@ fn build(argument: &str, socket: &Arc<UnixStream>) -> Result<i32, BuilderError> 
                 .ok_or_else(|| LibcontainerError::Other("the container has no process".into()).into())
         }
         LaunchKind::Exec { process } => {
-            let seccomp = container_seccomp(&launch)?.map(Arc::new);
+            let wanted: Process = serde_json::from_reader(File::open(process)?)?;
+            raise_limits(Some(&wanted))?;
+            let spec = container_spec(&launch)?;
+            // libcontainer does not put the container's filter on further processes.
+            let seccomp = spec.linux().as_ref().and_then(|linux| linux.seccomp().clone()).map(Arc::new);
             let executor = ContainerExecutor { socket: Arc::clone(socket), seccomp };
-            let pid = builder
+            if tenant::has_user_namespace(&spec) {
+                return Ok(tenant::build(&launch, spec, wanted, executor, &streams)?);
+            }
+            let pid = builder(streams)?
                 .with_executor(executor)
                 .as_tenant()
                 .with_process(Some(process))
@@ -97,17 +110,29 @@ fn build(argument: &str, socket: &Arc<UnixStream>) -> Result<i32, BuilderError> 
     }
 }
 
+/// Raises this process's own limits to what the container's first process is to have: root of a user
+/// namespace, which is who sets them there, may only lower them.
+fn raise_limits(process: Option<&Process>) -> Result<(), BuilderError> {
+    for limit in process.and_then(|process| process.rlimits().as_ref()).into_iter().flatten() {
+        if limit.typ() == PosixRlimitType::RlimitNofile {
+            let (current, maximum) = (Some(limit.soft()), Some(limit.hard()));
+            rustix::process::setrlimit(Resource::Nofile, Rlimit { current, maximum })
+                .map_err(io::Error::from)?;
+        }
+    }
+    Ok(())
+}
+
 /// libcontainer's pids are of another version of nix than ours.
 fn nix_pid(pid: impl Into<libc::pid_t>) -> i32 {
     pid.into()
 }
 
-/// The filter of the container, which libcontainer does not put on further processes.
-fn container_seccomp(launch: &Launch) -> Result<Option<LinuxSeccomp>, BuilderError> {
+/// What the container was made of.
+fn container_spec(launch: &Launch) -> Result<Spec, BuilderError> {
     let state = launch.state_root.join(&launch.container_id);
     let container = libcontainer::container::Container::load(state)?;
-    let spec = Spec::load(container.bundle().join("config.json"))?;
-    Ok(spec.linux().as_ref().and_then(|linux| linux.seccomp().clone()))
+    Ok(Spec::load(container.bundle().join("config.json"))?)
 }
 
 /// Whether loading a filter in this process needs CAP_SYS_ADMIN until exec: see

@@ -20,6 +20,7 @@ pub mod limits;
 pub mod spec;
 pub mod start;
 pub mod syscall;
+mod tenant;
 pub mod users;
 pub mod working_directory;
 

@@ -53,6 +53,8 @@ pub struct GuestParts<'a> {
     pub terminal: bool,
     /// The PID namespace to join, whatever the specification says.
     pub pid_namespace: Option<&'a Path>,
+    /// The user namespace to join.
+    pub user_namespace: Option<&'a Path>,
     /// Device nodes beside the default ones and the specification's.
     pub devices: &'a [LinuxDevice],
 }
@@ -69,8 +71,12 @@ pub fn container(json: &[u8], parts: GuestParts<'_>) -> Result<Spec, SpecError> 
     spec.set_root(Some(root.map_err(|source| SpecError::Part { part: "root", source })?));
     let linux = spec.linux_mut().as_mut().ok_or(SpecError::Missing("linux part"))?;
     linux.set_cgroups_path(Some(PathBuf::from(parts.cgroup)));
-    if let Some(path) = parts.pid_namespace {
-        join_pid_namespace(linux, path)?;
+    for (typ, path) in
+        [(LinuxNamespaceType::Pid, parts.pid_namespace), (LinuxNamespaceType::User, parts.user_namespace)]
+    {
+        if let Some(path) = path {
+            join(linux, typ, path)?;
+        }
     }
     add_devices(linux, parts.devices);
     let process = spec.process_mut().as_mut().ok_or(SpecError::Missing("process"))?;
@@ -82,11 +88,11 @@ pub fn container(json: &[u8], parts: GuestParts<'_>) -> Result<Spec, SpecError> 
     Ok(spec)
 }
 
-fn join_pid_namespace(linux: &mut Linux, path: &Path) -> Result<(), SpecError> {
-    let joined = LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::Pid).path(path).build();
-    let joined = joined.map_err(|source| SpecError::Part { part: "PID namespace", source })?;
+fn join(linux: &mut Linux, typ: LinuxNamespaceType, path: &Path) -> Result<(), SpecError> {
+    let joined = LinuxNamespaceBuilder::default().typ(typ).path(path).build();
+    let joined = joined.map_err(|source| SpecError::Part { part: "namespace", source })?;
     let mut namespaces = linux.namespaces().clone().unwrap_or_default();
-    namespaces.retain(|namespace| namespace.typ() != LinuxNamespaceType::Pid);
+    namespaces.retain(|namespace| namespace.typ() != typ);
     namespaces.push(joined);
     linux.set_namespaces(Some(namespaces));
     Ok(())
@@ -236,7 +242,15 @@ mod tests {
 
     fn parts(user: &ResolvedUser) -> GuestParts<'_> {
         let rootfs = Path::new("/run/r");
-        GuestParts { rootfs, cgroup: "/pod/c1", user, terminal: false, pid_namespace: None, devices: &[] }
+        GuestParts {
+            rootfs,
+            cgroup: "/pod/c1",
+            user,
+            terminal: false,
+            pid_namespace: None,
+            user_namespace: None,
+            devices: &[],
+        }
     }
 
     fn build(json: &serde_json::Value) -> Result<Spec, SpecError> {

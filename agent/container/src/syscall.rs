@@ -5,6 +5,9 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::mount::OpenTreeFlags;
 
 use crate::devices::Instruction;
 
@@ -207,6 +210,53 @@ fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_int> {
     };
     let result = libc::c_int::try_from(result).map_err(io::Error::other)?;
     check(result).map(|()| result)
+}
+
+/// A detached mount of what `path` shows, with files owned as `user_namespace` maps their owners. It lives
+/// until its last descriptor and mount are gone.
+///
+/// Needs CAP_SYS_ADMIN, and a file system that can do it (`FS_ALLOW_IDMAP`).
+pub fn mapped_mount(path: &Path, user_namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = rustix::mount::open_tree(rustix::fs::CWD, path, flags)?;
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_IDMAP,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: u64::try_from(user_namespace.as_raw_fd()).map_err(io::Error::other)?,
+    };
+    // SAFETY: the kernel reads the path, an empty C string, and a mount_attr of the size given; both live
+    // through the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attributes,
+            std::mem::size_of::<libc::mount_attr>(),
+        )
+    };
+    check(libc::c_int::try_from(result).map_err(io::Error::other)?)?;
+    Ok(tree)
+}
+
+/// Does `work` as this effective user, in this thread alone: the C library would change all threads.
+///
+/// Needs root, and gives it back.
+pub fn as_user<T>(uid: u32, work: impl FnOnce() -> T) -> io::Result<T> {
+    set_effective_user(uid)?;
+    let done = work();
+    set_effective_user(0)?;
+    Ok(done)
+}
+
+fn set_effective_user(uid: u32) -> io::Result<()> {
+    // setresuid(2): -1 leaves an id as it is.
+    const SAME: u32 = u32::MAX;
+    // SAFETY: a system call with numbers alone; it touches no memory.
+    let result = unsafe { libc::syscall(libc::SYS_setresuid, SAME, uid, SAME) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

@@ -3,11 +3,13 @@
 //!
 //! The root file system and volumes are hostile: links cannot lead out of them.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use libcontainer::oci_spec::runtime::{Mount, Spec};
+use nix::unistd::{setfsgid, setfsuid};
 use rustix::fs::{CWD, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
@@ -83,7 +85,7 @@ fn make_below(base: &Path, rest: &Path, (uid, gid): (u32, u32)) -> Result<(), Er
         path.push(name);
         parent = match open(&path) {
             Err(Errno::NOENT) => {
-                rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
+                make_one(&parent, name, (uid, gid))?;
                 let made = open(&path)?;
                 let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
                 rustix::fs::chownat(&made, "", Some(uid), Some(gid), rustix::fs::AtFlags::EMPTY_PATH)?;
@@ -95,6 +97,22 @@ fn make_below(base: &Path, rest: &Path, (uid, gid): (u32, u32)) -> Result<(), Er
         };
     }
     Ok(())
+}
+
+/// Makes a directory. A volume whose owners are mapped has no place for this process's own user, and takes
+/// only what one of them makes.
+fn make_one(parent: &OwnedFd, name: &OsStr, (uid, gid): (u32, u32)) -> Result<(), Errno> {
+    let make = || rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755));
+    match make() {
+        Err(Errno::OVERFLOW) => {
+            let (gid, uid) = (setfsgid(gid.into()), setfsuid(uid.into()));
+            let made = make();
+            setfsuid(uid);
+            setfsgid(gid);
+            made
+        }
+        made => made,
+    }
 }
 
 #[cfg(test)]

@@ -126,7 +126,15 @@ impl Bench {
         let rootfs = self.rootfs();
         let cgroup = format!("/podvisor-test/{}", self.id);
         let (rootfs, cgroup) = (&*rootfs, &*cgroup);
-        let parts = GuestParts { rootfs, cgroup, user, terminal: false, pid_namespace: None, devices: &[] };
+        let parts = GuestParts {
+            rootfs,
+            cgroup,
+            user,
+            terminal: false,
+            pid_namespace: None,
+            user_namespace: None,
+            devices: &[],
+        };
         spec::container(json.to_string().as_bytes(), parts).unwrap()
     }
 

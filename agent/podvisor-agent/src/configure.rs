@@ -19,8 +19,10 @@ use proto_agent::guest_path;
 use crate::containers::SCRATCH;
 use crate::network::{self, NetworkError};
 use crate::pause::{self, PauseError};
+use crate::pod::Pod;
 use crate::processors;
 use crate::slots::{Class, SlotError, Slots};
+use crate::user_namespace::{UserNamespace, UserNamespaceError};
 
 /// A clock that is off by less is left alone: stepping it is visible to programs.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(10);
@@ -52,6 +54,8 @@ pub(crate) enum ConfigureError {
     Network(#[from] NetworkError),
     #[error(transparent)]
     Pause(#[from] PauseError),
+    #[error(transparent)]
+    UserNamespace(#[from] UserNamespaceError),
 }
 
 impl ConfigureError {
@@ -62,22 +66,45 @@ impl ConfigureError {
 }
 
 /// All of it. Secrets come first: nothing that draws random numbers runs before the seed.
-pub(crate) async fn run(request: &ConfigurePodRequest) -> Result<(), ConfigureError> {
+pub(crate) async fn run(pod: &Pod, request: &ConfigurePodRequest) -> Result<(), ConfigureError> {
     seed(&request.random_seed).map_err(ConfigureError::Seed)?;
     set_clock(request.realtime_ns)?;
     online_processors(if request.vcpus == 0 { u32::MAX } else { request.vcpus });
+    let devices = network::devices(request).await?;
+    let root = enter_user_namespace(pod, request, &devices).await?;
     set_host_name(&request.hostname)?;
     write(guest_path::HOSTNAME, format!("{}\n", request.hostname).as_bytes())?;
     write(guest_path::HOSTS, &request.hosts)?;
     write(guest_path::RESOLV_CONF, &request.resolv_conf)?;
-    mount_shm(request.shm_bytes)?;
+    for path in [guest_path::HOSTNAME, guest_path::HOSTS, guest_path::RESOLV_CONF] {
+        std::os::unix::fs::chown(path, Some(root.0), Some(root.1))
+            .map_err(|source| ConfigureError::File { path: path.into(), source })?;
+    }
+    mount_shm(request.shm_bytes, root)?;
     mount_scratch(request.scratch_slot).await?;
-    network::configure(request).await?;
-    set_sysctls(&request.sysctls)?;
-    if request.shared_pid_namespace {
+    network::configure(request, &devices).await?;
+    set_sysctls(&request.sysctls, root.0)?;
+    if request.shared_pid_namespace && request.user_namespace.is_none() {
         pause::keep_namespace()?;
     }
     Ok(())
+}
+
+/// Makes the pod's user namespace, if it is to have one, and goes where its network is. Who is root there.
+async fn enter_user_namespace(
+    pod: &Pod,
+    request: &ConfigurePodRequest,
+    devices: &[String],
+) -> Result<(u32, u32), ConfigureError> {
+    let Some(asked) = request.user_namespace.as_ref() else { return Ok((0, 0)) };
+    let made = UserNamespace::make(asked, request.shared_pid_namespace)?;
+    network::move_to(made.network(), devices).await?;
+    made.enter()?;
+    network::loopback_up().await?;
+    let root = made.root();
+    // Once: a pod is configured once.
+    let _ = pod.user_namespace.set(made);
+    Ok(root)
 }
 
 fn seed(bytes: &[u8]) -> io::Result<()> {
@@ -129,11 +156,11 @@ fn write(path: &str, bytes: &[u8]) -> Result<(), ConfigureError> {
     File::create(path).and_then(|mut file| file.write_all(bytes)).map_err(failed)
 }
 
-fn mount_shm(bytes: u64) -> Result<(), ConfigureError> {
+fn mount_shm(bytes: u64, (uid, gid): (u32, u32)) -> Result<(), ConfigureError> {
     make_directory(guest_path::SHM)?;
     let bytes = if bytes == 0 { SHM_BYTES } else { bytes };
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NODEV;
-    mount("shm", "tmpfs", guest_path::SHM, flags, &format!("mode=1777,size={bytes}"))
+    mount("shm", "tmpfs", guest_path::SHM, flags, &format!("mode=1777,uid={uid},gid={gid},size={bytes}"))
         .map_err(|source| ConfigureError::Mount { what: "the pod's shared memory", source })
 }
 
@@ -185,10 +212,18 @@ fn ext4_blocks(device: &str) -> io::Result<u64> {
     Ok(high << 32 | word(0x4)?)
 }
 
-fn set_sysctls(sysctls: &HashMap<String, String>) -> Result<(), ConfigureError> {
+fn set_sysctls(sysctls: &HashMap<String, String>, root: u32) -> Result<(), ConfigureError> {
     for (name, value) in sysctls {
         let path = sysctl_path(name).ok_or_else(|| ConfigureError::SysctlName(name.clone()))?;
-        fs::write(path, value).map_err(|source| ConfigureError::Sysctl { name: name.clone(), source })?;
+        let written = match fs::write(&path, value) {
+            // Those of IPC are the user's alone who owns the namespace (`ipc_permissions` of the kernel's
+            // ipc/ipc_sysctl.c), whatever root may do elsewhere.
+            Err(error) if root != 0 && error.kind() == io::ErrorKind::PermissionDenied => {
+                syscall::as_user(root, || fs::write(&path, value)).flatten()
+            }
+            written => written,
+        };
+        written.map_err(|source| ConfigureError::Sysctl { name: name.clone(), source })?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 //! | none | the agent: [`boot`], then [`serve`] until the VM is closed |
 //! | `container-init` | [`agent_container::builder`] |
 //! | `pod-pid-namespace`, `pause` | [`pause`] |
+//! | `pod-user-namespace` | [`user_namespace`] |
 //! | `remove-tree` | [`remove_tree`] |
 
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@ mod shared;
 mod slots;
 mod streams;
 mod usage;
+mod user_namespace;
 
 use std::process::ExitCode;
 
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         }
         (Some(pause::NAMESPACE_ARGUMENT), None) => code(pause::make_namespace()),
         (Some(pause::PAUSE_ARGUMENT), None) => code(pause::run()),
+        (Some(user_namespace::ARGUMENT), None) => code(user_namespace::run()),
         (Some(remove_tree::ARGUMENT), Some(path)) => code(remove_tree::run(path)),
         _ => {
             eprintln!("podvisor-agent: unknown arguments; it is started by the guest's kernel");

@@ -2,15 +2,16 @@
 //! configured the pod, so that no two guests made from one template share names, addresses or
 //! secrets.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Mutex;
 
-use crate::containers::Containers;
+use crate::containers::{ContainerError, Containers};
 use crate::images::Images;
 use crate::reaper::Reaper;
 use crate::shared::Shared;
+use crate::user_namespace::UserNamespace;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -23,10 +24,22 @@ pub(crate) struct Pod {
     pub(crate) usage: Arc<Mutex<()>>,
     /// Held through configuration; true after it.
     pub(crate) configured: Mutex<bool>,
+    /// Set by configuration, if the pod has one.
+    pub(crate) user_namespace: OnceLock<UserNamespace>,
     numbers: AtomicU64,
 }
 
 impl Pod {
+    /// What a container's user and group are outside its user namespace, which is where files are given to
+    /// them.
+    pub(crate) fn outside(&self, uid: u32, gid: u32) -> Result<(u32, u32), ContainerError> {
+        let Some(namespace) = self.user_namespace.get() else { return Ok((uid, gid)) };
+        match (namespace.uids.outside(uid), namespace.gids.outside(gid)) {
+            (Some(uid), Some(gid)) => Ok((uid, gid)),
+            _ => Err(ContainerError::NotMapped { uid, gid }),
+        }
+    }
+
     /// A number that no one else gets, for the names of passing things.
     pub(crate) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)

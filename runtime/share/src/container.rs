@@ -1,7 +1,7 @@
 //! All binds of one container: `<shared>/<container>/<number>`.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, unlinkat};
@@ -10,7 +10,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::fchdir;
 
 use crate::tree::{Kind, Tree};
-use crate::{Bind, ShareError, Viewer};
+use crate::{Bind, Owners, ShareError, Viewer, user_namespace};
 
 /// Mounts on top of each other at one place that are taken away at most: there is one.
 const STACKED_MAX: usize = 8;
@@ -44,8 +44,11 @@ fn bind_each(
     binds: &[(usize, &Bind)],
 ) -> Result<(), ShareError> {
     // All are looked at before anything is made.
-    let trees = binds.iter().map(|(number, bind)| Ok((*number, Tree::clone_of(bind)?)));
-    let trees: Vec<(usize, Tree)> = trees.collect::<Result<_, ShareError>>()?;
+    let mut namespaces = Namespaces::default();
+    let mut trees: Vec<(usize, Tree)> = Vec::new();
+    for (number, bind) in binds {
+        trees.push((*number, Tree::clone_of(bind, namespaces.of(bind)?)?));
+    }
     let place = shared.join(container);
     let failed = |action| move |errno: Errno| io_error(action, &place, errno.into());
     let parent = open_directory(CWD, shared).map_err(|errno| io_error("open", shared, errno.into()))?;
@@ -59,6 +62,24 @@ fn bind_each(
         trees.iter().try_for_each(|(number, tree)| tree.attach(open_point(&directory, *number)?.as_fd()))
     };
     viewer.within(&parent, attach).map_err(|source| io_error("mount in", &shared.join(container), source))
+}
+
+/// User namespaces of binds: those of one container have one in common.
+#[derive(Default)]
+struct Namespaces(Vec<(Owners, OwnedFd)>);
+
+impl Namespaces {
+    fn of(&mut self, bind: &Bind) -> Result<Option<BorrowedFd<'_>>, ShareError> {
+        let Some(owners) = bind.owners else { return Ok(None) };
+        let known = self.0.iter().position(|(known, _)| *known == owners);
+        let place = known.unwrap_or(self.0.len());
+        if known.is_none() {
+            let made = user_namespace::make(&owners)
+                .map_err(|source| io_error("make a user namespace for", &bind.source, source))?;
+            self.0.push((owners, made));
+        }
+        Ok(self.0.get(place).map(|(_, namespace)| namespace.as_fd()))
+    }
 }
 
 /// Takes the binds with these numbers away, and their directory. Idempotent: what is not there is no

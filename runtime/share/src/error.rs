@@ -30,6 +30,15 @@ pub enum ShareError {
         /// As the caller named it.
         path: PathBuf,
     },
+    /// Owners are to be mapped, and it has a file system that cannot (or one is mounted below), or a mount
+    /// that maps them already.
+    #[error("host path {}: mounts.uid_mappings: its file system on the node cannot map owners", .path.display())]
+    NotMappable {
+        /// As the caller named it.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
     /// The kernel refused.
     #[error("cannot {action} {}", .path.display())]
     Io {

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | what is bound, and how | [`Bind`] |
 //! | all binds of a container, made and undone | [`bind_all`], [`unbind_all`] |
-//! | one bind: cloned, made read-only, then attached | `tree.rs` |
+//! | one bind: cloned, its owners mapped, made read-only, then attached | `tree.rs` |
 //! | the mount namespace they are attached in | [`Viewer`] |
 //!
 //! The directory is the daemon's own, but a guest may write there through its VMM. So nothing below it is
@@ -20,9 +20,10 @@ mod error;
 mod propagation;
 mod setattr;
 mod tree;
+mod user_namespace;
 mod viewer;
 
-pub use bind::{Access, Bind, Propagation};
+pub use bind::{Access, Bind, Ids, Owners, Propagation};
 pub use container::{bind_all, unbind_all};
 pub use error::ShareError;
 pub use viewer::Viewer;

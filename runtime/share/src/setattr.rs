@@ -1,4 +1,4 @@
-//! `mount_setattr(2)`. The crate's only unsafe code: one system call that neither nix nor rustix has.
+//! `mount_setattr(2)`: one unsafe system call, which neither nix nor rustix has.
 
 #![allow(unsafe_code)]
 
@@ -7,6 +7,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// `MOUNT_ATTR_RDONLY` (linux/mount.h).
 pub(crate) const READ_ONLY: u64 = 0x1;
+
+/// `MOUNT_ATTR_IDMAP` (linux/mount.h).
+pub(crate) const MAPPED: u64 = 0x0010_0000;
 
 /// Propagation types, as mount(2) has them.
 pub(crate) const PRIVATE: u64 = libc::MS_PRIVATE;

@@ -2,7 +2,7 @@
 //! attached. So there is no moment in which a guest could write to what is read-only.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
@@ -27,8 +27,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Clones the source and sets its attributes.
-    pub(crate) fn clone_of(bind: &Bind) -> Result<Tree, ShareError> {
+    /// Clones the source and sets its attributes. `owners` is a user namespace.
+    pub(crate) fn clone_of(bind: &Bind, owners: Option<BorrowedFd<'_>>) -> Result<Tree, ShareError> {
         let path = &bind.source;
         let failed = |action| move |source: io::Error| ShareError::Io { action, path: path.clone(), source };
         // O_PATH: opening a device or a pipe has no effect. What is looked at is what is cloned.
@@ -48,6 +48,10 @@ impl Tree {
             | OpenTreeFlags::AT_EMPTY_PATH
             | OpenTreeFlags::AT_RECURSIVE;
         let root = open_tree(&source, "", flags).map_err(|e| failed("bind host path")(e.into()))?;
+        if let Some(owners) = owners {
+            map_owners(root.as_fd(), owners)
+                .map_err(|source| ShareError::NotMappable { path: path.clone(), source })?;
+        }
         set_attributes(root.as_fd(), bind).map_err(failed("set the attributes of host path"))?;
         Ok(Tree { root, kind })
     }
@@ -57,6 +61,12 @@ impl Tree {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(&self.root, "", onto, "", flags)
     }
+}
+
+/// All of the tree or nothing: what is mounted below belongs to somebody too.
+fn map_owners(root: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
+    let user_namespace = u64::try_from(namespace.as_raw_fd()).map_err(io::Error::other)?;
+    setattr::set(root, true, &Attributes { set: setattr::MAPPED, user_namespace, ..Attributes::default() })
 }
 
 fn set_attributes(root: BorrowedFd<'_>, bind: &Bind) -> io::Result<()> {

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
@@ -13,7 +13,7 @@ use std::sync::mpsc::{Sender, channel};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{chdir, gettid, pivot_root};
-use runtime_share::{Access, Bind, Propagation, ShareError, Viewer, bind_all, unbind_all};
+use runtime_share::{Access, Bind, Ids, Owners, Propagation, ShareError, Viewer, bind_all, unbind_all};
 
 const NONE: Option<&str> = None;
 
@@ -78,7 +78,7 @@ impl Host {
     }
 
     fn bind(&self, name: &str, access: Access, propagation: Propagation) -> Bind {
-        Bind { source: self.path(name), access, propagation }
+        Bind { source: self.path(name), access, propagation, owners: None }
     }
 
     fn bind_all(&self, binds: &[Bind]) -> Result<(), ShareError> {
@@ -245,4 +245,31 @@ fn links_that_a_guest_left_are_not_followed() {
     assert!(!error.is_refusal(), "{error}");
     assert!(unbind_all(None, &host.path("shared"), "c1", 0..1).is_err());
     assert!(host.path("elsewhere/0").exists());
+}
+
+#[test]
+fn owners_are_mapped_all_over_the_tree_or_the_bind_is_refused() {
+    let Some(host) = Host::new() else { return };
+    let owned = |name: &str, id| {
+        fs::write(host.path(name), "").unwrap();
+        chown(host.path(name), Some(id), Some(id)).unwrap();
+    };
+    owned("volume/five", 5);
+    owned("volume/below/zero", 0);
+    owned("volume/beyond", 20);
+    let owners =
+        Some(Owners { uids: Ids { shown_as: 1000, length: 10 }, gids: Ids { shown_as: 2000, length: 20 } });
+    let mapped = Bind { owners, ..host.bind("volume", Access::ReadWrite, Propagation::Private) };
+    host.bind_all(&[mapped.clone(), mapped.clone()]).unwrap();
+    let shown = |name: &str| {
+        let found = fs::metadata(host.seen("c1/1").join(name)).unwrap();
+        (found.uid(), found.gid())
+    };
+    assert_eq!((shown("five"), shown("below/zero")), ((1005, 2005), (1000, 2000)));
+    // What a kernel shows for nobody it knows.
+    assert_eq!(shown("beyond"), (65534, 65534));
+    host.unbind_all(2);
+    let error = host.bind_all(&[Bind { source: "/proc/sys".into(), ..mapped }]).unwrap_err();
+    assert!(error.is_refusal() && error.to_string().contains("/proc/sys: mounts.uid_mappings"), "{error}");
+    assert_eq!(host.mounted(), 0);
 }

@@ -64,7 +64,7 @@ impl ContainerSpec {
         if self.image.is_empty() {
             return Err(SpecError::invalid("image", "is empty"));
         }
-        self.check_host_parts()?;
+        self.check_host_parts(pod)?;
         if self
             .env
             .iter()
@@ -92,8 +92,8 @@ impl ContainerSpec {
         check_security::container(self, pod)
     }
 
-    fn check_host_parts(&self) -> Result<(), SpecError> {
-        mounts::check(&self.mounts)?;
+    fn check_host_parts(&self, pod: &PodSpec) -> Result<(), SpecError> {
+        mounts::check(&self.mounts, pod)?;
         if let Some(device) = self.devices.first() {
             return Err(SpecError::unsupported(
                 "devices",

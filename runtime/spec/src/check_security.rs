@@ -39,6 +39,10 @@ pub(crate) fn container(spec: &ContainerSpec, pod: &PodSpec) -> Result<(), SpecE
     user(security)?;
     if let Some(modes) = &security.namespaces {
         namespaces(modes)?;
+        let of_pod = &pod.namespaces;
+        if (&modes.user, &modes.uids, &modes.gids) != (&of_pod.user, &of_pod.uids, &of_pod.gids) {
+            return Err(SpecError::invalid(USER, "differs from the pod's"));
+        }
         if modes.pid == NamespaceMode::Pod && !pod.shares_pids() {
             let reason = "is POD, but the pod was made without a PID namespace of its own";
             return Err(SpecError::invalid(PID, reason));
@@ -99,10 +103,30 @@ fn namespaces(modes: &Namespaces) -> Result<(), SpecError> {
         _ => return Err(SpecError::invalid(IPC, "must be POD: the pod's containers share it")),
     }
     match modes.user {
-        NamespaceMode::Node => Ok(()),
-        NamespaceMode::Pod => Err(SpecError::unsupported(USER, "a user namespace (POD) is")),
+        NamespaceMode::Node if modes.uids.is_empty() && modes.gids.is_empty() => Ok(()),
+        NamespaceMode::Node => Err(SpecError::invalid(USER, "is NODE and yet maps ids")),
+        NamespaceMode::Pod => user_namespace(modes),
         _ => Err(SpecError::invalid(USER, "must be POD or NODE")),
     }
+}
+
+/// The pod's containers can only be together in one namespace whose root and whose ids are one stretch.
+fn user_namespace(modes: &Namespaces) -> Result<(), SpecError> {
+    if modes.pid == NamespaceMode::Node {
+        return Err(SpecError::invalid(PID, "is NODE, which a pod with a user namespace may not see"));
+    }
+    for (kind, mappings) in [("uids", &modes.uids), ("gids", &modes.gids)] {
+        let reason = match mappings.as_slice() {
+            [one] if one.container_id != 0 => format!("{kind}: id 0 of the container is not mapped"),
+            [one] if one.length == 0 || one.host_id.checked_add(one.length).is_none() => {
+                format!("{kind}: {} ids from {} on cannot be mapped", one.length, one.host_id)
+            }
+            [_] => continue,
+            _ => format!("{kind}: {} mappings, exactly one is possible", mappings.len()),
+        };
+        return Err(SpecError::invalid(USER, reason));
+    }
+    Ok(())
 }
 
 fn seccomp(profile: Option<&Profile>) -> Result<(), SpecError> {

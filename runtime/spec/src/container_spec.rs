@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainerSecurity, NamespaceMode, Resources};
+use crate::{ContainerSecurity, IdMapping, NamespaceMode, Resources};
 
 /// A container as asked for. Kept on disk for its whole life and told back word for word.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,8 +78,10 @@ pub struct Mount {
     pub propagation: MountPropagation,
     /// Give the files a label of the container's; means something only on a host with SELinux.
     pub selinux_relabel: bool,
-    /// Whether users or groups are to be mapped.
-    pub id_mapped: bool,
+    /// How owners of the files are shown: what they are on the host, as users of the pod's user namespace.
+    pub uid_mappings: Vec<IdMapping>,
+    /// The same of groups.
+    pub gid_mappings: Vec<IdMapping>,
     /// Image volume: the image's name.
     pub image: String,
     /// What the user wrote in the pod for it; may be empty.

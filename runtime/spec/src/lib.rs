@@ -33,6 +33,8 @@ pub use pod_spec::{Dns, PodSpec, PortMapping, Protocol};
 pub use resolve::{GuestPaths, ImageConfig, Resolved, exec_process, resolve, share_name};
 pub use resources::{Hugepages, Resources};
 pub use seccomp_profile::{SECCOMP_PROFILE_BYTES_MAX, SeccompProfile};
-pub use security::{Capabilities, ContainerSecurity, NamespaceMode, Namespaces, PodSecurity, Profile};
+pub use security::{
+    Capabilities, ContainerSecurity, IdMapping, NamespaceMode, Namespaces, PodSecurity, Profile,
+};
 pub use signal::{Signal, parse_signal};
 pub use size::{HandlerConfig, HandlerKind, MEMORY_GRAIN, VmBounds, VmSize};

@@ -29,12 +29,36 @@ pub struct Namespaces {
     pub ipc: NamespaceMode,
     /// Users. A request without `userns_options` means [`NamespaceMode::Node`]: no user namespace.
     pub user: NamespaceMode,
+    /// Users of the namespace and what they are outside, where `user` is [`NamespaceMode::Pod`].
+    pub uids: Vec<IdMapping>,
+    /// The same of groups.
+    pub gids: Vec<IdMapping>,
+}
+
+/// Consecutive ids of a user namespace, and what they are outside of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IdMapping {
+    /// First one inside.
+    pub container_id: u32,
+    /// First one outside.
+    pub host_id: u32,
+    /// How many.
+    pub length: u32,
 }
 
 impl Default for Namespaces {
     fn default() -> Self {
         let pod = NamespaceMode::Pod;
-        Namespaces { network: pod.clone(), pid: pod.clone(), ipc: pod, user: NamespaceMode::Node }
+        let user = NamespaceMode::Node;
+        Namespaces {
+            network: pod.clone(),
+            pid: pod.clone(),
+            ipc: pod,
+            user,
+            uids: Vec::new(),
+            gids: Vec::new(),
+        }
     }
 }
 

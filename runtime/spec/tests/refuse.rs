@@ -1,8 +1,8 @@
 //! What is refused, by name, and what passes.
 
 use runtime_spec::{
-    ContainerSecurity, ContainerSpec, Device, Dns, Hugepages, Mount, MountPropagation, NamespaceMode,
-    Namespaces, PodSecurity, PodSpec, Profile, Resources, SpecError,
+    ContainerSecurity, ContainerSpec, Device, Dns, Hugepages, IdMapping, Mount, MountPropagation,
+    NamespaceMode, Namespaces, PodSecurity, PodSpec, Profile, Resources, SpecError,
 };
 
 fn pod() -> PodSpec {
@@ -64,7 +64,7 @@ fn what_the_kubelet_always_sends_passes() {
 fn a_pod_that_asks_for_what_we_cannot_do_is_refused_by_name() {
     let network = Namespaces { network: NamespaceMode::Node, ..Namespaces::default() };
     let ipc = Namespaces { ipc: NamespaceMode::Node, ..Namespaces::default() };
-    let user = Namespaces { user: NamespaceMode::Pod, ..Namespaces::default() };
+    let user = Namespaces { user: NamespaceMode::Container, ..Namespaces::default() };
     let target = pids(NamespaceMode::Target("c1".into()));
     let apparmor = PodSecurity { apparmor: Some(Profile::Localhost("p".into())), ..PodSecurity::default() };
     let selinux = PodSecurity { selinux: "u:r:t:s0".into(), ..PodSecurity::default() };
@@ -83,7 +83,6 @@ fn a_pod_that_asks_for_what_we_cannot_do_is_refused_by_name() {
 
 #[test]
 fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
-    let mapped = Mount { id_mapped: true, ..mount("/data", "/d") };
     let device = Device { host_path: "/dev/kvm".into(), ..Device::default() };
     let huge = Hugepages { page_size: "1GB".into(), limit_bytes: 1 << 30 };
     let with_huge = Resources { hugepages: vec![huge], ..Resources::default() };
@@ -93,7 +92,6 @@ fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
     let selinux = ContainerSecurity { selinux: "u:r:t:s0".into(), ..ContainerSecurity::default() };
     let annotations = [("cdi.k8s.io/vendor".to_owned(), "v/d=1".to_owned())].into();
     for (spec, name, value) in [
-        (ContainerSpec { mounts: vec![mapped], ..container() }, "mounts.uidMappings", "/d"),
         (ContainerSpec { devices: vec![device], ..container() }, "devices", "/dev/kvm"),
         (ContainerSpec { cdi_devices: vec!["v/d=0".into()], ..container() }, "CDI_devices", "v/d=0"),
         (ContainerSpec { resources: with_huge, ..container() }, "resources.hugepage_limits", "1GB"),
@@ -156,6 +154,72 @@ fn nonsense_is_refused() {
     ] {
         let error = spec.check().unwrap_err();
         assert!(matches!(error, SpecError::Invalid { .. }), "{error}");
+    }
+}
+
+fn mapped(mappings: &[(u32, u32, u32)]) -> Namespaces {
+    let mapping = |&(container_id, host_id, length): &_| IdMapping { container_id, host_id, length };
+    let ids: Vec<IdMapping> = mappings.iter().map(mapping).collect();
+    Namespaces { user: NamespaceMode::Pod, uids: ids.clone(), gids: ids, ..Namespaces::default() }
+}
+
+#[test]
+fn a_user_namespace_is_one_stretch_of_ids_from_its_root_on() {
+    let good = mapped(&[(0, 1000, 100_000)]);
+    let check = |namespaces: Namespaces| PodSpec { namespaces, ..pod() }.check();
+    check(good.clone()).unwrap();
+    check(mapped(&[(0, 65536, u32::MAX - 65536)])).unwrap();
+    for bad in [
+        mapped(&[]),
+        mapped(&[(1, 1000, 10)]),
+        mapped(&[(0, 1000, 0)]),
+        mapped(&[(0, 1000, u32::MAX)]),
+        mapped(&[(0, 1000, 10), (0, 2000, 10)]),
+        Namespaces { gids: Vec::new(), ..good.clone() },
+        Namespaces { user: NamespaceMode::Node, ..good.clone() },
+        Namespaces { user: NamespaceMode::Target("c".into()), ..good.clone() },
+    ] {
+        let error = check(bad.clone()).unwrap_err();
+        assert_eq!(field(&error), "security_context.namespace_options.userns_options", "{bad:?}");
+    }
+    let seen = check(Namespaces { pid: NamespaceMode::Node, ..good.clone() }).unwrap_err();
+    assert_eq!(field(&seen), "security_context.namespace_options.pid");
+}
+
+#[test]
+fn a_container_is_in_its_pods_user_namespace() {
+    let of_pod = PodSpec { namespaces: mapped(&[(0, 1000, 100)]), ..pod() };
+    let in_namespaces =
+        |namespaces| secured(ContainerSecurity { namespaces, ..ContainerSecurity::default() }).check(&of_pod);
+    in_namespaces(None).unwrap();
+    in_namespaces(Some(of_pod.namespaces.clone())).unwrap();
+    for other in [Namespaces::default(), mapped(&[(0, 2000, 100)])] {
+        let error = in_namespaces(Some(other)).unwrap_err();
+        assert!(error.to_string().contains("differs from the pod's"), "{error}");
+    }
+}
+
+#[test]
+fn owners_of_a_mount_are_mapped_as_the_pods_users_or_not_at_all() {
+    let of_pod = PodSpec { namespaces: mapped(&[(0, 1000, 100)]), ..pod() };
+    let with = |uids: &Namespaces, gids: &Namespaces| {
+        let (uid_mappings, gid_mappings) = (uids.uids.clone(), gids.gids.clone());
+        ContainerSpec {
+            mounts: vec![Mount { uid_mappings, gid_mappings, ..mount("/a", "/d") }],
+            ..container()
+        }
+    };
+    let (same, other, none) = (&of_pod.namespaces, &mapped(&[(0, 2000, 100)]), &Namespaces::default());
+    with(none, none).check(&of_pod).unwrap();
+    with(same, same).check(&of_pod).unwrap();
+    for (spec, of, name) in [
+        (with(same, same), &pod(), "mounts.uid_mappings"),
+        (with(other, same), &of_pod, "mounts.uid_mappings"),
+        (with(none, same), &of_pod, "mounts.uid_mappings"),
+        (with(same, other), &of_pod, "mounts.gid_mappings"),
+        (with(same, none), &of_pod, "mounts.gid_mappings"),
+    ] {
+        assert_eq!(field(&spec.check(of).unwrap_err()), name);
     }
 }
 

@@ -13,6 +13,7 @@ pub const ZONES: &[(&str, &str)] = &[
     ("agent/container/src/syscall", "system calls that nix does not have"),
     ("runtime/net/src/tap.rs", "two tap ioctls: no safe crate opens a tap with a 12-byte virtio-net header"),
     ("runtime/share/src/setattr.rs", "mount_setattr(2): neither nix nor rustix has it"),
+    ("runtime/share/src/user_namespace.rs", "a process in a user namespace, which mount_setattr(2) takes"),
 ];
 
 /// One line for each file with unsafe code, or leave for it, outside the zones.
@@ -150,6 +151,7 @@ mod tests {
             source("vmm/devices/src/lib.rs", ""),
             source("runtime/net/src/tap.rs", ""),
             source("runtime/share/src/setattr.rs", ""),
+            source("runtime/share/src/user_namespace.rs", ""),
         ];
         let found = check_roots(&crates, &sources);
         let expected = [

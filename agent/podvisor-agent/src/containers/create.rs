@@ -14,18 +14,14 @@ use agent_container::limits;
 use agent_container::spec::{self, GuestParts};
 use agent_container::users::{self, GroupsPolicy, ResolvedUser};
 use agent_container::working_directory;
-use nix::mount::MsFlags;
 use oci_spec::runtime::LinuxDevice;
 use proto_agent::agent::CreateContainerRequest;
 
-use crate::containers::{Container, ContainerError, Phase, cgroup_path, remove, stdio, volumes};
+use crate::containers::{Container, ContainerError, Phase, cgroup_path, remove, root, stdio, volumes};
 use crate::launcher;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
-use crate::usage::scratch;
-
-/// User and group of what is made for the container's root.
-const ROOT: (u32, u32) = (0, 0);
+use crate::user_namespace::UserNamespace;
 
 /// Who a created container runs as.
 #[derive(Debug)]
@@ -62,8 +58,10 @@ async fn build(
     image: &Path,
     request: &CreateContainerRequest,
 ) -> Result<Created, ContainerError> {
-    mount_root(container, image)?;
+    root::mount(pod, container, image)?;
     let user = resolve_user(&container.rootfs(), request)?;
+    let owner = pod.outside(user.uid, user.gid)?;
+    let namespace = pod.user_namespace.get().map(UserNamespace::path);
     let target = request.pid_target.as_str();
     let target = (!target.is_empty()).then(|| pod.containers.pid_namespace(target)).transpose()?;
     let devices = guest_devices(request).map_err(container.io("list the guest's devices"))?;
@@ -74,21 +72,26 @@ async fn build(
         user: &user,
         terminal: request.tty,
         pid_namespace: target.as_deref(),
+        user_namespace: namespace.as_deref(),
         devices: &devices,
     };
     let mut spec = spec::container(&request.spec_json, parts)?;
-    volumes::mount(pod, container, &request.image_volumes, &mut spec).await?;
+    // Until the container has mounts of its own.
+    let _mapped = volumes::mount(pod, container, &request.image_volumes, &mut spec).await?;
     if request.shared_mounts {
         pod.shared.mount().await?;
     }
-    working_directory::make(&spec, ROOT)?;
+    let groups = spec.process().as_ref().and_then(|process| process.user().additional_gids().clone());
+    for gid in groups.iter().flatten() {
+        pod.outside(0, *gid)?;
+    }
+    working_directory::make(&spec, pod.outside(0, 0)?)?;
     let config =
         serde_json::to_vec(&spec).map_err(|error| container.io("write the specification")(error.into()))?;
     fs::write(container.directory().join("config.json"), config)
         .map_err(container.io("write the specification"))?;
-    let groups = spec.process().as_ref().and_then(|process| process.user().additional_gids().clone());
 
-    let wanted = stdio::Wanted { terminal: request.tty, stdin: request.stdin, uid: user.uid, gid: user.gid };
+    let wanted = stdio::Wanted { terminal: request.tty, stdin: request.stdin, uid: owner.0, gid: owner.1 };
     let (descriptors, pending) = stdio::make(wanted, container.directory().join("console"))
         .map_err(container.io("make the standard streams"))?;
     let launch = Launch {
@@ -110,33 +113,6 @@ async fn build(
     let first = Process::follow(launched.pid, launched.exit, streams, container.cgroup.clone(), role);
     *container.phase() = Phase::Created { first, reports: launched.reports };
     Ok(Created { uid: user.uid, gid: user.gid, groups: groups.unwrap_or_default() })
-}
-
-/// The image below, a directory of the scratch disk above.
-fn mount_root(container: &Container, image: &Path) -> Result<(), ContainerError> {
-    let (upper, work) = (container.scratch().join("upper"), container.scratch().join("work"));
-    // Before there is anything in it.
-    fs::create_dir_all(container.scratch()).map_err(container.io("make the directories"))?;
-    scratch::assign(&container.scratch(), container.project());
-    for directory in [&container.rootfs(), &upper, &work] {
-        fs::create_dir_all(directory).map_err(container.io("make the directories"))?;
-    }
-    // The root directory's mode and owner are the image's; overlayfs shows the upper's.
-    let root = fs::metadata(image).map_err(container.io("look at the image"))?;
-    fs::set_permissions(&upper, root.permissions()).map_err(container.io("prepare the writable layer"))?;
-    let (uid, gid) = (std::os::unix::fs::MetadataExt::uid(&root), std::os::unix::fs::MetadataExt::gid(&root));
-    std::os::unix::fs::chown(&upper, Some(uid), Some(gid))
-        .map_err(container.io("prepare the writable layer"))?;
-    let options =
-        format!("lowerdir={},upperdir={},workdir={}", image.display(), upper.display(), work.display());
-    nix::mount::mount(
-        Some("overlay"),
-        &container.rootfs(),
-        Some("overlay"),
-        MsFlags::empty(),
-        Some(options.as_str()),
-    )
-    .map_err(|errno| container.io("mount the root")(errno.into()))
 }
 
 fn resolve_user(rootfs: &Path, request: &CreateContainerRequest) -> Result<ResolvedUser, ContainerError> {

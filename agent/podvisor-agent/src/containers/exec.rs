@@ -68,7 +68,7 @@ async fn launch(
     let config: Spec = serde_json::from_slice(&config)
         .map_err(|error| container.io("read the specification")(error.into()))?;
     let process = spec::exec_process(&request.process_json, &config, request.tty)?;
-    let (uid, gid) = (process.user().uid(), process.user().gid());
+    let (uid, gid) = pod.outside(process.user().uid(), process.user().gid())?;
     let file = container.directory().join(format!("exec-{}.json", request.exec_id));
     let json =
         serde_json::to_vec(&process).map_err(|error| container.io("write the process")(error.into()))?;

@@ -12,7 +12,9 @@
 
 mod create;
 mod exec;
+mod mapped;
 mod remove;
+mod root;
 mod start;
 mod stdio;
 mod update;
@@ -85,6 +87,8 @@ pub(crate) enum ContainerError {
     Devices(#[from] agent_container::devices::DevicesError),
     #[error(transparent)]
     WorkingDirectory(#[from] agent_container::working_directory::WorkingDirectoryError),
+    #[error("user {uid} or group {gid} is not mapped in the pod's user namespace")]
+    NotMapped { uid: u32, gid: u32 },
     #[error("cannot join the PID namespace of a container that does not run")]
     Target(#[source] Box<ContainerError>),
     #[error(transparent)]

@@ -13,6 +13,7 @@ use proto_agent::agent::ImageVolume;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::containers::Container;
+use crate::containers::mapped::Mapped;
 use crate::images::ImageError;
 use crate::pod::Pod;
 
@@ -23,27 +24,36 @@ pub(crate) enum VolumeError {
     Image(#[from] ImageError),
     #[error("{FAILED}: cannot find the sub path {sub_path:?} in the image")]
     SubPath { sub_path: String, source: std::io::Error },
+    #[error("{FAILED}: the owners of the image's files cannot be mapped")]
+    Map(#[source] std::io::Error),
 }
 
 /// Mounts the images and lets the specification's mounts begin where they are. The images are the
-/// container's to release.
+/// container's to release; the mapped mounts are for as long as it is being built.
 pub(super) async fn mount(
     pod: &Pod,
     container: &Container,
     volumes: &[ImageVolume],
     spec: &mut Spec,
-) -> Result<(), VolumeError> {
-    for volume in volumes {
+) -> Result<Vec<Mapped>, VolumeError> {
+    let mut mapped = Vec::new();
+    for (volume, number) in volumes.iter().zip(0..) {
         let image = pod.images.acquire(volume.slot).await?;
         container.volumes().push(volume.slot);
-        let place = resolve(&image, &volume.sub_path)
+        let mut place = resolve(&image, &volume.sub_path)
             .map_err(|source| VolumeError::SubPath { sub_path: volume.sub_path.clone(), source })?;
+        if let Some(namespace) = pod.user_namespace.get() {
+            let target = container.directory().join(format!("volume-{number}"));
+            let mount = Mapped::mount(&place, target, namespace).map_err(VolumeError::Map)?;
+            mount.path().clone_into(&mut place);
+            mapped.push(mount);
+        }
         let mounts = spec.mounts_mut().iter_mut().flatten();
         for mount in mounts.filter(|mount| mount.source().as_deref() == Some(Path::new(&volume.source))) {
             mount.set_source(Some(place.clone()));
         }
     }
-    Ok(())
+    Ok(mapped)
 }
 
 /// Where in the image the path leads, free of links. The image does not change.

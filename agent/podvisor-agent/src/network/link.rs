@@ -1,11 +1,12 @@
 //! Links: found by slot, renamed, and brought up.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
+
 use futures::TryStreamExt;
 use proto_agent::agent::Interface;
 use rtnetlink::{Handle, LinkUnspec};
 
 use crate::network::{NetworkError, address, handle};
-use crate::slots::{Class, Slots};
 
 /// The loopback link has this index in every network namespace (`LOOPBACK_IFINDEX`).
 pub(super) const LOOPBACK: u32 = 1;
@@ -18,8 +19,30 @@ pub(crate) async fn loopback_up() -> Result<(), NetworkError> {
     handle()?.link().change(up).execute().await.map_err(failed("bring up", "lo"))
 }
 
-/// Gives the device in the interface's slot its name, MAC and MTU, and brings it up. Its index.
-pub(super) async fn configure(handle: &Handle, interface: &Interface) -> Result<u32, NetworkError> {
+/// Moves a link to another network namespace.
+pub(super) async fn move_to(
+    handle: &Handle,
+    device: &str,
+    namespace: BorrowedFd<'_>,
+) -> Result<(), NetworkError> {
+    let index = find(handle, device).await?;
+    let message = LinkUnspec::new_with_index(index).setns_by_fd(namespace.as_raw_fd()).build();
+    handle.link().change(message).execute().await.map_err(failed("move", device))
+}
+
+/// The index of the link with this name.
+async fn find(handle: &Handle, device: &str) -> Result<u32, NetworkError> {
+    let mut found = handle.link().get().match_name(device.to_owned()).execute();
+    let link = found.try_next().await.map_err(failed("find", device))?;
+    Ok(link.ok_or_else(|| NetworkError::NoInterface(device.to_owned()))?.header.index)
+}
+
+/// Gives the interface's device its name, MAC and MTU, and brings it up. Its index.
+pub(super) async fn configure(
+    handle: &Handle,
+    interface: &Interface,
+    device: &str,
+) -> Result<u32, NetworkError> {
     let name = interface.name.as_str();
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(['/', ' ', '\0']) {
         return Err(NetworkError::Malformed {
@@ -27,10 +50,7 @@ pub(super) async fn configure(handle: &Handle, interface: &Interface) -> Result<
             text: name.chars().take(64).collect(),
         });
     }
-    let device = Slots::default().device(interface.slot, Class::Net).await?;
-    let mut found = handle.link().get().match_name(device.clone()).execute();
-    let link = found.try_next().await.map_err(failed("find", &device))?;
-    let index = link.ok_or(NetworkError::NoInterface(device.clone()))?.header.index;
+    let index = find(handle, device).await?;
     let mut message = LinkUnspec::new_with_index(index);
     if device != name {
         message = message.name(name);

@@ -6,13 +6,14 @@ mod link;
 mod route;
 
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 
 use proto_agent::agent::ConfigurePodRequest;
 use rtnetlink::Handle;
 
 pub(crate) use link::loopback_up;
 
-use crate::slots::SlotError;
+use crate::slots::{Class, SlotError, Slots};
 
 /// Why the network could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -32,15 +33,33 @@ pub(crate) enum NetworkError {
 /// Interface indices by name.
 type Indices = HashMap<String, u32>;
 
-/// Applies the request's interfaces, then routes, then neighbours.
-pub(crate) async fn configure(request: &ConfigurePodRequest) -> Result<(), NetworkError> {
+/// The kernel's names of the links in the interfaces' slots, in their order.
+pub(crate) async fn devices(request: &ConfigurePodRequest) -> Result<Vec<String>, NetworkError> {
+    let mut devices = Vec::new();
+    for interface in &request.interfaces {
+        devices.push(Slots::default().device(interface.slot, Class::Net).await?);
+    }
+    Ok(devices)
+}
+
+/// Moves these links to another network namespace.
+pub(crate) async fn move_to(namespace: BorrowedFd<'_>, devices: &[String]) -> Result<(), NetworkError> {
+    let handle = handle()?;
+    for device in devices {
+        link::move_to(&handle, device, namespace).await?;
+    }
+    Ok(())
+}
+
+/// Applies the request's interfaces, then routes, then neighbours. `devices` is what [`devices`] found.
+pub(crate) async fn configure(request: &ConfigurePodRequest, devices: &[String]) -> Result<(), NetworkError> {
     if request.interfaces.is_empty() {
         return Ok(());
     }
     let handle = handle()?;
     let mut indices = Indices::from([("lo".to_owned(), link::LOOPBACK)]);
-    for interface in &request.interfaces {
-        let index = link::configure(&handle, interface).await?;
+    for (interface, device) in request.interfaces.iter().zip(devices) {
+        let index = link::configure(&handle, interface, device).await?;
         indices.insert(interface.name.clone(), index);
         for text in &interface.addresses {
             route::add_address(&handle, index, text).await?;

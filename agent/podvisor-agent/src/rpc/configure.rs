@@ -17,7 +17,7 @@ pub(super) async fn pod(
         if *configured {
             return Err(refusal(Code::FAILED_PRECONDITION, "the pod is configured already"));
         }
-        configure::run(&request).await.map_err(|error| {
+        configure::run(&pod, &request).await.map_err(|error| {
             let code = if error.is_the_requests() { Code::INVALID_ARGUMENT } else { Code::INTERNAL };
             refusal(code, &Failure::from_error(&error).message)
         })?;

@@ -144,6 +144,7 @@ fn refused(error: &ContainerError) -> ttrpc::Error {
         | ContainerError::Spec(_)
         | ContainerError::Target(_)
         | ContainerError::Volume(VolumeError::SubPath { .. })
+        | ContainerError::NotMapped { .. }
         | ContainerError::ImageFile(_) => Code::INVALID_ARGUMENT,
         ContainerError::Exists(_) | ContainerError::ExecExists(_) => Code::ALREADY_EXISTS,
         ContainerError::NoContainer(_) | ContainerError::NoExec { .. } => Code::NOT_FOUND,

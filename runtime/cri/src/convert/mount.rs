@@ -4,6 +4,7 @@ use proto_cri::v1;
 use runtime_pod::ContainerView;
 use runtime_spec::{Mount, MountPropagation};
 
+use super::security::{id_mappings_in, id_mappings_out};
 use crate::error::Failure;
 
 /// A mount as asked.
@@ -31,7 +32,8 @@ pub(super) fn mount_in(mount: v1::Mount) -> Result<Mount, Failure> {
         recursive_read_only: mount.recursive_read_only,
         propagation,
         selinux_relabel: mount.selinux_relabel,
-        id_mapped: !(mount.uid_mappings.is_empty() && mount.gid_mappings.is_empty()),
+        uid_mappings: id_mappings_in(mount.uid_mappings),
+        gid_mappings: id_mappings_in(mount.gid_mappings),
         image: image.image,
         image_user_specified: image.user_specified_image,
         image_sub_path: mount.image_sub_path,
@@ -57,8 +59,8 @@ fn mount_out(mount: &Mount, image_id: Option<&String>) -> v1::Mount {
         readonly: mount.readonly,
         selinux_relabel: mount.selinux_relabel,
         propagation: propagation.into(),
-        uid_mappings: Vec::new(),
-        gid_mappings: Vec::new(),
+        uid_mappings: id_mappings_out(&mount.uid_mappings),
+        gid_mappings: id_mappings_out(&mount.gid_mappings),
         recursive_read_only: mount.recursive_read_only,
         image: image_id.map(|id| v1::ImageSpec {
             image: id.clone(),
@@ -94,7 +96,9 @@ mod tests {
             recursive_read_only: false,
             ..host()
         };
-        for sent in [host(), slave] {
+        let mapping = vec![v1::IdMapping { container_id: 0, host_id: 1000, length: 9 }];
+        let mapped = v1::Mount { uid_mappings: mapping.clone(), gid_mappings: mapping, ..host() };
+        for sent in [host(), slave, mapped] {
             assert_eq!(mount_out(&mount_in(sent.clone()).unwrap(), None), sent);
         }
     }
@@ -125,12 +129,5 @@ mod tests {
         let image = Some(v1::ImageSpec::default());
         let nameless = v1::Mount { host_path: String::new(), image, ..host() };
         assert!(mount_in(nameless).unwrap_err().to_string().contains("mounts.image"));
-    }
-
-    #[test]
-    fn mapped_users_are_not_overlooked() {
-        let mapping = v1::IdMapping { length: 1, ..Default::default() };
-        let mapped = v1::Mount { gid_mappings: vec![mapping], ..host() };
-        assert!(mount_in(mapped).unwrap().id_mapped);
     }
 }

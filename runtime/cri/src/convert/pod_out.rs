@@ -4,6 +4,7 @@ use proto_cri::v1;
 use runtime_pod::{PodState, PodView};
 use runtime_spec::{NamespaceMode, Namespaces, PodSpec};
 
+use super::security::id_mappings_out;
 use super::unordered;
 
 /// For lists.
@@ -72,7 +73,12 @@ fn namespaces(namespaces: &Namespaces) -> v1::NamespaceOption {
         })
     };
     let (network, pid, ipc) = (mode(&namespaces.network), mode(&namespaces.pid), mode(&namespaces.ipc));
-    v1::NamespaceOption { network, pid, ipc, target_id, userns_options: None }
+    let userns_options = (namespaces.user == NamespaceMode::Pod).then(|| v1::UserNamespace {
+        mode: v1::NamespaceMode::Pod.into(),
+        uids: id_mappings_out(&namespaces.uids),
+        gids: id_mappings_out(&namespaces.gids),
+    });
+    v1::NamespaceOption { network, pid, ipc, target_id, userns_options }
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 //! fields are unset (api.proto, `LinuxContainerSecurityContext`).
 
 use proto_cri::v1;
-use runtime_spec::{Capabilities, ContainerSecurity, NamespaceMode, Namespaces, PodSecurity, Profile};
+use runtime_spec::{
+    Capabilities, ContainerSecurity, IdMapping, NamespaceMode, Namespaces, PodSecurity, Profile,
+};
 
 use crate::error::Failure;
 
@@ -22,15 +24,31 @@ pub(super) fn namespaces(options: v1::NamespaceOption) -> Result<Namespaces, Fai
             }
         })
     };
+    let user = options
+        .userns_options
+        .unwrap_or_else(|| v1::UserNamespace { mode: v1::NamespaceMode::Node.into(), ..Default::default() });
     Ok(Namespaces {
         network: mode("network", options.network)?,
         pid: mode("pid", options.pid)?,
         ipc: mode("ipc", options.ipc)?,
-        user: match options.userns_options {
-            Some(user) => mode("userns_options.mode", user.mode)?,
-            None => NamespaceMode::Node,
-        },
+        user: mode("userns_options.mode", user.mode)?,
+        uids: id_mappings_in(user.uids),
+        gids: id_mappings_in(user.gids),
     })
+}
+
+/// Mappings as asked.
+pub(super) fn id_mappings_in(mappings: Vec<v1::IdMapping>) -> Vec<IdMapping> {
+    let mapping =
+        |v1::IdMapping { container_id, host_id, length }| IdMapping { container_id, host_id, length };
+    mappings.into_iter().map(mapping).collect()
+}
+
+/// Mappings told back.
+pub(super) fn id_mappings_out(mappings: &[IdMapping]) -> Vec<v1::IdMapping> {
+    let mapping =
+        |&IdMapping { container_id, host_id, length }: &_| v1::IdMapping { container_id, host_id, length };
+    mappings.iter().map(mapping).collect()
 }
 
 /// What a pod asks beyond its namespaces.

@@ -5,7 +5,7 @@ use proto_cri::v1;
 
 /// Of a handler. They are alike for all handlers, since each gives a pod the same guest kernel.
 pub(super) fn of_handler() -> v1::RuntimeHandlerFeatures {
-    v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false }
+    v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: true }
 }
 
 /// Of the runtime as a whole.

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use proto_agent::{IMAGE_VOLUME_MOUNT_FAILED, agent, guest_path};
-use runtime_share::{Access, Bind, Propagation, ShareError};
-use runtime_spec::{ContainerSpec, Mount, MountPropagation, share_name};
+use runtime_share::{Access, Bind, Ids, Owners, Propagation, ShareError};
+use runtime_spec::{ContainerSpec, IdMapping, Mount, MountPropagation, share_name};
 
 use super::Driver;
 use crate::outside::Place;
@@ -135,7 +135,15 @@ fn bind(mount: &Mount) -> Bind {
                 Propagation::HostToContainer
             }
         },
+        owners: owners(mount),
     }
+}
+
+/// One mapping of each kind or none: the spec was checked.
+fn owners(mount: &Mount) -> Option<Owners> {
+    let ids = |mapping: &IdMapping| Ids { shown_as: mapping.host_id, length: mapping.length };
+    let (uids, gids) = (mount.uid_mappings.first()?, mount.gid_mappings.first()?);
+    Some(Owners { uids: ids(uids), gids: ids(gids) })
 }
 
 /// Without SELinux files have no labels, and the wish means nothing. With it they would stay as they are.

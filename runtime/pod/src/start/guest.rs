@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use proto_agent::agent::{ConfigurePodRequest, Interface, Neighbour, Route};
+use proto_agent::agent::{ConfigurePodRequest, Interface, Neighbour, Route, UserNamespace};
 use runtime_net::{PodNeighbour, PodNetwork, PodRoute};
+use runtime_spec::Namespaces;
 use vmm_api::Slot;
 
 use super::Ground;
@@ -69,7 +70,20 @@ fn request(ground: &Ground, ips: &[IpAddr]) -> Result<ConfigurePodRequest, PodEr
         shm_bytes: SHM_BYTES,
         vcpus: u32::from(ground.record.bounds.boot.vcpus),
         sysctls: spec.sysctls.clone().into_iter().collect::<HashMap<_, _>>(),
+        user_namespace: user_namespace(&spec.namespaces).into(),
         ..ConfigurePodRequest::default()
+    })
+}
+
+/// One mapping of each kind: the spec was checked.
+fn user_namespace(namespaces: &Namespaces) -> Option<UserNamespace> {
+    let (uids, gids) = (namespaces.uids.first()?, namespaces.gids.first()?);
+    Some(UserNamespace {
+        uid_host: uids.host_id,
+        uid_length: uids.length,
+        gid_host: gids.host_id,
+        gid_length: gids.length,
+        ..UserNamespace::default()
     })
 }
 

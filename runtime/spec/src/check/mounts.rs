@@ -1,28 +1,34 @@
 //! Mounts that cannot be.
 
-use crate::{Mount, MountPropagation, SpecError};
+use crate::{Mount, MountPropagation, PodSpec, SpecError};
 
 /// Mounts of one container: far above what pods have, and few enough for a guest's table.
 const MOUNTS_MAX: usize = 512;
 
 /// Refuses what makes no sense and what we cannot do. Whether the host has the paths is not looked at.
-pub(super) fn check(mounts: &[Mount]) -> Result<(), SpecError> {
+pub(super) fn check(mounts: &[Mount], pod: &PodSpec) -> Result<(), SpecError> {
     if mounts.len() > MOUNTS_MAX {
         return Err(SpecError::invalid("mounts", format!("{} are more than {MOUNTS_MAX}", mounts.len())));
     }
-    mounts.iter().try_for_each(check_one)
+    mounts.iter().try_for_each(|mount| check_one(mount, pod))
 }
 
-fn check_one(mount: &Mount) -> Result<(), SpecError> {
+fn check_one(mount: &Mount, pod: &PodSpec) -> Result<(), SpecError> {
     let target = &mount.container_path;
     path("mounts.container_path", target)?;
     if crate::resolve::normalized(target).parent().is_none() {
         let reason = format!("{target:?} is the container's root");
         return Err(SpecError::invalid("mounts.container_path", reason));
     }
-    if mount.id_mapped {
-        let what = format!("mapped users and groups (for {target}) are");
-        return Err(SpecError::unsupported("mounts.uidMappings", what));
+    let (uids, gids) = (&mount.uid_mappings, &mount.gid_mappings);
+    for (field, asked, of_pod) in [
+        ("mounts.uid_mappings", uids, &pod.namespaces.uids),
+        ("mounts.gid_mappings", gids, &pod.namespaces.gids),
+    ] {
+        if !(uids.is_empty() && gids.is_empty()) && asked != of_pod {
+            let reason = format!("for {target} differ from those of the pod's user namespace");
+            return Err(SpecError::invalid(field, reason));
+        }
     }
     if mount.propagation == MountPropagation::Bidirectional {
         let reason = format!("BIDIRECTIONAL for {target}: a container in a VM cannot mount into the node");

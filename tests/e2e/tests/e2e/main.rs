@@ -24,4 +24,5 @@ mod security;
 mod stats;
 mod streams;
 mod traps;
+mod user_namespaces;
 mod versions;

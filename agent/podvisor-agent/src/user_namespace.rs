@@ -1,0 +1,215 @@
+//! The pod's user namespace, and the namespaces that belong to it: a container that is root there may
+//! change its own network, host name and IPC, and nothing else of the guest.
+//!
+//! ```text
+//!  agent                                 helper (the agent re-executed)            pause
+//!    │ start ─────────────────────────────▶│ unshare user
+//!    │◀──────────────── "user" ────────────│
+//!    │ /proc/<helper>/{uid,gid}_map        │
+//!    │ ─────────────── newline ───────────▶│ become root there, unshare the rest
+//!    │◀──────────────── pid ───────────────│ start ───────────────────────────────▶│ PID 1
+//!    │ keeps its namespaces as files       └ ends
+//! ```
+//!
+//! The agent itself then lives in the pod's network, IPC and host name: what it configures, dials and
+//! starts is the pod's.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::mount::MsFlags;
+use nix::sched::CloneFlags;
+use nix::unistd::{Gid, Uid};
+use proto_agent::agent::UserNamespace as Asked;
+use proto_agent::guest_path::POD_PID_NAMESPACE;
+
+use crate::pause::{PAUSE_ARGUMENT, SELF};
+
+/// First argument: make the namespaces, start [`PAUSE_ARGUMENT`] in them, print its pid, and end.
+pub(crate) const ARGUMENT: &str = "pod-user-namespace";
+
+/// Where the namespace is kept, for containers to join.
+const PATH: &str = "/run/podvisor/pod/user";
+
+/// Largest id of the kernel's plus one: -1 stands for none.
+const IDS: u64 = u32::MAX as u64;
+
+/// Why there is no user namespace.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UserNamespaceError {
+    #[error("the mapping of {length} ids to {host} and on is not possible")]
+    Mapping { host: u32, length: u32 },
+    #[error("cannot start the process of the pod's namespaces")]
+    Start(#[source] io::Error),
+    #[error("the process of the pod's namespaces did not start")]
+    NotStarted,
+    #[error("cannot map the ids of the pod's user namespace")]
+    Map(#[source] io::Error),
+    #[error("cannot keep the pod's namespace at {path}")]
+    Keep { path: &'static str, source: io::Error },
+    #[error("cannot enter the pod's namespaces")]
+    Enter(#[source] io::Error),
+}
+
+/// Consecutive ids of the namespace, from 0 on, and what they are outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ids {
+    outside: u32,
+    length: u32,
+}
+
+impl Ids {
+    fn new(outside: u32, length: u32) -> Result<Ids, UserNamespaceError> {
+        if length == 0 || u64::from(outside) + u64::from(length) > IDS {
+            return Err(UserNamespaceError::Mapping { host: outside, length });
+        }
+        Ok(Ids { outside, length })
+    }
+
+    /// The id outside of one inside, if it has one.
+    pub(crate) fn outside(self, inside: u32) -> Option<u32> {
+        (inside < self.length).then(|| self.outside + inside)
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct UserNamespace {
+    pub(crate) uids: Ids,
+    pub(crate) gids: Ids,
+    user: File,
+    network: File,
+    ipc: File,
+    host_name: File,
+}
+
+impl UserNamespace {
+    /// Makes the namespaces. Takes some milliseconds.
+    pub(crate) fn make(asked: &Asked, shared_pids: bool) -> Result<UserNamespace, UserNamespaceError> {
+        let uids = Ids::new(asked.uid_host, asked.uid_length)?;
+        let gids = Ids::new(asked.gid_host, asked.gid_length)?;
+        let mut helper = Command::new(SELF)
+            .arg(ARGUMENT)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(UserNamespaceError::Start)?;
+        let (Some(mut input), Some(output)) = (helper.stdin.take(), helper.stdout.take()) else {
+            return Err(UserNamespaceError::NotStarted);
+        };
+        let mut lines = BufReader::new(output).lines();
+        let mut line = || lines.next().and_then(Result::ok).ok_or(UserNamespaceError::NotStarted);
+        line()?;
+        for (file, ids) in [("uid_map", uids), ("gid_map", gids)] {
+            let map = format!("0 {} {}", ids.outside, ids.length);
+            std::fs::write(format!("/proc/{}/{file}", helper.id()), map).map_err(UserNamespaceError::Map)?;
+        }
+        writeln!(input).map_err(UserNamespaceError::Start)?;
+        let pid: u32 = line()?.parse().map_err(|_| UserNamespaceError::NotStarted)?;
+        keep(pid, "user", PATH)?;
+        if shared_pids {
+            keep(pid, "pid", POD_PID_NAMESPACE)?;
+        }
+        let open = |kind| File::open(format!("/proc/{pid}/ns/{kind}")).map_err(UserNamespaceError::Start);
+        let (network, ipc, host_name) = (open("net")?, open("ipc")?, open("uts")?);
+        Ok(UserNamespace { uids, gids, user: open("user")?, network, ipc, host_name })
+    }
+
+    /// Where a container finds it.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(PATH)
+    }
+
+    /// It, for a mount that shows files as it owns them.
+    pub(crate) fn user(&self) -> BorrowedFd<'_> {
+        self.user.as_fd()
+    }
+
+    /// The pod's network, for links to be moved to.
+    pub(crate) fn network(&self) -> BorrowedFd<'_> {
+        self.network.as_fd()
+    }
+
+    /// The user and group outside that are root inside.
+    pub(crate) fn root(&self) -> (u32, u32) {
+        (self.uids.outside, self.gids.outside)
+    }
+
+    /// Takes this thread, and all it starts from here on, to the pod's network, IPC and host name.
+    pub(crate) fn enter(&self) -> Result<(), UserNamespaceError> {
+        for (namespace, kind) in [
+            (&self.network, CloneFlags::CLONE_NEWNET),
+            (&self.ipc, CloneFlags::CLONE_NEWIPC),
+            (&self.host_name, CloneFlags::CLONE_NEWUTS),
+        ] {
+            nix::sched::setns(namespace, kind).map_err(|errno| UserNamespaceError::Enter(errno.into()))?;
+        }
+        Ok(())
+    }
+}
+
+fn keep(pid: u32, kind: &str, path: &'static str) -> Result<(), UserNamespaceError> {
+    let failed = |source| UserNamespaceError::Keep { path, source };
+    std::fs::write(path, "").map_err(failed)?;
+    let namespace = format!("/proc/{pid}/ns/{kind}");
+    nix::mount::mount(Some(Path::new(&namespace)), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .map_err(|errno| failed(errno.into()))
+}
+
+/// The helper.
+pub(crate) fn run() -> i32 {
+    match make_namespaces() {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("podvisor-agent: cannot make the pod's namespaces: {error}");
+            1
+        }
+    }
+}
+
+fn make_namespaces() -> io::Result<()> {
+    nix::sched::unshare(CloneFlags::CLONE_NEWUSER)?;
+    let mut output = io::stdout();
+    writeln!(output, "user")?;
+    let mut mapped = String::new();
+    if io::stdin().lock().read_line(&mut mapped)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    nix::unistd::setgid(Gid::from_raw(0))?;
+    nix::unistd::setuid(Uid::from_raw(0))?;
+    nix::sched::unshare(
+        CloneFlags::CLONE_NEWPID
+            | CloneFlags::CLONE_NEWNET
+            | CloneFlags::CLONE_NEWIPC
+            | CloneFlags::CLONE_NEWUTS,
+    )?;
+    let pause = Command::new(SELF)
+        .arg0("pause")
+        .arg(PAUSE_ARGUMENT)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()?;
+    writeln!(output, "{}", pause.id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_beyond_the_mapping_has_none_outside() {
+        let ids = Ids::new(1000, 100).unwrap();
+        assert_eq!((ids.outside(0), ids.outside(99), ids.outside(100)), (Some(1000), Some(1099), None));
+    }
+
+    #[test]
+    fn a_mapping_that_the_kernel_would_not_take_is_refused() {
+        assert!(Ids::new(1000, 0).is_err());
+        assert!(Ids::new(u32::MAX - 1, 2).is_err());
+        Ids::new(0, u32::MAX).unwrap();
+    }
+}
