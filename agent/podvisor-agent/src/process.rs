@@ -6,6 +6,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agent_container::cgroup::Cgroup;
@@ -19,6 +20,8 @@ use crate::streams::{Input, Output};
 /// How long killed processes are waited for, and the pause between two looks: what they wrote counts too.
 const GONE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
+/// How long a command that is hung up on may take to end.
+const HUNG_UP: Duration = Duration::from_secs(5);
 
 /// How a process ended, as Wait tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub(crate) struct Process {
     /// A terminal's output too.
     pub(crate) stdout: Arc<Output>,
     pub(crate) stderr: Option<Arc<Output>>,
+    /// The host knows how it ended.
+    told: AtomicBool,
 }
 
 /// A process's streams, made before or with it.
@@ -72,7 +77,7 @@ impl Process {
         let (sender, ended) = watch::channel(None);
         let Streams { stdin, stdout, stderr, ended: streams_ended } = streams;
         // A container's own count begins with it; an exec's, with what it found.
-        let whole = cgroup.clone();
+        let (whole, input) = (cgroup.clone(), stdin.clone());
         let kills_before = if matches!(role, Role::Exec) { cgroup.oom_kills() } else { 0 };
         tokio::spawn(async move {
             // The reaper lives as long as the agent.
@@ -84,13 +89,16 @@ impl Process {
             }
             let oom_killed = cgroup.oom_kills() > kills_before;
             let _ = streams_ended.send(true);
+            if let Some(input) = input {
+                input.release().await;
+            }
             if let Role::First { shared: Some(shared) } = role {
                 emptied(&cgroup).await;
                 shared.sync().await;
             }
             let _ = sender.send(Some(Ended { exit, oom_killed }));
         });
-        Arc::new(Process { pid, cgroup: whole, ended, stdin, stdout, stderr })
+        Arc::new(Process { pid, cgroup: whole, ended, stdin, stdout, stderr, told: AtomicBool::new(false) })
     }
 
     /// Its pid in the guest's own namespace.
@@ -115,6 +123,29 @@ impl Process {
         self.has_ended()
             && self.stdout.finished()
             && self.stderr.as_ref().is_none_or(|stderr| stderr.finished())
+    }
+
+    /// The host has been told how it ended.
+    pub(crate) fn was_told(&self) {
+        self.told.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the host has all that there is to know of it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.told.load(Ordering::Relaxed) && self.is_settled()
+    }
+
+    /// Its host has gone: it is hung up on, as by a terminal that closes, and killed if that does not end it.
+    pub(crate) async fn hang_up(&self) {
+        for signal in [nix::libc::SIGHUP, nix::libc::SIGKILL] {
+            if let Err(error) = self.signal_tree(signal.unsigned_abs()) {
+                tracing::warn!(%error, pid = self.pid, "a command whose host has gone cannot be signalled");
+            }
+            if tokio::time::timeout(HUNG_UP, self.wait()).await.is_ok() {
+                return;
+            }
+        }
+        tracing::warn!(pid = self.pid, "a command whose host has gone does not end");
     }
 
     /// Signals it and all that descends from it or is in its session, which each process that we start leads.

@@ -1,11 +1,17 @@
 //! Sessions of the streaming server over pods: an exec, an attach, a pod's ports. Each begins when its client
 //! comes to the URL, and carries bytes between the client's channels and the process's streams.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use runtime_pod::{AttachRequest, ExecRequest, Pods, ProcessInput, ProcessOutput, ProcessStreams};
 use runtime_streaming::{Channels, Command, Forward, Input, Outcome};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
+
+/// How long a process may take none of its input before it is looked whether its client is still there, and how
+/// long after its client has gone.
+const STALLED: Duration = Duration::from_secs(2);
 
 /// A command that starts when its client comes.
 #[derive(Debug)]
@@ -90,10 +96,17 @@ async fn carry(streams: ProcessStreams, channels: Channels) -> Outcome {
 async fn feed(mut input: Option<ProcessInput>, mut from_client: mpsc::Receiver<Input>) {
     while let Some(said) = from_client.recv().await {
         let Some(process) = &mut input else { continue };
-        let taken = match said {
-            Input::Bytes(bytes) => process.write(&bytes).await,
-            Input::Resize(size) => process.resize(size.columns, size.rows).await,
-            Input::End => process.end().await,
+        let passing = async {
+            match said {
+                Input::Bytes(bytes) => process.write(&bytes).await,
+                Input::Resize(size) => process.resize(size.columns, size.rows).await,
+                Input::End => process.end().await,
+            }
+        };
+        let taken = tokio::select! {
+            taken = passing => taken,
+            // What it takes no notice of now, it would take from nobody.
+            () = given_up(&from_client) => return,
         };
         if let Err(error) = taken {
             tracing::debug!(%error, "a process takes no more input");
@@ -103,6 +116,17 @@ async fn feed(mut input: Option<ProcessInput>, mut from_client: mpsc::Receiver<I
     // A client that goes away says no more either.
     if let Some(process) = &mut input {
         let _ = process.end().await;
+    }
+}
+
+/// Until the client has gone, and a while after: a process that is only slow may take what was typed last.
+async fn given_up(from_client: &mpsc::Receiver<Input>) {
+    loop {
+        let gone = from_client.is_closed();
+        tokio::time::sleep(STALLED).await;
+        if gone {
+            return;
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! keep up is dropped, and told so; it holds up neither the log nor the others.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -13,8 +13,11 @@ use tokio::sync::mpsc;
 
 use crate::{PodError, PodErrorKind};
 
-/// Pieces that wait for one client. One is what the log reads at once, 64 KiB at most: 4 MiB in all.
-const WAITING_PIECES: usize = 64;
+/// Bytes that wait for one client. A process may write a burst as long before a client that is merely slow is lost.
+const WAITING_BYTES: usize = 4 << 20;
+
+/// What a piece costs beside its bytes: many small ones count too.
+const PIECE_BYTES: usize = 128;
 
 /// Clients attached to one stream.
 const CLIENTS_MAX: usize = 64;
@@ -45,47 +48,62 @@ impl Default for Tap {
     }
 }
 
+/// What is on its way to one client.
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: AtomicUsize,
+    /// The client was too slow.
+    dropped: AtomicBool,
+}
+
 #[derive(Debug)]
 struct Client {
-    pieces: mpsc::Sender<Bytes>,
-    dropped: Arc<AtomicBool>,
+    /// Bounded by what waits, in bytes.
+    pieces: mpsc::UnboundedSender<Bytes>,
+    waiting: Arc<Waiting>,
+}
+
+impl Client {
+    /// False where it has gone, or has not kept up.
+    fn send(&self, piece: &Bytes) -> bool {
+        let cost = piece.len() + PIECE_BYTES;
+        if self.waiting.bytes.load(Ordering::Acquire) + cost > WAITING_BYTES {
+            self.waiting.dropped.store(true, Ordering::Release);
+            return false;
+        }
+        self.waiting.bytes.fetch_add(cost, Ordering::AcqRel);
+        self.pieces.send(piece.clone()).is_ok()
+    }
 }
 
 /// A client's side.
 #[derive(Debug)]
 pub(crate) struct Follower {
-    pieces: mpsc::Receiver<Bytes>,
-    dropped: Arc<AtomicBool>,
+    pieces: mpsc::UnboundedReceiver<Bytes>,
+    waiting: Arc<Waiting>,
 }
 
 impl Tap {
     /// Everything from here on. Nothing follows where the output has ended.
     pub(crate) fn follow(&self) -> Result<Follower, PodError> {
-        let (sender, pieces) = mpsc::channel(WAITING_PIECES);
-        let dropped = Arc::new(AtomicBool::new(false));
+        let (sender, pieces) = mpsc::unbounded_channel();
+        let waiting = Arc::new(Waiting::default());
         if let Some(clients) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             clients.retain(|client| !client.pieces.is_closed());
             if clients.len() >= CLIENTS_MAX {
                 let text = format!("{CLIENTS_MAX} clients are attached already");
                 return Err(PodError::new(PodErrorKind::FailedPrecondition, text));
             }
-            clients.push(Client { pieces: sender, dropped: dropped.clone() });
+            clients.push(Client { pieces: sender, waiting: waiting.clone() });
         }
-        Ok(Follower { pieces, dropped })
+        Ok(Follower { pieces, waiting })
     }
 
     fn publish(&self, bytes: &[u8]) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(clients) = state.as_mut().filter(|clients| !clients.is_empty()) else { return };
         let piece = Bytes::copy_from_slice(bytes);
-        clients.retain(|client| match client.pieces.try_send(piece.clone()) {
-            Ok(()) => true,
-            Err(error) => {
-                let slow = matches!(error, mpsc::error::TrySendError::Full(_));
-                client.dropped.store(slow, Ordering::Release);
-                false
-            }
-        });
+        clients.retain(|client| client.send(&piece));
     }
 
     /// No more comes.
@@ -98,9 +116,15 @@ impl Follower {
     /// The next piece, or `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, PodError> {
         let piece = self.pieces.recv().await;
-        if piece.is_none() && self.dropped.load(Ordering::Acquire) {
-            let text = "the client did not keep up with the container's output and was dropped";
-            return Err(PodError::new(PodErrorKind::Unavailable, text));
+        match &piece {
+            Some(piece) => {
+                self.waiting.bytes.fetch_sub(piece.len() + PIECE_BYTES, Ordering::AcqRel);
+            }
+            None if self.waiting.dropped.load(Ordering::Acquire) => {
+                let text = "the client did not keep up with the container's output and was dropped";
+                return Err(PodError::new(PodErrorKind::Unavailable, text));
+            }
+            None => {}
         }
         Ok(piece)
     }
@@ -175,13 +199,15 @@ mod tests {
     async fn a_client_that_does_not_read_is_dropped_and_the_others_are_not() {
         let tap = Tap::default();
         let (mut slow, mut quick) = (tap.follow().unwrap(), tap.follow().unwrap());
-        for number in 0..=WAITING_PIECES {
-            tap.publish(&[number as u8]);
-            assert_eq!(quick.next().await.unwrap().unwrap(), [number as u8][..]);
+        let piece = [b'x'; 64 << 10];
+        let fits = WAITING_BYTES / (piece.len() + PIECE_BYTES);
+        for _ in 0..=fits {
+            tap.publish(&piece);
+            assert_eq!(quick.next().await.unwrap().unwrap(), piece[..]);
         }
         tap.end();
         assert_eq!(quick.next().await.unwrap(), None);
-        for _ in 0..WAITING_PIECES {
+        for _ in 0..fits {
             slow.next().await.unwrap().unwrap();
         }
         assert_eq!(slow.next().await.unwrap_err().kind(), PodErrorKind::Unavailable);

@@ -1,6 +1,7 @@
 //! The HTTP server: a request names its session by a one-time token, and what it wants to speak by its
 //! headers; the connection is the session's from then on.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
@@ -18,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 use crate::channels::{Command, Forward, Streams};
+use crate::hangup::Hangup;
 use crate::idle::Watched;
 use crate::negotiate::{Purpose, Spoken, negotiate};
 use crate::pending::{PENDING_MAX, Pending};
@@ -151,9 +153,13 @@ impl Server {
         // Keystrokes are small, and each counts.
         let _ = connection.set_nodelay(true);
         let server = Arc::clone(self);
+        let hangup = match Hangup::of(&connection) {
+            Ok(hangup) => Cell::new(Some(hangup)),
+            Err(error) => return tracing::warn!(%error, "a streaming client cannot be served"),
+        };
         let task = tokio::spawn(async move {
             let service = service_fn(move |request| {
-                let response = server.answer(request);
+                let response = server.answer(request, hangup.take());
                 async move { Ok::<_, Infallible>(response) }
             });
             let serving = http1::Builder::new()
@@ -178,8 +184,10 @@ impl Server {
         half_open.push_back(task.abort_handle());
     }
 
-    fn answer(&self, mut request: Request<Incoming>) -> Response<String> {
-        let Some(session) = self.find(request.uri().path()) else {
+    /// There is one request for each connection, and one hang-up.
+    fn answer(&self, mut request: Request<Incoming>, hangup: Option<Hangup>) -> Response<String> {
+        let session = hangup.and_then(|hangup| Some((self.find(request.uri().path())?, hangup)));
+        let Some((session, hangup)) = session else {
             return refusal(StatusCode::NOT_FOUND, "no such session: a URL is good once, and for a minute");
         };
         let purpose = match &session {
@@ -188,7 +196,7 @@ impl Server {
         };
         match negotiate(request.method(), request.headers(), purpose) {
             Ok(agreed) => {
-                tokio::spawn(serve(hyper::upgrade::on(&mut request), agreed.spoken, session));
+                tokio::spawn(serve(hyper::upgrade::on(&mut request), agreed.spoken, session, hangup));
                 let mut response = Response::new(String::new());
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 *response.headers_mut() = agreed.headers;
@@ -216,7 +224,7 @@ fn refusal(status: StatusCode, text: &str) -> Response<String> {
 }
 
 /// Carries one session to its end.
-async fn serve(upgrade: OnUpgrade, spoken: Spoken, session: Session) {
+async fn serve(upgrade: OnUpgrade, spoken: Spoken, session: Session, hangup: Hangup) {
     let path = session.path();
     let io = match upgrade.await {
         Ok(upgraded) => Watched::new(TokioIo::new(upgraded)),
@@ -227,15 +235,15 @@ async fn serve(upgrade: OnUpgrade, spoken: Spoken, session: Session) {
     };
     let outcome = match (spoken, session) {
         (Spoken::SpdyCommand(version), Session::Command(_, session)) => {
-            command::over_spdy(io, version, session).await
+            command::over_spdy(io, version, session, hangup).await
         }
         (Spoken::WebSocketCommand(framing), Session::Command(_, session)) => {
-            command::over_websocket(io, framing, session).await;
+            command::over_websocket(io, framing, session, hangup).await;
             Ok(())
         }
-        (Spoken::SpdyForward, Session::Forward(session)) => forward::serve(io, session).await,
+        (Spoken::SpdyForward, Session::Forward(session)) => forward::serve(io, session, hangup).await,
         (Spoken::TunnelForward, Session::Forward(session)) => {
-            forward::serve(tunnel::open(io).await, session).await
+            forward::serve(tunnel::open(io).await, session, hangup).await
         }
         // Negotiation gives a command's protocols to commands and a forward's to forwards.
         _ => Ok(()),

@@ -260,6 +260,37 @@ impl Containers {
         }
     }
 
+    /// The host was told how an exec ended. One that it has all of is forgotten.
+    pub(crate) fn exec_told(&self, id: &str, exec_id: &str) {
+        if let Ok(process) = self.process(id, exec_id) {
+            process.was_told();
+            self.settle(id, exec_id, &process);
+        }
+    }
+
+    /// A connection that took an exec's output has ended. With a host that goes away in the middle of it, the
+    /// exec goes too: nobody will ask for it again.
+    pub(crate) fn output_served(&self, id: &str, exec_id: &str, broke_off: bool) {
+        let Ok(process) = self.process(id, exec_id) else { return };
+        if !broke_off {
+            return self.settle(id, exec_id, &process);
+        }
+        let Ok(container) = self.get(id) else { return };
+        let exec_id = exec_id.to_owned();
+        tokio::spawn(async move {
+            process.hang_up().await;
+            container.execs().remove(&exec_id);
+        });
+    }
+
+    fn settle(&self, id: &str, exec_id: &str, process: &Process) {
+        if process.is_over()
+            && let Ok(container) = self.get(id)
+        {
+            container.execs().remove(exec_id);
+        }
+    }
+
     /// The PID namespace of a running container, for another one to join.
     fn pid_namespace(&self, id: &str) -> Result<PathBuf, ContainerError> {
         let target = |error| ContainerError::Target(Box::new(error));

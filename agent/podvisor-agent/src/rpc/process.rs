@@ -20,6 +20,9 @@ pub(super) async fn wait(service: &Service, request: WaitRequest) -> ttrpc::Resu
         pod.containers.process(&request.container_id, &request.exec_id).map_err(|error| refused(&error))?;
     let ended = process.wait().await;
     let ended = ended.ok_or_else(|| refusal(Code::INTERNAL, "the process is followed no more"))?;
+    if !request.exec_id.is_empty() {
+        pod.containers.exec_told(&request.container_id, &request.exec_id);
+    }
     Ok(WaitResponse {
         exit_code: ended.exit.code,
         oom_killed: ended.oom_killed,

@@ -6,10 +6,10 @@ use std::time::Duration;
 use proto_agent::agent::{StreamKind, StreamOpen, StreamOpened};
 use proto_agent::frame::{self, FrameError, HEADER_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::pod::Pod;
-use crate::streams::{ProcessStream, port};
+use crate::streams::ProcessStream;
+use crate::streams::port::Port;
 
 /// How long the host may take for its first frame.
 const OPEN: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ where
     let open: StreamOpen =
         tokio::time::timeout(OPEN, read_frame(&mut connection)).await.map_err(|_| StreamError::Silent)??;
     let found = match open.kind.enum_value_or_default() {
-        StreamKind::STREAM_KIND_PORT => port::connect(open.port).await.map(Opened::Port),
+        StreamKind::STREAM_KIND_PORT => Port::connect(open.port).await.map(Opened::Port),
         kind => find(pod, &open, kind).map(Opened::Process),
     };
     let (stream, error) = match found {
@@ -43,9 +43,15 @@ where
     let opened = StreamOpened { error, ..Default::default() };
     connection.write_all(&frame::encode(&opened)?).await?;
     match stream {
-        Some(Opened::Process(ProcessStream::Output(output))) => output.serve(connection, open.offset).await?,
+        Some(Opened::Process(ProcessStream::Output(output))) => {
+            let outcome = output.serve(connection, open.offset).await;
+            if !open.exec_id.is_empty() {
+                pod.containers.output_served(&open.container_id, &open.exec_id, outcome.is_err());
+            }
+            outcome?;
+        }
         Some(Opened::Process(ProcessStream::Input(input))) => input.serve(connection).await?,
-        Some(Opened::Port(port)) => port::serve(connection, port).await?,
+        Some(Opened::Port(port)) => port.serve(connection).await?,
         None => connection.shutdown().await?,
     }
     Ok(())
@@ -54,7 +60,7 @@ where
 /// What a connection is for.
 enum Opened {
     Process(ProcessStream),
-    Port(TcpStream),
+    Port(Port),
 }
 
 /// The process's stream, or why it cannot be opened.
@@ -67,11 +73,8 @@ fn find(pod: &Pod, open: &StreamOpen, kind: StreamKind) -> Result<ProcessStream,
             Err("no stream kind was given".into())
         }
         StreamKind::STREAM_KIND_STDIN => {
-            let input = process.stdin.clone().ok_or_else(none)?;
-            if input.closed() {
-                return Err("standard input has been closed".into());
-            }
-            Ok(ProcessStream::Input(input))
+            let input = process.stdin.as_ref().ok_or_else(none)?;
+            input.writer().map(ProcessStream::Input)
         }
         StreamKind::STREAM_KIND_STDOUT | StreamKind::STREAM_KIND_STDERR => {
             let output = match kind {

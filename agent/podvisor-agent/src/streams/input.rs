@@ -9,10 +9,12 @@ use agent_container::syscall;
 use proto_agent::record::{RECORD_BYTES, Record};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::unix::pipe;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 
 /// Bytes moved at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
+/// Connections to one input at a time. One whose host has gone stays until the process takes what it wrote.
+const WRITERS_MAX: usize = 32;
 /// What a terminal takes as end of file at the start of a line: EOT (termios(3), VEOF).
 const END_OF_TRANSMISSION: [u8; 1] = [4];
 
@@ -22,8 +24,16 @@ const END_OF_TRANSMISSION: [u8; 1] = [4];
 pub(crate) struct Input {
     target: Mutex<Option<pipe::Sender>>,
     terminal: bool,
+    writers: Arc<Semaphore>,
     /// The process has ended.
     ended: watch::Receiver<bool>,
+}
+
+/// One connection's place at an input.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    input: Arc<Input>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Input {
@@ -37,17 +47,34 @@ impl Input {
         rustix::fs::fcntl_setfl(&target, flags | rustix::fs::OFlags::NONBLOCK)?;
         // Unchecked, since a terminal's master side is no pipe; readiness works the same.
         let target = pipe::Sender::from_owned_fd_unchecked(target)?;
-        Ok(Arc::new(Input { target: Mutex::new(Some(target)), terminal, ended }))
+        let writers = Arc::new(Semaphore::new(WRITERS_MAX));
+        Ok(Arc::new(Input { target: Mutex::new(Some(target)), terminal, writers, ended }))
+    }
+
+    /// A place for one more connection, or why there is none. One that comes after the process's end finds that
+    /// end: a command may be over before its client has come.
+    pub(crate) fn writer(self: &Arc<Self>) -> Result<Writer, String> {
+        if self.closed() && !*self.ended.borrow() {
+            return Err("standard input has been closed".into());
+        }
+        let place = Arc::clone(&self.writers).try_acquire_owned();
+        let place = place.map_err(|_| format!("{WRITERS_MAX} clients write to standard input already"))?;
+        Ok(Writer { input: Arc::clone(self), _place: place })
+    }
+
+    /// Lets go of the descriptor: the process has ended.
+    pub(crate) async fn release(&self) {
+        *self.target.lock().await = None;
     }
 
     /// Whether its end of file has been passed on.
-    pub(crate) fn closed(&self) -> bool {
+    fn closed(&self) -> bool {
         self.target.try_lock().is_ok_and(|target| target.is_none())
     }
 
     /// Does what the connection's records say, until its end or the process's. The end of a connection is
     /// not the end of the input.
-    pub(crate) async fn serve<S: AsyncRead>(&self, connection: S) -> io::Result<()> {
+    async fn serve<S: AsyncRead>(&self, connection: S) -> io::Result<()> {
         tokio::pin!(connection);
         let mut ended = self.ended.clone();
         let records = async {
@@ -127,6 +154,13 @@ async fn write_all(target: &pipe::Sender, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+impl Writer {
+    /// See [`Input::serve`].
+    pub(crate) async fn serve<S: AsyncRead>(&self, connection: S) -> io::Result<()> {
+        self.input.serve(connection).await
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read;
@@ -172,6 +206,22 @@ mod tests {
         drop(host);
         input.serve(connection).await.unwrap();
         assert!(input.closed());
+    }
+
+    #[tokio::test]
+    async fn those_who_write_are_bounded_and_make_room_when_they_go() {
+        let (_process, target) = std::io::pipe().unwrap();
+        let (alive, ended) = watch::channel(false);
+        let input = Input::new(target.into(), false, ended).unwrap();
+        let mut writers: Vec<_> = (0..WRITERS_MAX).map(|_| input.writer().unwrap()).collect();
+        assert!(input.writer().unwrap_err().contains("already"));
+        writers.pop();
+        input.writer().unwrap();
+        input.release().await;
+        assert!(input.writer().unwrap_err().contains("closed"));
+        alive.send(true).unwrap();
+        let (_host, connection) = duplex(64);
+        input.writer().unwrap().serve(connection).await.unwrap();
     }
 
     #[tokio::test]

@@ -8,15 +8,15 @@ pub(crate) mod input;
 pub(crate) mod output;
 mod port;
 
-pub(crate) use input::Input;
+pub(crate) use input::{Input, Writer};
 pub(crate) use output::Output;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 /// A stream that a process has.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum ProcessStream {
     Output(Arc<Output>),
-    Input(Arc<Input>),
+    Input(Writer),
 }

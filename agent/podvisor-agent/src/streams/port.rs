@@ -6,14 +6,42 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Connections at a time: half of the streams that the agent serves. Logs and commands have the others.
+const CONNECTIONS_MAX: usize = 512;
+static ROOM: Semaphore = Semaphore::const_new(CONNECTIONS_MAX);
 
 /// How long a connection may take: loopback answers at once, unless the listener's queue is full.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Connects to the port, or says why not.
-pub(super) async fn connect(port: u32) -> Result<TcpStream, String> {
-    let port =
-        u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| format!("{port} is no port"))?;
+/// One connection to a port.
+pub(super) struct Port {
+    connection: TcpStream,
+    _place: SemaphorePermit<'static>,
+}
+
+impl Port {
+    /// Connects to the port, or says why not.
+    pub(super) async fn connect(port: u32) -> Result<Port, String> {
+        let port =
+            u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| format!("{port} is no port"))?;
+        let place = ROOM.try_acquire();
+        let place =
+            place.map_err(|_| format!("{CONNECTIONS_MAX} connections are forwarded to the pod already"))?;
+        Ok(Port { connection: connect(port).await?, _place: place })
+    }
+
+    /// Carries bytes both ways, each to its own end.
+    pub(super) async fn serve<S>(mut self, mut host: S) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        tokio::io::copy_bidirectional(&mut host, &mut self.connection).await.map(drop)
+    }
+}
+
+async fn connect(port: u16) -> Result<TcpStream, String> {
     let mut first = None;
     for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
         let connecting = TcpStream::connect((address, port));
@@ -31,14 +59,6 @@ pub(super) async fn connect(port: u32) -> Result<TcpStream, String> {
     Err(first.unwrap_or_default())
 }
 
-/// Carries bytes both ways, each to its own end.
-pub(super) async fn serve<S>(mut host: S, mut port: TcpStream) -> io::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    tokio::io::copy_bidirectional(&mut host, &mut port).await.map(drop)
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -51,8 +71,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (mut host, theirs) = duplex(64);
-        let connection = connect(u32::from(port)).await.unwrap();
-        let serving = tokio::spawn(serve(theirs, connection));
+        let connection = Port::connect(u32::from(port)).await.unwrap();
+        let serving = tokio::spawn(connection.serve(theirs));
         let (mut server, _) = listener.accept().await.unwrap();
         host.write_all(b"question").await.unwrap();
         host.shutdown().await.unwrap();
@@ -71,10 +91,10 @@ mod tests {
     async fn only_ipv6_is_found_too_and_a_refusal_says_so() {
         let listener = TcpListener::bind("[::1]:0").await.unwrap();
         let port = u32::from(listener.local_addr().unwrap().port());
-        connect(port).await.unwrap();
+        Port::connect(port).await.unwrap();
         drop(listener);
-        let error = connect(port).await.unwrap_err();
+        let error = Port::connect(port).await.err().unwrap();
         assert!(error.contains("127.0.0.1") && error.contains("refused"), "{error}");
-        assert!(connect(0).await.is_err() && connect(70_000).await.is_err());
+        assert!(Port::connect(0).await.is_err() && Port::connect(70_000).await.is_err());
     }
 }

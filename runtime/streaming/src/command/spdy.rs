@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::{Outbound, Session, Stream, carry};
 use crate::channels::{INPUT_PIECES, Input, Streams};
+use crate::hangup::{Hangup, Inlet};
 use crate::negotiate::Version;
 use crate::resize::Sizes;
 use crate::spdy::SpdyError;
@@ -24,15 +25,20 @@ const CREATION: Duration = Duration::from_secs(30);
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves the connection to its end, and the command to its own.
-pub(crate) async fn serve<S>(io: S, version: Version, session: Session) -> Result<(), SpdyError>
+pub(crate) async fn serve<S>(
+    io: S,
+    version: Version,
+    session: Session,
+    hangup: Hangup,
+) -> Result<(), SpdyError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (read, write) = tokio::io::split(io);
     let (writer, mut writing) = Writer::start(write)?;
-    let (input, received) = mpsc::channel(INPUT_PIECES);
-    let mut client =
-        Client { reader: Reader::new(read), writer: writer.clone(), open: Open::default(), input };
+    let (queue, received) = mpsc::channel(INPUT_PIECES);
+    let (reader, open) = (Reader::new(read), Open::default());
+    let mut client = Client { reader, writer: writer.clone(), open, input: Inlet { queue, hangup } };
     let wanted = Wanted::new(session.streams, version);
     match tokio::time::timeout(CREATION, client.open_all(&wanted)).await {
         Ok(Ok(())) => {}
@@ -117,7 +123,7 @@ struct Client<R> {
     reader: Reader<R>,
     writer: Writer,
     open: Open,
-    input: mpsc::Sender<Input>,
+    input: Inlet,
 }
 
 impl<R: AsyncRead + Unpin> Client<R> {
@@ -162,18 +168,18 @@ impl<R: AsyncRead + Unpin> Client<R> {
         match event {
             Event::Data { id, bytes, fin } if self.open.stdin == Some(id) => {
                 if !bytes.is_empty() {
-                    self.put(Input::Bytes(bytes)).await;
+                    self.put(Input::Bytes(bytes)).await?;
                 }
                 if fin {
-                    self.put(Input::End).await;
+                    self.put(Input::End).await?;
                 }
             }
             Event::Data { id, bytes, .. } if self.open.resize == Some(id) => {
                 for size in sizes.push(&bytes).map_err(|_| SpdyError::Malformed("a terminal's size"))? {
-                    self.put(Input::Resize(size)).await;
+                    self.put(Input::Resize(size)).await?;
                 }
             }
-            Event::Reset { id } if self.open.stdin == Some(id) => self.put(Input::End).await,
+            Event::Reset { id } if self.open.stdin == Some(id) => self.put(Input::End).await?,
             // Even numbers are answers to pings of ours, and we send none. Once we have said goodbye nothing
             // is answered.
             Event::Ping(number) if !number.is_multiple_of(2) => {
@@ -184,9 +190,8 @@ impl<R: AsyncRead + Unpin> Client<R> {
         Ok(())
     }
 
-    /// A command that has ended takes no more.
-    async fn put(&mut self, input: Input) {
-        let _ = self.input.send(input).await;
+    async fn put(&mut self, input: Input) -> Result<(), SpdyError> {
+        if self.input.put(input).await { Ok(()) } else { Err(closed()) }
     }
 }
 

@@ -13,6 +13,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message};
 
 use super::{CHUNK_BYTES, Outbound, Session, Stream, carry};
 use crate::channels::{INPUT_PIECES, Input, Streams};
+use crate::hangup::{Hangup, Inlet};
 use crate::negotiate::Framing;
 use crate::resize::Sizes;
 use crate::spdy::writer::Closed;
@@ -30,7 +31,7 @@ const CLOSE: u8 = 255;
 const QUEUE_MESSAGES: usize = 32;
 
 /// Serves the connection to its end, and the command to its own.
-pub(crate) async fn serve<S>(io: S, framing: Framing, session: Session)
+pub(crate) async fn serve<S>(io: S, framing: Framing, session: Session, hangup: Hangup)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -52,7 +53,7 @@ where
     let _ = out.put(first_writable(session.streams), Bytes::new()).await;
     let streams = session.streams;
     let carrying = carry(session, received, out, framing.json);
-    let reading = read(stream, framing, streams, input);
+    let reading = read(stream, framing, streams, Inlet { queue: input, hangup });
     tokio::pin!(carrying, reading);
     tokio::select! {
         () = &mut carrying => {}
@@ -84,7 +85,7 @@ async fn read<S>(
     mut stream: SplitStream<WebSocketStream<S>>,
     framing: Framing,
     streams: Streams,
-    input: mpsc::Sender<Input>,
+    input: Inlet,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -96,23 +97,21 @@ async fn read<S>(
             _ => continue,
         };
         let Some((channel, content)) = decode(&content, framing) else { return };
-        // A command that has ended takes no more.
-        match channel {
+        let said = match channel {
             STDIN if streams.stdin => {
-                for piece in content.chunks(CHUNK_BYTES) {
-                    let _ = input.send(Input::Bytes(Bytes::copy_from_slice(piece))).await;
-                }
+                content.chunks(CHUNK_BYTES).map(|piece| Input::Bytes(Bytes::copy_from_slice(piece))).collect()
             }
             RESIZE if streams.tty => {
                 let Ok(sizes) = sizes.push(&content) else { return };
-                for size in sizes {
-                    let _ = input.send(Input::Resize(size)).await;
-                }
+                sizes.into_iter().map(Input::Resize).collect()
             }
-            CLOSE if framing.close && content == [STDIN] => {
-                let _ = input.send(Input::End).await;
+            CLOSE if framing.close && content == [STDIN] => vec![Input::End],
+            _ => Vec::new(),
+        };
+        for said in said {
+            if !input.put(said).await {
+                return;
             }
-            _ => {}
         }
     }
 }

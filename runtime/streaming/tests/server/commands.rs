@@ -1,5 +1,7 @@
 //! Exec and attach, over both transports.
 
+use std::time::Duration;
+
 use futures::{SinkExt, StreamExt};
 use runtime_streaming::client::{self, DialError, Event};
 use runtime_streaming::{Outcome, Streams};
@@ -65,6 +67,53 @@ struct Watch(tokio::sync::oneshot::Sender<()>);
 impl runtime_streaming::Command for Watch {
     async fn run(self: Box<Self>, mut channels: runtime_streaming::Channels) -> Outcome {
         while channels.input.recv().await.is_some() {}
+        self.0.send(()).unwrap();
+        Outcome::Done
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_is_seen_though_its_input_is_not_taken() {
+    const PIECES: usize = 256;
+    let server = server().await;
+    for websockets in [false, true] {
+        let (gone, seen) = tokio::sync::oneshot::channel();
+        let url = server.exec(ALL, Box::new(Deaf(gone))).unwrap();
+        let piece = vec![b'x'; 32 << 10];
+        let sending = async move {
+            if websockets {
+                let mut socket = websocket(&url, "v5.channel.k8s.io").await;
+                let message = Message::binary([&[0], &piece[..]].concat());
+                for _ in 0..PIECES {
+                    socket.send(message.clone()).await.unwrap();
+                }
+            } else {
+                let client = Client::open(&url, &["error", "stdin", "stdout", "stderr"]).await;
+                for _ in 0..PIECES {
+                    client.sender.send(client.ids["stdin"], piece.clone().into(), false).await.unwrap();
+                }
+            }
+        };
+        // A runtime of its own, whose end closes the client's connection with what waits to be sent.
+        let client = tokio::task::spawn_blocking(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let stuck = async { tokio::time::timeout(Duration::from_millis(500), sending).await };
+            runtime.block_on(stuck).unwrap_err();
+        });
+        client.await.unwrap();
+        seen.await.unwrap();
+    }
+}
+
+/// Takes no input, and tells when its client has gone.
+struct Deaf(tokio::sync::oneshot::Sender<()>);
+
+#[async_trait::async_trait]
+impl runtime_streaming::Command for Deaf {
+    async fn run(self: Box<Self>, channels: runtime_streaming::Channels) -> Outcome {
+        while !channels.input.is_closed() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         self.0.send(()).unwrap();
         Outcome::Done
     }

@@ -78,3 +78,35 @@ async fn a_stream_without_a_port_or_kind_is_reset_and_the_others_go_on() {
     sender.send(data, "hi".into(), true).await.unwrap();
     assert_eq!(collect(&mut receiver, 2).await.0[&data], b"hi, goodbye");
 }
+
+/// Takes nothing, and tells when it is given up.
+struct Deaf(tokio::sync::mpsc::Sender<()>);
+
+#[async_trait::async_trait]
+impl runtime_streaming::Forward for Deaf {
+    async fn forward(&self, _: u16, _connection: tokio::io::DuplexStream) -> Result<(), String> {
+        let _told_when_dropped = self.0.clone();
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_is_seen_though_a_pod_takes_nothing() {
+    let server = server().await;
+    let (told, mut gone) = tokio::sync::mpsc::channel(1);
+    let url = server.forward(Arc::new(Deaf(told))).unwrap();
+    let client = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let sending = async {
+            let (mut sender, _receiver) = client::dial(&url, client::FORWARD).await.unwrap();
+            let (_, data) = connect(&mut sender, "1", "80").await;
+            loop {
+                sender.send(data, vec![b'x'; 32 << 10].into(), false).await.unwrap();
+            }
+        };
+        let stuck = async { tokio::time::timeout(std::time::Duration::from_millis(500), sending).await };
+        runtime.block_on(stuck).unwrap_err();
+    });
+    client.await.unwrap();
+    assert_eq!(gone.recv().await, None);
+}

@@ -21,6 +21,7 @@ mod network;
 mod resources;
 mod rpcs;
 mod security;
+mod session;
 mod stats;
 mod streams;
 mod traps;

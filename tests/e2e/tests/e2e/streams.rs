@@ -1,77 +1,24 @@
 //! Exec, attach and port-forward, as a kubelet's clients see them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use proto_cri::v1;
-use runtime_streaming::client::{self, Event, Receiver, Sender};
-use tests_e2e::client::Client;
+use runtime_streaming::client::{self, Event};
 use tests_e2e::{Host, spec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role};
 
+use crate::session::{Session, attach, exec_url};
+
 /// Connections over one port-forward at once.
 const CONNECTIONS: usize = 10;
 
 /// Finds the commands that should be gone.
 const LEFT: &str = "ps | grep 'sleep 43[2]1' || true";
-
-/// A command's session over SPDY, with its streams open.
-struct Session {
-    sender: Sender,
-    receiver: Receiver,
-    ids: HashMap<&'static str, u32>,
-    said: HashMap<&'static str, Vec<u8>>,
-}
-
-impl Session {
-    async fn open(url: &str, names: &[&'static str]) -> Session {
-        let (mut sender, receiver) = client::dial(url, client::COMMAND).await.unwrap();
-        let mut ids = HashMap::new();
-        for name in std::iter::once(&"error").chain(names) {
-            ids.insert(*name, sender.open(&[("streamtype", name)]).await.unwrap());
-        }
-        Session { sender, receiver, ids, said: HashMap::new() }
-    }
-
-    async fn say(&self, name: &str, text: impl Into<bytes::Bytes>, end: bool) {
-        self.sender.send(self.ids[name], text.into(), end).await.unwrap();
-    }
-
-    /// Takes what comes; false at the session's end.
-    async fn step(&mut self) -> bool {
-        let Some(event) = self.receiver.next().await.unwrap() else { return false };
-        let Event::Data { id, bytes, fin } = event else { return true };
-        let (name, _) = self.ids.iter().find(|(_, known)| **known == id).unwrap();
-        self.said.entry(*name).or_default().extend_from_slice(&bytes);
-        !(fin && *name == "error")
-    }
-
-    async fn until(&mut self, text: &str) {
-        while !self.text("stdout").contains(text) {
-            assert!(self.step().await, "{:?} ended without {text:?}", self.text("stdout"));
-        }
-    }
-
-    /// The status that the session ends with.
-    async fn end(&mut self) -> serde_json::Value {
-        while self.step().await {}
-        serde_json::from_slice(&self.said["error"]).unwrap()
-    }
-
-    fn text(&self, name: &str) -> String {
-        String::from_utf8_lossy(self.said.get(name).map_or(&[], Vec::as_slice)).into_owned()
-    }
-}
-
-async fn exec_url(client: &mut Client, container: &str, command: &[&str], stdin: bool, tty: bool) -> String {
-    let cmd = command.iter().map(ToString::to_string).collect();
-    let container_id = container.to_owned();
-    let request = v1::ExecRequest { container_id, cmd, tty, stdin, stdout: true, stderr: !tty };
-    client.runtime.exec(request).await.unwrap().into_inner().url
-}
 
 #[tokio::test]
 async fn commands_have_their_streams_and_tell_their_code_last() {
@@ -180,14 +127,6 @@ async fn websocket_cat(url: &str) -> Vec<Vec<u8>> {
     }
 }
 
-async fn attach(client: &mut Client, container: &str, stdin: bool) -> Session {
-    let container_id = container.to_owned();
-    let request = v1::AttachRequest { container_id, stdin, stdout: true, stderr: true, tty: false };
-    let url = client.runtime.attach(request).await.unwrap().into_inner().url;
-    let names: &[_] = if stdin { &["stdin", "stdout", "stderr"] } else { &["stdout", "stderr"] };
-    Session::open(&url, names).await
-}
-
 #[tokio::test]
 async fn clients_attach_and_leave_and_a_containers_input_ends_once() {
     let Some(host) = Host::start().await else { return };
@@ -284,6 +223,74 @@ async fn ports_are_forwarded_many_at_once_and_a_refused_one_is_told() {
             assert_eq!(text("error"), "");
         }
     }
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+/// The status line of the answer to a request for a session.
+async fn answer(url: &str, headers: &str) -> String {
+    let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut connection = TcpStream::connect(host).await.unwrap();
+    let request = format!("POST /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n{headers}\r\n");
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut line = Vec::new();
+    while !line.ends_with(b"\r\n") {
+        line.push(connection.read_u8().await.unwrap());
+    }
+    String::from_utf8(line).unwrap()
+}
+
+#[tokio::test]
+async fn clients_that_mean_no_good_get_nothing_and_leave_nothing() {
+    const UPGRADE: &str =
+        "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
+    let Some(mut host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("bad", host.dir())).await.unwrap();
+    let id = client.run(&pod, spec::shell("main", &image, "sleep 100000")).await.unwrap();
+
+    // A wrong token, a used one, and another kind's.
+    let url = exec_url(&mut client, &id, &["true"], false, false).await;
+    let wrong = format!("{}{}", &url[..url.len() - 1], if url.ends_with('0') { '1' } else { '0' });
+    assert!(answer(&wrong, UPGRADE).await.contains(" 404 "));
+    let other = url.replace("/exec/", "/attach/");
+    assert!(answer(&other, UPGRADE).await.contains(" 404 "));
+    let url = exec_url(&mut client, &id, &["true"], false, false).await;
+    assert_eq!(Session::open(&url, &["stdout", "stderr"]).await.end().await["status"], "Success");
+    assert!(answer(&url, UPGRADE).await.contains(" 404 "));
+    // No upgrade, and a protocol that nobody speaks; neither starts the command.
+    let line = ["touch", "/started"];
+    let url = exec_url(&mut client, &id, &line, false, false).await;
+    assert!(answer(&url, "").await.contains(" 400 "));
+    let url = exec_url(&mut client, &id, &line, false, false).await;
+    assert!(answer(&url, &UPGRADE.replace("v4", "v9")).await.contains(" 403 "));
+
+    // One who types to a command that does not read, and goes.
+    let url = exec_url(&mut client, &id, &["sleep", "4321"], true, false).await;
+    let stuck = tokio::task::spawn_blocking(move || {
+        // A runtime of its own, whose end closes the connection with what waits to be sent.
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let session = Session::open(&url, &["stdin", "stdout", "stderr"]).await;
+            let typing = async {
+                loop {
+                    session.say("stdin", vec![b'x'; 32 << 10], false).await;
+                }
+            };
+            let _: Result<(), _> = tokio::time::timeout(Duration::from_secs(5), typing).await;
+        });
+    });
+    stuck.await.unwrap();
+    while client.sh(&id, LEFT).await.unwrap() != "" {}
+
+    // A daemon that is killed takes its clients' commands along: nobody could come back to them.
+    let url = exec_url(&mut client, &id, &["sh", "-c", "echo on; sleep 4321; true"], true, true).await;
+    let mut session = Session::open(&url, &["stdin", "stdout", "resize"]).await;
+    session.until("on").await;
+    host.daemon.kill_and_restart().await.unwrap();
+    let mut client = host.client();
+    while client.sh(&id, LEFT).await.unwrap() != "" {}
+    assert_eq!(client.sh(&id, "ls /started 2>/dev/null || true").await.unwrap(), "");
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }

@@ -1,0 +1,83 @@
+//! Tells that a client has closed its connection, to those who cannot read on and find out because what they
+//! have read is not taken.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use crate::channels::Input;
+
+/// How long a session may go on to take what a client said that has closed since: longer than it takes one that
+/// is only slow.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A second descriptor of the connection, which is never read. The connection is closed when this is gone too.
+#[derive(Debug)]
+pub(crate) struct Hangup(TcpStream);
+
+impl Hangup {
+    pub(crate) fn of(connection: &TcpStream) -> io::Result<Hangup> {
+        let connection = std::net::TcpStream::from(connection.as_fd().try_clone_to_owned()?);
+        Ok(Hangup(TcpStream::from_std(connection)?))
+    }
+
+    /// Until the client has closed, whatever is still unread. No client closes its side alone.
+    pub(crate) async fn wait(&self) {
+        // Waiting fails only as the runtime ends.
+        while let Ok(ready) = self.0.ready(Interest::READABLE).await {
+            if ready.is_read_closed() {
+                return;
+            }
+            // Only bytes. To say that there are none has the next change told.
+            let _: io::Result<()> =
+                self.0.try_io(Interest::READABLE, || Err(io::ErrorKind::WouldBlock.into()));
+        }
+    }
+}
+
+/// The way of a client's input to its session, which sees the client's end when this is gone.
+pub(crate) struct Inlet {
+    pub(crate) queue: mpsc::Sender<Input>,
+    pub(crate) hangup: Hangup,
+}
+
+impl Inlet {
+    /// False where it was not taken and the client has closed.
+    pub(crate) async fn put(&self, input: Input) -> bool {
+        let given_up = async {
+            self.hangup.wait().await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::select! {
+            biased;
+            // A command that has ended takes no more, which is no reason to leave.
+            _ = self.queue.send(input) => true,
+            () = given_up => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_close_is_seen_behind_bytes_that_nobody_reads_and_bytes_alone_are_none() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (connection, _) = listener.accept().await.unwrap();
+        let hangup = Hangup::of(&connection).unwrap();
+        client.write_all(b"unread").await.unwrap();
+        tokio::time::timeout(Duration::from_millis(50), hangup.wait()).await.unwrap_err();
+        client.write_all(b"more").await.unwrap();
+        drop(client);
+        hangup.wait().await;
+    }
+}
