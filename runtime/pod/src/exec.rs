@@ -1,23 +1,15 @@
 //! Runs a command in a container, and collects what it says or gives its streams away.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use oci_spec::runtime::Process;
 use proto_agent::agent::{self, StreamKind};
-use tokio::io::AsyncReadExt;
-use tokio::sync::watch;
 
-use crate::outside::Output;
+use crate::kept::{Kept, Room};
 use crate::roster::Live;
 use crate::streams::{ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams};
 use crate::{ExecOutput, PodError, PodErrorKind};
-
-/// What is kept of each stream, in bytes: what a CRI answer can hold. The rest is read and dropped.
-const KEPT_BYTES: usize = 16 << 20;
-
-/// Bytes read at a time.
-const CHUNK: usize = 64 << 10;
 
 /// How long output may go on after the command has ended: a child that it left behind may hold the pipe.
 const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
@@ -123,7 +115,8 @@ impl Exec {
             Ok((stdout, open(StreamKind::STREAM_KIND_STDERR).await?))
         };
         let (stdout, stderr) = self.live.call("opening the command's output", opening).await?;
-        let (stdout, stderr) = (Kept::read(stdout), Kept::read(stderr));
+        let room = Room::default();
+        let (stdout, stderr) = (Kept::read(stdout, &room), Kept::read(stderr, &room));
         let waiting = self.live.agent.wait(&self.container_id, exec_id);
         let end = self.live.call("waiting for the command", waiting).await?;
         let reading = async { tokio::join!(stdout.finished(), stderr.finished()) };
@@ -134,54 +127,5 @@ impl Exec {
             );
         }
         Ok(ExecOutput { stdout: stdout.take(), stderr: stderr.take(), exit_code: end.exit_code })
-    }
-}
-
-/// The beginning of a stream, which is read to its end whatever becomes of the caller: the agent keeps a
-/// command until all it said was acknowledged.
-struct Kept {
-    bytes: Arc<Mutex<Vec<u8>>>,
-    done: watch::Receiver<bool>,
-}
-
-impl Kept {
-    fn read(output: Output) -> Kept {
-        let bytes = Arc::new(Mutex::new(Vec::new()));
-        let (finished, done) = watch::channel(false);
-        let kept = bytes.clone();
-        tokio::spawn(async move {
-            read(output, &kept).await;
-            finished.send_replace(true);
-        });
-        Kept { bytes, done }
-    }
-
-    async fn finished(&self) {
-        // A reader that is gone has finished too.
-        let _ = self.done.clone().wait_for(|done| *done).await;
-    }
-
-    /// What was kept so far.
-    fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Reads to the end, keeps the beginning, acknowledges all. A stream that breaks off ends there.
-async fn read(mut output: Output, kept: &Mutex<Vec<u8>>) {
-    let mut chunk = vec![0; CHUNK];
-    let (mut total, mut room) = (0, KEPT_BYTES);
-    while let Ok(length) = output.reader.read(&mut chunk).await {
-        if length == 0 {
-            return;
-        }
-        let keep = length.min(room);
-        room -= keep;
-        kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&chunk[..keep]);
-        total += length as u64;
-        if output.acknowledge.acknowledge(total).await.is_err() {
-            // The agent is going away; what it says still counts.
-            tracing::debug!("an acknowledgement of a command's output was not taken");
-        }
     }
 }

@@ -20,6 +20,7 @@ mod events;
 mod exec;
 mod guest_files;
 mod image_slots;
+mod kept;
 mod node;
 mod open;
 mod output;

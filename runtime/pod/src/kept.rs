@@ -1,0 +1,155 @@
+//! A command's output as an answer can hold it: the beginning, and a word where the rest is missing.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::AsyncReadExt;
+use tokio::sync::watch;
+
+use crate::outside::Output;
+
+/// What is kept of a command's two streams together, in bytes: the kubelet takes answers of 16 MiB, the rest of
+/// the answer and [`MARKER`] twice included. What is beyond is read and dropped.
+const KEPT_BYTES: usize = (16 << 20) - 4096;
+
+/// What each stream may have of that for certain: much output leaves room for the errors.
+const OWN_BYTES: usize = 1 << 20;
+
+/// Follows what was kept where something was dropped.
+const MARKER: &[u8] = b"\n[podvisor: the output was cut here, since an answer holds no more than 16 MiB]\n";
+
+/// Bytes read at a time.
+const CHUNK: usize = 64 << 10;
+
+/// Bytes that may still be kept of either of a command's streams.
+#[derive(Clone, Debug)]
+pub(crate) struct Room(Arc<AtomicUsize>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Room(Arc::new(AtomicUsize::new(KEPT_BYTES - 2 * OWN_BYTES)))
+    }
+}
+
+impl Room {
+    /// As many of the wanted bytes as there is room for.
+    fn take(&self, wanted: usize) -> usize {
+        let left = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(wanted)));
+        left.unwrap_or_else(|left| left).min(wanted)
+    }
+}
+
+/// The beginning of a stream, which is read to its end whatever becomes of the caller: the agent keeps a
+/// command until all it said was acknowledged.
+pub(crate) struct Kept {
+    beginning: Arc<Mutex<Beginning>>,
+    done: watch::Receiver<bool>,
+}
+
+#[derive(Default)]
+struct Beginning {
+    bytes: Vec<u8>,
+    cut: bool,
+}
+
+impl Kept {
+    pub(crate) fn read(output: Output, room: &Room) -> Kept {
+        let (beginning, room) = (Arc::<Mutex<Beginning>>::default(), room.clone());
+        let (finished, done) = watch::channel(false);
+        let kept = beginning.clone();
+        tokio::spawn(async move {
+            read(output, &room, &kept).await;
+            finished.send_replace(true);
+        });
+        Kept { beginning, done }
+    }
+
+    pub(crate) async fn finished(&self) {
+        // A reader that is gone has finished too.
+        let _ = self.done.clone().wait_for(|done| *done).await;
+    }
+
+    /// What was kept so far.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        let mut beginning = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
+        // What follows is not kept: nobody would take it.
+        let Beginning { mut bytes, cut } =
+            std::mem::replace(&mut *beginning, Beginning { bytes: Vec::new(), cut: true });
+        if cut {
+            bytes.extend_from_slice(MARKER);
+        }
+        bytes
+    }
+}
+
+/// Reads to the end, keeps the beginning, acknowledges all. A stream that breaks off ends there.
+async fn read(mut output: Output, room: &Room, kept: &Mutex<Beginning>) {
+    let mut chunk = vec![0; CHUNK];
+    let (mut total, mut own) = (0, OWN_BYTES);
+    while let Ok(length) = output.reader.read(&mut chunk).await {
+        if length == 0 {
+            return;
+        }
+        {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            // What follows a gap would look as if it followed what is before it.
+            let count = if kept.cut {
+                0
+            } else {
+                let count = own.min(length);
+                own -= count;
+                count + room.take(length - count)
+            };
+            kept.cut |= count < length;
+            kept.bytes.extend_from_slice(&chunk[..count]);
+        }
+        total += length as u64;
+        if output.acknowledge.acknowledge(total).await.is_err() {
+            // The agent is going away; what it says still counts.
+            tracing::debug!("an acknowledgement of a command's output was not taken");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::outside::Acknowledge;
+
+    struct Nobody;
+
+    #[async_trait]
+    impl Acknowledge for Nobody {
+        async fn acknowledge(&mut self, _: u64) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn output(bytes: Vec<u8>) -> Output {
+        Output { reader: Box::new(std::io::Cursor::new(bytes)), acknowledge: Box::new(Nobody) }
+    }
+
+    #[tokio::test]
+    async fn both_streams_fit_one_answer_and_what_is_cut_says_so() {
+        let room = Room::default();
+        let kept = Kept::read(output(vec![b'x'; KEPT_BYTES]), &room);
+        kept.finished().await;
+        let errors = Kept::read(output(vec![b'y'; OWN_BYTES + 1]), &room);
+        errors.finished().await;
+        let (kept, errors) = (kept.take(), errors.take());
+        assert_eq!(kept.len(), KEPT_BYTES - OWN_BYTES + MARKER.len());
+        assert_eq!(errors.len(), OWN_BYTES + MARKER.len());
+        assert!(kept.ends_with(MARKER) && errors.ends_with(MARKER) && kept.len() + errors.len() < 16 << 20);
+    }
+
+    #[tokio::test]
+    async fn what_fits_exactly_is_not_cut() {
+        let kept = Kept::read(output(vec![b'x'; KEPT_BYTES - OWN_BYTES]), &Room::default());
+        kept.finished().await;
+        assert_eq!(kept.take().len(), KEPT_BYTES - OWN_BYTES);
+    }
+}
