@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
@@ -166,7 +167,6 @@ impl Server {
                 .timer(TokioTimer::new())
                 .header_read_timeout(REQUEST)
                 .max_buf_size(REQUEST_BYTES_MAX)
-                .keep_alive(false)
                 .serve_connection(TokioIo::new(connection), service)
                 .with_upgrades();
             // A body that never ends is no way to stay either.
@@ -220,6 +220,9 @@ impl Server {
 fn refusal(status: StatusCode, text: &str) -> Response<String> {
     let mut response = Response::new(format!("{text}\n"));
     *response.status_mut() = status;
+    // Said here and not by the server's settings: those would say it of an upgrade too, and Go's client takes a
+    // connection that closes for one that was not upgraded.
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

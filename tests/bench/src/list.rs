@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,9 @@ use runtime_cri::{CgroupDriver, Cri, Node, NodeNetwork};
 use runtime_image::{Images, RegistryConfig};
 use runtime_net::{Cni, CniConfig};
 use runtime_pod::{Pods, PodsConfig};
-use runtime_spec::{ContainerSpec, HandlerConfig, ImageConfig, PodSpec, VmSize};
+use runtime_spec::{ContainerSpec, HandlerConfig, ImageConfig, PodSpec, VmBounds};
 use runtime_store::{Batch, Store, Table};
+use runtime_streaming::Server;
 use serde_json::json;
 use tests_e2e::client::Client;
 use tokio::net::UnixListener;
@@ -57,7 +59,12 @@ async fn main() -> anyhow::Result<()> {
     };
     let socket = dir.path().join("cri.sock");
     let listener = UnixListener::bind(&socket)?;
-    tokio::spawn(runtime_cri::serve(Cri::new(pods, images, node), listener, std::future::pending()));
+    let streaming = Server::start((Ipv4Addr::LOCALHOST, 0).into()).await?;
+    tokio::spawn(runtime_cri::serve(
+        Cri::new(pods, images, node, streaming),
+        listener,
+        std::future::pending(),
+    ));
 
     let mut client = Client::connect(&socket).await?;
     let mut pods = Vec::new();
@@ -115,7 +122,7 @@ fn record(state: &Path) -> anyhow::Result<()> {
         let record = json!({
             "id": pod_id,
             "spec": pod_spec(pod),
-            "size": VmSize::default(),
+            "bounds": VmBounds::default(),
             "scratch_bytes": 1 << 30,
             "created_at_ns": created,
         });
