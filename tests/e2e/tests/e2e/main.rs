@@ -23,6 +23,7 @@ mod rpcs;
 mod security;
 mod session;
 mod stats;
+mod stream_load;
 mod streams;
 mod traps;
 mod user_namespaces;
