@@ -22,7 +22,11 @@ impl Copiers {
     /// Opens the container's streams and starts to copy.
     pub(crate) async fn open(live: &Live, container: &Container) -> Result<Copiers, PodError> {
         let mut copiers = Copiers(JoinSet::new());
-        for (kind, stream) in streams(container.record.spec.tty) {
+        let spec = &container.record.spec;
+        if spec.stdin && spec.tty {
+            container.taps.of(LogStream::Stdout).keep_beginning();
+        }
+        for (kind, stream) in streams(spec.tty) {
             let copier = Copier::new(container, *stream, 0);
             copiers.add(live, &container.record.id, *kind, copier).await?;
         }

@@ -19,6 +19,10 @@ const WAITING_BYTES: usize = 4 << 20;
 /// What a piece costs beside its bytes: many small ones count too.
 const PIECE_BYTES: usize = 128;
 
+/// The beginning that an interactive container's first client is shown: a prompt, a greeting. Where more was said
+/// before anybody came, it is not a beginning any more, and nothing is shown.
+const BEGINNING_BYTES_MAX: usize = 16 << 10;
+
 /// Clients attached to one stream.
 const CLIENTS_MAX: usize = 64;
 
@@ -40,12 +44,19 @@ impl Taps {
 
 /// One output and those who follow it; `None` after its end.
 #[derive(Debug)]
-pub(crate) struct Tap(Mutex<Option<Vec<Client>>>);
+pub(crate) struct Tap(Mutex<Option<Following>>);
 
 impl Default for Tap {
     fn default() -> Self {
-        Tap(Mutex::new(Some(Vec::new())))
+        Tap(Mutex::new(Some(Following::default())))
     }
+}
+
+#[derive(Debug, Default)]
+struct Following {
+    clients: Vec<Client>,
+    /// What was said up to now, as long as nobody has come.
+    beginning: Option<Vec<u8>>,
 }
 
 /// What is on its way to one client.
@@ -88,22 +99,40 @@ impl Tap {
     pub(crate) fn follow(&self) -> Result<Follower, PodError> {
         let (sender, pieces) = mpsc::unbounded_channel();
         let waiting = Arc::new(Waiting::default());
-        if let Some(clients) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(following) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            let clients = &mut following.clients;
             clients.retain(|client| !client.pieces.is_closed());
             if clients.len() >= CLIENTS_MAX {
                 let text = format!("{CLIENTS_MAX} clients are attached already");
                 return Err(PodError::new(PodErrorKind::FailedPrecondition, text));
             }
-            clients.push(Client { pieces: sender, waiting: waiting.clone() });
+            let client = Client { pieces: sender, waiting: waiting.clone() };
+            if let Some(beginning) = following.beginning.take().filter(|bytes| !bytes.is_empty()) {
+                client.send(&beginning.into());
+            }
+            clients.push(client);
         }
         Ok(Follower { pieces, waiting })
     }
 
+    /// Keeps the beginning for the first who comes. Said before the first byte.
+    pub(crate) fn keep_beginning(&self) {
+        if let Some(following) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            following.beginning = Some(Vec::new());
+        }
+    }
+
     fn publish(&self, bytes: &[u8]) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(clients) = state.as_mut().filter(|clients| !clients.is_empty()) else { return };
-        let piece = Bytes::copy_from_slice(bytes);
-        clients.retain(|client| client.send(&piece));
+        let Some(following) = state.as_mut() else { return };
+        if let Some(beginning) = &mut following.beginning {
+            beginning.extend_from_slice(bytes);
+            following.beginning.take_if(|bytes| bytes.len() > BEGINNING_BYTES_MAX);
+        }
+        if !following.clients.is_empty() {
+            let piece = Bytes::copy_from_slice(bytes);
+            following.clients.retain(|client| client.send(&piece));
+        }
     }
 
     /// No more comes.
@@ -211,6 +240,29 @@ mod tests {
             slow.next().await.unwrap().unwrap();
         }
         assert_eq!(slow.next().await.unwrap_err().kind(), PodErrorKind::Unavailable);
+    }
+
+    #[tokio::test]
+    async fn only_the_first_who_comes_is_shown_a_beginning_and_only_a_short_one() {
+        let tap = Tap::default();
+        tap.keep_beginning();
+        tap.publish(b"prompt");
+        tap.publish(b"> ");
+        let mut first = tap.follow().unwrap();
+        tap.publish(b"answer");
+        let mut second = tap.follow().unwrap();
+        tap.end();
+        assert_eq!(first.next().await.unwrap().unwrap(), "prompt> ");
+        assert_eq!(first.next().await.unwrap().unwrap(), "answer");
+        assert_eq!(second.next().await.unwrap(), None);
+
+        let tap = Tap::default();
+        tap.keep_beginning();
+        tap.publish(&[b'x'; BEGINNING_BYTES_MAX]);
+        tap.publish(b"more");
+        let mut late = tap.follow().unwrap();
+        tap.publish(b"now");
+        assert_eq!(late.next().await.unwrap().unwrap(), "now");
     }
 
     #[test]
