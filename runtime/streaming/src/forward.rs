@@ -187,13 +187,28 @@ async fn connection(
         }
         Ok(())
     };
-    let (outcome, returned) = tokio::join!(forward.forward(port, far), returning);
-    returned?;
-    match outcome {
-        Ok(()) => {
-            writer.data(data, Bytes::new(), true).await?;
-            writer.data(error, Bytes::new(), true).await
+    let forwarding = forward.forward(port, far);
+    tokio::pin!(returning);
+    tokio::pin!(forwarding);
+    let outcome = tokio::select! {
+        // First: a refusal ends the bytes from the pod too.
+        biased;
+        outcome = &mut forwarding => {
+            returning.await?;
+            if outcome.is_ok() {
+                writer.data(data, Bytes::new(), true).await?;
+            }
+            outcome
         }
+        // The pod has said all. Its client may wait for just that before it ends its own side.
+        returned = &mut returning => {
+            returned?;
+            writer.data(data, Bytes::new(), true).await?;
+            forwarding.await
+        }
+    };
+    match outcome {
+        Ok(()) => writer.data(error, Bytes::new(), true).await,
         Err(text) => {
             let text = format!("error forwarding port {port}: {}", status::cut(&text));
             writer.data(error, text.into(), true).await?;

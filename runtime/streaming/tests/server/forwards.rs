@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use runtime_streaming::client::{self, Event, Receiver, Sender};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::sessions::{Ports, server};
 
@@ -109,4 +110,30 @@ async fn a_client_that_goes_away_is_seen_though_a_pod_takes_nothing() {
     });
     client.await.unwrap();
     assert_eq!(gone.recv().await, None);
+}
+
+/// Says hello and no more, and then listens to the client's end.
+struct Hello;
+
+#[async_trait::async_trait]
+impl runtime_streaming::Forward for Hello {
+    async fn forward(&self, _: u16, mut connection: tokio::io::DuplexStream) -> Result<(), String> {
+        connection.write_all(b"hello").await.unwrap();
+        connection.shutdown().await.unwrap();
+        connection.read_to_end(&mut Vec::new()).await.unwrap();
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_pods_end_is_told_before_the_clients_own() {
+    let server = server().await;
+    let url = server.forward(Arc::new(Hello)).unwrap();
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD).await.unwrap();
+    let (error, data) = connect(&mut sender, "1", "80").await;
+    let (said, _) = collect(&mut receiver, 1).await;
+    assert_eq!(said[&data], b"hello");
+    sender.send(data, "".into(), true).await.unwrap();
+    let (said, resets) = collect(&mut receiver, 1).await;
+    assert!(said[&error].is_empty() && resets.is_empty());
 }
