@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, anyhow};
 use hyper_util::rt::TokioIo;
 use proto_cri::v1::image_service_client::ImageServiceClient;
 use proto_cri::v1::runtime_service_client::RuntimeServiceClient;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::config::Config;
 
 /// Longest message either way, bytes: what the kubelet's client allows (cri-client `maxMsgSize`).
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -32,4 +35,17 @@ pub(crate) async fn connect(socket: &Path) -> Result<Client, tonic::transport::E
         runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
         images: ImageServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX),
     })
+}
+
+/// Dials the configured daemon, which must be there.
+pub(crate) async fn dial(config: &Config) -> anyhow::Result<Client> {
+    let socket = config.socket();
+    let client = connect(&socket).await;
+    client.with_context(|| format!("no daemon serves on {} (are you root?)", socket.display()))
+}
+
+/// What the daemon said. By value, as `map_err` gives it.
+#[expect(clippy::needless_pass_by_value, reason = "map_err gives the status away")]
+pub(crate) fn refused(status: tonic::Status) -> anyhow::Error {
+    anyhow!("{}", status.message())
 }

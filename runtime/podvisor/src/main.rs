@@ -1,13 +1,22 @@
-//! The `podvisor` command: the daemon (`serve`), and two commands for people (`run`, `check`).
+//! The `podvisor` command: the daemon (`serve`), and commands for people.
 //! One file per command; nothing here knows more than how to wire the crates together.
 
 #![forbid(unsafe_code)]
 
+mod attach;
 mod check;
 mod client;
 mod config;
+mod detach;
+mod exec;
+mod exit_code;
+mod log;
+mod logs;
+mod port_forward;
 mod run;
 mod serve;
+mod session;
+mod terminal;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,6 +41,14 @@ enum Command {
     Serve,
     /// Run one container in a virtual machine of its own, and end with its exit code.
     Run(run::Args),
+    /// Run one more command in a running container, and end with its exit code.
+    Exec(exec::Args),
+    /// Follow a running container's output, and with -i type to it.
+    Attach(attach::Args),
+    /// Print what a container has written.
+    Logs(logs::Args),
+    /// Listen on local ports that lead to a pod's.
+    PortForward(port_forward::Args),
     /// Say whether this host can run pods, and what to do where it cannot.
     Check(check::Args),
 }
@@ -46,6 +63,10 @@ fn main() -> ExitCode {
             match cli.command {
                 Command::Serve => serve::serve(&config),
                 Command::Run(args) => run::run(&config, cli.config.as_deref(), &args),
+                Command::Exec(args) => person(exec::exec(&config, args)),
+                Command::Attach(args) => person(attach::attach(&config, args)),
+                Command::Logs(args) => person(logs::logs(&config, args)),
+                Command::PortForward(args) => person(port_forward::port_forward(&config, args)),
                 Command::Check(args) => check::check(&config, &args),
             }
         });
@@ -53,4 +74,12 @@ fn main() -> ExitCode {
         eprintln!("podvisor: {error:#}");
         ExitCode::from(EXIT_PODVISOR_FAILED)
     })
+}
+
+/// Carries out a command for a person. Its end waits for nobody: a read of standard input may never return.
+fn person(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(command);
+    runtime.shutdown_background();
+    outcome
 }

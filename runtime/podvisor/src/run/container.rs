@@ -1,29 +1,27 @@
 //! One container from pull to clean-up, by CRI calls. The pod is stopped and removed however it ends,
 //! on Ctrl-C too.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use proto_cri::v1;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::debug;
 
 use super::Args;
-use super::follow::{Decoder, print};
-use crate::client::Client;
+use crate::attach;
+use crate::client::{Client, refused};
+use crate::exit_code::start_failure;
+use crate::log::Log;
+use crate::session::{self, Ended, Wanted};
 
 /// Between two looks at the log and the container's state. CRI has no call that waits for an exit.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a container that is interrupted may take to end, seconds.
 const STOP_GRACE_SECONDS: i64 = 5;
-
-/// Exit status for a command that cannot be executed, and one that is not there, as shells have it.
-const EXIT_NOT_EXECUTABLE: u8 = 126;
-const EXIT_NOT_FOUND: u8 = 127;
 
 /// What one run needs to know of itself.
 struct Run<'a> {
@@ -47,10 +45,16 @@ pub(super) async fn run(client: Client, args: &Args, private: bool) -> anyhow::R
         v1::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: args.handler.clone() };
     let pod = run.client.runtime.run_pod_sandbox(request).await.map_err(refused)?.into_inner().pod_sandbox_id;
     let outcome = run.container(&pod, config, image).await;
+    if matches!(outcome, Ok(Ended::Detached)) {
+        // The log is the pod's as long as that is there.
+        let _ = logs.keep();
+        eprintln!("podvisor: detached; pod {pod} goes on");
+        return Ok(ExitCode::SUCCESS);
+    }
     let cleaned = run.clean_up(pod).await;
-    let code = outcome?;
+    let ended = outcome?;
     cleaned?;
-    Ok(ExitCode::from(code))
+    Ok(ended.code().into())
 }
 
 impl Run<'_> {
@@ -111,7 +115,7 @@ impl Run<'_> {
         pod: &str,
         pod_config: v1::PodSandboxConfig,
         image: String,
-    ) -> anyhow::Result<u8> {
+    ) -> anyhow::Result<Ended> {
         let config = v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: "main".into(), attempt: 0 }),
             image: Some(v1::ImageSpec {
@@ -120,6 +124,10 @@ impl Run<'_> {
                 ..Default::default()
             }),
             args: self.args.command.clone(),
+            stdin: self.args.interactive,
+            // Whoever detaches from a terminal may come back to it.
+            stdin_once: self.args.interactive && !self.args.tty,
+            tty: self.args.tty,
             log_path: "main.log".into(),
             linux: Some(v1::LinuxContainerConfig {
                 resources: self.resources(),
@@ -144,11 +152,56 @@ impl Run<'_> {
         if let Err(status) = self.client.runtime.start_container(start).await {
             return cannot_start(status);
         }
-        self.follow(container_id).await
+        self.talk(container_id).await
     }
 
-    /// Prints what the container writes until it has ended; an interrupt stops it first.
-    async fn follow(&mut self, container_id: String) -> anyhow::Result<u8> {
+    /// With a terminal, the session has the output too; without one the log has all of it, in whole lines.
+    async fn talk(&mut self, container_id: String) -> anyhow::Result<Ended> {
+        let Args { interactive, tty, .. } = *self.args;
+        let wanted = Wanted {
+            stdin: interactive,
+            stdout: tty,
+            stderr: false,
+            tty,
+            detachable: interactive && !self.private,
+        };
+        let url = match wanted {
+            Wanted { stdin: false, stdout: false, .. } => None,
+            wanted => match attach::url(&mut self.client, &container_id, wanted).await {
+                Ok(url) => Some(url),
+                // It has ended already, and all that it said is in the log.
+                Err(status) if status.code() == tonic::Code::FailedPrecondition => None,
+                Err(status) => return Err(refused(status)),
+            },
+        };
+        match url {
+            Some(url) if tty => match session::carry(&url, wanted).await? {
+                Ended::Exited(_) => self.follow(container_id, false).await,
+                Ended::Signalled(signal) => {
+                    self.stop(&container_id).await?;
+                    Ok(Ended::Signalled(signal))
+                }
+                Ended::Detached => Ok(Ended::Detached),
+            },
+            Some(url) => {
+                let feeding = session::carry(&url, wanted);
+                let following = self.follow(container_id, true);
+                tokio::pin!(feeding, following);
+                tokio::select! {
+                    ended = &mut following => return ended,
+                    // The container tells its end itself; an input that broke off is no end.
+                    outcome = &mut feeding => if let Err(error) = outcome {
+                        eprintln!("podvisor: standard input: {error:#}");
+                    }
+                }
+                following.await
+            }
+            None => self.follow(container_id, true).await,
+        }
+    }
+
+    /// Prints what the container writes, unless somebody else does, until it has ended; an interrupt stops it first.
+    async fn follow(&mut self, container_id: String, print: bool) -> anyhow::Result<Ended> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut log = Log::open(&self.logs.join("main.log"));
@@ -157,13 +210,15 @@ impl Run<'_> {
             let answer = self.client.runtime.container_status(request).await.map_err(refused)?.into_inner();
             let status = answer.status.context("the daemon answered without a status")?;
             // The state is read before the log: an exit is told only after its last byte is there.
-            log.print()?;
+            if print {
+                log.print()?;
+            }
             if status.state() == v1::ContainerState::ContainerExited {
                 debug!(reason = status.reason, message = status.message, "exited");
                 if status.reason == "OOMKilled" {
                     eprintln!("podvisor: the container was killed by its memory limit");
                 }
-                return Ok(u8::try_from(status.exit_code).unwrap_or(u8::MAX));
+                return Ok(Ended::Exited(u8::try_from(status.exit_code).unwrap_or(u8::MAX)));
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_INTERVAL) => {}
@@ -197,82 +252,15 @@ impl Run<'_> {
     }
 }
 
-/// The log file as it grows.
-struct Log {
-    file: Option<std::fs::File>,
-    path: PathBuf,
-    decoder: Decoder,
-}
-
-impl Log {
-    fn open(path: &Path) -> Log {
-        Log { file: None, path: path.to_owned(), decoder: Decoder::default() }
-    }
-
-    /// Prints what has come since the last time.
-    fn print(&mut self) -> anyhow::Result<()> {
-        const CHUNK_BYTES: usize = 64 * 1024;
-        if self.file.is_none() {
-            self.file = std::fs::File::open(&self.path).ok();
-        }
-        let Some(file) = &mut self.file else { return Ok(()) };
-        let mut chunk = vec![0; CHUNK_BYTES];
-        loop {
-            let length = file.read(&mut chunk).context("reading the container's log")?;
-            if length == 0 {
-                return Ok(());
-            }
-            let mut failed = None;
-            self.decoder.feed(&chunk[..length], |stream, content| {
-                if let Err(error) = print(stream, content) {
-                    failed.get_or_insert(error);
-                }
-            });
-            if let Some(error) = failed {
-                return Err(error).context("writing the container's output");
-            }
-        }
-    }
-}
-
 /// Each container in a PID namespace of its own, as the kubelet asks by default.
 fn namespaces() -> v1::NamespaceOption {
     v1::NamespaceOption { pid: v1::NamespaceMode::Container.into(), ..Default::default() }
 }
 
-/// By value, as `map_err` gives it.
-#[expect(clippy::needless_pass_by_value, reason = "map_err gives the status away")]
-fn refused(status: tonic::Status) -> anyhow::Error {
-    anyhow!("{}", status.message())
-}
-
-/// Shells tell a command that is not there from one that cannot be executed; so do we.
-fn cannot_start(status: tonic::Status) -> anyhow::Result<u8> {
+/// A command that is missing or cannot be executed has a code of its own.
+fn cannot_start(status: tonic::Status) -> anyhow::Result<Ended> {
     let code = start_failure(status.message());
     let Some(code) = code else { return Err(refused(status)) };
     eprintln!("podvisor: {}", status.message());
-    Ok(code)
-}
-
-fn start_failure(message: &str) -> Option<u8> {
-    let message = message.to_ascii_lowercase();
-    if message.contains("executable") && message.contains("not found") {
-        Some(EXIT_NOT_FOUND)
-    } else if message.contains("permission denied") || message.contains("not executable") {
-        Some(EXIT_NOT_EXECUTABLE)
-    } else {
-        None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_command_is_127_and_one_that_cannot_run_126() {
-        assert_eq!(start_failure("executable file `nope` not found in $PATH"), Some(127));
-        assert_eq!(start_failure("exec /data: Permission denied"), Some(126));
-        assert_eq!(start_failure("booting the VM: the guest panicked"), None);
-    }
+    Ok(Ended::Exited(code))
 }

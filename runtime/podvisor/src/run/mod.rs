@@ -8,7 +8,6 @@
 
 mod container;
 mod daemon;
-mod follow;
 mod network;
 
 use std::path::Path;
@@ -22,6 +21,12 @@ use crate::config::Config;
 /// What `podvisor run` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Pass standard input on.
+    #[arg(short, long)]
+    interactive: bool,
+    /// Give the container a terminal. With -i, ctrl-p ctrl-q leaves it, where a daemon serves to come back to.
+    #[arg(short, long)]
+    tty: bool,
     /// Remove pod and container when the container has ended. A private daemon's always are.
     #[arg(long)]
     rm: bool,
@@ -56,8 +61,7 @@ fn parse_memory(text: &str) -> Result<i64, String> {
 
 /// Runs one container and ends with its exit code.
 pub(crate) fn run(config: &Config, config_file: Option<&Path>, args: &Args) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    crate::person(async {
         match client::connect(&config.socket()).await {
             Ok(client) => container::run(client, args, false).await,
             Err(_) => {

@@ -22,6 +22,7 @@ mod resources;
 mod rpcs;
 mod security;
 mod session;
+mod sessions;
 mod stats;
 mod stream_load;
 mod streams;

@@ -1,18 +1,88 @@
 //! Follows a container's CRI log and gives its content back as it was: whole lines, with partial
 //! ones joined, stdout and stderr apart.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+/// Bytes read at a time.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// The log file as it grows.
+#[derive(Debug)]
+pub(crate) struct Log {
+    file: Option<File>,
+    path: PathBuf,
+    decoder: Decoder,
+}
+
+impl Log {
+    /// A log that may not be there yet.
+    pub(crate) fn open(path: &Path) -> Log {
+        Log { file: None, path: path.to_owned(), decoder: Decoder::default() }
+    }
+
+    /// Prints what has come since the last time. Where the log was rotated, the old file is read to its end, and
+    /// then the new one.
+    pub(crate) fn print(&mut self) -> anyhow::Result<()> {
+        loop {
+            // Looked for first: what is in the old file by then is all that it will have.
+            let current = File::open(&self.path).ok();
+            let Some(file) = &mut self.file else {
+                self.file = current;
+                match self.file {
+                    Some(_) => continue,
+                    None => return Ok(()),
+                }
+            };
+            print_rest(file, &mut self.decoder)?;
+            match current {
+                Some(current) if !same(file, &current)? => self.file = Some(current),
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+fn same(one: &File, other: &File) -> anyhow::Result<bool> {
+    let (one, other) = (one.metadata()?, other.metadata()?);
+    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
+}
+
+fn print_rest(file: &mut File, decoder: &mut Decoder) -> anyhow::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let length = file.read(&mut chunk).context("reading the container's log")?;
+        if length == 0 {
+            return Ok(());
+        }
+        let mut failed = None;
+        decoder.feed(&chunk[..length], |stream, content| {
+            if failed.is_none()
+                && let Err(error) = print(stream, content)
+            {
+                failed = Some(error);
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error).context("writing the container's output");
+        }
+    }
+}
 
 /// Where a line goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stream {
+enum Stream {
     Stdout,
     Stderr,
 }
 
 /// Takes the log's bytes as they come and gives back content.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+struct Decoder {
     /// The beginning of a log line whose end has not been read yet. A line of the log is bounded by its
     /// writer (16 KiB of content).
     rest: Vec<u8>,
@@ -20,7 +90,7 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// Decodes what `bytes` completes.
-    pub(super) fn feed(&mut self, bytes: &[u8], mut sink: impl FnMut(Stream, &[u8])) {
+    fn feed(&mut self, bytes: &[u8], mut sink: impl FnMut(Stream, &[u8])) {
         self.rest.extend_from_slice(bytes);
         let mut start = 0;
         while let Some(length) = self.rest[start..].iter().position(|byte| *byte == b'\n') {
@@ -50,7 +120,7 @@ fn parse(line: &[u8]) -> Option<(Stream, &[u8], bool)> {
 }
 
 /// Writes decoded content to this process's own streams.
-pub(super) fn print(stream: Stream, content: &[u8]) -> io::Result<()> {
+fn print(stream: Stream, content: &[u8]) -> io::Result<()> {
     match stream {
         Stream::Stdout => {
             let mut out = io::stdout().lock();

@@ -1,0 +1,68 @@
+//! `podvisor attach`: this process's own streams become a running container's, from now on. Leaving does nothing
+//! to the container.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use proto_cri::v1;
+
+use crate::client::{self, Client};
+use crate::config::Config;
+use crate::session::{self, Ended, Wanted};
+
+/// What `podvisor attach` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Pass standard input on, where the container has one.
+    #[arg(short, long)]
+    interactive: bool,
+    /// The container has a terminal; ctrl-p ctrl-q leaves it.
+    #[arg(short, long)]
+    tty: bool,
+    /// The container's id, or its beginning.
+    container: String,
+}
+
+/// Follows the container until it ends; the exit code is its own.
+pub(crate) async fn attach(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
+    let mut client = client::dial(config).await?;
+    let wanted = Wanted {
+        stdin: args.interactive,
+        stdout: true,
+        stderr: !args.tty,
+        tty: args.tty,
+        detachable: args.interactive,
+    };
+    let url = url(&mut client, &args.container, wanted).await.map_err(client::refused).context("attach")?;
+    match session::carry(&url, wanted).await? {
+        Ended::Exited(_) => Ok(exit_code(&mut client, &args.container).await?.into()),
+        ended => Ok(ended.code().into()),
+    }
+}
+
+/// Where the container's streams are served.
+pub(crate) async fn url(
+    client: &mut Client,
+    container: &str,
+    wanted: Wanted,
+) -> Result<String, tonic::Status> {
+    let request = v1::AttachRequest {
+        container_id: container.to_owned(),
+        stdin: wanted.stdin,
+        tty: wanted.tty,
+        stdout: wanted.stdout,
+        stderr: wanted.stderr,
+    };
+    Ok(client.runtime.attach(request).await?.into_inner().url)
+}
+
+/// The code of a container that has ended; 0 where it has not, or is gone already.
+async fn exit_code(client: &mut Client, container: &str) -> anyhow::Result<u8> {
+    let request = v1::ContainerStatusRequest { container_id: container.to_owned(), verbose: false };
+    let status = match client.runtime.container_status(request).await {
+        Ok(answer) => answer.into_inner().status,
+        Err(status) if status.code() == tonic::Code::NotFound => None,
+        Err(status) => return Err(client::refused(status)),
+    };
+    Ok(status.map_or(0, |status| u8::try_from(status.exit_code).unwrap_or(u8::MAX)))
+}

@@ -1,0 +1,49 @@
+//! `podvisor exec`: one more command in a running container, at this process's own streams.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use proto_cri::v1;
+
+use crate::client;
+use crate::config::Config;
+use crate::session::{self, Wanted};
+
+/// What `podvisor exec` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Pass standard input on.
+    #[arg(short, long)]
+    interactive: bool,
+    /// Give the command a terminal.
+    #[arg(short, long)]
+    tty: bool,
+    /// The container's id, or its beginning.
+    container: String,
+    /// Command and arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Runs the command and ends with its exit code.
+pub(crate) async fn exec(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
+    let mut client = client::dial(config).await?;
+    let wanted = Wanted {
+        stdin: args.interactive,
+        stdout: true,
+        stderr: !args.tty,
+        tty: args.tty,
+        // A command goes with its client: there is nothing to come back to.
+        detachable: false,
+    };
+    let request = v1::ExecRequest {
+        container_id: args.container,
+        cmd: args.command,
+        tty: wanted.tty,
+        stdin: wanted.stdin,
+        stdout: wanted.stdout,
+        stderr: wanted.stderr,
+    };
+    let answer = client.runtime.exec(request).await.map_err(client::refused).context("exec")?;
+    Ok(session::carry(&answer.into_inner().url, wanted).await?.code().into())
+}

@@ -1,0 +1,50 @@
+//! `podvisor logs`: what a container has written, out of its log file.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use proto_cri::v1;
+
+use crate::client;
+use crate::config::Config;
+use crate::log::Log;
+
+/// Between two looks at the log and the container's state. CRI has no call that waits for either.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What `podvisor logs` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Go on until the container has ended.
+    #[arg(short, long)]
+    follow: bool,
+    /// The container's id, or its beginning.
+    container: String,
+}
+
+/// Prints the log.
+pub(crate) async fn logs(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
+    let mut client = client::dial(config).await?;
+    let mut log = None;
+    loop {
+        let request = v1::ContainerStatusRequest { container_id: args.container.clone(), verbose: false };
+        let status = match client.runtime.container_status(request).await {
+            Ok(answer) => answer.into_inner().status.context("the daemon answered without a status")?,
+            // Removed while it was followed: all that it said was there before.
+            Err(status) if status.code() == tonic::Code::NotFound && log.is_some() => break,
+            Err(status) => return Err(client::refused(status)),
+        };
+        if status.log_path.is_empty() {
+            bail!("container {} has no log", status.id);
+        }
+        // The state is read before the log: an exit is told only after its last byte is there.
+        log.get_or_insert_with(|| Log::open(status.log_path.as_ref())).print()?;
+        let ended = status.state() == v1::ContainerState::ContainerExited;
+        if ended || !args.follow {
+            break;
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,201 @@
+//! A session with a command or a container, at this process's own streams: over the URL that the daemon gave.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::os::fd::AsFd;
+
+use anyhow::{Context, bail};
+use runtime_streaming::client::{self, Event, Receiver, Sender};
+use tokio::io::AsyncReadExt;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::detach::DetachKeys;
+use crate::exit_code::start_failure;
+use crate::terminal::{self, Raw};
+
+/// Bytes read of standard input at a time.
+const CHUNK_BYTES: usize = 16 * 1024;
+
+/// Longest status taken, in bytes.
+const STATUS_BYTES_MAX: usize = 64 * 1024;
+
+/// What a session is to have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) stdin: bool,
+    pub(crate) stdout: bool,
+    /// A terminal has none.
+    pub(crate) stderr: bool,
+    pub(crate) tty: bool,
+    /// Whether keys leave it.
+    pub(crate) detachable: bool,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The other side ended, a command with this code.
+    Exited(u8),
+    /// The keys were pressed.
+    Detached,
+    /// This process was told to end, by this signal.
+    Signalled(u8),
+}
+
+/// Carries the session to its end.
+pub(crate) async fn carry(url: &str, wanted: Wanted) -> anyhow::Result<Ended> {
+    let (mut sender, receiver) = client::dial(url, client::COMMAND).await?;
+    let mut ids = HashMap::new();
+    let names = [
+        ("error", true),
+        ("stdin", wanted.stdin),
+        ("stdout", wanted.stdout),
+        ("stderr", wanted.stderr),
+        ("resize", wanted.tty),
+    ];
+    for (name, _) in names.into_iter().filter(|(_, wanted)| *wanted) {
+        ids.insert(name, sender.open(&[("streamtype", name)]).await?);
+    }
+    // Only after all that may fail with a word; and given back before any other word.
+    let _raw = if wanted.tty && wanted.stdin { Raw::enter().context("taking the terminal")? } else { None };
+    let detachable = wanted.detachable && wanted.tty;
+    tokio::select! {
+        status = take(receiver, &ids) => status_ended(&status?),
+        ended = feed(&sender, ids.get("stdin").copied(), detachable) => ended,
+        ended = follow_size(&sender, ids.get("resize").copied()) => ended,
+        ended = told_to_end(wanted.tty) => ended,
+    }
+}
+
+/// Writes what comes to this process's streams; gives the status that the session ends with.
+async fn take(mut receiver: Receiver, ids: &HashMap<&'static str, u32>) -> anyhow::Result<Vec<u8>> {
+    let mut status = Vec::new();
+    let is = |name, id| ids.get(name) == Some(&id);
+    while let Some(event) = receiver.next().await.context("the daemon broke off the session")? {
+        match event {
+            Event::Data { id, bytes, fin } if is("error", id) => {
+                status.extend_from_slice(&bytes);
+                if fin {
+                    return Ok(status);
+                }
+                if status.len() > STATUS_BYTES_MAX {
+                    bail!("the daemon's status has no end");
+                }
+            }
+            Event::Data { id, bytes, .. } if is("stdout", id) => {
+                // Blocking, as a pipe's reader may: the session waits with it.
+                let mut stdout = std::io::stdout().lock();
+                stdout.write_all(&bytes).and_then(|()| stdout.flush()).context("writing the output")?;
+            }
+            Event::Data { id, bytes, .. } if is("stderr", id) => {
+                std::io::stderr().lock().write_all(&bytes).context("writing the errors")?;
+            }
+            _ => {}
+        }
+    }
+    bail!("the daemon broke off the session")
+}
+
+/// A `metav1.Status`.
+fn status_ended(status: &[u8]) -> anyhow::Result<Ended> {
+    let status: serde_json::Value = serde_json::from_slice(status).context("the daemon's status")?;
+    if status["status"] == "Success" {
+        return Ok(Ended::Exited(0));
+    }
+    let cause = status["details"]["causes"][0]["message"].as_str().unwrap_or_default();
+    if status["reason"] == "NonZeroExitCode" {
+        return Ok(Ended::Exited(cause.parse().unwrap_or(u8::MAX)));
+    }
+    let text = if cause.is_empty() { status["message"].as_str().unwrap_or_default() } else { cause };
+    match start_failure(text) {
+        Some(code) => {
+            eprintln!("podvisor: {text}");
+            Ok(Ended::Exited(code))
+        }
+        None => bail!("{text}"),
+    }
+}
+
+/// Passes standard input on. Returns only where the keys leave the session.
+async fn feed(sender: &Sender, stream: Option<u32>, detachable: bool) -> anyhow::Result<Ended> {
+    let Some(stream) = stream else { return std::future::pending().await };
+    // A second descriptor, so that nothing is read ahead into a buffer of the process.
+    let stdin = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+    let mut stdin = tokio::fs::File::from_std(stdin.into());
+    let mut keys = DetachKeys::default();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let count = stdin.read(&mut chunk).await.context("reading standard input")?;
+        let typed = &chunk[..count];
+        let (typed, left) = if detachable { keys.typed(typed) } else { (typed.to_vec(), false) };
+        // A session that is over says so itself.
+        let sent = sender.send(stream, typed.into(), count == 0).await;
+        if left {
+            return Ok(Ended::Detached);
+        }
+        if count == 0 || sent.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// Tells the terminal's size, now and whenever it changes.
+async fn follow_size(sender: &Sender, stream: Option<u32>) -> anyhow::Result<Ended> {
+    let Some(stream) = stream else { return std::future::pending().await };
+    let mut changed = signal(SignalKind::window_change())?;
+    loop {
+        if let Some((columns, rows)) = terminal::size() {
+            let size = format!("{{\"Width\":{columns},\"Height\":{rows}}}\n");
+            let _ = sender.send(stream, size.into(), false).await;
+        }
+        changed.recv().await;
+    }
+}
+
+/// With a terminal, signals must not end this process before the terminal is given back. Without one they do
+/// what they do to any process.
+async fn told_to_end(tty: bool) -> anyhow::Result<Ended> {
+    if !tty {
+        return std::future::pending().await;
+    }
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut quit = signal(SignalKind::quit())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(Ended::Signalled(tokio::select! {
+        _ = hangup.recv() => 1,
+        _ = interrupt.recv() => 2,
+        _ = quit.recv() => 3,
+        _ = terminate.recv() => 15,
+    }))
+}
+
+impl Ended {
+    /// This process's own exit code, as shells have it.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Ended::Exited(code) => code,
+            Ended::Detached => 0,
+            Ended::Signalled(signal) => 128 + signal,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_a_code_or_a_failure_in_words() {
+        let ended = |text: &str| status_ended(text.as_bytes());
+        assert_eq!(ended(r#"{"metadata":{},"status":"Success"}"#).unwrap(), Ended::Exited(0));
+        let code = r#"{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}"#;
+        assert_eq!(ended(code).unwrap(), Ended::Exited(3));
+        let missing = r#"{"status":"Failure","reason":"InternalError","details":{"causes":[{"message":"executable `x` not found"}]}}"#;
+        assert_eq!(ended(missing).unwrap(), Ended::Exited(127));
+        let failed = r#"{"status":"Failure","reason":"InternalError","message":"no such machine"}"#;
+        assert_eq!(ended(failed).unwrap_err().to_string(), "no such machine");
+        assert!(ended("").is_err());
+        assert_eq!(Ended::Signalled(15).code(), 143);
+    }
+}

@@ -1,0 +1,174 @@
+//! `podvisor exec`, `attach` and `run -it`, as a person uses them, at a terminal and without one.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{LocalFlags, tcgetattr};
+use nix::unistd::Pid;
+use tests_e2e::client::Client;
+use tests_e2e::{Host, spec};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
+
+/// Looks before what is waited for must have come.
+const LOOKS_MAX: usize = 1200;
+const PAUSE: Duration = Duration::from_millis(100);
+
+fn podvisor(host: &Host, arguments: &[&str]) -> Command {
+    let mut command = Command::new(host.daemon.binary());
+    command.arg("--config").arg(host.daemon.config()).args(arguments).kill_on_drop(true);
+    command
+}
+
+/// Runs it with this input.
+async fn with_input(mut command: Command, input: &[u8]) -> Output {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input).await.unwrap();
+    drop(stdin);
+    child.wait_with_output().await.unwrap()
+}
+
+/// A terminal, and a command at it.
+struct Terminal {
+    child: Child,
+    keys: File,
+    slave: OwnedFd,
+    shown: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    fn start(mut command: Command) -> Terminal {
+        let size = Winsize { ws_row: 33, ws_col: 101, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(&size, None).unwrap();
+        let side = || Stdio::from(pty.slave.try_clone().unwrap());
+        let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
+        let mut screen = File::from(pty.master.try_clone().unwrap());
+        let shown = Arc::<Mutex<Vec<u8>>>::default();
+        let seen = Arc::clone(&shown);
+        // Ends with the test's process: we hold the terminal's other side ourselves.
+        std::thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(count @ 1..) = screen.read(&mut chunk) {
+                seen.lock().unwrap().extend_from_slice(&chunk[..count]);
+            }
+        });
+        Terminal { child, keys: pty.master.into(), slave: pty.slave, shown }
+    }
+
+    fn press(&mut self, keys: &[u8]) {
+        self.keys.write_all(keys).unwrap();
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+    }
+
+    async fn until(&self, text: &str) {
+        for _ in 0..LOOKS_MAX {
+            if self.text().contains(text) {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("no {text:?} in {:?}", self.text());
+    }
+
+    /// The command's code; the terminal is again as it was.
+    async fn ended(&mut self) -> Option<i32> {
+        let status = self.child.wait().await.unwrap();
+        let flags = tcgetattr(&self.slave).unwrap().local_flags;
+        assert!(flags.contains(LocalFlags::ECHO | LocalFlags::ICANON | LocalFlags::ISIG), "{flags:?}");
+        status.code()
+    }
+}
+
+/// A running container with a terminal and an input.
+async fn shell(host: &Host, client: &mut Client, name: &str) -> (String, String) {
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod(name, host.dir())).await.unwrap();
+    let mut config = spec::container("shell", &image, &["sh"]);
+    (config.stdin, config.tty) = (true, true);
+    let id = client.run(&pod, config).await.unwrap();
+    (pod, id)
+}
+
+#[tokio::test]
+async fn exec_and_attach_give_a_terminal_and_take_it_back() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let (pod, id) = shell(&host, &mut client, "terminal").await;
+
+    let output = podvisor(&host, &["exec", &id, "sh", "-c", "echo out; echo err >&2; exit 4"]).output();
+    let output = output.await.unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(4), &b"out\n"[..]), "{output:?}");
+    assert_eq!(output.stderr, b"err\n");
+    let typed: Vec<u8> = (0..200_000u32).map(|number| (number % 253) as u8).collect();
+    let output = with_input(podvisor(&host, &["exec", "-i", &id, "cat"]), &typed).await;
+    assert!(output.status.success() && output.stdout == typed, "{:?}", output.status);
+    let output = podvisor(&host, &["exec", &id, "no-such-command"]).output().await.unwrap();
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
+    let output = podvisor(&host, &["exec", "none", "true"]).output().await.unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+
+    let mut terminal = Terminal::start(podvisor(&host, &["exec", "-it", &id, "sh"]));
+    // From the prompt on, our terminal echoes nothing itself.
+    terminal.until("# ").await;
+    terminal.press(b"stty size; echo 'is '$((20 + 3))\r");
+    terminal.until("33 101").await;
+    terminal.until("is 23").await;
+    assert_eq!(terminal.text().matches("stty size").count(), 1, "{:?}", terminal.text());
+    let slave = Stdio::from(terminal.slave.try_clone().unwrap());
+    assert!(
+        Command::new("stty")
+            .args(["cols", "90", "rows", "20"])
+            .stdin(slave)
+            .status()
+            .await
+            .unwrap()
+            .success()
+    );
+    kill(Pid::from_raw(terminal.child.id().unwrap() as i32), Signal::SIGWINCH).unwrap();
+    terminal.press(b"until stty size | grep '20 90'; do :; done; exit 7\r");
+    assert_eq!(terminal.ended().await, Some(7));
+
+    // Ctrl-C goes to the command, and the two keys leave it running.
+    let mut terminal = Terminal::start(podvisor(&host, &["attach", "-it", &id]));
+    // The first who comes is shown the prompt.
+    terminal.until("# ").await;
+    terminal.press(b"sleep 1000 || echo 'inter'rupted\r");
+    terminal.until("sleep 1000").await;
+    for _ in 0..LOOKS_MAX {
+        if client.sh(&id, "ps | grep '[s]leep 1000' || true").await.unwrap() != "" {
+            break;
+        }
+    }
+    terminal.press(b"\x03echo st'i'll here\r");
+    terminal.until("still here").await;
+    terminal.press(b"\x10\x11");
+    assert_eq!(terminal.ended().await, Some(0));
+    let mut terminal = Terminal::start(podvisor(&host, &["attach", "-it", &id]));
+    terminal.press(b"exit 6\r");
+    assert_eq!(terminal.ended().await, Some(6));
+    assert_eq!(client.wait(&id).await.unwrap().exit_code, 6);
+    client.remove_pod(&pod).await.unwrap();
+
+    // A container of its own, from its first prompt to its code.
+    let mut terminal = Terminal::start(podvisor(&host, &["run", "--rm", "-it", &host.busybox(), "sh"]));
+    terminal.until("# ").await;
+    terminal.press(b"stty size; exit 5\r");
+    terminal.until("33 101").await;
+    assert_eq!(terminal.ended().await, Some(5));
+    let output =
+        with_input(podvisor(&host, &["run", "--rm", "-i", &host.busybox(), "cat"]), b"hello\n").await;
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{output:?}");
+    assert!(client.pods().await.unwrap().is_empty());
+    host.stop().await.unwrap();
+}
