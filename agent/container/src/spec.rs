@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use libcontainer::oci_spec::runtime::{
-    Capabilities, Capability, Linux, LinuxDevice, LinuxNamespaceBuilder, LinuxNamespaceType, Process, Root,
-    RootBuilder, Spec, User, UserBuilder,
+    Capabilities, Capability, Linux, LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroupBuilder,
+    LinuxDeviceType, LinuxNamespaceBuilder, LinuxNamespaceType, MountBuilder, Process, Root, RootBuilder,
+    Spec, User, UserBuilder,
 };
 use serde::Deserialize;
 
@@ -110,6 +111,47 @@ fn add_devices(linux: &mut Linux, devices: &[LinuxDevice]) {
         }
     }
     linux.set_devices(Some(all));
+}
+
+/// Adds a disk with the kernel's device `number`: its node at `path`, and what may be done through any node
+/// of it, and no more. Where nodes cannot be made, `source` is mounted there.
+pub fn add_block_device(
+    spec: &mut Spec,
+    path: &Path,
+    number: u64,
+    permissions: &str,
+    source: Option<&Path>,
+) -> Result<(), SpecError> {
+    let failed = |source| SpecError::Part { part: "device", source };
+    let (major, minor) = (i64::from(rustix::fs::major(number)), i64::from(rustix::fs::minor(number)));
+    let linux = spec.linux_mut().as_mut().ok_or(SpecError::Missing("linux part"))?;
+    let mut resources = linux.resources().clone().unwrap_or_default();
+    let mut rules = resources.devices().clone().unwrap_or_default();
+    // The last rule that matches decides.
+    for (allow, access) in [(false, "rwm"), (true, permissions)] {
+        let rule = LinuxDeviceCgroupBuilder::default().allow(allow).typ(LinuxDeviceType::B);
+        rules.push(rule.major(major).minor(minor).access(access).build().map_err(failed)?);
+    }
+    resources.set_devices(Some(rules));
+    linux.set_resources(Some(resources));
+    // One that stands for the guest's own gives way.
+    let mut devices = linux.devices().clone().unwrap_or_default();
+    devices.retain(|known| known.path() != path);
+    let Some(source) = source else {
+        let device =
+            LinuxDeviceBuilder::default().path(path).typ(LinuxDeviceType::B).major(major).minor(minor);
+        let device = device.file_mode(0o660u32).uid(0u32).gid(0u32).build().map_err(failed)?;
+        devices.push(device);
+        linux.set_devices(Some(devices));
+        return Ok(());
+    };
+    linux.set_devices(Some(devices));
+    let options = ["bind", "rprivate", "nosuid", "noexec"].map(str::to_owned).to_vec();
+    let mount = MountBuilder::default().destination(path).typ("bind").source(source).options(options);
+    let mut mounts = spec.mounts().clone().unwrap_or_default();
+    mounts.push(mount.build().map_err(failed)?);
+    spec.set_mounts(Some(mounts));
+    Ok(())
 }
 
 /// The user and its groups: what the image says, and the groups that the pod adds.

@@ -15,6 +15,7 @@ mod boot;
 mod configure;
 mod console;
 mod containers;
+mod disks;
 mod images;
 mod launcher;
 mod network;

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::Mutex;
 
 use crate::containers::{ContainerError, Containers};
+use crate::disks::Disks;
 use crate::images::Images;
 use crate::reaper::Reaper;
 use crate::shared::Shared;
@@ -18,6 +19,7 @@ use crate::user_namespace::UserNamespace;
 pub(crate) struct Pod {
     pub(crate) reaper: Reaper,
     pub(crate) images: Images,
+    pub(crate) disks: Disks,
     pub(crate) containers: Containers,
     pub(crate) shared: Arc<Shared>,
     /// Held while usage is read.

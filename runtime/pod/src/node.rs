@@ -7,7 +7,7 @@ use runtime_net::{PodNetworkSpec, PortMapping, Protocol};
 use runtime_spec::{GuestPaths, HandlerConfig, PodSpec};
 use runtime_store::{Batch, Store, Table};
 
-use crate::outside::{ImageSource, Machines, Network, Shares};
+use crate::outside::{Disks, ImageSource, Machines, Network, Shares};
 use crate::record::{ContainerRecord, ContainerStatus, PodRecord, PodStatus};
 use crate::roster::Roster;
 use crate::{PodError, PodErrorKind, shared};
@@ -58,6 +58,7 @@ pub(crate) struct Node {
     pub(crate) machines: Arc<dyn Machines>,
     pub(crate) images: Arc<dyn ImageSource>,
     pub(crate) shares: Arc<dyn Shares>,
+    pub(crate) disks: Arc<dyn Disks>,
 }
 
 impl Node {

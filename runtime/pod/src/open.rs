@@ -5,7 +5,7 @@ use std::sync::Arc;
 use runtime_store::Store;
 
 use crate::node::{Node, Places};
-use crate::outside::{CniNetwork, HostShares, StoredImages, VmMachines};
+use crate::outside::{CniNetwork, HostShares, KernelDisks, StoredImages, VmMachines};
 use crate::roster::Roster;
 use crate::{PodError, PodsConfig, cgroup};
 
@@ -23,6 +23,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
         machines: Arc::new(VmMachines { binary: config.vmm_binary.clone() }),
         images: Arc::new(StoredImages(config.images)),
         shares: Arc::new(HostShares),
+        disks: Arc::new(KernelDisks),
         places: Places {
             state_dir: config.state_dir,
             run_dir: config.run_dir,

@@ -103,6 +103,9 @@ pub(crate) struct ContainerRecord {
     /// Images that it mounts beside its own.
     #[serde(default)]
     pub(crate) image_volumes: Vec<ImageVolume>,
+    /// The host's block devices that it has.
+    #[serde(default)]
+    pub(crate) disks: Vec<Disk>,
     pub(crate) log_path: Option<PathBuf>,
     pub(crate) created_at_ns: i64,
 }
@@ -113,6 +116,16 @@ pub(crate) struct ImageVolume {
     /// Its number among the mounts of the spec.
     pub(crate) number: usize,
     pub(crate) image_id: String,
+    pub(crate) slot: Slot,
+}
+
+/// A block device among a container's devices.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Disk {
+    /// Its number among the devices of the spec.
+    pub(crate) number: usize,
+    /// Which of the host's, and how it is plugged: see [`crate::outside::HostDisk`].
+    pub(crate) key: String,
     pub(crate) slot: Slot,
 }
 

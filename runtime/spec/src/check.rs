@@ -1,6 +1,7 @@
 //! What we cannot do yet is refused here, by the field's name. Harmless values that the kubelet and
 //! crictl always send pass.
 
+mod devices;
 mod mounts;
 
 use crate::{ContainerSpec, NamespaceMode, PodSpec, SpecError, check_security, parse_signal};
@@ -94,14 +95,9 @@ impl ContainerSpec {
 
     fn check_host_parts(&self, pod: &PodSpec) -> Result<(), SpecError> {
         mounts::check(&self.mounts, pod)?;
-        if let Some(device) = self.devices.first() {
-            return Err(SpecError::unsupported(
-                "devices",
-                format!("host devices ({}) are", device.host_path),
-            ));
-        }
+        devices::check(&self.devices)?;
         if let Some(name) = self.cdi_devices.first() {
-            return Err(SpecError::unsupported("CDI_devices", format!("CDI devices ({name}) are")));
+            return Err(devices::refuse_cdi(name));
         }
         if let Some((key, value)) = self.annotations.iter().find(|(key, _)| key.starts_with(CDI_ANNOTATION)) {
             let what = format!("CDI devices ({key}: {value}) are");

@@ -83,7 +83,7 @@ fn a_pod_that_asks_for_what_we_cannot_do_is_refused_by_name() {
 
 #[test]
 fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
-    let device = Device { host_path: "/dev/kvm".into(), ..Device::default() };
+    let device = Device { host_path: "/dev/sda".into(), permissions: "r".into(), ..Device::default() };
     let huge = Hugepages { page_size: "1GB".into(), limit_bytes: 1 << 30 };
     let with_huge = Resources { hugepages: vec![huge], ..Resources::default() };
     let profile = Some(Profile::Localhost("p.json".into()));
@@ -92,7 +92,7 @@ fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
     let selinux = ContainerSecurity { selinux: "u:r:t:s0".into(), ..ContainerSecurity::default() };
     let annotations = [("cdi.k8s.io/vendor".to_owned(), "v/d=1".to_owned())].into();
     for (spec, name, value) in [
-        (ContainerSpec { devices: vec![device], ..container() }, "devices", "/dev/kvm"),
+        (ContainerSpec { devices: vec![device], ..container() }, "devices.container_path", "absolute"),
         (ContainerSpec { cdi_devices: vec!["v/d=0".into()], ..container() }, "CDI_devices", "v/d=0"),
         (ContainerSpec { resources: with_huge, ..container() }, "resources.hugepage_limits", "1GB"),
         (ContainerSpec { annotations, ..container() }, "annotations", "v/d=1"),

@@ -17,7 +17,9 @@ use agent_container::working_directory;
 use oci_spec::runtime::LinuxDevice;
 use proto_agent::agent::CreateContainerRequest;
 
-use crate::containers::{Container, ContainerError, Phase, cgroup_path, remove, root, stdio, volumes};
+use crate::containers::{
+    Container, ContainerError, Phase, block_devices, cgroup_path, remove, root, stdio, volumes,
+};
 use crate::launcher;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
@@ -78,6 +80,7 @@ async fn build(
     let mut spec = spec::container(&request.spec_json, parts)?;
     // Until the container has mounts of its own.
     let _mapped = volumes::mount(pod, container, &request.image_volumes, &mut spec).await?;
+    block_devices::add(pod, container, &request.block_devices, &mut spec).await?;
     if request.shared_mounts {
         pod.shared.mount().await?;
     }

@@ -10,6 +10,7 @@
 //!                                        Removing ─▶ (none)      a failed removal stays, to be asked again
 //! ```
 
+mod block_devices;
 mod create;
 mod exec;
 mod mapped;
@@ -71,6 +72,8 @@ pub(crate) enum ContainerError {
     TooManyExecs(String),
     #[error("cannot {what} of container {id}")]
     Io { what: &'static str, id: String, source: std::io::Error },
+    #[error(transparent)]
+    Slot(#[from] crate::slots::SlotError),
     #[error(transparent)]
     Image(#[from] crate::images::ImageError),
     #[error(transparent)]
@@ -142,6 +145,8 @@ pub(crate) struct Container {
     image_slot: u32,
     /// Slots of images that it mounts beside its own.
     volumes: Mutex<Vec<u32>>,
+    /// Slots of disks that it has.
+    disks: Mutex<Vec<u32>>,
     /// Its writable layer's, on the scratch disk: no other container of this guest has it.
     project: u32,
     cgroup: Cgroup,
@@ -164,6 +169,7 @@ impl Container {
             id: id.to_owned(),
             image_slot,
             volumes: Mutex::default(),
+            disks: Mutex::default(),
             project,
             cgroup: Cgroup::new(&cgroup_path(id)),
             phase: Mutex::new(Phase::Creating),
@@ -209,6 +215,10 @@ impl Container {
 
     fn volumes(&self) -> MutexGuard<'_, Vec<u32>> {
         self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn disks(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.disks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn execs(&self) -> MutexGuard<'_, HashMap<String, Exec>> {

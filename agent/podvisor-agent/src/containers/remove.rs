@@ -62,6 +62,12 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
         pod.images.release(slot).await?;
         container.volumes().pop();
     }
+    loop {
+        let disk = container.disks().last().copied();
+        let Some(slot) = disk else { break };
+        pod.disks.release(slot).await?;
+        container.disks().pop();
+    }
     pod.images.release(container.image_slot).await?;
     pod.containers.forget(&container.id);
     Ok(())

@@ -154,6 +154,7 @@ fn refused(error: &ContainerError) -> ttrpc::Error {
         ContainerError::Limit(_) => Code::INVALID_ARGUMENT,
         ContainerError::TooManyContainers | ContainerError::TooManyExecs(_) => Code::RESOURCE_EXHAUSTED,
         ContainerError::Io { .. }
+        | ContainerError::Slot(_)
         | ContainerError::Image(_)
         | ContainerError::Volume(_)
         | ContainerError::Shared(_)

@@ -8,11 +8,11 @@ use runtime_logs::LogFile;
 use runtime_spec::{ContainerSpec, PodSpec, Resolved, resolve};
 use vmm_api::Slot;
 
-use super::{Driver, mounts};
+use super::{Driver, disks, mounts};
 use crate::acks::Acks;
 use crate::admission::{self, Known};
 use crate::container::Container;
-use crate::image_slots::Claim;
+use crate::device_slots::Claim;
 use crate::node::GUEST_PATHS;
 use crate::outside::{FoundImage, Plug};
 use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
@@ -68,6 +68,14 @@ impl Driver {
                 return Err(error);
             }
         };
+        let disks = match self.plug_disks(live, &spec).await {
+            Ok(disks) => disks,
+            Err(error) => {
+                self.slots.release(slot);
+                self.release_volumes(&image_volumes);
+                return Err(error);
+            }
+        };
         let record = Arc::new(ContainerRecord {
             log_path: log_path(&self.record.spec, &spec),
             pod_id: self.record.id.clone(),
@@ -78,11 +86,13 @@ impl Driver {
             spec,
             slot,
             image_volumes,
+            disks,
         });
         let built = self.build(live, &record, resolved).await;
         if built.is_err() {
             self.slots.release(slot);
             self.release_volumes(&record.image_volumes);
+            self.release_disks(live, &record.disks).await;
         }
         let container = built?;
         self.node.roster.publish_container(container.entry());
@@ -164,6 +174,7 @@ impl Driver {
             guest_devices: record.spec.security.privileged,
             shared_mounts: mounts::shared(&record.spec),
             image_volumes: mounts::image_volumes(record),
+            block_devices: disks::block_devices(record),
             cgroup_files: record.spec.resources.cgroup_files()?.into_iter().collect(),
             ..CreateContainerRequest::default()
         };

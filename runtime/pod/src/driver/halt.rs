@@ -30,6 +30,9 @@ impl Driver {
         self.node.forget(None, &[id.to_owned()]).await?;
         self.slots.release(record.slot);
         self.release_volumes(&record.image_volumes);
+        if let Some(live) = self.live.clone() {
+            self.release_disks(&live, &record.disks).await;
+        }
         remove_acks(self, id);
         self.node.roster.withdraw_container(id);
         if let Some(container) = self.containers.remove(id) {

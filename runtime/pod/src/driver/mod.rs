@@ -12,6 +12,7 @@
 mod begin;
 mod command;
 mod create;
+mod disks;
 mod exits;
 mod halt;
 mod mounts;
@@ -30,7 +31,7 @@ use vmm_api::StopReport;
 pub(crate) use command::{Command, Reply};
 
 use crate::container::Container;
-use crate::image_slots::ImageSlots;
+use crate::device_slots::DeviceSlots;
 use crate::node::Node;
 use crate::record::{PodRecord, PodStage, PodStatus};
 use crate::roster::{Live, Outcome, PodEntry};
@@ -51,7 +52,8 @@ pub(crate) struct Driver {
     status: PodStatus,
     live: Option<Live>,
     containers: BTreeMap<String, Container>,
-    slots: ImageSlots,
+    slots: DeviceSlots,
+    disks: DeviceSlots,
     /// CPUs that the vCPUs are bound to; empty for none in particular.
     pinned: Vec<u32>,
     inbox: mpsc::Receiver<Command>,
@@ -69,9 +71,20 @@ impl Driver {
     ) -> Driver {
         let (commands, inbox) = mpsc::channel(INBOX);
         let (exit_sender, exits) = mpsc::channel(EXITS);
-        let (containers, slots) = (BTreeMap::new(), ImageSlots::default());
-        let pinned = Vec::new();
-        Driver { node, record, status, live, containers, slots, pinned, inbox, commands, exits, exit_sender }
+        Driver {
+            node,
+            record,
+            status,
+            live,
+            containers: BTreeMap::new(),
+            slots: DeviceSlots::images(),
+            disks: DeviceSlots::disks(),
+            pinned: Vec::new(),
+            inbox,
+            commands,
+            exits,
+            exit_sender,
+        }
     }
 
     /// Starts a pod, tells how that ended, and drives it from then on.

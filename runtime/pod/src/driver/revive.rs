@@ -67,7 +67,12 @@ impl Driver {
                 live.call("removing a half-made container", live.agent.remove_container(&id)).await?;
             }
             self.unbind_mounts(&id, &record.spec).await?;
-            return self.node.forget(None, &[id]).await;
+            self.node.forget(None, std::slice::from_ref(&id)).await?;
+            if let Some(live) = self.live.clone() {
+                record.disks.iter().for_each(|disk| self.disks.hold(disk.slot, &disk.key));
+                self.release_disks(&live, &record.disks).await;
+            }
+            return Ok(());
         }
         if status.stage == ContainerStage::Starting {
             status.stage = ContainerStage::Unknown;
@@ -78,6 +83,7 @@ impl Driver {
             for volume in &record.image_volumes {
                 self.slots.hold(volume.slot, &volume.image_id);
             }
+            record.disks.iter().for_each(|disk| self.disks.hold(disk.slot, &disk.key));
         }
         self.containers.insert(id.clone(), container);
         match self.live.clone() {

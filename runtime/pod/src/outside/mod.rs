@@ -3,6 +3,7 @@
 //! There is one real implementation of each, in `real.rs`, and it only passes on. The traits are
 //! there so that tests can let each step fail and see that the steps before it are undone.
 
+mod disks;
 mod guest;
 mod real;
 mod shares;
@@ -25,6 +26,7 @@ use runtime_spec::{ImageConfig, VmBounds};
 use tokio::io::{AsyncRead, AsyncWrite};
 use vmm_api::{Slot, StopReport, VmStats};
 
+pub(crate) use disks::{DiskError, Disks, HostDisk, KernelDisks};
 pub(crate) use guest::{Unrunnable, refusal, unrunnable};
 pub(crate) use real::{CniNetwork, StoredImages, VmMachines};
 pub(crate) use shares::{HostShares, Place, Shares};
@@ -78,6 +80,8 @@ pub(crate) struct BootRequest {
 pub(crate) enum Plug {
     /// An image's EROFS.
     Image(File),
+    /// A block device of the host.
+    Disk { file: File, read_only: bool },
     /// A network interface.
     Net { tap: OwnedFd, mac: [u8; 6], mtu: u16 },
 }

@@ -125,6 +125,7 @@ impl Machine for VmMachine {
     async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), Fault> {
         let plug = match plug {
             Plug::Image(file) => runtime_vm::Plug::Pmem(file),
+            Plug::Disk { file, read_only } => runtime_vm::Plug::Blk { image: file, read_only },
             Plug::Net { tap, mac, mtu } => runtime_vm::Plug::Net { tap, mac, mtu },
         };
         Ok(self.0.plug(slot, plug).await?)

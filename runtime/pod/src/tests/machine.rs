@@ -139,6 +139,8 @@ impl Machine for FakeMachine {
     async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), Fault> {
         let (step, kind) = match plug {
             Plug::Image(_) => ("machine.plug_image", "image"),
+            Plug::Disk { read_only: false, .. } => ("machine.plug_disk", "disk"),
+            Plug::Disk { read_only: true, .. } => ("machine.plug_disk_ro", "disk"),
             Plug::Net { .. } => ("machine.plug_net", "net"),
         };
         self.script.step(step).await?;

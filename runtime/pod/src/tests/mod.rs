@@ -3,6 +3,7 @@
 
 mod agent;
 mod containers;
+mod disks;
 mod events;
 mod exec;
 mod machine;

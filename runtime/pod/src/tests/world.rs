@@ -8,6 +8,7 @@ use runtime_spec::{ContainerSpec, HandlerConfig, PodSpec};
 use runtime_store::{Store, Table};
 
 use super::Script;
+use super::disks::FakeDisks;
 use super::machine::{FakeImages, FakeMachines, FakeNetwork};
 use super::mounts::FakeShares;
 use crate::node::{Node, Places};
@@ -59,6 +60,7 @@ impl World {
             machines: Arc::new(FakeMachines(script.clone())),
             images: Arc::new(FakeImages(script.clone())),
             shares: Arc::new(FakeShares(script.clone())),
+            disks: Arc::new(FakeDisks),
         });
         recover::recover(&node).await.unwrap();
         World { dir, script, pods: Pods::on(node.clone()), node }

@@ -7,6 +7,7 @@
 
 mod calls;
 mod commands;
+mod devices;
 mod events;
 mod exits;
 mod failures;

@@ -1,0 +1,39 @@
+//! The disks of a container: their nodes, and the rules that let it use them.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+
+use agent_container::spec;
+use oci_spec::runtime::Spec;
+use proto_agent::agent::BlockDevice;
+
+use crate::containers::{Container, ContainerError};
+use crate::pod::Pod;
+
+/// Binds the slots and adds the devices to the specification. The slots are the container's to release.
+pub(super) async fn add(
+    pod: &Pod,
+    container: &Container,
+    devices: &[BlockDevice],
+    spec: &mut Spec,
+) -> Result<(), ContainerError> {
+    for device in devices {
+        let name = pod.disks.acquire(device.slot).await?;
+        container.disks().push(device.slot);
+        let node = Path::new("/dev").join(name);
+        let number = fs::metadata(&node).map_err(container.io("look at a disk"))?.rdev();
+        let mut source = None;
+        // libcontainer makes nodes below /dev alone, and in a user namespace nobody can: then the guest's own
+        // is mounted, and has to be the container's root's.
+        if pod.user_namespace.get().is_some() || !Path::new(&device.path).starts_with("/dev") {
+            let (uid, gid) = pod.outside(0, 0)?;
+            fs::set_permissions(&node, Permissions::from_mode(0o660))
+                .and_then(|()| chown(&node, Some(uid), Some(gid)))
+                .map_err(container.io("give a disk"))?;
+            source = Some(node.as_path());
+        }
+        spec::add_block_device(spec, Path::new(&device.path), number, &device.permissions, source)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Block devices of the host in containers: plugged with their first, unplugged with their last.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use runtime_spec::{ContainerSpec, Device};
+
+use super::{World, container, pod};
+use crate::PodErrorKind;
+use crate::outside::{DiskError, Disks, Fault, HostDisk};
+
+/// `/dev/1`, `/dev/2` and so on are there; a name that begins with c is a character device.
+#[derive(Debug)]
+pub(crate) struct FakeDisks;
+
+#[async_trait]
+impl Disks for FakeDisks {
+    async fn open(&self, path: PathBuf, _: bool) -> Result<HostDisk, Fault> {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if name.starts_with('c') {
+            return Err(DiskError::Character(path).into());
+        }
+        Ok(HostDisk { file: std::fs::File::open("/dev/null")?, number: name.parse()? })
+    }
+}
+
+fn with(name: &str, devices: &[(&str, &str)]) -> ContainerSpec {
+    let device = |&(host_path, permissions): &(&str, &str)| Device {
+        host_path: host_path.into(),
+        container_path: "/dev/xvda".into(),
+        permissions: permissions.into(),
+    };
+    ContainerSpec { devices: devices.iter().map(device).collect(), ..container(name) }
+}
+
+#[tokio::test]
+async fn a_disk_is_plugged_with_its_first_container_and_unplugged_with_its_last() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let first = world.pods.create_container(&pod_id, with("a", &[("/dev/1", "rw"), ("/dev/2", "rm")])).await;
+    let first = first.unwrap();
+    let told = world.script.state().created.clone().unwrap().block_devices;
+    let told: Vec<_> =
+        told.iter().map(|one| (one.slot, one.path.as_str(), one.permissions.as_str())).collect();
+    assert_eq!(told, [(12, "/dev/xvda", "rw"), (13, "/dev/xvda", "rm")]);
+    assert_eq!(world.script.count("machine.plug_disk"), 1);
+    assert_eq!(world.script.count("machine.plug_disk_ro"), 1);
+    let second = world.pods.create_container(&pod_id, with("b", &[("/dev/1", "rwm")])).await.unwrap();
+    assert_eq!(world.script.count("machine.plug_disk"), 1);
+    world.pods.remove_container(&first).await.unwrap();
+    assert_eq!(world.script.count("machine.unplug"), 1);
+    world.pods.remove_container(&second).await.unwrap();
+    assert_eq!(world.script.count("machine.unplug"), 2);
+    world.pods.create_container(&pod_id, with("c", &[("/dev/1", "r")])).await.unwrap();
+    assert_eq!(world.script.count("machine.plug_disk_ro"), 2);
+}
+
+#[tokio::test]
+async fn a_container_that_fails_leaves_no_disk_behind() {
+    for (step, unplugged) in [("machine.plug_disk_ro", 1), ("agent.create", 2)] {
+        let world = World::new().await;
+        let pod_id = world.pods.run(pod("web")).await.unwrap();
+        world.script.fail(step);
+        let spec = with("a", &[("/dev/1", "rw"), ("/dev/2", "r")]);
+        let error = world.pods.create_container(&pod_id, spec.clone()).await.unwrap_err();
+        assert!(error.chain().contains(step), "{}", error.chain());
+        assert_eq!(world.script.count("machine.unplug"), unplugged);
+        world.script.repair();
+        world.pods.create_container(&pod_id, spec).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_disk_of_the_pod_is_refused_by_name() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let error = world.pods.create_container(&pod_id, with("a", &[("/dev/c1", "rw")])).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
+    assert!(error.chain().contains("/dev/c1: a character device"), "{}", error.chain());
+    world.pods.create_container(&pod_id, with("reads", &[("/dev/1", "r")])).await.unwrap();
+    let error = world.pods.create_container(&pod_id, with("writes", &[("/dev/1", "rw")])).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::FailedPrecondition);
+    assert!(error.to_string().contains("/dev/1 is in another container"), "{error}");
+    let four = [("/dev/2", "r"), ("/dev/3", "r"), ("/dev/4", "r"), ("/dev/5", "r")];
+    let id = world.pods.create_container(&pod_id, with("four", &four)).await.unwrap();
+    let error = world.pods.create_container(&pod_id, with("more", &[("/dev/6", "r")])).await.unwrap_err();
+    assert!(error.to_string().contains("5 block devices"), "{error}");
+    world.pods.remove_container(&id).await.unwrap();
+    world.pods.create_container(&pod_id, with("more", &[("/dev/6", "r")])).await.unwrap();
+}

@@ -1,0 +1,134 @@
+//! Devices of the node in containers: block devices as disks of the pod's machine, and what is refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use proto_cri::v1;
+use tests_e2e::{Host, spec};
+use tonic::Code;
+
+/// Bytes of a disk.
+const BYTES: usize = 4 << 20;
+
+/// A loop device of the node, and the file behind it.
+struct Loop {
+    device: PathBuf,
+    file: PathBuf,
+}
+
+impl Loop {
+    fn make(file: PathBuf, content: &[u8]) -> Loop {
+        let mut bytes = vec![0; BYTES];
+        bytes[..content.len()].copy_from_slice(content);
+        fs::write(&file, bytes).unwrap();
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(&file).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        Loop { device: String::from_utf8(made.stdout).unwrap().trim().into(), file }
+    }
+
+    /// Processes that have it open.
+    fn holders(&self) -> usize {
+        let open = |process: PathBuf| {
+            let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+            files.filter_map(|file| fs::read_link(file.path()).ok()).any(|path| path == self.device)
+        };
+        fs::read_dir("/proc").unwrap().flatten().filter(|process| open(process.path())).count()
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.device).status();
+    }
+}
+
+fn device(host_path: &Path, container_path: &str, permissions: &str) -> v1::Device {
+    v1::Device {
+        host_path: host_path.display().to_string(),
+        container_path: container_path.into(),
+        permissions: permissions.into(),
+    }
+}
+
+fn with(name: &str, image: &str, devices: Vec<v1::Device>) -> v1::ContainerConfig {
+    v1::ContainerConfig { devices, ..spec::container(name, image, &["sleep", "4711"]) }
+}
+
+#[tokio::test]
+async fn block_devices_of_the_node_are_disks_of_the_container_with_the_permissions_asked() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let data = Loop::make(host.dir().join("data.img"), b"of the node");
+    let fixed = Loop::make(host.dir().join("fixed.img"), b"not to be written");
+    let pod = client.run_pod(&spec::pod("disks", host.dir())).await.unwrap();
+    let devices =
+        vec![device(&data.device, "/dev/xvda", "rwm"), device(&fixed.device, "/deep/inside/disk", "r")];
+    let first = client.run(&pod, with("first", &image, devices)).await.unwrap();
+    let read = "head -c 11 /dev/xvda; echo; head -c 17 /deep/inside/disk; echo; \
+                stat -c %F:%a:%u /dev/xvda; blockdev --getsize64 /dev/xvda";
+    let expected = format!("of the node\nnot to be written\nblock special file:660:0\n{BYTES}\n");
+    assert_eq!(client.sh(&first, read).await.unwrap(), expected);
+    let write = "echo by the guest > /dev/xvda && sync /dev/xvda && \
+                 { echo no > /deep/inside/disk; } 2>&1; true";
+    let denied = client.sh(&first, write).await.unwrap();
+    assert!(denied.contains("ot permitted"), "{denied}");
+    // Another node of the same disk may do no more, and the pod's own disk is nobody's.
+    let around = "cd /tmp; set -- $(stat -c '%t %T' /deep/inside/disk); \
+                  mknod again b $((0x$1)) $((0x$2)) 2>&1; \
+                  mknod scratch b 254 0; head -c 1 scratch 2>&1; true";
+    let denied = client.sh(&first, around).await.unwrap();
+    assert_eq!(denied.matches("not permitted").count(), 2, "{denied}");
+    assert!(fs::read(&data.file).unwrap().starts_with(b"by the guest\n"));
+
+    // A second container has the same disk; with the last it is unplugged.
+    let again = vec![device(&data.device, "/dev/xvdb", "rw")];
+    let second = client.run(&pod, with("second", &image, again)).await.unwrap();
+    client.remove(&first).await.unwrap();
+    assert_eq!((data.holders(), fixed.holders()), (1, 0));
+    let shared = "head -c 12 /dev/xvdb; echo left behind > /dev/xvdb";
+    assert_eq!(client.sh(&second, shared).await.unwrap(), "by the guest");
+    client.remove(&second).await.unwrap();
+    assert_eq!(data.holders(), 0);
+    assert!(fs::read(&data.file).unwrap().starts_with(b"left behind\n"));
+
+    let cdi = v1::CdiDevice { name: "vendor.com/net=eth7".into() };
+    let missing = PathBuf::from("/dev/no-such-disk");
+    for (config, words) in [
+        (with("char", &image, vec![device("/dev/null".as_ref(), "/dev/n", "rwm")]), "/dev/null: a character"),
+        (with("none", &image, vec![device(&missing, "/dev/n", "rwm")]), "/dev/no-such-disk"),
+        (with("letters", &image, vec![device(&data.device, "/dev/n", "x")]), "devices.permissions"),
+        (
+            v1::ContainerConfig { cdi_devices: vec![cdi], ..with("cdi", &image, vec![]) },
+            "vendor.com/net=eth7",
+        ),
+    ] {
+        let refusal = client.create(&pod, config).await.unwrap_err();
+        assert!(refusal.code() == Code::InvalidArgument && refusal.message().contains(words), "{refusal}");
+    }
+    client.remove_pod(&pod).await.unwrap();
+    in_a_user_namespace(&host, &image, &data).await;
+    host.stop().await.unwrap();
+}
+
+async fn in_a_user_namespace(host: &Host, image: &str, disk: &Loop) {
+    let mut client = host.client();
+    let ids = vec![v1::IdMapping { container_id: 0, host_id: 1000, length: 100 }];
+    let user = v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: ids.clone(), gids: ids };
+    let options = v1::NamespaceOption { userns_options: Some(user), ..Default::default() };
+    let mut pod = spec::pod("mapped", host.dir());
+    let linux = pod.linux.get_or_insert_default();
+    linux.security_context.get_or_insert_default().namespace_options = Some(options.clone());
+    let pod = client.run_pod(&pod).await.unwrap();
+    let mut config = with("mapped", image, vec![device(&disk.device, "/dev/xvda", "rw")]);
+    let context =
+        v1::LinuxContainerSecurityContext { namespace_options: Some(options), ..Default::default() };
+    config.linux.get_or_insert_default().security_context = Some(context);
+    let container = client.run(&pod, config).await.unwrap();
+    let used = "head -c 11 /dev/xvda; echo mapped > /dev/xvda; stat -c %F:%u:%g /dev/xvda";
+    let told = client.sh(&container, used).await.unwrap();
+    assert_eq!(told, "left behindblock special file:0:0\n");
+    client.remove_pod(&pod).await.unwrap();
+    assert!(fs::read(&disk.file).unwrap().starts_with(b"mapped\n"));
+}
