@@ -77,7 +77,7 @@ mod tests {
     fn a_device_has_two_paths_and_permissions() {
         let good =
             Device { host_path: "/dev/a".into(), container_path: "/dev/b".into(), permissions: "mr".into() };
-        check(&[good.clone()]).unwrap();
+        check(std::slice::from_ref(&good)).unwrap();
         let text = String::from;
         for (bad, field) in [
             (Device { host_path: text("dev/a"), ..good.clone() }, "devices.host_path"),
