@@ -86,6 +86,7 @@ fn node(config: &Config, cni: Cni) -> Node {
         handlers: default.map(|_| String::new()).into_iter().chain(names).collect(),
         network: Box::new(CniNetwork { cni, ranges }),
         cgroup_driver: cgroup_driver(config.cgroup.driver),
+        state_dir: config.paths.state.clone(),
     }
 }
 

@@ -56,6 +56,7 @@ async fn main() -> anyhow::Result<()> {
         handlers: vec![String::new()],
         network: Box::new(NoNetwork),
         cgroup_driver: CgroupDriver::Cgroupfs,
+        state_dir: dir.path().join("state"),
     };
     let socket = dir.path().join("cri.sock");
     let listener = UnixListener::bind(&socket)?;

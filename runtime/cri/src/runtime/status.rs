@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
 
 use proto_cri::v1;
 
@@ -16,6 +17,8 @@ pub struct Node {
     pub network: Box<dyn NodeNetwork>,
     /// Who makes the pods' cgroups.
     pub cgroup_driver: CgroupDriver,
+    /// Where images and pods' disks are.
+    pub state_dir: PathBuf,
 }
 
 /// The node's network, as far as CRI asks about it. Errors are for people.
@@ -78,6 +81,8 @@ fn info(node: &Node) -> serde_json::Value {
         "handlers": node.handlers,
         "cgroup_driver": driver,
         "pod_ranges": node.network.pod_ranges(),
+        // As containerd names it: clients look there for the file system of containers' roots.
+        "stateDir": node.state_dir,
     })
 }
 
@@ -115,6 +120,7 @@ mod tests {
             handlers: vec![String::new(), "kvm".into()],
             network: Box::new(NoNetwork),
             cgroup_driver: CgroupDriver::Cgroupfs,
+            state_dir: "/var/lib/podvisor".into(),
         };
         let answer = status(&node, v1::StatusRequest { verbose: true });
         let conditions = answer.status.unwrap().conditions;
@@ -123,8 +129,8 @@ mod tests {
         assert_eq!(answer.runtime_handlers.len(), 2);
         let info: serde_json::Value = serde_json::from_str(&answer.info["config"]).unwrap();
         assert_eq!(
-            (&info["cgroup_driver"], &info["pod_ranges"][0]),
-            (&"cgroupfs".into(), &"10.1.0.0/24".into())
+            (&info["cgroup_driver"], &info["pod_ranges"][0], &info["stateDir"]),
+            (&"cgroupfs".into(), &"10.1.0.0/24".into(), &"/var/lib/podvisor".into())
         );
     }
 }
