@@ -1,4 +1,5 @@
-//! `podvisor exec`, `attach` and `run -it`, as a person uses them, at a terminal and without one.
+//! `podvisor exec`, `attach`, `logs`, `port-forward` and `run -it`, as a person uses them, at a terminal and
+//! without one.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,7 +14,8 @@ use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::Pid;
 use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 /// Looks before what is waited for must have come.
@@ -170,5 +172,52 @@ async fn exec_and_attach_give_a_terminal_and_take_it_back() {
         with_input(podvisor(&host, &["run", "--rm", "-i", &host.busybox(), "cat"]), b"hello\n").await;
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{output:?}");
     assert!(client.pods().await.unwrap().is_empty());
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn logs_and_ports_of_a_running_container_reach_a_person() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("person", host.dir())).await.unwrap();
+    let line = "echo ready; echo oops >&2; mkdir /www; echo forwarded > /www/file; \
+                httpd -p 127.0.0.1:8080 -h /www; while [ ! -e /stop ]; do sleep 1; done; echo last";
+    let id = client.run(&pod, spec::shell("web", &image, line)).await.unwrap();
+    client.sh(&id, "until wget -q -O /dev/null http://127.0.0.1:8080/file; do :; done").await.unwrap();
+
+    let output = podvisor(&host, &["logs", &id]).output().await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"ready\n"[..], &b"oops\n"[..]));
+
+    let mut command = podvisor(&host, &["port-forward", &pod[..12], "0:8080", "0:8081"]);
+    let mut forward = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
+    let mut ports = Vec::new();
+    for _ in 0..2 {
+        let line = lines.next_line().await.unwrap().unwrap();
+        ports.push(line.split_whitespace().nth(1).unwrap().to_owned());
+    }
+    for _ in 0..3 {
+        let mut connection = TcpStream::connect(&ports[0]).await.unwrap();
+        connection.write_all(b"GET /file HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        connection.read_to_string(&mut text).await.unwrap();
+        assert!(text.ends_with("\r\n\r\nforwarded\n"), "{text}");
+    }
+    let mut refused = TcpStream::connect(&ports[1]).await.unwrap();
+    let _ = refused.read_to_end(&mut Vec::new()).await;
+    let mut errors = BufReader::new(forward.stderr.take().unwrap()).lines();
+    let line = errors.next_line().await.unwrap().unwrap();
+    assert!(line.contains("8081") && line.contains("refused"), "{line}");
+    forward.kill().await.unwrap();
+
+    let mut command = podvisor(&host, &["logs", "-f", &id]);
+    let follow = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    client.sh(&id, "touch /stop").await.unwrap();
+    let output = follow.wait_with_output().await.unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"ready\nlast\n"[..]));
+    assert_eq!(output.stderr, b"oops\n");
+    client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
