@@ -7,7 +7,7 @@ use proto_agent::agent::*;
 use proto_agent::frame;
 use protobuf::Message;
 
-fn round_trip<M: Message>(bytes: &[u8]) {
+fn round_trip<M: Message + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     let Ok(message) = M::parse_from_bytes(bytes) else { return };
     let written = message.write_to_bytes().expect("what was read can be written");
     assert_eq!(M::parse_from_bytes(&written).expect("what was written can be read"), message);
