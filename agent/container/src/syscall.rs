@@ -99,7 +99,7 @@ pub fn project_usage(directory: BorrowedFd<'_>, project: u32) -> io::Result<(u64
             &raw mut quota,
         )
     };
-    check(libc::c_int::try_from(result).map_err(io::Error::other)?)?;
+    check(result)?;
     Ok((quota.dqb_curspace, quota.dqb_curinodes))
 }
 
@@ -237,7 +237,7 @@ pub fn mapped_mount(path: &Path, user_namespace: BorrowedFd<'_>) -> io::Result<O
             std::mem::size_of::<libc::mount_attr>(),
         )
     };
-    check(libc::c_int::try_from(result).map_err(io::Error::other)?)?;
+    check(result)?;
     Ok(tree)
 }
 
@@ -256,11 +256,12 @@ fn set_effective_user(uid: u32) -> io::Result<()> {
     const SAME: u32 = u32::MAX;
     // SAFETY: a system call with numbers alone; it touches no memory.
     let result = unsafe { libc::syscall(libc::SYS_setresuid, SAME, uid, SAME) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    check(result)
 }
 
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+/// Of a function of the C library, or of syscall(2).
+fn check(result: impl Into<libc::c_long>) -> io::Result<()> {
+    if result.into() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

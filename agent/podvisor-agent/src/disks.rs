@@ -1,17 +1,16 @@
 //! Disks that containers have: slots bound with their first container, and let go of with their last. It
 //! knows slots, not containers; what is on a disk is nothing to it.
 
-use std::collections::HashMap;
-
 use tokio::sync::Mutex;
 
+use crate::slot_users::SlotUsers;
 use crate::slots::{Class, SlotError, Slots};
 
-/// Users by slot.
+/// Bound slots.
 #[derive(Debug, Default)]
 pub(crate) struct Disks {
     slots: Slots,
-    users: Mutex<HashMap<u32, usize>>,
+    users: Mutex<SlotUsers>,
 }
 
 impl Disks {
@@ -19,7 +18,7 @@ impl Disks {
     pub(crate) async fn acquire(&self, slot: u32) -> Result<String, SlotError> {
         let mut users = self.users.lock().await;
         let name = self.slots.device(slot, Class::Block).await?;
-        *users.entry(slot).or_default() += 1;
+        users.join(slot);
         Ok(name)
     }
 
@@ -27,16 +26,11 @@ impl Disks {
     /// disk, for the kernel has written it back with the last descriptor.
     pub(crate) async fn release(&self, slot: u32) -> Result<(), SlotError> {
         let mut users = self.users.lock().await;
-        match users.get_mut(&slot) {
-            None => return Ok(()),
-            Some(count) if *count > 1 => {
-                *count -= 1;
-                return Ok(());
-            }
-            Some(_) => {}
+        if !users.leave(slot) {
+            return Ok(());
         }
         self.slots.unbind(slot)?;
-        users.remove(&slot);
+        users.clear(slot);
         Ok(())
     }
 }

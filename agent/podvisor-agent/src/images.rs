@@ -1,12 +1,12 @@
 //! Images: one EROFS mount per slot, shared by the containers that use it and taken down with the last.
 //! It knows slots and mounts, not containers.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use nix::mount::{MntFlags, MsFlags};
 use tokio::sync::Mutex;
 
+use crate::slot_users::SlotUsers;
 use crate::slots::{Class, SlotError, Slots};
 
 /// Where images are mounted, by slot.
@@ -32,7 +32,7 @@ pub(crate) enum ImageError {
 #[derive(Debug, Default)]
 pub(crate) struct Images {
     slots: Slots,
-    users: Mutex<HashMap<u32, usize>>,
+    users: Mutex<SlotUsers>,
 }
 
 impl Images {
@@ -40,8 +40,8 @@ impl Images {
     pub(crate) async fn acquire(&self, slot: u32) -> Result<PathBuf, ImageError> {
         let mut users = self.users.lock().await;
         let path = path(slot);
-        if let Some(count) = users.get_mut(&slot) {
-            *count += 1;
+        if users.has(slot) {
+            users.join(slot);
             return Ok(path);
         }
         let name = self.slots.device(slot, Class::Block).await?;
@@ -53,24 +53,19 @@ impl Images {
         let flags = MsFlags::MS_RDONLY | MsFlags::MS_NODEV;
         nix::mount::mount(Some(device.as_str()), &path, Some("erofs"), flags, Some(options))
             .map_err(|source| ImageError::Mount { slot, device, source })?;
-        users.insert(slot, 1);
+        users.join(slot);
         Ok(path)
     }
 
     /// One user less. After the last the image is unmounted and its slot free for the host to unplug.
     pub(crate) async fn release(&self, slot: u32) -> Result<(), ImageError> {
         let mut users = self.users.lock().await;
-        match users.get_mut(&slot) {
-            None => return Ok(()),
-            Some(count) if *count > 1 => {
-                *count -= 1;
-                return Ok(());
-            }
-            Some(_) => {}
+        if !users.leave(slot) {
+            return Ok(());
         }
         nix::mount::umount2(&path(slot), MntFlags::empty())
             .map_err(|source| ImageError::Unmount { slot, source })?;
-        users.remove(&slot);
+        users.clear(slot);
         Ok(self.slots.unbind(slot)?)
     }
 }

@@ -29,6 +29,7 @@ mod remove_tree;
 mod rpc;
 mod serve;
 mod shared;
+mod slot_users;
 mod slots;
 mod streams;
 mod usage;
