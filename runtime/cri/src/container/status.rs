@@ -1,6 +1,6 @@
 //! ContainerStatus: NotFound where there is none.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use proto_cri::v1;
 use runtime_pod::Pods;
@@ -18,9 +18,9 @@ pub(crate) fn status(
     };
     let info = if request.verbose {
         let details = serde_json::json!({ "sandboxID": container.pod_id, "spec": container.spec });
-        HashMap::from([("info".to_owned(), details.to_string())])
+        BTreeMap::from([("info".to_owned(), details.to_string())])
     } else {
-        HashMap::new()
+        BTreeMap::new()
     };
     Ok(v1::ContainerStatusResponse { status: Some(container_status(&container)), info })
 }

@@ -3,7 +3,7 @@
 use proto_cri::v1;
 use runtime_spec::{ContainerSpec, Device};
 
-use super::{mount, ordered, resources, security};
+use super::{mount, resources, security};
 use crate::error::Failure;
 
 /// The container asked for.
@@ -21,8 +21,8 @@ pub(crate) fn container_spec(config: v1::ContainerConfig) -> Result<ContainerSpe
         args: config.args,
         working_dir: config.working_dir,
         env: config.envs.into_iter().map(env).collect::<Result<_, _>>()?,
-        labels: ordered(config.labels),
-        annotations: ordered(config.annotations),
+        labels: config.labels,
+        annotations: config.annotations,
         log_path: (!config.log_path.is_empty()).then_some(config.log_path),
         stdin: config.stdin,
         stdin_once: config.stdin_once,

@@ -4,7 +4,7 @@ use proto_cri::v1;
 use runtime_pod::{ContainerState, ContainerView};
 use runtime_spec::ContainerSpec;
 
-use super::{mount, resources, unordered};
+use super::{mount, resources};
 
 /// For lists.
 pub(crate) fn container_item(container: &ContainerView) -> v1::Container {
@@ -16,8 +16,8 @@ pub(crate) fn container_item(container: &ContainerView) -> v1::Container {
         image_ref: container.image_id.clone(),
         state: container_state(container.state).into(),
         created_at: container.created_at_ns,
-        labels: unordered(&container.spec.labels),
-        annotations: unordered(&container.spec.annotations),
+        labels: container.spec.labels.clone(),
+        annotations: container.spec.annotations.clone(),
         image_id: container.image_id.clone(),
     }
 }
@@ -37,8 +37,8 @@ pub(crate) fn container_status(container: &ContainerView) -> v1::ContainerStatus
         image_ref: container.image_id.clone(),
         reason: container.reason.clone(),
         message: container.message.clone(),
-        labels: unordered(&spec.labels),
-        annotations: unordered(&spec.annotations),
+        labels: spec.labels.clone(),
+        annotations: spec.annotations.clone(),
         mounts: mount::mounts_out(container),
         log_path: container.log_path.display().to_string(),
         resources: Some(v1::ContainerResources {

@@ -1,6 +1,6 @@
 //! List filters: every condition that is set must hold.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use proto_cri::v1;
 use runtime_pod::{ContainerView, PodView};
@@ -41,7 +41,7 @@ fn id_matches(wanted: &str, id: &str) -> bool {
     id.starts_with(wanted)
 }
 
-fn labels_match(wanted: &HashMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+fn labels_match(wanted: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 

@@ -21,15 +21,3 @@ pub(crate) use pod_in::pod_spec;
 pub(crate) use pod_out::{pod_item, pod_status};
 pub(crate) use resources::resources_in;
 pub(crate) use stats_out::{container_stats, pod_stats};
-
-use std::collections::{BTreeMap, HashMap};
-
-/// CRI's maps come without order; ours have one, so that two equal specs are kept and shown alike.
-pub(crate) fn ordered(map: HashMap<String, String>) -> BTreeMap<String, String> {
-    map.into_iter().collect()
-}
-
-/// The way back.
-pub(crate) fn unordered(map: &BTreeMap<String, String>) -> HashMap<String, String> {
-    map.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
-}

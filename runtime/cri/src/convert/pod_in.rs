@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use proto_cri::v1;
 use runtime_spec::{Dns, PodSpec, PortMapping, Protocol};
 
-use super::{ordered, resources, security};
+use super::{resources, security};
 use crate::error::Failure;
 
 /// The pod asked for. `handler` comes beside the config in `RunPodSandboxRequest`.
@@ -26,11 +26,11 @@ pub(crate) fn pod_spec(config: v1::PodSandboxConfig, handler: String) -> Result<
             options: dns.options,
         }),
         port_mappings: config.port_mappings.into_iter().map(port_mapping).collect::<Result<_, _>>()?,
-        labels: ordered(config.labels),
-        annotations: ordered(config.annotations),
+        labels: config.labels,
+        annotations: config.annotations,
         runtime_handler: handler,
         cgroup_parent: linux.cgroup_parent,
-        sysctls: ordered(linux.sysctls),
+        sysctls: linux.sysctls,
         namespaces: security::namespaces(context.namespace_options.clone().unwrap_or_default())?,
         overhead: linux.overhead.map(resources::resources_in),
         resources: linux.resources.map(resources::resources_in),

@@ -5,7 +5,6 @@ use runtime_pod::{PodState, PodView};
 use runtime_spec::{NamespaceMode, Namespaces, PodSpec};
 
 use super::security::id_mappings_out;
-use super::unordered;
 
 /// For lists.
 pub(crate) fn pod_item(pod: &PodView) -> v1::PodSandbox {
@@ -14,8 +13,8 @@ pub(crate) fn pod_item(pod: &PodView) -> v1::PodSandbox {
         metadata: Some(metadata(&pod.spec)),
         state: pod_state(pod.state).into(),
         created_at: pod.created_at_ns,
-        labels: unordered(&pod.spec.labels),
-        annotations: unordered(&pod.spec.annotations),
+        labels: pod.spec.labels.clone(),
+        annotations: pod.spec.annotations.clone(),
         runtime_handler: pod.spec.runtime_handler.clone(),
     }
 }
@@ -37,8 +36,8 @@ pub(crate) fn pod_status(pod: &PodView) -> v1::PodSandboxStatus {
         linux: Some(v1::LinuxPodSandboxStatus {
             namespaces: Some(v1::Namespace { options: Some(namespaces(&pod.spec.namespaces)) }),
         }),
-        labels: unordered(&pod.spec.labels),
-        annotations: unordered(&pod.spec.annotations),
+        labels: pod.spec.labels.clone(),
+        annotations: pod.spec.annotations.clone(),
         runtime_handler: pod.spec.runtime_handler.clone(),
     }
 }

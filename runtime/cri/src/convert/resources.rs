@@ -3,8 +3,6 @@
 use proto_cri::v1;
 use runtime_spec::{Hugepages, Resources};
 
-use super::{ordered, unordered};
-
 /// Wishes as sent. CRI has no limit of processes; the spec's stays unset.
 pub(crate) fn resources_in(resources: v1::LinuxContainerResources) -> Resources {
     Resources {
@@ -17,7 +15,7 @@ pub(crate) fn resources_in(resources: v1::LinuxContainerResources) -> Resources 
         cpuset_cpus: resources.cpuset_cpus,
         cpuset_mems: resources.cpuset_mems,
         oom_score_adj: resources.oom_score_adj,
-        unified: ordered(resources.unified),
+        unified: resources.unified,
         hugepages: resources
             .hugepage_limits
             .into_iter()
@@ -41,7 +39,7 @@ pub(super) fn resources_out(resources: &Resources) -> v1::LinuxContainerResource
             .iter()
             .map(|limit| v1::HugepageLimit { page_size: limit.page_size.clone(), limit: limit.limit_bytes })
             .collect(),
-        unified: unordered(&resources.unified),
+        unified: resources.unified.clone(),
         memory_swap_limit_in_bytes: resources.memory_swap_limit_bytes,
     }
 }

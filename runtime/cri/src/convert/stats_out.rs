@@ -8,8 +8,6 @@ use runtime_pod::{
     PodView, Pressure, Stall, WritableLayerUsage,
 };
 
-use super::unordered;
-
 /// The interface that CNI gives a pod first, by the convention of all runtimes.
 const DEFAULT_INTERFACE: &str = "eth0";
 
@@ -24,8 +22,8 @@ pub(crate) fn container_stats(
     let attributes = v1::ContainerAttributes {
         id: view.id.clone(),
         metadata: Some(v1::ContainerMetadata { name: spec.name.clone(), attempt: spec.attempt }),
-        labels: unordered(&spec.labels),
-        annotations: unordered(&spec.annotations),
+        labels: spec.labels.clone(),
+        annotations: spec.annotations.clone(),
     };
     let Some((usage, at_ns)) = told else {
         return v1::ContainerStats { attributes: Some(attributes), ..Default::default() };
@@ -72,8 +70,8 @@ pub(crate) fn pod_stats(
                 namespace: spec.namespace.clone(),
                 attempt: spec.attempt,
             }),
-            labels: unordered(&spec.labels),
-            annotations: unordered(&spec.annotations),
+            labels: spec.labels.clone(),
+            annotations: spec.annotations.clone(),
         }),
         linux: Some(linux),
         windows: None,

@@ -1,6 +1,6 @@
 //! ImageStatus: an image that is not there is an empty answer, not an error.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use proto_cri::v1;
 use runtime_image::Images;
@@ -17,9 +17,9 @@ pub(crate) fn status(
     };
     let info = if request.verbose {
         let config = serde_json::json!({ "id": image.id, "config": image.config }).to_string();
-        HashMap::from([("info".to_owned(), config)])
+        BTreeMap::from([("info".to_owned(), config)])
     } else {
-        HashMap::new()
+        BTreeMap::new()
     };
     Ok(v1::ImageStatusResponse { image: Some(image_item(&image)), info })
 }

@@ -1,7 +1,7 @@
 //! Status: whether pods can run, and on which handlers. NetworkReady is read from the CNI directory
 //! anew each time, so that a configuration dropped there counts at once.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -60,9 +60,9 @@ pub(crate) fn status(node: &Node, request: v1::StatusRequest) -> v1::StatusRespo
         Err(why) => condition("NetworkReady", Some(("NetworkPluginNotReady", why))),
     };
     let info = if request.verbose {
-        HashMap::from([("config".to_owned(), info(node).to_string())])
+        BTreeMap::from([("config".to_owned(), info(node).to_string())])
     } else {
-        HashMap::new()
+        BTreeMap::new()
     };
     v1::StatusResponse {
         status: Some(v1::RuntimeStatus { conditions: vec![condition("RuntimeReady", None), network] }),

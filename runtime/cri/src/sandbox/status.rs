@@ -1,7 +1,7 @@
 //! PodSandboxStatus: NotFound where there is none; verbose adds the machine, what it costs, and the
 //! measured phases of its start.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proto_cri::v1;
@@ -21,9 +21,9 @@ pub(crate) async fn status(
         return Err(Failure::NotFound { what: "pod sandbox", id });
     };
     let info = if request.verbose {
-        HashMap::from([("info".to_owned(), info(pods, &pod).await.to_string())])
+        BTreeMap::from([("info".to_owned(), info(pods, &pod).await.to_string())])
     } else {
-        HashMap::new()
+        BTreeMap::new()
     };
     Ok(v1::PodSandboxStatusResponse {
         containers_statuses: containers.iter().map(|container| container_status(container)).collect(),
