@@ -1,0 +1,83 @@
+"""A kubelet on the node: alone with a directory of static pods, or with an API server that it is told of.
+
+Everything is below one directory. What runs it says where its log goes, and asks it over its read-only port.
+"""
+
+import json
+import re
+import subprocess
+import urllib.request
+
+# klog's error lines that concern the runtime.
+RUNTIME_ERROR = re.compile(r"^E\d{4} .*(?i:runtime|cri_|remote_|rpc error|podvisor|image_?fs|imagefs|sandbox)")
+# Not the runtime's: the back-off itself is told as an error, and so is what a node without an API server lacks.
+EXPECTED = re.compile(r"CrashLoopBackOff|nodes? .*not found|mirror pod")
+
+
+def configuration(directory, endpoint, address):
+    """All that a kubelet would do on a node, with nobody asked who may."""
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "staticPodPath": str(directory / "manifests"),
+        "containerRuntimeEndpoint": endpoint,
+        "cgroupDriver": "cgroupfs",
+        "failSwapOn": False,
+        "podLogsDir": str(directory / "podlogs"),
+        "address": address,
+        "readOnlyPort": 10255,
+        "makeIPTablesUtilChains": False,
+        "volumePluginDir": str(directory / "volume-plugins"),
+        "fileCheckFrequency": "5s",
+        "resolvConf": "",
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {"memory.available": "10Mi"},
+    }
+
+
+class Kubelet:
+    """`cluster` is the kubeconfig of its API server; without one it stands alone."""
+
+    def __init__(self, binary, directory, endpoint, logs, address="127.0.0.1", cluster=None):
+        for name in ("manifests", "podlogs", "volume-plugins", "root", "pki", "empty"):
+            (directory / name).mkdir(exist_ok=True)
+        config = directory / "kubelet.json"
+        config.write_text(json.dumps(configuration(directory, endpoint, address)))
+        self.log = logs / "kubelet.log"
+        command = [
+            binary, "--config", config, "--root-dir", directory / "root", "--cert-dir", directory / "pki",
+            "--hostname-override", "node1", "--node-ip", address, "--v=2", *(["--kubeconfig", cluster] if cluster else []),
+        ]  # fmt: skip
+        self.read_only = f"http://{address}:10255"
+        # An empty directory: a runtime that told an empty log path would have the kubelet delete what is in it.
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(command, cwd=directory / "empty", stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def get(self, path):
+        with urllib.request.urlopen(self.read_only + path, timeout=60) as answer:
+            return json.load(answer)
+
+    def pods(self):
+        """By name; a static pod's ends in the node's."""
+        return {pod["metadata"]["name"].removesuffix("-node1"): pod.get("status", {}) for pod in self.get("/pods").get("items") or []}
+
+    def errors(self):
+        lines = self.log.read_text(errors="replace").splitlines()
+        return [line for line in lines if RUNTIME_ERROR.search(line) and not EXPECTED.search(line)]
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def disk(directory):
+    """A real file system for images: the kubelet's eviction manager does not find one that has no device."""
+    image = directory.with_suffix(".ext4")
+    subprocess.run(["truncate", "-s", "16G", image], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=1", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, directory], check=True)
