@@ -58,6 +58,10 @@ bench: e2e-build ## count the guest's instructions to agent-ready, exits, and th
 fuzz: install ## a minute of fuzzing for each parser of what strangers send
 	tests/fuzz/run
 
+.PHONY: soak
+soak: e2e-build ## streams at full length: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence (hours in a software node)
+	PODVISOR_E2E_SOAK=1 tests/run stream_
+
 .PHONY: conformance-build
 conformance-build: guest-image
 	cargo build --release -p tests-conformance
@@ -69,6 +73,10 @@ conformance: conformance-build ## the CRI conformance suite: CRITEST=path of a c
 .PHONY: kubelet
 kubelet: conformance-build ## a real kubelet with static pods: KUBELET=path of a kubelet (1.36)
 	@tests/kubelet/run "$(KUBELET)"
+
+.PHONY: clients
+clients: conformance-build ## crictl, or kubectl through a real kubelet, at the streams: CLIENT="crictl PATH" or as tests/clients/run says
+	@tests/clients/run $(CLIENT)
 
 .PHONY: clean
 clean: ## remove what was built here; caches outside the checkout stay

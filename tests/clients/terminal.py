@@ -1,0 +1,66 @@
+"""A program at a terminal of its own, with somebody who types and looks."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+# The software node is slow.
+LIMIT = 300
+
+
+class Terminal:
+    """Starts the command; what it shows is kept."""
+
+    def __init__(self, command, environment, rows=33, columns=101):
+        self.master, slave = pty.openpty()
+        self.resize(rows, columns, told=False)
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )  # fmt: skip
+        os.close(slave)
+        self.shown = ""
+
+    def resize(self, rows, columns, told=True):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        if told:
+            self.process.send_signal(signal.SIGWINCH)
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def until(self, text):
+        """Waits until the text is shown."""
+        deadline = time.monotonic() + LIMIT
+        while text not in self.shown:
+            if time.monotonic() > deadline or not self._look(1):
+                raise AssertionError(f"{text!r} is not shown, but: {self.shown[-2000:]!r}")
+
+    def ended(self):
+        """Its exit code."""
+        while self._look(LIMIT):
+            pass
+        return self.process.wait(LIMIT)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+    def _look(self, seconds):
+        """Whether more may come."""
+        if not select.select([self.master], [], [], seconds)[0]:
+            return self.process.poll() is None
+        try:
+            shown = os.read(self.master, 65536)
+        except OSError:
+            # Nobody has the other side any more.
+            return False
+        self.shown += shown.decode(errors="replace")
+        return bool(shown)
