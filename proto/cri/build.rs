@@ -42,10 +42,17 @@ const V1ALPHA2: [&str; 29] = [
     "ImageFsInfo",
 ];
 
+/// Written by hand in `src/listed.rs`.
+const LISTED: [&str; 2] = ["ListPodSandboxResponse", "ListContainersResponse"];
+
 fn main() -> Result<(), Failure> {
     println!("cargo::rerun-if-changed={SOURCE}");
     // Maps as the daemon keeps them: nothing is hashed for a list of hundreds.
-    tonic_prost_build::configure().btree_map(".").compile_fds(protox::compile([SOURCE], ["proto"])?)?;
+    let mut current = tonic_prost_build::configure().btree_map(".");
+    for answer in LISTED {
+        current = current.extern_path(format!(".runtime.v1.{answer}"), format!("crate::listed::{answer}"));
+    }
+    current.compile_fds(protox::compile([SOURCE], ["proto"])?)?;
     let old = older(&PathBuf::from(env::var("OUT_DIR")?))?;
     let dir = old.parent().ok_or("a file lies in a folder")?;
     tonic_prost_build::configure()

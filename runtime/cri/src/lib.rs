@@ -15,6 +15,7 @@
 
 mod container;
 mod convert;
+mod encoded;
 mod error;
 mod events;
 #[doc(hidden)]

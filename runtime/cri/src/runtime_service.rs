@@ -54,7 +54,7 @@ impl RuntimeService for Cri {
         &self,
         r: Request<ListPodSandboxRequest>,
     ) -> Result<Response<ListPodSandboxResponse>, Status> {
-        gate("ListPodSandbox", async { Ok(sandbox::list::list(&self.pods, r.into_inner())) }).await
+        gate("ListPodSandbox", async { Ok(sandbox::list::list(self, r.into_inner())) }).await
     }
 
     async fn create_container(
@@ -89,7 +89,7 @@ impl RuntimeService for Cri {
         &self,
         r: Request<ListContainersRequest>,
     ) -> Result<Response<ListContainersResponse>, Status> {
-        gate("ListContainers", async { Ok(container::list::list(&self.pods, r.into_inner())) }).await
+        gate("ListContainers", async { Ok(container::list::list(self, r.into_inner())) }).await
     }
 
     async fn container_status(

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport;
 
+use crate::encoded::Encoded;
 use crate::runtime::status::Node;
 
 /// Longest message either way, bytes: what the kubelet's client allows (cri-client `maxMsgSize`).
@@ -36,12 +37,14 @@ pub struct Cri {
     /// Set when the daemon stops: what would go on for ever ends then.
     pub(crate) stopping: Arc<watch::Sender<bool>>,
     pub(crate) streaming: Arc<Server>,
+    pub(crate) encoded: Arc<Encoded>,
 }
 
 impl Cri {
     /// The services over these.
     pub fn new(pods: Pods, images: Images, node: Node, streaming: Arc<Server>) -> Self {
-        Self { pods, images, node: Arc::new(node), stopping: Arc::default(), streaming }
+        let (stopping, encoded) = (Arc::default(), Arc::default());
+        Self { pods, images, node: Arc::new(node), stopping, streaming, encoded }
     }
 }
 

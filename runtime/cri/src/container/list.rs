@@ -1,17 +1,15 @@
 //! ListContainers: every container that passes all of the filter's conditions, ended ones too.
 
 use proto_cri::v1;
-use runtime_pod::Pods;
 
 use crate::convert::{container_item, container_matches};
+use crate::serve::Cri;
 
-pub(crate) fn list(pods: &Pods, request: v1::ListContainersRequest) -> v1::ListContainersResponse {
+pub(crate) fn list(cri: &Cri, request: v1::ListContainersRequest) -> v1::ListContainersResponse {
     let filter = request.filter.unwrap_or_default();
-    let containers = pods
-        .containers()
-        .iter()
-        .filter(|container| container_matches(&filter, container))
-        .map(|container| container_item(container))
-        .collect();
-    v1::ListContainersResponse { containers }
+    let containers = cri.pods.containers();
+    let wanted = containers.iter().filter(|container| container_matches(&filter, container));
+    let encoded = cri.encoded.containers.items(wanted, |container| &container.id, container_item);
+    cri.encoded.containers.keep(&containers, |container| &container.id);
+    v1::ListContainersResponse { encoded, ..Default::default() }
 }

@@ -1,0 +1,108 @@
+//! List items as bytes, kept while what they show is the same. The kubelet asks for all pods and containers every second,
+//! and of hundreds a few have changed.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use prost::Message;
+use runtime_pod::{ContainerView, PodView};
+
+/// Of both lists.
+#[derive(Debug, Default)]
+pub(crate) struct Encoded {
+    pub(crate) pods: Items<PodView>,
+    pub(crate) containers: Items<ContainerView>,
+}
+
+/// By id: a view and the item that it became. A view does not change; a change publishes another.
+#[derive(Debug)]
+pub(crate) struct Items<V>(Mutex<HashMap<String, (Arc<V>, Bytes)>>);
+
+impl<V> Default for Items<V> {
+    fn default() -> Self {
+        Items(Mutex::default())
+    }
+}
+
+impl<V> Items<V> {
+    /// The views as items.
+    pub(crate) fn items<'a, M: Message>(
+        &self,
+        views: impl Iterator<Item = &'a Arc<V>>,
+        id: impl Fn(&V) -> &str,
+        item: impl Fn(&V) -> M,
+    ) -> Vec<Bytes>
+    where
+        V: 'a,
+    {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        views
+            .map(|view| match kept.get(id(view)) {
+                Some((same, bytes)) if Arc::ptr_eq(same, view) => bytes.clone(),
+                _ => {
+                    let bytes = Bytes::from(item(view).encode_to_vec());
+                    kept.insert(id(view).to_owned(), (Arc::clone(view), bytes.clone()));
+                    bytes
+                }
+            })
+            .collect()
+    }
+
+    /// Forgets what is none of `all`.
+    pub(crate) fn keep(&self, all: &[Arc<V>], id: impl Fn(&V) -> &str) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() > all.len() {
+            let all: HashSet<&str> = all.iter().map(|view| id(view)).collect();
+            kept.retain(|known, _| all.contains(known.as_str()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use proto_cri::v1;
+
+    use super::*;
+
+    fn view(id: &str) -> Arc<PodView> {
+        Arc::new(PodView { id: id.into(), ..Default::default() })
+    }
+
+    /// Lists all; gives the ids that are told, and how many were encoded anew.
+    fn list(items: &Items<PodView>, views: &[Arc<PodView>]) -> (Vec<String>, usize) {
+        let encoded = Cell::new(0);
+        let told = items.items(
+            views.iter(),
+            |pod| &pod.id,
+            |pod| {
+                encoded.set(encoded.get() + 1);
+                v1::PodSandbox { id: pod.id.clone(), ..Default::default() }
+            },
+        );
+        items.keep(views, |pod| &pod.id);
+        let ids = told.iter().map(|bytes| v1::PodSandbox::decode(&bytes[..]).unwrap().id);
+        (ids.collect(), encoded.get())
+    }
+
+    #[test]
+    fn an_item_is_encoded_once_for_each_change() {
+        let (items, mut views) = (Items::default(), vec![view("a"), view("b")]);
+        assert_eq!(list(&items, &views), (vec!["a".into(), "b".into()], 2));
+        assert_eq!(list(&items, &views).1, 0);
+        // A change is another view of the same id.
+        views[1] = view("b");
+        assert_eq!(list(&items, &views), (vec!["a".into(), "b".into()], 1));
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten() {
+        let items = Items::default();
+        list(&items, &[view("a"), view("b"), view("c")]);
+        let left = [view("b")];
+        assert_eq!(list(&items, &left).0, ["b"]);
+        assert_eq!(items.0.lock().unwrap().len(), 1);
+    }
+}
