@@ -9,8 +9,8 @@ use tokio::net::UnixStream;
 
 use crate::error::GuestError;
 
-/// How long the VMM and the guest may take to accept: both only note it.
-const ACCEPT: Duration = Duration::from_secs(10);
+/// How long the VMM and the guest may take to accept: both only note it, once they have a CPU.
+const ACCEPT: Duration = Duration::from_secs(30);
 /// Longest answer, in bytes: `OK 4294967295\n` is 14.
 const ANSWER_BYTES_MAX: usize = 32;
 
