@@ -3,20 +3,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::join_all;
-use proto_cri::v1;
-use sha1::{Digest, Sha1};
 use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
 
+use crate::load::{container, size, status_kib, watcher};
 use crate::session::{Session, attach, exec_url};
 
-/// Set for the full sizes, which take a software node many minutes.
-const SOAK_VARIABLE: &str = "PODVISOR_E2E_SOAK";
-
-/// Commands one after the other, and those before it is looked what they leave.
+/// Commands one after the other, in a soak too, and those before it is looked what they leave.
 const SHORT: usize = 200;
+const SHORT_SOAK: usize = 5000;
 const WARM: usize = 60;
 /// Commands at once.
 const AT_ONCE: usize = 30;
@@ -31,24 +27,6 @@ const DAEMON_GROWTH_KIB: u64 = 8 * 1024;
 /// Looks before something that takes a moment must have happened.
 const LOOKS_MAX: usize = 200;
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// The normal size, or the full one.
-fn size(normal: usize, full: usize) -> usize {
-    if std::env::var_os(SOAK_VARIABLE).is_some() { full } else { normal }
-}
-
-/// A running container, in a pod of its own.
-async fn container(host: &Host, client: &mut Client, name: &str) -> (String, String) {
-    let image = client.pull(&host.busybox()).await.unwrap();
-    let pod = client.run_pod(&spec::pod(name, host.dir())).await.unwrap();
-    let id = client.run(&pod, spec::shell("main", &image, "sleep 100000")).await.unwrap();
-    (pod, id)
-}
-
-/// Bytes in which a piece that is lost, doubled or moved shows: the period is a prime.
-fn pattern() -> Vec<u8> {
-    (0..65_521u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
-}
 
 /// What is there on both sides of a pod.
 #[derive(Debug)]
@@ -69,8 +47,7 @@ impl Census {
         let daemon = format!("/proc/{}", host.daemon.pid());
         let descriptors = std::fs::read_dir(Path::new(&daemon).join("fd")).unwrap().count();
         let status = std::fs::read_to_string(Path::new(&daemon).join("status")).unwrap();
-        let resident = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-        let daemon_kib = resident.split_whitespace().nth(1).unwrap().parse().unwrap();
+        let daemon_kib = status_kib(&status, "VmRSS");
         Census { counts: [seen[0], seen[1], descriptors], agent_kib: seen[2] as u64, daemon_kib }
     }
 }
@@ -80,16 +57,11 @@ async fn short_commands_leave_no_process_descriptor_or_memory_behind() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let (pod, id) = container(&host, &mut client, "short").await;
-    let image = client.pull(&host.busybox()).await.unwrap();
-    let mut config = spec::shell("watcher", &image, "sleep 100000");
-    let context = config.linux.as_mut().unwrap().security_context.as_mut().unwrap();
-    context.namespace_options.as_mut().unwrap().pid = v1::NamespaceMode::Node.into();
-    let added = vec!["SYS_PTRACE".to_owned()];
-    context.capabilities = Some(v1::Capability { add_capabilities: added, ..Default::default() });
-    let watcher = client.run(&pod, config).await.unwrap();
+    let watcher = watcher(&host, &mut client, &pod).await;
 
     let mut before = None;
-    for number in 0..SHORT + WARM {
+    let short = size(SHORT, SHORT_SOAK);
+    for number in 0..short + WARM {
         if number == WARM {
             before = Some(Census::take(&host, &mut client, &watcher).await);
         }
@@ -123,7 +95,7 @@ async fn short_commands_leave_no_process_descriptor_or_memory_behind() {
         tokio::time::sleep(PAUSE).await;
         after = Census::take(&host, &mut client, &watcher).await;
     }
-    eprintln!("{SHORT} commands: before {before:?}, after {after:?}");
+    eprintln!("{short} commands: before {before:?}, after {after:?}");
     assert!(
         after.counts.iter().zip(before.counts).all(|(after, before)| *after <= before),
         "{before:?} {after:?}"
@@ -160,7 +132,7 @@ async fn many_commands_at_once_and_commands_that_end_at_once_lose_nothing() {
     }
 
     let line = format!("head -c {ABRUPT_BYTES} /dev/zero; exit 3");
-    for _ in 0..size(ABRUPT / 4, ABRUPT) {
+    for _ in 0..ABRUPT {
         let url = exec_url(&mut client, &id, &["sh", "-c", &line], false, false).await;
         let mut session = Session::open(&url, &["stdout", "stderr"]).await;
         assert_eq!(session.end().await["details"]["causes"][0]["message"], "3");
@@ -175,53 +147,6 @@ async fn many_commands_at_once_and_commands_that_end_at_once_lose_nothing() {
         said.len() > 14 << 20 && said.trim_start_matches('\0').starts_with("\n[podvisor: the output was cut")
     );
     assert_eq!((answer.stderr.as_slice(), answer.exit_code), (&b"oops\n"[..], 4));
-    client.remove_pod(&pod).await.unwrap();
-    host.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn much_goes_out_and_in_unchanged() {
-    let Some(host) = Host::start().await else { return };
-    let mut client = host.client();
-    let (pod, id) = container(&host, &mut client, "much").await;
-    let pattern = pattern();
-
-    let url = exec_url(&mut client, &id, &["sh", "-c", "cat > /pattern"], true, false).await;
-    let mut session = Session::open(&url, &["stdin", "stdout", "stderr"]).await;
-    session.say("stdin", pattern.clone(), true).await;
-    assert_eq!(session.end().await["status"], "Success");
-    let out = size(32 << 20, 256 << 20);
-    let line = format!("while cat /pattern 2>/dev/null; do :; done | head -c {out}");
-    let url = exec_url(&mut client, &id, &["sh", "-c", &line], false, false).await;
-    let mut session = Session::open(&url, &["stdout", "stderr"]).await;
-    let mut expected = pattern.iter().cycle();
-    let mut seen = 0;
-    loop {
-        let goes_on = session.step().await;
-        if let Some(bytes) = session.said.get_mut("stdout") {
-            assert!(bytes.iter().eq(expected.by_ref().take(bytes.len())), "after {seen} bytes");
-            seen += bytes.len();
-            bytes.clear();
-        }
-        if !goes_on {
-            break;
-        }
-    }
-    assert_eq!(seen, out);
-
-    let input = size(16 << 20, 64 << 20);
-    let url = exec_url(&mut client, &id, &["sha1sum"], true, false).await;
-    let mut session = Session::open(&url, &["stdin", "stdout", "stderr"]).await;
-    let (pattern, mut sum, mut left) = (Bytes::from(pattern), Sha1::new(), input);
-    while left > 0 {
-        let piece = pattern.slice(..left.min(pattern.len()));
-        sum.update(&piece);
-        left -= piece.len();
-        session.say("stdin", piece, left == 0).await;
-    }
-    assert_eq!(session.end().await["status"], "Success");
-    let sum: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(session.text("stdout"), format!("{sum}  -\n"));
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
@@ -267,6 +192,44 @@ async fn an_attached_client_that_does_not_read_stops_neither_the_log_nor_another
     let status = deaf.end().await;
     assert!(status["message"].as_str().unwrap().contains("keep up"), "{status}");
     assert!(deaf.said["stdout"].len() < PIECES * PIECE_BYTES);
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn streams_survive_silence_and_pods_that_come_and_go() {
+    const OTHERS: usize = 3;
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let (pod, id) = container(&host, &mut client, "steady").await;
+    let url = exec_url(&mut client, &id, &["sh"], true, true).await;
+    let mut idle = Session::open(&url, &["stdin", "stdout", "resize"]).await;
+    idle.until("# ").await;
+    let silent_since = tokio::time::Instant::now();
+
+    // One that never pauses, while others begin and end.
+    let line = "number=0; until [ -e /stop ]; do echo $number; number=$((number + 1)); done";
+    let url = exec_url(&mut client, &id, &["sh", "-c", line], false, false).await;
+    let mut busy = Session::open(&url, &["stdout", "stderr"]).await;
+    let counting = tokio::spawn(async move {
+        let status = busy.end().await;
+        (status["status"] == "Success", busy.text("stdout"))
+    });
+    for other in 0..OTHERS {
+        let (other, _) = container(&host, &mut client, &format!("other{other}")).await;
+        client.remove_pod(&other).await.unwrap();
+    }
+    client.sh(&id, "touch /stop").await.unwrap();
+    let (ended_well, said) = counting.await.unwrap();
+    assert!(ended_well);
+    for (number, line) in said.lines().enumerate() {
+        assert_eq!(line, number.to_string());
+    }
+
+    let silence = Duration::from_secs(size(10, 600) as u64);
+    tokio::time::sleep_until(silent_since + silence).await;
+    idle.say("stdin", "echo still $((40 + 2))\n", false).await;
+    idle.until("still 42").await;
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }

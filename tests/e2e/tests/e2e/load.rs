@@ -1,0 +1,43 @@
+//! What tests under load have in common: their sizes, and a look at all of a guest.
+
+use proto_cri::v1;
+use tests_e2e::client::Client;
+use tests_e2e::{Host, spec};
+
+/// Set by `make soak`, for sizes that take hours in a software node.
+const SOAK_VARIABLE: &str = "PODVISOR_E2E_SOAK";
+
+/// Whether this is a soak.
+pub(crate) fn soak() -> bool {
+    std::env::var_os(SOAK_VARIABLE).is_some()
+}
+
+/// The normal size, or that of a soak.
+pub(crate) fn size(normal: usize, in_soak: usize) -> usize {
+    if soak() { in_soak } else { normal }
+}
+
+/// A running container, in a pod of its own.
+pub(crate) async fn container(host: &Host, client: &mut Client, name: &str) -> (String, String) {
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod(name, host.dir())).await.unwrap();
+    let id = client.run(&pod, spec::shell("main", &image, "sleep 100000")).await.unwrap();
+    (pod, id)
+}
+
+/// One more container in the pod, that sees the guest's own processes.
+pub(crate) async fn watcher(host: &Host, client: &mut Client, pod: &str) -> String {
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let mut config = spec::shell("watcher", &image, "sleep 100000");
+    let context = config.linux.as_mut().unwrap().security_context.as_mut().unwrap();
+    context.namespace_options.as_mut().unwrap().pid = v1::NamespaceMode::Node.into();
+    let added = vec!["SYS_PTRACE".to_owned()];
+    context.capabilities = Some(v1::Capability { add_capabilities: added, ..Default::default() });
+    client.run(pod, config).await.unwrap()
+}
+
+/// A figure of `/proc/<pid>/status` in KiB.
+pub(crate) fn status_kib(status: &str, name: &str) -> u64 {
+    let line = status.lines().find(|line| line.split(':').next() == Some(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

@@ -1,0 +1,51 @@
+//! What a container's process is started with, and the commands that join it.
+
+use proto_cri::v1;
+use tests_e2e::{Host, spec};
+
+/// What a process sees of itself, and the size of `/dev/shm` in KiB.
+const LOOK: &str = "pwd; echo $GREETING; cat /proc/self/oom_score_adj; ulimit -n; umask; \
+                    df -k /dev/shm | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2";
+
+#[tokio::test]
+async fn a_process_and_its_commands_have_the_details_asked_for() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let config = spec::pod("details", host.dir());
+    let pod = client.run_pod(&config).await.unwrap();
+    let line = format!("{LOOK}; echo done; exec sleep 100000");
+    let mut container = spec::shell("main", &image, &line);
+    container.working_dir = "/not/there/yet".into();
+    container.envs = vec![v1::KeyValue { key: "GREETING".into(), value: "a  b=\"c\"".into() }];
+    let linux = container.linux.as_mut().unwrap();
+    linux.resources = Some(v1::LinuxContainerResources { oom_score_adj: 321, ..Default::default() });
+    let id = client.run(&pod, container).await.unwrap();
+    let expected = "/not/there/yet\na b=\"c\"\n321\n1048576\n0022\n65536\n";
+    assert_eq!(client.sh(&id, LOOK).await.unwrap(), expected);
+    let mut said = String::new();
+    while !said.ends_with("done\n") {
+        let log = std::fs::read_to_string(format!("{}/main.log", config.log_directory)).unwrap();
+        said = log.lines().map(|entry| format!("{}\n", entry.splitn(4, ' ').nth(3).unwrap())).collect();
+    }
+    assert_eq!(said, format!("{expected}done\n"));
+
+    // A terminal is one for the process, and its output comes by one stream.
+    let mut terminal =
+        spec::shell("terminal", &image, "tty; test -t 0 && test -t 1 && test -t 2 && echo all >&2");
+    terminal.tty = true;
+    let id = client.run(&pod, terminal).await.unwrap();
+    assert_eq!(client.wait(&id).await.unwrap().exit_code, 0);
+    let log = std::fs::read_to_string(format!("{}/terminal.log", config.log_directory)).unwrap();
+    let said: Vec<&str> = log.lines().map(|entry| entry.split_once(' ').unwrap().1).collect();
+    assert_eq!(said, ["stdout F /dev/pts/0", "stdout F all"]);
+
+    // Privileges of a program that is its owner's: the set-user-id bit counts in a container's own files.
+    let line = "cp /bin/busybox /bin/asroot && chmod 4755 /bin/asroot && sleep 100000";
+    let id = client.run(&pod, spec::shell("owner", &image, line)).await.unwrap();
+    let options = "until [ -u /bin/asroot ]; do sleep 0.1; done; grep ' / ' /proc/self/mounts | tail -n 1";
+    let options = client.sh(&id, options).await.unwrap();
+    assert!(!options.contains("nosuid"), "{options}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
