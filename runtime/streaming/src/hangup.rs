@@ -20,7 +20,8 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Hangup(TcpStream);
 
 impl Hangup {
-    pub(crate) fn of(connection: &TcpStream) -> io::Result<Hangup> {
+    /// Of any socket: no more than its readiness is asked.
+    pub(crate) fn of(connection: &impl AsFd) -> io::Result<Hangup> {
         let connection = std::net::TcpStream::from(connection.as_fd().try_clone_to_owned()?);
         Ok(Hangup(TcpStream::from_std(connection)?))
     }

@@ -15,6 +15,7 @@ mod channels;
 pub mod client;
 mod command;
 mod forward;
+pub mod fuzz;
 mod hangup;
 mod idle;
 mod negotiate;

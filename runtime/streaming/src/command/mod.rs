@@ -11,6 +11,7 @@ mod spdy;
 mod websocket;
 
 pub(crate) use spdy::serve as over_spdy;
+pub(crate) use websocket::decode as decode_message;
 pub(crate) use websocket::serve as over_websocket;
 
 use bytes::Bytes;

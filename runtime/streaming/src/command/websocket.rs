@@ -117,7 +117,7 @@ async fn read<S>(
 }
 
 /// A message's channel and content; `None` where it has neither.
-fn decode(message: &[u8], framing: Framing) -> Option<(u8, Vec<u8>)> {
+pub(crate) fn decode(message: &[u8], framing: Framing) -> Option<(u8, Vec<u8>)> {
     let (channel, content) = message.split_first()?;
     if framing.base64 {
         let digit = channel.checked_sub(b'0').filter(|digit| *digit <= 9)?;

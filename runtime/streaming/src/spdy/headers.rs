@@ -7,10 +7,10 @@ use super::SpdyError;
 use super::dictionary::dictionary;
 
 /// Longest header block after decompression, in bytes. A stream's headers are three short ones.
-const BLOCK_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const BLOCK_BYTES_MAX: usize = 16 * 1024;
 
 /// Headers of one stream.
-const HEADERS_MAX: usize = 64;
+pub(crate) const HEADERS_MAX: usize = 64;
 
 /// Names in lower case, and values.
 pub type Headers = Vec<(String, String)>;

@@ -1,0 +1,199 @@
+//! Whole sessions against a hostile client. Each must end when its client has closed, with all that was started for it.
+//!
+//! The clock must be paused: what waits for a time-out is then seen at once, and a wait for nothing has an end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::net::UnixStream;
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+
+use super::program::Program;
+use crate::channels::{Channels, Command, Forward, Input, Outcome, Streams};
+use crate::hangup::Hangup;
+use crate::negotiate::{Framing, Version};
+use crate::{command, forward as forwards, tunnel};
+
+/// How long a client stays that has said all, or cannot.
+const STAY: Duration = Duration::from_secs(5);
+
+/// How long a session may go on without its client: more than all its own grace.
+const AFTER: Duration = Duration::from_secs(20);
+
+/// Longest piece of input that a command may be given, in bytes.
+const INPUT_BYTES_MAX: usize = 16 * 1024;
+
+/// An exec over SPDY.
+pub async fn command_over_spdy(input: &[u8]) {
+    let mut program = Program::new(input);
+    let (session, choice) = (session(&mut program), program.byte());
+    let version = Version { json: choice & 1 == 0, resize: choice & 2 == 0 };
+    let client = Client::new(&mut program);
+    let wire = program.spdy();
+    let serving = async |io, hangup| _ = command::over_spdy(io, version, session, hangup).await;
+    client.meets(wire, serving).await;
+}
+
+/// An exec over WebSocket.
+pub async fn command_over_websocket(input: &[u8]) {
+    let mut program = Program::new(input);
+    let (session, choice) = (session(&mut program), program.byte());
+    let framing = Framing { json: choice & 1 == 0, base64: choice & 2 == 0, close: choice & 4 == 0 };
+    let client = Client::new(&mut program);
+    let wire = program.websocket();
+    let serving = async |io, hangup| command::over_websocket(io, framing, session, hangup).await;
+    client.meets(wire, serving).await;
+}
+
+/// A port-forward.
+pub async fn forward(input: &[u8]) {
+    let mut program = Program::new(input);
+    let client = Client::new(&mut program);
+    let wire = program.spdy();
+    let serving = async |io, hangup| _ = forwards::serve(io, Arc::new(Ports), hangup).await;
+    client.meets(wire, serving).await;
+}
+
+/// A port-forward in WebSocket messages.
+pub async fn tunnelled_forward(input: &[u8]) {
+    let mut program = Program::new(input);
+    let client = Client::new(&mut program);
+    let wire = program.tunnelled();
+    let serving =
+        async |io, hangup| _ = forwards::serve(tunnel::open(io).await, Arc::new(Ports), hangup).await;
+    client.meets(wire, serving).await;
+}
+
+/// What a client does besides sending.
+struct Client {
+    /// Longest piece sent at once.
+    piece: usize,
+    /// Takes what the server sends.
+    listens: bool,
+}
+
+impl Client {
+    fn new(program: &mut Program<'_>) -> Client {
+        let choice = program.byte();
+        Client { piece: 1 << (choice % 18), listens: choice < 200 }
+    }
+
+    /// Plays the client against the server's side of one session.
+    async fn meets<F>(self, wire: Vec<u8>, serving: F)
+    where
+        F: AsyncFnOnce(UnixStream, Hangup),
+    {
+        let before = Handle::current().metrics().num_alive_tasks();
+        let (near, far) = UnixStream::pair().expect("a pair of sockets");
+        let hangup = Hangup::of(&near).expect("a second descriptor");
+        let serving = serving(near, hangup);
+        tokio::pin!(serving);
+        tokio::select! {
+            () = &mut serving => {}
+            () = self.play(far, &wire) => {
+                timeout(AFTER, serving).await.expect("the session ends with its client");
+            }
+        }
+        let ended = async {
+            while Handle::current().metrics().num_alive_tasks() > before {
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        timeout(AFTER, ended).await.expect("what was started for the session ends with it");
+    }
+
+    /// Says all, stays for a little, and closes.
+    async fn play(self, mut connection: UnixStream, wire: &[u8]) {
+        let (mut read, mut write) = connection.split();
+        let saying = async {
+            for piece in wire.chunks(self.piece) {
+                if write.write_all(piece).await.is_err() {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+            std::future::pending().await
+        };
+        let hearing = async {
+            let mut chunk = [0; 4096];
+            while self.listens && matches!(read.read(&mut chunk).await, Ok(1..)) {}
+            if !self.listens {
+                std::future::pending().await
+            }
+        };
+        let _ = timeout(STAY, async {
+            tokio::select! {
+                () = saying => {}
+                () = hearing => {}
+            }
+        })
+        .await;
+    }
+}
+
+fn session(program: &mut Program<'_>) -> command::Session {
+    let choice = program.byte();
+    let is = |bit: u8| choice & bit == 0;
+    let streams = Streams { stdin: is(1), stdout: is(2), stderr: is(4), tty: is(8) };
+    let command: Box<dyn Command> = if is(48) { Box::new(Deaf) } else { Box::new(Echo) };
+    command::Session { streams, command }
+}
+
+/// Says what it hears, until the end.
+struct Echo;
+
+#[async_trait]
+impl Command for Echo {
+    async fn run(self: Box<Self>, channels: Channels) -> Outcome {
+        let Channels { mut input, mut stdout, stderr: _stderr } = channels;
+        while let Some(said) = input.recv().await {
+            match said {
+                Input::Bytes(bytes) => {
+                    assert!(!bytes.is_empty() && bytes.len() <= INPUT_BYTES_MAX);
+                    if let Some(stdout) = &mut stdout
+                        && let Err(error) = stdout.write_all(&bytes).await
+                    {
+                        return Outcome::Failed(error.to_string());
+                    }
+                }
+                Input::Resize(size) => assert!(size.columns > 0 && size.rows > 0),
+                Input::End => return Outcome::Exited(3),
+            }
+        }
+        Outcome::Done
+    }
+}
+
+/// Takes nothing, and ends when its client has gone.
+struct Deaf;
+
+#[async_trait]
+impl Command for Deaf {
+    async fn run(self: Box<Self>, channels: Channels) -> Outcome {
+        while !channels.input.is_closed() {
+            sleep(Duration::from_millis(100)).await;
+        }
+        Outcome::Done
+    }
+}
+
+/// Port 80 echoes, 81 takes nothing and has no end, and nobody listens on the others.
+struct Ports;
+
+#[async_trait]
+impl Forward for Ports {
+    async fn forward(&self, port: u16, connection: DuplexStream) -> Result<(), String> {
+        match port {
+            80 => {
+                let (mut read, mut write) = tokio::io::split(connection);
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+                Ok(())
+            }
+            81 => std::future::pending().await,
+            _ => Err("connection refused".into()),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Bytes of a streaming client: SPDY frames and header blocks, in any pieces. What is held is bounded, and pieces make
+//! no difference.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    runtime_streaming::fuzz::spdy(bytes);
+});
