@@ -124,15 +124,16 @@ fn choose(
     name: &HeaderName,
     known: &'static [(&'static str, Spoken)],
 ) -> Result<(&'static str, Spoken), Refused> {
-    let mut wished = words(headers, name).peekable();
-    if wished.peek().is_none() {
+    let wished: Vec<_> = words(headers, name).collect();
+    if wished.is_empty() {
         return Err(refuse(StatusCode::BAD_REQUEST, &format!("the header {name} is missing")));
     }
-    let find = |wish: &str| known.iter().find(|(known, _)| *known == wish).copied();
-    wished.find_map(find).ok_or_else(|| Refused {
-        status: StatusCode::FORBIDDEN,
-        text: format!("none of the protocols in {name} is spoken here"),
-        accepted: known.iter().map(|(name, _)| *name).collect(),
+    let find = |wish: &&str| known.iter().find(|(known, _)| known == wish).copied();
+    wished.iter().find_map(find).ok_or_else(|| {
+        let accepted: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+        let (wished, spoken) = (wished.join(", "), accepted.join(", "));
+        let text = format!("{name} asks for {wished}; what is spoken for this session is {spoken}");
+        Refused { status: StatusCode::FORBIDDEN, text, accepted }
     })
 }
 
