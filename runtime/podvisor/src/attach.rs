@@ -8,7 +8,7 @@ use proto_cri::v1;
 
 use crate::client::{self, Client};
 use crate::config::Config;
-use crate::session::{self, Ended, Wanted};
+use crate::session::{self, Ended, Trust, Wanted};
 
 /// What `podvisor attach` takes.
 #[derive(Debug, clap::Args)]
@@ -19,6 +19,8 @@ pub(crate) struct Args {
     /// The container has a terminal; ctrl-p ctrl-q leaves it.
     #[arg(short, long)]
     tty: bool,
+    #[command(flatten)]
+    trust: Trust,
     /// The container's id, or its beginning.
     container: String,
 }
@@ -34,7 +36,7 @@ pub(crate) async fn attach(config: &Config, args: Args) -> anyhow::Result<ExitCo
         detachable: args.interactive,
     };
     let url = url(&mut client, &args.container, wanted).await.map_err(client::refused).context("attach")?;
-    match session::carry(&url, wanted).await? {
+    match session::carry(&url, wanted, &args.trust).await? {
         Ended::Exited(_) => Ok(exit_code(&mut client, &args.container).await?.into()),
         ended => Ok(ended.code().into()),
     }

@@ -4,6 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use runtime_streaming::Tls;
 use serde::{Deserialize, Serialize};
 
 /// Read when no file is named; may be absent.
@@ -85,9 +86,13 @@ pub(crate) struct Registries {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Streaming {
-    /// Plain HTTP, so not beyond this node without need: the kubelet, who is the client, is on it. Port 0
-    /// is any free one.
+    /// Not beyond this node without need: the kubelet, who is the client, is on it. Port 0 is any free one.
     pub(crate) address: SocketAddr,
+    /// Makes it TLS instead of plain HTTP: the certificate and those between it and its authority, in PEM. It
+    /// must name the address, and the kubelet must find its authority among the system's.
+    pub(crate) certificate: Option<PathBuf>,
+    /// The certificate's private key, in PEM. Both are read again when they have changed.
+    pub(crate) key: Option<PathBuf>,
 }
 
 /// A RuntimeClass handler.
@@ -139,7 +144,7 @@ impl Default for Registries {
 
 impl Default for Streaming {
     fn default() -> Self {
-        Self { address: (Ipv4Addr::LOCALHOST, 0).into() }
+        Self { address: (Ipv4Addr::LOCALHOST, 0).into(), certificate: None, key: None }
     }
 }
 
@@ -193,7 +198,18 @@ fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     if config.handler.iter().filter(|handler| handler.default).count() > 1 {
         return invalid("more than one handler says default = true".into());
     }
+    if config.streaming.certificate.is_some() != config.streaming.key.is_some() {
+        return invalid("streaming.certificate and streaming.key go together, and only one is set".into());
+    }
     Ok(config)
+}
+
+impl Streaming {
+    /// The files of a server that speaks TLS.
+    pub(crate) fn tls(&self) -> Option<Tls> {
+        let (certificate, key) = self.certificate.clone().zip(self.key.clone())?;
+        Some(Tls { certificate, key })
+    }
 }
 
 impl Config {
@@ -282,6 +298,18 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_and_its_key_go_together() {
+        let both = "[streaming]\ncertificate = \"/c.pem\"\nkey = \"/k.pem\"\n";
+        let tls = parse(Path::new("x"), both).unwrap().streaming.tls().unwrap();
+        assert_eq!((tls.certificate, tls.key), ("/c.pem".into(), "/k.pem".into()));
+        assert!(parse(Path::new("x"), "").unwrap().streaming.tls().is_none());
+        for key in ["certificate", "key"] {
+            let message = message(&format!("[streaming]\n{key} = \"/x.pem\"\n"));
+            assert!(message.contains("streaming.certificate and streaming.key go together"), "{message}");
+        }
+    }
+
+    #[test]
     fn the_default_configuration_survives_being_written_and_read() {
         let text = toml::to_string(&Config::default()).unwrap();
         let again = parse(Path::new("x"), &text).unwrap();
@@ -289,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_product_stays_below_twenty_keys() {
+    fn the_product_stays_at_twenty_choices() {
         let keys = |value: toml::Value| value.as_table().map_or(1, toml::Table::len);
         let config = Config {
             handler: vec![Handler { vcpus_max: Some(1), memory_max_mib: Some(1), ..Default::default() }],
@@ -303,7 +331,8 @@ mod tests {
                 other => keys(other),
             })
             .sum();
-        // `socket`, `vmm`, `conf_template` and `driver` are unset by default and not counted by the serializer.
-        assert!(count + 4 <= 20, "{count}");
+        // `socket`, `vmm`, `conf_template`, `driver`, and a certificate with its key, which are one choice, are unset by
+        // default and not counted by the serializer.
+        assert!(count + 5 <= 20, "{count}");
     }
 }

@@ -7,7 +7,7 @@ use proto_cri::v1;
 
 use crate::client;
 use crate::config::Config;
-use crate::session::{self, Wanted};
+use crate::session::{self, Trust, Wanted};
 
 /// What `podvisor exec` takes.
 #[derive(Debug, clap::Args)]
@@ -18,6 +18,8 @@ pub(crate) struct Args {
     /// Give the command a terminal.
     #[arg(short, long)]
     tty: bool,
+    #[command(flatten)]
+    trust: Trust,
     /// The container's id, or its beginning.
     container: String,
     /// Command and arguments.
@@ -45,5 +47,5 @@ pub(crate) async fn exec(config: &Config, args: Args) -> anyhow::Result<ExitCode
         stderr: wanted.stderr,
     };
     let answer = client.runtime.exec(request).await.map_err(client::refused).context("exec")?;
-    Ok(session::carry(&answer.into_inner().url, wanted).await?.code().into())
+    Ok(session::carry(&answer.into_inner().url, wanted, &args.trust).await?.code().into())
 }

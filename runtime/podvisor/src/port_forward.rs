@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use proto_cri::v1;
@@ -14,6 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::client::{self, Client};
 use crate::config::Config;
+use crate::session::Trust;
 
 /// Bytes read of a connection at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -27,6 +29,8 @@ pub(crate) struct Args {
     /// Local address to listen on.
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     address: IpAddr,
+    #[command(flatten)]
+    trust: Trust,
     /// The pod's id, or its beginning.
     pod: String,
     /// Local port and the pod's; one number is both, a local 0 any free one.
@@ -51,13 +55,15 @@ fn parse_ports(text: &str) -> Result<Ports, String> {
 /// Forwards until it is interrupted.
 pub(crate) async fn port_forward(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let client = client::dial(config).await?;
-    let mut listening = JoinSet::new();
+    let (mut listening, trust) = (JoinSet::new(), Arc::new(args.trust));
     for ports in args.ports {
         let listener = TcpListener::bind((args.address, ports.local))
             .await
             .with_context(|| format!("listening on {}, port {}", args.address, ports.local))?;
         println!("forwarding {} to port {} of the pod", listener.local_addr()?, ports.pod);
-        listening.spawn(accept(listener, client.clone(), args.pod.clone(), ports.pod));
+        let pod =
+            Pod { client: client.clone(), trust: Arc::clone(&trust), id: args.pod.clone(), port: ports.pod };
+        listening.spawn(accept(listener, pod));
     }
     match listening.join_next().await {
         Some(ended) => Err(ended?),
@@ -65,31 +71,36 @@ pub(crate) async fn port_forward(config: &Config, args: Args) -> anyhow::Result<
     }
 }
 
+/// Where one local port leads.
+#[derive(Clone)]
+struct Pod {
+    client: Client,
+    trust: Arc<Trust>,
+    id: String,
+    port: u16,
+}
+
 /// Ends only where nobody can be accepted any more.
-async fn accept(listener: TcpListener, client: Client, pod: String, port: u16) -> anyhow::Error {
+async fn accept(listener: TcpListener, pod: Pod) -> anyhow::Error {
     loop {
         let connection = match listener.accept().await {
             Ok((connection, _)) => connection,
             Err(error) => return anyhow!(error).context("accepting a connection"),
         };
-        let (client, pod) = (client.clone(), pod.clone());
+        let pod = pod.clone();
         tokio::spawn(async move {
-            if let Err(error) = forward(client, pod, port, connection).await {
+            if let Err(error) = forward(pod, connection).await {
                 eprintln!("podvisor: {error:#}");
             }
         });
     }
 }
 
-async fn forward(
-    mut client: Client,
-    pod: String,
-    port: u16,
-    mut connection: TcpStream,
-) -> anyhow::Result<()> {
-    let request = v1::PortForwardRequest { pod_sandbox_id: pod, port: vec![i32::from(port)] };
+async fn forward(pod: Pod, mut connection: TcpStream) -> anyhow::Result<()> {
+    let Pod { mut client, trust, id, port } = pod;
+    let request = v1::PortForwardRequest { pod_sandbox_id: id, port: vec![i32::from(port)] };
     let answer = client.runtime.port_forward(request).await.map_err(client::refused)?;
-    let (mut sender, mut receiver) = streaming::dial(&answer.into_inner().url, streaming::FORWARD).await?;
+    let (mut sender, mut receiver) = trust.dial(&answer.into_inner().url, streaming::FORWARD).await?;
     let port = port.to_string();
     let headers = |kind| [("streamtype", kind), ("port", port.as_str()), ("requestid", "0")];
     let error = sender.open(&headers("error")).await?;

@@ -61,7 +61,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
         bin_dirs: config.cni.bin_dirs.clone(),
         cache_dir: config.cni.cache_dir.clone(),
     });
-    let streaming = Server::start(config.streaming.address).await?;
+    let streaming = Server::start(config.streaming.address, config.streaming.tls()).await?;
     let node = node(config, cni.clone());
     let pods = Pods::open(pods_config(config, images.clone(), cni)?).await.context("opening the pods")?;
     info!(socket = %socket.display(), "serving");

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
-use anyhow::{Context, bail};
-use runtime_streaming::client::{self, Event, Receiver, Sender};
+use anyhow::{Context, anyhow, bail};
+use runtime_streaming::client::{self, DialError, Event, Receiver, Sender};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -18,6 +19,27 @@ const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Longest status taken, in bytes.
 const STATUS_BYTES_MAX: usize = 64 * 1024;
+
+/// Whom a session's client believes, where the daemon's streams are served by TLS.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Trust {
+    /// Certificates in PEM to trust besides the system's, where the daemon serves streams by TLS.
+    #[arg(long, value_name = "FILE", env = "PODVISOR_STREAMING_CA")]
+    streaming_ca: Option<PathBuf>,
+}
+
+impl Trust {
+    /// Comes to a session's URL.
+    pub(crate) async fn dial(&self, url: &str, protocol: &str) -> anyhow::Result<(Sender, Receiver)> {
+        match client::dial(url, protocol, self.streaming_ca.as_deref()).await {
+            Err(error @ DialError::Untrusted(_)) => Err(anyhow!(
+                "{:#}; --streaming-ca or PODVISOR_STREAMING_CA names a file with its authority",
+                anyhow::Error::from(error)
+            )),
+            outcome => Ok(outcome?),
+        }
+    }
+}
 
 /// What a session is to have.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +65,8 @@ pub(crate) enum Ended {
 }
 
 /// Carries the session to its end.
-pub(crate) async fn carry(url: &str, wanted: Wanted) -> anyhow::Result<Ended> {
-    let (mut sender, receiver) = client::dial(url, client::COMMAND).await?;
+pub(crate) async fn carry(url: &str, wanted: Wanted, trust: &Trust) -> anyhow::Result<Ended> {
+    let (mut sender, receiver) = trust.dial(url, client::COMMAND).await?;
     let mut ids = HashMap::new();
     let names = [
         ("error", true),

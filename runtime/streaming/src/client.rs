@@ -1,12 +1,24 @@
-//! The other side: a client of a streaming server, over SPDY. For the command line, and for tests.
+//! The other side: a client of a streaming server, over SPDY. For the command line, and for tests. By TLS it talks to
+//! nobody whose certificate is not trusted.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::header::{CONNECTION, HOST, UPGRADE};
 use hyper::upgrade::Upgraded;
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use tokio::io::ReadHalf;
+use rustls::ClientConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls_platform_verifier::Verifier;
+use tokio::io::{AsyncRead, AsyncWrite, ReadHalf};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::spdy::SpdyError;
 use crate::spdy::frame::Frame;
@@ -15,6 +27,7 @@ use crate::spdy::writer::Writer;
 
 pub use crate::spdy::headers::Headers;
 pub use crate::spdy::reader::Event;
+use crate::tls::ALPN;
 
 /// The protocol of exec and attach.
 pub const COMMAND: &str = "v4.channel.k8s.io";
@@ -29,10 +42,16 @@ pub enum DialError {
     Url(String),
     /// Nobody there, or not for long.
     #[error("connecting to the streaming server")]
-    Connection(#[from] std::io::Error),
+    Connection(#[from] io::Error),
     /// Not HTTP.
     #[error("talking to the streaming server")]
     Http(#[from] hyper::Error),
+    /// The file of those whose certificates are trusted besides the system's own.
+    #[error("{} has no certificates in PEM that can be read", .0.display())]
+    Authority(PathBuf),
+    /// Neither the system's authorities nor those given vouch for the server.
+    #[error("the streaming server's certificate is not trusted")]
+    Untrusted(#[source] rustls::Error),
     /// The server said no.
     #[error("the streaming server answered {0}")]
     Refused(StatusCode),
@@ -54,32 +73,96 @@ pub struct Receiver {
     reader: Reader<ReadHalf<TokioIo<Upgraded>>>,
 }
 
-/// Comes to a session's URL.
+/// Comes to a session's URL. By TLS the server must be vouched for by the system's authorities, or by those in the
+/// file `authority`.
 ///
 /// # Errors
-/// Nobody is there, or the URL is not good (any more).
-pub async fn dial(url: &str, protocol: &str) -> Result<(Sender, Receiver), DialError> {
-    let uri: Uri = url.parse().map_err(|_| DialError::Url(url.to_owned()))?;
-    let authority = uri.authority().ok_or_else(|| DialError::Url(url.to_owned()))?;
-    let connection = TcpStream::connect(authority.as_str()).await?;
+/// Nobody is there, or is not trusted, or the URL is not good (any more).
+pub async fn dial(
+    url: &str,
+    protocol: &str,
+    authority: Option<&Path>,
+) -> Result<(Sender, Receiver), DialError> {
+    let wrong = || DialError::Url(url.to_owned());
+    let uri: Uri = url.parse().map_err(|_| wrong())?;
+    let host = uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']);
+    let port = uri.port_u16().ok_or_else(wrong)?;
+    let config = match uri.scheme_str() {
+        Some("http") => None,
+        Some("https") => Some(trusting(authority)?),
+        _ => return Err(wrong()),
+    };
+    let connection = TcpStream::connect((host, port)).await?;
     connection.set_nodelay(true)?;
+    let upgraded = match config {
+        None => upgrade(connection, &uri, protocol).await?,
+        Some(config) => {
+            let name = ServerName::try_from(host.to_owned()).map_err(|_| wrong())?;
+            upgrade(greet(config, name, connection).await?, &uri, protocol).await?
+        }
+    };
+    let (read, write) = tokio::io::split(TokioIo::new(upgraded));
+    let (writer, _) = Writer::start(write)?;
+    Ok((Sender { writer, next: 1 }, Receiver { reader: Reader::new(read) }))
+}
+
+/// The request, and what the connection is afterwards.
+async fn upgrade<S>(connection: S, uri: &Uri, protocol: &str) -> Result<Upgraded, DialError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let wrong = || DialError::Url(uri.to_string());
     let (mut requests, http) =
         hyper::client::conn::http1::handshake::<_, String>(TokioIo::new(connection)).await?;
     tokio::spawn(http.with_upgrades());
     let request = Request::post(uri.path())
-        .header(HOST, authority.as_str())
+        .header(HOST, uri.authority().ok_or_else(wrong)?.as_str())
         .header(CONNECTION, "Upgrade")
         .header(UPGRADE, "SPDY/3.1")
         .header("X-Stream-Protocol-Version", protocol)
         .body(String::new())
-        .map_err(|_| DialError::Url(url.to_owned()))?;
+        .map_err(|_| wrong())?;
     let response = requests.send_request(request).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(DialError::Refused(response.status()));
     }
-    let (read, write) = tokio::io::split(TokioIo::new(hyper::upgrade::on(response).await?));
-    let (writer, _) = Writer::start(write)?;
-    Ok((Sender { writer, next: 1 }, Receiver { reader: Reader::new(read) }))
+    Ok(hyper::upgrade::on(response).await?)
+}
+
+fn trusting(authority: Option<&Path>) -> Result<ClientConfig, DialError> {
+    let unreadable = |path: &Path| DialError::Authority(path.to_owned());
+    let given: Vec<_> = match authority {
+        None => Vec::new(),
+        Some(path) => CertificateDer::pem_file_iter(path)
+            .and_then(Iterator::collect)
+            .ok()
+            .filter(|given: &Vec<_>| !given.is_empty())
+            .ok_or_else(|| unreadable(path))?,
+    };
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier =
+        Verifier::new_with_extra_roots(given, Arc::clone(&provider)).map_err(DialError::Untrusted)?;
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(DialError::Untrusted)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(config)
+}
+
+async fn greet(
+    config: ClientConfig,
+    name: ServerName<'static>,
+    connection: TcpStream,
+) -> Result<TlsStream<TcpStream>, DialError> {
+    TlsConnector::from(Arc::new(config)).connect(name, connection).await.map_err(|error| {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(inner @ rustls::Error::InvalidCertificate(_)) => DialError::Untrusted(inner.clone()),
+            _ => DialError::Connection(error),
+        }
+    })
 }
 
 impl Sender {
@@ -122,5 +205,5 @@ impl Receiver {
 }
 
 fn ended() -> SpdyError {
-    std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()
+    io::Error::from(io::ErrorKind::BrokenPipe).into()
 }

@@ -2,6 +2,7 @@
 //! with a URL; the client comes to it by HTTP and upgrades to SPDY/3.1 or WebSocket.
 //!
 //! ```text
+//!   tls.rs, where configured
 //!   server.rs ── token (pending.rs), protocol (negotiate.rs) ─┬─▶ command/{spdy,websocket}.rs ─▶ Command
 //!                                                             └─▶ forward.rs (tunnel.rs) ──────▶ Forward
 //! ```
@@ -24,9 +25,11 @@ mod resize;
 mod server;
 mod spdy;
 mod status;
+mod tls;
 mod tunnel;
 
 pub use channels::{Channels, Command, Forward, Input, Outcome, Size, Streams};
 pub use pending::PENDING_MAX;
 pub use server::{Server, ServerError};
 pub use spdy::SpdyError;
+pub use tls::{Tls, TlsError};

@@ -1,5 +1,5 @@
-//! The HTTP server: a request names its session by a one-time token, and what it wants to speak by its
-//! headers; the connection is the session's from then on.
+//! The HTTP server, by TLS where it has a certificate: a request names its session by a one-time token, and what it
+//! wants to speak by its headers; the connection is the session's from then on.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -16,6 +16,7 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
@@ -24,6 +25,7 @@ use crate::hangup::Hangup;
 use crate::idle::Watched;
 use crate::negotiate::{Purpose, Spoken, negotiate};
 use crate::pending::{PENDING_MAX, Pending};
+use crate::tls::{Identity, Tls, TlsError};
 use crate::{command, forward, tunnel};
 
 /// How long a client may take for its request.
@@ -59,6 +61,9 @@ pub enum ServerError {
     /// URLs name the address, so it must be one that can be dialled.
     #[error("streaming clients cannot dial {0}: it is no address of a host")]
     Unspecified(SocketAddr),
+    /// The certificate or its key is no good.
+    #[error("serving streaming clients by TLS")]
+    Tls(#[from] TlsError),
 }
 
 /// A session whose client has not come.
@@ -80,6 +85,7 @@ impl Session {
 /// The server. It ends with the runtime that it was started on.
 pub struct Server {
     address: SocketAddr,
+    identity: Option<Identity>,
     pending: Pending<Session>,
     half_open: Mutex<VecDeque<AbortHandle>>,
 }
@@ -91,18 +97,20 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Listens and serves. Port 0 is any free one.
+    /// Listens and serves, by TLS where a certificate is given. Port 0 is any free one.
     ///
     /// # Errors
-    /// The address is taken, or is not one that a client could dial.
-    pub async fn start(address: SocketAddr) -> Result<Arc<Server>, ServerError> {
+    /// The address is taken, or is not one that a client could dial, or the certificate is no good for it.
+    pub async fn start(address: SocketAddr, tls: Option<Tls>) -> Result<Arc<Server>, ServerError> {
         if address.ip().is_unspecified() {
             return Err(ServerError::Unspecified(address));
         }
+        let identity = tls.map(|files| Identity::open(files, address.ip())).transpose()?;
         let failed = |source| ServerError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let server = Arc::new(Server { address, pending: Pending::new(), half_open: Mutex::default() });
+        let server =
+            Arc::new(Server { address, identity, pending: Pending::new(), half_open: Mutex::default() });
         tokio::spawn(Arc::clone(&server).accept(listener));
         Ok(server)
     }
@@ -134,7 +142,8 @@ impl Server {
     fn offer(&self, session: Session) -> Result<String, ServerError> {
         let path = session.path();
         let token = self.pending.put(session)?;
-        Ok(format!("http://{}/{path}/{token}", self.address))
+        let scheme = if self.identity.is_some() { "https" } else { "http" };
+        Ok(format!("{scheme}://{}/{path}/{token}", self.address))
     }
 
     async fn accept(self: Arc<Self>, listener: TcpListener) {
@@ -149,29 +158,22 @@ impl Server {
         }
     }
 
-    /// Reads the request in a task of its own.
+    /// Takes the handshake and reads the request, in a task of its own.
     fn admit(self: &Arc<Self>, connection: TcpStream) {
         // Keystrokes are small, and each counts.
         let _ = connection.set_nodelay(true);
-        let server = Arc::clone(self);
+        // Of the TCP connection: its end is the client's, by TLS too.
         let hangup = match Hangup::of(&connection) {
-            Ok(hangup) => Cell::new(Some(hangup)),
+            Ok(hangup) => hangup,
             Err(error) => return tracing::warn!(%error, "a streaming client cannot be served"),
         };
+        let server = Arc::clone(self);
         let task = tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let response = server.answer(request, hangup.take());
-                async move { Ok::<_, Infallible>(response) }
-            });
-            let serving = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(REQUEST)
-                .max_buf_size(REQUEST_BYTES_MAX)
-                .serve_connection(TokioIo::new(connection), service)
-                .with_upgrades();
-            // A body that never ends is no way to stay either.
-            if let Ok(Err(error)) = tokio::time::timeout(2 * REQUEST, serving).await {
-                tracing::debug!(%error, "a streaming client's request failed");
+            let Some(identity) = &server.identity else { return server.converse(connection, hangup).await };
+            match tokio::time::timeout(REQUEST, identity.accept(connection)).await {
+                Ok(Ok(connection)) => server.converse(connection, hangup).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a streaming client's handshake failed"),
+                Err(_) => tracing::debug!("a streaming client's handshake has no end"),
             }
         });
         let mut half_open = self.half_open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,6 +184,28 @@ impl Server {
             oldest.abort();
         }
         half_open.push_back(task.abort_handle());
+    }
+
+    /// Reads the request and answers it.
+    async fn converse<S>(&self, connection: S, hangup: Hangup)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let hangup = Cell::new(Some(hangup));
+        let service = service_fn(move |request| {
+            let response = self.answer(request, hangup.take());
+            async move { Ok::<_, Infallible>(response) }
+        });
+        let serving = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(REQUEST)
+            .max_buf_size(REQUEST_BYTES_MAX)
+            .serve_connection(TokioIo::new(connection), service)
+            .with_upgrades();
+        // A body that never ends is no way to stay either.
+        if let Ok(Err(error)) = tokio::time::timeout(2 * REQUEST, serving).await {
+            tracing::debug!(%error, "a streaming client's request failed");
+        }
     }
 
     /// There is one request for each connection, and one hang-up.

@@ -61,7 +61,7 @@ async fn main() -> anyhow::Result<()> {
     };
     let socket = dir.path().join("cri.sock");
     let listener = UnixListener::bind(&socket)?;
-    let streaming = Server::start((Ipv4Addr::LOCALHOST, 0).into()).await?;
+    let streaming = Server::start((Ipv4Addr::LOCALHOST, 0).into(), None).await?;
     tokio::spawn(runtime_cri::serve(
         Cri::new(pods, images, node, streaming),
         listener,

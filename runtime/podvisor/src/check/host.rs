@@ -1,16 +1,18 @@
 //! What can be seen of the host without running anything.
 
 use std::fs::OpenOptions;
+use std::net::IpAddr;
 use std::path::Path;
 
 use runtime_net::{Cni, CniConfig};
+use runtime_streaming::Tls;
 
 use super::{Finding, Problem};
 use crate::config::Config;
 
 /// Everything, in the order in which a pod's start needs it.
 pub(super) fn look(config: &Config) -> Vec<Finding> {
-    vec![
+    let mut findings = vec![
         Finding { what: "user", outcome: root() },
         Finding { what: "guest image", outcome: guest_image(config) },
         Finding { what: "VMM", outcome: vmm(config) },
@@ -18,7 +20,23 @@ pub(super) fn look(config: &Config) -> Vec<Finding> {
         Finding { what: "/dev/net/tun", outcome: tun() },
         Finding { what: "cgroups", outcome: cgroups() },
         Finding { what: "CNI", outcome: cni(config) },
-    ]
+    ];
+    // Only where there is to be one.
+    if let Some(tls) = config.streaming.tls() {
+        let outcome = certificate(&tls, config.streaming.address.ip());
+        findings.push(Finding { what: "streaming certificate", outcome });
+    }
+    findings
+}
+
+fn certificate(tls: &Tls, address: IpAddr) -> Result<String, Problem> {
+    match tls.check(address) {
+        Ok(()) => Ok(tls.certificate.display().to_string()),
+        Err(error) => Err(Problem::new(
+            format!("{:#}", anyhow::Error::from(error)),
+            "set streaming.certificate and streaming.key to PEM files of one pair, issued for the streaming address",
+        )),
+    }
 }
 
 fn root() -> Result<String, Problem> {

@@ -175,7 +175,7 @@ impl Run<'_> {
             },
         };
         match url {
-            Some(url) if tty => match session::carry(&url, wanted).await? {
+            Some(url) if tty => match session::carry(&url, wanted, &self.args.trust).await? {
                 Ended::Exited(_) => self.follow(container_id, false).await,
                 Ended::Signalled(signal) => {
                     self.stop(&container_id).await?;
@@ -184,7 +184,7 @@ impl Run<'_> {
                 Ended::Detached => Ok(Ended::Detached),
             },
             Some(url) => {
-                let feeding = session::carry(&url, wanted);
+                let feeding = session::carry(&url, wanted, &self.args.trust);
                 let following = self.follow(container_id, true);
                 tokio::pin!(feeding, following);
                 tokio::select! {

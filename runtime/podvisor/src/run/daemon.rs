@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 
 use super::network;
 use crate::client::{self, Client};
-use crate::config::Config;
+use crate::config::{Config, Streaming};
 
 /// How long the daemon may take until it serves: it recovers pods first.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -38,6 +38,8 @@ pub(super) async fn start(config: &Config, config_file: Option<&Path>) -> anyhow
     let mut private = config.clone();
     private.paths.run = dir.clone();
     private.paths.socket = None;
+    // For this command alone, which so needs to trust nobody.
+    private.streaming = Streaming::default();
     if let Some(conf_dir) = network::ensure(config, &dir)? {
         private.cni.conf_dir = conf_dir;
     }

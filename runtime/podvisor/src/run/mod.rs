@@ -17,6 +17,7 @@ use anyhow::Context;
 
 use crate::client;
 use crate::config::Config;
+use crate::session::Trust;
 
 /// What `podvisor run` takes.
 #[derive(Debug, clap::Args)]
@@ -39,6 +40,8 @@ pub(crate) struct Args {
     /// Runtime handler; the daemon's default unless given.
     #[arg(long, value_name = "NAME", default_value = "")]
     handler: String,
+    #[command(flatten)]
+    trust: Trust,
     /// Image to run.
     image: String,
     /// Command and arguments in place of the image's.

@@ -5,12 +5,12 @@ use std::time::Duration;
 use futures::{SinkExt, StreamExt};
 use runtime_streaming::client::{self, DialError, Event};
 use runtime_streaming::{Outcome, Streams};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role};
 
-use crate::sessions::{ALL, Client, Echo, Flood, TERMINAL, server};
+use crate::sessions::{ALL, Client, Echo, Flood, TERMINAL, host, server};
 
 #[tokio::test]
 async fn all_streams_reach_the_client_and_the_status_comes_last() {
@@ -61,7 +61,7 @@ async fn a_client_that_goes_away_is_seen_by_the_command() {
 }
 
 /// Tells when its client has gone.
-struct Watch(tokio::sync::oneshot::Sender<()>);
+pub(crate) struct Watch(pub(crate) tokio::sync::oneshot::Sender<()>);
 
 #[async_trait::async_trait]
 impl runtime_streaming::Command for Watch {
@@ -106,7 +106,7 @@ async fn a_client_that_goes_away_is_seen_though_its_input_is_not_taken() {
 }
 
 /// Takes no input, and tells when its client has gone.
-struct Deaf(tokio::sync::oneshot::Sender<()>);
+pub(crate) struct Deaf(pub(crate) tokio::sync::oneshot::Sender<()>);
 
 #[async_trait::async_trait]
 impl runtime_streaming::Command for Deaf {
@@ -137,16 +137,23 @@ async fn a_ping_is_answered() {
 async fn a_url_is_good_once_and_for_its_own_purpose() {
     let server = server().await;
     let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
-    client::dial(&url, client::COMMAND).await.unwrap();
+    client::dial(&url, client::COMMAND, None).await.unwrap();
     for bad in [url.clone(), url[..url.len() - 1].to_owned(), url.replace("/exec/", "/attach/")] {
-        let error = client::dial(&bad, client::COMMAND).await.unwrap_err();
+        let error = client::dial(&bad, client::COMMAND, None).await.unwrap_err();
         assert!(matches!(error, DialError::Refused(status) if status == 404), "{bad}: {error}");
     }
 }
 
 async fn websocket(url: &str, protocol: &str) -> WebSocketStream<TcpStream> {
-    let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
-    let mut connection = TcpStream::connect(host).await.unwrap();
+    let connection = TcpStream::connect(host(url)).await.unwrap();
+    websocket_over(connection, url, protocol).await
+}
+
+pub(crate) async fn websocket_over<S>(mut connection: S, url: &str, protocol: &str) -> WebSocketStream<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (host, path) = url.split_once("://").unwrap().1.split_once('/').unwrap();
     let request = format!(
         "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
@@ -162,7 +169,10 @@ async fn websocket(url: &str, protocol: &str) -> WebSocketStream<TcpStream> {
     WebSocketStream::from_raw_socket(connection, Role::Client, None).await
 }
 
-async fn until_closed(mut socket: WebSocketStream<TcpStream>) -> Vec<Vec<u8>> {
+pub(crate) async fn until_closed<S>(mut socket: WebSocketStream<S>) -> Vec<Vec<u8>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let mut messages = Vec::new();
     loop {
         match socket.next().await.unwrap().unwrap() {

@@ -38,7 +38,7 @@ async fn collect(receiver: &mut Receiver, ends: usize) -> (HashMap<u32, Vec<u8>>
 async fn connections_share_a_client_and_each_has_its_own_ends() {
     let server = server().await;
     let url = server.forward(Arc::new(Ports)).unwrap();
-    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD).await.unwrap();
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD, None).await.unwrap();
     let mut pairs = Vec::new();
     for number in 0..10 {
         pairs.push(connect(&mut sender, &number.to_string(), "80").await);
@@ -58,7 +58,7 @@ async fn connections_share_a_client_and_each_has_its_own_ends() {
 async fn a_refused_port_is_told_on_the_error_stream() {
     let server = server().await;
     let url = server.forward(Arc::new(Ports)).unwrap();
-    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD).await.unwrap();
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD, None).await.unwrap();
     let (error, data) = connect(&mut sender, "1", "81").await;
     let (said, resets) = collect(&mut receiver, 2).await;
     assert_eq!(said[&error], b"error forwarding port 81: connection refused");
@@ -69,7 +69,7 @@ async fn a_refused_port_is_told_on_the_error_stream() {
 async fn a_stream_without_a_port_or_kind_is_reset_and_the_others_go_on() {
     let server = server().await;
     let url = server.forward(Arc::new(Ports)).unwrap();
-    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD).await.unwrap();
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD, None).await.unwrap();
     let mut bad = Vec::new();
     for (kind, port) in [("data", "0"), ("data", "x"), ("data", "70000"), ("other", "80"), ("error", "")] {
         bad.push(sender.open(&[("streamtype", kind), ("port", port), ("requestid", "9")]).await.unwrap());
@@ -99,7 +99,7 @@ async fn a_client_that_goes_away_is_seen_though_a_pod_takes_nothing() {
     let client = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let sending = async {
-            let (mut sender, _receiver) = client::dial(&url, client::FORWARD).await.unwrap();
+            let (mut sender, _receiver) = client::dial(&url, client::FORWARD, None).await.unwrap();
             let (_, data) = connect(&mut sender, "1", "80").await;
             loop {
                 sender.send(data, vec![b'x'; 32 << 10].into(), false).await.unwrap();
@@ -129,7 +129,7 @@ impl runtime_streaming::Forward for Hello {
 async fn a_pods_end_is_told_before_the_clients_own() {
     let server = server().await;
     let url = server.forward(Arc::new(Hello)).unwrap();
-    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD).await.unwrap();
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD, None).await.unwrap();
     let (error, data) = connect(&mut sender, "1", "80").await;
     let (said, _) = collect(&mut receiver, 1).await;
     assert_eq!(said[&data], b"hello");

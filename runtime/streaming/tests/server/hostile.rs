@@ -1,10 +1,13 @@
 //! Clients that mean no good: each gets an error or is dropped, and others are served all the same.
 
-use runtime_streaming::{Outcome, Server};
+use std::sync::Arc;
+
+use runtime_streaming::{Outcome, Server, client};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::sessions::{ALL, Client, Echo, server};
+use crate::sessions::{ALL, Client, Echo, Ports, host, server};
 
 /// A session's connection, after its handshake.
 async fn upgraded(server: &Server) -> TcpStream {
@@ -27,7 +30,7 @@ async fn upgraded(server: &Server) -> TcpStream {
 }
 
 /// The server ends the connection.
-async fn is_dropped(mut connection: TcpStream) {
+pub(crate) async fn is_dropped(mut connection: TcpStream) {
     let mut rest = Vec::new();
     // A reset is an end too.
     let _ = connection.read_to_end(&mut rest).await;
@@ -98,32 +101,108 @@ async fn a_websocket_frame_of_a_gibibyte_is_refused_before_it_is_read() {
     serves(&server).await;
 }
 
+/// A client that was there before, and is served as ever afterwards.
+struct Bystander(Client);
+
+impl Bystander {
+    async fn of(server: &Server) -> Bystander {
+        let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
+        Bystander(Client::open(&url, &["error", "stdin", "stdout", "stderr"]).await)
+    }
+
+    async fn is_undisturbed(self) {
+        self.0.say("stdin", "as ever", true).await;
+        assert_eq!(self.0.collect().await.0["stdout"], b"as ever");
+    }
+}
+
 #[tokio::test]
 async fn half_open_connections_make_room_for_those_who_mean_it() {
+    const SILENT: usize = 3000;
+    /// What the server keeps of them, and room.
+    const KEPT_MAX: usize = 300;
+    // Both ends of each are this process's.
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    setrlimit(Resource::Nofile, files).unwrap();
     let server = server().await;
+    let bystander = Bystander::of(&server).await;
     let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
-    let host = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
     let mut silent = Vec::new();
-    for _ in 0..400 {
-        silent.push(TcpStream::connect(host).await.unwrap());
+    for number in 0..SILENT {
+        let mut connection = TcpStream::connect(host(&url)).await.unwrap();
+        // Some say a little, which makes them no better.
+        if number % 2 == 0 {
+            connection.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        }
+        silent.push(connection);
+        if number % 500 == 0 {
+            serves(&server).await;
+        }
     }
     serves(&server).await;
-    // The oldest were closed for it.
-    assert_eq!(silent[0].read(&mut [0]).await.unwrap_or(0), 0);
+    bystander.is_undisturbed().await;
+    // All but the newest were closed for it.
+    for connection in silent.into_iter().take(SILENT - KEPT_MAX) {
+        is_dropped(connection).await;
+    }
 }
 
 #[tokio::test]
 async fn a_request_without_an_end_is_dropped() {
     let server = server().await;
+    let bystander = Bystander::of(&server).await;
     let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
-    let host = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
-    let mut connection = TcpStream::connect(host).await.unwrap();
-    let line = format!("X-Long: {}\r\n", "x".repeat(8 << 10));
-    connection.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
-    for _ in 0..4 {
+    let long = format!("X-Long: {}\r\n", "x".repeat(8 << 10));
+    let endless = format!("X-Endless: {}", "x".repeat(4 << 20));
+    let many: String = (0..200_000).map(|number| format!("X-{number}: x\r\n")).collect();
+    for head in [long.repeat(4), endless, many] {
+        let mut connection = TcpStream::connect(host(&url)).await.unwrap();
+        connection.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
         // The server may have hung up already.
-        let _ = connection.write_all(line.as_bytes()).await;
+        let _ = connection.write_all(head.as_bytes()).await;
+        is_dropped(connection).await;
     }
-    is_dropped(connection).await;
     serves(&server).await;
+    bystander.is_undisturbed().await;
+}
+
+#[tokio::test]
+async fn headers_that_would_be_long_end_their_own_session_only() {
+    let server = server().await;
+    let bystander = Bystander::of(&server).await;
+    // A block that is short and stands for a long one, and one that is too long itself.
+    for length in [1 << 20, 15 << 20] {
+        let value = "x".repeat(length);
+        let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
+        let mut command = Client::open(&url, &["error"]).await;
+        command.sender.open(&[("streamtype", &value)]).await.unwrap();
+        while let Ok(Some(_)) = command.receiver.next().await {}
+        let url = server.forward(Arc::new(Ports)).unwrap();
+        let (mut sender, mut receiver) = client::dial(&url, client::FORWARD, None).await.unwrap();
+        sender.open(&[("streamtype", "data"), ("port", &value)]).await.unwrap();
+        while let Ok(Some(_)) = receiver.next().await {}
+    }
+    serves(&server).await;
+    bystander.is_undisturbed().await;
+}
+
+#[tokio::test]
+async fn the_old_websocket_port_forward_is_refused_with_what_is_spoken() {
+    let server = server().await;
+    for protocol in ["v4.channel.k8s.io", "v4.base64.channel.k8s.io"] {
+        let url = server.forward(Arc::new(Ports)).unwrap();
+        let path = url.split_once("://").unwrap().1.split_once('/').unwrap().1;
+        let mut connection = TcpStream::connect(host(&url)).await.unwrap();
+        let request = format!(
+            "GET /{path}?ports=80 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+             Sec-WebSocket-Protocol: {protocol}\r\n\r\n"
+        );
+        connection.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+        assert!(answer.contains("SPDY/3.1+portforward.k8s.io") && answer.contains(protocol), "{answer}");
+    }
 }

@@ -6,3 +6,4 @@ mod commands;
 mod forwards;
 mod hostile;
 mod sessions;
+mod tls;

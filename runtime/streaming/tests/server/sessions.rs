@@ -1,6 +1,7 @@
 //! Sessions for tests, and clients that collect what a server says.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -9,7 +10,12 @@ use runtime_streaming::{Channels, Command, Forward, Input, Outcome, Server, Stre
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 pub(crate) async fn server() -> Arc<Server> {
-    Server::start("127.0.0.1:0".parse().unwrap()).await.unwrap()
+    Server::start("127.0.0.1:0".parse().unwrap(), None).await.unwrap()
+}
+
+/// Where a URL's server is.
+pub(crate) fn host(url: &str) -> &str {
+    url.split_once("://").unwrap().1.split('/').next().unwrap()
 }
 
 /// All but a terminal.
@@ -80,7 +86,11 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn open(url: &str, names: &[&'static str]) -> Client {
-        let (mut sender, receiver) = client::dial(url, client::COMMAND).await.unwrap();
+        Client::trusting(None, url, names).await
+    }
+
+    pub(crate) async fn trusting(authority: Option<&Path>, url: &str, names: &[&'static str]) -> Client {
+        let (mut sender, receiver) = client::dial(url, client::COMMAND, authority).await.unwrap();
         let mut ids = HashMap::new();
         for name in names {
             ids.insert(*name, sender.open(&[("streamtype", name)]).await.unwrap());

@@ -16,7 +16,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) async fn open(url: &str, names: &[&'static str]) -> Session {
-        let (mut sender, receiver) = client::dial(url, client::COMMAND).await.unwrap();
+        let (mut sender, receiver) = client::dial(url, client::COMMAND, None).await.unwrap();
         let mut ids = HashMap::new();
         for name in std::iter::once(&"error").chain(names) {
             ids.insert(*name, sender.open(&[("streamtype", name)]).await.unwrap());

@@ -189,7 +189,7 @@ async fn ports_are_forwarded_many_at_once_and_a_refused_one_is_told() {
 
     let request = v1::PortForwardRequest { pod_sandbox_id: pod.clone(), port: vec![] };
     let url = client.runtime.port_forward(request).await.unwrap().into_inner().url;
-    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD).await.unwrap();
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD, None).await.unwrap();
     let mut open = HashMap::new();
     for number in 0..CONNECTIONS {
         let (port, request) = (if number == 3 { "8081" } else { "8080" }, number.to_string());
