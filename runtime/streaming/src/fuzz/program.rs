@@ -6,7 +6,7 @@ use crate::spdy::frame::Frame;
 use crate::spdy::headers::Deflater;
 
 /// Bytes of a client, at most: more has no more to find.
-const WIRE_BYTES_MAX: usize = 1 << 20;
+const WIRE_BYTES_MAX: usize = 1 << 18;
 
 const NAMES: [&str; 4] = ["streamtype", "port", "requestid", "Other"];
 const KINDS: [&str; 8] = ["error", "stdin", "stdout", "stderr", "resize", "data", "", "nonsense"];
@@ -48,9 +48,9 @@ impl<'a> Program<'a> {
         texts[usize::from(self.byte()) % N]
     }
 
-    /// A run of up to a megabyte, which compresses well.
+    /// A run beyond all bounds of headers, which compresses well.
     fn run(&mut self) -> Vec<u8> {
-        vec![b'x'; 1 << (self.byte() % 21)]
+        vec![b'x'; 1 << (self.byte() % 18)]
     }
 
     /// A SPDY client's bytes.
