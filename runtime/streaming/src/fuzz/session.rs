@@ -115,13 +115,13 @@ impl Client {
                 }
                 tokio::task::yield_now().await;
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         let hearing = async {
             let mut chunk = [0; 4096];
             while self.listens && matches!(read.read(&mut chunk).await, Ok(1..)) {}
             if !self.listens {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         };
         let _ = timeout(STAY, async {

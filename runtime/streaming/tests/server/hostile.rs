@@ -110,7 +110,7 @@ impl Bystander {
         Bystander(Client::open(&url, &["error", "stdin", "stdout", "stderr"]).await)
     }
 
-    async fn is_undisturbed(self) {
+    async fn goes_on(self) {
         self.0.say("stdin", "as ever", true).await;
         assert_eq!(self.0.collect().await.0["stdout"], b"as ever");
     }
@@ -141,7 +141,7 @@ async fn half_open_connections_make_room_for_those_who_mean_it() {
         }
     }
     serves(&server).await;
-    bystander.is_undisturbed().await;
+    bystander.goes_on().await;
     // All but the newest were closed for it.
     for connection in silent.into_iter().take(SILENT - KEPT_MAX) {
         is_dropped(connection).await;
@@ -164,7 +164,7 @@ async fn a_request_without_an_end_is_dropped() {
         is_dropped(connection).await;
     }
     serves(&server).await;
-    bystander.is_undisturbed().await;
+    bystander.goes_on().await;
 }
 
 #[tokio::test]
@@ -184,7 +184,7 @@ async fn headers_that_would_be_long_end_their_own_session_only() {
         while let Ok(Some(_)) = receiver.next().await {}
     }
     serves(&server).await;
-    bystander.is_undisturbed().await;
+    bystander.goes_on().await;
 }
 
 #[tokio::test]
