@@ -29,6 +29,7 @@ mod sessions;
 mod stats;
 mod stream_load;
 mod stream_volume;
+mod streaming_tls;
 mod streams;
 mod traps;
 mod user_namespaces;

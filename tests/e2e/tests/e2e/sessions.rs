@@ -22,7 +22,7 @@ use tokio::process::{Child, Command};
 const LOOKS_MAX: usize = 1200;
 const PAUSE: Duration = Duration::from_millis(100);
 
-fn podvisor(host: &Host, arguments: &[&str]) -> Command {
+pub(crate) fn podvisor(host: &Host, arguments: &[&str]) -> Command {
     let mut command = Command::new(host.daemon.binary());
     command.arg("--config").arg(host.daemon.config()).args(arguments).kill_on_drop(true);
     command
