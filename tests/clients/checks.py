@@ -130,7 +130,7 @@ def files_are_copied_both_ways(client, directory):
     sent.write_bytes(os.urandom(BYTES))
     for command in (client.copy_in(sent, "web", "/tmp/file"), client.copy_out("web", "/tmp/file", back)):
         done = run(client, command)
-        same(" ".join(map(str, command)), 0, done.returncode)
+        same(f"{' '.join(map(str, command))}: {done.stderr.decode()!r}", 0, done.returncode)
     same("the file that came back", hashlib.sha1(sent.read_bytes()).hexdigest(), hashlib.sha1(back.read_bytes()).hexdigest())
     sent.unlink()
     back.unlink()

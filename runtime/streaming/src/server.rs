@@ -16,6 +16,7 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
@@ -37,6 +38,12 @@ const REQUEST_BYTES_MAX: usize = 16 * 1024;
 /// Connections at a time whose request has not come. One more, and the oldest is closed: those who
 /// mean it are quick.
 const HALF_OPEN_MAX: usize = 256;
+
+/// Silent clients' kernels are asked whether they still know of the connection: a host that is gone does not say so,
+/// and the end of a client who sent more than is taken waits behind that until its kernel gives it up.
+const ASKED_AFTER: Duration = Duration::from_secs(30);
+const ASKED_EVERY: Duration = Duration::from_secs(10);
+const ASKED_TIMES: u32 = 3;
 
 /// After the listener failed, for want of descriptors say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -162,6 +169,9 @@ impl Server {
     fn admit(self: &Arc<Self>, connection: TcpStream) {
         // Keystrokes are small, and each counts.
         let _ = connection.set_nodelay(true);
+        let alive =
+            TcpKeepalive::new().with_time(ASKED_AFTER).with_interval(ASKED_EVERY).with_retries(ASKED_TIMES);
+        let _ = SockRef::from(&connection).set_tcp_keepalive(&alive);
         // Of the TCP connection: its end is the client's, by TLS too.
         let hangup = match Hangup::of(&connection) {
             Ok(hangup) => hangup,
