@@ -1,20 +1,24 @@
-//! `make bench`: what a pod's start costs, counted and not timed.
+//! `make bench`: what a pod's start costs, counted and not timed; and what commands cost, as
+//! ratios.
 //!
 //! It runs in the software node under `-icount shift=1`, where one CPU's clock advances by two
 //! nanoseconds with each instruction and waiting costs nothing. So a duration there *is* a number of
 //! instructions: of the guest, and of what KVM and the VMM do on its behalf in between. The same build
-//! gives the same counts whatever else the machine does.
+//! gives the same counts whatever else the machine does. Elsewhere the counts are no more than times, but the
+//! ratios still tell something: both of their sides are measured in turns in the same run.
 
 #![forbid(unsafe_code)]
 
 mod boot;
+mod exec;
 mod pod;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use tests_e2e::Host;
 use tests_e2e::host::Built;
 
 /// Virtual nanoseconds per instruction under `-icount shift=1` (2 to the power of the shift).
@@ -28,6 +32,9 @@ struct Args {
     /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
     #[arg(long)]
     guest_image: PathBuf,
+    /// Only these, with commas between them; all without it.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
     /// Guests booted; the first one pays for cold caches of the node and is shown apart.
     #[arg(long, default_value_t = 3)]
     boots: u32,
@@ -36,13 +43,32 @@ struct Args {
     memory_mib: u64,
 }
 
+/// What is measured; each has a file of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Boot,
+    Pod,
+    Exec,
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let memory = tempfile::Builder::new().prefix("podvisor-bench-").tempdir_in("/dev/shm")?;
     let built = stage(&Built { bin: args.bin, guest_image: args.guest_image }, memory.path())?;
-    boot::bench(&built, args.boots, args.memory_mib << 20).await?;
-    pod::bench(&built).await
+    let wanted = |part| args.only.is_empty() || args.only.contains(&part);
+    // Before there is a daemon, whose instructions would be counted too.
+    if wanted(Part::Boot) {
+        boot::bench(&built, args.boots, args.memory_mib << 20).await?;
+    }
+    let host = Host::with(&built).await?;
+    if wanted(Part::Pod) {
+        pod::bench(&host).await?;
+    }
+    if wanted(Part::Exec) {
+        exec::bench(&host).await?;
+    }
+    host.stop().await
 }
 
 /// Copies what runs into memory. The node's file tree is the host's, and while nobody computes, the
@@ -61,4 +87,10 @@ fn stage(built: &Built, memory: &Path) -> anyhow::Result<Built> {
 /// Millions of instructions that fit into a duration of the node's clock.
 fn millions(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e9 / NS_PER_INSTRUCTION / 1e6
+}
+
+/// The middle one of some durations, which it sorts.
+fn median(took: &mut [Duration]) -> Duration {
+    took.sort_unstable();
+    took[took.len() / 2]
 }

@@ -1,15 +1,13 @@
 //! The phases of RunPodSandbox, through the daemon, as instructions of the node.
 
 use anyhow::Context;
-use tests_e2e::host::Built;
 use tests_e2e::{Host, spec};
 
 /// Of the node's clock; two nanoseconds an instruction.
 const INSTRUCTIONS_PER_MS_MILLIONS: f64 = 0.5;
 
 /// Runs a pod twice and prints the second one's phases: the first one pays for CNI's first bridge.
-pub(crate) async fn bench(built: &Built) -> anyhow::Result<()> {
-    let host = Host::with(built).await?;
+pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
     let mut client = host.client();
     let mut phases = Vec::new();
     for name in ["first", "second"] {
@@ -27,5 +25,5 @@ pub(crate) async fn bench(built: &Built) -> anyhow::Result<()> {
             ms("duration_ms") * INSTRUCTIONS_PER_MS_MILLIONS,
         );
     }
-    host.stop().await
+    Ok(())
 }

@@ -1,0 +1,78 @@
+//! What a command costs by ExecSync, over what the same program costs whoever is in the container already.
+//!
+//! Both are measured from the same seat, in turns. The inside is a shell that starts the program many times;
+//! the same loop without the program is subtracted, and with it the command that the loop is itself.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use tests_e2e::client::Client;
+use tests_e2e::{Host, spec};
+
+use crate::{median, millions};
+
+/// By its path: a shell runs it as a program, and not as a word of its own.
+const PROGRAM: &str = "/bin/true";
+
+/// A word that the shell does itself: what the loop costs.
+const NOTHING: &str = ":";
+
+/// Calls before the first that counts.
+const WARM_UP: usize = 5;
+
+/// In each round: calls of ExecSync, and then programs started inside.
+const ROUNDS: usize = 5;
+const CALLS: usize = 8;
+const STARTS: u32 = 100;
+
+/// Beyond which an answer has failed, seconds.
+const TIMEOUT_SECONDS: i64 = 600;
+
+/// What the project aims at.
+const AIM: f64 = 10.0;
+
+/// Prints both and their ratio, of medians.
+pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await?;
+    let pod = client.run_pod(&spec::pod("exec", host.dir())).await.context("running a pod")?;
+    let container = client.run(&pod, spec::container("main", &image, &["sleep", "1000000"])).await?;
+
+    for _ in 0..WARM_UP {
+        exec(&mut client, &container, &[PROGRAM]).await?;
+    }
+    let (mut calls, mut starts) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        for _ in 0..CALLS {
+            calls.push(exec(&mut client, &container, &[PROGRAM]).await?);
+        }
+        let nothing = exec(&mut client, &container, &["sh", "-c", &repeat(NOTHING)]).await?;
+        let programs = exec(&mut client, &container, &["sh", "-c", &repeat(PROGRAM)]).await?;
+        starts.push(programs.saturating_sub(nothing) / STARTS);
+    }
+    let (call, start) = (median(&mut calls), median(&mut starts));
+    println!(
+        "bench: ExecSync {PROGRAM}: {:.2} M instructions ({:.2} M to {:.2} M), fork and exec in the guest: {:.2} M, \
+         ratio {:.1} (aim: under {AIM})",
+        millions(call),
+        millions(calls[0]),
+        millions(calls[calls.len() - 1]),
+        millions(start),
+        call.as_secs_f64() / start.as_secs_f64(),
+    );
+    client.remove_pod(&pod).await?;
+    Ok(())
+}
+
+/// A line of shell that does a command again and again.
+fn repeat(command: &str) -> String {
+    format!("i=0; while [ $i -lt {STARTS} ]; do {command}; i=$((i+1)); done")
+}
+
+async fn exec(client: &mut Client, container: &str, command: &[&str]) -> anyhow::Result<Duration> {
+    let begun = Instant::now();
+    let answer = client.exec(container, command, TIMEOUT_SECONDS).await?;
+    let took = begun.elapsed();
+    ensure!(answer.exit_code == 0, "{command:?} ended with {}", answer.exit_code);
+    Ok(took)
+}
