@@ -1,4 +1,4 @@
-//! `make bench`: what a pod's start costs, counted and not timed; and what commands cost, as
+//! `make bench`: what a pod's start costs, counted and not timed; and what commands and their output cost, as
 //! ratios.
 //!
 //! It runs in the software node under `-icount shift=1`, where one CPU's clock advances by two
@@ -12,6 +12,7 @@
 mod boot;
 mod exec;
 mod pod;
+mod throughput;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,6 +33,9 @@ struct Args {
     /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
     #[arg(long)]
     guest_image: PathBuf,
+    /// The static program that writes in a guest.
+    #[arg(long)]
+    writer: PathBuf,
     /// Only these, with commas between them; all without it.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -49,6 +53,7 @@ enum Part {
     Boot,
     Pod,
     Exec,
+    Throughput,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -68,6 +73,9 @@ async fn main() -> anyhow::Result<()> {
     if wanted(Part::Exec) {
         exec::bench(&host).await?;
     }
+    if wanted(Part::Throughput) {
+        throughput::bench(&host, &args.writer).await?;
+    }
     host.stop().await
 }
 
@@ -84,9 +92,14 @@ fn stage(built: &Built, memory: &Path) -> anyhow::Result<Built> {
     Ok(Built { bin: memory.to_owned(), guest_image: memory.to_owned() })
 }
 
-/// Millions of instructions that fit into a duration of the node's clock.
+/// Instructions that fit into a duration of the node's clock.
+fn instructions(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e9 / NS_PER_INSTRUCTION
+}
+
+/// The same, in millions.
 fn millions(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e9 / NS_PER_INSTRUCTION / 1e6
+    instructions(duration) / 1e6
 }
 
 /// The middle one of some durations, which it sorts.

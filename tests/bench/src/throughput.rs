@@ -1,0 +1,180 @@
+//! How fast a command's output comes to a client of the streaming server, over a bare vsock stream of the same
+//! machine: what the agent, the daemon and SPDY cost.
+//!
+//! ```text
+//!   writer ─ pipe ─ agent ─ vsock ─ VMM ─ unix socket ─ daemon ─ TCP, SPDY ─ here      the command
+//!   writer ──────────────── vsock ─ VMM ─ unix socket ───────────────────── here      the bare stream
+//! ```
+//!
+//! The writer (`tests/bench/writer`) runs in one container and writes the same pieces to either. A figure is
+//! the bytes between the first and the last that arrive, so that starting the command is no part of it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use proto_cri::v1;
+use runtime_streaming::client::{COMMAND, Event, dial};
+use serde_json::json;
+use tests_e2e::client::Client;
+use tests_e2e::{Host, spec};
+use tests_registry::Layer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use crate::{instructions, median};
+
+/// Carried by each stream.
+const BYTES: usize = 32 << 20;
+
+/// Streams of each kind, in turns.
+const ROUNDS: usize = 5;
+
+/// Read at a time from the bare stream: the most that one vsock packet carries.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// Where the writer listens in the guest; any that is not the agent's.
+const PORT: u32 = 5000;
+
+/// Tries until the writer listens, and the pause between two.
+const DIALS_MAX: u32 = 100;
+const DIAL_PAUSE: Duration = Duration::from_millis(50);
+
+/// Digits of a pod's id that name its run directory.
+const RUN_NAME_DIGITS: usize = 24;
+
+/// The writer's path in its image.
+const WRITER: &str = "/writer";
+
+/// What the project aims at.
+const AIM: f64 = 0.5;
+
+/// Prints both and their ratio, of medians.
+pub(crate) async fn bench(host: &Host, writer: &Path) -> anyhow::Result<()> {
+    let mut client = host.client();
+    let image = image(host, &mut client, writer).await?;
+    let pod = client.run_pod(&spec::pod("throughput", host.dir())).await.context("running a pod")?;
+    let command = [WRITER, "vsock", &PORT.to_string(), &BYTES.to_string()];
+    // The runtime's own filter allows no vsock sockets, but a container without one may have them.
+    let container = client.run(&pod, spec::container("writer", &image, &command)).await?;
+    let socket = host.dir().join("run/pods").join(&pod[..RUN_NAME_DIGITS]).join("vsock.sock");
+
+    bare(&socket).await?;
+    exec(&mut client, &container).await?;
+    let (mut bares, mut execs) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        bares.push(bare(&socket).await?);
+        execs.push(exec(&mut client, &container).await?);
+    }
+    let (bare, exec) = (median(&mut bares), median(&mut execs));
+    println!(
+        "bench: stdout of an exec: {}, a bare vsock stream of the same VM: {}, ratio {:.2} (aim: at least {AIM})",
+        rate(exec),
+        rate(bare),
+        bare.as_secs_f64() / exec.as_secs_f64(),
+    );
+    client.remove_pod(&pod).await?;
+    Ok(())
+}
+
+fn rate(took: Duration) -> String {
+    let (bytes, seconds) = (BYTES as f64, took.as_secs_f64());
+    format!("{:.1} MB/s ({:.1} instructions a byte)", bytes / 1e6 / seconds, instructions(took) / bytes)
+}
+
+/// An image of the writer alone.
+async fn image(host: &Host, client: &mut Client, writer: &Path) -> anyhow::Result<String> {
+    let program = std::fs::read(writer).with_context(|| format!("reading {}", writer.display()))?;
+    let layer = Layer::builder().file(WRITER.trim_start_matches('/'), 0o755, program).build();
+    host.registry.push_image("podvisor/writer", "latest", vec![layer], json!({})).await?;
+    Ok(client.pull(&host.image("podvisor/writer:latest")).await?)
+}
+
+/// One bare stream, from its first byte to its last.
+async fn bare(socket: &Path) -> anyhow::Result<Duration> {
+    let mut stream = connect(socket).await?;
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut carried = Carried::default();
+    loop {
+        let count = stream.read(&mut piece).await?;
+        if count == 0 {
+            return carried.took();
+        }
+        carried.add(count);
+    }
+}
+
+/// Dials as the daemon does, until somebody listens.
+async fn connect(socket: &Path) -> anyhow::Result<UnixStream> {
+    const ACCEPTED: &[u8] = b"OK ";
+    for _ in 0..DIALS_MAX {
+        let mut stream = UnixStream::connect(socket).await?;
+        stream.write_all(format!("CONNECT {PORT}\n").as_bytes()).await?;
+        let mut answer = Vec::new();
+        // Byte by byte: what follows the line belongs to the stream.
+        while let Ok(byte) = stream.read_u8().await {
+            if byte == b'\n' && answer.starts_with(ACCEPTED) {
+                return Ok(stream);
+            }
+            answer.push(byte);
+        }
+        tokio::time::sleep(DIAL_PAUSE).await;
+    }
+    bail!("nobody listens on vsock port {PORT} of the guest")
+}
+
+/// The output of one exec, from its first byte to its last.
+async fn exec(client: &mut Client, container: &str) -> anyhow::Result<Duration> {
+    let request = v1::ExecRequest {
+        container_id: container.to_owned(),
+        cmd: vec![WRITER.into(), "stdout".into(), BYTES.to_string()],
+        stdout: true,
+        ..Default::default()
+    };
+    let url = client.runtime.exec(request).await?.into_inner().url;
+    let (mut sender, mut receiver) = dial(&url, COMMAND).await?;
+    let error = sender.open(&[("streamtype", "error")]).await?;
+    let stdout = sender.open(&[("streamtype", "stdout")]).await?;
+    let mut carried = Carried::default();
+    let mut status = Vec::new();
+    while let Some(event) = receiver.next().await? {
+        let Event::Data { id, bytes, fin } = event else { continue };
+        if id == stdout && !bytes.is_empty() {
+            carried.add(bytes.len());
+        } else if id == error {
+            status.extend_from_slice(&bytes);
+            if fin {
+                break;
+            }
+        }
+    }
+    let status: serde_json::Value = serde_json::from_slice(&status).context("the exec's end")?;
+    ensure!(status["status"] == "Success", "the exec ended with {status}");
+    carried.took()
+}
+
+/// What has come so far, and when.
+#[derive(Default)]
+struct Carried {
+    bytes: usize,
+    first: Option<Instant>,
+    last: Option<Instant>,
+}
+
+impl Carried {
+    fn add(&mut self, count: usize) {
+        self.bytes += count;
+        self.first.get_or_insert_with(Instant::now);
+        if self.bytes == BYTES {
+            self.last = Some(Instant::now());
+        }
+    }
+
+    /// From the first to the last.
+    fn took(&self) -> anyhow::Result<Duration> {
+        let (Some(first), Some(last)) = (self.first, self.last) else {
+            bail!("{} bytes came of {BYTES}", self.bytes)
+        };
+        Ok(last - first)
+    }
+}
