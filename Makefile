@@ -65,9 +65,13 @@ bench: bench-build ## count instructions to agent-ready and of a pod's start; ra
 fuzz: install ## a minute of fuzzing for each parser of what strangers send
 	tests/fuzz/run
 
+.PHONY: load
+load: e2e-build ## streams under load: 256 MB out, 64 MB in, 100 commands that end at once (many minutes in a software node)
+	PODVISOR_E2E_LOAD=full tests/run stream_
+
 .PHONY: soak
-soak: e2e-build ## streams at full length: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence (hours in a software node)
-	PODVISOR_E2E_SOAK=1 tests/run stream_
+soak: e2e-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence
+	PODVISOR_E2E_LOAD=soak tests/run stream_
 
 .PHONY: conformance-build
 conformance-build: guest-image

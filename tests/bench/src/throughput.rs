@@ -132,7 +132,7 @@ async fn exec(client: &mut Client, container: &str) -> anyhow::Result<Duration> 
         ..Default::default()
     };
     let url = client.runtime.exec(request).await?.into_inner().url;
-    let (mut sender, mut receiver) = dial(&url, COMMAND).await?;
+    let (mut sender, mut receiver) = dial(&url, COMMAND, None).await?;
     let error = sender.open(&[("streamtype", "error")]).await?;
     let stdout = sender.open(&[("streamtype", "stdout")]).await?;
     let mut carried = Carried::default();

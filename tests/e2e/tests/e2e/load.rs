@@ -4,17 +4,17 @@ use proto_cri::v1;
 use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
 
-/// Set by `make soak`, for sizes that take hours in a software node.
-const SOAK_VARIABLE: &str = "PODVISOR_E2E_SOAK";
+/// `full` (`make load`) or `soak` (`make soak`) for larger sizes, which take a software node minutes and hours.
+const LOAD_VARIABLE: &str = "PODVISOR_E2E_LOAD";
 
-/// Whether this is a soak.
-pub(crate) fn soak() -> bool {
-    std::env::var_os(SOAK_VARIABLE).is_some()
-}
-
-/// The normal size, or that of a soak.
-pub(crate) fn size(normal: usize, in_soak: usize) -> usize {
-    if soak() { in_soak } else { normal }
+/// The normal size, the full one, or that of a soak.
+pub(crate) fn size([normal, full, soak]: [usize; 3]) -> usize {
+    match std::env::var(LOAD_VARIABLE).as_deref() {
+        Err(_) | Ok("") => normal,
+        Ok("full") => full,
+        Ok("soak") => soak,
+        Ok(other) => panic!("{LOAD_VARIABLE} is {other:?}: full and soak are known"),
+    }
 }
 
 /// A running container, in a pod of its own.

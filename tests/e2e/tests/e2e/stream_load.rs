@@ -10,15 +10,19 @@ use tests_e2e::{Host, spec};
 use crate::load::{container, size, status_kib, watcher};
 use crate::session::{Session, attach, exec_url};
 
-/// Commands one after the other, in a soak too, and those before it is looked what they leave.
-const SHORT: usize = 200;
-const SHORT_SOAK: usize = 5000;
+// Of each size: normal, full, soak.
+
+/// Commands one after the other, and those before it is looked what they leave.
+const SHORT: [usize; 3] = [200, 200, 5000];
 const WARM: usize = 60;
 /// Commands at once.
 const AT_ONCE: usize = 30;
 /// Commands that end at once, and what each says.
-const ABRUPT: usize = 100;
+const ABRUPT: [usize; 3] = [25, 100, 100];
 const ABRUPT_BYTES: usize = 1_000_000;
+
+/// Of a session in which nobody says anything.
+const SILENCE_SECONDS: [usize; 3] = [10, 10, 600];
 
 /// What may stay of a thousand commands' memory in processes that keep an allocator's reserves.
 const AGENT_GROWTH_KIB: u64 = 1024;
@@ -60,7 +64,7 @@ async fn short_commands_leave_no_process_descriptor_or_memory_behind() {
     let watcher = watcher(&host, &mut client, &pod).await;
 
     let mut before = None;
-    let short = size(SHORT, SHORT_SOAK);
+    let short = size(SHORT);
     for number in 0..short + WARM {
         if number == WARM {
             before = Some(Census::take(&host, &mut client, &watcher).await);
@@ -132,7 +136,7 @@ async fn many_commands_at_once_and_commands_that_end_at_once_lose_nothing() {
     }
 
     let line = format!("head -c {ABRUPT_BYTES} /dev/zero; exit 3");
-    for _ in 0..ABRUPT {
+    for _ in 0..size(ABRUPT) {
         let url = exec_url(&mut client, &id, &["sh", "-c", &line], false, false).await;
         let mut session = Session::open(&url, &["stdout", "stderr"]).await;
         assert_eq!(session.end().await["details"]["causes"][0]["message"], "3");
@@ -226,7 +230,7 @@ async fn streams_survive_silence_and_pods_that_come_and_go() {
         assert_eq!(line, number.to_string());
     }
 
-    let silence = Duration::from_secs(size(10, 600) as u64);
+    let silence = Duration::from_secs(size(SILENCE_SECONDS) as u64);
     tokio::time::sleep_until(silent_since + silence).await;
     idle.say("stdin", "echo still $((40 + 2))\n", false).await;
     idle.until("still 42").await;

@@ -10,9 +10,9 @@ use tests_e2e::client::Client;
 use crate::load::{container, size, status_kib, watcher};
 use crate::session::{Session, exec_url};
 
-/// Sizes in bytes: of a normal run, and of a soak.
-const OUT: (usize, usize) = (256 << 20, 10 << 30);
-const IN: (usize, usize) = (64 << 20, 1 << 30);
+/// Bytes: normal, full, soak.
+const OUT: [usize; 3] = [32 << 20, 256 << 20, 10 << 30];
+const IN: [usize; 3] = [16 << 20, 64 << 20, 1 << 30];
 
 /// Bytes between two looks at the memory.
 const LOOK_EVERY: usize = 8 << 20;
@@ -95,7 +95,7 @@ async fn much_goes_out_and_in_unchanged_through_bounded_memory() {
     assert_eq!(session.end().await["status"], "Success");
     let mut carriers = Carriers::of(&host, &mut client, &pod).await;
 
-    let out = size(OUT.0, OUT.1);
+    let out = size(OUT);
     let line = format!("while cat /pattern 2>/dev/null; do :; done | head -c {out}");
     let url = exec_url(&mut client, &id, &["sh", "-c", &line], false, false).await;
     let mut session = Session::open(&url, &["stdout", "stderr"]).await;
@@ -117,7 +117,7 @@ async fn much_goes_out_and_in_unchanged_through_bounded_memory() {
     }
     assert_eq!(seen, out);
 
-    let input = size(IN.0, IN.1);
+    let input = size(IN);
     let url = exec_url(&mut client, &id, &["sha1sum"], true, false).await;
     let mut session = Session::open(&url, &["stdin", "stdout", "stderr"]).await;
     let (pattern, mut sum, mut left) = (Bytes::from(pattern), Sha1::new(), input);
