@@ -21,7 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a container may take to end before the test has failed. Only a hang takes that long: emulated
 /// nodes are slow, and not equally so.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(600);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// Both services of one daemon. Every answer is held against the API's rules; see [`crate::checked`].
 #[derive(Clone, Debug)]
@@ -164,7 +164,7 @@ impl Client {
     /// Waits until it has ended.
     ///
     /// # Panics
-    /// When it has not within ten minutes.
+    /// When it has not within twenty minutes.
     pub async fn wait(&mut self, container: &str) -> Result<v1::ContainerStatus, Status> {
         let deadline = tokio::time::Instant::now() + EXIT_TIMEOUT;
         loop {
