@@ -26,36 +26,29 @@ impl<V> Default for Items<V> {
 }
 
 impl<V> Items<V> {
-    /// The views as items.
-    pub(crate) fn items<'a, M: Message>(
+    /// Those of `all` that are wanted, as items. No more are kept than there are in `all`.
+    pub(crate) fn items<M: Message>(
         &self,
-        views: impl Iterator<Item = &'a Arc<V>>,
+        all: &[Arc<V>],
         id: impl Fn(&V) -> &str,
+        wanted: impl Fn(&V) -> bool,
         item: impl Fn(&V) -> M,
-    ) -> Vec<Bytes>
-    where
-        V: 'a,
-    {
+    ) -> Vec<Bytes> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        views
-            .map(|view| match kept.get(id(view)) {
-                Some((same, bytes)) if Arc::ptr_eq(same, view) => bytes.clone(),
-                _ => {
-                    let bytes = Bytes::from(item(view).encode_to_vec());
-                    kept.insert(id(view).to_owned(), (Arc::clone(view), bytes.clone()));
-                    bytes
-                }
-            })
-            .collect()
-    }
-
-    /// Forgets what is none of `all`.
-    pub(crate) fn keep(&self, all: &[Arc<V>], id: impl Fn(&V) -> &str) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let encode = |view: &Arc<V>| match kept.get(id(view)) {
+            Some((same, bytes)) if Arc::ptr_eq(same, view) => bytes.clone(),
+            _ => {
+                let bytes = Bytes::from(item(view).encode_to_vec());
+                kept.insert(id(view).to_owned(), (Arc::clone(view), bytes.clone()));
+                bytes
+            }
+        };
+        let items = all.iter().filter(|view| wanted(view)).map(encode).collect();
         if kept.len() > all.len() {
             let all: HashSet<&str> = all.iter().map(|view| id(view)).collect();
             kept.retain(|known, _| all.contains(known.as_str()));
         }
+        items
     }
 }
 
@@ -75,14 +68,14 @@ mod tests {
     fn list(items: &Items<PodView>, views: &[Arc<PodView>]) -> (Vec<String>, usize) {
         let encoded = Cell::new(0);
         let told = items.items(
-            views.iter(),
+            views,
             |pod| &pod.id,
+            |_| true,
             |pod| {
                 encoded.set(encoded.get() + 1);
                 v1::PodSandbox { id: pod.id.clone(), ..Default::default() }
             },
         );
-        items.keep(views, |pod| &pod.id);
         let ids = told.iter().map(|bytes| v1::PodSandbox::decode(&bytes[..]).unwrap().id);
         (ids.collect(), encoded.get())
     }

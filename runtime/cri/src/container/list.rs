@@ -7,9 +7,12 @@ use crate::serve::Cri;
 
 pub(crate) fn list(cri: &Cri, request: v1::ListContainersRequest) -> v1::ListContainersResponse {
     let filter = request.filter.unwrap_or_default();
-    let containers = cri.pods.containers();
-    let wanted = containers.iter().filter(|container| container_matches(&filter, container));
-    let encoded = cri.encoded.containers.items(wanted, |container| &container.id, container_item);
-    cri.encoded.containers.keep(&containers, |container| &container.id);
+    let wanted = |container: &_| container_matches(&filter, container);
+    let encoded = cri.encoded.containers.items(
+        &cri.pods.containers(),
+        |container| &container.id,
+        wanted,
+        container_item,
+    );
     v1::ListContainersResponse { encoded, ..Default::default() }
 }

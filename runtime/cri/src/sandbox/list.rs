@@ -7,9 +7,7 @@ use crate::serve::Cri;
 
 pub(crate) fn list(cri: &Cri, request: v1::ListPodSandboxRequest) -> v1::ListPodSandboxResponse {
     let filter = request.filter.unwrap_or_default();
-    let pods = cri.pods.pods();
-    let wanted = pods.iter().filter(|pod| pod_matches(&filter, pod));
-    let encoded = cri.encoded.pods.items(wanted, |pod| &pod.id, pod_item);
-    cri.encoded.pods.keep(&pods, |pod| &pod.id);
+    let wanted = |pod: &_| pod_matches(&filter, pod);
+    let encoded = cri.encoded.pods.items(&cri.pods.pods(), |pod| &pod.id, wanted, pod_item);
     v1::ListPodSandboxResponse { encoded, ..Default::default() }
 }
