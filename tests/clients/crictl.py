@@ -7,8 +7,6 @@ import subprocess
 
 import pods
 
-TRANSPORTS = ("spdy", "websocket")
-
 
 class Crictl:
     name = "crictl"

@@ -13,7 +13,6 @@ import pods
 
 # What kubectl reads to speak SPDY instead of WebSocket.
 VARIABLES = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS")
-TRANSPORTS = ("spdy", "websocket")
 TOKEN = "clients"
 API = "https://127.0.0.1:6443"
 # A kubelet that registers may not be at a loopback address; this one is given to the node for the while.
