@@ -2,41 +2,38 @@
 //! and exits. It has one thread, and it lives for some milliseconds; what it made is then the agent's
 //! child. It holds no state, and it never writes to the agent's console.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::error::LibcontainerError;
-use libcontainer::oci_spec::runtime::{PosixRlimitType, Process, Spec};
 use libcontainer::syscall::syscall::SyscallType;
 use rustix::process::{Resource, Rlimit};
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::executor::ContainerExecutor;
-use crate::launch::{self, Failure, Launch, LaunchKind, Report};
+use crate::launch::{self, Failure, Launch, LaunchKind, OpenFiles, Report};
 use crate::tenant;
 
 /// Why the builder could not begin.
 #[derive(Debug, thiserror::Error)]
 enum BuilderError {
-    #[error("the launch parameters are not valid")]
-    Parameters(#[from] serde_json::Error),
+    #[error("the launch cannot be read")]
+    Launch(#[source] io::Error),
     #[error("the launch socket failed")]
     Socket(#[from] io::Error),
     #[error("no standard streams came with the launch")]
     NoStreams,
-    #[error("the container's specification cannot be read")]
-    Spec(#[from] libcontainer::oci_spec::OciSpecError),
+    #[error("the limit of open files cannot be set")]
+    OpenFiles(#[source] io::Error),
     #[error(transparent)]
     Container(#[from] LibcontainerError),
 }
 
-/// Runs the builder: `argument` is a [`Launch`] as JSON, standard input the launch socket. Returns the
-/// process's exit code.
-pub fn run(argument: &str) -> i32 {
+/// Runs the builder: standard input is the launch socket. Returns the process's exit code.
+pub fn run() -> i32 {
     // A copy above the standard streams that closes on exec: its end of stream is the agent's signal.
     let socket = match io::stdin().as_fd().try_clone_to_owned() {
         Ok(fd) => Arc::new(UnixStream::from(fd)),
@@ -49,7 +46,7 @@ pub fn run(argument: &str) -> i32 {
         .with_level(false)
         .with_writer(LogWriter(Arc::clone(&socket)))
         .init();
-    let report = match build(argument, &socket) {
+    let report = match build(&socket) {
         Ok(pid) => Report::Ready { pid },
         Err(error) => Report::Failed(Failure::from_error(&error)),
     };
@@ -59,86 +56,48 @@ pub fn run(argument: &str) -> i32 {
     i32::from(failed)
 }
 
-fn build(argument: &str, socket: &Arc<UnixStream>) -> Result<i32, BuilderError> {
-    let launch: Launch = serde_json::from_str(argument)?;
+fn build(socket: &Arc<UnixStream>) -> Result<i32, BuilderError> {
     let fds = launch::receive_fds(&**socket)?.ok_or(BuilderError::NoStreams)?;
     let Ok(streams) = <[OwnedFd; 3]>::try_from(fds) else {
         return Err(BuilderError::NoStreams);
     };
-    let builder = |[stdin, stdout, stderr]: [OwnedFd; 3]| {
-        ContainerBuilder::new(launch.container_id.clone(), SyscallType::default())
-            .with_root_path(&launch.state_root)?
-            .with_console_socket(launch.console_socket.as_ref())
-            .with_stdin(stdin)
-            .with_stdout(stdout)
-            .with_stderr(stderr)
-            .validate_id()
-    };
-    match &launch.kind {
-        LaunchKind::Create { bundle } => {
-            raise_limits(Spec::load(bundle.join("config.json"))?.process().as_ref())?;
-            let executor = ContainerExecutor { socket: Arc::clone(socket), seccomp: None };
-            let container = builder(streams)?
-                .with_executor(executor)
-                .as_init(bundle)
-                .with_systemd(false)
-                .with_detach(true)
-                .build()?;
-            container
-                .pid()
-                .map(nix_pid)
-                .ok_or_else(|| LibcontainerError::Other("the container has no process".into()).into())
-        }
-        LaunchKind::Exec { process } => {
-            let wanted: Process = serde_json::from_reader(File::open(process)?)?;
-            raise_limits(Some(&wanted))?;
-            let spec = container_spec(&launch)?;
-            // libcontainer does not put the container's filter on further processes.
-            let seccomp = spec.linux().as_ref().and_then(|linux| linux.seccomp().clone()).map(Arc::new);
-            let executor = ContainerExecutor { socket: Arc::clone(socket), seccomp };
-            if tenant::has_user_namespace(&spec) {
-                return Ok(tenant::build(&launch, spec, wanted, executor, &streams)?);
-            }
-            let pid = builder(streams)?
-                .with_executor(executor)
-                .as_tenant()
-                .with_process(Some(process))
-                .with_detach(true)
-                .build()?;
-            Ok(nix_pid(pid))
-        }
+    // Nothing follows the launch that reading ahead could take.
+    let launch = Launch::read(BufReader::new(&**socket)).map_err(BuilderError::Launch)?;
+    if let Some(open_files) = launch.open_files {
+        raise_limit(open_files).map_err(BuilderError::OpenFiles)?;
     }
+    let bundle = match &launch.kind {
+        LaunchKind::Create { bundle } => bundle,
+        LaunchKind::Exec(exec) => return Ok(tenant::build(&launch, exec, socket, &streams)?),
+    };
+    let [stdin, stdout, stderr] = streams;
+    let executor = ContainerExecutor { socket: Arc::clone(socket), seccomp: None };
+    let container = ContainerBuilder::new(launch.container_id.clone(), SyscallType::default())
+        .with_root_path(&launch.state_root)?
+        .with_console_socket(launch.console_socket.as_ref())
+        .with_stdin(stdin)
+        .with_stdout(stdout)
+        .with_stderr(stderr)
+        .validate_id()?
+        .with_executor(executor)
+        .as_init(bundle)
+        .with_systemd(false)
+        .with_detach(true)
+        .build()?;
+    let pid = container.pid().map(nix_pid);
+    pid.ok_or_else(|| LibcontainerError::Other("the container has no process".into()).into())
 }
 
-/// Raises this process's own limits to what the container's first process is to have: root of a user
-/// namespace, which is who sets them there, may only lower them.
-fn raise_limits(process: Option<&Process>) -> Result<(), BuilderError> {
-    for limit in process.and_then(|process| process.rlimits().as_ref()).into_iter().flatten() {
-        if limit.typ() == PosixRlimitType::RlimitNofile {
-            let (current, maximum) = (Some(limit.soft()), Some(limit.hard()));
-            rustix::process::setrlimit(Resource::Nofile, Rlimit { current, maximum })
-                .map_err(io::Error::from)?;
-        }
-    }
-    Ok(())
+/// Raises this process's own limit to what the container's process is to have: root of a user namespace,
+/// which is who sets it there, may only lower it.
+fn raise_limit(open_files: OpenFiles) -> io::Result<()> {
+    let (current, maximum) = (Some(open_files.soft), Some(open_files.hard));
+    Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current, maximum })?)
 }
 
 /// libcontainer's pids are of another version of nix than ours.
 fn nix_pid(pid: impl Into<libc::pid_t>) -> i32 {
     pid.into()
-}
-
-/// What the container was made of.
-fn container_spec(launch: &Launch) -> Result<Spec, BuilderError> {
-    let state = launch.state_root.join(&launch.container_id);
-    let container = libcontainer::container::Container::load(state)?;
-    Ok(Spec::load(container.bundle().join("config.json"))?)
-}
-
-/// Whether loading a filter in this process needs CAP_SYS_ADMIN until exec: see
-/// [`crate::spec::exec_process`].
-pub(crate) fn seccomp_needs_privilege(process: &Process) -> bool {
-    process.no_new_privileges() != Some(true)
 }
 
 /// What libcontainer logs as an error becomes a report: it is the detail that its errors lose on

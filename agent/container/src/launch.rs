@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! agent                                   builder process          first process of the container
-//!   │ argv: container-init <Launch JSON>       │                              │
+//!   │ argv: container-init                     │                              │
 //!   │ one byte + [stdin, stdout, stderr] ─────▶│                              │
+//!   │ Launch ─────────────────────────────────▶│                              │
 //!   │◀────────────── Log, Log … ───────────────│── fork, fork ───────────────▶│
 //!   │◀────────────── Ready { pid } ────────────│ (Create: held; Exec: runs)   │
 //!   │◀────────────── Failed ───────────────────│◀─────────────────────────────│ no such executable …
@@ -12,21 +13,25 @@
 //!   │◀────────────── end of stream ───────────────────────────────────────────│ execve done, or dead
 //! ```
 //!
-//! Reports are JSON, one per line. The socket closes on exec, so its end tells that every process of
+//! The launch and the reports are JSON, one per line: a command line would hold no more than 128 KiB of it
+//! (`MAX_ARG_STRLEN`, include/uapi/linux/binfmts.h). The socket closes on exec, so its end tells that every process of
 //! ours has become the container's, or is gone.
 
-use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::io::{self, BufRead, IoSlice, IoSliceMut, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
+use libcontainer::oci_spec::runtime::{PosixRlimitType, Process};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
 };
 use serde::{Deserialize, Serialize};
 
-/// First argument of the re-executed binary; the second is a [`Launch`] as JSON.
+use crate::exec::Exec;
+
+/// The re-executed binary's argument.
 pub const ARGUMENT: &str = "container-init";
 
 /// Longest report line, in bytes: longer messages are cut by the sender, and refused by the reader.
@@ -47,6 +52,8 @@ pub struct Launch {
     pub kind: LaunchKind,
     /// Where a terminal's master side goes: a listening unix socket. Set if and only if there is one.
     pub console_socket: Option<PathBuf>,
+    /// The process's limit of open files, if it has one of its own.
+    pub open_files: Option<OpenFiles>,
 }
 
 /// A container, or one more process in it.
@@ -57,11 +64,44 @@ pub enum LaunchKind {
         /// The bundle's directory.
         bundle: PathBuf,
     },
-    /// Run the process of this OCI `process.json` in a running container.
-    Exec {
-        /// The file.
-        process: PathBuf,
-    },
+    /// Run one more process in a running container.
+    Exec(Box<Exec>),
+}
+
+/// A limit of open files: what setrlimit(2) takes for `RLIMIT_NOFILE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenFiles {
+    /// In force.
+    pub soft: u64,
+    /// As far as the process itself may raise it.
+    pub hard: u64,
+}
+
+impl OpenFiles {
+    /// The process's, if its specification has one.
+    pub fn of(process: &Process) -> Option<OpenFiles> {
+        let mut limits = process.rlimits().iter().flatten();
+        // The last one is in force.
+        let limit = limits.rfind(|limit| limit.typ() == PosixRlimitType::RlimitNofile)?;
+        Some(OpenFiles { soft: limit.soft(), hard: limit.hard() })
+    }
+}
+
+impl Launch {
+    /// The launch in one line.
+    pub fn line(&self) -> io::Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        Ok(line)
+    }
+
+    /// Reads the line of a launch.
+    pub fn read(mut from: impl BufRead) -> io::Result<Launch> {
+        let mut line = Vec::new();
+        from.read_until(b'\n', &mut line)?;
+        Ok(serde_json::from_slice(&line)?)
+    }
 }
 
 /// What became of it.
@@ -156,13 +196,14 @@ pub fn send_stdio(socket: &UnixStream, stdio: [BorrowedFd<'_>; 3]) -> io::Result
     Ok(())
 }
 
-/// Receives descriptors, up to three, that came with one message; `None` at the end of the stream.
+/// Receives descriptors, up to three, that came with one byte; `None` at the end of the stream. What comes
+/// after that byte stays in the socket.
 ///
 /// Also what reads a terminal's master side from a console socket.
 pub fn receive_fds(socket: impl AsFd) -> io::Result<Option<Vec<OwnedFd>>> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut text = [0; 64];
+    let mut text = [0];
     let flags = RecvFlags::CMSG_CLOEXEC;
     let received = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut control, flags)?;
     let mut fds = Vec::new();
@@ -195,6 +236,23 @@ mod tests {
         let lines = BufReader::new(theirs).split(b'\n');
         let read: Vec<Report> = lines.map(|line| Report::parse(&line.unwrap()).unwrap()).collect();
         assert_eq!(read, reports);
+    }
+
+    #[test]
+    fn a_launch_stays_behind_the_descriptors_whatever_its_length() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let launch = Launch {
+            state_root: "/s".into(),
+            container_id: "x".repeat(100_000),
+            kind: LaunchKind::Create { bundle: "/b".into() },
+            console_socket: None,
+            open_files: Some(OpenFiles { soft: 1, hard: 2 }),
+        };
+        let null = std::fs::File::open("/dev/null").unwrap();
+        send_stdio(&ours, [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
+        (&ours).write_all(&launch.line().unwrap()).unwrap();
+        assert_eq!(receive_fds(&theirs).unwrap().unwrap().len(), 3);
+        assert_eq!(Launch::read(BufReader::new(theirs)).unwrap(), launch);
     }
 
     #[test]

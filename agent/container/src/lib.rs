@@ -12,6 +12,7 @@
 pub mod builder;
 pub mod cgroup;
 pub mod devices;
+pub mod exec;
 mod executor;
 pub mod guest_devices;
 pub mod image_file;

@@ -4,13 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use libcontainer::oci_spec::runtime::{
-    Capabilities, Capability, Linux, LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroupBuilder,
-    LinuxDeviceType, LinuxNamespaceBuilder, LinuxNamespaceType, MountBuilder, Process, Root, RootBuilder,
-    Spec, User, UserBuilder,
+    Linux, LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxNamespaceBuilder,
+    LinuxNamespaceType, MountBuilder, Process, Root, RootBuilder, Spec, User, UserBuilder,
 };
-use serde::Deserialize;
 
-use crate::builder::seccomp_needs_privilege;
 use crate::users::ResolvedUser;
 
 /// Longest specification, in bytes: the largest pods' are some tens of KiB.
@@ -169,7 +166,7 @@ fn user(asked: &User, resolved: &ResolvedUser) -> Result<User, SpecError> {
     builder.build().map_err(|source| SpecError::Part { part: "user", source })
 }
 
-fn set_home(process: &mut Process, home: &str) {
+pub(crate) fn set_home(process: &mut Process, home: &str) {
     let env = process.env_mut().get_or_insert_with(Vec::new);
     if !env.iter().any(|entry| entry.starts_with("HOME=")) {
         env.push(format!("HOME={home}"));
@@ -178,7 +175,7 @@ fn set_home(process: &mut Process, home: &str) {
 
 /// libcontainer loads a filter before it drops capabilities only if the flag is absent; with
 /// `false` it would load it too late, and be refused.
-fn normalize_privileges(process: &mut Process) {
+pub(crate) fn normalize_privileges(process: &mut Process) {
     if process.no_new_privileges() == Some(false) {
         process.set_no_new_privileges(None);
     }
@@ -201,60 +198,6 @@ fn refuse_unsupported(spec: &Spec) -> Result<(), SpecError> {
         return Err(SpecError::Unsupported("an SELinux label"));
     }
     Ok(())
-}
-
-/// What the host says of an exec; everything else comes from the container.
-#[derive(Debug, Deserialize)]
-struct ExecRequest {
-    args: Vec<String>,
-    #[serde(default)]
-    env: Vec<String>,
-    #[serde(default)]
-    cwd: Option<PathBuf>,
-}
-
-/// The process of an exec: the container's own, with the arguments, variables and directory asked for.
-///
-/// An empty environment or directory is the container's.
-pub fn exec_process(json: &[u8], container: &Spec, terminal: bool) -> Result<Process, SpecError> {
-    if json.len() > SPEC_BYTES_MAX {
-        return Err(SpecError::TooLong(json.len()));
-    }
-    let request: ExecRequest = serde_json::from_slice(json).map_err(SpecError::Malformed)?;
-    let mut process = container.process().clone().ok_or(SpecError::Missing("process"))?;
-    process.set_args(Some(request.args)).set_terminal(Some(terminal)).set_console_size(None);
-    if !request.env.is_empty() {
-        let home = process.env().iter().flatten().find_map(|e| e.strip_prefix("HOME=")).map(str::to_owned);
-        process.set_env(Some(request.env));
-        if let Some(home) = home {
-            set_home(&mut process, &home);
-        }
-    }
-    if let Some(cwd) = request.cwd.filter(|cwd| !cwd.as_os_str().is_empty()) {
-        process.set_cwd(cwd);
-    }
-    normalize_privileges(&mut process);
-    let filtered = container.linux().as_ref().is_some_and(|linux| linux.seccomp().is_some());
-    if filtered && seccomp_needs_privilege(&process) {
-        lend_sys_admin(&mut process);
-    }
-    Ok(process)
-}
-
-/// Loading a filter without `no_new_privs` needs CAP_SYS_ADMIN, and our executor loads it as the
-/// user. The capability is lent in the permitted and effective sets alone: exec takes it away, as it
-/// is in neither the bounding nor the ambient set (capabilities(7), "Transformation of capabilities
-/// during execve"), unless the container has it anyway.
-fn lend_sys_admin(process: &mut Process) {
-    let Some(mut capabilities) = process.capabilities().clone() else { return };
-    let with = |set: &Option<Capabilities>| {
-        let mut set = set.clone().unwrap_or_default();
-        set.insert(Capability::SysAdmin);
-        Some(set)
-    };
-    let (permitted, effective) = (with(capabilities.permitted()), with(capabilities.effective()));
-    capabilities.set_permitted(permitted).set_effective(effective);
-    process.set_capabilities(Some(capabilities));
 }
 
 #[cfg(test)]
@@ -357,36 +300,5 @@ mod tests {
     #[test]
     fn noise_is_refused() {
         assert!(matches!(container(b"{", parts(&resolved())), Err(SpecError::Malformed(_))));
-    }
-
-    #[test]
-    fn an_exec_takes_the_containers_user_and_variables() {
-        let spec = build(&spec_json()).unwrap();
-        let process = exec_process(br#"{"args":["id"],"cwd":""}"#, &spec, true).unwrap();
-        assert_eq!(process.user().uid(), 33);
-        assert_eq!(process.env().as_deref(), Some(&["A=1".to_owned(), "HOME=/srv".to_owned()][..]));
-        assert_eq!((process.cwd().as_path(), process.terminal()), (Path::new("/"), Some(true)));
-    }
-
-    #[test]
-    fn a_filtered_exec_is_lent_one_capability_that_exec_takes_away() {
-        let spec = build(&spec_json()).unwrap();
-        let process = exec_process(br#"{"args":["id"]}"#, &spec, false).unwrap();
-        let capabilities = process.capabilities().clone().unwrap();
-        assert!(capabilities.permitted().as_ref().unwrap().contains(&Capability::SysAdmin));
-        assert!(!capabilities.bounding().as_ref().unwrap().contains(&Capability::SysAdmin));
-        let mut json = spec_json();
-        json["process"]["noNewPrivileges"] = json!(true);
-        let process = exec_process(br#"{"args":["id"]}"#, &build(&json).unwrap(), false).unwrap();
-        assert!(
-            !process
-                .capabilities()
-                .clone()
-                .unwrap()
-                .permitted()
-                .as_ref()
-                .unwrap()
-                .contains(&Capability::SysAdmin)
-        );
     }
 }

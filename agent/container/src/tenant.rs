@@ -1,53 +1,44 @@
-//! One more process in a container of a user namespace.
+//! One more process in a running container.
 //!
-//! libcontainer's own builder of such processes joins every namespace of the container but that one, and
-//! would let root of the guest in. This hands what it would hand to the same code, with all of them.
+//! libcontainer's own builder of such processes reads and checks the container's whole specification again for
+//! each, and joins every namespace of the container but a user namespace: it would let root of the guest in.
+//! This hands what it would hand to the same code, with all of them, and with what the agent knows already.
 
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use libcgroups::common::CgroupConfig;
-use libcontainer::container::Container;
 use libcontainer::error::LibcontainerError;
 use libcontainer::notify_socket::{NotifyListener, NotifySocket};
 use libcontainer::oci_spec::OciSpecError;
 use libcontainer::oci_spec::runtime::{
-    Linux, LinuxBuilder, LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType, Process, Spec,
+    LinuxBuilder, LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType, RootBuilder, Spec, SpecBuilder,
 };
 use libcontainer::process::args::{ContainerArgs, ContainerType};
 use libcontainer::process::container_main_process::container_main_process;
 use libcontainer::syscall::syscall::SyscallType;
 use nix::fcntl::OFlag;
 
+use crate::exec::Exec;
 use crate::executor::ContainerExecutor;
 use crate::launch::Launch;
-
-/// Whether the container of this specification is in a user namespace of the pod's.
-pub(crate) fn has_user_namespace(spec: &Spec) -> bool {
-    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
-    namespaces.into_iter().flatten().any(|namespace| namespace.typ() == LinuxNamespaceType::User)
-}
 
 /// Starts the process. It runs when this returns; what its executor could not do is reported by that.
 pub(crate) fn build(
     launch: &Launch,
-    mut spec: Spec,
-    process: Process,
-    executor: ContainerExecutor,
+    exec: &Exec,
+    socket: &Arc<UnixStream>,
     [stdin, stdout, stderr]: &[OwnedFd; 3],
 ) -> Result<i32, LibcontainerError> {
     let directory = launch.state_root.join(&launch.container_id);
-    let container = Container::load(directory.clone())?;
-    let first = container.pid().ok_or_else(|| LibcontainerError::Other("the container has ended".into()))?;
-    let linux = spec.linux().as_ref().map(|linux| joined(linux, first.as_raw()));
-    let linux = linux.ok_or_else(|| LibcontainerError::Other("no linux part".into()))??;
-    let rootfs = spec.root().as_ref().map_or_else(PathBuf::new, |root| root.path().clone());
-    let cgroup_path = linux.cgroups_path().clone().unwrap_or_default();
-    spec.set_process(Some(process)).set_linux(Some(linux));
-
+    // libcontainer does not put the container's filter on further processes.
+    let executor =
+        ContainerExecutor { socket: Arc::clone(socket), seccomp: exec.seccomp.clone().map(Arc::new) };
     // Names that no other process of the container has.
     let own = std::process::id();
     let notify = directory.join(format!("tenant-notify-{own}.sock"));
@@ -64,15 +55,16 @@ pub(crate) fn build(
     let arguments = ContainerArgs {
         container_type: ContainerType::TenantContainer { exec_notify_fd: released.as_raw_fd() },
         syscall: SyscallType::default(),
-        spec: Rc::new(spec),
-        rootfs,
+        spec: Rc::new(specification(exec)?),
+        // It is in its root as soon as it is in the mount namespace.
+        rootfs: PathBuf::new(),
         console_socket: console.as_ref().map(AsRawFd::as_raw_fd),
         notify_listener,
         preserve_fds: 0,
         container: None,
         user_ns_config: None,
         cgroup_config: CgroupConfig {
-            cgroup_path,
+            cgroup_path: exec.cgroup.clone(),
             systemd_cgroup: false,
             container_name: launch.container_id.clone(),
         },
@@ -99,24 +91,32 @@ fn other(errno: nix::Error) -> LibcontainerError {
     LibcontainerError::OtherIO(errno.into())
 }
 
-/// The part of the specification that says which namespaces: those of the container's first process.
-fn joined(linux: &Linux, first: i32) -> Result<Linux, OciSpecError> {
-    let join = |namespace: &LinuxNamespace| {
-        let name = match namespace.typ() {
-            LinuxNamespaceType::Mount => "mnt",
-            LinuxNamespaceType::Cgroup => "cgroup",
-            LinuxNamespaceType::Uts => "uts",
-            LinuxNamespaceType::Ipc => "ipc",
-            LinuxNamespaceType::User => "user",
-            LinuxNamespaceType::Pid => "pid",
-            LinuxNamespaceType::Network => "net",
-            LinuxNamespaceType::Time => "time",
-        };
-        let path = format!("/proc/{first}/ns/{name}");
-        LinuxNamespaceBuilder::default().typ(namespace.typ()).path(path).build()
+/// What libcontainer is to know of the container: the process, and what it joins.
+fn specification(exec: &Exec) -> Result<Spec, OciSpecError> {
+    let namespaces = exec.namespaces.iter().map(|&typ| namespace(typ, exec.first));
+    let linux = LinuxBuilder::default()
+        .namespaces(namespaces.collect::<Result<Vec<_>, _>>()?)
+        .cgroups_path(exec.cgroup.clone())
+        .build()?;
+    SpecBuilder::default()
+        .process(exec.process.clone())
+        .linux(linux)
+        .root(RootBuilder::default().path("/").build()?)
+        .build()
+}
+
+/// A namespace of the container's first process, to join.
+fn namespace(typ: LinuxNamespaceType, first: i32) -> Result<LinuxNamespace, OciSpecError> {
+    let name = match typ {
+        LinuxNamespaceType::Mount => "mnt",
+        LinuxNamespaceType::Cgroup => "cgroup",
+        LinuxNamespaceType::Uts => "uts",
+        LinuxNamespaceType::Ipc => "ipc",
+        LinuxNamespaceType::User => "user",
+        LinuxNamespaceType::Pid => "pid",
+        LinuxNamespaceType::Network => "net",
+        LinuxNamespaceType::Time => "time",
     };
-    let namespaces: Vec<LinuxNamespace> =
-        linux.namespaces().iter().flatten().map(join).collect::<Result<_, _>>()?;
-    let builder = LinuxBuilder::default().namespaces(namespaces);
-    builder.cgroups_path(linux.cgroups_path().clone().unwrap_or_default()).build()
+    let path = format!("/proc/{first}/ns/{name}");
+    LinuxNamespaceBuilder::default().typ(typ).path(path).build()
 }

@@ -7,13 +7,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this file is a test")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use agent_container::cgroup::Cgroup;
+use agent_container::exec::Joined;
 use agent_container::launch::{ARGUMENT, Failure, FailureKind, Launch, LaunchKind, Report, send_stdio};
 use agent_container::limits::{self, LimitError};
 use agent_container::spec::{self, GuestParts};
@@ -29,7 +30,7 @@ const BUSYBOX: &str = "/bin/busybox";
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     if arguments.get(1).is_some_and(|first| first == ARGUMENT) {
-        std::process::exit(builder::run(&arguments[2]));
+        std::process::exit(builder::run());
     }
     let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
     let missing = ["cpu", "cpuset", "memory", "pids"].iter().find(|name| !controllers.contains(**name));
@@ -152,25 +153,29 @@ impl Bench {
         Ok(running)
     }
 
-    fn exec(&self, args: &[&str], user: &str) -> Result<Running, Failure> {
+    fn exec(&self, container: &Running, args: &[&str], user: &str) -> Result<Running, Failure> {
         let spec = self.spec(args, &users::resolve(user, "", "", GroupsPolicy::Merge).unwrap());
         let request = json!({ "args": args }).to_string();
-        let process = spec::exec_process(request.as_bytes(), &spec, false).unwrap();
-        let file = self.directory.path().join("process.json");
-        fs::write(&file, serde_json::to_vec(&process).unwrap()).unwrap();
-        self.launch(LaunchKind::Exec { process: file })
+        let exec = Joined::of(&spec).unwrap().exec(request.as_bytes(), container.pid, false).unwrap();
+        self.launch(LaunchKind::Exec(Box::new(exec)))
     }
 
     fn launch(&self, kind: LaunchKind) -> Result<Running, Failure> {
-        let launch =
-            Launch { state_root: self.state(), container_id: self.id.clone(), kind, console_socket: None };
+        let launch = Launch {
+            state_root: self.state(),
+            container_id: self.id.clone(),
+            kind,
+            console_socket: None,
+            open_files: None,
+        };
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         let null = fs::File::open("/dev/null").unwrap();
         send_stdio(&ours, [null.as_fd(), writer.as_fd(), writer.as_fd()]).unwrap();
         drop(writer);
+        (&ours).write_all(&launch.line().unwrap()).unwrap();
         let mut builder = Command::new("/proc/self/exe")
-            .args([ARGUMENT, &serde_json::to_string(&launch).unwrap()])
+            .arg(ARGUMENT)
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .spawn()
@@ -229,7 +234,7 @@ fn a_container_is_held_until_it_is_started(bench: &Bench) {
     bench.start(&mut container);
     assert_eq!(container.output(), "ran\n");
     assert_eq!(container.exit_code(), 3);
-    assert!(bench.exec(&["id"], "0").is_err(), "an exec in a container that has ended");
+    assert!(bench.exec(&container, &["id"], "0").is_err(), "an exec in a container that has ended");
 }
 
 fn limits_reach_the_cgroup(bench: &Bench) {
@@ -274,7 +279,7 @@ fn an_exec_runs_as_the_user_and_under_the_filter(bench: &Bench) {
     let mut container = bench.create_as(&["sleep", "1000"], "33:44").unwrap();
     bench.start(&mut container);
     let script = "id -u; id -g; grep -E '^(Seccomp|CapPrm|SigIgn):' /proc/self/status; hostname x";
-    let mut exec = bench.exec(&["sh", "-c", script], "33:44").unwrap();
+    let mut exec = bench.exec(&container, &["sh", "-c", script], "33:44").unwrap();
     let output = exec.output();
     assert!(output.starts_with("33\n44\n"), "{output}");
     let ignored = output.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agent_container::launch::{ARGUMENT, Failure, FailureKind, Launch, REPORT_BYTES_MAX, Report, send_stdio};
 use agent_container::syscall;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
@@ -40,12 +40,17 @@ pub(crate) async fn launch(
     stdio: [OwnedFd; 3],
 ) -> Result<Launched, Failure> {
     let guard = reaper.launch();
-    let (socket, builder) =
-        start(launch, &stdio).map_err(|error| other("cannot start the builder", &error))?;
+    let (socket, builder) = start(&stdio).map_err(|error| other("cannot start the builder", &error))?;
     // The builder has its copies; ours would keep the pipes open.
     drop(stdio);
     let mut reports = Reports { lines: BufReader::new(socket), details: Vec::new() };
-    let pid = match tokio::time::timeout(BUILD, reports.ready()).await {
+    let line = launch.line().map_err(|error| other("the launch cannot be written down", &error))?;
+    let ready = async {
+        // A builder that does not take all of it says why not, or ends.
+        let _ = reports.lines.write_all(&line).await;
+        reports.ready().await
+    };
+    let pid = match tokio::time::timeout(BUILD, ready).await {
         Ok(ready) => ready?,
         Err(_) => {
             kill(builder);
@@ -57,14 +62,13 @@ pub(crate) async fn launch(
 }
 
 /// The builder's socket and pid. Its end is the reaper's to collect.
-fn start(launch: &Launch, stdio: &[OwnedFd; 3]) -> io::Result<(UnixStream, u32)> {
+fn start(stdio: &[OwnedFd; 3]) -> io::Result<(UnixStream, u32)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     let [stdin, stdout, stderr] = stdio;
     // The message waits in the socket until the builder asks for it.
     send_stdio(&ours, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])?;
     let builder = Command::new(SELF)
         .arg(ARGUMENT)
-        .arg(serde_json::to_string(launch)?)
         .env_clear()
         .current_dir("/")
         .stdin(OwnedFd::from(theirs))

@@ -47,9 +47,7 @@ fn main() -> ExitCode {
             eprintln!("podvisor-agent: this is not PID 1, so this is no guest; nothing was done");
             ExitCode::from(2)
         }
-        (Some(agent_container::launch::ARGUMENT), Some(launch)) => {
-            code(agent_container::builder::run(launch))
-        }
+        (Some(agent_container::launch::ARGUMENT), None) => code(agent_container::builder::run()),
         (Some(pause::NAMESPACE_ARGUMENT), None) => code(pause::make_namespace()),
         (Some(pause::PAUSE_ARGUMENT), None) => code(pause::run()),
         (Some(user_namespace::ARGUMENT), None) => code(user_namespace::run()),

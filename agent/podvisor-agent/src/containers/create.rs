@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use agent_container::STATE_ROOT;
 use agent_container::devices;
+use agent_container::exec::Joined;
 use agent_container::guest_devices;
 use agent_container::image_file;
-use agent_container::launch::{Launch, LaunchKind};
+use agent_container::launch::{Launch, LaunchKind, OpenFiles};
 use agent_container::limits;
 use agent_container::spec::{self, GuestParts};
 use agent_container::users::{self, GroupsPolicy, ResolvedUser};
@@ -88,6 +89,7 @@ async fn build(
     for gid in groups.iter().flatten() {
         pod.outside(0, *gid)?;
     }
+    let _ = container.joined.set(Joined::of(&spec)?);
     working_directory::make(&spec, pod.outside(0, 0)?)?;
     let config =
         serde_json::to_vec(&spec).map_err(|error| container.io("write the specification")(error.into()))?;
@@ -102,6 +104,7 @@ async fn build(
         container_id: container.id.clone(),
         kind: LaunchKind::Create { bundle: container.directory() },
         console_socket: pending.console(),
+        open_files: spec.process().as_ref().and_then(OpenFiles::of),
     };
     let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
     // Held, and its own nodes made: from here on the rules bind it.

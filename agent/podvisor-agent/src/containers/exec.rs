@@ -1,12 +1,9 @@
 //! Exec: one more process in a running container. Several may be started at once.
 
-use std::fs;
 use std::sync::Arc;
 
 use agent_container::STATE_ROOT;
-use agent_container::launch::{Launch, LaunchKind};
-use agent_container::spec;
-use oci_spec::runtime::Spec;
+use agent_container::launch::{Launch, LaunchKind, OpenFiles};
 use proto_agent::agent::ExecRequest;
 
 use crate::containers::{Container, ContainerError, EXECS_MAX, Exec, Phase, check_id, stdio};
@@ -18,8 +15,8 @@ use crate::process::{Process, Role};
 pub(crate) async fn exec(pod: &Pod, request: ExecRequest) -> Result<(), ContainerError> {
     check_id(&request.exec_id)?;
     let container = pod.containers.get(&request.container_id)?;
-    reserve(&container, &request.exec_id)?;
-    let result = launch(pod, &container, &request).await;
+    let first = reserve(&container, &request.exec_id)?;
+    let result = launch(pod, &container, first, &request).await;
     let mut execs = container.execs();
     match result {
         Ok(process) => {
@@ -33,15 +30,13 @@ pub(crate) async fn exec(pod: &Pod, request: ExecRequest) -> Result<(), Containe
     }
 }
 
-/// Takes the id, in a container that runs. The oldest settled exec makes room.
-fn reserve(container: &Container, exec_id: &str) -> Result<(), ContainerError> {
-    {
-        let phase = container.phase();
-        match &*phase {
-            Phase::Running { first } if !first.has_ended() => {}
-            other => return Err(container.wrong_phase(other)),
-        }
-    }
+/// Takes the id, in a container that runs, and gives the pid of its first process. The oldest settled exec
+/// makes room.
+fn reserve(container: &Container, exec_id: &str) -> Result<i32, ContainerError> {
+    let first = match &*container.phase() {
+        Phase::Running { first } if !first.has_ended() => first.pid(),
+        other => return Err(container.wrong_phase(other)),
+    };
     let mut execs = container.execs();
     if execs.contains_key(exec_id) {
         return Err(ContainerError::ExecExists(exec_id.to_owned()));
@@ -55,25 +50,19 @@ fn reserve(container: &Container, exec_id: &str) -> Result<(), ContainerError> {
         }
     }
     execs.insert(exec_id.to_owned(), Exec::Starting);
-    Ok(())
+    Ok(first)
 }
 
 async fn launch(
     pod: &Pod,
-    container: &Arc<Container>,
+    container: &Container,
+    first: i32,
     request: &ExecRequest,
 ) -> Result<Arc<Process>, ContainerError> {
-    let config = fs::read(container.directory().join("config.json"))
-        .map_err(container.io("read the specification"))?;
-    let config: Spec = serde_json::from_slice(&config)
-        .map_err(|error| container.io("read the specification")(error.into()))?;
-    let process = spec::exec_process(&request.process_json, &config, request.tty)?;
-    let (uid, gid) = pod.outside(process.user().uid(), process.user().gid())?;
-    let file = container.directory().join(format!("exec-{}.json", request.exec_id));
-    let json =
-        serde_json::to_vec(&process).map_err(|error| container.io("write the process")(error.into()))?;
-    fs::write(&file, json).map_err(container.io("write the process"))?;
-
+    let joined = container.joined.get().ok_or_else(|| container.wrong_phase(&Phase::Creating))?;
+    let exec = joined.exec(&request.process_json, first, request.tty)?;
+    let user = exec.process.user();
+    let (uid, gid) = pod.outside(user.uid(), user.gid())?;
     let wanted = stdio::Wanted { terminal: request.tty, stdin: request.stdin, uid, gid };
     // Short, whatever the id: a socket's path has 107 bytes.
     let console = container.directory().join(format!("c{}", pod.next_number()));
@@ -82,12 +71,11 @@ async fn launch(
     let launch = Launch {
         state_root: STATE_ROOT.into(),
         container_id: container.id.clone(),
-        kind: LaunchKind::Exec { process: file.clone() },
+        open_files: OpenFiles::of(&exec.process),
+        kind: LaunchKind::Exec(Box::new(exec)),
         console_socket: pending.console(),
     };
-    let launched = launcher::launch(&pod.reaper, &launch, descriptors).await;
-    let _ = fs::remove_file(&file);
-    let launched = launched?;
+    let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
     let streams = pending.streams().await.map_err(container.io("take the terminal"))?;
     Ok(Process::follow(launched.pid, launched.exit, streams, container.cgroup.clone(), Role::Exec))
 }

@@ -24,9 +24,10 @@ mod volumes;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agent_container::cgroup::Cgroup;
+use agent_container::exec::Joined;
 use agent_container::launch::Failure;
 use proto_agent::guest_path::CGROUP_PARENT;
 
@@ -150,6 +151,8 @@ pub(crate) struct Container {
     /// Its writable layer's, on the scratch disk: no other container of this guest has it.
     project: u32,
     cgroup: Cgroup,
+    /// What its execs join; there once it has been built.
+    joined: OnceLock<Joined>,
     phase: Mutex<Phase>,
     execs: Mutex<HashMap<String, Exec>>,
     /// One removal at a time.
@@ -172,6 +175,7 @@ impl Container {
             disks: Mutex::default(),
             project,
             cgroup: Cgroup::new(&cgroup_path(id)),
+            joined: OnceLock::new(),
             phase: Mutex::new(Phase::Creating),
             execs: Mutex::default(),
             removal: tokio::sync::Mutex::default(),

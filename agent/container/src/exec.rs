@@ -1,0 +1,184 @@
+//! From a container's specification and what the host asks of an exec to the process that joins the
+//! container, and what it joins. Pure.
+
+use std::path::PathBuf;
+
+use libcontainer::oci_spec::runtime::{
+    Capabilities, Capability, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, Process, Spec,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{SPEC_BYTES_MAX, SpecError, normalize_privileges, set_home};
+
+/// What the processes that join a container take from its specification; kept, since probes make many.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    /// The container's own process.
+    process: Process,
+    namespaces: Vec<LinuxNamespaceType>,
+    /// Below the cgroup mount.
+    cgroup: PathBuf,
+    seccomp: Option<LinuxSeccomp>,
+}
+
+/// One more process of a container, and what it joins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exec {
+    /// Whose namespaces it joins: the container's first process, in the agent's PID namespace.
+    pub first: i32,
+    /// Which of them: all that the container has of its own or shares with the pod.
+    pub namespaces: Vec<LinuxNamespaceType>,
+    /// Below the cgroup mount.
+    pub cgroup: PathBuf,
+    /// The container's system call filter.
+    pub seccomp: Option<LinuxSeccomp>,
+    /// What runs.
+    pub process: Process,
+}
+
+/// What the host says of an exec; everything else comes from the container.
+#[derive(Debug, Deserialize)]
+struct ExecRequest {
+    args: Vec<String>,
+    #[serde(default)]
+    env: Vec<String>,
+    #[serde(default)]
+    cwd: Option<PathBuf>,
+}
+
+impl Joined {
+    /// What is joined of the container with this specification.
+    pub fn of(spec: &Spec) -> Result<Joined, SpecError> {
+        let linux = spec.linux().as_ref().ok_or(SpecError::Missing("linux part"))?;
+        Ok(Joined {
+            process: spec.process().clone().ok_or(SpecError::Missing("process"))?,
+            namespaces: linux.namespaces().iter().flatten().map(LinuxNamespace::typ).collect(),
+            cgroup: linux.cgroups_path().clone().ok_or(SpecError::Missing("cgroup"))?,
+            seccomp: linux.seccomp().clone(),
+        })
+    }
+
+    /// An exec that joins `first`: the container's own process, with the arguments, variables and directory
+    /// of the request, which is JSON. An empty environment or directory is the container's.
+    pub fn exec(&self, request: &[u8], first: i32, terminal: bool) -> Result<Exec, SpecError> {
+        if request.len() > SPEC_BYTES_MAX {
+            return Err(SpecError::TooLong(request.len()));
+        }
+        let request: ExecRequest = serde_json::from_slice(request).map_err(SpecError::Malformed)?;
+        let mut process = self.process.clone();
+        process.set_args(Some(request.args)).set_terminal(Some(terminal)).set_console_size(None);
+        if !request.env.is_empty() {
+            let home =
+                process.env().iter().flatten().find_map(|e| e.strip_prefix("HOME=")).map(str::to_owned);
+            process.set_env(Some(request.env));
+            if let Some(home) = home {
+                set_home(&mut process, &home);
+            }
+        }
+        if let Some(cwd) = request.cwd.filter(|cwd| !cwd.as_os_str().is_empty()) {
+            process.set_cwd(cwd);
+        }
+        normalize_privileges(&mut process);
+        if self.seccomp.is_some() && process.no_new_privileges() != Some(true) {
+            lend_sys_admin(&mut process);
+        }
+        Ok(Exec {
+            first,
+            namespaces: self.namespaces.clone(),
+            cgroup: self.cgroup.clone(),
+            seccomp: self.seccomp.clone(),
+            process,
+        })
+    }
+}
+
+/// Loading a filter without `no_new_privs` needs CAP_SYS_ADMIN, and our executor loads it as the
+/// user. The capability is lent in the permitted and effective sets alone: exec takes it away, as it
+/// is in neither the bounding nor the ambient set (capabilities(7), "Transformation of capabilities
+/// during execve"), unless the container has it anyway.
+fn lend_sys_admin(process: &mut Process) {
+    let Some(mut capabilities) = process.capabilities().clone() else { return };
+    let with = |set: &Option<Capabilities>| {
+        let mut set = set.clone().unwrap_or_default();
+        set.insert(Capability::SysAdmin);
+        Some(set)
+    };
+    let (permitted, effective) = (with(capabilities.permitted()), with(capabilities.effective()));
+    capabilities.set_permitted(permitted).set_effective(effective);
+    process.set_capabilities(Some(capabilities));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn container() -> Value {
+        json!({
+            "ociVersion": "1.1.0",
+            "process": {
+                "user": { "uid": 33, "gid": 33 }, "args": ["sh"], "env": ["A=1", "HOME=/srv"], "cwd": "/",
+                "capabilities": { "bounding": ["CAP_CHOWN"], "effective": ["CAP_CHOWN"], "permitted": ["CAP_CHOWN"] }
+            },
+            "linux": { "cgroupsPath": "/pod/c1", "namespaces": [{ "type": "mount" }, { "type": "user" }],
+                       "seccomp": { "defaultAction": "SCMP_ACT_ALLOW" } }
+        })
+    }
+
+    fn exec(container: Value, request: &str, terminal: bool) -> Exec {
+        let spec: Spec = serde_json::from_value(container).unwrap();
+        Joined::of(&spec).unwrap().exec(request.as_bytes(), 7, terminal).unwrap()
+    }
+
+    fn permitted(process: &Process) -> Capabilities {
+        process.capabilities().as_ref().unwrap().permitted().clone().unwrap()
+    }
+
+    #[test]
+    fn an_exec_takes_the_containers_user_and_variables() {
+        let process = exec(container(), r#"{"args":["id"],"cwd":""}"#, true).process;
+        assert_eq!(process.user().uid(), 33);
+        assert_eq!(process.env().as_deref(), Some(&["A=1".to_owned(), "HOME=/srv".to_owned()][..]));
+        assert_eq!((process.cwd().as_path(), process.terminal()), (Path::new("/"), Some(true)));
+    }
+
+    #[test]
+    fn an_exec_s_own_variables_keep_the_container_s_home() {
+        let process = exec(container(), r#"{"args":["id"],"env":["B=2"]}"#, false).process;
+        assert_eq!(process.env().as_deref(), Some(&["B=2".to_owned(), "HOME=/srv".to_owned()][..]));
+    }
+
+    #[test]
+    fn every_namespace_the_cgroup_and_the_filter_are_joined() {
+        let exec = exec(container(), r#"{"args":["id"]}"#, false);
+        assert_eq!(exec.namespaces, [LinuxNamespaceType::Mount, LinuxNamespaceType::User]);
+        assert_eq!((exec.first, exec.cgroup.as_path()), (7, Path::new("/pod/c1")));
+        assert!(exec.seccomp.is_some());
+    }
+
+    #[test]
+    fn a_filtered_exec_is_lent_one_capability_that_exec_takes_away() {
+        let process = exec(container(), r#"{"args":["id"]}"#, false).process;
+        assert!(permitted(&process).contains(&Capability::SysAdmin));
+        let bounding = process.capabilities().as_ref().unwrap().bounding().clone().unwrap();
+        assert!(!bounding.contains(&Capability::SysAdmin));
+        let mut unprivileged = container();
+        unprivileged["process"]["noNewPrivileges"] = json!(true);
+        let process = exec(unprivileged, r#"{"args":["id"]}"#, false).process;
+        assert!(!permitted(&process).contains(&Capability::SysAdmin));
+    }
+
+    #[test]
+    fn a_container_without_a_process_or_a_cgroup_cannot_be_joined() {
+        for pointer in ["process", "linux"] {
+            let mut json = container();
+            json.as_object_mut().unwrap().remove(pointer);
+            let spec: Spec = serde_json::from_value(json).unwrap();
+            assert!(matches!(Joined::of(&spec), Err(SpecError::Missing(_))), "{pointer}");
+        }
+    }
+}
