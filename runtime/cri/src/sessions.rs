@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use runtime_pod::{AttachRequest, ExecRequest, Pods, ProcessInput, ProcessOutput, ProcessStreams};
 use runtime_streaming::{Channels, Command, Forward, Input, Outcome};
-use tokio::io::{AsyncWriteExt, DuplexStream};
+use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
 /// How long a process may take none of its input before it is looked whether its client is still there, and how
@@ -132,12 +133,12 @@ async fn given_up(from_client: &mpsc::Receiver<Input>) {
 
 async fn copy(
     output: Option<ProcessOutput>,
-    mut to_client: Option<DuplexStream>,
+    mut to_client: Option<mpsc::Sender<Bytes>>,
 ) -> Result<(), runtime_pod::PodError> {
     let Some(mut output) = output else { return Ok(()) };
     while let Some(bytes) = output.next().await? {
-        if let Some(client) = &mut to_client
-            && client.write_all(&bytes).await.is_err()
+        if let Some(client) = &to_client
+            && client.send(bytes).await.is_err()
         {
             to_client = None;
         }

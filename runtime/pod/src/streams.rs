@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use proto_agent::UNACKNOWLEDGED_BYTES_MAX;
 use proto_agent::agent::SignalRequest;
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
@@ -13,8 +14,12 @@ use crate::outside::{Input, Output};
 use crate::roster::Live;
 use crate::tap::Follower;
 
-/// Bytes read at a time.
-const CHUNK: usize = 16 << 10;
+/// Bytes read at a time: the most that one packet from the guest carries.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Bytes taken from a command after which the agent is told. Each word wakes the guest, so they are few; the agent
+/// has as much again to go on with meanwhile.
+const ACKNOWLEDGED_BYTES: u64 = UNACKNOWLEDGED_BYTES_MAX as u64 / 2;
 
 /// How long a process whose client has gone may take to end when it is hung up on, before it is killed.
 const HUNG_UP_WITHIN: Duration = Duration::from_secs(5);
@@ -80,14 +85,14 @@ pub struct ProcessOutput(pub(crate) Source);
 #[derive(Debug)]
 pub(crate) enum Source {
     /// The process's own stream: what is not taken holds the process.
-    Own { output: Output, total: u64 },
+    Own(OwnOutput),
     /// What is on its way to the container's log.
     Followed(Follower),
 }
 
 impl ProcessOutput {
     pub(crate) fn own(output: Output) -> ProcessOutput {
-        ProcessOutput(Source::Own { output, total: 0 })
+        ProcessOutput(Source::Own(OwnOutput { output, total: 0, acknowledged: 0 }))
     }
 
     /// The next bytes, 64 KiB at most; `None` at the end.
@@ -97,23 +102,37 @@ impl ProcessOutput {
     pub async fn next(&mut self) -> Result<Option<Bytes>, PodError> {
         match &mut self.0 {
             Source::Followed(follower) => follower.next().await,
-            Source::Own { output, total } => {
-                let mut chunk = vec![0; CHUNK];
-                let count = output.reader.read(&mut chunk).await;
-                let count = count
-                    .map_err(|error| PodError::internal("reading the command's output").because(error))?;
-                if count == 0 {
-                    return Ok(None);
-                }
-                *total += count as u64;
-                if output.acknowledge.acknowledge(*total).await.is_err() {
-                    // The agent is going away; what it says still counts.
-                    tracing::debug!("an acknowledgement of a command's output was not taken");
-                }
-                chunk.truncate(count);
-                Ok(Some(chunk.into()))
+            Source::Own(own) => own.next().await,
+        }
+    }
+}
+
+/// A command's own output, and how much of it was taken.
+#[derive(Debug)]
+pub(crate) struct OwnOutput {
+    output: Output,
+    total: u64,
+    /// What the agent has been told of that.
+    acknowledged: u64,
+}
+
+impl OwnOutput {
+    async fn next(&mut self) -> Result<Option<Bytes>, PodError> {
+        let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
+        let count = self.output.reader.read_buf(&mut chunk).await;
+        let count =
+            count.map_err(|error| PodError::internal("reading the command's output").because(error))?;
+        self.total += count as u64;
+        let unacknowledged = self.total - self.acknowledged;
+        // All of it at the end: the agent keeps a command until then.
+        if unacknowledged >= ACKNOWLEDGED_BYTES || (count == 0 && unacknowledged > 0) {
+            self.acknowledged = self.total;
+            if self.output.acknowledge.acknowledge(self.total).await.is_err() {
+                // The agent is going away; what it says still counts.
+                tracing::debug!("an acknowledgement of a command's output was not taken");
             }
         }
+        Ok((count > 0).then(|| chunk.freeze()))
     }
 }
 
@@ -201,5 +220,39 @@ impl ExecEnd {
         }
         // A machine that has ended took the command along.
         let _ = self.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::outside::Acknowledge;
+
+    struct Told(Arc<Mutex<Vec<u64>>>);
+
+    #[async_trait]
+    impl Acknowledge for Told {
+        async fn acknowledge(&mut self, total: u64) -> std::io::Result<()> {
+            self.0.lock().unwrap().push(total);
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_command_said_is_acknowledged_in_large_steps_and_all_of_it_at_the_end() {
+        let told = Arc::<Mutex<Vec<u64>>>::default();
+        let reader = Box::new(std::io::Cursor::new(vec![b'x'; 300_000]));
+        let output = Output { reader, acknowledge: Box::new(Told(told.clone())) };
+        let mut output = ProcessOutput::own(output);
+        let mut taken = 0;
+        while let Some(bytes) = output.next().await.unwrap() {
+            taken += bytes.len();
+        }
+        assert_eq!(taken, 300_000);
+        assert_eq!(*told.lock().unwrap(), [ACKNOWLEDGED_BYTES, 2 * ACKNOWLEDGED_BYTES, 300_000]);
     }
 }

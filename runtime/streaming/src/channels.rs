@@ -6,11 +6,15 @@ use bytes::Bytes;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
-/// Pieces of input that wait for the session; with the longest, 16 KiB, half a megabyte.
-pub(crate) const INPUT_PIECES: usize = 32;
+/// Longest piece of input or output that is passed on at once, in bytes: what a pod's machine sends in one
+/// packet. Each piece costs wake-ups and system calls, whatever its length.
+pub(crate) const PIECE_BYTES: usize = 64 * 1024;
 
-/// Output that waits for the client's connection, in bytes, for each stream.
-pub(crate) const OUTPUT_BYTES: usize = 64 * 1024;
+/// Pieces of input that wait for the session; with the longest, half a megabyte.
+pub(crate) const INPUT_PIECES: usize = 8;
+
+/// Pieces of output that wait for the client's connection, for each stream.
+pub(crate) const OUTPUT_PIECES: usize = 1;
 
 /// Which streams a command's client is to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,10 +54,10 @@ pub enum Input {
 pub struct Channels {
     /// What the client says; `None` when it has gone away.
     pub input: mpsc::Receiver<Input>,
-    /// Where output goes. Dropping it ends the stream for the client.
-    pub stdout: Option<DuplexStream>,
+    /// Where output goes, in pieces of any length. Dropping it ends the stream for the client.
+    pub stdout: Option<mpsc::Sender<Bytes>>,
     /// The same.
-    pub stderr: Option<DuplexStream>,
+    pub stderr: Option<mpsc::Sender<Bytes>>,
 }
 
 /// How a command's session ended, for the client to be told.

@@ -48,6 +48,7 @@ impl OutputBuffer {
     /// The process writes no more.
     pub(crate) fn end_of_stream(&mut self) {
         self.ended = true;
+        self.release();
     }
 
     /// The host has the first `total` bytes; less than it said before is nothing new.
@@ -58,11 +59,15 @@ impl OutputBuffer {
         let new = usize::try_from(total.saturating_sub(self.start)).unwrap_or(usize::MAX);
         self.held.drain(..new.min(self.held.len()));
         self.start = self.start.max(total);
-        if self.held.is_empty() {
-            // An idle stream keeps no memory.
-            self.held.shrink_to_fit();
+        if self.finished() {
+            self.release();
         }
         Ok(())
+    }
+
+    /// Gives back memory that holds nothing. What comes next has to be given some anew, page by page.
+    pub(crate) fn release(&mut self) {
+        self.held.shrink_to_fit();
     }
 
     /// Whether a host may go on at this byte.

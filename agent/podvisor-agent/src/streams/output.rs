@@ -2,9 +2,12 @@
 //! connection came last. A full buffer leaves bytes in the pipe, and so holds the process and nobody
 //! else.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use proto_agent::UNACKNOWLEDGED_BYTES_MAX;
@@ -20,8 +23,18 @@ use crate::streams::buffer::{OffsetError, OutputBuffer};
 const GRACE: Duration = Duration::from_millis(200);
 /// A pipe's capacity (`PIPE_DEF_BUFFERS` pages, pipe(7)): what the process itself can have left in it.
 const PIPE_BYTES: usize = 64 * 1024;
-/// Bytes moved at a time.
-const CHUNK_BYTES: usize = 16 * 1024;
+/// Bytes moved at a time: what a pipe holds, and the most that one vsock packet carries
+/// (`VIRTIO_VSOCK_MAX_PKT_BUF_SIZE`, include/linux/virtio_vsock.h). Each packet costs an exit or two.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// After how long a silence a stream gives back the memory that it does not use.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Lends a place for bytes on their way, with no await in between: one for all the streams of a thread, so that
+/// no stream keeps memory of its own for it.
+fn passing<T>(through: impl FnOnce(&mut [u8]) -> T) -> T {
+    thread_local!(static PLACE: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK_BYTES]));
+    PLACE.with_borrow_mut(|place| through(place))
+}
 
 /// One output stream of one process.
 #[derive(Debug)]
@@ -53,7 +66,6 @@ impl Output {
     }
 
     async fn pump(self: Arc<Self>, source: pipe::Receiver, mut ended: watch::Receiver<bool>) {
-        let mut chunk = vec![0; CHUNK_BYTES];
         let mut deadline = None;
         let mut after_end = 0;
         loop {
@@ -68,17 +80,28 @@ impl Output {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) && after_end >= PIPE_BYTES {
                 break;
             }
-            match source.try_read(&mut chunk[..space]) {
+            let taken = passing(|place| {
+                source.try_read(&mut place[..space]).inspect(|count| self.buffer().push(&place[..*count]))
+            });
+            match taken {
                 Ok(0) => break,
                 Ok(count) => {
                     after_end += if deadline.is_some() { count } else { 0 };
-                    self.buffer().push(&chunk[..count]);
                     self.grew.notify_waiters();
                     // A process that never stops writing must not keep the agent from all else.
                     tokio::task::yield_now().await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !more(&source, deadline, &mut ended).await {
+                    let more = more(&source, deadline, &mut ended);
+                    tokio::pin!(more);
+                    let more = match tokio::time::timeout(SILENCE, &mut more).await {
+                        Ok(more) => more,
+                        Err(_) => {
+                            self.buffer().release();
+                            more.await
+                        }
+                    };
+                    if !more {
                         break;
                     }
                 }
@@ -118,26 +141,22 @@ impl Output {
 
     async fn send<W: AsyncWrite>(&self, writer: W, mut offset: u64) -> io::Result<()> {
         tokio::pin!(writer);
-        let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             let grew = self.grew.notified();
             tokio::pin!(grew);
             // Registered before the look, so that nothing between the two is missed.
             grew.as_mut().enable();
-            let (count, ends) = {
-                let buffer = self.buffer();
-                let count = buffer.read(offset, &mut chunk);
-                (count, buffer.ends_at(offset + count as u64))
-            };
-            if count > 0 {
-                writer.write_all(&chunk[..count]).await?;
-                offset += count as u64;
-            }
-            if ends {
-                return writer.shutdown().await;
-            }
-            if count == 0 {
-                grew.await;
+            let sent = poll_fn(|context| {
+                passing(|place| match self.buffer().read(offset, place) {
+                    0 => Poll::Ready(Ok(None)),
+                    count => writer.as_mut().poll_write(context, &place[..count]).map_ok(Some),
+                })
+            });
+            match sent.await? {
+                Some(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Some(count) => offset += count as u64,
+                None if self.buffer().ends_at(offset) => return writer.shutdown().await,
+                None => grew.await,
             }
         }
     }

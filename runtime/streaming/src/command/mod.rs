@@ -15,15 +15,11 @@ pub(crate) use websocket::decode as decode_message;
 pub(crate) use websocket::serve as over_websocket;
 
 use bytes::Bytes;
-use tokio::io::{AsyncReadExt, DuplexStream};
 use tokio::sync::mpsc;
 
-use crate::channels::{Channels, Command, Input, OUTPUT_BYTES, Streams};
+use crate::channels::{Channels, Command, Input, OUTPUT_PIECES, PIECE_BYTES, Streams};
 use crate::spdy::writer::Closed;
 use crate::status;
-
-/// Longest piece of output sent at once, in bytes.
-const CHUNK_BYTES: usize = 16 * 1024;
 
 /// A command and what it was asked with.
 pub(crate) struct Session {
@@ -53,7 +49,7 @@ pub(crate) trait Outbound {
 /// Runs the command to its end and tells the outcome.
 async fn carry<O: Outbound>(session: Session, input: mpsc::Receiver<Input>, out: O, json: bool) {
     let Session { streams, command } = session;
-    let pipe = |wanted: bool| wanted.then(|| tokio::io::duplex(OUTPUT_BYTES)).unzip();
+    let pipe = |wanted: bool| wanted.then(|| mpsc::channel(OUTPUT_PIECES)).unzip();
     let (stdout, from_stdout) = pipe(streams.stdout);
     let (stderr, from_stderr) = pipe(streams.stderr);
     let running = command.run(Channels { input, stdout, stderr });
@@ -67,15 +63,17 @@ async fn carry<O: Outbound>(session: Session, input: mpsc::Receiver<Input>, out:
     let _ = out.send(Stream::Error, text.into(), true).await;
 }
 
-async fn pump<O: Outbound>(source: Option<DuplexStream>, stream: Stream, out: &O) -> Result<(), Closed> {
+async fn pump<O: Outbound>(
+    source: Option<mpsc::Receiver<Bytes>>,
+    stream: Stream,
+    out: &O,
+) -> Result<(), Closed> {
     let Some(mut source) = source else { return Ok(()) };
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        // Reading from memory does not fail.
-        let count = source.read(&mut chunk).await.unwrap_or(0);
-        out.send(stream, Bytes::copy_from_slice(&chunk[..count]), count == 0).await?;
-        if count == 0 {
-            return Ok(());
+    while let Some(mut bytes) = source.recv().await {
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+            out.send(stream, piece, false).await?;
         }
     }
+    out.send(stream, Bytes::new(), true).await
 }

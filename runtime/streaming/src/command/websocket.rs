@@ -11,8 +11,8 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message};
 
-use super::{CHUNK_BYTES, Outbound, Session, Stream, carry};
-use crate::channels::{INPUT_PIECES, Input, Streams};
+use super::{Outbound, Session, Stream, carry};
+use crate::channels::{INPUT_PIECES, Input, PIECE_BYTES, Streams};
 use crate::hangup::{Hangup, Inlet};
 use crate::negotiate::Framing;
 use crate::resize::Sizes;
@@ -27,8 +27,8 @@ const RESIZE: u8 = 4;
 /// Followed by the channel that the client ends.
 const CLOSE: u8 = 255;
 
-/// Messages that wait for the socket.
-const QUEUE_MESSAGES: usize = 32;
+/// Messages that wait for the socket; with the longest, half a megabyte.
+const QUEUE_MESSAGES: usize = 8;
 
 /// Serves the connection to its end, and the command to its own.
 pub(crate) async fn serve<S>(io: S, framing: Framing, session: Session, hangup: Hangup)
@@ -99,7 +99,7 @@ async fn read<S>(
         let Some((channel, content)) = decode(&content, framing) else { return };
         let said = match channel {
             STDIN if streams.stdin => {
-                content.chunks(CHUNK_BYTES).map(|piece| Input::Bytes(Bytes::copy_from_slice(piece))).collect()
+                content.chunks(PIECE_BYTES).map(|piece| Input::Bytes(Bytes::copy_from_slice(piece))).collect()
             }
             RESIZE if streams.tty => {
                 let Ok(sizes) = sizes.push(&content) else { return };

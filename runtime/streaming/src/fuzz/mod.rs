@@ -17,11 +17,12 @@ use hyper::Method;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{AsyncRead, ReadBuf};
 
+use crate::channels::PIECE_BYTES;
 use crate::command;
 use crate::negotiate::{Framing, Purpose, negotiate};
 use crate::resize::Sizes;
 use crate::spdy::headers::{BLOCK_BYTES_MAX, HEADERS_MAX};
-use crate::spdy::reader::{CHUNK_BYTES, Event, Reader};
+use crate::spdy::reader::{Event, Reader};
 use program::Program;
 
 /// A SPDY connection's bytes, in pieces and at once: both are the same events, and each is within its bounds.
@@ -47,7 +48,7 @@ fn events(wire: Pieces<'_>) -> (Vec<Event>, Option<String>) {
         };
         match &event {
             Event::Data { bytes, .. } => {
-                assert!(bytes.len() <= CHUNK_BYTES);
+                assert!(bytes.len() <= PIECE_BYTES);
                 data += bytes.len();
                 assert!(data <= length);
             }

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use super::program::Program;
-use crate::channels::{Channels, Command, Forward, Input, Outcome, Streams};
+use crate::channels::{Channels, Command, Forward, Input, Outcome, PIECE_BYTES, Streams};
 use crate::hangup::Hangup;
 use crate::negotiate::{Framing, Version};
 use crate::{command, forward as forwards, tunnel};
@@ -22,9 +22,6 @@ const STAY: Duration = Duration::from_secs(5);
 
 /// How long a session may go on without its client: more than all its own grace.
 const AFTER: Duration = Duration::from_secs(20);
-
-/// Longest piece of input that a command may be given, in bytes.
-const INPUT_BYTES_MAX: usize = 16 * 1024;
 
 /// An exec over SPDY.
 pub async fn command_over_spdy(input: &[u8]) {
@@ -148,13 +145,13 @@ struct Echo;
 #[async_trait]
 impl Command for Echo {
     async fn run(self: Box<Self>, channels: Channels) -> Outcome {
-        let Channels { mut input, mut stdout, stderr: _stderr } = channels;
+        let Channels { mut input, stdout, stderr: _stderr } = channels;
         while let Some(said) = input.recv().await {
             match said {
                 Input::Bytes(bytes) => {
-                    assert!(!bytes.is_empty() && bytes.len() <= INPUT_BYTES_MAX);
-                    if let Some(stdout) = &mut stdout
-                        && let Err(error) = stdout.write_all(&bytes).await
+                    assert!(!bytes.is_empty() && bytes.len() <= PIECE_BYTES);
+                    if let Some(stdout) = &stdout
+                        && let Err(error) = stdout.send(bytes).await
                     {
                         return Outcome::Failed(error.to_string());
                     }

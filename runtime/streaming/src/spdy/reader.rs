@@ -1,15 +1,16 @@
 //! Reads a connection frame by frame. A control frame is held whole, which is bounded; data passes in
 //! chunks, however long its frame.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 
 use super::SpdyError;
 use super::frame::{Control, HEADER_BYTES, Head};
 use super::headers::{Headers, Inflater};
+use crate::channels::PIECE_BYTES;
 
-/// Longest piece of data handed on, in bytes.
-pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
+/// Read ahead, in bytes: what short frames come in. Long data passes it by.
+const AHEAD_BYTES: usize = 8 * 1024;
 
 /// What a peer did.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ pub(crate) struct Reader<R> {
 impl<R: AsyncRead + Unpin> Reader<R> {
     pub(crate) fn new(io: R) -> Reader<R> {
         Reader {
-            io: BufReader::with_capacity(CHUNK_BYTES, io),
+            io: BufReader::with_capacity(AHEAD_BYTES, io),
             inflater: Inflater::new(),
             last: 0,
             data: None,
@@ -97,12 +98,12 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     async fn chunk(&mut self, (id, fin, length): (u32, bool, usize)) -> Result<Event, SpdyError> {
-        let mut bytes = BytesMut::zeroed(length.min(CHUNK_BYTES));
-        let count = self.io.read(&mut bytes).await?;
+        let wanted = length.min(PIECE_BYTES);
+        let mut bytes = BytesMut::with_capacity(wanted);
+        let count = self.io.read_buf(&mut (&mut bytes).limit(wanted)).await?;
         if count == 0 {
             return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
         }
-        bytes.truncate(count);
         let left = length - count;
         if left > 0 {
             self.data = Some((id, fin, left));
@@ -152,12 +153,12 @@ mod tests {
 
     #[tokio::test]
     async fn long_data_comes_in_chunks_and_ends_once() {
-        let sent: Vec<u8> = (0..40_000u32).map(|number| number as u8).collect();
+        let sent: Vec<u8> = (0..200_000u32).map(|number| number as u8).collect();
         let wire = bytes(&[Frame::Data { id: 1, fin: true, bytes: sent.clone().into() }]);
         let mut reader = Reader::new(&wire[..]);
         let (mut got, mut fins) = (Vec::new(), 0);
         while let Some(Event::Data { id: 1, bytes, fin }) = reader.next().await.unwrap() {
-            assert!(bytes.len() <= CHUNK_BYTES);
+            assert!(bytes.len() <= PIECE_BYTES);
             got.extend_from_slice(&bytes);
             fins += u32::from(fin);
         }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -12,10 +12,10 @@ use super::SpdyError;
 use super::frame::Frame;
 use super::headers::Deflater;
 
-/// Frames that wait for the socket: with the longest that we make, 16 KiB, half a megabyte.
-const QUEUE_FRAMES: usize = 32;
-/// Frames that are put together are written together, up to this many bytes.
-const BATCH_BYTES: usize = 64 * 1024;
+/// Frames that wait for the socket: with the longest that we make, half a megabyte.
+const QUEUE_FRAMES: usize = 8;
+/// Short frames that wait together are written together, up to this many bytes.
+const BATCH_BYTES: usize = 16 * 1024;
 
 /// The connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +40,15 @@ impl Writer {
             let mut batch = BytesMut::new();
             let mut last = false;
             while !last && let Some(frame) = frames.recv().await {
-                last = put(&frame, &mut batch);
-                while !last && batch.len() < BATCH_BYTES {
+                let mut data = frame.put_before_data(&mut batch);
+                last = is_last(&frame);
+                while !last && data.is_empty() && batch.len() < BATCH_BYTES {
                     let Ok(frame) = frames.try_recv() else { break };
-                    last = put(&frame, &mut batch);
+                    data = frame.put_before_data(&mut batch);
+                    last = is_last(&frame);
                 }
-                if io.write_all(&batch).await.is_err() || io.flush().await.is_err() {
+                let written = io.write_all_buf(&mut (&batch[..]).chain(data)).await;
+                if written.is_err() || io.flush().await.is_err() {
                     return;
                 }
                 batch.clear();
@@ -85,8 +88,6 @@ impl Writer {
     }
 }
 
-/// Appends the frame; says whether it is the last.
-fn put(frame: &Frame, batch: &mut BytesMut) -> bool {
-    frame.put(batch);
+fn is_last(frame: &Frame) -> bool {
     matches!(frame, Frame::GoAway { .. })
 }

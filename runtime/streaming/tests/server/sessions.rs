@@ -28,19 +28,19 @@ pub(crate) struct Echo(pub(crate) Outcome);
 #[async_trait]
 impl Command for Echo {
     async fn run(self: Box<Self>, channels: Channels) -> Outcome {
-        let Channels { mut input, mut stdout, mut stderr } = channels;
+        let Channels { mut input, stdout, stderr } = channels;
         while let Some(event) = input.recv().await {
             let text = match event {
                 Input::Bytes(bytes) => bytes,
                 Input::Resize(size) => format!("[{}x{}]", size.columns, size.rows).into(),
                 Input::End => break,
             };
-            if let Some(stdout) = &mut stdout {
-                stdout.write_all(&text).await.unwrap();
+            if let Some(stdout) = &stdout {
+                stdout.send(text).await.unwrap();
             }
         }
-        if let Some(stderr) = &mut stderr {
-            stderr.write_all(b"done").await.unwrap();
+        if let Some(stderr) = &stderr {
+            stderr.send("done".into()).await.unwrap();
         }
         self.0
     }
@@ -52,8 +52,8 @@ pub(crate) struct Flood(pub(crate) usize);
 #[async_trait]
 impl Command for Flood {
     async fn run(self: Box<Self>, mut channels: Channels) -> Outcome {
-        let mut stdout = channels.stdout.take().unwrap();
-        match stdout.write_all(&vec![b'x'; self.0]).await {
+        let stdout = channels.stdout.take().unwrap();
+        match stdout.send(vec![b'x'; self.0].into()).await {
             Ok(()) => Outcome::Exited(3),
             Err(error) => Outcome::Failed(error.to_string()),
         }
