@@ -15,6 +15,7 @@
 
 mod container;
 mod convert;
+mod deadline;
 mod encoded;
 mod error;
 mod events;

@@ -13,7 +13,9 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport;
+use tower::layer::layer_fn;
 
+use crate::deadline::Deadlines;
 use crate::encoded::Encoded;
 use crate::runtime::status::Node;
 
@@ -82,6 +84,7 @@ pub async fn serve(
     transport::Server::builder()
         .max_concurrent_streams(CALLS_PER_CONNECTION_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE))
+        .layer(layer_fn(Deadlines))
         .add_service(runtime)
         .add_service(images)
         .add_service(old_runtime)
