@@ -14,8 +14,10 @@ use crate::outside::{Input, Output};
 use crate::roster::Live;
 use crate::tap::Follower;
 
-/// Bytes read at a time: the most that one packet from the guest carries.
-const CHUNK_BYTES: usize = 64 << 10;
+/// Bytes read at a time. A prompt needs little room; what fills it is given more, up to the most that one packet from
+/// the guest carries.
+const CHUNK_BYTES_MIN: usize = 4 << 10;
+const CHUNK_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes taken from a command after which the agent is told. Each word wakes the guest, so they are few; the agent
 /// has as much again to go on with meanwhile.
@@ -92,7 +94,7 @@ pub(crate) enum Source {
 
 impl ProcessOutput {
     pub(crate) fn own(output: Output) -> ProcessOutput {
-        ProcessOutput(Source::Own(OwnOutput { output, total: 0, acknowledged: 0 }))
+        ProcessOutput(Source::Own(OwnOutput { output, room: CHUNK_BYTES_MIN, total: 0, acknowledged: 0 }))
     }
 
     /// The next bytes, 64 KiB at most; `None` at the end.
@@ -111,6 +113,8 @@ impl ProcessOutput {
 #[derive(Debug)]
 pub(crate) struct OwnOutput {
     output: Output,
+    /// For the next read.
+    room: usize,
     total: u64,
     /// What the agent has been told of that.
     acknowledged: u64,
@@ -118,10 +122,15 @@ pub(crate) struct OwnOutput {
 
 impl OwnOutput {
     async fn next(&mut self) -> Result<Option<Bytes>, PodError> {
-        let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
+        let mut chunk = BytesMut::with_capacity(self.room);
         let count = self.output.reader.read_buf(&mut chunk).await;
         let count =
             count.map_err(|error| PodError::internal("reading the command's output").because(error))?;
+        self.room = match count {
+            full if full >= self.room => CHUNK_BYTES_MAX,
+            little if little <= CHUNK_BYTES_MIN => CHUNK_BYTES_MIN,
+            _ => self.room,
+        };
         self.total += count as u64;
         let unacknowledged = self.total - self.acknowledged;
         // All of it at the end: the agent keeps a command until then.
@@ -253,6 +262,8 @@ mod tests {
             taken += bytes.len();
         }
         assert_eq!(taken, 300_000);
-        assert_eq!(*told.lock().unwrap(), [ACKNOWLEDGED_BYTES, 2 * ACKNOWLEDGED_BYTES, 300_000]);
+        // The first piece is a short one, and the others as long as can be.
+        let step = CHUNK_BYTES_MIN as u64 + ACKNOWLEDGED_BYTES;
+        assert_eq!(*told.lock().unwrap(), [step, step + ACKNOWLEDGED_BYTES, 300_000]);
     }
 }
