@@ -4,7 +4,7 @@
 //! each, and joins every namespace of the container but a user namespace: it would let root of the guest in.
 //! This hands what it would hand to the same code, with all of them, and with what the agent knows already.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -50,6 +50,10 @@ pub(crate) fn build(
         .transpose()?;
     let (outcome, released) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(other)?;
     let notify_listener = NotifyListener::new(&notify)?;
+    // What we have is inherited. Later it could not be set: a process that cannot be dumped has files of root's own.
+    if let Some(score) = exec.process.oom_score_adj() {
+        fs::write("/proc/self/oom_score_adj", score.to_string()).map_err(LibcontainerError::OtherIO)?;
+    }
     // The processes of the namespaces to join must not reach into this one meanwhile.
     nix::sys::prctl::set_dumpable(false).map_err(other)?;
     let arguments = ContainerArgs {
