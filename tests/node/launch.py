@@ -213,7 +213,6 @@ def _attend(qemu, ports, token, begun, console):
                 outputs[key.fileobj].take(data)
         if not started and b"started\n" in said:
             started = True
-            heard = time.monotonic()
             print(f"node: software node (QEMU TCG), start {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
         if said.endswith(b"\n") and b"exit " in said and all(output.ended for output in outputs.values()):
             return int(said.split(b"exit ")[1])

@@ -8,7 +8,7 @@ use libcontainer::oci_spec::runtime::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{SPEC_BYTES_MAX, SpecError, normalize_privileges, set_home};
+use crate::spec::{SPEC_BYTES_MAX, SpecError, set_home};
 
 /// What the processes that join a container take from its specification; kept, since probes make many.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ struct ExecRequest {
 }
 
 impl Joined {
-    /// What is joined of the container with this specification.
+    /// What is joined of the container with this specification, which [`crate::spec::container`] made.
     pub fn of(spec: &Spec) -> Result<Joined, SpecError> {
         let linux = spec.linux().as_ref().ok_or(SpecError::Missing("linux part"))?;
         Ok(Joined {
@@ -79,7 +79,6 @@ impl Joined {
         if let Some(cwd) = request.cwd.filter(|cwd| !cwd.as_os_str().is_empty()) {
             process.set_cwd(cwd);
         }
-        normalize_privileges(&mut process);
         if self.seccomp.is_some() && process.no_new_privileges() != Some(true) {
             lend_sys_admin(&mut process);
         }

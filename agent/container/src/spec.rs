@@ -175,7 +175,7 @@ pub(crate) fn set_home(process: &mut Process, home: &str) {
 
 /// libcontainer loads a filter before it drops capabilities only if the flag is absent; with
 /// `false` it would load it too late, and be refused.
-pub(crate) fn normalize_privileges(process: &mut Process) {
+fn normalize_privileges(process: &mut Process) {
     if process.no_new_privileges() == Some(false) {
         process.set_no_new_privileges(None);
     }
