@@ -15,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::reaper::Exit;
 use crate::shared::Shared;
-use crate::streams::{Input, Output};
+use crate::streams::{Input, Outlet};
 
 /// How long killed processes are waited for, and the pause between two looks: what they wrote counts too.
 const GONE: Duration = Duration::from_secs(2);
@@ -39,8 +39,8 @@ pub(crate) struct Process {
     ended: watch::Receiver<Option<Ended>>,
     pub(crate) stdin: Option<Arc<Input>>,
     /// A terminal's output too.
-    pub(crate) stdout: Arc<Output>,
-    pub(crate) stderr: Option<Arc<Output>>,
+    pub(crate) stdout: Outlet,
+    pub(crate) stderr: Option<Outlet>,
     /// The host knows how it ended.
     told: AtomicBool,
 }
@@ -49,8 +49,8 @@ pub(crate) struct Process {
 #[derive(Debug)]
 pub(crate) struct Streams {
     pub(crate) stdin: Option<Arc<Input>>,
-    pub(crate) stdout: Arc<Output>,
-    pub(crate) stderr: Option<Arc<Output>>,
+    pub(crate) stdout: Outlet,
+    pub(crate) stderr: Option<Outlet>,
     /// Told when the process has ended.
     pub(crate) ended: watch::Sender<bool>,
 }
@@ -120,9 +120,7 @@ impl Process {
 
     /// Whether it has ended and the host has all that it wrote.
     pub(crate) fn is_settled(&self) -> bool {
-        self.has_ended()
-            && self.stdout.finished()
-            && self.stderr.as_ref().is_none_or(|stderr| stderr.finished())
+        self.has_ended() && self.stdout.finished() && self.stderr.as_ref().is_none_or(Outlet::finished)
     }
 
     /// The host has been told how it ended.

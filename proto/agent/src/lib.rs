@@ -11,11 +11,15 @@
 //! A *frame* is a `u32` little-endian length followed by that many bytes of protobuf, at most
 //! [`FRAME_BYTES_MAX`].
 //!
-//! Output streams (stdout, stderr): guest to host raw bytes from `StreamOpen.offset` on; host to guest
-//! a sequence of `u64` little-endian acknowledgements, each the absolute number of bytes of this
-//! stream that are durable on the host. The agent keeps what is not acknowledged (at most
-//! [`UNACKNOWLEDGED_BYTES_MAX`]) and stops reading the process's pipe when that is full. After the
-//! last byte it shuts its sending side down; it forgets the stream when all is acknowledged.
+//! Output of a container's first process (stdout, stderr): guest to host raw bytes from
+//! `StreamOpen.offset` on; host to guest a sequence of `u64` little-endian acknowledgements, each the
+//! absolute number of bytes of this stream that are durable on the host. The agent keeps what is not
+//! acknowledged (at most [`UNACKNOWLEDGED_BYTES_MAX`]) and stops reading the process's pipe when that is
+//! full. After the last byte it shuts its sending side down; it forgets the stream when all is acknowledged.
+//!
+//! Output of a command (an exec): guest to host raw bytes, once; host to guest nothing. What the host does
+//! not take stays in the command's pipe. After the last byte the agent shuts its sending side down; a host
+//! that closes before hangs up on the command.
 //!
 //! Stdin: host to guest, a sequence of [`record`]s: bytes, a terminal's sizes, the end of file. Several
 //! connections may write to one stdin.

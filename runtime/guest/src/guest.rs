@@ -121,23 +121,30 @@ impl Guest {
         within("Shutdown", SHORT, self.client.shutdown(context(SHORT), &request)).await.map(drop)
     }
 
-    /// Opens a process's output from byte `offset` on; what is before it counts as acknowledged. A newer
-    /// stream of the same output ends an older one. `exec_id` is empty for the first process.
+    /// Opens the output of a container's first process from byte `offset` on; what is before it counts as
+    /// acknowledged. A newer stream of the same output ends an older one.
     pub async fn output(
+        &self,
+        container_id: &str,
+        kind: StreamKind,
+        offset: u64,
+    ) -> Result<OutputStream, GuestError> {
+        let container_id = container_id.to_owned();
+        let open = StreamOpen { container_id, kind: kind.into(), offset, ..Default::default() };
+        Ok(OutputStream::new(self.open(&open).await?))
+    }
+
+    /// Opens the output of a command, for reading only and only once. To close it before its end is to hang up on
+    /// the command.
+    pub async fn exec_output(
         &self,
         container_id: &str,
         exec_id: &str,
         kind: StreamKind,
-        offset: u64,
-    ) -> Result<OutputStream, GuestError> {
-        let open = StreamOpen {
-            container_id: container_id.to_owned(),
-            exec_id: exec_id.to_owned(),
-            kind: kind.into(),
-            offset,
-            ..Default::default()
-        };
-        Ok(OutputStream::new(self.open(&open).await?))
+    ) -> Result<UnixStream, GuestError> {
+        let (container_id, exec_id) = (container_id.to_owned(), exec_id.to_owned());
+        let open = StreamOpen { container_id, exec_id, kind: kind.into(), ..Default::default() };
+        self.open(&open).await
     }
 
     /// Opens a process's stdin.

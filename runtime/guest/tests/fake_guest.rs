@@ -137,7 +137,7 @@ async fn answers_and_refusals_come_through() {
 async fn an_output_stream_goes_on_at_its_offset_and_ends_when_all_is_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::connect(&start(dir.path())).await.unwrap();
-    let mut output = guest.output("c1", "", StreamKind::STREAM_KIND_STDOUT, 4).await.unwrap();
+    let mut output = guest.output("c1", StreamKind::STREAM_KIND_STDOUT, 4).await.unwrap();
     let mut text = [0; 6];
     output.read_exact(&mut text).await.unwrap();
     assert_eq!(&text, b"456789");
@@ -149,7 +149,7 @@ async fn an_output_stream_goes_on_at_its_offset_and_ends_when_all_is_acknowledge
 async fn a_stream_that_does_not_open_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::connect(&start(dir.path())).await.unwrap();
-    let error = guest.output("c2", "", StreamKind::STREAM_KIND_STDERR, 0).await.unwrap_err();
+    let error = guest.output("c2", StreamKind::STREAM_KIND_STDERR, 0).await.unwrap_err();
     assert!(matches!(error, GuestError::Refused { ref message, .. } if message == "there is no container"));
 }
 

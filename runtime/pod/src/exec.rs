@@ -80,10 +80,10 @@ impl Exec {
                 }
                 false => None,
             };
-            let stdout = agent.output(id, exec_id, StreamKind::STREAM_KIND_STDOUT, 0).await?;
+            let stdout = agent.exec_output(id, exec_id, StreamKind::STREAM_KIND_STDOUT).await?;
             let stderr = match tty {
                 true => None,
-                false => Some(agent.output(id, exec_id, StreamKind::STREAM_KIND_STDERR, 0).await?),
+                false => Some(agent.exec_output(id, exec_id, StreamKind::STREAM_KIND_STDERR).await?),
             };
             Ok((input, ProcessOutput::own(stdout), stderr.map(ProcessOutput::own)))
         };
@@ -109,7 +109,7 @@ impl Exec {
     }
 
     async fn collect(&self, exec_id: &str) -> Result<ExecOutput, PodError> {
-        let open = |kind| self.live.agent.output(&self.container_id, exec_id, kind, 0);
+        let open = |kind| self.live.agent.exec_output(&self.container_id, exec_id, kind);
         let opening = async {
             let stdout = open(StreamKind::STREAM_KIND_STDOUT).await?;
             Ok((stdout, open(StreamKind::STREAM_KIND_STDERR).await?))

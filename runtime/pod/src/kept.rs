@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 
-use crate::outside::Output;
+use crate::outside::CommandOutput;
+use crate::pieces::Pieces;
 
 /// What is kept of a command's two streams together, in bytes: the kubelet takes answers of 16 MiB, the rest of
 /// the answer and [`MARKER`] twice included. What is beyond is read and dropped.
@@ -17,9 +17,6 @@ const OWN_BYTES: usize = 1 << 20;
 
 /// Follows what was kept where something was dropped.
 const MARKER: &[u8] = b"\n[podvisor: the output was cut here, since an answer holds no more than 16 MiB]\n";
-
-/// Bytes read at a time.
-const CHUNK: usize = 64 << 10;
 
 /// Bytes that may still be kept of either of a command's streams.
 #[derive(Clone, Debug)]
@@ -41,8 +38,8 @@ impl Room {
     }
 }
 
-/// The beginning of a stream, which is read to its end whatever becomes of the caller: the agent keeps a
-/// command until all it said was acknowledged.
+/// The beginning of a stream, which is read to its end whatever becomes of the caller: a command whose output
+/// nobody takes stands still.
 pub(crate) struct Kept {
     beginning: Arc<Mutex<Beginning>>,
     done: watch::Receiver<bool>,
@@ -55,7 +52,7 @@ struct Beginning {
 }
 
 impl Kept {
-    pub(crate) fn read(output: Output, room: &Room) -> Kept {
+    pub(crate) fn read(output: CommandOutput, room: &Room) -> Kept {
         let (beginning, room) = (Arc::<Mutex<Beginning>>::default(), room.clone());
         let (finished, done) = watch::channel(false);
         let kept = beginning.clone();
@@ -84,53 +81,31 @@ impl Kept {
     }
 }
 
-/// Reads to the end, keeps the beginning, acknowledges all. A stream that breaks off ends there.
-async fn read(mut output: Output, room: &Room, kept: &Mutex<Beginning>) {
-    let mut chunk = vec![0; CHUNK];
-    let (mut total, mut own) = (0, OWN_BYTES);
-    while let Ok(length) = output.reader.read(&mut chunk).await {
-        if length == 0 {
-            return;
-        }
-        {
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            // What follows a gap would look as if it followed what is before it.
-            let count = if kept.cut {
-                0
-            } else {
-                let count = own.min(length);
-                own -= count;
-                count + room.take(length - count)
-            };
-            kept.cut |= count < length;
-            kept.bytes.extend_from_slice(&chunk[..count]);
-        }
-        total += length as u64;
-        if output.acknowledge.acknowledge(total).await.is_err() {
-            // The agent is going away; what it says still counts.
-            tracing::debug!("an acknowledgement of a command's output was not taken");
-        }
+/// Reads to the end and keeps the beginning. A stream that breaks off ends there.
+async fn read(output: CommandOutput, room: &Room, kept: &Mutex<Beginning>) {
+    let mut pieces = Pieces::of(output);
+    let mut own = OWN_BYTES;
+    while let Ok(Some(piece)) = pieces.next().await {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // What follows a gap would look as if it followed what is before it.
+        let count = if kept.cut {
+            0
+        } else {
+            let count = own.min(piece.len());
+            own -= count;
+            count + room.take(piece.len() - count)
+        };
+        kept.cut |= count < piece.len();
+        kept.bytes.extend_from_slice(&piece[..count]);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use async_trait::async_trait;
-
     use super::*;
-    use crate::outside::Acknowledge;
 
-    struct Nobody;
-
-    #[async_trait]
-    impl Acknowledge for Nobody {
-        async fn acknowledge(&mut self, _: u64) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn output(bytes: Vec<u8>) -> Output {
-        Output { reader: Box::new(std::io::Cursor::new(bytes)), acknowledge: Box::new(Nobody) }
+    fn output(bytes: Vec<u8>) -> CommandOutput {
+        Box::new(std::io::Cursor::new(bytes))
     }
 
     #[tokio::test]

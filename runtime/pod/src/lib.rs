@@ -25,6 +25,7 @@ mod node;
 mod open;
 mod output;
 mod outside;
+mod pieces;
 mod pods;
 mod record;
 mod recover;

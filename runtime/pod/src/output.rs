@@ -56,7 +56,7 @@ impl Copiers {
         kind: StreamKind,
         copier: Copier,
     ) -> Result<(), PodError> {
-        let opening = live.agent.output(container_id, "", kind, copier.offset);
+        let opening = live.agent.output(container_id, kind, copier.offset);
         let output = live.call("opening the container's output", opening).await?;
         self.0.spawn(copier.run(output, container_id.to_owned()));
         Ok(())

@@ -3,25 +3,15 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use proto_agent::UNACKNOWLEDGED_BYTES_MAX;
+use bytes::Bytes;
 use proto_agent::agent::SignalRequest;
-use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 
 use crate::PodError;
-use crate::outside::{Input, Output};
+use crate::outside::{CommandOutput, Input};
+use crate::pieces::Pieces;
 use crate::roster::Live;
 use crate::tap::Follower;
-
-/// Bytes read at a time. A prompt needs little room; what fills it is given more, up to the most that one packet from
-/// the guest carries.
-const CHUNK_BYTES_MIN: usize = 4 << 10;
-const CHUNK_BYTES_MAX: usize = 64 << 10;
-
-/// Bytes taken from a command after which the agent is told. Each word wakes the guest, so they are few; the agent
-/// has as much again to go on with meanwhile.
-const ACKNOWLEDGED_BYTES: u64 = UNACKNOWLEDGED_BYTES_MAX as u64 / 2;
 
 /// How long a process whose client has gone may take to end when it is hung up on, before it is killed.
 const HUNG_UP_WITHIN: Duration = Duration::from_secs(5);
@@ -87,61 +77,28 @@ pub struct ProcessOutput(pub(crate) Source);
 #[derive(Debug)]
 pub(crate) enum Source {
     /// The process's own stream: what is not taken holds the process.
-    Own(OwnOutput),
+    Own(Pieces),
     /// What is on its way to the container's log.
     Followed(Follower),
 }
 
 impl ProcessOutput {
-    pub(crate) fn own(output: Output) -> ProcessOutput {
-        ProcessOutput(Source::Own(OwnOutput { output, room: CHUNK_BYTES_MIN, total: 0, acknowledged: 0 }))
+    pub(crate) fn own(output: CommandOutput) -> ProcessOutput {
+        ProcessOutput(Source::Own(Pieces::of(output)))
     }
 
-    /// The next bytes, 64 KiB at most; `None` at the end.
+    /// The next bytes, 128 KiB at most; `None` at the end.
     ///
     /// # Errors
     /// The machine has ended, or the client was too slow for the container it is attached to.
     pub async fn next(&mut self) -> Result<Option<Bytes>, PodError> {
         match &mut self.0 {
             Source::Followed(follower) => follower.next().await,
-            Source::Own(own) => own.next().await,
-        }
-    }
-}
-
-/// A command's own output, and how much of it was taken.
-#[derive(Debug)]
-pub(crate) struct OwnOutput {
-    output: Output,
-    /// For the next read.
-    room: usize,
-    total: u64,
-    /// What the agent has been told of that.
-    acknowledged: u64,
-}
-
-impl OwnOutput {
-    async fn next(&mut self) -> Result<Option<Bytes>, PodError> {
-        let mut chunk = BytesMut::with_capacity(self.room);
-        let count = self.output.reader.read_buf(&mut chunk).await;
-        let count =
-            count.map_err(|error| PodError::internal("reading the command's output").because(error))?;
-        self.room = match count {
-            full if full >= self.room => CHUNK_BYTES_MAX,
-            little if little <= CHUNK_BYTES_MIN => CHUNK_BYTES_MIN,
-            _ => self.room,
-        };
-        self.total += count as u64;
-        let unacknowledged = self.total - self.acknowledged;
-        // All of it at the end: the agent keeps a command until then.
-        if unacknowledged >= ACKNOWLEDGED_BYTES || (count == 0 && unacknowledged > 0) {
-            self.acknowledged = self.total;
-            if self.output.acknowledge.acknowledge(self.total).await.is_err() {
-                // The agent is going away; what it says still counts.
-                tracing::debug!("an acknowledgement of a command's output was not taken");
+            Source::Own(pieces) => {
+                let piece = pieces.next().await;
+                piece.map_err(|error| PodError::internal("reading the command's output").because(error))
             }
         }
-        Ok((count > 0).then(|| chunk.freeze()))
     }
 }
 
@@ -229,41 +186,5 @@ impl ExecEnd {
         }
         // A machine that has ended took the command along.
         let _ = self.wait().await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use async_trait::async_trait;
-
-    use super::*;
-    use crate::outside::Acknowledge;
-
-    struct Told(Arc<Mutex<Vec<u64>>>);
-
-    #[async_trait]
-    impl Acknowledge for Told {
-        async fn acknowledge(&mut self, total: u64) -> std::io::Result<()> {
-            self.0.lock().unwrap().push(total);
-            Ok(())
-        }
-    }
-
-    #[tokio::test]
-    async fn what_a_command_said_is_acknowledged_in_large_steps_and_all_of_it_at_the_end() {
-        let told = Arc::<Mutex<Vec<u64>>>::default();
-        let reader = Box::new(std::io::Cursor::new(vec![b'x'; 300_000]));
-        let output = Output { reader, acknowledge: Box::new(Told(told.clone())) };
-        let mut output = ProcessOutput::own(output);
-        let mut taken = 0;
-        while let Some(bytes) = output.next().await.unwrap() {
-            taken += bytes.len();
-        }
-        assert_eq!(taken, 300_000);
-        // The first piece is a short one, and the others as long as can be.
-        let step = CHUNK_BYTES_MIN as u64 + ACKNOWLEDGED_BYTES;
-        assert_eq!(*told.lock().unwrap(), [step, step + ACKNOWLEDGED_BYTES, 300_000]);
     }
 }

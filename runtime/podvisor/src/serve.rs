@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::IsTerminal;
+use std::num::NonZero;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
@@ -25,6 +26,9 @@ use crate::config::{CgroupDriver, Config};
 /// into the 107 of a unix socket's path (unix(7)).
 const RUN_DIR_BYTES_MAX: usize = 107 - "/pods//control.sock".len() - 24;
 
+/// Threads that carry all tasks.
+const WORKERS_MAX: usize = 2;
+
 /// Runs the daemon.
 pub(crate) fn serve(config: &Config) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt()
@@ -34,8 +38,11 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<ExitCode> {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
-    // Two threads: the daemon forwards and waits; what computes (unpacking) has threads of its own.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // Two threads: the daemon forwards and waits; what computes (unpacking) has threads of its own. On one processor
+    // the second would only be woken.
+    let processors = std::thread::available_parallelism().map_or(WORKERS_MAX, NonZero::get);
+    let workers = processors.min(WORKERS_MAX);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
     runtime.block_on(run(config))?;
     // What still runs after the last call (a detached pull) must not hold the exit.
     runtime.shutdown_background();

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
-/// Longest piece of input or output that is passed on at once, in bytes: what a pod's machine sends in one
-/// packet. Each piece costs wake-ups and system calls, whatever its length.
-pub(crate) const PIECE_BYTES: usize = 64 * 1024;
+/// Longest piece of input or output that is passed on at once, in bytes: two of the packets that a pod's machine
+/// sends. Each piece costs wake-ups and system calls, whatever its length.
+pub(crate) const PIECE_BYTES: usize = 128 * 1024;
 
 /// Pieces of input that wait for the session; with the longest, half a megabyte.
-pub(crate) const INPUT_PIECES: usize = 8;
+pub(crate) const INPUT_PIECES: usize = 4;
 
 /// Pieces of output that wait for the client's connection, for each stream.
 pub(crate) const OUTPUT_PIECES: usize = 1;

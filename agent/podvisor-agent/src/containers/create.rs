@@ -96,7 +96,8 @@ async fn build(
     fs::write(container.directory().join("config.json"), config)
         .map_err(container.io("write the specification"))?;
 
-    let wanted = stdio::Wanted { terminal: request.tty, stdin: request.stdin, uid: owner.0, gid: owner.1 };
+    let (terminal, stdin) = (request.tty, request.stdin);
+    let wanted = stdio::Wanted { terminal, stdin, kept: true, uid: owner.0, gid: owner.1 };
     let (descriptors, pending) = stdio::make(wanted, container.directory().join("console"))
         .map_err(container.io("make the standard streams"))?;
     let launch = Launch {

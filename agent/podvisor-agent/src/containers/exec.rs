@@ -63,7 +63,7 @@ async fn launch(
     let exec = joined.exec(&request.process_json, first, request.tty)?;
     let user = exec.process.user();
     let (uid, gid) = pod.outside(user.uid(), user.gid())?;
-    let wanted = stdio::Wanted { terminal: request.tty, stdin: request.stdin, uid, gid };
+    let wanted = stdio::Wanted { terminal: request.tty, stdin: request.stdin, kept: false, uid, gid };
     // Short, whatever the id: a socket's path has 107 bytes.
     let console = container.directory().join(format!("c{}", pod.next_number()));
     let (descriptors, pending) =

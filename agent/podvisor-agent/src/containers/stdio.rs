@@ -9,13 +9,15 @@ use tokio::sync::watch;
 
 use crate::console::ConsoleSocket;
 use crate::process::Streams;
-use crate::streams::{Input, Output};
+use crate::streams::{Direct, Input, Outlet, Output};
 
 /// What the process is to have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) terminal: bool,
     pub(super) stdin: bool,
+    /// Whether the host may open an output again, from where it was.
+    pub(super) kept: bool,
     pub(super) uid: u32,
     pub(super) gid: u32,
 }
@@ -44,8 +46,8 @@ pub(super) fn make(wanted: Wanted, console: PathBuf) -> io::Result<([OwnedFd; 3]
     let (error_reader, stderr) = pipe(wanted)?;
     let streams = Streams {
         stdin: input,
-        stdout: Output::start(out_reader, has_ended.clone())?,
-        stderr: Some(Output::start(error_reader, has_ended)?),
+        stdout: outlet(wanted, out_reader, has_ended.clone())?,
+        stderr: Some(outlet(wanted, error_reader, has_ended)?),
         ended,
     };
     Ok(([stdin, stdout, stderr], Pending::Pipes(streams)))
@@ -70,8 +72,15 @@ impl Pending {
         let (ended, has_ended) = watch::channel(false);
         // There without a stdin too: a terminal's size goes this way.
         let stdin = Some(Input::new(master.try_clone()?, true, has_ended.clone())?);
-        Ok(Streams { stdin, stdout: Output::start(master, has_ended)?, stderr: None, ended })
+        Ok(Streams { stdin, stdout: outlet(wanted, master, has_ended)?, stderr: None, ended })
     }
+}
+
+fn outlet(wanted: Wanted, source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<Outlet> {
+    Ok(match wanted.kept {
+        true => Outlet::Kept(Output::start(source, ended)?),
+        false => Outlet::Direct(Direct::new(source, ended)?),
+    })
 }
 
 /// A pipe that belongs to the process's user, who may open it again by `/dev/stdout`.

@@ -1,6 +1,8 @@
 //! Meets the host on the stream port: one frame says which stream, one frame says whether it opens, and
 //! then the connection is the stream's.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proto_agent::agent::{StreamKind, StreamOpen, StreamOpened};
@@ -8,8 +10,8 @@ use proto_agent::frame::{self, FrameError, HEADER_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::pod::Pod;
-use crate::streams::ProcessStream;
 use crate::streams::port::Port;
+use crate::streams::{Outlet, ProcessStream};
 
 /// How long the host may take for its first frame.
 const OPEN: Duration = Duration::from_secs(10);
@@ -25,10 +27,10 @@ pub(crate) enum StreamError {
     Silent,
 }
 
-/// Serves one connection to its end.
+/// Serves one connection, which never blocks, to its end.
 pub(crate) async fn serve<S>(pod: &Pod, mut connection: S) -> Result<(), StreamError>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin + Into<OwnedFd>,
 {
     let open: StreamOpen =
         tokio::time::timeout(OPEN, read_frame(&mut connection)).await.map_err(|_| StreamError::Silent)??;
@@ -43,11 +45,10 @@ where
     let opened = StreamOpened { error, ..Default::default() };
     connection.write_all(&frame::encode(&opened)?).await?;
     match stream {
-        Some(Opened::Process(ProcessStream::Output(output))) => {
-            let outcome = output.serve(connection, open.offset).await;
-            if !open.exec_id.is_empty() {
-                pod.containers.output_served(&open.container_id, &open.exec_id, outcome.is_err());
-            }
+        Some(Opened::Process(ProcessStream::Kept(output))) => output.serve(connection, open.offset).await?,
+        Some(Opened::Process(ProcessStream::Direct(output))) => {
+            let outcome = output.serve(connection.into()).await;
+            pod.containers.output_served(&open.container_id, &open.exec_id, outcome.is_err());
             outcome?;
         }
         Some(Opened::Process(ProcessStream::Input(input))) => input.serve(connection).await?,
@@ -78,12 +79,16 @@ fn find(pod: &Pod, open: &StreamOpen, kind: StreamKind) -> Result<ProcessStream,
         }
         StreamKind::STREAM_KIND_STDOUT | StreamKind::STREAM_KIND_STDERR => {
             let output = match kind {
-                StreamKind::STREAM_KIND_STDOUT => Some(process.stdout.clone()),
-                _ => process.stderr.clone(),
+                StreamKind::STREAM_KIND_STDOUT => Some(&process.stdout),
+                _ => process.stderr.as_ref(),
             };
-            let output = output.ok_or_else(none)?;
-            output.resume(open.offset).map_err(|error| error.to_string())?;
-            Ok(ProcessStream::Output(output))
+            match output.ok_or_else(none)? {
+                Outlet::Direct(output) => output.take(open.offset).map(ProcessStream::Direct),
+                Outlet::Kept(output) => {
+                    output.resume(open.offset).map_err(|error| error.to_string())?;
+                    Ok(ProcessStream::Kept(Arc::clone(output)))
+                }
+            }
         }
     }
 }

@@ -1,22 +1,46 @@
 //! Byte streams between containers' processes and the host, on vsock port 1025. The contract is in
-//! `proto_agent`'s documentation; [`buffer`] is its state machine, [`output`] and [`input`] move the
-//! bytes, [`accept`] meets the host, [`port`] connects to the pod's own ports.
+//! `proto_agent`'s documentation; [`buffer`] is its state machine, [`output`], [`direct`] and [`input`] move
+//! the bytes, [`grace`] says when an ended process has said all, [`accept`] meets the host, [`port`] connects
+//! to the pod's own ports.
 
 pub(crate) mod accept;
 pub(crate) mod buffer;
+pub(crate) mod direct;
+mod grace;
 pub(crate) mod input;
 pub(crate) mod output;
 mod port;
 
+pub(crate) use direct::Direct;
 pub(crate) use input::{Input, Writer};
 pub(crate) use output::Output;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A stream that a process has.
+/// An output stream of a process.
+#[derive(Clone, Debug)]
+pub(crate) enum Outlet {
+    /// A container's, which the host may open again.
+    Kept(Arc<Output>),
+    /// A command's, which it may not.
+    Direct(Arc<Direct>),
+}
+
+impl Outlet {
+    /// Whether the host has all of it.
+    pub(crate) fn finished(&self) -> bool {
+        match self {
+            Outlet::Kept(output) => output.finished(),
+            Outlet::Direct(output) => output.finished(),
+        }
+    }
+}
+
+/// What a host connection is for.
 #[derive(Debug)]
 pub(crate) enum ProcessStream {
-    Output(Arc<Output>),
+    Kept(Arc<Output>),
+    Direct(direct::Taken),
     Input(Writer),
 }

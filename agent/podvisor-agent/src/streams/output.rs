@@ -14,13 +14,10 @@ use proto_agent::UNACKNOWLEDGED_BYTES_MAX;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
 
 use crate::streams::buffer::{OffsetError, OutputBuffer};
+use crate::streams::grace::Grace;
 
-/// After the process's end its pipe may still be held by others that it left behind: how long their
-/// silence is waited out.
-const GRACE: Duration = Duration::from_millis(200);
 /// A pipe's capacity (`PIPE_DEF_BUFFERS` pages, pipe(7)): what the process itself can have left in it.
 const PIPE_BYTES: usize = 64 * 1024;
 /// Bytes moved at a time: what a pipe holds, and the most that one vsock packet carries
@@ -65,19 +62,15 @@ impl Output {
         Ok(output)
     }
 
-    async fn pump(self: Arc<Self>, source: pipe::Receiver, mut ended: watch::Receiver<bool>) {
-        let mut deadline = None;
-        let mut after_end = 0;
+    async fn pump(self: Arc<Self>, source: pipe::Receiver, ended: watch::Receiver<bool>) {
+        let mut grace = Grace::new(ended, PIPE_BYTES);
         loop {
-            if deadline.is_none() && *ended.borrow() {
-                deadline = Some(Instant::now() + GRACE);
-            }
             let space = self.buffer().space().min(CHUNK_BYTES);
             if space == 0 {
                 self.shrank.notified().await;
                 continue;
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) && after_end >= PIPE_BYTES {
+            if grace.is_over() {
                 break;
             }
             let taken = passing(|place| {
@@ -86,13 +79,13 @@ impl Output {
             match taken {
                 Ok(0) => break,
                 Ok(count) => {
-                    after_end += if deadline.is_some() { count } else { 0 };
+                    grace.saw(count);
                     self.grew.notify_waiters();
                     // A process that never stops writing must not keep the agent from all else.
                     tokio::task::yield_now().await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let more = more(&source, deadline, &mut ended);
+                    let more = grace.wait(source.readable());
                     tokio::pin!(more);
                     let more = match tokio::time::timeout(SILENCE, &mut more).await {
                         Ok(more) => more,
@@ -101,7 +94,7 @@ impl Output {
                             more.await
                         }
                     };
-                    if !more {
+                    if !matches!(more, Some(Ok(()))) {
                         break;
                     }
                 }
@@ -196,19 +189,6 @@ impl Output {
 
     fn buffer(&self) -> MutexGuard<'_, OutputBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Waits until the source may have more: false when its process has ended and the grace is over.
-async fn more(source: &pipe::Receiver, deadline: Option<Instant>, ended: &mut watch::Receiver<bool>) -> bool {
-    let readable = async { source.readable().await.is_ok() };
-    match deadline {
-        Some(deadline) => tokio::time::timeout_at(deadline, readable).await.unwrap_or(false),
-        None => tokio::select! {
-            readable = readable => readable,
-            // The sender goes with the process's record: that is an end too.
-            _ = ended.wait_for(|ended| *ended) => true,
-        },
     }
 }
 

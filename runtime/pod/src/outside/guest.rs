@@ -14,7 +14,7 @@ use runtime_guest::{Acknowledger, Guest, GuestError, InputStream, RefusedCode};
 use runtime_vm::VmError;
 use tokio::net::UnixStream;
 
-use super::{Acknowledge, Agent, Connection, Fault, Input, Output};
+use super::{Acknowledge, Agent, CommandOutput, Connection, Fault, Input, Output};
 use crate::PodErrorKind;
 
 /// What sort of failure it is that the other side understood and said no to: asking again, or
@@ -134,15 +134,18 @@ impl Agent for GuestAgent {
         Ok(self.0.shutdown().await?)
     }
 
-    async fn output(
+    async fn output(&self, container_id: &str, kind: StreamKind, offset: u64) -> Result<Output, Fault> {
+        let (reader, acknowledger) = self.0.output(container_id, kind, offset).await?.into_split();
+        Ok(Output { reader: Box::new(reader), acknowledge: Box::new(acknowledger) })
+    }
+
+    async fn exec_output(
         &self,
         container_id: &str,
         exec_id: &str,
         kind: StreamKind,
-        offset: u64,
-    ) -> Result<Output, Fault> {
-        let (reader, acknowledger) = self.0.output(container_id, exec_id, kind, offset).await?.into_split();
-        Ok(Output { reader: Box::new(reader), acknowledge: Box::new(acknowledger) })
+    ) -> Result<CommandOutput, Fault> {
+        Ok(Box::new(self.0.exec_output(container_id, exec_id, kind).await?))
     }
 
     async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, Fault> {

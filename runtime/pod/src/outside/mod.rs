@@ -137,13 +137,15 @@ pub(crate) trait Agent: Debug + Send + Sync {
     async fn usage(&self) -> Result<UsageResponse, Fault>;
     /// Kills all containers and syncs the disk.
     async fn shutdown(&self) -> Result<(), Fault>;
-    async fn output(
+    /// What a container's first process says, from this byte on.
+    async fn output(&self, container_id: &str, kind: StreamKind, offset: u64) -> Result<Output, Fault>;
+    /// What a command says. Whoever drops it before its end hangs up on the command.
+    async fn exec_output(
         &self,
         container_id: &str,
         exec_id: &str,
         kind: StreamKind,
-        offset: u64,
-    ) -> Result<Output, Fault>;
+    ) -> Result<CommandOutput, Fault>;
     /// A way to a process's stdin or terminal.
     async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, Fault>;
     /// A connection to a TCP port of the pod's loopback.
@@ -164,7 +166,10 @@ pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// An output stream of a process.
+/// An output stream of a command.
+pub(crate) type CommandOutput = Box<dyn AsyncRead + Send + Unpin>;
+
+/// An output stream of a container's first process.
 pub(crate) struct Output {
     pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) acknowledge: Box<dyn Acknowledge>,

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use vmm_api::StopReport;
 
 use super::Script;
-use crate::outside::{Acknowledge, Agent, Connection, Fault, Input, Output};
+use crate::outside::{Acknowledge, Agent, CommandOutput, Connection, Fault, Input, Output};
 
 type Key = (String, String);
 
@@ -72,6 +72,40 @@ impl FakeAgent {
         let key = (container_id.to_owned(), exec_id.to_owned());
         let found = self.processes.lock().unwrap().get(&key).cloned();
         Ok(found.ok_or_else(|| format!("no process {key:?}"))?)
+    }
+
+    /// What a process says from this byte on.
+    fn said(
+        &self,
+        container_id: &str,
+        exec_id: &str,
+        kind: StreamKind,
+        offset: usize,
+    ) -> Result<CommandOutput, Fault> {
+        let process = self.process(container_id, exec_id)?;
+        let stdout = kind == StreamKind::STREAM_KIND_STDOUT;
+        let bytes = if stdout { process.stdout[offset..].to_vec() } else { Vec::new() };
+        let (mut writer, reader) = tokio::io::duplex(64 << 10);
+        let (mut ended, mut stopped) = (process.ended.subscribe(), self.stopped.clone());
+        let script = self.script.clone();
+        tokio::spawn(async move {
+            let late = script.state().late;
+            if !late {
+                let _ = writer.write_all(&bytes).await;
+            }
+            tokio::select! {
+                _ = ended.wait_for(Option::is_some) => {}
+                _ = stopped.wait_for(Option::is_some) => {}
+            }
+            if late {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let _ = writer.write_all(&bytes).await;
+            }
+            while script.state().lingering && script.count("agent.signal 9 all") == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        Ok(Box::new(reader))
     }
 
     /// Calls to a guest that has ended fail.
@@ -179,43 +213,26 @@ impl Agent for FakeAgent {
         self.step("agent.shutdown").await
     }
 
-    async fn output(
-        &self,
-        container_id: &str,
-        exec_id: &str,
-        kind: StreamKind,
-        offset: u64,
-    ) -> Result<Output, Fault> {
+    async fn output(&self, container_id: &str, kind: StreamKind, offset: u64) -> Result<Output, Fault> {
         self.step("agent.output").await?;
-        let process = self.process(container_id, exec_id)?;
         let stdout = kind == StreamKind::STREAM_KIND_STDOUT;
         if stdout {
             self.script.state().offsets.push(offset);
         }
-        let bytes = if stdout { process.stdout[usize::try_from(offset)?..].to_vec() } else { Vec::new() };
-        let (mut writer, reader) = tokio::io::duplex(64 << 10);
-        let (mut ended, mut stopped) = (process.ended.subscribe(), self.stopped.clone());
-        let script = self.script.clone();
-        tokio::spawn(async move {
-            let late = script.state().late;
-            if !late {
-                let _ = writer.write_all(&bytes).await;
-            }
-            tokio::select! {
-                _ = ended.wait_for(Option::is_some) => {}
-                _ = stopped.wait_for(Option::is_some) => {}
-            }
-            if late {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                let _ = writer.write_all(&bytes).await;
-            }
-            while script.state().lingering && script.count("agent.signal 9 all") == 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        });
+        let reader = self.said(container_id, "", kind, usize::try_from(offset)?)?;
         let key = if stdout { container_id.to_owned() } else { format!("{container_id} stderr") };
         let acknowledge = Box::new(FakeAcknowledge { script: self.script.clone(), key });
-        Ok(Output { reader: Box::new(reader), acknowledge })
+        Ok(Output { reader, acknowledge })
+    }
+
+    async fn exec_output(
+        &self,
+        container_id: &str,
+        exec_id: &str,
+        kind: StreamKind,
+    ) -> Result<CommandOutput, Fault> {
+        self.step("agent.exec_output").await?;
+        self.said(container_id, exec_id, kind, 0)
     }
 
     async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, Fault> {

@@ -42,15 +42,6 @@ async fn a_command_that_takes_too_long_is_killed() {
 }
 
 #[tokio::test]
-async fn what_a_killed_command_said_is_still_acknowledged() {
-    let world = World::new().await;
-    let (_, id) = world.with_container().await;
-    let late = Some(Duration::from_millis(20));
-    world.pods.exec_sync(&id, command(&["sleep", "4321", "said before"]), late).await.unwrap_err();
-    world.until(|world| world.script.state().acknowledged.get(&id) == Some(&11)).await;
-}
-
-#[tokio::test]
 async fn a_command_of_a_caller_that_went_away_still_has_its_time_out() {
     let world = World::new().await;
     let (_, id) = world.with_container().await;

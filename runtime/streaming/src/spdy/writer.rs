@@ -13,7 +13,7 @@ use super::frame::Frame;
 use super::headers::Deflater;
 
 /// Frames that wait for the socket: with the longest that we make, half a megabyte.
-const QUEUE_FRAMES: usize = 8;
+const QUEUE_FRAMES: usize = 4;
 /// Short frames that wait together are written together, up to this many bytes.
 const BATCH_BYTES: usize = 16 * 1024;
 

@@ -1,0 +1,331 @@
+//! A command's output: from its pipe or terminal to the one host connection that takes it, by the kernel where
+//! it can. It keeps nothing: nobody asks for a command's output twice, so what is not taken yet stays in the
+//! pipe, and so holds the command and nobody else.
+//!
+//! ```text
+//!   waiting ──take──▶ taken ──all is sent──▶ finished
+//!      └── at its end, with nothing in it: finished too
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::Shutdown;
+use rustix::pipe::SpliceFlags;
+use tokio::net::unix::pipe;
+use tokio::sync::watch;
+
+use crate::streams::grace::Grace;
+
+/// What a command's pipe holds: room to go on in while the host takes what is before. All of it is moved at
+/// once, since each turn between the command and us costs more than a page.
+const PIPE_BYTES: usize = 256 * 1024;
+/// What a terminal says at a time (`N_TTY_BUF_SIZE`, drivers/tty/n_tty.c).
+const TERMINAL_BYTES: usize = 4 * 1024;
+
+/// One output stream of one command.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    /// Until a connection takes it.
+    source: Mutex<Option<OwnedFd>>,
+    ended: watch::Receiver<bool>,
+    finished: AtomicBool,
+}
+
+impl Direct {
+    /// A stream of what `source` says until its end, or until a little after `ended` turns true.
+    pub(crate) fn new(source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<Arc<Direct>> {
+        let flags = rustix::fs::fcntl_getfl(&source)?;
+        rustix::fs::fcntl_setfl(&source, flags | rustix::fs::OFlags::NONBLOCK)?;
+        let direct = Direct { source: Mutex::new(Some(source)), ended, finished: AtomicBool::new(false) };
+        Ok(Arc::new(direct))
+    }
+
+    /// The stream, for the one connection that may have it.
+    pub(crate) fn take(self: &Arc<Self>, offset: u64) -> Result<Taken, String> {
+        if offset != 0 {
+            return Err("a command's output is not kept: it is there from its first byte on only".into());
+        }
+        let source = self.source().take().ok_or("the command's output has been taken")?;
+        Ok(Taken { source, stream: Arc::clone(self) })
+    }
+
+    /// Whether the host has all that there is.
+    pub(crate) fn finished(&self) -> bool {
+        let at_end =
+            |source: &OwnedFd| poll(source.as_fd(), PollFlags::IN).is_ok_and(|now| now == PollFlags::HUP);
+        self.finished.load(Ordering::Relaxed) || self.source().as_ref().is_some_and(at_end)
+    }
+
+    fn source(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream that a connection has taken.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    source: OwnedFd,
+    stream: Arc<Direct>,
+}
+
+impl Taken {
+    /// Sends all of it. The connection must not block; it fails when the host leaves before the end.
+    pub(crate) async fn serve(self, connection: OwnedFd) -> io::Result<()> {
+        let Taken { source, stream } = self;
+        let mut mover = match rustix::pipe::fcntl_setpipe_size(&source, PIPE_BYTES) {
+            Err(rustix::io::Errno::BADF) => Mover::Copy { held: Vec::new() },
+            // A pipe that cannot be made larger is one all the same.
+            _ => Mover::Splice,
+        };
+        // Unchecked, since a terminal's master side is no pipe; readiness works the same.
+        let source = pipe::Receiver::from_owned_fd_unchecked(source)?;
+        // Nothing tells of its room but where it is waited for: else each word of credit from the host would wake us.
+        let from_host = pipe::Receiver::from_owned_fd_unchecked(connection.try_clone()?)?;
+        tokio::select! {
+            sent = send(&mut mover, &source, &connection, stream.ended.clone()) => sent?,
+            left = host_left(&from_host) => return Err(left),
+        }
+        rustix::net::shutdown(&connection, Shutdown::Write)?;
+        stream.finished.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+async fn send(
+    mover: &mut Mover,
+    source: &pipe::Receiver,
+    connection: &OwnedFd,
+    ended: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let mut grace = Grace::new(ended, PIPE_BYTES);
+    while !grace.is_over() {
+        if !mover.holds() {
+            match grace.wait(source.readable()).await {
+                Some(readable) => readable?,
+                None => break,
+            }
+        }
+        match mover.step(source.as_fd(), connection.as_fd()) {
+            Ok(0) => break,
+            Ok(count) => {
+                grace.saw(count);
+                // A command that never stops writing must not keep the agent from all else.
+                tokio::task::yield_now().await;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // Which of the two it was is not said. Asking the source makes us wait for it, if it has nothing.
+                let _ = source.try_io(|| ready(source.as_fd(), PollFlags::IN));
+                if ready(connection.as_fd(), PollFlags::OUT).is_err() {
+                    pipe::Sender::from_owned_fd_unchecked(connection.try_clone()?)?.writable().await?;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Waits for the host to close; it has nothing to say.
+async fn host_left(connection: &pipe::Receiver) -> io::Error {
+    loop {
+        let said = match connection.readable().await {
+            Ok(()) => connection.try_read(&mut [0; 1]),
+            Err(error) => Err(error),
+        };
+        match said {
+            Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+            Ok(_) => {
+                return io::Error::new(io::ErrorKind::InvalidData, "the host answers a command's output");
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return error,
+        }
+    }
+}
+
+/// How bytes go.
+#[derive(Debug)]
+enum Mover {
+    /// From a pipe, by the kernel.
+    Splice,
+    /// From a terminal: what was read and not sent.
+    Copy { held: Vec<u8> },
+}
+
+impl Mover {
+    /// Moves what is there, as far as there is room; zero at the end.
+    fn step(&mut self, source: BorrowedFd<'_>, connection: BorrowedFd<'_>) -> io::Result<usize> {
+        let Mover::Copy { held } = self else {
+            let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+            return Ok(rustix::pipe::splice(source, None, connection, None, PIPE_BYTES, flags)?);
+        };
+        if held.is_empty() {
+            let mut place = [0; TERMINAL_BYTES];
+            let count = match rustix::io::read(source, &mut place) {
+                // A terminal whose other side is closed says this (drivers/tty/n_tty.c).
+                Ok(0) | Err(rustix::io::Errno::IO) => return Ok(0),
+                count => count?,
+            };
+            held.extend_from_slice(&place[..count]);
+        }
+        let sent = rustix::io::write(connection, held)?;
+        held.drain(..sent);
+        Ok(sent)
+    }
+
+    /// Whether there are bytes that no source is needed for.
+    fn holds(&self) -> bool {
+        matches!(self, Mover::Copy { held } if !held.is_empty())
+    }
+}
+
+/// Succeeds if one of the flags is so, or the descriptor has failed or ended.
+fn ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> io::Result<()> {
+    match poll(descriptor, flags)?.is_empty() {
+        true => Err(io::ErrorKind::WouldBlock.into()),
+        false => Ok(()),
+    }
+}
+
+/// What is so of it now.
+fn poll(descriptor: BorrowedFd<'_>, flags: PollFlags) -> io::Result<PollFlags> {
+    let mut asked = [PollFd::from_borrowed_fd(descriptor, flags)];
+    rustix::event::poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(asked[0].revents())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    /// A command's stream, its end of the pipe, and how it is told that it has ended.
+    fn command() -> (Arc<Direct>, File, watch::Sender<bool>) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (alive, ended) = watch::channel(false);
+        let stream = Direct::new(reader.into(), ended).unwrap();
+        (stream, File::from(OwnedFd::from(writer)), alive)
+    }
+
+    fn serve(stream: &Arc<Direct>) -> (UnixStream, JoinHandle<io::Result<()>>) {
+        let (host, connection) = UnixStream::pair().unwrap();
+        let taken = stream.take(0).unwrap();
+        (host, tokio::spawn(taken.serve(connection.into_std().unwrap().into())))
+    }
+
+    #[tokio::test]
+    async fn all_that_a_command_says_comes_through_and_then_the_end() {
+        let (stream, mut process, _alive) = command();
+        let (mut host, serving) = serve(&stream);
+        let said: Vec<u8> = (0..3_000_000u32).map(|number| number.to_le_bytes()[1]).collect();
+        let writing = tokio::task::spawn_blocking({
+            let said = said.clone();
+            move || process.write_all(&said).unwrap()
+        });
+        let mut heard = Vec::new();
+        host.read_to_end(&mut heard).await.unwrap();
+        writing.await.unwrap();
+        assert!(heard == said);
+        serving.await.unwrap().unwrap();
+        assert!(stream.finished());
+    }
+
+    #[tokio::test]
+    async fn a_host_that_does_not_read_holds_the_command_and_loses_nothing() {
+        let (stream, process, _alive) = command();
+        let (mut host, serving) = serve(&stream);
+        let length = 4 * PIPE_BYTES;
+        let writing = tokio::task::spawn_blocking(move || {
+            let mut process = process;
+            process.write_all(&vec![b'x'; length]).unwrap();
+        });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!writing.is_finished() && !serving.is_finished());
+        let mut heard = Vec::new();
+        host.read_to_end(&mut heard).await.unwrap();
+        assert_eq!(heard.len(), length);
+        serving.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_an_ended_command_left_in_its_pipe_counts_though_others_hold_it() {
+        let (stream, mut process, alive) = command();
+        process.write_all(b"last words").unwrap();
+        alive.send(true).unwrap();
+        let (mut host, serving) = serve(&stream);
+        let mut text = String::new();
+        host.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "last words");
+        serving.await.unwrap().unwrap();
+        drop(process);
+    }
+
+    #[tokio::test]
+    async fn a_host_that_leaves_a_silent_command_is_noticed() {
+        let (stream, _process, _alive) = command();
+        let (host, serving) = serve(&stream);
+        drop(host);
+        assert_eq!(serving.await.unwrap().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert!(!stream.finished());
+    }
+
+    #[tokio::test]
+    async fn a_host_that_talks_is_not_listened_to() {
+        let (stream, _process, _alive) = command();
+        let (mut host, serving) = serve(&stream);
+        host.write_all(&8u64.to_le_bytes()).await.unwrap();
+        assert_eq!(serving.await.unwrap().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[tokio::test]
+    async fn a_terminal_is_heard_until_its_other_side_closes() {
+        let pair = nix::pty::openpty(None, None).unwrap();
+        let (_alive, ended) = watch::channel(false);
+        let stream = Direct::new(pair.master, ended).unwrap();
+        let (mut host, serving) = serve(&stream);
+        let mut process = File::from(pair.slave);
+        process.write_all(b"$ ").unwrap();
+        let mut prompt = [0; 2];
+        host.read_exact(&mut prompt).await.unwrap();
+        assert_eq!(&prompt, b"$ ");
+        let writing = tokio::task::spawn_blocking(move || process.write_all(&[b'x'; 100_000]).unwrap());
+        let mut heard = Vec::new();
+        host.read_to_end(&mut heard).await.unwrap();
+        writing.await.unwrap();
+        assert_eq!(heard.len(), 100_000);
+        serving.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_output_is_given_once_and_from_its_beginning() {
+        let (stream, _process, _alive) = command();
+        assert!(stream.take(1).unwrap_err().contains("first byte"));
+        let _taken = stream.take(0).unwrap();
+        assert!(stream.take(0).unwrap_err().contains("has been taken"));
+    }
+
+    #[tokio::test]
+    async fn a_command_that_said_nothing_is_finished_without_a_host() {
+        let (stream, process, _alive) = command();
+        assert!(!stream.finished());
+        drop(process);
+        assert!(stream.finished());
+        let (stream, mut process, _alive) = command();
+        process.write_all(b"something").unwrap();
+        drop(process);
+        assert!(!stream.finished());
+    }
+}
