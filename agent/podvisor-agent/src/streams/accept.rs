@@ -43,17 +43,24 @@ where
         Err(error) => (None, error),
     };
     let opened = StreamOpened { error, ..Default::default() };
-    connection.write_all(&frame::encode(&opened)?).await?;
-    match stream {
-        Some(Opened::Process(ProcessStream::Kept(output))) => output.serve(connection, open.offset).await?,
-        Some(Opened::Process(ProcessStream::Direct(output))) => {
-            let outcome = output.serve(connection.into()).await;
+    let told = connection.write_all(&frame::encode(&opened)?).await;
+    match (stream, told) {
+        (Some(Opened::Process(ProcessStream::Direct(output))), told) => {
+            // It has been taken: a host that leaves before it hears so has broken off too.
+            let outcome = match told {
+                Ok(()) => output.serve(connection.into()).await,
+                Err(error) => Err(error),
+            };
             pod.containers.output_served(&open.container_id, &open.exec_id, outcome.is_err());
             outcome?;
         }
-        Some(Opened::Process(ProcessStream::Input(input))) => input.serve(connection).await?,
-        Some(Opened::Port(port)) => port.serve(connection).await?,
-        None => connection.shutdown().await?,
+        (_, Err(error)) => return Err(error.into()),
+        (Some(Opened::Process(ProcessStream::Kept(output))), Ok(())) => {
+            output.serve(connection, open.offset).await?;
+        }
+        (Some(Opened::Process(ProcessStream::Input(input))), Ok(())) => input.serve(connection).await?,
+        (Some(Opened::Port(port)), Ok(())) => port.serve(connection).await?,
+        (None, Ok(())) => connection.shutdown().await?,
     }
     Ok(())
 }
