@@ -12,6 +12,7 @@
 mod boot;
 mod exec;
 mod pod;
+mod stages;
 mod throughput;
 
 use std::path::{Path, PathBuf};

@@ -8,6 +8,9 @@
 //!
 //! The writer (`tests/bench/writer`) runs in one container and writes the same pieces to either. A figure is
 //! the bytes between the first and the last that arrive, so that starting the command is no part of it.
+//!
+//! The node has one processor, on which the rate is that of all the stages' work together. What the busiest of them
+//! does is printed as well: where each has a processor of its own, that is what sets the rate.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,6 +25,7 @@ use tests_registry::Layer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use crate::stages::{Busiest, Ran, Stages};
 use crate::{instructions, median};
 
 /// Carried by each stream.
@@ -59,27 +63,50 @@ pub(crate) async fn bench(host: &Host, writer: &Path) -> anyhow::Result<()> {
     let container = client.run(&pod, spec::container("writer", &image, &command)).await?;
     let socket = host.dir().join("run/pods").join(&pod[..RUN_NAME_DIGITS]).join("vsock.sock");
 
-    bare(&socket).await?;
-    exec(&mut client, &container).await?;
+    let (_, info) = client.pod_status_verbose(&pod).await?;
+    let vmm = info["vmm"]["pid"].as_u64().context("the pod's VMM has no pid")?;
+    let stages = Stages::of([host.daemon.pid(), u32::try_from(vmm)?]);
+
+    bare(&socket, &stages).await?;
+    exec(&mut client, &container, &stages).await?;
     let (mut bares, mut execs) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        bares.push(bare(&socket).await?);
-        execs.push(exec(&mut client, &container).await?);
+        bares.push(bare(&socket, &stages).await?);
+        execs.push(exec(&mut client, &container, &stages).await?);
     }
-    let (bare, exec) = (median(&mut bares), median(&mut execs));
+    let all = |flows: &[Flow]| median(&mut flows.iter().map(|flow| flow.took).collect::<Vec<_>>());
+    let (bare, exec) = (all(&bares), all(&execs));
     println!(
         "bench: stdout of an exec: {}, a bare vsock stream of the same VM: {}, ratio {:.2} (aim: at least {AIM})",
         rate(exec),
         rate(bare),
-        bare.as_secs_f64() / exec.as_secs_f64(),
+        ratio(bare, exec),
+    );
+    let busiest = |flows: &[Flow]| median(&mut flows.iter().map(|flow| flow.busiest.ran).collect::<Vec<_>>());
+    let (bare, exec) = (busiest(&bares), busiest(&execs));
+    println!(
+        "bench: the busiest thread on an exec's way ({}): {:.2} instructions a byte, on the bare stream's ({}): {:.2}, \
+         ratio {:.2}, which is that of the rates where each thread has a processor",
+        execs[0].busiest.thread,
+        a_byte(exec),
+        bares[0].busiest.thread,
+        a_byte(bare),
+        ratio(bare, exec),
     );
     client.remove_pod(&pod).await?;
     Ok(())
 }
 
 fn rate(took: Duration) -> String {
-    let (bytes, seconds) = (BYTES as f64, took.as_secs_f64());
-    format!("{:.1} MB/s ({:.1} instructions a byte)", bytes / 1e6 / seconds, instructions(took) / bytes)
+    format!("{:.1} MB/s ({:.1} instructions a byte)", BYTES as f64 / 1e6 / took.as_secs_f64(), a_byte(took))
+}
+
+fn a_byte(took: Duration) -> f64 {
+    instructions(took) / BYTES as f64
+}
+
+fn ratio(bare: Duration, exec: Duration) -> f64 {
+    bare.as_secs_f64() / exec.as_secs_f64()
 }
 
 /// An image of the writer alone.
@@ -91,16 +118,16 @@ async fn image(host: &Host, client: &mut Client, writer: &Path) -> anyhow::Resul
 }
 
 /// One bare stream, from its first byte to its last.
-async fn bare(socket: &Path) -> anyhow::Result<Duration> {
+async fn bare(socket: &Path, stages: &Stages) -> anyhow::Result<Flow> {
     let mut stream = connect(socket).await?;
     let mut piece = vec![0; PIECE_BYTES];
-    let mut carried = Carried::default();
+    let mut carried = Carried::by(stages);
     loop {
         let count = stream.read(&mut piece).await?;
         if count == 0 {
-            return carried.took();
+            return carried.flow();
         }
-        carried.add(count);
+        carried.add(count)?;
     }
 }
 
@@ -124,7 +151,7 @@ async fn connect(socket: &Path) -> anyhow::Result<UnixStream> {
 }
 
 /// The output of one exec, from its first byte to its last.
-async fn exec(client: &mut Client, container: &str) -> anyhow::Result<Duration> {
+async fn exec(client: &mut Client, container: &str, stages: &Stages) -> anyhow::Result<Flow> {
     let request = v1::ExecRequest {
         container_id: container.to_owned(),
         cmd: vec![WRITER.into(), "stdout".into(), BYTES.to_string()],
@@ -135,12 +162,12 @@ async fn exec(client: &mut Client, container: &str) -> anyhow::Result<Duration> 
     let (mut sender, mut receiver) = dial(&url, COMMAND, None).await?;
     let error = sender.open(&[("streamtype", "error")]).await?;
     let stdout = sender.open(&[("streamtype", "stdout")]).await?;
-    let mut carried = Carried::default();
+    let mut carried = Carried::by(stages);
     let mut status = Vec::new();
     while let Some(event) = receiver.next().await? {
         let Event::Data { id, bytes, fin } = event else { continue };
         if id == stdout && !bytes.is_empty() {
-            carried.add(bytes.len());
+            carried.add(bytes.len())?;
         } else if id == error {
             status.extend_from_slice(&bytes);
             if fin {
@@ -150,31 +177,44 @@ async fn exec(client: &mut Client, container: &str) -> anyhow::Result<Duration> 
     }
     let status: serde_json::Value = serde_json::from_slice(&status).context("the exec's end")?;
     ensure!(status["status"] == "Success", "the exec ended with {status}");
-    carried.took()
+    carried.flow()
+}
+
+/// What carrying all the bytes took.
+struct Flow {
+    took: Duration,
+    busiest: Busiest,
 }
 
 /// What has come so far, and when.
-#[derive(Default)]
-struct Carried {
+struct Carried<'a> {
+    stages: &'a Stages,
     bytes: usize,
-    first: Option<Instant>,
-    last: Option<Instant>,
+    first: Option<(Ran, Instant)>,
+    last: Option<(Instant, Ran)>,
 }
 
-impl Carried {
-    fn add(&mut self, count: usize) {
+impl Carried<'_> {
+    fn by(stages: &Stages) -> Carried<'_> {
+        Carried { stages, bytes: 0, first: None, last: None }
+    }
+
+    fn add(&mut self, count: usize) -> anyhow::Result<()> {
         self.bytes += count;
-        self.first.get_or_insert_with(Instant::now);
-        if self.bytes == BYTES {
-            self.last = Some(Instant::now());
+        if self.first.is_none() {
+            self.first = Some((self.stages.look()?, Instant::now()));
         }
+        if self.bytes == BYTES {
+            self.last = Some((Instant::now(), self.stages.look()?));
+        }
+        Ok(())
     }
 
     /// From the first to the last.
-    fn took(&self) -> anyhow::Result<Duration> {
-        let (Some(first), Some(last)) = (self.first, self.last) else {
+    fn flow(self) -> anyhow::Result<Flow> {
+        let (Some((before, first)), Some((last, after))) = (self.first, self.last) else {
             bail!("{} bytes came of {BYTES}", self.bytes)
         };
-        Ok(last - first)
+        Ok(Flow { took: last - first, busiest: after.busiest_since(&before)? })
     }
 }
