@@ -102,6 +102,8 @@ async fn read(output: CommandOutput, room: &Room, kept: &Mutex<Beginning>) {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
 
     fn output(bytes: Vec<u8>) -> CommandOutput {
@@ -126,5 +128,12 @@ mod tests {
         let kept = Kept::read(output(vec![b'x'; KEPT_BYTES - OWN_BYTES]), &Room::default());
         kept.finished().await;
         assert_eq!(kept.take().len(), KEPT_BYTES - OWN_BYTES);
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_read_to_its_end_though_nobody_waits_for_it() {
+        let (mut command, output) = tokio::io::duplex(64);
+        drop(Kept::read(Box::new(output), &Room::default()));
+        command.write_all(&[b'x'; 10_000]).await.unwrap();
     }
 }

@@ -16,14 +16,14 @@ pub(crate) struct Stages(Vec<u32>);
 #[derive(Debug)]
 pub(crate) struct Ran(HashMap<(u32, String), Thread>);
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Thread {
     name: String,
     ran: Duration,
 }
 
 /// The thread that ran longest, and how long.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Busiest {
     pub(crate) thread: String,
     pub(crate) ran: Duration,

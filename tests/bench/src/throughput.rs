@@ -86,7 +86,7 @@ pub(crate) async fn bench(host: &Host, writer: &Path) -> anyhow::Result<()> {
     let (bare, exec) = (busiest(&bares), busiest(&execs));
     println!(
         "bench: the busiest thread on an exec's way ({}): {:.2} instructions a byte, on the bare stream's ({}): {:.2}, \
-         ratio {:.2}, which is that of the rates where each thread has a processor",
+         ratio {:.2}: what that of the rates would be if each thread had a processor",
         execs[0].busiest.thread,
         a_byte(exec),
         bares[0].busiest.thread,

@@ -38,8 +38,7 @@ pub(crate) struct Direct {
 impl Direct {
     /// A stream of what `source` says until its end, or until a little after `ended` turns true.
     pub(crate) fn new(source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<Arc<Direct>> {
-        let flags = rustix::fs::fcntl_getfl(&source)?;
-        rustix::fs::fcntl_setfl(&source, flags | rustix::fs::OFlags::NONBLOCK)?;
+        rustix::io::ioctl_fionbio(&source, true)?;
         let direct = Direct { source: Mutex::new(Some(source)), ended, finished: AtomicBool::new(false) };
         Ok(Arc::new(direct))
     }

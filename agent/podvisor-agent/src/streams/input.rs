@@ -43,8 +43,7 @@ impl Input {
         terminal: bool,
         ended: watch::Receiver<bool>,
     ) -> io::Result<Arc<Input>> {
-        let flags = rustix::fs::fcntl_getfl(&target)?;
-        rustix::fs::fcntl_setfl(&target, flags | rustix::fs::OFlags::NONBLOCK)?;
+        rustix::io::ioctl_fionbio(&target, true)?;
         // Unchecked, since a terminal's master side is no pipe; readiness works the same.
         let target = pipe::Sender::from_owned_fd_unchecked(target)?;
         let writers = Arc::new(Semaphore::new(WRITERS_MAX));

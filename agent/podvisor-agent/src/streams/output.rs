@@ -48,8 +48,7 @@ pub(crate) struct Output {
 impl Output {
     /// A stream that reads `source` until its end, or until a little after `ended` turns true.
     pub(crate) fn start(source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<Arc<Output>> {
-        let flags = rustix::fs::fcntl_getfl(&source)?;
-        rustix::fs::fcntl_setfl(&source, flags | rustix::fs::OFlags::NONBLOCK)?;
+        rustix::io::ioctl_fionbio(&source, true)?;
         // Unchecked, since a terminal's master side is no pipe; readiness works the same.
         let source = pipe::Receiver::from_owned_fd_unchecked(source)?;
         let output = Arc::new(Output {
