@@ -10,8 +10,11 @@ use tests_e2e::client::Client;
 use crate::load::{container, size, status_kib, watcher};
 use crate::session::{Session, exec_url};
 
-/// Bytes: normal, full, soak.
-const OUT: [usize; 3] = [32 << 20, 256 << 20, 10 << 30];
+/// Bytes that come out, in printed files of a little over 1 MiB: normal, full, soak; 32 MiB, 256 MB and 10 GB at least.
+const OUT: [usize; 3] = [32, 256, 10_240];
+/// Patterns in the file that is printed again and again. A program is started for each time, and few are cheap.
+const PATTERNS: usize = 17;
+/// Bytes that go in.
 const IN: [usize; 3] = [16 << 20, 64 << 20, 1 << 30];
 
 /// Bytes between two looks at the memory.
@@ -95,8 +98,11 @@ async fn much_goes_out_and_in_unchanged_through_bounded_memory() {
     assert_eq!(session.end().await["status"], "Success");
     let mut carriers = Carriers::of(&host, &mut client, &pod).await;
 
-    let out = size(OUT);
-    let line = format!("while cat /pattern 2>/dev/null; do :; done | head -c {out}");
+    let (times, out) = (size(OUT), size(OUT) * PATTERNS * pattern.len());
+    let line = format!(
+        "for i in $(seq {PATTERNS}); do cat /pattern; done > /printed; i=0; \
+         while [ $i -lt {times} ]; do cat /printed; i=$((i + 1)); done"
+    );
     let url = exec_url(&mut client, &id, &["sh", "-c", &line], false, false).await;
     let mut session = Session::open(&url, &["stdout", "stderr"]).await;
     let (mut seen, mut looked) = (0, 0);
