@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use runtime_pieces::Piece;
 use runtime_pod::{AttachRequest, ExecRequest, Pods, ProcessInput, ProcessOutput, ProcessStreams};
-use runtime_streaming::{Channels, Command, Forward, Input, Outcome};
+use runtime_streaming::{Channels, Command, Forward, Input, Outcome, apart};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
@@ -70,7 +70,8 @@ async fn carry(streams: ProcessStreams, channels: Channels) -> Outcome {
     let ProcessStreams { input, stdout, stderr, end } = streams;
     let Channels { input: from_client, stdout: to_stdout, stderr: to_stderr } = channels;
     let finishing = async {
-        let outputs = async { tokio::try_join!(copy(stdout, to_stdout), copy(stderr, to_stderr)) };
+        let (stdout, stderr) = (apart(copy(stdout, to_stdout)), apart(copy(stderr, to_stderr)));
+        let outputs = async { tokio::try_join!(stdout, stderr) };
         // The code is told after the last byte. An output that breaks off ends the session at once.
         match tokio::try_join!(outputs, end.wait()) {
             Ok((_, Some(code))) => Outcome::Exited(code),
@@ -133,12 +134,12 @@ async fn given_up(from_client: &mpsc::Receiver<Input>) {
 
 async fn copy(
     output: Option<ProcessOutput>,
-    mut to_client: Option<mpsc::Sender<Bytes>>,
+    mut to_client: Option<mpsc::Sender<Piece>>,
 ) -> Result<(), runtime_pod::PodError> {
     let Some(mut output) = output else { return Ok(()) };
-    while let Some(bytes) = output.next().await? {
+    while let Some(piece) = output.next().await? {
         if let Some(client) = &to_client
-            && client.send(bytes).await.is_err()
+            && client.send(piece).await.is_err()
         {
             to_client = None;
         }

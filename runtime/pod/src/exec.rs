@@ -8,7 +8,7 @@ use proto_agent::agent::{self, StreamKind};
 
 use crate::kept::{Kept, Room};
 use crate::roster::Live;
-use crate::streams::{ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams};
+use crate::streams::{ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams, Source};
 use crate::{ExecOutput, PodError, PodErrorKind};
 
 /// How long output may go on after the command has ended: a child that it left behind may hold the pipe.
@@ -85,7 +85,8 @@ impl Exec {
                 true => None,
                 false => Some(agent.exec_output(id, exec_id, StreamKind::STREAM_KIND_STDERR).await?),
             };
-            Ok((input, ProcessOutput::own(stdout), stderr.map(ProcessOutput::own)))
+            let own = |output| ProcessOutput(Source::Own(output));
+            Ok((input, own(stdout), stderr.map(own)))
         };
         self.live.call("opening the command's streams", opening).await
     }

@@ -3,10 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use runtime_pieces::Pieces;
 use tokio::sync::watch;
-
-use crate::outside::CommandOutput;
-use crate::pieces::Pieces;
 
 /// What is kept of a command's two streams together, in bytes: the kubelet takes answers of 16 MiB, the rest of
 /// the answer and [`MARKER`] twice included. What is beyond is read and dropped.
@@ -52,7 +50,7 @@ struct Beginning {
 }
 
 impl Kept {
-    pub(crate) fn read(output: CommandOutput, room: &Room) -> Kept {
+    pub(crate) fn read(output: Pieces, room: &Room) -> Kept {
         let (beginning, room) = (Arc::<Mutex<Beginning>>::default(), room.clone());
         let (finished, done) = watch::channel(false);
         let kept = beginning.clone();
@@ -82,10 +80,12 @@ impl Kept {
 }
 
 /// Reads to the end and keeps the beginning. A stream that breaks off ends there.
-async fn read(output: CommandOutput, room: &Room, kept: &Mutex<Beginning>) {
-    let mut pieces = Pieces::of(output);
+async fn read(output: Pieces, room: &Room, kept: &Mutex<Beginning>) {
+    let mut pieces = output.into_held();
     let mut own = OWN_BYTES;
-    while let Ok(Some(piece)) = pieces.next().await {
+    while let Ok(Some(piece)) = pieces.next().await
+        && let Ok(piece) = piece.into_bytes()
+    {
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         // What follows a gap would look as if it followed what is before it.
         let count = if kept.cut {
@@ -106,8 +106,8 @@ mod tests {
 
     use super::*;
 
-    fn output(bytes: Vec<u8>) -> CommandOutput {
-        Box::new(std::io::Cursor::new(bytes))
+    fn output(bytes: Vec<u8>) -> Pieces {
+        Pieces::held(std::io::Cursor::new(bytes))
     }
 
     #[tokio::test]
@@ -133,7 +133,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_is_read_to_its_end_though_nobody_waits_for_it() {
         let (mut command, output) = tokio::io::duplex(64);
-        drop(Kept::read(Box::new(output), &Room::default()));
+        drop(Kept::read(Pieces::held(output), &Room::default()));
         command.write_all(&[b'x'; 10_000]).await.unwrap();
     }
 }

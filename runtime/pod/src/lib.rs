@@ -25,7 +25,6 @@ mod node;
 mod open;
 mod output;
 mod outside;
-mod pieces;
 mod pods;
 mod record;
 mod recover;

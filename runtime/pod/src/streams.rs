@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use proto_agent::agent::SignalRequest;
+use runtime_pieces::{Piece, Pieces};
 use tokio::sync::watch;
 
 use crate::PodError;
-use crate::outside::{CommandOutput, Input};
-use crate::pieces::Pieces;
+use crate::outside::Input;
 use crate::roster::Live;
 use crate::tap::Follower;
 
@@ -83,17 +82,13 @@ pub(crate) enum Source {
 }
 
 impl ProcessOutput {
-    pub(crate) fn own(output: CommandOutput) -> ProcessOutput {
-        ProcessOutput(Source::Own(Pieces::of(output)))
-    }
-
-    /// The next bytes, 128 KiB at most; `None` at the end.
+    /// The next bytes, 256 KiB at most; `None` at the end.
     ///
     /// # Errors
     /// The machine has ended, or the client was too slow for the container it is attached to.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, PodError> {
+    pub async fn next(&mut self) -> Result<Option<Piece>, PodError> {
         match &mut self.0 {
-            Source::Followed(follower) => follower.next().await,
+            Source::Followed(follower) => Ok(follower.next().await?.map(Piece::Held)),
             Source::Own(pieces) => {
                 let piece = pieces.next().await;
                 piece.map_err(|error| PodError::internal("reading the command's output").because(error))

@@ -1,9 +1,10 @@
 //! The `podvisor` command: the daemon (`serve`), and commands for people.
 //! One file per command; nothing here knows more than how to wire the crates together.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod attach;
+mod batch;
 mod check;
 mod client;
 mod config;

@@ -17,16 +17,18 @@ use runtime_pod::{Pods, PodsConfig};
 use runtime_spec::{HandlerConfig, HandlerKind};
 use runtime_streaming::Server;
 use tokio::net::UnixListener;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
+use crate::batch::be_batch;
 use crate::config::{CgroupDriver, Config};
 
 /// Longest run directory, in bytes: a pod's socket below it, `/pods/<24 digits>/control.sock`, must fit
 /// into the 107 of a unix socket's path (unix(7)).
 const RUN_DIR_BYTES_MAX: usize = 107 - "/pods//control.sock".len() - 24;
 
-/// Threads that carry all tasks.
+/// Threads that carry all calls, and as many for all streams.
 const WORKERS_MAX: usize = 2;
 
 /// Runs the daemon.
@@ -42,14 +44,28 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<ExitCode> {
     // the second would only be woken.
     let processors = std::thread::available_parallelism().map_or(WORKERS_MAX, NonZero::get);
     let workers = processors.min(WORKERS_MAX);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
-    runtime.block_on(run(config))?;
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(workers).enable_all();
+        builder
+    };
+    let calls = runtime().build()?;
+    // Streams' threads pass bytes on and no more. Calls need not wait for them, nor they hurry.
+    let streams = runtime().thread_name("streams").on_thread_start(in_no_hurry).build()?;
+    calls.block_on(run(config, streams.handle()))?;
     // What still runs after the last call (a detached pull) must not hold the exit.
-    runtime.shutdown_background();
+    calls.shutdown_background();
+    streams.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }
 
-async fn run(config: &Config) -> anyhow::Result<()> {
+fn in_no_hurry() {
+    if let Err(error) = be_batch() {
+        tracing::debug!(%error, "a thread for streams is as urgent as others");
+    }
+}
+
+async fn run(config: &Config, streams: &Handle) -> anyhow::Result<()> {
     // Before anything else: a daemon that is told to end while it starts does so in order, too.
     let stop = stop_signal()?;
     let socket = config.socket();
@@ -68,7 +84,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
         bin_dirs: config.cni.bin_dirs.clone(),
         cache_dir: config.cni.cache_dir.clone(),
     });
-    let streaming = Server::start(config.streaming.address, config.streaming.tls()).await?;
+    let streaming = streams.spawn(Server::start(config.streaming.address, config.streaming.tls())).await??;
     let node = node(config, cni.clone());
     let pods = Pods::open(pods_config(config, images.clone(), cni)?).await.context("opening the pods")?;
     info!(socket = %socket.display(), "serving");

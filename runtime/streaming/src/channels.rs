@@ -3,6 +3,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use runtime_pieces::Piece;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
@@ -55,9 +56,9 @@ pub struct Channels {
     /// What the client says; `None` when it has gone away.
     pub input: mpsc::Receiver<Input>,
     /// Where output goes, in pieces of any length. Dropping it ends the stream for the client.
-    pub stdout: Option<mpsc::Sender<Bytes>>,
+    pub stdout: Option<mpsc::Sender<Piece>>,
     /// The same.
-    pub stderr: Option<mpsc::Sender<Bytes>>,
+    pub stderr: Option<mpsc::Sender<Piece>>,
 }
 
 /// How a command's session ended, for the client to be told.

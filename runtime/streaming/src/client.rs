@@ -102,7 +102,7 @@ pub async fn dial(
         }
     };
     let (read, write) = tokio::io::split(TokioIo::new(upgraded));
-    let (writer, _) = Writer::start(write)?;
+    let (writer, _) = Writer::start(write, None)?;
     Ok((Sender { writer, next: 1 }, Receiver { reader: Reader::new(read) }))
 }
 

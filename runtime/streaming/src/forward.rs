@@ -38,7 +38,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (read, write) = tokio::io::split(io);
-    let (writer, writing) = Writer::start(write)?;
+    let (writer, writing) = Writer::start(write, None)?;
     let client =
         Client { writer, forward, pairs: HashMap::new(), inputs: HashMap::new(), running: JoinSet::new() };
     let outcome = tokio::select! {

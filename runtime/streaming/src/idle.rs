@@ -3,6 +3,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,14 +17,35 @@ const IDLE: Duration = Duration::from_secs(4 * 60 * 60);
 #[derive(Debug)]
 pub(crate) struct Watched<S> {
     inner: S,
-    last: Instant,
+    passed: Passed,
     alarm: Pin<Box<Sleep>>,
 }
 
+/// When something passed last.
+#[derive(Clone, Debug)]
+pub(crate) struct Passed(Arc<Mutex<Instant>>);
+
 impl<S> Watched<S> {
     pub(crate) fn new(inner: S) -> Watched<S> {
-        let last = Instant::now();
-        Watched { inner, last, alarm: Box::pin(tokio::time::sleep_until(last + IDLE)) }
+        let passed = Passed(Arc::new(Mutex::new(Instant::now())));
+        let alarm = Box::pin(tokio::time::sleep_until(passed.last() + IDLE));
+        Watched { inner, passed, alarm }
+    }
+
+    /// For those who send past the stream.
+    pub(crate) fn passed(&self) -> Passed {
+        self.passed.clone()
+    }
+}
+
+impl Passed {
+    /// Something passes.
+    pub(crate) fn now(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn last(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -34,11 +56,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if let Poll::Ready(outcome) = Pin::new(&mut self.inner).poll_read(context, buffer) {
-            self.last = Instant::now();
+            self.passed.now();
             return Poll::Ready(outcome);
         }
         while self.alarm.as_mut().poll(context).is_ready() {
-            let until = self.last + IDLE;
+            let until = self.passed.last() + IDLE;
             if until <= Instant::now() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
@@ -56,7 +78,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
         if written.is_ready() {
-            self.last = Instant::now();
+            self.passed.now();
         }
         written
     }
@@ -68,7 +90,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(context, pieces);
         if written.is_ready() {
-            self.last = Instant::now();
+            self.passed.now();
         }
         written
     }

@@ -12,6 +12,8 @@
 
 #![forbid(unsafe_code)]
 
+mod apart;
+mod bypass;
 mod channels;
 pub mod client;
 mod command;
@@ -28,6 +30,7 @@ mod status;
 mod tls;
 mod tunnel;
 
+pub use apart::apart;
 pub use channels::{Channels, Command, Forward, Input, Outcome, Size, Streams};
 pub use pending::PENDING_MAX;
 pub use server::{Server, ServerError};

@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
+use crate::bypass::Bypass;
 use crate::channels::{Command, Forward, Streams};
 use crate::hangup::Hangup;
 use crate::idle::Watched;
@@ -87,6 +88,12 @@ impl Session {
             Session::Forward(_) => "portforward",
         }
     }
+}
+
+/// More descriptors of a client's connection.
+struct Aside {
+    hangup: Hangup,
+    bypass: Option<Bypass>,
 }
 
 /// The server. It ends with the runtime that it was started on.
@@ -173,15 +180,20 @@ impl Server {
             TcpKeepalive::new().with_time(ASKED_AFTER).with_interval(ASKED_EVERY).with_retries(ASKED_TIMES);
         let _ = SockRef::from(&connection).set_tcp_keepalive(&alive);
         // Of the TCP connection: its end is the client's, by TLS too.
-        let hangup = match Hangup::of(&connection) {
-            Ok(hangup) => hangup,
-            Err(error) => return tracing::warn!(%error, "a streaming client cannot be served"),
+        let bypass = self.identity.is_none().then(|| Bypass::of(&connection)).transpose();
+        let (hangup, bypass) = match (Hangup::of(&connection), bypass) {
+            (Ok(hangup), Ok(bypass)) => (hangup, bypass),
+            (Err(error), _) | (_, Err(error)) => {
+                return tracing::warn!(%error, "a streaming client cannot be served");
+            }
         };
         let server = Arc::clone(self);
         let task = tokio::spawn(async move {
-            let Some(identity) = &server.identity else { return server.converse(connection, hangup).await };
+            let Some(identity) = &server.identity else {
+                return server.converse(connection, Aside { hangup, bypass }).await;
+            };
             match tokio::time::timeout(REQUEST, identity.accept(connection)).await {
-                Ok(Ok(connection)) => server.converse(connection, hangup).await,
+                Ok(Ok(connection)) => server.converse(connection, Aside { hangup, bypass }).await,
                 Ok(Err(error)) => tracing::debug!(%error, "a streaming client's handshake failed"),
                 Err(_) => tracing::debug!("a streaming client's handshake has no end"),
             }
@@ -197,13 +209,13 @@ impl Server {
     }
 
     /// Reads the request and answers it.
-    async fn converse<S>(&self, connection: S, hangup: Hangup)
+    async fn converse<S>(&self, connection: S, aside: Aside)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let hangup = Cell::new(Some(hangup));
+        let aside = Cell::new(Some(aside));
         let service = service_fn(move |request| {
-            let response = self.answer(request, hangup.take());
+            let response = self.answer(request, aside.take());
             async move { Ok::<_, Infallible>(response) }
         });
         let serving = http1::Builder::new()
@@ -218,10 +230,10 @@ impl Server {
         }
     }
 
-    /// There is one request for each connection, and one hang-up.
-    fn answer(&self, mut request: Request<Incoming>, hangup: Option<Hangup>) -> Response<String> {
-        let session = hangup.and_then(|hangup| Some((self.find(request.uri().path())?, hangup)));
-        let Some((session, hangup)) = session else {
+    /// There is one request for each connection.
+    fn answer(&self, mut request: Request<Incoming>, aside: Option<Aside>) -> Response<String> {
+        let session = aside.and_then(|aside| Some((self.find(request.uri().path())?, aside)));
+        let Some((session, aside)) = session else {
             return refusal(StatusCode::NOT_FOUND, "no such session: a URL is good once, and for a minute");
         };
         let purpose = match &session {
@@ -230,7 +242,7 @@ impl Server {
         };
         match negotiate(request.method(), request.headers(), purpose) {
             Ok(agreed) => {
-                tokio::spawn(serve(hyper::upgrade::on(&mut request), agreed.spoken, session, hangup));
+                tokio::spawn(serve(hyper::upgrade::on(&mut request), agreed.spoken, session, aside));
                 let mut response = Response::new(String::new());
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 *response.headers_mut() = agreed.headers;
@@ -261,8 +273,8 @@ fn refusal(status: StatusCode, text: &str) -> Response<String> {
 }
 
 /// Carries one session to its end.
-async fn serve(upgrade: OnUpgrade, spoken: Spoken, session: Session, hangup: Hangup) {
-    let path = session.path();
+async fn serve(upgrade: OnUpgrade, spoken: Spoken, session: Session, aside: Aside) {
+    let (path, Aside { hangup, bypass }) = (session.path(), aside);
     let io = match upgrade.await {
         Ok(upgraded) => Watched::new(TokioIo::new(upgraded)),
         Err(error) => {
@@ -272,7 +284,8 @@ async fn serve(upgrade: OnUpgrade, spoken: Spoken, session: Session, hangup: Han
     };
     let outcome = match (spoken, session) {
         (Spoken::SpdyCommand(version), Session::Command(_, session)) => {
-            command::over_spdy(io, version, session, hangup).await
+            let bypass = bypass.map(|bypass| bypass.tells(io.passed()));
+            command::over_spdy(io, version, session, hangup, bypass).await
         }
         (Spoken::WebSocketCommand(framing), Session::Command(_, session)) => {
             command::over_websocket(io, framing, session, hangup).await;

@@ -27,7 +27,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "vmm-api",
         ],
     ),
-    ("runtime-cri", &["proto-cri", "runtime-image", "runtime-pod", "runtime-spec", "runtime-streaming"]),
+    (
+        "runtime-cri",
+        &["proto-cri", "runtime-image", "runtime-pieces", "runtime-pod", "runtime-spec", "runtime-streaming"],
+    ),
     (
         "runtime-pod",
         &[
@@ -38,6 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "runtime-image",
             "runtime-logs",
             "runtime-net",
+            "runtime-pieces",
             "runtime-share",
             "runtime-spec",
             "runtime-store",
@@ -53,7 +57,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("runtime-net", &[]),
     ("runtime-logs", &[]),
     ("runtime-share", &[]),
-    ("runtime-streaming", &[]),
+    ("runtime-pieces", &[]),
+    ("runtime-streaming", &["runtime-pieces"]),
     // The VMM.
     ("podvisor-vmm", &["vmm-api", "vmm-devices", "vmm-machine"]),
     ("vmm-machine", &["vmm-api", "vmm-devices"]),

@@ -12,6 +12,10 @@ pub const ZONES: &[(&str, &str)] = &[
     ("vmm/devices/", "guest memory as iovecs, and ioctls on taps and vhost"),
     ("agent/container/src/syscall", "system calls that nix does not have"),
     ("runtime/net/src/tap.rs", "two tap ioctls: no safe crate opens a tap with a 12-byte virtio-net header"),
+    (
+        "runtime/podvisor/src/batch.rs",
+        "sched_setscheduler(2): no safe crate sets a thread's policy and nothing else",
+    ),
     ("runtime/share/src/setattr.rs", "mount_setattr(2): neither nix nor rustix has it"),
     ("runtime/share/src/user_namespace.rs", "a process in a user namespace, which mount_setattr(2) takes"),
 ];
@@ -150,6 +154,7 @@ mod tests {
             source("vmm/machine/src/lib.rs", ""),
             source("vmm/devices/src/lib.rs", ""),
             source("runtime/net/src/tap.rs", ""),
+            source("runtime/podvisor/src/batch.rs", ""),
             source("runtime/share/src/setattr.rs", ""),
             source("runtime/share/src/user_namespace.rs", ""),
         ];

@@ -11,10 +11,11 @@ use proto_agent::agent::{
     StreamKind, UpdateContainerRequest, UsageResponse, WaitRequest, WaitResponse,
 };
 use runtime_guest::{Acknowledger, Guest, GuestError, InputStream, RefusedCode};
+use runtime_pieces::Pieces;
 use runtime_vm::VmError;
 use tokio::net::UnixStream;
 
-use super::{Acknowledge, Agent, CommandOutput, Connection, Fault, Input, Output};
+use super::{Acknowledge, Agent, Connection, Fault, Input, Output};
 use crate::PodErrorKind;
 
 /// What sort of failure it is that the other side understood and said no to: asking again, or
@@ -144,8 +145,8 @@ impl Agent for GuestAgent {
         container_id: &str,
         exec_id: &str,
         kind: StreamKind,
-    ) -> Result<CommandOutput, Fault> {
-        Ok(Box::new(self.0.exec_output(container_id, exec_id, kind).await?))
+    ) -> Result<Pieces, Fault> {
+        Ok(self.0.exec_output(container_id, exec_id, kind).await?.into())
     }
 
     async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, Fault> {

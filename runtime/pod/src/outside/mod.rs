@@ -22,6 +22,7 @@ use proto_agent::agent::{
     SignalRequest, StatsResponse, StreamKind, UpdateContainerRequest, UsageResponse, WaitResponse,
 };
 use runtime_net::{PodNetwork, PodNetworkSpec};
+use runtime_pieces::Pieces;
 use runtime_spec::{ImageConfig, VmBounds};
 use tokio::io::{AsyncRead, AsyncWrite};
 use vmm_api::{Slot, StopReport, VmStats};
@@ -140,12 +141,8 @@ pub(crate) trait Agent: Debug + Send + Sync {
     /// What a container's first process says, from this byte on.
     async fn output(&self, container_id: &str, kind: StreamKind, offset: u64) -> Result<Output, Fault>;
     /// What a command says. Whoever drops it before its end hangs up on the command.
-    async fn exec_output(
-        &self,
-        container_id: &str,
-        exec_id: &str,
-        kind: StreamKind,
-    ) -> Result<CommandOutput, Fault>;
+    async fn exec_output(&self, container_id: &str, exec_id: &str, kind: StreamKind)
+    -> Result<Pieces, Fault>;
     /// A way to a process's stdin or terminal.
     async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, Fault>;
     /// A connection to a TCP port of the pod's loopback.
@@ -165,9 +162,6 @@ pub(crate) trait Input: Debug + Send {
 pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
-
-/// An output stream of a command.
-pub(crate) type CommandOutput = Box<dyn AsyncRead + Send + Unpin>;
 
 /// An output stream of a container's first process.
 pub(crate) struct Output {

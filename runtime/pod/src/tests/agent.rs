@@ -12,12 +12,13 @@ use proto_agent::agent::{
     SignalRequest, StatsResponse, StreamKind, UpdateContainerRequest, UsageResponse, WaitResponse,
 };
 use runtime_guest::GuestError;
-use tokio::io::AsyncWriteExt;
+use runtime_pieces::Pieces;
+use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
 use vmm_api::StopReport;
 
 use super::Script;
-use crate::outside::{Acknowledge, Agent, CommandOutput, Connection, Fault, Input, Output};
+use crate::outside::{Acknowledge, Agent, Connection, Fault, Input, Output};
 
 type Key = (String, String);
 
@@ -81,7 +82,7 @@ impl FakeAgent {
         exec_id: &str,
         kind: StreamKind,
         offset: usize,
-    ) -> Result<CommandOutput, Fault> {
+    ) -> Result<DuplexStream, Fault> {
         let process = self.process(container_id, exec_id)?;
         let stdout = kind == StreamKind::STREAM_KIND_STDOUT;
         let bytes = if stdout { process.stdout[offset..].to_vec() } else { Vec::new() };
@@ -105,7 +106,7 @@ impl FakeAgent {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
-        Ok(Box::new(reader))
+        Ok(reader)
     }
 
     /// Calls to a guest that has ended fail.
@@ -222,7 +223,7 @@ impl Agent for FakeAgent {
         let reader = self.said(container_id, "", kind, usize::try_from(offset)?)?;
         let key = if stdout { container_id.to_owned() } else { format!("{container_id} stderr") };
         let acknowledge = Box::new(FakeAcknowledge { script: self.script.clone(), key });
-        Ok(Output { reader, acknowledge })
+        Ok(Output { reader: Box::new(reader), acknowledge })
     }
 
     async fn exec_output(
@@ -230,9 +231,9 @@ impl Agent for FakeAgent {
         container_id: &str,
         exec_id: &str,
         kind: StreamKind,
-    ) -> Result<CommandOutput, Fault> {
+    ) -> Result<Pieces, Fault> {
         self.step("agent.exec_output").await?;
-        self.said(container_id, exec_id, kind, 0)
+        self.said(container_id, exec_id, kind, 0).map(Pieces::held)
     }
 
     async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, Fault> {

@@ -12,7 +12,7 @@ fn request(words: &[&str], tty: bool, stdin: bool) -> ExecRequest {
 async fn all(mut output: ProcessOutput) -> Vec<u8> {
     let mut bytes = Vec::new();
     while let Some(piece) = output.next().await.unwrap() {
-        bytes.extend_from_slice(&piece);
+        bytes.extend_from_slice(&piece.into_bytes().unwrap());
     }
     bytes
 }

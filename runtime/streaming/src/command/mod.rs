@@ -15,8 +15,10 @@ pub(crate) use websocket::decode as decode_message;
 pub(crate) use websocket::serve as over_websocket;
 
 use bytes::Bytes;
+use runtime_pieces::Piece;
 use tokio::sync::mpsc;
 
+use crate::apart::apart;
 use crate::channels::{Channels, Command, Input, OUTPUT_PIECES, PIECE_BYTES, Streams};
 use crate::spdy::writer::Closed;
 use crate::status;
@@ -36,12 +38,12 @@ pub(crate) enum Stream {
 }
 
 /// The way to a client.
-pub(crate) trait Outbound {
+pub(crate) trait Outbound: Clone + Send + 'static {
     /// Sends, and with `end` ends the stream. Waits while the client does not take it.
     fn send(
         &self,
         stream: Stream,
-        bytes: Bytes,
+        piece: Piece,
         end: bool,
     ) -> impl Future<Output = Result<(), Closed>> + Send;
 }
@@ -55,25 +57,29 @@ async fn carry<O: Outbound>(session: Session, input: mpsc::Receiver<Input>, out:
     let running = command.run(Channels { input, stdout, stderr });
     let (outcome, _, _) = tokio::join!(
         running,
-        pump(from_stdout, Stream::Stdout, &out),
-        pump(from_stderr, Stream::Stderr, &out)
+        apart(pump(from_stdout, Stream::Stdout, out.clone())),
+        apart(pump(from_stderr, Stream::Stderr, out.clone())),
     );
     let text = if json { status::json(&outcome) } else { status::text(&outcome) };
     // A client that is gone is not told.
-    let _ = out.send(Stream::Error, text.into(), true).await;
+    let _ = out.send(Stream::Error, Piece::Held(text.into()), true).await;
 }
 
 async fn pump<O: Outbound>(
-    source: Option<mpsc::Receiver<Bytes>>,
+    source: Option<mpsc::Receiver<Piece>>,
     stream: Stream,
-    out: &O,
+    out: O,
 ) -> Result<(), Closed> {
     let Some(mut source) = source else { return Ok(()) };
-    while let Some(mut bytes) = source.recv().await {
+    while let Some(piece) = source.recv().await {
+        let Piece::Held(mut bytes) = piece else {
+            out.send(stream, piece, false).await?;
+            continue;
+        };
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
-            out.send(stream, piece, false).await?;
+            out.send(stream, piece.into(), false).await?;
         }
     }
-    out.send(stream, Bytes::new(), true).await
+    out.send(stream, Piece::Held(Bytes::new()), true).await
 }

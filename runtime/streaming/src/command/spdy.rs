@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use runtime_pieces::Piece;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
 use super::{Outbound, Session, Stream, carry};
+use crate::bypass::Bypass;
 use crate::channels::{INPUT_PIECES, Input, Streams};
 use crate::hangup::{Hangup, Inlet};
 use crate::negotiate::Version;
@@ -24,18 +25,20 @@ const CREATION: Duration = Duration::from_secs(30);
 /// first might lose what it has not read.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Serves the connection to its end, and the command to its own.
+/// Serves the connection to its end, and the command to its own. Output that is in pipes goes by the bypass of `io`, where
+/// there is one.
 pub(crate) async fn serve<S>(
     io: S,
     version: Version,
     session: Session,
     hangup: Hangup,
+    bypass: Option<Bypass>,
 ) -> Result<(), SpdyError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (read, write) = tokio::io::split(io);
-    let (writer, mut writing) = Writer::start(write)?;
+    let (writer, mut writing) = Writer::start(write, bypass)?;
     let (queue, received) = mpsc::channel(INPUT_PIECES);
     let (reader, open) = (Reader::new(read), Open::default());
     let mut client = Client { reader, writer: writer.clone(), open, input: Inlet { queue, hangup } };
@@ -195,20 +198,21 @@ impl<R: AsyncRead + Unpin> Client<R> {
     }
 }
 
+#[derive(Clone)]
 struct SpdyOut {
     writer: Writer,
     open: Open,
 }
 
 impl Outbound for SpdyOut {
-    async fn send(&self, stream: Stream, bytes: Bytes, end: bool) -> Result<(), Closed> {
+    async fn send(&self, stream: Stream, piece: Piece, end: bool) -> Result<(), Closed> {
         let id = match stream {
             Stream::Stdout => self.open.stdout,
             Stream::Stderr => self.open.stderr,
             Stream::Error => self.open.error,
         };
         match id {
-            Some(id) => self.writer.data(id, bytes, end).await,
+            Some(id) => self.writer.piece(id, piece, end).await,
             None => Ok(()),
         }
     }

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures::stream::SplitStream;
 use futures::{SinkExt, StreamExt};
+use runtime_pieces::Piece;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
@@ -126,6 +127,7 @@ pub(crate) fn decode(message: &[u8], framing: Framing) -> Option<(u8, Vec<u8>)> 
     Some((*channel, content.to_vec()))
 }
 
+#[derive(Clone)]
 struct WebSocketOut {
     queue: mpsc::Sender<Message>,
     framing: Framing,
@@ -148,7 +150,8 @@ impl WebSocketOut {
 }
 
 impl Outbound for WebSocketOut {
-    async fn send(&self, stream: Stream, bytes: Bytes, _: bool) -> Result<(), Closed> {
+    async fn send(&self, stream: Stream, piece: Piece, _: bool) -> Result<(), Closed> {
+        let bytes = piece.into_bytes().map_err(|_| Closed)?;
         // A channel's end has no message of its own.
         if bytes.is_empty() {
             return Ok(());

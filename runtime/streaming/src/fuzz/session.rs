@@ -30,7 +30,7 @@ pub async fn command_over_spdy(input: &[u8]) {
     let version = Version { json: choice & 1 == 0, resize: choice & 2 == 0 };
     let client = Client::new(&mut program);
     let wire = program.spdy();
-    let serving = async |io, hangup| _ = command::over_spdy(io, version, session, hangup).await;
+    let serving = async |io, hangup| _ = command::over_spdy(io, version, session, hangup, None).await;
     client.meets(wire, serving).await;
 }
 
@@ -151,7 +151,7 @@ impl Command for Echo {
                 Input::Bytes(bytes) => {
                     assert!(!bytes.is_empty() && bytes.len() <= PIECE_BYTES);
                     if let Some(stdout) = &stdout
-                        && let Err(error) = stdout.send(bytes).await
+                        && let Err(error) = stdout.send(bytes.into()).await
                     {
                         return Outcome::Failed(error.to_string());
                     }

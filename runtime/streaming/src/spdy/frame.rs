@@ -177,7 +177,8 @@ impl Frame {
     }
 }
 
-fn put_data_head(into: &mut BytesMut, id: u32, fin: bool, length: usize) {
+/// A data frame's first bytes; `length` must fit 24 bits.
+pub(crate) fn put_data_head(into: &mut BytesMut, id: u32, fin: bool, length: usize) {
     into.put_u32(id & STREAM_ID);
     put_length(into, fin, length);
 }

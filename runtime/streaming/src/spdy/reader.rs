@@ -1,15 +1,16 @@
 //! Reads a connection frame by frame. A control frame is held whole, which is bounded; data passes in
 //! chunks, however long its frame.
 
-use bytes::{BufMut, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::SpdyError;
 use super::frame::{Control, HEADER_BYTES, Head};
 use super::headers::{Headers, Inflater};
 use crate::channels::PIECE_BYTES;
 
-/// Read ahead, in bytes: what short frames come in. Long data passes it by.
+/// Read at once, in bytes, at least: what short frames come in. After a read that filled it there is more room for the next, up
+/// to [`PIECE_BYTES`].
 const AHEAD_BYTES: usize = 8 * 1024;
 
 /// What a peer did.
@@ -47,7 +48,11 @@ pub enum Event {
 /// One direction of a connection.
 #[derive(Debug)]
 pub(crate) struct Reader<R> {
-    io: BufReader<R>,
+    io: R,
+    /// Read and not taken.
+    ahead: BytesMut,
+    /// For the next read.
+    room: usize,
     inflater: Inflater,
     /// Highest stream number seen: numbers only grow.
     last: u32,
@@ -58,7 +63,9 @@ pub(crate) struct Reader<R> {
 impl<R: AsyncRead + Unpin> Reader<R> {
     pub(crate) fn new(io: R) -> Reader<R> {
         Reader {
-            io: BufReader::with_capacity(AHEAD_BYTES, io),
+            io,
+            ahead: BytesMut::new(),
+            room: AHEAD_BYTES,
             inflater: Inflater::new(),
             last: 0,
             data: None,
@@ -78,9 +85,9 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 }
                 Head::Data { id, fin, length } => self.data = Some((id, fin, length)),
                 Head::Control { kind, fin, length } => {
-                    let mut body = BytesMut::zeroed(length);
-                    self.io.read_exact(&mut body).await?;
-                    if let Some(event) = self.control(Control::parse(kind, body.freeze())?, fin)? {
+                    self.have(length).await?;
+                    let body = self.ahead.split_to(length).freeze();
+                    if let Some(event) = self.control(Control::parse(kind, body)?, fin)? {
                         return Ok(Some(event));
                     }
                 }
@@ -89,26 +96,48 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     async fn head(&mut self) -> Result<Option<Head>, SpdyError> {
-        let mut head = [0; HEADER_BYTES];
-        if self.io.read(&mut head[..1]).await? == 0 {
+        if self.ahead.is_empty() && self.read().await? == 0 {
             return Ok(None);
         }
-        self.io.read_exact(&mut head[1..]).await?;
+        self.have(HEADER_BYTES).await?;
+        let mut head = [0; HEADER_BYTES];
+        self.ahead.copy_to_slice(&mut head);
         Head::parse(head).map(Some)
     }
 
     async fn chunk(&mut self, (id, fin, length): (u32, bool, usize)) -> Result<Event, SpdyError> {
-        let wanted = length.min(PIECE_BYTES);
-        let mut bytes = BytesMut::with_capacity(wanted);
-        let count = self.io.read_buf(&mut (&mut bytes).limit(wanted)).await?;
-        if count == 0 {
-            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
-        }
-        let left = length - count;
+        self.have(1).await?;
+        let bytes = self.ahead.split_to(self.ahead.len().min(length).min(PIECE_BYTES)).freeze();
+        let left = length - bytes.len();
         if left > 0 {
             self.data = Some((id, fin, left));
         }
-        Ok(Event::Data { id, bytes: bytes.freeze(), fin: fin && left == 0 })
+        Ok(Event::Data { id, bytes, fin: fin && left == 0 })
+    }
+
+    /// Reads until this many bytes are there.
+    async fn have(&mut self, count: usize) -> Result<(), SpdyError> {
+        while self.ahead.len() < count {
+            if self.read().await? == 0 {
+                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self) -> Result<usize, SpdyError> {
+        if self.ahead.is_empty() {
+            // What is left of the last read's room may be a corner of much that others hold.
+            self.ahead = BytesMut::with_capacity(self.room);
+        }
+        self.ahead.reserve(self.room);
+        let count = self.io.read_buf(&mut (&mut self.ahead).limit(self.room)).await?;
+        self.room = match count {
+            full if full == self.room => PIECE_BYTES,
+            little if little <= AHEAD_BYTES => AHEAD_BYTES,
+            _ => self.room,
+        };
+        Ok(count)
     }
 
     fn control(&mut self, control: Control, fin: bool) -> Result<Option<Event>, SpdyError> {

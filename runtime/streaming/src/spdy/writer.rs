@@ -1,18 +1,21 @@
 //! Writes a connection: one task owns the socket, and everyone sends it frames through a bounded queue. A
 //! peer that does not read so holds those who have something to say to it, and nobody else.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf, Bytes, BytesMut};
+use runtime_pieces::{Piece, Piped};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::SpdyError;
-use super::frame::Frame;
+use super::frame::{Frame, put_data_head};
 use super::headers::Deflater;
+use crate::bypass::Bypass;
 
-/// Frames that wait for the socket: with the longest that we make, half a megabyte.
+/// Frames that wait for the socket: with the longest that we make, half a megabyte, or one that the kernel keeps.
 const QUEUE_FRAMES: usize = 4;
 /// Short frames that wait together are written together, up to this many bytes.
 const BATCH_BYTES: usize = 16 * 1024;
@@ -24,46 +27,46 @@ pub(crate) struct Closed;
 /// Where frames go. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
-    queue: mpsc::Sender<Frame>,
+    queue: mpsc::Sender<Queued>,
     deflater: Arc<Mutex<Deflater>>,
+    /// Whether pipes can be queued.
+    pours: bool,
+}
+
+/// What waits for the socket.
+#[derive(Debug)]
+enum Queued {
+    Frame(Frame),
+    /// A data frame of this stream, whose bytes are in a pipe.
+    Piped(u32, Piped),
+}
+
+/// What follows a batch of short frames.
+enum Long {
+    Nothing,
+    Held(Bytes),
+    Piped(Piped),
+    /// Nothing, for good: after a GOAWAY.
+    End,
 }
 
 impl Writer {
     /// A writer, and the task that ends after a GOAWAY, when all writers are dropped, or when the socket fails.
-    pub(crate) fn start<W>(mut io: W) -> Result<(Writer, JoinHandle<()>), SpdyError>
+    /// Where there is a bypass of `io`, what is in pipes goes by it.
+    pub(crate) fn start<W>(io: W, bypass: Option<Bypass>) -> Result<(Writer, JoinHandle<()>), SpdyError>
     where
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let (queue, mut frames) = mpsc::channel::<Frame>(QUEUE_FRAMES);
+        let (queue, queued) = mpsc::channel(QUEUE_FRAMES);
         let deflater = Arc::new(Mutex::new(Deflater::new()?));
-        let task = tokio::spawn(async move {
-            let mut batch = BytesMut::new();
-            let mut last = false;
-            while !last && let Some(frame) = frames.recv().await {
-                let mut data = frame.put_before_data(&mut batch);
-                last = is_last(&frame);
-                while !last && data.is_empty() && batch.len() < BATCH_BYTES {
-                    let Ok(frame) = frames.try_recv() else { break };
-                    data = frame.put_before_data(&mut batch);
-                    last = is_last(&frame);
-                }
-                let written = io.write_all_buf(&mut (&batch[..]).chain(data)).await;
-                if written.is_err() || io.flush().await.is_err() {
-                    return;
-                }
-                batch.clear();
-            }
-            // After a GOAWAY it is the peer that hangs up first, so that it loses nothing. A peer that is
-            // gone needs no goodbye.
-            if !last {
-                let _ = io.shutdown().await;
-            }
-        });
-        Ok((Writer { queue, deflater }, task))
+        let pours = bypass.is_some();
+        // A socket that fails is seen by whoever reads from it.
+        let task = tokio::spawn(async move { drop(write(io, bypass, queued).await) });
+        Ok((Writer { queue, deflater, pours }, task))
     }
 
     pub(crate) async fn send(&self, frame: Frame) -> Result<(), Closed> {
-        self.queue.send(frame).await.map_err(|_| Closed)
+        self.queue.send(Queued::Frame(frame)).await.map_err(|_| Closed)
     }
 
     /// Accepts a stream. Only the reading task does this, so blocks leave in the order they were made in.
@@ -82,12 +85,70 @@ impl Writer {
         self.send(Frame::Data { id, fin, bytes }).await
     }
 
+    /// The same; a stream ends in memory only.
+    pub(crate) async fn piece(&self, id: u32, piece: Piece, fin: bool) -> Result<(), Closed> {
+        match piece {
+            Piece::Piped(piped) if self.pours && !fin => {
+                self.queue.send(Queued::Piped(id, piped)).await.map_err(|_| Closed)
+            }
+            piece => self.data(id, piece.into_bytes().map_err(|_| Closed)?, fin).await,
+        }
+    }
+
     fn block(&self, headers: &[(&str, &str)]) -> Result<Vec<u8>, Closed> {
         let mut deflater = self.deflater.lock().unwrap_or_else(PoisonError::into_inner);
         deflater.write(headers).map_err(|_| Closed)
     }
 }
 
-fn is_last(frame: &Frame) -> bool {
-    matches!(frame, Frame::GoAway { .. })
+async fn write<W: AsyncWrite + Unpin>(
+    mut io: W,
+    bypass: Option<Bypass>,
+    mut queue: mpsc::Receiver<Queued>,
+) -> io::Result<()> {
+    let mut batch = BytesMut::new();
+    while let Some(queued) = queue.recv().await {
+        let mut long = queued.put_short(&mut batch);
+        while matches!(long, Long::Nothing) && batch.len() < BATCH_BYTES {
+            let Ok(queued) = queue.try_recv() else { break };
+            long = queued.put_short(&mut batch);
+        }
+        match (long, &bypass) {
+            (Long::Piped(piped), Some(bypass)) => bypass.send(&batch, piped).await?,
+            (Long::Piped(piped), None) => {
+                let bytes = Piece::Piped(piped).into_bytes()?;
+                io.write_all_buf(&mut (&batch[..]).chain(bytes)).await?;
+            }
+            (Long::Held(bytes), _) => io.write_all_buf(&mut (&batch[..]).chain(bytes)).await?,
+            (Long::Nothing, _) => io.write_all(&batch).await?,
+            (Long::End, _) => {
+                io.write_all(&batch).await?;
+                // It is the peer that hangs up first, so that it loses nothing.
+                return io.flush().await;
+            }
+        }
+        io.flush().await?;
+        batch.clear();
+    }
+    io.shutdown().await
+}
+
+impl Queued {
+    /// Appends the frame but for what is long of it, which need not be copied.
+    fn put_short(self, into: &mut BytesMut) -> Long {
+        match self {
+            Queued::Piped(id, piped) => {
+                put_data_head(into, id, false, piped.len());
+                Long::Piped(piped)
+            }
+            Queued::Frame(frame @ Frame::GoAway { .. }) => {
+                frame.put(into);
+                Long::End
+            }
+            Queued::Frame(frame) => match frame.put_before_data(into) {
+                nothing if nothing.is_empty() => Long::Nothing,
+                bytes => Long::Held(bytes),
+            },
+        }
+    }
 }

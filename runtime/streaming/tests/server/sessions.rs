@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use runtime_streaming::client::{self, Event, Receiver, Sender};
 use runtime_streaming::{Channels, Command, Forward, Input, Outcome, Server, Streams};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -36,11 +37,11 @@ impl Command for Echo {
                 Input::End => break,
             };
             if let Some(stdout) = &stdout {
-                stdout.send(text).await.unwrap();
+                stdout.send(text.into()).await.unwrap();
             }
         }
         if let Some(stderr) = &stderr {
-            stderr.send("done".into()).await.unwrap();
+            stderr.send(Bytes::from("done").into()).await.unwrap();
         }
         self.0
     }
@@ -53,7 +54,7 @@ pub(crate) struct Flood(pub(crate) usize);
 impl Command for Flood {
     async fn run(self: Box<Self>, mut channels: Channels) -> Outcome {
         let stdout = channels.stdout.take().unwrap();
-        match stdout.send(vec![b'x'; self.0].into()).await {
+        match stdout.send(Bytes::from(vec![b'x'; self.0]).into()).await {
             Ok(()) => Outcome::Exited(3),
             Err(error) => Outcome::Failed(error.to_string()),
         }

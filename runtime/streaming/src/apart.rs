@@ -1,0 +1,41 @@
+//! Work as a task of its own: what wakes it wakes no more than it.
+
+use tokio::task::JoinSet;
+
+/// Runs the future apart, and ends it where nobody waits for it any more.
+///
+/// # Panics
+/// As the future does.
+pub async fn apart<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
+    let mut task = JoinSet::new();
+    task.spawn(future);
+    match task.join_next().await {
+        Some(Ok(output)) => output,
+        Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // It was cancelled, as everything is when the runtime ends.
+        _ => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_runs_apart_answers_and_ends_with_whoever_waits_for_it() {
+        assert_eq!(apart(async { 42 }).await, 42);
+        let (held, dropped) = oneshot::channel::<()>();
+        let endless = async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = apart(endless) => panic!("it has no end"),
+            () = tokio::task::yield_now() => {}
+        }
+        dropped.await.unwrap_err();
+    }
+}
