@@ -11,7 +11,7 @@ use tokio::time::error::Elapsed;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role};
 
-use crate::sessions::{ALL, Client, Echo, Flood, TERMINAL, host, server};
+use crate::sessions::{ALL, Client, Count, Echo, Flood, TERMINAL, host, server};
 
 #[tokio::test]
 async fn all_streams_reach_the_client_and_the_status_comes_last() {
@@ -48,6 +48,18 @@ async fn a_command_that_ends_ends_the_session_though_stdin_is_open() {
     assert_eq!(said["stdout"].len(), 1 << 20);
     let status = String::from_utf8(said["error"].clone()).unwrap();
     assert!(status.contains(r#""reason":"ExitCode""#) && status.contains(r#""message":"3""#), "{status}");
+}
+
+#[tokio::test]
+async fn what_passes_by_the_kernel_alone_comes_whole_and_in_order() {
+    const NUMBERS: u32 = 1_000_000;
+    let server = server().await;
+    let streams = Streams { stdout: true, ..Streams::default() };
+    let url = server.exec(streams, Box::new(Count(NUMBERS))).unwrap();
+    let (said, _) = Client::open(&url, &["error", "stdout"]).await.collect().await;
+    let status = String::from_utf8(said["error"].clone()).unwrap();
+    assert!(status.contains("Success"), "{status}");
+    assert!(said["stdout"] == (0..NUMBERS).flat_map(u32::to_be_bytes).collect::<Vec<u8>>());
 }
 
 #[tokio::test]

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use runtime_pieces::{Piece, Pieces};
 use runtime_streaming::client::{self, Event, Receiver, Sender};
 use runtime_streaming::{Channels, Command, Forward, Input, Outcome, Server, Streams};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::net::UnixStream;
 
 pub(crate) async fn server() -> Arc<Server> {
     Server::start("127.0.0.1:0".parse().unwrap(), None).await.unwrap()
@@ -58,6 +60,27 @@ impl Command for Flood {
             Ok(()) => Outcome::Exited(3),
             Err(error) => Outcome::Failed(error.to_string()),
         }
+    }
+}
+
+/// Passes on what a socket has: a number for each of so many.
+pub(crate) struct Count(pub(crate) u32);
+
+#[async_trait]
+impl Command for Count {
+    async fn run(self: Box<Self>, mut channels: Channels) -> Outcome {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        tokio::spawn(async move {
+            let said: Vec<u8> = (0..self.0).flat_map(u32::to_be_bytes).collect();
+            near.write_all(&said).await.unwrap();
+        });
+        let (mut pieces, stdout) = (Pieces::from(far), channels.stdout.take().unwrap());
+        let mut piped = false;
+        while let Some(piece) = pieces.next().await.unwrap() {
+            piped |= matches!(piece, Piece::Piped(_));
+            stdout.send(piece).await.unwrap();
+        }
+        Outcome::Exited(if piped { 0 } else { 1 })
     }
 }
 
