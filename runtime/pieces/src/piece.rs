@@ -15,6 +15,9 @@ use crate::pipe::{Pipe, Pipes};
 /// Moved into a pipe at once, in bytes, at most. Its sixteen places hold that much as sockets keep it: up to 32 KiB a place.
 pub(crate) const PIPED_BYTES_MAX: usize = 256 << 10;
 
+/// Neither waits, nor copies where pages can be moved.
+const BY_MOVING: SpliceFlags = SpliceFlags::NONBLOCK.union(SpliceFlags::MOVE);
+
 /// Bytes that follow one another in a stream.
 #[derive(Debug)]
 pub enum Piece {
@@ -71,8 +74,7 @@ impl Piped {
         // Whatever comes of it, a pipe with nothing in it goes home again.
         let mut piped = Piped { pipe: Some(home.take()?), left: 0, home: Arc::clone(home) };
         if let Some(pipe) = &piped.pipe {
-            let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-            piped.left = splice(socket, None, &pipe.inlet, None, PIPED_BYTES_MAX, flags)?;
+            piped.left = splice(socket, None, &pipe.inlet, None, PIPED_BYTES_MAX, BY_MOVING)?;
         }
         Ok((piped.left > 0).then_some(piped))
     }
@@ -88,11 +90,10 @@ impl Piped {
     /// # Errors
     /// The connection has failed.
     pub async fn pour(mut self, into: &TcpStream) -> io::Result<()> {
-        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
         while self.left > 0
             && let Some(pipe) = &self.pipe
         {
-            let step = || Ok(splice(&pipe.outlet, None, into, None, self.left, flags)?);
+            let step = || Ok(splice(&pipe.outlet, None, into, None, self.left, BY_MOVING)?);
             self.left -= match into.async_io(Interest::WRITABLE, step).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 moved => moved,

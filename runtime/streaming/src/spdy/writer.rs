@@ -29,8 +29,6 @@ pub(crate) struct Closed;
 pub(crate) struct Writer {
     queue: mpsc::Sender<Queued>,
     deflater: Arc<Mutex<Deflater>>,
-    /// Whether pipes can be queued.
-    pours: bool,
 }
 
 /// What waits for the socket.
@@ -59,10 +57,9 @@ impl Writer {
     {
         let (queue, queued) = mpsc::channel(QUEUE_FRAMES);
         let deflater = Arc::new(Mutex::new(Deflater::new()?));
-        let pours = bypass.is_some();
         // A socket that fails is seen by whoever reads from it.
         let task = tokio::spawn(async move { drop(write(io, bypass, queued).await) });
-        Ok((Writer { queue, deflater, pours }, task))
+        Ok((Writer { queue, deflater }, task))
     }
 
     pub(crate) async fn send(&self, frame: Frame) -> Result<(), Closed> {
@@ -88,7 +85,7 @@ impl Writer {
     /// The same; a stream ends in memory only.
     pub(crate) async fn piece(&self, id: u32, piece: Piece, fin: bool) -> Result<(), Closed> {
         match piece {
-            Piece::Piped(piped) if self.pours && !fin => {
+            Piece::Piped(piped) if !fin => {
                 self.queue.send(Queued::Piped(id, piped)).await.map_err(|_| Closed)
             }
             piece => self.data(id, piece.into_bytes().map_err(|_| Closed)?, fin).await,
