@@ -1,10 +1,9 @@
 //! The `podvisor` command: the daemon (`serve`), and commands for people.
 //! One file per command; nothing here knows more than how to wire the crates together.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod attach;
-mod batch;
 mod check;
 mod client;
 mod config;

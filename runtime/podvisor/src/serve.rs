@@ -21,7 +21,6 @@ use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
-use crate::batch::be_batch;
 use crate::config::{CgroupDriver, Config};
 
 /// Longest run directory, in bytes: a pod's socket below it, `/pods/<24 digits>/control.sock`, must fit
@@ -60,7 +59,7 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<ExitCode> {
 }
 
 fn in_no_hurry() {
-    if let Err(error) = be_batch() {
+    if let Err(error) = vmm_batch::be_batch() {
         tracing::debug!(%error, "a thread for streams is as urgent as others");
     }
 }

@@ -25,6 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "runtime-streaming",
             "runtime-vm",
             "vmm-api",
+            "vmm-batch",
         ],
     ),
     (
@@ -62,8 +63,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // The VMM.
     ("podvisor-vmm", &["vmm-api", "vmm-devices", "vmm-machine"]),
     ("vmm-machine", &["vmm-api", "vmm-devices"]),
-    ("vmm-devices", &["vmm-api"]),
+    ("vmm-devices", &["vmm-api", "vmm-batch"]),
     ("vmm-api", &[]),
+    ("vmm-batch", &[]),
     // The guest side.
     ("podvisor-agent", &["agent-container", "proto-agent"]),
     ("agent-container", &[]),

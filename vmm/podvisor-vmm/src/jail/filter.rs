@@ -158,6 +158,11 @@ fn program(thread: Thread) -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_ioctl, ioctls.into_iter().collect::<Result<_, _>>()?);
     // Signals to threads of this process only.
     rules.insert(libc::SYS_tgkill, vec![masked(0, u64::from(u32::MAX), u64::from(std::process::id()))?]);
+    // Being less urgent than others, for the calling thread.
+    let batch = [(0, 0), (1, libc::SCHED_BATCH as u64)]
+        .map(|(index, value)| SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value));
+    let batch = SeccompRule::new(batch.into_iter().collect::<Result<_, _>>()?)?;
+    rules.insert(libc::SYS_sched_setscheduler, vec![batch]);
     SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, TargetArch::x86_64)?
         .try_into()
 }

@@ -104,7 +104,13 @@ impl Vsock {
             .map_err(failed)?,
         };
         let backend = Backend::new(mux, activation, self.state.transport_reset, self.faults.clone())?;
-        Worker::spawn(NAME, NAME, move |stop| backend.run(&stop))
+        Worker::spawn(NAME, NAME, move |stop| {
+            // The guest goes on filling the ring while others want the processor, so a wake-up finds more.
+            if let Err(error) = vmm_batch::be_batch() {
+                tracing::warn!(%error, "vsock: the thread is as urgent as the vCPUs");
+            }
+            backend.run(&stop)
+        })
     }
 
     /// Ends the thread, if there is one; what it leaves. A panic was logged when it happened.

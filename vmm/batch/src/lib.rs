@@ -1,13 +1,17 @@
 //! Threads that are in no hurry: what wakes one does not take the processor from whoever has it (`SCHED_BATCH`, sched(7)).
 //! A thread that only passes bytes on finds more of them so each time it runs, where processors are short. Its share
 //! of them stays the same.
-
-#![allow(unsafe_code)]
+//!
+//! For whoever passes streams on, in the VMM and in the daemon: one such thread that is urgent takes the
+//! processor from the other end, and each finds little.
 
 use std::io;
 
-/// Makes the calling thread one.
-pub(crate) fn be_batch() -> io::Result<()> {
+/// Makes the calling thread one, and those that it starts.
+///
+/// # Errors
+/// The kernel's. It needs no privilege (sched(7)); a seccomp filter may refuse it.
+pub fn be_batch() -> io::Result<()> {
     let no_priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: the kernel reads the parameters, which live until it returns; zero is the calling thread.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const no_priority) } {
