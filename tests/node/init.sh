@@ -132,7 +132,9 @@ node() {
         pump err
         exec 5>/run/node/err
     fi
-    exec 6>"$(port control)"
+    exec 6<>"$(port control)"
+    # What the launcher says is only meant to interrupt.
+    $bb cat <&6 >/dev/null &
     echo started >&6
     alive &
     alive=$!
