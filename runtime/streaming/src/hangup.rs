@@ -15,6 +15,11 @@ use crate::channels::Input;
 /// is only slow.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// How long a client that was told the outcome may take to hang up before we do. Much of what was said before may
+/// still be on its way, in an API server's buffers or behind a slow line, and clients throw away what they have not
+/// read when their connection ends. One that is gone is noticed at once.
+pub(crate) const LINGER: Duration = Duration::from_secs(10 * 60);
+
 /// A second descriptor of the connection, which is never read. The connection is closed when this is gone too.
 #[derive(Debug)]
 pub(crate) struct Hangup(TcpStream);

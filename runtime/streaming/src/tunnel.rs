@@ -1,19 +1,16 @@
 //! WebSockets: how large their messages may be, and a byte stream in binary messages.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
+use crate::hangup::LINGER;
+
 /// Longest message taken, in bytes. Clients send 32 KiB at a time; a longer length is refused before
 /// anything is kept for it.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
-
-/// How long a client may take to answer our close.
-pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// Bytes on their way between a tunnel's two ends, each way.
 const TUNNEL_BYTES: usize = 64 * 1024;

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::{Outbound, Session, Stream, carry};
 use crate::bypass::Bypass;
 use crate::channels::{INPUT_PIECES, Input, Streams};
-use crate::hangup::{Hangup, Inlet};
+use crate::hangup::{Hangup, Inlet, LINGER};
 use crate::negotiate::Version;
 use crate::resize::Sizes;
 use crate::spdy::SpdyError;
@@ -21,9 +21,8 @@ use crate::spdy::writer::{Closed, Writer};
 /// How long a client may take to open its streams.
 const CREATION: Duration = Duration::from_secs(30);
 
-/// How long a client that was told the outcome may take to hang up before we do. One that hung up on us
-/// first might lose what it has not read.
-const LINGER: Duration = Duration::from_secs(2);
+/// How long a client that opened the wrong streams may take to read that we leave.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Serves the connection to its end, and the command to its own. Output that is in pipes goes by the bypass of `io`, where
 /// there is one.
@@ -47,7 +46,7 @@ where
         Ok(Ok(())) => {}
         outcome => {
             let _ = writer.send(Frame::GoAway { last: 0 }).await;
-            let _ = tokio::time::timeout(LINGER, &mut writing).await;
+            let _ = tokio::time::timeout(GOODBYE, &mut writing).await;
             return outcome.unwrap_or(Err(SpdyError::Malformed("the set of streams")));
         }
     }

@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message};
 
 use super::{Outbound, Session, Stream, carry};
 use crate::channels::{INPUT_PIECES, Input, PIECE_BYTES, Streams};
-use crate::hangup::{Hangup, Inlet};
+use crate::hangup::{Hangup, Inlet, LINGER};
 use crate::negotiate::Framing;
 use crate::resize::Sizes;
 use crate::spdy::writer::Closed;
@@ -70,7 +70,7 @@ where
         _ = &mut writing => {}
         () = &mut reading => return,
     }
-    let _ = tokio::time::timeout(tunnel::LINGER, reading).await;
+    let _ = tokio::time::timeout(LINGER, reading).await;
 }
 
 fn first_writable(streams: Streams) -> u8 {

@@ -62,6 +62,26 @@ async fn what_passes_by_the_kernel_alone_comes_whole_and_in_order() {
     assert!(said["stdout"] == (0..NUMBERS).flat_map(u32::to_be_bytes).collect::<Vec<u8>>());
 }
 
+/// The clock must not stand while connections are made: nothing would keep it from leaping over their deadlines.
+#[tokio::test]
+async fn a_client_that_has_yet_to_read_is_not_hung_up_on_for_minutes() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let server = server().await;
+    let streams = Streams { stdout: true, ..Streams::default() };
+    let url = server.exec(streams, Box::new(Flood(1 << 20))).unwrap();
+    let mut client = Client::open(&url, &["error", "stdout"]).await;
+    let outcome = client.ids["error"];
+    loop {
+        match client.receiver.next().await.unwrap().unwrap() {
+            Event::Data { id, fin: true, .. } if id == outcome => break,
+            _ => {}
+        }
+    }
+    tokio::time::pause();
+    tokio::time::timeout(5 * MINUTE, client.receiver.next()).await.unwrap_err();
+    assert_eq!(tokio::time::timeout(10 * MINUTE, client.receiver.next()).await.unwrap().unwrap(), None);
+}
+
 #[tokio::test]
 async fn a_client_that_goes_away_is_seen_by_the_command() {
     let server = server().await;
