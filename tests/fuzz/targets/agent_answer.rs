@@ -46,7 +46,7 @@ async fn hear(bytes: &[u8]) {
     tokio::join!(say(&listener, bytes), client);
     let client = async {
         let Ok(guest) = Guest::connect(&path).await else { return };
-        let _ = guest.output("c", "", StreamKind::STREAM_KIND_STDOUT, 0).await;
+        let _ = guest.output("c", StreamKind::STREAM_KIND_STDOUT, 0).await;
     };
     let twice = async {
         // The connection for RPCs stays silent; the stream's says the bytes.
