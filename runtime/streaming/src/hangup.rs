@@ -17,8 +17,11 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// How long a client that was told the outcome may take to hang up before we do. Much of what was said before may
 /// still be on its way, in an API server's buffers or behind a slow line, and clients throw away what they have not
-/// read when their connection ends. One that is gone is noticed at once.
+/// read when their connection ends. One that closes is noticed at once.
 pub(crate) const LINGER: Duration = Duration::from_secs(10 * 60);
+
+/// The same for one that waits for nothing, because its session has broken off.
+pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A second descriptor of the connection, which is never read. The connection is closed when this is gone too.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::{Outbound, Session, Stream, carry};
 use crate::bypass::Bypass;
 use crate::channels::{INPUT_PIECES, Input, Streams};
-use crate::hangup::{Hangup, Inlet, LINGER};
+use crate::hangup::{GOODBYE, Hangup, Inlet, LINGER};
 use crate::negotiate::Version;
 use crate::resize::Sizes;
 use crate::spdy::SpdyError;
@@ -20,9 +20,6 @@ use crate::spdy::writer::{Closed, Writer};
 
 /// How long a client may take to open its streams.
 const CREATION: Duration = Duration::from_secs(30);
-
-/// How long a client that opened the wrong streams may take to read that we leave.
-const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Serves the connection to its end, and the command to its own. Output that is in pipes goes by the bypass of `io`, where
 /// there is one.
