@@ -45,6 +45,8 @@ demo: e2e-build ## a pod of two containers in its own VM, from an image out of a
 check: install ## formatting, lints and the repository's own rules
 	cargo fmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
+	cargo clippy --locked --manifest-path tests/fuzz/Cargo.toml -- -D warnings
 
 .PHONY: test
 test: check e2e-build ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node

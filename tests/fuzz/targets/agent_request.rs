@@ -18,11 +18,11 @@ fuzz_target!(|bytes: &[u8]| {
     round_trip::<CreateContainerRequest>(bytes);
     round_trip::<ExecRequest>(bytes);
     round_trip::<SignalRequest>(bytes);
-    if let Some((header, body)) = bytes.split_first_chunk() {
-        if let Ok(length) = frame::body_bytes(*header) {
-            let body = &body[..length.min(body.len())];
-            let _ = frame::decode::<StreamOpen>(body);
-            let _ = frame::decode::<AgentReady>(body);
-        }
+    if let Some((header, body)) = bytes.split_first_chunk()
+        && let Ok(length) = frame::body_bytes(*header)
+    {
+        let body = &body[..length.min(body.len())];
+        let _ = frame::decode::<StreamOpen>(body);
+        let _ = frame::decode::<AgentReady>(body);
     }
 });
