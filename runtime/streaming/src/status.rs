@@ -7,8 +7,12 @@ use crate::channels::Outcome;
 /// Longest text from a session, in bytes: the rest is cut.
 const TEXT_BYTES_MAX: usize = 4 * 1024;
 
-/// The JSON that protocols from v4 on end with.
-pub(crate) fn json(outcome: &Outcome) -> Vec<u8> {
+/// What the client is told: JSON in the protocols from v4 on, text in those before.
+pub(crate) fn told(outcome: &Outcome, as_json: bool) -> Vec<u8> {
+    if as_json { json(outcome) } else { text(outcome) }
+}
+
+fn json(outcome: &Outcome) -> Vec<u8> {
     let status = match outcome {
         Outcome::Done | Outcome::Exited(0) => json!({ "metadata": {}, "status": "Success" }),
         Outcome::Exited(code) => json!({
@@ -31,7 +35,7 @@ pub(crate) fn json(outcome: &Outcome) -> Vec<u8> {
 }
 
 /// What older protocols are told: nothing where all went well.
-pub(crate) fn text(outcome: &Outcome) -> Vec<u8> {
+fn text(outcome: &Outcome) -> Vec<u8> {
     match outcome {
         Outcome::Done | Outcome::Exited(0) => Vec::new(),
         Outcome::Exited(code) => exit_text(*code).into_bytes(),

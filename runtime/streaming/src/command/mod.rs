@@ -60,9 +60,9 @@ async fn carry<O: Outbound>(session: Session, input: mpsc::Receiver<Input>, out:
         apart(pump(from_stdout, Stream::Stdout, out.clone())),
         apart(pump(from_stderr, Stream::Stderr, out.clone())),
     );
-    let text = if json { status::json(&outcome) } else { status::text(&outcome) };
     // A client that is gone is not told.
-    let _ = out.send(Stream::Error, Piece::Held(text.into()), true).await;
+    let told = status::told(&outcome, json);
+    let _ = out.send(Stream::Error, Piece::Held(told.into()), true).await;
 }
 
 async fn pump<O: Outbound>(

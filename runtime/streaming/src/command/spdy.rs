@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::{Outbound, Session, Stream, carry};
 use crate::bypass::Bypass;
-use crate::channels::{INPUT_PIECES, Input, Streams};
+use crate::channels::{INPUT_PIECES, Input, Outcome, Streams};
 use crate::hangup::{GOODBYE, Hangup, Inlet, LINGER};
 use crate::negotiate::Version;
 use crate::resize::Sizes;
@@ -17,6 +17,7 @@ use crate::spdy::frame::{CANCEL, Frame, REFUSED_STREAM};
 use crate::spdy::headers::Headers;
 use crate::spdy::reader::{Event, Reader};
 use crate::spdy::writer::{Closed, Writer};
+use crate::status;
 
 /// How long a client may take to open its streams.
 const CREATION: Duration = Duration::from_secs(30);
@@ -39,13 +40,13 @@ where
     let (reader, open) = (Reader::new(read), Open::default());
     let mut client = Client { reader, writer: writer.clone(), open, input: Inlet { queue, hangup } };
     let wanted = Wanted::new(session.streams, version);
-    match tokio::time::timeout(CREATION, client.open_all(&wanted)).await {
-        Ok(Ok(())) => {}
-        outcome => {
-            let _ = writer.send(Frame::GoAway { last: 0 }).await;
-            let _ = tokio::time::timeout(GOODBYE, &mut writing).await;
-            return outcome.unwrap_or(Err(SpdyError::Malformed("the set of streams")));
-        }
+    let opening = tokio::time::timeout(CREATION, client.open_all(&wanted)).await;
+    let opening =
+        opening.unwrap_or_else(|_| Err(SpdyError::Unopened(wanted.missing(&client.open).join(", "))));
+    if let Err(error) = opening {
+        refuse(&writer, client.open.error, &error, version.json).await;
+        let _ = tokio::time::timeout(GOODBYE, &mut writing).await;
+        return Err(error);
     }
     let out = SpdyOut { writer: writer.clone(), open: client.open };
     let unfinished = [client.open.stdin, client.open.resize];
@@ -73,6 +74,15 @@ where
     tokio::time::timeout(LINGER, reading).await.unwrap_or(Ok(()))
 }
 
+/// Ends a session that has not begun, and says why to a client that has opened the stream for it.
+async fn refuse(writer: &Writer, stream: Option<u32>, error: &SpdyError, json: bool) {
+    if let Some(id) = stream {
+        let told = status::told(&Outcome::Failed(error.to_string()), json);
+        let _ = writer.data(id, told.into(), true).await;
+    }
+    let _ = writer.send(Frame::GoAway { last: 0 }).await;
+}
+
 /// Which streams the client has to open.
 struct Wanted {
     streams: Streams,
@@ -84,11 +94,21 @@ impl Wanted {
         Wanted { streams, resize: streams.tty && version.resize }
     }
 
-    fn all_in(&self, open: &Open) -> bool {
+    /// The names of those that are not open yet.
+    fn missing(&self, open: &Open) -> Vec<&'static str> {
         let Streams { stdin, stdout, stderr, .. } = self.streams;
-        let wanted = [true, stdin, stdout, stderr, self.resize];
-        let have = [open.error, open.stdin, open.stdout, open.stderr, open.resize];
-        wanted.iter().zip(have).all(|(wanted, have)| !wanted || have.is_some())
+        let wanted = [
+            ("error", true, open.error),
+            ("stdin", stdin, open.stdin),
+            ("stdout", stdout, open.stdout),
+            ("stderr", stderr, open.stderr),
+            ("resize", self.resize, open.resize),
+        ];
+        wanted
+            .into_iter()
+            .filter(|(_, wanted, have)| *wanted && have.is_none())
+            .map(|(name, ..)| name)
+            .collect()
     }
 }
 
@@ -129,7 +149,7 @@ impl<R: AsyncRead + Unpin> Client<R> {
     /// Until all streams are open. Input that comes early waits in the queue.
     async fn open_all(&mut self, wanted: &Wanted) -> Result<(), SpdyError> {
         let mut sizes = Sizes::default();
-        while !wanted.all_in(&self.open) {
+        while !wanted.missing(&self.open).is_empty() {
             match self.reader.next().await?.ok_or_else(closed)? {
                 Event::Opened { id, headers, .. } => self.open_one(id, &headers, wanted).await?,
                 event => self.take(event, &mut sizes).await?,
@@ -142,7 +162,7 @@ impl<R: AsyncRead + Unpin> Client<R> {
         let name = headers.iter().find(|(name, _)| name == "streamtype").map_or("", |(_, value)| value);
         let Some(place) = self.open.place(name, wanted) else {
             let _ = self.writer.send(Frame::Reset { id, status: REFUSED_STREAM }).await;
-            return Err(SpdyError::Malformed("a stream's type"));
+            return Err(SpdyError::StreamType(status::cut(name).to_owned()));
         };
         *place = Some(id);
         self.writer.reply(id).await.map_err(|Closed| closed())

@@ -36,4 +36,10 @@ pub enum SpdyError {
     /// A stream number that is no new odd one.
     #[error("stream {0} cannot be opened")]
     StreamNumber(u32),
+    /// A stream that the session has no use for, or has already.
+    #[error("a stream of the type {0:?} is not one of this session, or is there already")]
+    StreamType(String),
+    /// Streams that the session cannot begin without.
+    #[error("the client did not open in time what it had asked for: {0}")]
+    Unopened(String),
 }

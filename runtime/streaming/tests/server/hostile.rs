@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use runtime_streaming::{Outcome, Server, client};
+use runtime_streaming::client::{self, Event};
+use runtime_streaming::{Outcome, Server};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::sessions::{ALL, Client, Echo, Ports, host, server};
+use crate::sessions::{ALL, Client, Echo, Ports, TERMINAL, host, server};
 
 /// A session's connection, after its handshake.
 async fn upgraded(server: &Server) -> TcpStream {
@@ -34,6 +35,17 @@ pub(crate) async fn is_dropped(mut connection: TcpStream) {
     let mut rest = Vec::new();
     // A reset is an end too.
     let _ = connection.read_to_end(&mut rest).await;
+}
+
+/// What the server says before it ends a session that has not begun, which is all on its error stream.
+async fn last_word(mut client: Client) -> serde_json::Value {
+    let mut said = Vec::new();
+    while let Ok(Some(event)) = client.receiver.next().await {
+        if let Event::Data { bytes, .. } = event {
+            said.extend_from_slice(&bytes);
+        }
+    }
+    serde_json::from_slice(&said).unwrap()
 }
 
 async fn serves(server: &Server) {
@@ -73,13 +85,31 @@ async fn a_frame_that_is_cut_short_ends_the_session() {
 }
 
 #[tokio::test]
-async fn an_unknown_or_doubled_stream_ends_the_session() {
+async fn an_unknown_or_doubled_stream_ends_the_session_with_a_word() {
     let server = server().await;
     for names in [&["error", "nonsense"][..], &["error", "error"], &["error", "resize"]] {
         let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
-        let mut client = Client::open(&url, names).await;
-        while let Ok(Some(_)) = client.receiver.next().await {}
+        let client = Client::open(&url, names).await;
+        let status = last_word(client).await;
+        assert!(status["message"].as_str().unwrap().contains(names[1]), "{status}");
     }
+    serves(&server).await;
+}
+
+#[tokio::test]
+async fn a_session_whose_streams_are_not_all_opened_ends_with_their_names() {
+    let server = server().await;
+    let url = server.exec(TERMINAL, Box::new(Echo(Outcome::Done))).unwrap();
+    let mut client = Client::open(&url, &["error", "stdout"]).await;
+    for _ in 0..2 {
+        assert!(matches!(client.receiver.next().await.unwrap(), Some(Event::Replied(_))));
+    }
+    // From here on only the server's time passes.
+    tokio::time::pause();
+    let status = last_word(client).await;
+    tokio::time::resume();
+    assert_eq!(status["status"], "Failure");
+    assert!(status["message"].as_str().unwrap().ends_with(": stdin, resize"), "{status}");
     serves(&server).await;
 }
 
