@@ -3,7 +3,8 @@
 KVM and the network stack patch their own code when the first or last user of a feature comes or goes: a vCPU with a disabled
 local APIC, one without any, the first VM, the first ingress hook (static keys, kernel's jump_label). QEMU's TCG can run a stale
 translation of such a place on another CPU, and the node's kernel dies of the breakpoint that was there for a moment. What is held
-here is always in use, so none of these places is patched while commands run. Real hardware needs none of this.
+here is always in use, so none of these places is patched while commands run; while it is taken, the node has one processor. Real
+hardware needs none of this.
 """
 
 import fcntl

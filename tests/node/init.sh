@@ -97,6 +97,13 @@ hold() {
     [ -s /run/node/held ] || echo "node init: hold.py does not answer" >/dev/console
 }
 
+# The node begins with one processor: what loading modules and hold.py patch in the kernel, no other runs meanwhile.
+processors() {
+    for place in /sys/devices/system/cpu/cpu[1-9]*/online; do
+        [ ! -e "$place" ] || echo 1 >"$place" || fail "no second processor"
+    done
+}
+
 # Finds a virtio-serial port by its name.
 port() {
     for place in /sys/class/virtio-ports/*; do
@@ -124,6 +131,7 @@ node() {
     control_groups
     network
     hold
+    processors
     pump out
     exec 4>/run/node/out
     if [ "$MERGED" = 1 ]; then

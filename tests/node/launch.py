@@ -164,7 +164,8 @@ def _qemu(node, scratch, ends, shared, icount):
     kernel_line = (
         "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nokaslr no_timer_check tsc=reliable audit=0 apparmor=0 "
         "random.trust_cpu=on raid=noautodetect i8042.noaux cryptomgr.notests rcupdate.rcu_expedited=1"
-        " 8250.nr_uarts=1 pci=lastbus=0"
+        # The others come when the kernel has patched itself for good (init.sh).
+        " 8250.nr_uarts=1 pci=lastbus=0 maxcpus=1"
     )
     argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-M", "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off"]
     # TCG's cmpxchg16b leaves other flags than ZF wrong now and then (RAX's own bits, seen in a guest's kernel, which panicked):
