@@ -1,5 +1,5 @@
 //! Tells that a client has closed its connection, to those who cannot read on and find out because what they
-//! have read is not taken.
+//! have read is not taken; and says how long a client is waited for to do so.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -39,10 +39,9 @@ where
     let (queue, received) = mpsc::channel(INPUT_PIECES);
     let (reader, open) = (Reader::new(read), Open::default());
     let mut client = Client { reader, writer: writer.clone(), open, input: Inlet { queue, hangup } };
-    let wanted = Wanted::new(session.streams, version);
-    let opening = tokio::time::timeout(CREATION, client.open_all(&wanted)).await;
-    let opening =
-        opening.unwrap_or_else(|_| Err(SpdyError::Unopened(wanted.missing(&client.open).join(", "))));
+    let mut missing = wanted(session.streams, version);
+    let opening = tokio::time::timeout(CREATION, client.open_all(&mut missing)).await;
+    let opening = opening.unwrap_or_else(|_| Err(SpdyError::Unopened(missing.join(", "))));
     if let Err(error) = opening {
         refuse(&writer, client.open.error, &error, version.json).await;
         let _ = tokio::time::timeout(GOODBYE, &mut writing).await;
@@ -83,33 +82,17 @@ async fn refuse(writer: &Writer, stream: Option<u32>, error: &SpdyError, json: b
     let _ = writer.send(Frame::GoAway { last: 0 }).await;
 }
 
-/// Which streams the client has to open.
-struct Wanted {
-    streams: Streams,
-    resize: bool,
-}
-
-impl Wanted {
-    fn new(streams: Streams, version: Version) -> Wanted {
-        Wanted { streams, resize: streams.tty && version.resize }
-    }
-
-    /// The names of those that are not open yet.
-    fn missing(&self, open: &Open) -> Vec<&'static str> {
-        let Streams { stdin, stdout, stderr, .. } = self.streams;
-        let wanted = [
-            ("error", true, open.error),
-            ("stdin", stdin, open.stdin),
-            ("stdout", stdout, open.stdout),
-            ("stderr", stderr, open.stderr),
-            ("resize", self.resize, open.resize),
-        ];
-        wanted
-            .into_iter()
-            .filter(|(_, wanted, have)| *wanted && have.is_none())
-            .map(|(name, ..)| name)
-            .collect()
-    }
+/// The names of the streams that the client has to open.
+fn wanted(streams: Streams, version: Version) -> Vec<&'static str> {
+    let Streams { stdin, stdout, stderr, tty } = streams;
+    let names = [
+        ("error", true),
+        ("stdin", stdin),
+        ("stdout", stdout),
+        ("stderr", stderr),
+        ("resize", tty && version.resize),
+    ];
+    names.into_iter().filter_map(|(name, wanted)| wanted.then_some(name)).collect()
 }
 
 /// The streams' numbers.
@@ -123,17 +106,16 @@ struct Open {
 }
 
 impl Open {
-    /// The place for a stream with this name, where the command wants one.
-    fn place(&mut self, name: &str, wanted: &Wanted) -> Option<&mut Option<u32>> {
-        let place = match name {
-            "error" => &mut self.error,
-            "stdin" if wanted.streams.stdin => &mut self.stdin,
-            "stdout" if wanted.streams.stdout => &mut self.stdout,
-            "stderr" if wanted.streams.stderr => &mut self.stderr,
-            "resize" if wanted.resize => &mut self.resize,
-            _ => return None,
-        };
-        place.is_none().then_some(place)
+    /// The place for a stream of this name.
+    fn place(&mut self, name: &str) -> Option<&mut Option<u32>> {
+        match name {
+            "error" => Some(&mut self.error),
+            "stdin" => Some(&mut self.stdin),
+            "stdout" => Some(&mut self.stdout),
+            "stderr" => Some(&mut self.stderr),
+            "resize" => Some(&mut self.resize),
+            _ => None,
+        }
     }
 }
 
@@ -146,24 +128,31 @@ struct Client<R> {
 }
 
 impl<R: AsyncRead + Unpin> Client<R> {
-    /// Until all streams are open. Input that comes early waits in the queue.
-    async fn open_all(&mut self, wanted: &Wanted) -> Result<(), SpdyError> {
+    /// Until none of the streams is missing. Input that comes early waits in the queue.
+    async fn open_all(&mut self, missing: &mut Vec<&'static str>) -> Result<(), SpdyError> {
         let mut sizes = Sizes::default();
-        while !wanted.missing(&self.open).is_empty() {
+        while !missing.is_empty() {
             match self.reader.next().await?.ok_or_else(closed)? {
-                Event::Opened { id, headers, .. } => self.open_one(id, &headers, wanted).await?,
+                Event::Opened { id, headers, .. } => self.open_one(id, &headers, missing).await?,
                 event => self.take(event, &mut sizes).await?,
             }
         }
         Ok(())
     }
 
-    async fn open_one(&mut self, id: u32, headers: &Headers, wanted: &Wanted) -> Result<(), SpdyError> {
+    async fn open_one(
+        &mut self,
+        id: u32,
+        headers: &Headers,
+        missing: &mut Vec<&'static str>,
+    ) -> Result<(), SpdyError> {
         let name = headers.iter().find(|(name, _)| name == "streamtype").map_or("", |(_, value)| value);
-        let Some(place) = self.open.place(name, wanted) else {
+        let awaited = missing.iter().position(|missing| *missing == name);
+        let (Some(awaited), Some(place)) = (awaited, self.open.place(name)) else {
             let _ = self.writer.send(Frame::Reset { id, status: REFUSED_STREAM }).await;
             return Err(SpdyError::StreamType(status::cut(name).to_owned()));
         };
+        missing.remove(awaited);
         *place = Some(id);
         self.writer.reply(id).await.map_err(|Closed| closed())
     }
