@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use vmm_api::Slot;
+use proto_vmm::Slot;
 
 /// The ledger of one machine's slots of a kind.
 #[derive(Debug)]

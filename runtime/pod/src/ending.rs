@@ -1,6 +1,6 @@
 //! How a machine ended, in words.
 
-use vmm_api::{StopReason, StopReport};
+use proto_vmm::{StopReason, StopReport};
 
 /// Console lines that an error carries at most.
 const LINES_MAX: usize = 20;

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use proto_vmm::Slot;
 use runtime_spec::{ContainerSpec, ImageConfig, PodSpec, Resources, VmBounds, VmSize};
 use serde::{Deserialize, Serialize};
-use vmm_api::Slot;
 
 use crate::{Phase, User};
 

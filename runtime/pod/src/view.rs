@@ -134,7 +134,7 @@ pub struct VmReport {
     /// The monitor's process.
     pub vmm_pid: u32,
     /// The monitor's counters.
-    pub stats: vmm_api::VmStats,
+    pub stats: proto_vmm::VmStats,
     /// Memory as the guest sees it, in bytes; `None` where the agent does not answer.
     pub guest: Option<GuestMemory>,
 }

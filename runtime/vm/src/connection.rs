@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use proto_vmm::{Event, Message, Packet, Refusal, Request, Response, StopReport};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
-use vmm_api::{Event, Message, Packet, Refusal, Request, Response, StopReport};
 
 use crate::VmError;
 use crate::streams::Streams;
@@ -89,7 +89,7 @@ impl Connection {
                 let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
                 io(errno.into())
             })?;
-            match vmm_api::send(self.0.socket.get_ref(), message, &fds) {
+            match proto_vmm::send(self.0.socket.get_ref(), message, &fds) {
                 Err(error) if error.would_block() => guard.clear_ready(),
                 other => return other.map_err(io),
             }
@@ -131,7 +131,7 @@ impl Connection {
     async fn next(&self) -> Option<Packet> {
         loop {
             let mut guard = self.0.socket.ready(Interest::READABLE).await.ok()?;
-            match vmm_api::recv(self.0.socket.get_ref()) {
+            match proto_vmm::recv(self.0.socket.get_ref()) {
                 Ok(packet) => return packet,
                 Err(error) if error.would_block() => guard.clear_ready(),
                 Err(error) => {
@@ -163,7 +163,7 @@ impl Drop for Waiting<'_> {
 
 #[cfg(test)]
 mod tests {
-    use vmm_api::StopReason;
+    use proto_vmm::StopReason;
 
     use super::*;
 
@@ -175,9 +175,9 @@ mod tests {
     }
 
     fn answer(peer: &OwnedFd, reply: impl FnOnce(u64, Request) -> Message) {
-        let packet = vmm_api::recv(peer).unwrap().unwrap();
+        let packet = proto_vmm::recv(peer).unwrap().unwrap();
         let Message::Request { id, request } = packet.message else { panic!("not a request") };
-        vmm_api::send(peer, &reply(id, request), &[]).unwrap();
+        proto_vmm::send(peer, &reply(id, request), &[]).unwrap();
     }
 
     #[tokio::test]
@@ -209,15 +209,16 @@ mod tests {
     async fn events_bring_streams_sizes_and_the_stop_report() {
         let (connection, peer) = pair();
         let (stream, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        vmm_api::send(&peer, &Message::Event(Event::GuestStream { port: 1026 }), &[stream.as_fd()]).unwrap();
+        proto_vmm::send(&peer, &Message::Event(Event::GuestStream { port: 1026 }), &[stream.as_fd()])
+            .unwrap();
         let report = StopReport {
             reason: StopReason::TripleFault,
             registers: None,
             console: "bye".into(),
             exits: Default::default(),
         };
-        vmm_api::send(&peer, &Message::Event(Event::Resized), &[]).unwrap();
-        vmm_api::send(&peer, &Message::Event(Event::Stopped(Box::new(report.clone()))), &[]).unwrap();
+        proto_vmm::send(&peer, &Message::Event(Event::Resized), &[]).unwrap();
+        proto_vmm::send(&peer, &Message::Event(Event::Stopped(Box::new(report.clone()))), &[]).unwrap();
         drop(peer);
         let streams = Streams::default();
         let resized = watch::Sender::new(false);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use vmm_api::{PacketError, StopReason};
+use proto_vmm::{PacketError, StopReason};
 
 /// A VM could not be made or driven.
 #[derive(Debug, thiserror::Error)]

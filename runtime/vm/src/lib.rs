@@ -1,7 +1,7 @@
 //! Spawns and drives a VMM: one [`Vm`] per pod's virtual machine, cheap to clone.
 //!
 //! A VMM outlives the daemon: [`Vm::attach`] finds one again by process id, start time and control
-//! socket. This crate knows the control protocol (`vmm-api`) and the VMM's process; it knows nothing of
+//! socket. This crate knows the control protocol (`proto-vmm`) and the VMM's process; it knows nothing of
 //! agents, pods or images, and reads nothing that a guest wrote but the console's text.
 //!
 //! `connection` speaks the protocol, `process` watches the VMM's life, `vm` joins them.
@@ -20,6 +20,6 @@ mod vm;
 
 pub use error::VmError;
 pub use plug::Plug;
+pub use proto_vmm::{ExitCounts, Slot, SlotKind, StopReason, StopReport, VmStats};
 pub use spawn::Spawn;
 pub use vm::{Size, Vm};
-pub use vmm_api::{ExitCounts, Slot, SlotKind, StopReason, StopReport, VmStats};

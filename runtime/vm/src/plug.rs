@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 
-use vmm_api::{DeviceConfig, FdIndex};
+use proto_vmm::{DeviceConfig, FdIndex};
 
 /// A device with its back end.
 #[derive(Debug)]

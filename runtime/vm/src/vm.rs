@@ -13,10 +13,10 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto_vmm::{BootConfig, DeviceConfig, Request, Response, Slot, StopReason, StopReport, VmStats};
 use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
-use vmm_api::{BootConfig, DeviceConfig, Request, Response, Slot, StopReason, StopReport, VmStats};
 
 use crate::connection::{Connection, dial};
 use crate::plug::Luggage;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::time::{ClockId, clock_gettime};
+use proto_vmm::{ExitCounts, VmStats};
 use runtime_vm::{Size, Spawn, Vm};
 use tests_e2e::host::Built;
-use vmm_api::{ExitCounts, VmStats};
 
 use crate::millions;
 

@@ -15,6 +15,7 @@ use anyhow::{Context, ensure};
 use prost::Message;
 use prost::bytes::Bytes;
 use proto_cri::v1;
+use proto_vmm::Slot;
 use runtime_cri::{CgroupDriver, Cri, Node, NodeNetwork};
 use runtime_image::{Images, RegistryConfig};
 use runtime_net::{Cni, CniConfig};
@@ -29,7 +30,6 @@ use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
-use vmm_api::Slot;
 
 /// What a node is asked to carry.
 const PODS: u32 = 100;

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vmm_api::Message;
+use proto_vmm::Message;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(message) = serde_json::from_slice::<Message>(bytes) {

@@ -7,12 +7,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Wire contracts stand alone.
     ("proto-cri", &[]),
     ("proto-agent", &[]),
+    ("proto-vmm", &[]),
     // The host side.
     (
         "podvisor",
         &[
             "proto-agent",
             "proto-cri",
+            "proto-vmm",
             "runtime-cri",
             "runtime-erofs",
             "runtime-guest",
@@ -24,7 +26,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "runtime-store",
             "runtime-streaming",
             "runtime-vm",
-            "vmm-api",
             "vmm-batch",
         ],
     ),
@@ -37,7 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             // The messages that runtime-guest takes and the slots that runtime-vm takes.
             "proto-agent",
-            "vmm-api",
+            "proto-vmm",
             "runtime-guest",
             "runtime-image",
             "runtime-logs",
@@ -50,7 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("runtime-image", &["runtime-erofs"]),
-    ("runtime-vm", &["vmm-api"]),
+    ("runtime-vm", &["proto-vmm"]),
     ("runtime-guest", &["proto-agent"]),
     ("runtime-spec", &[]),
     ("runtime-store", &[]),
@@ -61,10 +62,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("runtime-pieces", &[]),
     ("runtime-streaming", &["runtime-pieces"]),
     // The VMM.
-    ("podvisor-vmm", &["vmm-api", "vmm-devices", "vmm-machine"]),
-    ("vmm-machine", &["vmm-api", "vmm-devices"]),
-    ("vmm-devices", &["vmm-api", "vmm-batch"]),
-    ("vmm-api", &[]),
+    ("podvisor-vmm", &["proto-vmm", "vmm-devices", "vmm-machine"]),
+    ("vmm-machine", &["proto-vmm", "vmm-devices"]),
+    ("vmm-devices", &["proto-vmm", "vmm-batch"]),
     ("vmm-batch", &[]),
     // The guest side.
     ("podvisor-agent", &["agent-container", "proto-agent"]),
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_daemon_cannot_reach_into_the_vmm() {
-        let bad = ours("runtime-vm", "runtime/vm", &["vmm-api", "vmm-machine"], &[]);
+        let bad = ours("runtime-vm", "runtime/vm", &["proto-vmm", "vmm-machine"], &[]);
         assert_eq!(check(&[bad]), ["runtime-vm must not use vmm-machine"]);
     }
 
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_runtime_that_came_in_through_others_is_found() {
-        let bad = ours("vmm-devices", "vmm/devices", &["vmm-api"], &["libc", "tokio"]);
+        let bad = ours("vmm-devices", "vmm/devices", &["proto-vmm"], &["libc", "tokio"]);
         assert_eq!(check(&[bad]), ["vmm-devices is synchronous, but tokio is linked in"]);
     }
 

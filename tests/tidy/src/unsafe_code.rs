@@ -143,11 +143,11 @@ mod tests {
             roots: vec![format!("{dir}/src/lib.rs")],
             ..Crate::default()
         };
-        let crates = [ours("runtime/net"), ours("runtime/logs"), ours("vmm/machine"), ours("vmm/api")];
+        let crates = [ours("runtime/net"), ours("runtime/logs"), ours("vmm/machine"), ours("proto/vmm")];
         let sources = [
             source("runtime/net/src/lib.rs", "#![forbid(unsafe_code)]"),
             source("runtime/logs/src/lib.rs", "// #![forbid(unsafe_code)]"),
-            source("vmm/api/src/lib.rs", "//! Header.\n\n#![forbid(unsafe_code)]\n"),
+            source("proto/vmm/src/lib.rs", "//! Header.\n\n#![forbid(unsafe_code)]\n"),
             source("vmm/machine/src/lib.rs", ""),
             source("vmm/devices/src/lib.rs", ""),
             source("runtime/net/src/tap.rs", ""),

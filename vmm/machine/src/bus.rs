@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvm_ioctls::{IoEventAddress, VmFd};
-use vmm_api::{Slot, StopReason};
+use proto_vmm::{Slot, StopReason};
 use vmm_devices::legacy::serial::{REGISTERS, Serial};
 use vmm_devices::virtio::GuestMemory;
 use vmm_devices::virtio::mmio::{MmioTransport, NOTIFY_OFFSET, QueueEvents};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vmm_api::ExitCounts;
+use proto_vmm::ExitCounts;
 
 /// One counter.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use vmm_api::{Slot, SlotKind};
+use proto_vmm::{Slot, SlotKind};
 use vmm_devices::virtio::fs::ShareThread;
 
 use crate::pmem::PmemError;

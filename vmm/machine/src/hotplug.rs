@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use kvm_ioctls::VmFd;
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use proto_vmm::Slot;
 use vm_memory::{GuestAddress, GuestMemory as _};
-use vmm_api::Slot;
 use vmm_devices::virtio::GuestMemory;
 use vmm_devices::virtio::mem::{BLOCK_BYTES, Mem, MemHandle};
 

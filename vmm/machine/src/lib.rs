@@ -1,7 +1,7 @@
 //! The machine: KVM, vCPUs, guest memory, the boot protocol and the slot table that devices fill.
 //!
 //! Start at [`Machine`], which is built from a [`MachineSpec`], started, plugged and in the end asked for
-//! its [`vmm_api::StopReport`]. `layout` has the map of guest memory, `vcpu` the threads, `bus` what
+//! its [`proto_vmm::StopReport`]. `layout` has the map of guest memory, `vcpu` the threads, `bus` what
 //! they reach. This crate opens nothing by path and talks to no daemon.
 
 mod boot;

@@ -6,8 +6,8 @@ use std::fs::File;
 
 use kvm_bindings::{KVM_MEM_READONLY, kvm_userspace_memory_region};
 use kvm_ioctls::VmFd;
+use proto_vmm::Slot;
 use vm_memory::{FileOffset, MmapRegion};
-use vmm_api::Slot;
 
 use crate::layout::LARGE_PAGE;
 use crate::memory::KVM_SLOTS_RAM;

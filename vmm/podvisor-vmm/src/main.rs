@@ -16,7 +16,7 @@ use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
-use vmm_api::{StopReason, StopReport};
+use proto_vmm::{StopReason, StopReport};
 use vmm_machine::Kvm;
 
 use control::Control;

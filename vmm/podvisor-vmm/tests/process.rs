@@ -11,11 +11,11 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use vmm_api::{
+use proto_vmm::{
     BootConfig, DeviceConfig, Event, FdIndex, Message, Refusal, Request, Response, Slot, StopReason,
     StopReport,
 };
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Where the test kernels are loaded and entered.
 const ENTRY: u64 = 0x10_0000;
@@ -72,7 +72,7 @@ impl Vmm {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         let id = self.next_id;
         self.next_id += 1;
-        vmm_api::send(&self.client, &Message::Request { id, request }, &fds).unwrap();
+        proto_vmm::send(&self.client, &Message::Request { id, request }, &fds).unwrap();
         match self.receive() {
             Some(Message::Response { id: answered, result }) if answered == id => result,
             other => panic!("{other:?} in place of an answer\n{}", self.log()),
@@ -80,7 +80,7 @@ impl Vmm {
     }
 
     fn receive(&mut self) -> Option<Message> {
-        vmm_api::recv(&self.client).unwrap().map(|packet| packet.message)
+        proto_vmm::recv(&self.client).unwrap().map(|packet| packet.message)
     }
 
     /// Boots `code` as a kernel with the devices that every VM has.
@@ -205,7 +205,7 @@ fn a_new_client_replaces_the_old_one_and_finds_the_vm() {
     vmm.boot(&LOOP).unwrap();
     let old = std::mem::replace(&mut vmm.client, dial(&vmm.path));
     assert!(matches!(vmm.ask(Request::Stats, &[]), Ok(Response::Stats(_))));
-    assert!(vmm_api::recv(&old).unwrap().is_none());
+    assert!(proto_vmm::recv(&old).unwrap().is_none());
     vmm.ask(Request::Shutdown, &[]).unwrap();
     assert!(vmm.end().1.success());
 }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use proto_agent::agent::CreateContainerRequest;
+use proto_vmm::Slot;
 use runtime_logs::LogFile;
 use runtime_spec::{ContainerSpec, PodSpec, Resolved, resolve};
-use vmm_api::Slot;
 
 use super::{Driver, disks, mounts};
 use crate::acks::Acks;

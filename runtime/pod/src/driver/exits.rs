@@ -1,6 +1,6 @@
 //! Ends: of a container, and of the machine under all of them.
 
-use vmm_api::StopReport;
+use proto_vmm::StopReport;
 
 use super::Driver;
 use crate::container::LOST_CODE;

@@ -25,8 +25,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use proto_vmm::StopReport;
 use tokio::sync::{mpsc, watch};
-use vmm_api::StopReport;
 
 pub(crate) use command::{Command, Reply};
 

@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use proto_agent::agent::ResizePodRequest;
+use proto_vmm::Slot;
 use runtime_spec::{Ledger, Resources, VmSize};
-use vmm_api::Slot;
 
 use super::Driver;
 use crate::record::ContainerStage;

@@ -21,11 +21,11 @@ use proto_agent::agent::{
     ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, ResizePodRequest,
     SignalRequest, StatsResponse, StreamKind, UpdateContainerRequest, UsageResponse, WaitResponse,
 };
+use proto_vmm::{Slot, StopReport, VmStats};
 use runtime_net::{PodNetwork, PodNetworkSpec};
 use runtime_pieces::Pieces;
 use runtime_spec::{ImageConfig, VmBounds};
 use tokio::io::{AsyncRead, AsyncWrite};
-use vmm_api::{Slot, StopReport, VmStats};
 
 pub(crate) use disks::{DiskError, Disks, HostDisk, KernelDisks};
 pub(crate) use guest::{Unrunnable, refusal, unrunnable};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use proto_agent::port;
+use proto_vmm::{Slot, StopReport, VmStats};
 use runtime_image::Images;
 use runtime_net::{Cni, PodNetwork, PodNetworkSpec};
 use runtime_spec::ImageConfig;
 use runtime_vm::{Size, Spawn, Vm};
-use vmm_api::{Slot, StopReport, VmStats};
 
 use super::guest;
 use super::{

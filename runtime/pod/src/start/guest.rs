@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use proto_agent::agent::{ConfigurePodRequest, Interface, Neighbour, Route, UserNamespace};
+use proto_vmm::Slot;
 use runtime_net::{PodNeighbour, PodNetwork, PodRoute};
 use runtime_spec::Namespaces;
-use vmm_api::Slot;
 
 use super::Ground;
 use crate::outside::Plug;

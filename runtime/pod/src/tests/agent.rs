@@ -11,11 +11,11 @@ use proto_agent::agent::{
     ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, ResizePodRequest,
     SignalRequest, StatsResponse, StreamKind, UpdateContainerRequest, UsageResponse, WaitResponse,
 };
+use proto_vmm::StopReport;
 use runtime_guest::GuestError;
 use runtime_pieces::Pieces;
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
-use vmm_api::StopReport;
 
 use super::Script;
 use crate::outside::{Acknowledge, Agent, Connection, Fault, Input, Output};

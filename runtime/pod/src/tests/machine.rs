@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use proto_vmm::{Slot, StopReason, StopReport, VmStats};
 use runtime_net::{PodInterface, PodNetwork, PodNetworkSpec};
 use runtime_spec::ImageConfig;
 use tokio::sync::watch;
-use vmm_api::{Slot, StopReason, StopReport, VmStats};
 
 use super::Script;
 use super::agent::FakeAgent;

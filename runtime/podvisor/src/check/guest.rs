@@ -5,8 +5,8 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
+use proto_vmm::{StopReason, StopReport};
 use runtime_vm::{Size, Spawn, Vm};
-use vmm_api::{StopReason, StopReport};
 
 use super::Problem;
 use crate::config::Config;

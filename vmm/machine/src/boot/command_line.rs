@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use vmm_api::Slot;
+use proto_vmm::Slot;
 
 use crate::layout::slot_address;
 

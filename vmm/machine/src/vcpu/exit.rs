@@ -2,7 +2,7 @@
 
 use kvm_bindings::{KVM_INTERNAL_ERROR_EMULATION, KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES};
 use kvm_ioctls::{VcpuExit, VcpuFd};
-use vmm_api::{Registers, StopReason};
+use proto_vmm::{Registers, StopReason};
 
 use crate::bus::Bus;
 use crate::counters::Counters;

@@ -21,7 +21,7 @@ use std::thread::{Builder, JoinHandle};
 
 use kvm_ioctls::VcpuFd;
 use nix::sys::eventfd::EventFd;
-use vmm_api::{Registers, StopReason};
+use proto_vmm::{Registers, StopReason};
 
 use crate::bus::Bus;
 use crate::clock::Milestones;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use vmm_api::{BootConfig, Response, Slot};
+use proto_vmm::{BootConfig, Response, Slot};
 use vmm_machine::{Machine, MachineSpec, monotonic_ns};
 
 use super::descriptors::Descriptors;

@@ -1,6 +1,6 @@
 //! Console: the console ring's content.
 
-use vmm_api::Response;
+use proto_vmm::Response;
 
 use super::{Answer, Control};
 

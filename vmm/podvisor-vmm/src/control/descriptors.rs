@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use vmm_api::{FdIndex, Refusal};
+use proto_vmm::{FdIndex, Refusal};
 
 use super::refusal;
 

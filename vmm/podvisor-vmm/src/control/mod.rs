@@ -24,8 +24,8 @@ mod unplug;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use proto_vmm::{Event, Message, Packet, Refusal, Request, Response, StopReason, StopReport};
 use rustix::net::SocketFlags;
-use vmm_api::{Event, Message, Packet, Refusal, Request, Response, StopReason, StopReport};
 use vmm_machine::{Kvm, Machine, ShareThread};
 
 use crate::chain;
@@ -171,7 +171,7 @@ impl Control {
     /// One packet of the client.
     fn receive(&mut self) -> Next {
         let Some(client) = &self.client else { return Next::Wait };
-        match vmm_api::recv(client) {
+        match proto_vmm::recv(client) {
             Ok(Some(Packet { message: Message::Request { id, request }, fds })) => {
                 self.serve(id, request, Descriptors::new(fds))
             }
@@ -210,7 +210,7 @@ impl Control {
     /// Sends to the client, if there is one; drops one that cannot take it.
     fn send(&mut self, message: &Message, fds: &[BorrowedFd<'_>]) {
         let Some(client) = &self.client else { return };
-        if let Err(error) = vmm_api::send(client, message, fds) {
+        if let Err(error) = proto_vmm::send(client, message, fds) {
             tracing::warn!(error = chain(&error), "the client is dropped");
             self.drop_client();
         }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::net::UnixListener;
 
-use vmm_api::{DeviceConfig, Refusal, Response, Slot};
+use proto_vmm::{DeviceConfig, Refusal, Response, Slot};
 use vmm_machine::Device;
 
 use super::descriptors::Descriptors;

@@ -1,6 +1,6 @@
 //! Resize: offers the guest another size of memory, and tells when it has it.
 
-use vmm_api::{Event, Message, Response};
+use proto_vmm::{Event, Message, Response};
 
 use super::{Answer, Control, refusal};
 use crate::chain;

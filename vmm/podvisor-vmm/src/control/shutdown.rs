@@ -1,6 +1,6 @@
 //! Shutdown: answered, then the loop ends the VM and reports it.
 
-use vmm_api::{Response, StopReason};
+use proto_vmm::{Response, StopReason};
 
 use super::{Answer, Next};
 

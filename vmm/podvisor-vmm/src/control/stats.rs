@@ -1,6 +1,6 @@
 //! Stats: what the VM has cost so far.
 
-use vmm_api::{Response, VmStats};
+use proto_vmm::{Response, VmStats};
 
 use super::{Answer, Control, refusal};
 

@@ -1,6 +1,6 @@
 //! Unplug: empties a slot that the agent has unbound.
 
-use vmm_api::{Response, Slot};
+use proto_vmm::{Response, Slot};
 
 use super::{Answer, Control, refusal};
 use crate::chain;
