@@ -1,39 +1,32 @@
-//! An image's config (OCI image-spec, `config.md`). Owns what of it Podvisor reads.
+//! Reads an image's config (OCI image-spec, `config.md`). Owns the choice of what Podvisor keeps of it; never
+//! resolves it against what a pod asks for, which is `runtime/spec`'s.
 
 use std::collections::BTreeMap;
 
+use runtime_spec::ImageConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ImageError, Wrong};
 use crate::name::digest_hex;
 
-/// How the image wants to be run.
+/// What an image's config declares: how to run the image, and what is only shown to clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ImageConfig {
-    /// `user`, `uid`, `user:group` or `uid:gid`; empty for root.
-    pub user: String,
-    /// `NAME=value`.
-    pub env: Vec<String>,
-    /// Command and first arguments.
-    pub entrypoint: Vec<String>,
-    /// Arguments after the entrypoint, or the command if there is none.
-    pub cmd: Vec<String>,
-    /// Empty for `/`.
-    pub working_dir: String,
-    /// Name or number; none for `SIGTERM`.
-    pub stop_signal: Option<String>,
+pub struct DeclaredConfig {
+    /// How to run the image.
+    #[serde(flatten)]
+    pub run: ImageConfig,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// `port/protocol`.
+    /// Ports that the image's program listens on, as `port/protocol`.
     pub exposed: Vec<String>,
     /// Paths that the image wants to be volumes.
     pub volumes: Vec<String>,
 }
 
-/// A config as Podvisor needs it: how to run, and the layers' diff ids.
+/// A config as a pull needs it: what it declares, and the layers' diff ids.
 #[derive(Debug)]
 pub(crate) struct Parsed {
-    pub(crate) config: ImageConfig,
+    pub(crate) config: DeclaredConfig,
     pub(crate) diff_ids: Vec<String>,
 }
 
@@ -82,13 +75,16 @@ pub(crate) fn parse(what: &str, bytes: &[u8]) -> Result<Parsed, ImageError> {
     let section = document.config.unwrap_or_default();
     let keys =
         |map: Option<BTreeMap<String, serde_json::Value>>| map.unwrap_or_default().into_keys().collect();
-    let config = ImageConfig {
+    let run = ImageConfig {
         user: section.user.unwrap_or_default(),
         env: section.env.unwrap_or_default(),
         entrypoint: section.entrypoint.unwrap_or_default(),
         cmd: section.cmd.unwrap_or_default(),
         working_dir: section.working_dir.unwrap_or_default(),
-        stop_signal: section.stop_signal.filter(|signal| !signal.is_empty()),
+        stop_signal: section.stop_signal.unwrap_or_default(),
+    };
+    let config = DeclaredConfig {
+        run,
         labels: section.labels.unwrap_or_default(),
         exposed: keys(section.exposed_ports),
         volumes: keys(section.volumes),
@@ -106,10 +102,10 @@ mod tests {
             br#"{"architecture":"amd64","os":"linux","config":{"User":"1:2","Entrypoint":null,"Cmd":["sh"],
             "ExposedPorts":{"80/tcp":{}},"Labels":null},"rootfs":{"type":"layers","diff_ids":null}}"#;
         let parsed = parse("config", text).unwrap();
-        assert_eq!(parsed.config.user, "1:2");
-        assert_eq!(parsed.config.cmd, ["sh"]);
+        assert_eq!(parsed.config.run.user, "1:2");
+        assert_eq!(parsed.config.run.cmd, ["sh"]);
         assert_eq!(parsed.config.exposed, ["80/tcp"]);
-        assert_eq!(parsed.config.stop_signal, None);
+        assert_eq!(parsed.config.run.stop_signal, "");
         assert!(parsed.diff_ids.is_empty());
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::config::ImageConfig;
+use crate::config::DeclaredConfig;
 use crate::error::ImageError;
 use crate::name::Name;
 use crate::pull::{self, Pull};
@@ -34,8 +34,8 @@ pub struct Image {
     pub repo_digests: Vec<String>,
     /// Bytes of the image's file system; never changes.
     pub size_bytes: u64,
-    /// How it wants to be run.
-    pub config: ImageConfig,
+    /// What the image's config declares.
+    pub config: DeclaredConfig,
 }
 
 impl From<Record> for Image {

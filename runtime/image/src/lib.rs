@@ -35,7 +35,7 @@ mod pull;
 mod registry;
 mod store;
 
-pub use config::ImageConfig;
+pub use config::DeclaredConfig;
 pub use error::{ImageError, Wrong};
 pub use images::{Image, Images, Lease, Usage};
 pub use registry::{Credentials, Limits, RegistryConfig};

@@ -15,10 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 use crate::blob;
-use crate::config::ImageConfig;
+use crate::config::DeclaredConfig;
 use crate::error::ImageError;
 use crate::files;
 use crate::locks::Locks;
@@ -40,7 +42,15 @@ pub(crate) struct Record {
     pub(crate) size_bytes: u64,
     /// Digests of config and layers.
     pub(crate) blobs: Vec<String>,
-    pub(crate) config: ImageConfig,
+    #[serde(deserialize_with = "without_nulls")]
+    pub(crate) config: DeclaredConfig,
+}
+
+/// Indexes of earlier versions have `null` where the image names no stop signal.
+fn without_nulls<'de, D: Deserializer<'de>>(from: D) -> Result<DeclaredConfig, D::Error> {
+    let mut fields = Map::deserialize(from)?;
+    fields.retain(|_, value: &mut Value| !value.is_null());
+    serde_json::from_value(fields.into()).map_err(D::Error::custom)
 }
 
 #[derive(Serialize, Deserialize)]

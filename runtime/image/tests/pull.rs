@@ -55,12 +55,12 @@ async fn layers_are_stacked_as_they_say() {
 
     assert_eq!(image.repo_tags, [registry.reference("t/stack", "1")]);
     assert_eq!(image.repo_digests, [registry.digest_reference("t/stack", &digest)]);
-    assert_eq!((image.config.user.as_str(), image.config.working_dir.as_str()), ("1000:100", "/etc"));
+    assert_eq!((image.config.run.user.as_str(), image.config.run.working_dir.as_str()), ("1000:100", "/etc"));
     assert_eq!(
-        (image.config.entrypoint.as_slice(), image.config.cmd.as_slice()),
+        (image.config.run.entrypoint.as_slice(), image.config.run.cmd.as_slice()),
         (&["/init".to_owned()][..], &["x".to_owned()][..])
     );
-    assert_eq!(image.config.stop_signal.as_deref(), Some("SIGINT"));
+    assert_eq!(image.config.run.stop_signal, "SIGINT");
     let length = node.images.open_erofs(&image).unwrap().metadata().unwrap().len();
     assert_eq!(length % (2 << 20), 0);
     assert!(image.size_bytes > 3_000_000 && image.size_bytes <= length);
@@ -98,7 +98,7 @@ async fn busybox_is_pulled_and_can_be_run() {
     registry.push_image("demo/busybox", "latest", layers, config).await.unwrap();
     let image = node.pull(&format!("{}/demo/busybox", registry.addr)).await.unwrap();
     assert_eq!(image.repo_tags, [registry.reference("demo/busybox", "latest")]);
-    assert_eq!(image.config.cmd, ["sh"]);
+    assert_eq!(image.config.run.cmd, ["sh"]);
     with_mount(&node, &image, |root| {
         let output = Command::new("chroot").arg(root).args(["/bin/ls", "-d", "/tmp"]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "/tmp\n");

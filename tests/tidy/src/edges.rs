@@ -50,7 +50,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "runtime-vm",
         ],
     ),
-    ("runtime-image", &["runtime-erofs"]),
+    ("runtime-image", &["runtime-erofs", "runtime-spec"]),
     ("runtime-vm", &["proto-vmm"]),
     ("runtime-guest", &["proto-agent"]),
     ("runtime-spec", &[]),

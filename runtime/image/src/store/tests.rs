@@ -13,7 +13,7 @@ fn record(digit: char, tag: &str, blobs: &[char]) -> Record {
         repo_digests: vec![format!("host.io/a@{}", id(digit))],
         size_bytes: 4096,
         blobs: blobs.iter().map(|blob| id(*blob)).collect(),
-        config: ImageConfig::default(),
+        config: DeclaredConfig::default(),
     }
 }
 
@@ -109,6 +109,21 @@ fn a_start_finds_its_images_again_and_clears_leftovers() {
     assert_eq!(blobs(&store), 2);
     store.sweep(Duration::ZERO).unwrap();
     assert_eq!(blobs(&store), 1);
+}
+
+#[test]
+fn an_index_of_an_earlier_version_is_read_where_it_has_no_stop_signal() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut labelled = record('a', "a:1", &[]);
+    labelled.config.run.cmd = vec!["sh".into()];
+    labelled.config.labels.insert("k".into(), "v".into());
+    drop(store_with(directory.path(), &[labelled.clone()]));
+    let path = directory.path().join("images.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let earlier = text.replace("\"stop_signal\": \"\"", "\"stop_signal\": null");
+    assert_ne!(earlier, text);
+    fs::write(&path, earlier).unwrap();
+    assert_eq!(Store::open(directory.path()).unwrap().get(&id('a')), Some(labelled));
 }
 
 #[test]

@@ -9,7 +9,6 @@ use proto_agent::port;
 use proto_vmm::{Slot, StopReport, VmStats};
 use runtime_image::Images;
 use runtime_net::{Cni, PodNetwork, PodNetworkSpec};
-use runtime_spec::ImageConfig;
 use runtime_vm::{Size, Spawn, Vm};
 
 use super::guest;
@@ -39,16 +38,7 @@ pub(crate) struct StoredImages(pub(crate) Images);
 impl ImageSource for StoredImages {
     fn find(&self, name: &str) -> Option<FoundImage> {
         let image = self.0.find(name)?;
-        let config = image.config;
-        let config = ImageConfig {
-            user: config.user,
-            env: config.env,
-            entrypoint: config.entrypoint,
-            cmd: config.cmd,
-            working_dir: config.working_dir,
-            stop_signal: config.stop_signal.unwrap_or_default(),
-        };
-        Some(FoundImage { id: image.id, config })
+        Some(FoundImage { id: image.id, config: image.config.run })
     }
 
     fn open(&self, id: &str) -> Result<File, Fault> {
