@@ -129,6 +129,7 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
+    use runtime_spec::PortMapping;
     use serde_json::json;
 
     use super::*;
@@ -150,6 +151,22 @@ mod tests {
         cache.remove("p1", "eth0").unwrap();
         cache.remove("p1", "eth0").unwrap();
         assert_eq!(cache.read("p1", "eth0").unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_version_is_read_where_a_port_has_no_address_of_the_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(dir.path());
+        let port = PortMapping { host_port: 80, container_port: 8080, ..PortMapping::default() };
+        let mut entry = entry();
+        entry.spec.port_mappings = vec![port];
+        cache.write("eth0", &entry).unwrap();
+        let path = dir.path().join("podvisor/p1-eth0.json");
+        let text = fs::read_to_string(&path).unwrap();
+        let earlier = text.replace(r#""host_ip":"""#, r#""host_ip":null"#);
+        assert_ne!(earlier, text);
+        fs::write(&path, earlier).unwrap();
+        assert_eq!(cache.read("p1", "eth0").unwrap(), Some(entry));
     }
 
     #[test]

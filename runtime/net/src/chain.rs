@@ -1,7 +1,7 @@
 //! Runs a network's plugins in their order: ADD and CHECK forwards, each with the result before it, DEL
 //! backwards (CNI specification 1.1.0, section 3). It makes no namespace and keeps no file.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::IpAddr, path::PathBuf, time::Duration};
 
 use serde_json::{Map, Value, json};
 
@@ -183,8 +183,10 @@ fn capabilities(spec: &PodNetworkSpec) -> Map<String, Value> {
     let mut asked = Map::new();
     let mut ports = Vec::new();
     for port in spec.port_mappings.iter().filter(|port| port.host_port != 0) {
-        let mut mapping = json!({"hostPort": port.host_port, "containerPort": port.container_port, "protocol": port.protocol});
-        if let Some(ip) = port.host_ip {
+        let protocol = port.protocol.name();
+        let mut mapping =
+            json!({"hostPort": port.host_port, "containerPort": port.container_port, "protocol": protocol});
+        if let Ok(ip) = port.host_ip.parse::<IpAddr>() {
             mapping["hostIP"] = ip.to_string().into();
         }
         ports.push(mapping);

@@ -39,4 +39,4 @@ pub use error::NetError;
 pub use interface::{PodInterface, PodNeighbour, PodNetwork, PodRoute};
 pub use pod_ranges::PodRanges;
 pub use result::Dns;
-pub use spec::{Bandwidth, PodNetworkSpec, PortMapping, Protocol};
+pub use spec::{Bandwidth, PodNetworkSpec};

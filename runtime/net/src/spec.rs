@@ -1,8 +1,9 @@
 //! What a pod asks of its network, and the checks that make it safe to pass on to plugins.
 
-use std::net::IpAddr;
-
-use serde::{Deserialize, Serialize};
+use runtime_spec::PortMapping;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 use crate::NetError;
 
@@ -22,6 +23,7 @@ pub struct PodNetworkSpec {
     /// The pod's uid.
     pub uid: String,
     /// Host ports, for plugins with the `portMappings` capability. A host port of 0 means none.
+    #[serde(deserialize_with = "without_nulls")]
     pub port_mappings: Vec<PortMapping>,
     /// Rate limits, for plugins with the `bandwidth` capability.
     pub bandwidth: Option<Bandwidth>,
@@ -31,30 +33,13 @@ pub struct PodNetworkSpec {
     pub requested_mac: Option<String>,
 }
 
-/// One host port that leads to a port of the pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PortMapping {
-    /// Port on the node; 0 means that none was asked for.
-    pub host_port: u16,
-    /// Port in the pod.
-    pub container_port: u16,
-    /// Transport protocol.
-    pub protocol: Protocol,
-    /// The node's address to listen on; any if absent.
-    pub host_ip: Option<IpAddr>,
-}
-
-/// Transport protocol of a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// TCP.
-    #[default]
-    Tcp,
-    /// UDP.
-    Udp,
-    /// SCTP.
-    Sctp,
+/// Cache files of earlier versions have `null` where a mapping names no address of the host.
+fn without_nulls<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PortMapping>, D::Error> {
+    let mut mappings = Vec::<Map<String, Value>>::deserialize(from)?;
+    for mapping in &mut mappings {
+        mapping.retain(|_, value| !value.is_null());
+    }
+    serde_json::from_value(mappings.into()).map_err(D::Error::custom)
 }
 
 /// Rate limits in bits per second; 0 means unlimited.

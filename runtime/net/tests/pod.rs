@@ -18,7 +18,8 @@ use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
 };
-use runtime_net::{Cni, CniConfig, NetError, PodNetwork, PodNetworkSpec, PortMapping, Protocol};
+use runtime_net::{Cni, CniConfig, NetError, PodNetwork, PodNetworkSpec};
+use runtime_spec::{PortMapping, Protocol};
 
 const PLUGIN_DIR: &str = "/usr/lib/cni";
 const HEADER_BYTES: usize = 12;
@@ -125,7 +126,7 @@ fn spec() -> PodNetworkSpec {
             host_port: 8080,
             container_port: 80,
             protocol: Protocol::Tcp,
-            host_ip: None,
+            host_ip: String::new(),
         }],
         ..Default::default()
     }

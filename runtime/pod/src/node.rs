@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use runtime_net::{PodNetworkSpec, PortMapping, Protocol};
+use runtime_net::PodNetworkSpec;
 use runtime_spec::{GuestPaths, HandlerConfig, PodSpec};
 use runtime_store::{Batch, Store, Table};
 
@@ -181,20 +181,7 @@ pub(crate) fn network_spec(id: &str, spec: &PodSpec) -> PodNetworkSpec {
         name: spec.name.clone(),
         namespace: spec.namespace.clone(),
         uid: spec.uid.clone(),
-        port_mappings: spec
-            .port_mappings
-            .iter()
-            .map(|mapping| PortMapping {
-                host_port: mapping.host_port,
-                container_port: mapping.container_port,
-                protocol: match mapping.protocol {
-                    runtime_spec::Protocol::Tcp => Protocol::Tcp,
-                    runtime_spec::Protocol::Udp => Protocol::Udp,
-                    runtime_spec::Protocol::Sctp => Protocol::Sctp,
-                },
-                host_ip: mapping.host_ip.parse().ok(),
-            })
-            .collect(),
+        port_mappings: spec.port_mappings.clone(),
         ..PodNetworkSpec::default()
     }
 }

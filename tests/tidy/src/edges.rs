@@ -56,7 +56,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("runtime-spec", &[]),
     ("runtime-store", &[]),
     ("runtime-erofs", &[]),
-    ("runtime-net", &[]),
+    ("runtime-net", &["runtime-spec"]),
     ("runtime-logs", &[]),
     ("runtime-share", &[]),
     ("runtime-pieces", &[]),

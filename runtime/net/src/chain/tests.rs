@@ -9,8 +9,10 @@ use std::{
 
 use serde_json::json;
 
+use runtime_spec::{PortMapping, Protocol};
+
 use super::*;
-use crate::{Bandwidth, PortMapping, Protocol, config};
+use crate::{Bandwidth, config};
 
 /// A folder of scripts that each note how they were called, then do what `body` says.
 struct Scripts(tempfile::TempDir);
@@ -144,7 +146,7 @@ async fn capabilities_reach_only_the_plugins_that_declare_them() {
         host_port,
         container_port: 80,
         protocol: Protocol::Tcp,
-        host_ip: Some("127.0.0.1".parse().unwrap()),
+        host_ip: "127.0.0.1".into(),
     };
     spec.port_mappings = vec![port(8080), port(0)];
     spec.bandwidth = Some(Bandwidth { ingress_bits: 1_000_000, egress_bits: 0 });
