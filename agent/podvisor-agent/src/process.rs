@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use agent_container::cgroup::Cgroup;
 use agent_container::syscall;
+use proto_agent::agent::ExitReason;
 use tokio::sync::{oneshot, watch};
 
 use crate::reaper::Exit;
@@ -27,8 +28,19 @@ const HUNG_UP: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) exit: Exit,
-    /// The kernel killed a process of its container for want of memory while it ran.
-    pub(crate) oom_killed: bool,
+    pub(crate) reason: ExitReason,
+}
+
+impl Ended {
+    /// `oom_killed` is whether the kernel killed a process of the container for want of memory while this one ran.
+    fn new(exit: Exit, oom_killed: bool) -> Ended {
+        let reason = match exit.code {
+            _ if oom_killed => ExitReason::EXIT_REASON_OOM_KILLED,
+            0 => ExitReason::EXIT_REASON_COMPLETED,
+            _ => ExitReason::EXIT_REASON_ERROR,
+        };
+        Ended { exit, reason }
+    }
 }
 
 /// See the module's documentation.
@@ -96,7 +108,7 @@ impl Process {
                 emptied(&cgroup).await;
                 shared.sync().await;
             }
-            let _ = sender.send(Some(Ended { exit, oom_killed }));
+            let _ = sender.send(Some(Ended::new(exit, oom_killed)));
         });
         Arc::new(Process { pid, cgroup: whole, ended, stdin, stdout, stderr, told: AtomicBool::new(false) })
     }
@@ -177,5 +189,19 @@ async fn emptied(cgroup: &Cgroup) {
     };
     if tokio::time::timeout(GONE, gone).await.is_err() {
         tracing::warn!("killed processes of a container are not gone yet");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_reason_follows_the_code_unless_memory_ran_out() {
+        let reason = |code, oom_killed| Ended::new(Exit { code, at_ns: 1 }, oom_killed).reason;
+        assert_eq!(reason(0, false), ExitReason::EXIT_REASON_COMPLETED);
+        assert_eq!(reason(137, false), ExitReason::EXIT_REASON_ERROR);
+        assert_eq!(reason(137, true), ExitReason::EXIT_REASON_OOM_KILLED);
+        assert_eq!(reason(0, true), ExitReason::EXIT_REASON_OOM_KILLED);
     }
 }

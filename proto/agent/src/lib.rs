@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod failure;
 pub mod frame;
 pub mod record;
 
@@ -62,10 +63,6 @@ pub const UNACKNOWLEDGED_BYTES_MAX: usize = 256 * 1024;
 
 /// Tag of the virtio-fs device that serves the pod's shared directory.
 pub const SHARE_TAG: &str = "podvisor";
-
-/// What the message begins with where an image volume cannot be mounted: the kubelet tells such failures
-/// by it (kubelet `kuberuntime_container.go`, `ErrImageVolumeMountFailed`).
-pub const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 
 /// vsock ports.
 pub mod port {

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use proto_agent::{agent, failure};
+
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
@@ -14,6 +16,8 @@ pub enum GuestError {
         message: String,
         /// What sort of refusal.
         code: RefusedCode,
+        /// Why, where the daemon acts on it.
+        reason: Option<FailureReason>,
     },
     /// The guest cannot be talked to: it has ended, or never listened.
     #[error("the guest cannot be reached for {method}")]
@@ -42,9 +46,9 @@ pub enum GuestError {
 /// The refusals that callers tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedCode {
-    /// No such container, exec, or executable (exit code 127).
+    /// No such container, exec, or executable.
     NotFound,
-    /// The executable may not be executed (exit code 126).
+    /// The executable may not be executed.
     PermissionDenied,
     /// The container, exec or pod is there already.
     AlreadyExists,
@@ -58,11 +62,41 @@ pub enum RefusedCode {
     Other,
 }
 
+/// Why the agent refused a call, where the daemon acts on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureReason {
+    /// The container has no such executable, or not the interpreter that the executable names (exit code 127).
+    ExecutableNotFound,
+    /// The executable is there, and the guest's kernel does not run it for this user (exit code 126).
+    ExecutableNotRunnable,
+    /// An image volume cannot be mounted.
+    ImageVolumeMount,
+}
+
+impl FailureReason {
+    fn of(status: &ttrpc::Status) -> Option<FailureReason> {
+        match failure::reason(status) {
+            agent::FailureReason::FAILURE_REASON_UNSPECIFIED => None,
+            agent::FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND => Some(Self::ExecutableNotFound),
+            agent::FailureReason::FAILURE_REASON_EXECUTABLE_NOT_RUNNABLE => Some(Self::ExecutableNotRunnable),
+            agent::FailureReason::FAILURE_REASON_IMAGE_VOLUME_MOUNT => Some(Self::ImageVolumeMount),
+        }
+    }
+}
+
 impl GuestError {
     /// The code of a refusal.
     pub fn refused(&self) -> Option<RefusedCode> {
         match self {
             GuestError::Refused { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// The reason of a refusal, if it has one.
+    pub fn reason(&self) -> Option<FailureReason> {
+        match self {
+            GuestError::Refused { reason, .. } => *reason,
             _ => None,
         }
     }
@@ -83,7 +117,8 @@ impl GuestError {
             Code::DEADLINE_EXCEEDED => return GuestError::Deadline { method },
             _ => RefusedCode::Other,
         };
-        GuestError::Refused { method, message: status.message().to_owned(), code }
+        let reason = FailureReason::of(&status);
+        GuestError::Refused { method, message: status.message().to_owned(), code, reason }
     }
 
     pub(crate) fn unreachable(method: &'static str) -> impl Fn(io::Error) -> GuestError {

@@ -176,7 +176,8 @@ impl Guest {
         if opened.error.is_empty() {
             return Ok(stream);
         }
-        Err(GuestError::Refused { method: METHOD, message: opened.error, code: RefusedCode::Other })
+        let (message, code) = (opened.error, RefusedCode::Other);
+        Err(GuestError::Refused { method: METHOD, message, code, reason: None })
     }
 }
 

@@ -13,7 +13,7 @@ mod guest;
 mod input;
 mod output;
 
-pub use error::{GuestError, RefusedCode};
+pub use error::{FailureReason, GuestError, RefusedCode};
 pub use guest::{Guest, ready};
 pub use input::InputStream;
 pub use output::{Acknowledger, OutputReader, OutputStream};

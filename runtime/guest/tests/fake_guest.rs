@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use proto_agent::agent::*;
 use proto_agent::agent_ttrpc::{Agent, create_agent};
-use proto_agent::{frame, port};
+use proto_agent::{failure, frame, port};
 use runtime_guest::{Guest, GuestError, RefusedCode, ready};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -38,11 +38,14 @@ impl Agent for FakeAgent {
     }
 
     async fn start_container(&self, _: &TtrpcContext, _: StartContainerRequest) -> ttrpc::Result<Empty> {
-        Err(status(ttrpc::Code::NOT_FOUND, "executable file `x` not found"))
+        let reason = FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND;
+        let status = failure::status(ttrpc::Code::NOT_FOUND, "executable file `x` not found", reason);
+        Err(ttrpc::Error::RpcStatus(status))
     }
 
     async fn wait(&self, _: &TtrpcContext, _: WaitRequest) -> ttrpc::Result<WaitResponse> {
-        Ok(WaitResponse { exit_code: 3, ..Default::default() })
+        let reason = ExitReason::EXIT_REASON_ERROR.into();
+        Ok(WaitResponse { exit_code: 3, reason, ..Default::default() })
     }
 }
 
@@ -130,7 +133,10 @@ async fn answers_and_refusals_come_through() {
     assert!(refused.to_string().contains("user `nobody`"));
     let missing = guest.start_container(&StartContainerRequest::default()).await.unwrap_err();
     assert_eq!(missing.refused(), Some(RefusedCode::NotFound));
-    assert_eq!(guest.wait(&WaitRequest::default()).await.unwrap().exit_code, 3);
+    assert_eq!(missing.reason(), Some(runtime_guest::FailureReason::ExecutableNotFound));
+    assert_eq!(refused.reason(), None);
+    let end = guest.wait(&WaitRequest::default()).await.unwrap();
+    assert_eq!((end.exit_code, end.reason), (3, ExitReason::EXIT_REASON_ERROR.into()));
 }
 
 #[tokio::test]

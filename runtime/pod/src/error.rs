@@ -69,6 +69,11 @@ impl PodError {
         crate::outside::unrunnable(self.source.as_deref()?)
     }
 
+    /// The agent's message, if it is an image volume that could not be mounted.
+    pub(crate) fn volume_refusal(&self) -> Option<&str> {
+        crate::outside::volume_refusal(self.source.as_deref()?)
+    }
+
     /// The text and those of all causes, joined by ": ".
     pub fn chain(&self) -> String {
         chain_of(self)

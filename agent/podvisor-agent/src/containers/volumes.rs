@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 use oci_spec::runtime::Spec;
-use proto_agent::IMAGE_VOLUME_MOUNT_FAILED as FAILED;
 use proto_agent::agent::ImageVolume;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
@@ -17,14 +16,14 @@ use crate::containers::mapped::Mapped;
 use crate::images::ImageError;
 use crate::pod::Pod;
 
-/// Why an image volume cannot be mounted. The text begins as the kubelet expects it.
+/// Why an image volume cannot be mounted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VolumeError {
-    #[error("{FAILED}: the image cannot be mounted")]
+    #[error("the image cannot be mounted")]
     Image(#[from] ImageError),
-    #[error("{FAILED}: cannot find the sub path {sub_path:?} in the image")]
+    #[error("cannot find the sub path {sub_path:?} in the image")]
     SubPath { sub_path: String, source: std::io::Error },
-    #[error("{FAILED}: the owners of the image's files cannot be mapped")]
+    #[error("the owners of the image's files cannot be mapped")]
     Map(#[source] std::io::Error),
 }
 

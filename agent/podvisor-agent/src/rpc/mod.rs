@@ -14,14 +14,16 @@ mod usage;
 use std::future::Future;
 use std::sync::Arc;
 
+use agent_container::launch::FailureKind;
 use async_trait::async_trait;
 use proto_agent::agent::{
     ConfigurePodRequest, ConfigurePodResponse, CreateContainerRequest, CreateContainerResponse, Empty,
-    ExecRequest, ExecResponse, RemoveContainerRequest, ResizePodRequest, ShutdownRequest, SignalRequest,
-    StartContainerRequest, StatsRequest, StatsResponse, UpdateContainerRequest, UsageRequest, UsageResponse,
-    WaitRequest, WaitResponse,
+    ExecRequest, ExecResponse, FailureReason, RemoveContainerRequest, ResizePodRequest, ShutdownRequest,
+    SignalRequest, StartContainerRequest, StatsRequest, StatsResponse, UpdateContainerRequest, UsageRequest,
+    UsageResponse, WaitRequest, WaitResponse,
 };
 use proto_agent::agent_ttrpc::Agent;
+use proto_agent::failure;
 use ttrpc::Code;
 use ttrpc::r#async::TtrpcContext;
 
@@ -133,10 +135,9 @@ fn refusal(code: Code, message: &str) -> ttrpc::Error {
     ttrpc::Error::RpcStatus(ttrpc::get_status(code, message))
 }
 
-/// A container's error as a status: NOT_FOUND and PERMISSION_DENIED are an executable's, save that an
-/// unknown container or exec is NOT_FOUND too.
+/// A container's error as a status.
 fn refused(error: &ContainerError) -> ttrpc::Error {
-    use agent_container::launch::{Failure, FailureKind};
+    use agent_container::launch::Failure;
     use agent_container::limits::LimitError;
     let code = match error {
         ContainerError::InvalidId(_)
@@ -166,5 +167,61 @@ fn refused(error: &ContainerError) -> ttrpc::Error {
             FailureKind::Other => Code::INTERNAL,
         },
     };
-    refusal(code, &Failure::from_error(error).message)
+    let message = Failure::from_error(error).message;
+    ttrpc::Error::RpcStatus(failure::status(code, &message, reason(error)))
+}
+
+/// Why, where the daemon acts on it.
+fn reason(error: &ContainerError) -> FailureReason {
+    match error {
+        ContainerError::Volume(_) => FailureReason::FAILURE_REASON_IMAGE_VOLUME_MOUNT,
+        ContainerError::Launch(failure) => match failure.kind {
+            FailureKind::NotFound => FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND,
+            FailureKind::PermissionDenied => FailureReason::FAILURE_REASON_EXECUTABLE_NOT_RUNNABLE,
+            FailureKind::Other => FailureReason::FAILURE_REASON_UNSPECIFIED,
+        },
+        _ => FailureReason::FAILURE_REASON_UNSPECIFIED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_container::launch::Failure;
+
+    use super::*;
+
+    fn status(error: &ContainerError) -> ttrpc::proto::Status {
+        match refused(error) {
+            ttrpc::Error::RpcStatus(status) => status,
+            error => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn an_executable_that_does_not_run_is_refused_with_its_reason() {
+        for (kind, code, expected) in [
+            (FailureKind::NotFound, Code::NOT_FOUND, FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND),
+            (
+                FailureKind::PermissionDenied,
+                Code::PERMISSION_DENIED,
+                FailureReason::FAILURE_REASON_EXECUTABLE_NOT_RUNNABLE,
+            ),
+            (FailureKind::Other, Code::INTERNAL, FailureReason::FAILURE_REASON_UNSPECIFIED),
+        ] {
+            let status = status(&Failure::new(kind, "why").into());
+            assert_eq!((status.code(), status.message()), (code, "why"));
+            assert_eq!(failure::reason(&status), expected);
+        }
+    }
+
+    #[test]
+    fn an_image_volume_that_cannot_be_mounted_is_refused_with_its_reason() {
+        let source = std::io::ErrorKind::NotFound.into();
+        let volume = status(&VolumeError::SubPath { sub_path: "a".into(), source }.into());
+        assert_eq!(volume.code(), Code::INVALID_ARGUMENT);
+        assert_eq!(failure::reason(&volume), FailureReason::FAILURE_REASON_IMAGE_VOLUME_MOUNT);
+        let unknown = status(&ContainerError::NoContainer("c1".into()));
+        assert_eq!(unknown.code(), Code::NOT_FOUND);
+        assert_eq!(failure::reason(&unknown), FailureReason::FAILURE_REASON_UNSPECIFIED);
+    }
 }

@@ -25,8 +25,8 @@ pub(super) async fn wait(service: &Service, request: WaitRequest) -> ttrpc::Resu
     }
     Ok(WaitResponse {
         exit_code: ended.exit.code,
-        oom_killed: ended.oom_killed,
         exited_at_ns: ended.exit.at_ns,
+        reason: ended.reason.into(),
         ..Default::default()
     })
 }

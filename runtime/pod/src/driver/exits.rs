@@ -1,5 +1,6 @@
 //! Ends: of a container, and of the machine under all of them.
 
+use proto_agent::agent::ExitReason;
 use proto_vmm::StopReport;
 
 use super::Driver;
@@ -18,10 +19,12 @@ impl Driver {
         }
         match outcome {
             Ok(end) => {
-                let reason = match end.exit_code {
-                    _ if end.oom_killed => "OOMKilled",
-                    0 => "Completed",
-                    _ => "Error",
+                let reason = match (end.reason.enum_value_or_default(), end.exit_code) {
+                    (ExitReason::EXIT_REASON_OOM_KILLED, _) => "OOMKilled",
+                    (ExitReason::EXIT_REASON_COMPLETED, _) | (ExitReason::EXIT_REASON_UNSPECIFIED, 0) => {
+                        "Completed"
+                    }
+                    (ExitReason::EXIT_REASON_ERROR | ExitReason::EXIT_REASON_UNSPECIFIED, _) => "Error",
                 };
                 let at = if end.exited_at_ns > 0 { end.exited_at_ns } else { clock::now_ns() };
                 container.exit(at, end.exit_code, reason, "");

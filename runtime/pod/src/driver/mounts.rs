@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use proto_agent::{IMAGE_VOLUME_MOUNT_FAILED, agent, guest_path};
+use proto_agent::{agent, guest_path};
 use runtime_share::{Access, Bind, Ids, Owners, Propagation, ShareError};
 use runtime_spec::{ContainerSpec, IdMapping, Mount, MountPropagation, share_name};
 
@@ -13,6 +13,9 @@ use crate::record::{ContainerRecord, ImageVolume};
 use crate::roster::Live;
 use crate::{PodError, PodErrorKind};
 
+/// The start of the message where an image volume cannot be mounted: the kubelet knows such failures by it
+/// (kubelet `kuberuntime_container.go`, `ErrImageVolumeMountFailed`).
+const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 /// Is there where the node's kernel runs with SELinux (selinux(8)).
 const SELINUX: &str = "/sys/fs/selinux/enforce";
 
@@ -102,14 +105,11 @@ pub(super) fn image_volumes(record: &ContainerRecord) -> Vec<agent::ImageVolume>
         .collect()
 }
 
-/// An image volume's failure in the guest is told in the agent's own words, which begin as the kubelet
-/// expects them.
+/// An image volume's failure in the guest has the agent's message, behind what the kubelet expects.
 pub(super) fn told_of_volumes(error: PodError) -> PodError {
-    let chain = error.chain();
-    match chain.find(IMAGE_VOLUME_MOUNT_FAILED) {
-        Some(at) => PodError::new(PodErrorKind::InvalidArgument, &chain[at..]),
-        None => error,
-    }
+    let Some(message) = error.volume_refusal() else { return error };
+    let text = format!("{IMAGE_VOLUME_MOUNT_FAILED}: {message}");
+    PodError::new(PodErrorKind::InvalidArgument, text)
 }
 
 fn host_mounts(spec: &ContainerSpec) -> impl Iterator<Item = (usize, &Mount)> {
@@ -159,6 +159,8 @@ fn refuse_relabels(spec: &ContainerSpec, selinux: &Path) -> Result<(), PodError>
 
 #[cfg(test)]
 mod tests {
+    use runtime_guest::{FailureReason, GuestError, RefusedCode};
+
     use super::*;
 
     #[test]
@@ -175,11 +177,15 @@ mod tests {
 
     #[test]
     fn an_agents_word_on_a_volume_comes_first() {
-        let cause =
-            std::io::Error::other(format!("the agent refused: {IMAGE_VOLUME_MOUNT_FAILED}: no \"x\""));
-        let error = PodError::internal("creating the container in the guest").because(cause);
-        assert_eq!(told_of_volumes(error).to_string(), "ImageVolumeMountFailed: no \"x\"");
-        let other = PodError::internal("creating the container in the guest");
-        assert_eq!(told_of_volumes(other.clone()).to_string(), other.to_string());
+        let refused = |reason| {
+            let (method, message, code) = ("CreateContainer", "no \"x\"".to_owned(), RefusedCode::Other);
+            let cause = GuestError::Refused { method, message, code, reason };
+            PodError::internal("creating the container in the guest").because(cause)
+        };
+        let error = told_of_volumes(refused(Some(FailureReason::ImageVolumeMount)));
+        assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
+        assert_eq!(error.chain(), "ImageVolumeMountFailed: no \"x\"");
+        let other = refused(None);
+        assert_eq!(told_of_volumes(other.clone()).chain(), other.chain());
     }
 }

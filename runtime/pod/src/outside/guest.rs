@@ -10,7 +10,7 @@ use proto_agent::agent::{
     RemoveContainerRequest, ResizePodRequest, SignalRequest, StartContainerRequest, StatsResponse,
     StreamKind, UpdateContainerRequest, UsageResponse, WaitRequest, WaitResponse,
 };
-use runtime_guest::{Acknowledger, Guest, GuestError, InputStream, RefusedCode};
+use runtime_guest::{Acknowledger, FailureReason, Guest, GuestError, InputStream, RefusedCode};
 use runtime_pieces::Pieces;
 use runtime_vm::VmError;
 use tokio::net::UnixStream;
@@ -47,9 +47,19 @@ pub(crate) enum Unrunnable {
 
 /// Whether the agent refused to start a program for itself.
 pub(crate) fn unrunnable(fault: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<Unrunnable> {
-    match fault.downcast_ref::<GuestError>()?.refused()? {
-        RefusedCode::NotFound => Some(Unrunnable::NotFound),
-        RefusedCode::PermissionDenied => Some(Unrunnable::NotPermitted),
+    match fault.downcast_ref::<GuestError>()?.reason()? {
+        FailureReason::ExecutableNotFound => Some(Unrunnable::NotFound),
+        FailureReason::ExecutableNotRunnable => Some(Unrunnable::NotPermitted),
+        FailureReason::ImageVolumeMount => None,
+    }
+}
+
+/// The agent's message where it refused to mount an image volume.
+pub(crate) fn volume_refusal<'a>(
+    fault: &'a (dyn std::error::Error + Send + Sync + 'static),
+) -> Option<&'a str> {
+    match fault.downcast_ref::<GuestError>()? {
+        GuestError::Refused { message, reason: Some(FailureReason::ImageVolumeMount), .. } => Some(message),
         _ => None,
     }
 }

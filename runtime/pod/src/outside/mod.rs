@@ -28,7 +28,7 @@ use runtime_spec::{ImageConfig, VmBounds};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub(crate) use disks::{DiskError, Disks, HostDisk, KernelDisks};
-pub(crate) use guest::{Unrunnable, refusal, unrunnable};
+pub(crate) use guest::{Unrunnable, refusal, unrunnable, volume_refusal};
 pub(crate) use real::{CniNetwork, StoredImages, VmMachines};
 pub(crate) use shares::{HostShares, Place, Shares};
 

@@ -8,11 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oci_spec::runtime::Process;
 use proto_agent::agent::{
-    ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, ResizePodRequest,
-    SignalRequest, StatsResponse, StreamKind, UpdateContainerRequest, UsageResponse, WaitResponse,
+    ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, ExitReason,
+    ResizePodRequest, SignalRequest, StatsResponse, StreamKind, UpdateContainerRequest, UsageResponse,
+    WaitResponse,
 };
 use proto_vmm::StopReport;
-use runtime_guest::GuestError;
+use runtime_guest::{GuestError, RefusedCode};
 use runtime_pieces::Pieces;
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
@@ -35,13 +36,22 @@ struct FakeProcess {
     stdout: Vec<u8>,
 }
 
+fn exit_reason(exit_code: i32, oom_killed: bool) -> ExitReason {
+    match exit_code {
+        _ if oom_killed => ExitReason::EXIT_REASON_OOM_KILLED,
+        0 => ExitReason::EXIT_REASON_COMPLETED,
+        _ => ExitReason::EXIT_REASON_ERROR,
+    }
+}
+
 impl FakeProcess {
     fn new(stdout: Vec<u8>) -> Self {
         FakeProcess { ended: watch::Sender::new(None), stdout }
     }
 
     fn end(&self, exit_code: i32, oom_killed: bool) {
-        self.end_as(WaitResponse { exit_code, oom_killed, ..WaitResponse::default() });
+        let reason = exit_reason(exit_code, oom_killed).into();
+        self.end_as(WaitResponse { exit_code, reason, ..WaitResponse::default() });
     }
 
     fn end_as(&self, end: WaitResponse) {
@@ -61,7 +71,8 @@ impl FakeAgent {
     /// The container's program ends by itself.
     pub(crate) fn end(&self, container_id: &str, exit_code: i32, oom_killed: bool) {
         let exited_at_ns = self.script.state().exited_at_ns;
-        let end = WaitResponse { exit_code, oom_killed, exited_at_ns, ..WaitResponse::default() };
+        let reason = exit_reason(exit_code, oom_killed).into();
+        let end = WaitResponse { exit_code, reason, exited_at_ns, ..WaitResponse::default() };
         self.process(container_id, "").unwrap().end_as(end);
     }
 
@@ -138,8 +149,10 @@ impl Agent for FakeAgent {
 
     async fn start_container(&self, container_id: &str) -> Result<(), Fault> {
         self.step("agent.start").await?;
-        if let Some(code) = self.script.state().unrunnable {
-            return Err(GuestError::Refused { method: "StartContainer", message: "no".into(), code }.into());
+        if let Some(reason) = self.script.state().unrunnable {
+            let (message, code) = ("no".into(), RefusedCode::NotFound);
+            let reason = Some(reason);
+            return Err(GuestError::Refused { method: "StartContainer", message, code, reason }.into());
         }
         self.process(container_id, "").map(drop)
     }

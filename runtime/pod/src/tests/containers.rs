@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{World, container, pod};
 use crate::{ContainerState, PodErrorKind, PodState};
-use runtime_guest::RefusedCode;
+use runtime_guest::FailureReason;
 use runtime_spec::ContainerSpec;
 
 #[tokio::test]
@@ -142,11 +142,12 @@ async fn a_program_that_cannot_be_started_is_a_start_error() {
 
 #[tokio::test]
 async fn a_program_that_is_not_there_or_may_not_run_cannot_run() {
-    for (code, exit_code) in [(RefusedCode::NotFound, 127), (RefusedCode::PermissionDenied, 126)] {
+    let reasons = [(FailureReason::ExecutableNotFound, 127), (FailureReason::ExecutableNotRunnable, 126)];
+    for (reason, exit_code) in reasons {
         let world = World::new().await;
         let pod_id = world.pods.run(pod("web")).await.unwrap();
         let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
-        world.script.state().unrunnable = Some(code);
+        world.script.state().unrunnable = Some(reason);
         let error = world.pods.start_container(&id).await.unwrap_err();
         assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
         let view = world.pods.container(&id).unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use proto_agent::agent::{ConfigurePodRequest, CreateContainerRequest, UsageResponse};
 use runtime_share::Bind;
 
-use runtime_guest::RefusedCode;
+use runtime_guest::FailureReason;
 
 use super::machine::FakeMachine;
 use crate::outside::Fault;
@@ -40,7 +40,7 @@ pub(crate) struct State {
     /// Output that stays open until everything in the container is killed.
     pub(crate) lingering: bool,
     /// How the agent refuses to start a program.
-    pub(crate) unrunnable: Option<RefusedCode>,
+    pub(crate) unrunnable: Option<FailureReason>,
     /// When programs end, by the guest's clock.
     pub(crate) exited_at_ns: i64,
     /// Programs that ignore SIGTERM.
