@@ -51,6 +51,8 @@ enum Command {
     PortForward(port_forward::Args),
     /// Say whether this host can run pods, and what to do where it cannot.
     Check(check::Args),
+    /// Print an example configuration, or the reference of all keys.
+    Config(config::Args),
 }
 
 /// Exit status of a command that failed before it had one of its own, as `docker run` has it.
@@ -68,6 +70,10 @@ fn main() -> ExitCode {
                 Command::Logs(args) => person(logs::logs(&config, args)),
                 Command::PortForward(args) => person(port_forward::port_forward(&config, args)),
                 Command::Check(args) => check::check(&config, &args),
+                Command::Config(args) => {
+                    config::print(args);
+                    Ok(ExitCode::SUCCESS)
+                }
             }
         });
     outcome.unwrap_or_else(|error| {
