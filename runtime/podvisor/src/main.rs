@@ -8,6 +8,8 @@ mod check;
 mod client;
 mod config;
 mod detach;
+#[cfg(test)]
+mod dist;
 mod exec;
 mod exit_code;
 mod log;
