@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use runtime_spec::SpecError;
 
-use crate::outside::Unrunnable;
-
 /// What sort of failure it is, for the caller's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodErrorKind {
@@ -64,14 +62,9 @@ impl PodError {
         self.kind
     }
 
-    /// Whether a program that is not there, or may not run, is at the bottom of it.
-    pub(crate) fn unrunnable(&self) -> Option<Unrunnable> {
-        crate::outside::unrunnable(self.source.as_deref()?)
-    }
-
-    /// The agent's message, if it is an image volume that could not be mounted.
-    pub(crate) fn volume_refusal(&self) -> Option<&str> {
-        crate::outside::volume_refusal(self.source.as_deref()?)
+    /// The cause, where there is one.
+    pub(crate) fn cause(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        self.source.as_deref()
     }
 
     /// The text and those of all causes, joined by ": ".

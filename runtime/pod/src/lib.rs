@@ -6,51 +6,35 @@
 
 #![forbid(unsafe_code)]
 
-mod acks;
-mod admission;
-mod attach;
-mod cgroup;
+mod backend;
+mod blocking;
 mod clock;
+mod command;
 mod config;
 mod container;
-mod device_slots;
 mod driver;
-mod ending;
 mod error;
-mod events;
-mod exec;
-mod guest_files;
-mod kept;
+mod host;
+mod io;
+mod live;
 mod node;
-mod open;
-mod output;
-mod outside;
 mod pods;
 mod record;
 mod recover;
 mod roster;
-mod scratch;
-mod seccomp_file;
-mod shared;
 mod start;
-mod stop_container;
-mod stopwatch;
-mod streams;
-mod tap;
-mod undo;
 mod usage;
 mod view;
-mod vmm_process;
-mod watcher;
+mod vm_end;
 
-pub use attach::AttachRequest;
 pub use config::PodsConfig;
+pub use container::attach::AttachRequest;
 pub use error::{PodError, PodErrorKind};
-pub use events::{Event, EventKind, Events, Missed};
-pub use exec::ExecRequest;
+pub use host::scratch::ScratchUsage;
+pub use io::exec::ExecRequest;
+pub use io::streams::{ContainerEnd, ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams};
 pub use pods::Pods;
-pub use scratch::ScratchUsage;
-pub use streams::{ContainerEnd, ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams};
+pub use roster::events::{Event, EventKind, Events, Missed};
 pub use usage::{
     ContainerUsage, CpuUsage, DeviceUsage, FilesystemUsage, GuestUsage, HostUsage, HugepageUsage,
     InterfaceUsage, MemoryUsage, PodUsage, Pressure, Stall, TaskUsage, WritableLayerUsage,

@@ -11,16 +11,23 @@ use runtime_spec::{ContainerSpec, PodSpec, Resources, VmBounds};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
-use crate::attach::{AttachRequest, attach};
-use crate::driver::{Command, Driver, Reply};
-use crate::exec::{Exec, ExecRequest};
+use crate::clock;
+use crate::command::{Command, Reply};
+use crate::config::PodsConfig;
+use crate::container::attach::{AttachRequest, attach};
+use crate::container::{admission, stop};
+use crate::driver::Driver;
+use crate::error::{PodError, PodErrorKind};
+use crate::host::scratch::{self, ScratchUsage};
+use crate::io::exec::{Exec, ExecRequest};
+use crate::io::streams::ProcessStreams;
+use crate::live::Live;
 use crate::node::Node;
 use crate::record::{ContainerStage, PodRecord};
-use crate::roster::{ContainerEntry, Live, PodEntry, Reservation};
-use crate::{
-    ContainerState, ContainerView, Events, ExecOutput, GuestMemory, Phase, PodError, PodErrorKind, PodUsage,
-    PodView, PodsConfig, ProcessStreams, ScratchUsage, VmReport, admission, clock, scratch, stop_container,
-};
+use crate::roster::events::Events;
+use crate::roster::{ContainerEntry, PodEntry, Reservation};
+use crate::usage::{self, PodUsage, UsageSource};
+use crate::view::{ContainerState, ContainerView, ExecOutput, GuestMemory, Phase, PodView, VmReport};
 
 /// How long the agent may take to tell its memory, beside numbers that need no agent.
 const STATS_WITHIN: Duration = Duration::from_secs(2);
@@ -38,7 +45,7 @@ impl Pods {
     /// The store cannot be opened or read. A pod that cannot be recovered is no error; it is listed as
     /// not ready, with the reason.
     pub async fn open(config: PodsConfig) -> Result<Pods, PodError> {
-        let node = Arc::new(crate::open::node(config)?);
+        let node = Arc::new(crate::node::open::node(config)?);
         crate::recover::recover(&node).await?;
         Ok(Pods { node })
     }
@@ -49,13 +56,13 @@ impl Pods {
     /// The spec is refused, or a phase failed; then it has been undone, or the text says what is left.
     pub async fn run(&self, spec: PodSpec) -> Result<String, PodError> {
         spec.check()?;
-        let handler = self.node.handler(&spec.runtime_handler)?;
+        let handler = self.node.handlers.find(&spec.runtime_handler)?;
         let (bounds, scratch_bytes) = (VmBounds::of(&spec, handler)?, handler.scratch_bytes);
         let mut outcome = match self.node.roster.reserve(&spec)? {
             Reservation::Joined(outcome) => outcome,
-            Reservation::New(id, told, outcome) => {
+            Reservation::New(id, reported, outcome) => {
                 let record = PodRecord { id, spec, bounds, scratch_bytes, created_at_ns: clock::now_ns() };
-                tokio::spawn(Driver::start(self.node.clone(), record, told));
+                tokio::spawn(Driver::start(self.node.clone(), record, reported));
                 outcome
             }
         };
@@ -152,7 +159,7 @@ impl Pods {
             return self.node.roster.no_container_meant(container_id);
         };
         let live = self.node.roster.pod(&container.view.pod_id).and_then(|entry| entry.live);
-        detached(stop_container::stop(live, container, grace)).await
+        detached(stop::stop(live, container, grace)).await
     }
 
     /// Kills and forgets it; its log stays. Idempotent; unknown ids are fine.
@@ -277,7 +284,7 @@ impl Pods {
     pub async fn reopen_log(&self, container_id: &str) -> Result<(), PodError> {
         let container = self.container_entry(container_id)?;
         admission::reopen_log(&container.view.id, container.view.state)?;
-        let reopened = container.log.reopen().await;
+        let reopened = container.output.log.reopen().await;
         reopened.map_err(|error| PodError::internal("reopening the log").because(error))
     }
 
@@ -295,16 +302,16 @@ impl Pods {
     /// No such pod, or its machine is gone.
     pub async fn vm_stats(&self, pod_id: &str) -> Result<VmReport, PodError> {
         let live = self.live(pod_id)?;
-        let stats = live.call("asking the VM for its counters", live.machine.stats()).await?;
+        let stats = live.call("asking the VM for its counters", live.vm.stats()).await?;
         let asked = tokio::time::timeout(STATS_WITHIN, live.agent.stats()).await;
-        let guest = asked.ok().and_then(Result::ok).map(|told| GuestMemory {
-            total: told.memory_total,
-            available: told.memory_available,
-            free: told.memory_free,
-            agent_resident: told.agent_resident,
-            processes: told.processes,
+        let guest = asked.ok().and_then(Result::ok).map(|reported| GuestMemory {
+            total: reported.memory_total,
+            available: reported.memory_available,
+            free: reported.memory_free,
+            agent_resident: reported.agent_resident,
+            processes: reported.processes,
         });
-        Ok(VmReport { vmm_pid: live.machine.pid(), stats, guest })
+        Ok(VmReport { vmm_pid: live.vm.pid(), stats, guest })
     }
 
     /// What it has used.
@@ -313,7 +320,18 @@ impl Pods {
     /// No such pod, or its machine is gone. A guest that does not answer is no error.
     pub async fn usage(&self, pod_id: &str) -> Result<PodUsage, PodError> {
         let live = self.live(pod_id)?;
-        PodUsage::read(&self.node, &self.pod_entry(pod_id)?, &live).await
+        let entry = self.pod_entry(pod_id)?;
+        let containers = self.node.roster.containers();
+        let of_pod = containers.iter().filter(|one| one.pod_id == entry.view.id);
+        usage::read(UsageSource {
+            pod: &entry.view,
+            containers: of_pod.map(|one| one.id.clone()).collect(),
+            cgroup_root: &self.node.places.cgroup_root,
+            vmm_pid: live.vm.pid(),
+            agent: &live.agent,
+            meter: &live.meter,
+        })
+        .await
     }
 
     /// The same of several, side by side; those without a machine are left out. A guest that hangs keeps
@@ -325,12 +343,12 @@ impl Pods {
 
     /// What the pods' scratch disks take of the host's file system. Blocks on the disk.
     pub fn scratch_usage(&self) -> ScratchUsage {
-        scratch::usage(&self.node.places.state_dir.join("pods"))
+        scratch::usage(&self.node.places.state_dirs())
     }
 
     /// Where the scratch disks are.
     pub fn scratch_dir(&self) -> PathBuf {
-        self.node.places.state_dir.join("pods")
+        self.node.places.state_dirs()
     }
 
     /// The last 64 KiB of its guest's console.
@@ -339,7 +357,7 @@ impl Pods {
     /// No such pod, or its machine is gone.
     pub async fn console(&self, pod_id: &str) -> Result<String, PodError> {
         let live = self.live(pod_id)?;
-        live.call("asking the VM for its console", live.machine.console()).await
+        live.call("asking the VM for its console", live.vm.console()).await
     }
 
     fn pod_entry(&self, pod_id: &str) -> Result<PodEntry, PodError> {

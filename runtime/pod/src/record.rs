@@ -7,7 +7,7 @@ use proto_vmm::Slot;
 use runtime_spec::{ContainerSpec, ImageConfig, PodSpec, Resources, VmBounds, VmSize};
 use serde::{Deserialize, Serialize};
 
-use crate::{Phase, User};
+use crate::view::{Phase, User};
 
 /// A pod as it was asked for, and what its machine is built for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -124,7 +124,7 @@ pub(crate) struct ImageVolume {
 pub(crate) struct Disk {
     /// Its number among the devices of the spec.
     pub(crate) number: usize,
-    /// Which of the host's, and how it is plugged: see [`crate::outside::HostDisk`].
+    /// Which of the host's, and how it is plugged: see [`crate::backend::HostDisk`].
     pub(crate) key: String,
     pub(crate) slot: Slot,
 }
@@ -149,6 +149,9 @@ pub(crate) enum ContainerStage {
     Exited,
     Unknown,
 }
+
+/// A container as an earlier daemon left it.
+pub(crate) type ContainerOnRecord = (ContainerRecord, ContainerStatus);
 
 /// A container as it is.
 #[derive(Clone, Debug, Serialize, Deserialize)]

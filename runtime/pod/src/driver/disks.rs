@@ -7,11 +7,11 @@ use proto_agent::agent::BlockDevice;
 use runtime_spec::{ContainerSpec, Device};
 
 use super::Driver;
-use crate::device_slots::Claim;
-use crate::outside::{DiskError, HostDisk, Plug};
+use super::device_slots::Claim;
+use crate::backend::{DiskError, HostDisk, Plug};
+use crate::error::{PodError, PodErrorKind};
+use crate::live::Live;
 use crate::record::{ContainerRecord, Disk};
-use crate::roster::Live;
-use crate::{PodError, PodErrorKind};
 
 impl Driver {
     /// Plugs the container's devices, and holds their slots: all or none.
@@ -35,11 +35,11 @@ impl Driver {
 
     async fn plug_disk(&mut self, live: &Live, number: usize, device: &Device) -> Result<Disk, PodError> {
         let writable = device.permissions.contains('w');
-        let opened = self.node.disks.open(PathBuf::from(&device.host_path), writable).await;
-        let disk = opened.map_err(|fault| {
-            let refused = fault.downcast_ref::<DiskError>().is_some_and(DiskError::is_refusal);
+        let opened = self.node.backends.disks.open(PathBuf::from(&device.host_path), writable).await;
+        let disk = opened.map_err(|error| {
+            let refused = error.downcast_ref::<DiskError>().is_some_and(DiskError::is_refusal);
             let kind = if refused { PodErrorKind::InvalidArgument } else { PodErrorKind::Internal };
-            PodError::new(kind, "devices").because(fault)
+            PodError::new(kind, "devices").because(error)
         })?;
         let other = HostDisk::key(disk.number, !writable);
         if self.disks.holds(&other) {
@@ -60,7 +60,7 @@ impl Driver {
         let slot = claim.slot();
         if !matches!(claim, Claim::Plugged(_)) {
             let plug = Plug::Disk { file: disk.file, read_only: !writable };
-            live.call("plugging the block device", live.machine.plug(slot, plug)).await?;
+            live.call("plugging the block device", live.vm.plug(slot, plug)).await?;
         }
         self.disks.hold(slot, &key);
         Ok(Disk { number, key, slot })
@@ -77,7 +77,7 @@ impl Driver {
 
     async fn unplug_unused(&mut self, live: &Live) -> Result<(), PodError> {
         for slot in self.disks.unused() {
-            live.call("unplugging a block device", live.machine.unplug(slot)).await?;
+            live.call("unplugging a block device", live.vm.unplug(slot)).await?;
             self.disks.emptied(slot);
         }
         Ok(())

@@ -5,9 +5,9 @@ use proto_vmm::StopReport;
 
 use super::Driver;
 use crate::container::LOST_CODE;
+use crate::container::watcher::Exited;
 use crate::record::{ContainerStage, PodStage};
-use crate::watcher::Exited;
-use crate::{clock, ending};
+use crate::{clock, vm_end};
 
 impl Driver {
     /// A container has ended, and its output is in the log.
@@ -37,8 +37,8 @@ impl Driver {
     }
 
     /// The machine is gone without having been asked. The network stays until the pod is stopped.
-    pub(super) async fn machine_ended(&mut self, report: &StopReport) {
-        let what = ending::describe(report);
+    pub(super) async fn vm_ended(&mut self, report: &StopReport) {
+        let what = vm_end::describe(report);
         tracing::warn!(pod = self.record.id, what, "a pod's VM ended");
         self.live = None;
         if self.status.stage != PodStage::Ready {
@@ -48,7 +48,7 @@ impl Driver {
         self.status.message = Some(format!("the pod's VM ended: {what}"));
         self.keep_status().await;
         self.publish();
-        self.lose_idle(&format!("the pod's VM ended: {}", ending::reason(&report.reason))).await;
+        self.lose_idle(&format!("the pod's VM ended: {}", vm_end::reason(&report.reason))).await;
     }
 
     /// Ends the containers that no watcher will report: the created and the unknown.

@@ -9,17 +9,17 @@
 //! Each transition is committed before it is acted upon, and each outcome before it is told. What only
 //! waits (stopping a container, exec) runs outside, so that the inbox stays open.
 
-mod begin;
-mod command;
-mod create;
+mod create_container;
+mod device_slots;
 mod disks;
 mod exits;
-mod halt;
 mod mounts;
 mod pin;
+mod recover;
 mod resize;
-mod revive;
-mod update;
+mod start_container;
+mod stop;
+mod update_limits;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -28,15 +28,17 @@ use std::sync::Arc;
 use proto_vmm::StopReport;
 use tokio::sync::{mpsc, watch};
 
-pub(crate) use command::{Command, Reply};
-
+use self::device_slots::DeviceSlots;
+use crate::command::{Command, Reply};
 use crate::container::Container;
-use crate::device_slots::DeviceSlots;
+use crate::container::watcher::Exited;
+use crate::error::{PodError, PodErrorKind};
+use crate::live::Live;
 use crate::node::Node;
-use crate::record::{PodRecord, PodStage, PodStatus};
-use crate::roster::{Live, Outcome, PodEntry};
-use crate::watcher::Exited;
-use crate::{PodError, PodErrorKind, PodState, PodView};
+use crate::record::{PodRecord, PodStage, PodStatus, VmmProcess};
+use crate::roster::{Outcome, PodEntry};
+use crate::start::{self, Failed, undo};
+use crate::view::{PodState, PodView};
 
 /// Requests that may wait for a busy driver; further callers wait to enqueue.
 const INBOX: usize = 64;
@@ -88,35 +90,31 @@ impl Driver {
     }
 
     /// Starts a pod, tells how that ended, and drives it from then on.
-    pub(crate) async fn start(node: Arc<Node>, record: PodRecord, told: watch::Sender<Outcome>) {
+    pub(crate) async fn start(node: Arc<Node>, record: PodRecord, reported: watch::Sender<Outcome>) {
         let record = Arc::new(record);
-        let outcome = match crate::start::start(node.clone(), record.clone()).await {
+        let outcome = match start::start(node.clone(), record.clone()).await {
             Ok(ready) => Driver::enter(&node, &record, ready).await,
             Err(failed) => Err(failed),
         };
         let failed = match outcome {
             Ok(driver) => {
                 driver.publish();
-                told.send_replace(Some(Ok(record.id.clone())));
+                reported.send_replace(Some(Ok(record.id.clone())));
                 return driver.run().await;
             }
             Err(failed) => failed,
         };
         let (error, driver) = Driver::give_up(node, record, failed).await;
-        told.send_replace(Some(Err(error)));
+        reported.send_replace(Some(Err(error)));
         if let Some(driver) = driver {
             driver.run().await;
         }
     }
 
     /// Commits that the pod is ready.
-    async fn enter(
-        node: &Arc<Node>,
-        record: &Arc<PodRecord>,
-        ready: crate::start::Ready,
-    ) -> Result<Driver, crate::start::Failed> {
-        let machine = ready.live.machine.clone();
-        let vmm = crate::record::VmmProcess { pid: machine.pid(), start_time: machine.start_time() };
+    async fn enter(node: &Arc<Node>, record: &Arc<PodRecord>, ready: start::Ready) -> Result<Driver, Failed> {
+        let vm = ready.live.vm.clone();
+        let vmm = VmmProcess { pid: vm.pid(), start_time: vm.start_time() };
         let status = PodStatus {
             stage: PodStage::Ready,
             vmm: Some(vmm),
@@ -125,29 +123,24 @@ impl Driver {
             phases: ready.phases,
             ..PodStatus::starting()
         };
-        match node.put_pod_status(&record.id, &status).await {
+        match node.records.put_pod_status(&record.id, &status).await {
             Ok(()) => Ok(Driver::new(node.clone(), record.clone(), status, Some(ready.live))),
-            Err(error) => Err(crate::start::Failed { error, machine: Some(machine) }),
+            Err(error) => Err(Failed { error, vm: Some(vm) }),
         }
     }
 
     /// Undoes a failed start. Where that fails too, the pod stays listed as unclean, with a driver that
     /// can be told to remove it.
-    async fn give_up(
-        node: Arc<Node>,
-        record: Arc<PodRecord>,
-        failed: crate::start::Failed,
-    ) -> (PodError, Option<Driver>) {
+    async fn give_up(node: Arc<Node>, record: Arc<PodRecord>, failed: Failed) -> (PodError, Option<Driver>) {
         let mut status = PodStatus { stage: PodStage::Undoing, ..PodStatus::starting() };
-        if let Some(machine) = &failed.machine {
-            status.vmm =
-                Some(crate::record::VmmProcess { pid: machine.pid(), start_time: machine.start_time() });
+        if let Some(vm) = &failed.vm {
+            status.vmm = Some(VmmProcess { pid: vm.pid(), start_time: vm.start_time() });
         }
         // The undo goes on without this: a later start finds the pod in Starting and undoes it as well.
-        if let Err(error) = node.put_pod_status(&record.id, &status).await {
+        if let Err(error) = node.records.put_pod_status(&record.id, &status).await {
             tracing::warn!(pod = record.id, error = error.chain(), "an undo could not be announced");
         }
-        let undone = crate::undo::undo(&node, &record, failed.machine.as_ref(), status.vmm).await;
+        let undone = undo::undo(&node, &record, failed.vm.as_ref(), status.vmm).await;
         let mut driver = Driver::new(node, record, status, None);
         match undone.left {
             None => match driver.forget().await {
@@ -179,7 +172,7 @@ impl Driver {
                     ControlFlow::Continue(())
                 }
                 report = ended(self.live.clone()) => {
-                    self.machine_ended(&report).await;
+                    self.vm_ended(&report).await;
                     ControlFlow::Continue(())
                 }
                 command = self.inbox.recv() => match command {
@@ -195,8 +188,8 @@ impl Driver {
 
     async fn obey(&mut self, command: Command) -> ControlFlow<()> {
         match command {
-            Command::CreateContainer(spec, reply) => answer(reply, self.create(*spec).await),
-            Command::StartContainer(id, reply) => answer(reply, self.begin(&id).await),
+            Command::CreateContainer(spec, reply) => answer(reply, self.create_container(*spec).await),
+            Command::StartContainer(id, reply) => answer(reply, self.start_container(&id).await),
             Command::UpdateContainer(id, update, reply) => {
                 answer(reply, self.update_container(&id, &update).await);
             }
@@ -226,7 +219,7 @@ impl Driver {
 
     /// Commits the status; a failure is told to the daemon's log alone, for outcomes that stand anyway.
     async fn keep_status(&self) {
-        if let Err(error) = self.node.put_pod_status(&self.record.id, &self.status).await {
+        if let Err(error) = self.node.records.put_pod_status(&self.record.id, &self.status).await {
             tracing::error!(pod = self.record.id, error = error.chain(), "a pod's status is not on disk");
         }
     }
@@ -242,7 +235,7 @@ impl Driver {
             ips: status.ips.clone(),
             netns: status.netns.clone(),
             ledger: self.ledger(),
-            vmm_pid: self.live.as_ref().map(|live| live.machine.pid()),
+            vmm_pid: self.live.as_ref().map(|live| live.vm.pid()),
             message: status.message.clone(),
             unclean: status.unclean.clone(),
         };
@@ -258,7 +251,7 @@ impl Driver {
 /// Resolves when the machine ends; never without one.
 async fn ended(live: Option<Live>) -> StopReport {
     match live {
-        Some(live) => live.machine.stopped().await,
+        Some(live) => live.vm.stopped().await,
         None => std::future::pending().await,
     }
 }

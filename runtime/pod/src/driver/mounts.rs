@@ -8,10 +8,10 @@ use runtime_share::{Access, Bind, Ids, Owners, Propagation, ShareError};
 use runtime_spec::{ContainerSpec, IdMapping, Mount, MountPropagation, share_name};
 
 use super::Driver;
-use crate::outside::Place;
+use crate::backend::{Place, volume_refusal};
+use crate::error::{PodError, PodErrorKind};
+use crate::live::Live;
 use crate::record::{ContainerRecord, ImageVolume};
-use crate::roster::Live;
-use crate::{PodError, PodErrorKind};
 
 /// The start of the message where an image volume cannot be mounted: the kubelet knows such failures by it
 /// (kubelet `kuberuntime_container.go`, `ErrImageVolumeMountFailed`).
@@ -27,11 +27,11 @@ impl Driver {
             return Ok(());
         }
         refuse_relabels(&record.spec, Path::new(SELINUX))?;
-        let bound = self.node.shares.bind(self.place(&record.id), binds).await;
-        bound.map_err(|fault| {
-            let refused = fault.downcast_ref::<ShareError>().is_some_and(ShareError::is_refusal);
+        let bound = self.node.backends.shares.bind(self.place(&record.id), binds).await;
+        bound.map_err(|error| {
+            let refused = error.downcast_ref::<ShareError>().is_some_and(ShareError::is_refusal);
             let kind = if refused { PodErrorKind::InvalidArgument } else { PodErrorKind::Internal };
-            PodError::new(kind, "mounts").because(fault)
+            PodError::new(kind, "mounts").because(error)
         })
     }
 
@@ -41,12 +41,12 @@ impl Driver {
         if numbers.is_empty() {
             return Ok(());
         }
-        let unbound = self.node.shares.unbind(self.place(id), numbers).await;
-        unbound.map_err(|fault| PodError::internal("taking the mounts away").because(fault))
+        let unbound = self.node.backends.shares.unbind(self.place(id), numbers).await;
+        unbound.map_err(|error| PodError::internal("taking the mounts away").because(error))
     }
 
     fn place(&self, id: &str) -> Place {
-        let shared = self.node.pod_shared_dir(&self.record.id);
+        let shared = self.node.places.pod_shared_dir(&self.record.id);
         Place { shared, container: share_name(id).to_owned(), vmm: self.status.vmm }
     }
 
@@ -106,8 +106,8 @@ pub(super) fn image_volumes(record: &ContainerRecord) -> Vec<agent::ImageVolume>
 }
 
 /// An image volume's failure in the guest has the agent's message, behind what the kubelet expects.
-pub(super) fn told_of_volumes(error: PodError) -> PodError {
-    let Some(message) = error.volume_refusal() else { return error };
+pub(super) fn volume_error_first(error: PodError) -> PodError {
+    let Some(message) = error.cause().and_then(volume_refusal) else { return error };
     let text = format!("{IMAGE_VOLUME_MOUNT_FAILED}: {message}");
     PodError::new(PodErrorKind::InvalidArgument, text)
 }
@@ -182,10 +182,10 @@ mod tests {
             let cause = GuestError::Refused { method, message, code, reason };
             PodError::internal("creating the container in the guest").because(cause)
         };
-        let error = told_of_volumes(refused(Some(FailureReason::ImageVolumeMount)));
+        let error = volume_error_first(refused(Some(FailureReason::ImageVolumeMount)));
         assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
         assert_eq!(error.chain(), "ImageVolumeMountFailed: no \"x\"");
         let other = refused(None);
-        assert_eq!(told_of_volumes(other.clone()).chain(), other.chain());
+        assert_eq!(volume_error_first(other.clone()).chain(), other.chain());
     }
 }

@@ -5,9 +5,9 @@
 use runtime_spec::Resources;
 
 use super::Driver;
+use crate::error::{PodError, PodErrorKind};
+use crate::live::Live;
 use crate::record::ContainerStage;
-use crate::roster::Live;
-use crate::{PodError, PodErrorKind};
 
 impl Driver {
     /// CPUs for the vCPUs with this container, new or changed; empty for all.
@@ -40,8 +40,8 @@ impl Driver {
         if cpus == self.pinned {
             return Ok(());
         }
-        live.machine.pin(&cpus).await.map_err(|fault| {
-            PodError::new(PodErrorKind::InvalidArgument, "linux.cpuset_cpus").because(fault)
+        live.vm.pin(&cpus).await.map_err(|error| {
+            PodError::new(PodErrorKind::InvalidArgument, "linux.cpuset_cpus").because(error)
         })?;
         self.pinned = cpus;
         Ok(())

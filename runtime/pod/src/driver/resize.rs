@@ -12,9 +12,9 @@ use proto_vmm::Slot;
 use runtime_spec::{Ledger, Resources, VmSize};
 
 use super::Driver;
+use crate::error::{PodError, PodErrorKind};
+use crate::live::Live;
 use crate::record::ContainerStage;
-use crate::roster::Live;
-use crate::{PodError, PodErrorKind};
 
 /// How long a guest may take to put memory to use that it is offered. Each 128 MiB take milliseconds.
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
@@ -46,13 +46,13 @@ impl Driver {
     }
 
     /// What the machine was last told to have.
-    pub(super) fn machine_size(&self) -> VmSize {
+    pub(super) fn vm_size(&self) -> VmSize {
         self.status.size.unwrap_or(self.record.bounds.boot)
     }
 
     /// Lets the machine grow to hold `wanted`; what it has beyond stays.
     pub(super) async fn grow(&mut self, live: &Live, wanted: VmSize) -> Result<(), PodError> {
-        let now = self.machine_size();
+        let now = self.vm_size();
         let wanted = VmSize {
             memory_bytes: now.memory_bytes.max(wanted.memory_bytes),
             vcpus: now.vcpus.max(wanted.vcpus),
@@ -73,20 +73,20 @@ impl Driver {
     }
 
     async fn resize(&mut self, live: &Live, wanted: VmSize) -> Result<(), PodError> {
-        let (now, boot) = (self.machine_size(), self.record.bounds.boot);
+        let (now, boot) = (self.vm_size(), self.record.bounds.boot);
         // A machine never has less memory than it booted with.
         let wanted = VmSize { memory_bytes: wanted.memory_bytes.max(boot.memory_bytes), ..wanted };
         if wanted == now {
             return Ok(());
         }
         self.status.size = Some(wanted);
-        self.node.put_pod_status(&self.record.id, &self.status).await?;
+        self.node.records.put_pod_status(&self.record.id, &self.status).await?;
         let less = wanted.memory_bytes < now.memory_bytes;
         if less {
             self.take_on(live, wanted).await?;
         }
         if wanted.memory_bytes != now.memory_bytes {
-            live.call("resizing the VM", live.machine.resize(wanted.memory_bytes)).await?;
+            live.call("resizing the VM", live.vm.resize(wanted.memory_bytes)).await?;
         }
         if !less {
             self.take_on(live, wanted).await?;
@@ -111,7 +111,7 @@ impl Driver {
 
 async fn taken(live: &Live, bytes: u64) -> Result<(), PodError> {
     let resized = async {
-        live.machine.resized().await;
+        live.vm.resized().await;
         Ok(())
     };
     match tokio::time::timeout(TAKEN_WITHIN, live.call("resizing the VM", resized)).await {

@@ -8,24 +8,30 @@ use proto_vmm::Slot;
 use runtime_net::{PodNeighbour, PodNetwork, PodRoute};
 use runtime_spec::Namespaces;
 
-use super::Ground;
-use crate::outside::Plug;
-use crate::roster::Live;
-use crate::{PodError, clock, guest_files};
+use super::context::StartContext;
+use super::guest_files;
+use crate::backend::Plug;
+use crate::clock;
+use crate::error::PodError;
+use crate::live::Live;
 
 /// Size of `/dev/shm`, as containers are used to it, in bytes.
 const SHM_BYTES: u64 = 64 << 20;
 
 /// Configures the booted guest.
-pub(super) async fn configure(ground: &Ground, network: PodNetwork, live: &Live) -> Result<(), PodError> {
+pub(super) async fn configure(
+    context: &StartContext,
+    network: PodNetwork,
+    live: &Live,
+) -> Result<(), PodError> {
     let PodNetwork { interfaces, routes, neighbours, ips, .. } = network;
-    let plugged = ground.watch.time("plug", plug(interfaces, live)).await?;
-    let mut request = request(ground, &ips)?;
+    let plugged = context.watch.time("plug", plug(interfaces, live)).await?;
+    let mut request = request(context, &ips)?;
     request.interfaces = plugged;
     request.routes = routes.into_iter().map(route).collect();
     request.neighbours = neighbours.into_iter().map(neighbour).collect();
     let configuring = live.call("configuring the guest", live.agent.configure_pod(request));
-    ground.watch.time("configure", configuring).await
+    context.watch.time("configure", configuring).await
 }
 
 /// Plugs the taps into the network slots, in order.
@@ -39,7 +45,7 @@ async fn plug(interfaces: Vec<runtime_net::PodInterface>, live: &Live) -> Result
     for (slot, interface) in slots.into_iter().zip(interfaces) {
         let (mac, mtu) = (interface.mac, interface.mtu);
         let doing = format!("plugging the interface {}", interface.name);
-        live.call(&doing, live.machine.plug(slot, Plug::Net { tap: interface.tap, mac, mtu })).await?;
+        live.call(&doing, live.vm.plug(slot, Plug::Net { tap: interface.tap, mac, mtu })).await?;
         plugged.push(Interface {
             name: interface.name,
             slot: u32::from(slot.number()),
@@ -52,12 +58,12 @@ async fn plug(interfaces: Vec<runtime_net::PodInterface>, live: &Live) -> Result
     Ok(plugged)
 }
 
-fn request(ground: &Ground, ips: &[IpAddr]) -> Result<ConfigurePodRequest, PodError> {
-    let spec = &ground.record.spec;
+fn request(context: &StartContext, ips: &[IpAddr]) -> Result<ConfigurePodRequest, PodError> {
+    let spec = &context.record.spec;
     let hostname = spec.effective_hostname().to_owned();
     let resolv_conf = match &spec.dns {
         Some(dns) => dns.resolv_conf().into_bytes(),
-        None => host_resolv_conf(&ground.node.places.resolv_conf)?,
+        None => host_resolv_conf(&context.node.places.resolv_conf)?,
     };
     Ok(ConfigurePodRequest {
         resolv_conf,
@@ -68,7 +74,7 @@ fn request(ground: &Ground, ips: &[IpAddr]) -> Result<ConfigurePodRequest, PodEr
         random_seed: rand::random::<[u8; 64]>().to_vec(),
         realtime_ns: clock::now_ns(),
         shm_bytes: SHM_BYTES,
-        vcpus: u32::from(ground.record.bounds.boot.vcpus),
+        vcpus: u32::from(context.record.bounds.boot.vcpus),
         sysctls: spec.sysctls.clone().into_iter().collect::<HashMap<_, _>>(),
         user_namespace: user_namespace(&spec.namespaces).into(),
         ..ConfigurePodRequest::default()

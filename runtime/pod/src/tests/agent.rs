@@ -19,7 +19,7 @@ use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
 
 use super::Script;
-use crate::outside::{Acknowledge, Agent, Connection, Fault, Input, Output};
+use crate::backend::{Acknowledge, Agent, BackendError, Connection, Input, Output};
 
 type Key = (String, String);
 
@@ -80,7 +80,7 @@ impl FakeAgent {
         self.processes.lock().unwrap().keys().filter(|(_, exec)| exec.is_empty()).count()
     }
 
-    fn process(&self, container_id: &str, exec_id: &str) -> Result<FakeProcess, Fault> {
+    fn process(&self, container_id: &str, exec_id: &str) -> Result<FakeProcess, BackendError> {
         let key = (container_id.to_owned(), exec_id.to_owned());
         let found = self.processes.lock().unwrap().get(&key).cloned();
         Ok(found.ok_or_else(|| format!("no process {key:?}"))?)
@@ -93,7 +93,7 @@ impl FakeAgent {
         exec_id: &str,
         kind: StreamKind,
         offset: usize,
-    ) -> Result<DuplexStream, Fault> {
+    ) -> Result<DuplexStream, BackendError> {
         let process = self.process(container_id, exec_id)?;
         let stdout = kind == StreamKind::STREAM_KIND_STDOUT;
         let bytes = if stdout { process.stdout[offset..].to_vec() } else { Vec::new() };
@@ -121,7 +121,7 @@ impl FakeAgent {
     }
 
     /// Calls to a guest that has ended fail.
-    async fn step(&self, step: &str) -> Result<(), Fault> {
+    async fn step(&self, step: &str) -> Result<(), BackendError> {
         self.script.step(step).await?;
         if self.stopped.borrow().is_some() { Err("the connection broke".into()) } else { Ok(()) }
     }
@@ -129,7 +129,7 @@ impl FakeAgent {
 
 #[async_trait]
 impl Agent for FakeAgent {
-    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), Fault> {
+    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), BackendError> {
         self.step("agent.configure").await?;
         self.script.state().configured = Some(request);
         Ok(())
@@ -138,7 +138,7 @@ impl Agent for FakeAgent {
     async fn create_container(
         &self,
         request: CreateContainerRequest,
-    ) -> Result<CreateContainerResponse, Fault> {
+    ) -> Result<CreateContainerResponse, BackendError> {
         self.step("agent.create").await?;
         serde_json::from_slice::<oci_spec::runtime::Spec>(&request.spec_json)?;
         self.script.state().created = Some(request.clone());
@@ -147,7 +147,7 @@ impl Agent for FakeAgent {
         Ok(CreateContainerResponse { uid: 7, gid: 8, ..CreateContainerResponse::default() })
     }
 
-    async fn start_container(&self, container_id: &str) -> Result<(), Fault> {
+    async fn start_container(&self, container_id: &str) -> Result<(), BackendError> {
         self.step("agent.start").await?;
         if let Some(reason) = self.script.state().unrunnable {
             let (message, code) = ("no".into(), RefusedCode::NotFound);
@@ -157,17 +157,17 @@ impl Agent for FakeAgent {
         self.process(container_id, "").map(drop)
     }
 
-    async fn update_container(&self, request: UpdateContainerRequest) -> Result<(), Fault> {
+    async fn update_container(&self, request: UpdateContainerRequest) -> Result<(), BackendError> {
         let files: BTreeMap<String, String> = request.cgroup_files.into_iter().collect();
         self.step(&format!("agent.update {files:?}")).await?;
         self.process(&request.container_id, "").map(drop)
     }
 
-    async fn resize_pod(&self, request: ResizePodRequest) -> Result<(), Fault> {
+    async fn resize_pod(&self, request: ResizePodRequest) -> Result<(), BackendError> {
         self.step(&format!("agent.resize {} {}", request.vcpus, request.memory_slot)).await
     }
 
-    async fn remove_container(&self, container_id: &str) -> Result<(), Fault> {
+    async fn remove_container(&self, container_id: &str) -> Result<(), BackendError> {
         self.step("agent.remove").await?;
         if let Ok(process) = self.process(container_id, "") {
             process.end(137, false);
@@ -176,7 +176,7 @@ impl Agent for FakeAgent {
         Ok(())
     }
 
-    async fn exec(&self, request: ExecRequest) -> Result<(), Fault> {
+    async fn exec(&self, request: ExecRequest) -> Result<(), BackendError> {
         self.step("agent.exec").await?;
         let process: Process = serde_json::from_slice(&request.process_json)?;
         let args = process.args().clone().unwrap_or_default();
@@ -192,7 +192,7 @@ impl Agent for FakeAgent {
         Ok(())
     }
 
-    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<WaitResponse, Fault> {
+    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<WaitResponse, BackendError> {
         self.step("agent.wait").await?;
         let mut ended = self.process(container_id, exec_id)?.ended.subscribe();
         let mut stopped = self.stopped.clone();
@@ -202,7 +202,7 @@ impl Agent for FakeAgent {
         }
     }
 
-    async fn signal(&self, request: SignalRequest) -> Result<(), Fault> {
+    async fn signal(&self, request: SignalRequest) -> Result<(), BackendError> {
         self.step(&format!("agent.signal {}{}", request.signal, if request.all { " all" } else { "" }))
             .await?;
         let stubborn = self.script.state().stubborn;
@@ -213,21 +213,26 @@ impl Agent for FakeAgent {
         Ok(())
     }
 
-    async fn stats(&self) -> Result<StatsResponse, Fault> {
+    async fn stats(&self) -> Result<StatsResponse, BackendError> {
         self.step("agent.stats").await?;
         Ok(StatsResponse { memory_total: 100, memory_available: 60, ..StatsResponse::default() })
     }
 
-    async fn usage(&self) -> Result<UsageResponse, Fault> {
+    async fn usage(&self) -> Result<UsageResponse, BackendError> {
         self.step("agent.usage").await?;
         Ok(self.script.state().usage.clone())
     }
 
-    async fn shutdown(&self) -> Result<(), Fault> {
+    async fn shutdown(&self) -> Result<(), BackendError> {
         self.step("agent.shutdown").await
     }
 
-    async fn output(&self, container_id: &str, kind: StreamKind, offset: u64) -> Result<Output, Fault> {
+    async fn output(
+        &self,
+        container_id: &str,
+        kind: StreamKind,
+        offset: u64,
+    ) -> Result<Output, BackendError> {
         self.step("agent.output").await?;
         let stdout = kind == StreamKind::STREAM_KIND_STDOUT;
         if stdout {
@@ -244,18 +249,18 @@ impl Agent for FakeAgent {
         container_id: &str,
         exec_id: &str,
         kind: StreamKind,
-    ) -> Result<Pieces, Fault> {
+    ) -> Result<Pieces, BackendError> {
         self.step("agent.exec_output").await?;
         self.said(container_id, exec_id, kind, 0).map(Pieces::held)
     }
 
-    async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, Fault> {
+    async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, BackendError> {
         self.step("agent.input").await?;
         self.process(container_id, exec_id)?;
         Ok(Box::new(FakeInput { script: self.script.clone() }))
     }
 
-    async fn port(&self, port: u16) -> Result<Box<dyn Connection>, Fault> {
+    async fn port(&self, port: u16) -> Result<Box<dyn Connection>, BackendError> {
         self.step("agent.port").await?;
         if port != 80 {
             return Err("connection refused".into());

@@ -19,7 +19,7 @@ async fn an_exit_is_told_only_after_all_output_is_in_the_log() {
     assert_eq!(created.log_path, world.dir.path().join("logs/app.log"));
     world.pods.start_container(&id).await.unwrap();
     assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
-    world.script.machine().agent.end(&id, 0, false);
+    world.script.vm().agent.end(&id, 0, false);
     let view = world.ended(&id).await;
     assert_eq!((view.exit_code, view.reason.as_str()), (0, "Completed"));
     assert!(view.finished_at_ns >= view.started_at_ns && view.started_at_ns >= view.created_at_ns);
@@ -34,7 +34,7 @@ async fn what_outlives_its_container_and_holds_its_output_is_killed() {
     let world = World::new().await;
     let (_, id) = world.with_container().await;
     world.script.state().lingering = true;
-    world.script.machine().agent.end(&id, 0, false);
+    world.script.vm().agent.end(&id, 0, false);
     assert_eq!(world.ended(&id).await.exit_code, 0);
     assert_eq!(world.script.count("agent.signal 9 all"), 1);
 }
@@ -46,7 +46,7 @@ async fn exit_codes_have_reasons() {
         let pod_id = world.pods.run(pod(&format!("p{code}"))).await.unwrap();
         let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
         world.pods.start_container(&id).await.unwrap();
-        world.script.machine().agent.end(&id, code, oom);
+        world.script.vm().agent.end(&id, code, oom);
         let view = world.ended(&id).await;
         assert_eq!((view.exit_code, view.reason.as_str()), (code, reason));
         world.pods.remove(&pod_id).await.unwrap();
@@ -61,7 +61,7 @@ async fn containers_of_one_image_share_its_slot() {
     world.pods.create_container(&pod_id, container("second")).await.unwrap();
     let other = ContainerSpec { image: "image2".into(), ..container("third") };
     world.pods.create_container(&pod_id, other).await.unwrap();
-    let slots = world.script.machine().slots.lock().unwrap().clone();
+    let slots = world.script.vm().slots.lock().unwrap().clone();
     assert_eq!(slots.values().filter(|kind| **kind == "image").count(), 2);
     assert_eq!(world.pods.containers().len(), 3);
 }
@@ -79,7 +79,7 @@ async fn more_images_than_slots_replace_those_that_nobody_uses() {
     assert!(full.to_string().contains("16 images"), "{full}");
     world.pods.remove_container(&ids[5]).await.unwrap();
     world.pods.create_container(&pod_id, of(16)).await.unwrap();
-    assert_eq!(world.script.count("machine.unplug"), 1);
+    assert_eq!(world.script.count("vm.unplug"), 1);
 }
 
 #[tokio::test]
@@ -105,16 +105,16 @@ async fn what_is_not_there_is_not_found() {
 
 #[tokio::test]
 async fn a_container_that_cannot_be_made_leaves_nothing_and_its_name_is_free() {
-    for step in ["images.open", "machine.plug_image", "agent.create"] {
+    for step in ["images.open", "vm.plug_image", "agent.create"] {
         let world = World::new().await;
         let pod_id = world.pods.run(pod("web")).await.unwrap();
         world.script.fail(step);
         let error = world.pods.create_container(&pod_id, container("app")).await.unwrap_err();
         assert!(error.chain().contains(step), "{step}: {}", error.chain());
         assert_eq!(world.pods.containers().len(), 0);
-        assert_eq!(world.script.machine().agent.containers(), 0);
+        assert_eq!(world.script.vm().agent.containers(), 0);
         let table = runtime_store::Table::ContainerRecords;
-        assert_eq!(world.node.store.list::<serde_json::Value>(table).unwrap().len(), 0);
+        assert_eq!(world.node.records.store().list::<serde_json::Value>(table).unwrap().len(), 0);
         world.script.repair();
         world.pods.create_container(&pod_id, container("app")).await.unwrap();
         let taken = world.pods.create_container(&pod_id, container("app")).await.unwrap_err();
@@ -164,7 +164,7 @@ async fn the_log_of_a_container_that_has_ended_does_not_go_on() {
     let pod_id = world.pods.run(world.logged_pod("web")).await.unwrap();
     let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
     world.pods.start_container(&id).await.unwrap();
-    world.script.machine().agent.end(&id, 0, false);
+    world.script.vm().agent.end(&id, 0, false);
     world.ended(&id).await;
     let path = world.dir.path().join("logs/app.log");
     std::fs::remove_file(&path).unwrap();
@@ -192,7 +192,7 @@ async fn an_end_is_told_after_its_start_whatever_the_guests_clock_says() {
         let world = World::new().await;
         let (_, id) = world.with_container().await;
         world.script.state().exited_at_ns = told_ns;
-        world.script.machine().agent.end(&id, 0, false);
+        world.script.vm().agent.end(&id, 0, false);
         let view = world.ended(&id).await;
         assert!(view.created_at_ns <= view.started_at_ns && view.started_at_ns <= view.finished_at_ns);
         assert!(view.finished_at_ns <= crate::clock::now_ns());
@@ -213,7 +213,7 @@ async fn a_dying_machine_takes_its_containers_along_and_keeps_its_network_until_
     let world = World::new().await;
     let (pod_id, id) = world.with_container().await;
     let idle = world.pods.create_container(&pod_id, container("idle")).await.unwrap();
-    world.script.machine().crash("oops\n");
+    world.script.vm().crash("oops\n");
     for id in [&id, &idle] {
         let view = world.ended(id).await;
         assert_eq!((view.exit_code, view.reason.as_str()), (137, "Error"));
@@ -240,7 +240,7 @@ async fn a_call_that_hangs_ends_with_the_machine() {
     let of = pod_id.clone();
     let creating = tokio::spawn(async move { pods.create_container(&of, container("app")).await });
     world.until(|world| world.script.count("agent.create") == 1).await;
-    world.script.machine().crash("");
+    world.script.vm().crash("");
     let error = creating.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), PodErrorKind::Unavailable);
     assert!(error.to_string().contains("the guest kernel panicked"), "{error}");
@@ -257,7 +257,7 @@ async fn a_rotated_log_goes_on_in_a_new_file() {
     world.pods.reopen_log(&id).await.unwrap();
     assert!(path.exists());
     world.pods.start_container(&id).await.unwrap();
-    world.script.machine().agent.end(&id, 0, false);
+    world.script.vm().agent.end(&id, 0, false);
     world.ended(&id).await;
     assert!(world.log("app.log").ends_with(" stdout F line\n"));
     assert_eq!(world.log("old.log"), "");
@@ -270,7 +270,7 @@ async fn a_running_container_is_killed_when_it_is_removed() {
     world.pods.remove_container(&id).await.unwrap();
     world.pods.remove_container(&id).await.unwrap();
     assert!(world.pods.container(&id).is_none());
-    assert_eq!(world.script.machine().agent.containers(), 0);
+    assert_eq!(world.script.vm().agent.containers(), 0);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use runtime_spec::{ContainerSpec, Device};
 
 use super::{World, container, pod};
 use crate::PodErrorKind;
-use crate::outside::{DiskError, Disks, Fault, HostDisk};
+use crate::backend::{BackendError, DiskError, Disks, HostDisk};
 
 /// `/dev/1`, `/dev/2` and so on are there; a name that begins with c is a character device.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct FakeDisks;
 
 #[async_trait]
 impl Disks for FakeDisks {
-    async fn open(&self, path: PathBuf, _: bool) -> Result<HostDisk, Fault> {
+    async fn open(&self, path: PathBuf, _: bool) -> Result<HostDisk, BackendError> {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         if name.starts_with('c') {
             return Err(DiskError::Character(path).into());
@@ -39,32 +39,32 @@ async fn a_disk_is_plugged_with_its_first_container_and_unplugged_with_its_last(
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     let first = world.pods.create_container(&pod_id, with("a", &[("/dev/1", "rw"), ("/dev/2", "rm")])).await;
     let first = first.unwrap();
-    let told = world.script.state().created.clone().unwrap().block_devices;
-    let told: Vec<_> =
-        told.iter().map(|one| (one.slot, one.path.as_str(), one.permissions.as_str())).collect();
-    assert_eq!(told, [(12, "/dev/xvda", "rw"), (13, "/dev/xvda", "rm")]);
-    assert_eq!(world.script.count("machine.plug_disk"), 1);
-    assert_eq!(world.script.count("machine.plug_disk_ro"), 1);
+    let reported = world.script.state().created.clone().unwrap().block_devices;
+    let reported: Vec<_> =
+        reported.iter().map(|one| (one.slot, one.path.as_str(), one.permissions.as_str())).collect();
+    assert_eq!(reported, [(12, "/dev/xvda", "rw"), (13, "/dev/xvda", "rm")]);
+    assert_eq!(world.script.count("vm.plug_disk"), 1);
+    assert_eq!(world.script.count("vm.plug_disk_ro"), 1);
     let second = world.pods.create_container(&pod_id, with("b", &[("/dev/1", "rwm")])).await.unwrap();
-    assert_eq!(world.script.count("machine.plug_disk"), 1);
+    assert_eq!(world.script.count("vm.plug_disk"), 1);
     world.pods.remove_container(&first).await.unwrap();
-    assert_eq!(world.script.count("machine.unplug"), 1);
+    assert_eq!(world.script.count("vm.unplug"), 1);
     world.pods.remove_container(&second).await.unwrap();
-    assert_eq!(world.script.count("machine.unplug"), 2);
+    assert_eq!(world.script.count("vm.unplug"), 2);
     world.pods.create_container(&pod_id, with("c", &[("/dev/1", "r")])).await.unwrap();
-    assert_eq!(world.script.count("machine.plug_disk_ro"), 2);
+    assert_eq!(world.script.count("vm.plug_disk_ro"), 2);
 }
 
 #[tokio::test]
 async fn a_container_that_fails_leaves_no_disk_behind() {
-    for (step, unplugged) in [("machine.plug_disk_ro", 1), ("agent.create", 2)] {
+    for (step, unplugged) in [("vm.plug_disk_ro", 1), ("agent.create", 2)] {
         let world = World::new().await;
         let pod_id = world.pods.run(pod("web")).await.unwrap();
         world.script.fail(step);
         let spec = with("a", &[("/dev/1", "rw"), ("/dev/2", "r")]);
         let error = world.pods.create_container(&pod_id, spec.clone()).await.unwrap_err();
         assert!(error.chain().contains(step), "{}", error.chain());
-        assert_eq!(world.script.count("machine.unplug"), unplugged);
+        assert_eq!(world.script.count("vm.unplug"), unplugged);
         world.script.repair();
         world.pods.create_container(&pod_id, spec).await.unwrap();
     }

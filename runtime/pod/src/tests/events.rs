@@ -10,12 +10,12 @@ async fn a_life_is_told_step_by_step_with_how_things_are_after_it() {
     let world = World::new().await;
     let mut events = world.pods.events();
     let (pod_id, id) = world.with_container().await;
-    world.script.machine().agent.end(&id, 0, false);
+    world.script.vm().agent.end(&id, 0, false);
     world.ended(&id).await;
     world.pods.remove_container(&id).await.unwrap();
     world.pods.remove(&pod_id).await.unwrap();
     use EventKind::{Created, Deleted, Started, Stopped};
-    let told = [
+    let reported = [
         (&pod_id, Created, PodState::Ready, None),
         (&pod_id, Started, PodState::Ready, None),
         (&id, Created, PodState::Ready, Some(ContainerState::Created)),
@@ -26,7 +26,7 @@ async fn a_life_is_told_step_by_step_with_how_things_are_after_it() {
         (&pod_id, Deleted, PodState::NotReady, None),
     ];
     let mut last_ns = 0;
-    for (id, kind, pod, container) in told {
+    for (id, kind, pod, container) in reported {
         let event = events.next().await.unwrap().unwrap();
         assert_eq!((&event.id, event.kind, event.pod.state), (id, kind, pod));
         assert_eq!(event.pod.id, pod_id);
@@ -44,16 +44,16 @@ async fn what_a_removed_pod_takes_along_is_told_before_it() {
     let (pod_id, id) = world.with_container().await;
     let mut events = world.pods.events();
     world.pods.remove(&pod_id).await.unwrap();
-    let mut told = Vec::new();
-    while told.last() != Some(&(pod_id.clone(), EventKind::Deleted)) {
+    let mut reported = Vec::new();
+    while reported.last() != Some(&(pod_id.clone(), EventKind::Deleted)) {
         let event = events.next().await.unwrap().unwrap();
-        told.push((event.id.clone(), event.kind));
+        reported.push((event.id.clone(), event.kind));
     }
-    let place = |id: &str, kind| told.iter().position(|one| *one == (id.to_owned(), kind)).unwrap();
+    let place = |id: &str, kind| reported.iter().position(|one| *one == (id.to_owned(), kind)).unwrap();
     assert!(place(&id, EventKind::Stopped) < place(&id, EventKind::Deleted));
     assert!(place(&pod_id, EventKind::Stopped) < place(&pod_id, EventKind::Deleted));
     assert!(place(&id, EventKind::Deleted) < place(&pod_id, EventKind::Deleted));
-    assert_eq!(told.len(), 4);
+    assert_eq!(reported.len(), 4);
 }
 
 #[tokio::test]

@@ -6,7 +6,6 @@ mod containers;
 mod disks;
 mod events;
 mod exec;
-mod machine;
 mod mounts;
 mod recovery;
 mod resources;
@@ -15,6 +14,7 @@ mod start;
 mod stop;
 mod streams;
 mod usage;
+mod vm;
 mod world;
 
 pub(crate) use script::Script;

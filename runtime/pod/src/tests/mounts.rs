@@ -8,14 +8,14 @@ use runtime_spec::{ContainerSpec, Mount, MountPropagation, share_name};
 
 use super::{Script, World, container, pod};
 use crate::PodErrorKind;
-use crate::outside::{Fault, Place, Shares};
+use crate::backend::{BackendError, Place, Shares};
 
 #[derive(Debug)]
 pub(crate) struct FakeShares(pub(crate) Arc<Script>);
 
 #[async_trait]
 impl Shares for FakeShares {
-    async fn bind(&self, place: Place, binds: Vec<(usize, Bind)>) -> Result<(), Fault> {
+    async fn bind(&self, place: Place, binds: Vec<(usize, Bind)>) -> Result<(), BackendError> {
         self.0.step("shares.bind").await?;
         if let Some((_, bind)) = binds.iter().find(|(_, bind)| bind.source.starts_with("/missing")) {
             return Err(ShareError::Missing { path: bind.source.clone() }.into());
@@ -25,7 +25,7 @@ impl Shares for FakeShares {
         Ok(())
     }
 
-    async fn unbind(&self, place: Place, numbers: Vec<usize>) -> Result<(), Fault> {
+    async fn unbind(&self, place: Place, numbers: Vec<usize>) -> Result<(), BackendError> {
         self.0.step("shares.unbind").await?;
         if let Some(bound) = self.0.state().binds.remove(&place.container) {
             assert_eq!(bound.iter().map(|(number, _)| *number).collect::<Vec<_>>(), numbers);
@@ -118,10 +118,10 @@ async fn image_volumes_have_slots_that_are_held_as_long_as_the_container() {
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     let spec = with(vec![image("image7", "etc"), image("image7", ""), image("image8", "")]);
     let id = world.pods.create_container(&pod_id, spec).await.unwrap();
-    let told = world.script.state().created.clone().unwrap().image_volumes;
-    let told: Vec<_> = told.iter().map(|one| (one.source.as_str(), one.sub_path.as_str())).collect();
+    let reported = world.script.state().created.clone().unwrap().image_volumes;
+    let reported: Vec<_> = reported.iter().map(|one| (one.source.as_str(), one.sub_path.as_str())).collect();
     let source = |number| format!("{}/{number}", proto_agent::guest_path::IMAGE_VOLUMES);
-    assert_eq!(told, [(&*source(0), "etc"), (&*source(1), ""), (&*source(2), "")]);
+    assert_eq!(reported, [(&*source(0), "etc"), (&*source(1), ""), (&*source(2), "")]);
     let view = world.pods.container(&id).unwrap();
     let ids: Vec<_> = view.volume_images.values().map(String::as_str).collect();
     assert_eq!(ids, ["sha256:image7", "sha256:image7", "sha256:image8"]);

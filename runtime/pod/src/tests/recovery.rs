@@ -17,18 +17,18 @@ fn life<T>(
     life: impl AsyncFnOnce(&World) -> T,
 ) -> (Arc<tempfile::TempDir>, Arc<Script>, T) {
     let runtime: Runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let (world, told) = runtime.block_on(async {
+    let (world, reported) = runtime.block_on(async {
         let world = match before {
             Some((dir, script)) => World::open(dir, script).await,
             None => World::new().await,
         };
-        let told = life(&world).await;
-        (world, told)
+        let reported = life(&world).await;
+        (world, reported)
     });
     let (dir, script) = (world.dir.clone(), world.script.clone());
     drop(runtime);
     drop(world);
-    (dir, script, told)
+    (dir, script, reported)
 }
 
 fn record(name: &str) -> PodRecord {
@@ -57,8 +57,8 @@ fn running_containers_are_found_again_and_their_logs_go_on_where_they_were() {
         assert_eq!(output.stdout, b"x");
         // Its image is known to be plugged.
         world.pods.create_container(&pod_id, container("second")).await.unwrap();
-        assert_eq!(world.script.count("machine.plug_image"), 1);
-        world.script.machine().agent.end(&id, 5, false);
+        assert_eq!(world.script.count("vm.plug_image"), 1);
+        world.script.vm().agent.end(&id, 5, false);
         assert_eq!(world.ended(&id).await.exit_code, 5);
         assert_eq!(world.log("app.log").lines().count(), 1);
     });
@@ -72,7 +72,7 @@ fn running_containers_are_found_again_and_their_logs_go_on_where_they_were() {
 #[test]
 fn a_machine_that_is_gone_leaves_a_pod_that_is_not_ready() {
     let (dir, script, (pod_id, id)) = life(None, async |world: &World| world.with_container().await);
-    script.machine().crash("");
+    script.vm().crash("");
     life(Some((dir, script)), async |world: &World| {
         let view = world.pods.pod(&pod_id).unwrap();
         assert_eq!(view.state, PodState::NotReady);
@@ -89,11 +89,11 @@ fn a_machine_that_is_gone_leaves_a_pod_that_is_not_ready() {
 fn a_half_done_start_is_undone() {
     let (dir, script, ()) = life(None, async |world: &World| {
         let record = record("web");
-        world.node.put_new_pod(&record, &PodStatus::starting()).await.unwrap();
+        world.node.records.put_new_pod(&record, &PodStatus::starting()).await.unwrap();
         world.script.state().networks.insert(record.id.clone());
-        std::fs::create_dir_all(world.node.pod_state_dir(&record.id)).unwrap();
-        std::fs::write(world.node.scratch_path(&record.id), "disk").unwrap();
-        std::fs::create_dir_all(world.node.pod_run_dir(&record.id)).unwrap();
+        std::fs::create_dir_all(world.node.places.pod_state_dir(&record.id)).unwrap();
+        std::fs::write(world.node.places.scratch_path(&record.id), "disk").unwrap();
+        std::fs::create_dir_all(world.node.places.pod_run_dir(&record.id)).unwrap();
     });
     life(Some((dir, script)), async |world: &World| {
         world.assert_nothing_left();
@@ -103,7 +103,7 @@ fn a_half_done_start_is_undone() {
 
 #[test]
 fn a_daemon_killed_while_a_pod_starts_leaves_nothing_for_the_next() {
-    for step in ["network.setup", "machine.spawn", "machine.boot", "machine.greet", "agent.configure"] {
+    for step in ["network.setup", "vm.spawn", "vm.boot", "vm.greet", "agent.configure"] {
         let (dir, script, ()) = life(None, async |world: &World| {
             world.script.hang(step);
             let running = world.pods.run(pod("web"));
@@ -111,7 +111,7 @@ fn a_daemon_killed_while_a_pod_starts_leaves_nothing_for_the_next() {
         });
         script.repair();
         // A fake machine's process cannot be killed by its id, which is nobody's; the kill is done here.
-        script.running().into_iter().for_each(|machine| machine.crash(""));
+        script.running().into_iter().for_each(|vm| vm.crash(""));
         life(Some((dir, script)), async |world: &World| world.assert_nothing_left());
     }
 }
@@ -120,7 +120,7 @@ fn a_daemon_killed_while_a_pod_starts_leaves_nothing_for_the_next() {
 fn an_undo_that_fails_again_is_listed_and_can_be_removed() {
     let (dir, script, id) = life(None, async |world: &World| {
         let record = record("web");
-        world.node.put_new_pod(&record, &PodStatus::starting()).await.unwrap();
+        world.node.records.put_new_pod(&record, &PodStatus::starting()).await.unwrap();
         record.id
     });
     script.fail("network.teardown");
@@ -139,7 +139,7 @@ fn a_half_done_stop_is_finished() {
     let (dir, script, id) = life(None, async |world: &World| {
         let record = record("web");
         let status = PodStatus { stage: PodStage::Stopping, ..PodStatus::starting() };
-        world.node.put_new_pod(&record, &status).await.unwrap();
+        world.node.records.put_new_pod(&record, &status).await.unwrap();
         world.script.state().networks.insert(record.id.clone());
         record.id
     });
@@ -160,13 +160,13 @@ fn containers_caught_half_way_are_dropped_or_unknown() {
         for (id, stage) in [(&made, ContainerStage::Creating), (&started, ContainerStage::Starting)] {
             let status =
                 crate::record::ContainerStatus { stage, ..crate::record::ContainerStatus::creating() };
-            world.node.put_container_status(id, &status).await.unwrap();
+            world.node.records.put_container_status(id, &status).await.unwrap();
         }
         (pod_id, made, started)
     });
     life(Some((dir, script)), async |world: &World| {
         assert!(world.pods.container(&made).is_none());
-        assert_eq!(world.script.machine().agent.containers(), 1);
+        assert_eq!(world.script.vm().agent.containers(), 1);
         assert_eq!(world.pods.container(&started).unwrap().state, ContainerState::Unknown);
         world.pods.stop_container(&started, Duration::ZERO).await.unwrap();
         assert_eq!(world.pods.container(&started).unwrap().exit_code, 137);
@@ -180,7 +180,7 @@ fn what_no_pod_on_record_owns_is_swept() {
     let (dir, script, ()) = life(None, async |world: &World| {
         let lost = clock::new_id();
         world.script.state().networks.insert(lost.clone());
-        let strays = [world.node.pod_state_dir(&lost), world.node.pod_run_dir(&lost)];
+        let strays = [world.node.places.pod_state_dir(&lost), world.node.places.pod_run_dir(&lost)];
         for stray in
             ["state/pods/x", "run/pods/y"].map(|stray| world.dir.path().join(stray)).into_iter().chain(strays)
         {

@@ -15,7 +15,7 @@ fn limited(name: &str, mib: i64) -> ContainerSpec {
 
 /// What was asked of machine and agent about sizes and limits, in order.
 fn asked(world: &World) -> Vec<String> {
-    let words = ["machine.resize ", "machine.resized", "agent.resize", "agent.update", "agent.create"];
+    let words = ["vm.resize ", "vm.resized", "agent.resize", "agent.update", "agent.create"];
     let seen = world.script.state().seen.clone();
     seen.into_iter().filter(|step| words.iter().any(|word| step.starts_with(word))).collect()
 }
@@ -30,7 +30,7 @@ async fn the_machine_grows_before_a_container_that_needs_it_is_made() {
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     world.pods.create_container(&pod_id, limited("small", 100)).await.unwrap();
     let id = world.pods.create_container(&pod_id, limited("large", 400)).await.unwrap();
-    let grown = ["agent.create", "machine.resize 548", "agent.resize 8 3", "machine.resized", "agent.create"];
+    let grown = ["agent.create", "vm.resize 548", "agent.resize 8 3", "vm.resized", "agent.create"];
     assert_eq!(asked(&world), grown);
     assert_eq!(mib(&world, &pod_id), 548);
     let ledger = world.pods.pod(&pod_id).unwrap().ledger.clone();
@@ -64,17 +64,17 @@ async fn growth_comes_before_the_limit_and_the_limit_before_less() {
     world.pods.update_container(&id, Resources { cpu_shares: 1024, ..memory(100) }).await.unwrap();
     let steps = [
         "agent.create",
-        "machine.resize 1072",
+        "vm.resize 1072",
         "agent.resize 8 3",
-        "machine.resized",
+        "vm.resized",
         r#"agent.update {"memory.max": "1073741824"}"#,
         r#"agent.update {"cpu.weight": "100", "memory.max": "104857600"}"#,
         "agent.resize 8 0",
-        "machine.resize 304",
+        "vm.resize 304",
     ];
     assert_eq!(asked(&world), steps);
-    let told = world.pods.container(&id).unwrap().resources.clone();
-    assert_eq!((told.cpu_shares, told.memory_limit_bytes), (1024, 100 << 20));
+    let reported = world.pods.container(&id).unwrap().resources.clone();
+    assert_eq!((reported.cpu_shares, reported.memory_limit_bytes), (1024, 100 << 20));
     assert_eq!(mib(&world, &pod_id), 304);
 }
 
@@ -86,7 +86,7 @@ async fn a_refused_limit_leaves_all_as_it_was() {
     world.script.fail(r#"agent.update {"memory.max": "1073741824"}"#);
     world.pods.update_container(&id, memory(1024)).await.unwrap_err();
     assert_eq!(world.pods.container(&id).unwrap().resources.memory_limit_bytes, 64 << 20);
-    assert_eq!(asked(&world).last().unwrap(), "machine.resize 304");
+    assert_eq!(asked(&world).last().unwrap(), "vm.resize 304");
     assert_eq!(mib(&world, &pod_id), 304);
     let odd = Resources { cpu_quota: 5, ..Resources::default() };
     let error = world.pods.update_container(&id, odd).await.unwrap_err();
@@ -98,10 +98,10 @@ async fn a_refused_limit_leaves_all_as_it_was() {
 async fn a_guest_that_does_not_take_its_memory_is_an_error_and_the_offer_is_withdrawn() {
     let world = World::new().await;
     let (_, id) = world.with_container().await;
-    world.script.hang("machine.resized");
+    world.script.hang("vm.resized");
     let error = world.pods.update_container(&id, memory(1024)).await.unwrap_err();
     assert!(error.to_string().contains("768 MiB"), "{error}");
-    assert_eq!(asked(&world).last().unwrap(), "machine.resize 304");
+    assert_eq!(asked(&world).last().unwrap(), "vm.resize 304");
     assert_eq!(world.pods.container(&id).unwrap().resources, Resources::default());
 }
 
@@ -113,7 +113,7 @@ async fn limits_of_created_containers_change_and_those_of_ended_ones_do_not() {
     world.pods.update_container(&id, memory(64)).await.unwrap();
     assert_eq!(world.pods.container(&id).unwrap().resources.memory_limit_bytes, 64 << 20);
     world.pods.start_container(&id).await.unwrap();
-    world.script.machine().agent.end(&id, 0, false);
+    world.script.vm().agent.end(&id, 0, false);
     world.ended(&id).await;
     let refused = world.pods.update_container(&id, memory(65)).await.unwrap_err();
     assert_eq!(refused.kind(), PodErrorKind::FailedPrecondition);
@@ -134,12 +134,12 @@ async fn vcpus_run_where_all_containers_together_may() {
     let free = world.pods.create_container(&pod_id, container("free")).await.unwrap();
     world.pods.remove_container(&free).await.unwrap();
     world.pods.remove_container(&second).await.unwrap();
-    world.script.fail("machine.pin [9]");
+    world.script.fail("vm.pin [9]");
     let refused = world.pods.update_container(&first, bound("9")).await.unwrap_err();
     assert!(refused.to_string().contains("cpuset_cpus"), "{refused}");
     assert_eq!(world.pods.container(&first).unwrap().resources.cpuset_cpus, "1");
     let seen = world.script.state().seen.clone();
-    let pins: Vec<_> = seen.iter().filter_map(|step| step.strip_prefix("machine.pin ")).collect();
+    let pins: Vec<_> = seen.iter().filter_map(|step| step.strip_prefix("vm.pin ")).collect();
     assert_eq!(pins, ["[2, 3]", "[2, 3, 5]", "[1, 5]", "[]", "[1, 5]", "[1]", "[9]"]);
 }
 
@@ -159,13 +159,7 @@ async fn a_pods_update_grows_and_shrinks_its_machine_within_its_bounds() {
     assert!(error.to_string().contains("4122 MiB") && error.to_string().contains("4096 MiB"), "{error}");
     assert_eq!(mib(&world, &pod_id), 232);
     world.pods.update_pod(&pod_id, memory(50), Resources::default()).await.unwrap();
-    let steps = [
-        "machine.resize 232",
-        "agent.resize 3 3",
-        "machine.resized",
-        "agent.resize 3 0",
-        "machine.resize 148",
-    ];
+    let steps = ["vm.resize 232", "agent.resize 3 3", "vm.resized", "agent.resize 3 0", "vm.resize 148"];
     assert_eq!(asked(&world), steps);
     world.pods.stop(&pod_id).await.unwrap();
     let stopped = world.pods.update_pod(&pod_id, memory(60), Resources::default()).await.unwrap_err();
@@ -183,10 +177,10 @@ async fn what_changed_is_known_to_the_next_daemon() {
         .await
         .unwrap();
     let status: crate::record::ContainerStatus =
-        world.node.store.get(runtime_store::Table::ContainerStatuses, &id).unwrap().unwrap();
+        world.node.records.store().get(runtime_store::Table::ContainerStatuses, &id).unwrap().unwrap();
     assert_eq!(status.resources.unwrap().memory_limit_bytes, 1024 << 20);
     let status: crate::record::PodStatus =
-        world.node.store.get(runtime_store::Table::PodStatuses, &pod_id).unwrap().unwrap();
+        world.node.records.store().get(runtime_store::Table::PodStatuses, &pod_id).unwrap().unwrap();
     assert_eq!(status.resources.unwrap().cpu_quota, 200_000);
     assert_eq!(
         (status.overhead.unwrap().memory_limit_bytes, status.size.unwrap().memory_bytes),

@@ -8,8 +8,8 @@ use runtime_share::Bind;
 
 use runtime_guest::FailureReason;
 
-use super::machine::FakeMachine;
-use crate::outside::Fault;
+use super::vm::FakeVm;
+use crate::backend::BackendError;
 
 /// Shared by all fakes of one world; outlives a daemon.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub(crate) struct State {
     /// What the agent was last asked to create.
     pub(crate) created: Option<CreateContainerRequest>,
     /// Monitors by process id.
-    pub(crate) machines: HashMap<u32, Arc<FakeMachine>>,
+    pub(crate) vms: HashMap<u32, Arc<FakeVm>>,
     /// What containers write to stdout.
     pub(crate) output: Vec<u8>,
     /// Output that comes only after the program's end.
@@ -77,7 +77,7 @@ impl Script {
     }
 
     /// Plays a step: notes it, hangs or fails as told.
-    pub(crate) async fn step(&self, step: &str) -> Result<(), Fault> {
+    pub(crate) async fn step(&self, step: &str) -> Result<(), BackendError> {
         let (hangs, fails) = {
             let mut state = self.state();
             state.seen.push(step.to_owned());
@@ -88,7 +88,7 @@ impl Script {
         }
         // Others get their turn, as with real calls.
         tokio::task::yield_now().await;
-        if fails { Err(format!("{step} was told to fail").into()) } else { Ok(()) }
+        if fails { Err(format!("{step} was reported to fail").into()) } else { Ok(()) }
     }
 
     pub(crate) fn count(&self, step: &str) -> usize {
@@ -96,12 +96,12 @@ impl Script {
     }
 
     /// Machines that run.
-    pub(crate) fn running(&self) -> Vec<Arc<FakeMachine>> {
-        self.state().machines.values().filter(|machine| machine.runs()).cloned().collect()
+    pub(crate) fn running(&self) -> Vec<Arc<FakeVm>> {
+        self.state().vms.values().filter(|vm| vm.runs()).cloned().collect()
     }
 
     /// The only machine that runs.
-    pub(crate) fn machine(&self) -> Arc<FakeMachine> {
+    pub(crate) fn vm(&self) -> Arc<FakeVm> {
         let mut running = self.running();
         assert_eq!(running.len(), 1);
         running.remove(0)

@@ -14,13 +14,13 @@ async fn a_started_pod_is_ready_and_its_guest_knows_who_it_is() {
     assert_eq!(view.ips, ["10.1.0.7".parse::<std::net::IpAddr>().unwrap()]);
     assert_eq!(view.vmm_pid, Some(5_000_000));
     assert_eq!(view.ledger.size.memory_bytes % (2 << 20), 0);
-    let told = world.script.state().configured.clone().unwrap();
-    assert_eq!(told.hostname, "web-0");
-    assert_eq!(told.resolv_conf, b"nameserver 9.9.9.9\n");
-    assert!(String::from_utf8(told.hosts).unwrap().contains("10.1.0.7\tweb-0\n"));
-    assert_eq!((told.interfaces[0].slot, told.interfaces[0].mac.as_str()), (7, "02:00:00:00:00:01"));
-    assert_eq!((told.scratch_slot, told.random_seed.len()), (11, 64));
-    assert!(told.shared_pid_namespace && told.realtime_ns > 0);
+    let reported = world.script.state().configured.clone().unwrap();
+    assert_eq!(reported.hostname, "web-0");
+    assert_eq!(reported.resolv_conf, b"nameserver 9.9.9.9\n");
+    assert!(String::from_utf8(reported.hosts).unwrap().contains("10.1.0.7\tweb-0\n"));
+    assert_eq!((reported.interfaces[0].slot, reported.interfaces[0].mac.as_str()), (7, "02:00:00:00:00:01"));
+    assert_eq!((reported.scratch_slot, reported.random_seed.len()), (11, 64));
+    assert!(reported.shared_pid_namespace && reported.realtime_ns > 0);
 }
 
 #[tokio::test]
@@ -40,10 +40,10 @@ async fn every_phase_is_measured() {
 async fn a_failure_in_any_phase_undoes_all_before_it_and_frees_the_name() {
     for (step, doing) in [
         ("network.setup", "setting up the network"),
-        ("machine.spawn", "starting the VMM"),
-        ("machine.boot", "booting the VM"),
-        ("machine.greet", "booting the VM"),
-        ("machine.plug_net", "plugging the interface eth0"),
+        ("vm.spawn", "starting the VMM"),
+        ("vm.boot", "booting the VM"),
+        ("vm.greet", "booting the VM"),
+        ("vm.plug_net", "plugging the interface eth0"),
         ("agent.configure", "configuring the guest"),
     ] {
         let world = World::new().await;
@@ -70,7 +70,7 @@ async fn a_missing_scratch_template_undoes_the_rest() {
 async fn a_failing_network_calls_a_slow_boot_off() {
     let world = World::new().await;
     let asked = tokio::time::Instant::now();
-    world.script.hang("machine.greet");
+    world.script.hang("vm.greet");
     world.script.fail("network.setup");
     let error = world.pods.run(pod("web")).await.unwrap_err();
     assert!(error.chain().starts_with("setting up the network"), "{}", error.chain());
@@ -82,11 +82,11 @@ async fn a_failing_network_calls_a_slow_boot_off() {
 #[tokio::test]
 async fn a_guest_that_dies_while_booting_leaves_its_last_words_in_the_error() {
     let world = World::new().await;
-    world.script.hang("machine.greet");
+    world.script.hang("vm.greet");
     let pods = world.pods.clone();
     let running = tokio::spawn(async move { pods.run(pod("web")).await });
-    world.until(|world| world.script.count("machine.greet") == 1).await;
-    world.script.machine().crash("a\nlast words\n");
+    world.until(|world| world.script.count("vm.greet") == 1).await;
+    world.script.vm().crash("a\nlast words\n");
     let error = running.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), PodErrorKind::Unavailable);
     let text = error.to_string();
@@ -98,7 +98,7 @@ async fn a_guest_that_dies_while_booting_leaves_its_last_words_in_the_error() {
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_never_says_a_word_is_given_up() {
     let world = World::new().await;
-    world.script.hang("machine.greet");
+    world.script.hang("vm.greet");
     let error = world.pods.run(pod("web")).await.unwrap_err();
     assert!(error.to_string().contains("said nothing within 120 s"), "{error}");
     assert!(error.to_string().contains("hello from the console"), "{error}");
@@ -112,7 +112,7 @@ async fn identical_calls_join_and_start_one_pod() {
     let id = first.unwrap();
     assert_eq!(second.unwrap(), id);
     assert_eq!(world.pods.run(pod("web")).await.unwrap(), id);
-    assert_eq!(world.script.count("machine.spawn"), 1);
+    assert_eq!(world.script.count("vm.spawn"), 1);
     let other = PodSpec { attempt: 1, ..pod("web") };
     assert_ne!(world.pods.run(other).await.unwrap(), id);
 }
@@ -123,7 +123,7 @@ async fn joined_calls_fail_together() {
     world.script.fail("agent.configure");
     let (first, second) = tokio::join!(world.pods.run(pod("web")), world.pods.run(pod("web")));
     assert_eq!(first.unwrap_err().chain(), second.unwrap_err().chain());
-    assert_eq!(world.script.count("machine.spawn"), 1);
+    assert_eq!(world.script.count("vm.spawn"), 1);
     world.assert_nothing_left();
 }
 

@@ -95,8 +95,8 @@ async fn stopping_a_pod_takes_everything_but_its_record() {
     assert_eq!(world.pods.container(&idle).unwrap().state, ContainerState::Exited);
     assert_eq!(world.script.running().len(), 0);
     assert_eq!(world.script.state().networks.len(), 0);
-    assert!(!world.node.scratch_path(&pod_id).exists());
-    assert!(!world.node.pod_run_dir(&pod_id).exists());
+    assert!(!world.node.places.scratch_path(&pod_id).exists());
+    assert!(!world.node.places.pod_run_dir(&pod_id).exists());
     assert_eq!(world.script.count("agent.shutdown"), 1);
     world.pods.stop_container(&id, Duration::from_secs(60)).await.unwrap();
     let error = world.pods.start_container(&idle).await.unwrap_err();
@@ -128,7 +128,7 @@ async fn what_never_was_is_stopped_and_removed() {
 
 #[tokio::test]
 async fn a_stop_that_cannot_finish_says_what_is_left_and_is_tried_again() {
-    for (step, left) in [("network.teardown", "network"), ("machine.shutdown", "ending the VM")] {
+    for (step, left) in [("network.teardown", "network"), ("vm.shutdown", "ending the VM")] {
         let world = World::new().await;
         let (pod_id, _) = world.with_container().await;
         world.script.fail(step);

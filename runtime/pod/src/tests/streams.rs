@@ -74,7 +74,7 @@ async fn all_who_are_attached_see_the_output_beside_the_log_and_the_end() {
     let request = AttachRequest { stdout: true, stderr: true, ..AttachRequest::default() };
     let first = world.pods.attach(&id, request).await.unwrap();
     let second = world.pods.attach(&id, request).await.unwrap();
-    world.script.machine().agent.end(&id, 0, false);
+    world.script.vm().agent.end(&id, 0, false);
     assert_eq!(all(first.stdout.unwrap()).await, b"late words\n");
     assert_eq!(all(second.stdout.unwrap()).await, b"late words\n");
     assert_eq!(all(second.stderr.unwrap()).await, b"");

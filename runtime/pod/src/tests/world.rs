@@ -9,9 +9,9 @@ use runtime_store::{Store, Table};
 
 use super::Script;
 use super::disks::FakeDisks;
-use super::machine::{FakeImages, FakeMachines, FakeNetwork};
 use super::mounts::FakeShares;
-use crate::node::{Node, Places};
+use super::vm::{FakeImages, FakeNetwork, FakeVms};
+use crate::node::{Backends, Handlers, Node, Places, Records};
 use crate::roster::Roster;
 use crate::{ContainerState, ContainerView, Pods, recover};
 
@@ -48,19 +48,19 @@ impl World {
                 cgroup_root: at("cgroup"),
                 resolv_conf: at("resolv.conf"),
             },
-            handlers: vec![HandlerConfig {
-                name: "kvm".into(),
-                scratch_bytes: 1 << 20,
-                ..Default::default()
-            }],
-            default_handler: Some("kvm".into()),
-            store: Store::open(&at("store.redb")).unwrap(),
+            handlers: Handlers {
+                all: vec![HandlerConfig { name: "kvm".into(), scratch_bytes: 1 << 20, ..Default::default() }],
+                default: Some("kvm".into()),
+            },
+            records: Records::new(Store::open(&at("store.redb")).unwrap()),
             roster: Roster::default(),
-            network: Arc::new(FakeNetwork(script.clone())),
-            machines: Arc::new(FakeMachines(script.clone())),
-            images: Arc::new(FakeImages(script.clone())),
-            shares: Arc::new(FakeShares(script.clone())),
-            disks: Arc::new(FakeDisks),
+            backends: Backends {
+                network: Arc::new(FakeNetwork(script.clone())),
+                vms: Arc::new(FakeVms(script.clone())),
+                images: Arc::new(FakeImages(script.clone())),
+                shares: Arc::new(FakeShares(script.clone())),
+                disks: Arc::new(FakeDisks),
+            },
         });
         recover::recover(&node).await.unwrap();
         World { dir, script, pods: Pods::on(node.clone()), node }
@@ -77,11 +77,15 @@ impl World {
     /// Nothing of any pod is left: not on the host, not on disk, not in the lists.
     pub(crate) fn assert_nothing_left(&self) {
         assert_eq!(self.script.state().networks.len(), 0, "networks");
-        assert_eq!(self.script.running().len(), 0, "machines");
+        assert_eq!(self.script.running().len(), 0, "vms");
         assert_eq!(self.pods.pods().len(), 0, "listed pods");
         assert_eq!(self.pods.containers().len(), 0, "listed containers");
         for table in Table::ALL {
-            assert_eq!(self.node.store.list::<serde_json::Value>(table).unwrap().len(), 0, "{table:?}");
+            assert_eq!(
+                self.node.records.store().list::<serde_json::Value>(table).unwrap().len(),
+                0,
+                "{table:?}"
+            );
         }
         for dir in ["state/pods", "run/pods"] {
             assert_eq!(entries(&self.dir.path().join(dir)), 0, "{dir}");

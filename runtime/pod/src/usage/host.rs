@@ -4,8 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{CpuUsage, HostUsage, MemoryUsage, Pressure, Stall};
-use crate::{cgroup, clock};
+use super::figures::{CpuUsage, HostUsage, MemoryUsage, Pressure, Stall};
+use crate::clock;
+use crate::host::cgroup;
 
 /// Clock ticks of `/proc/<pid>/stat` in a second: `USER_HZ`, which is part of Linux's interface.
 const TICKS_PER_SECOND: u64 = 100;

@@ -10,10 +10,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::figures::{GuestUsage, HostUsage};
 use super::rate::Rate;
-use super::{GuestUsage, HostUsage, told};
+use super::sanitized;
+use crate::backend::Agent;
 use crate::clock;
-use crate::outside::Agent;
+use crate::error::chain_of;
 
 /// How long a guest may take before its last answer is used instead. A client's own patience is 2 s
 /// (crictl), and no pod may use up the time of the others.
@@ -64,7 +66,7 @@ impl Meter {
         // The call has a deadline of its own.
         let answer = agent.usage().await;
         let taken = answer.map(|answer| {
-            let mut usage = told::usage(answer, &known, clock::now_ns());
+            let mut usage = sanitized::usage(answer, &known, clock::now_ns());
             self.rate(&mut usage);
             Arc::new(usage)
         });
@@ -73,8 +75,8 @@ impl Meter {
             Ok(usage) => {
                 self.last.send_replace(Some(usage));
             }
-            Err(fault) => {
-                tracing::debug!(error = crate::error::chain_of(&*fault), "a guest does not tell its usage");
+            Err(error) => {
+                tracing::debug!(error = chain_of(&*error), "a guest does not tell its usage");
                 self.last.send_modify(|_| {});
             }
         }

@@ -1,207 +1,24 @@
 //! What pods have used: the monitor's figures from the host, the containers' from the guest.
 //!
 //! ```text
-//!   guest ── UsageResponse, hostile ──► told.rs: bounded, checked ─┐
+//!   guest ── UsageResponse, hostile ──► sanitized.rs: bounded, checked ─┐
 //!                                                                  ├──► meter.rs: the last one, rates ──► readers
 //!   cgroup, /proc ──► host.rs ─────────────────────────────────────┘
 //! ```
 //!
 //! All counters begin with the pod or container. Each reading says when it was taken, by the host's clock.
 
+mod figures;
 mod host;
 mod meter;
 mod rate;
 mod read;
-mod told;
-
-use std::collections::BTreeMap;
+mod sanitized;
 
 pub(crate) use meter::Meter;
+pub(crate) use read::{UsageSource, read};
 
-/// A pod's figures.
-#[derive(Clone, Debug)]
-pub struct PodUsage {
-    /// Of the pod.
-    pub pod_id: String,
-    /// The monitor with the whole machine in it.
-    pub host: HostUsage,
-    /// What the guest said last; `None` where it never answered.
-    pub guest: Option<std::sync::Arc<GuestUsage>>,
-}
-
-/// What a pod's monitor takes of the host: guest memory, vCPUs and devices.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct HostUsage {
-    /// Nanoseconds since the epoch.
-    pub at_ns: i64,
-    pub cpu: CpuUsage,
-    pub memory: MemoryUsage,
-    pub io_pressure: Option<Pressure>,
-}
-
-/// What a guest says.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct GuestUsage {
-    /// Nanoseconds since the epoch.
-    pub at_ns: i64,
-    /// By container id.
-    pub containers: BTreeMap<String, ContainerUsage>,
-    /// Without the loopback; names differ.
-    pub interfaces: Vec<InterfaceUsage>,
-    /// The file system of the writable layers.
-    pub scratch: Option<FilesystemUsage>,
-}
-
-/// A container's figures.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct ContainerUsage {
-    pub cpu: CpuUsage,
-    pub memory: MemoryUsage,
-    pub tasks: TaskUsage,
-    /// Names differ, and numbers do.
-    pub devices: Vec<DeviceUsage>,
-    pub io_pressure: Option<Pressure>,
-    pub writable_layer: Option<WritableLayerUsage>,
-    /// Sizes differ.
-    pub hugepages: Vec<HugepageUsage>,
-}
-
-/// CPU time.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct CpuUsage {
-    pub usage_ns: u64,
-    /// Nanoseconds per second between the last two readings; `None` before the second one.
-    pub nano_cores: Option<u64>,
-    pub user_ns: u64,
-    pub system_ns: u64,
-    /// Enforcement periods of the quota, and those in which it ran out.
-    pub periods: u64,
-    pub throttled_periods: u64,
-    pub throttled_ns: u64,
-    pub pressure: Option<Pressure>,
-}
-
-/// Memory in bytes, where nothing else is said.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct MemoryUsage {
-    pub usage: u64,
-    pub usage_max: u64,
-    pub anon: u64,
-    pub file: u64,
-    pub inactive_file: u64,
-    pub kernel: u64,
-    pub mapped_file: u64,
-    pub swap: u64,
-    /// A count.
-    pub page_faults: u64,
-    /// A count.
-    pub major_page_faults: u64,
-    /// How often the limit was reached.
-    pub limit_hits: u64,
-    /// Processes killed for want of memory.
-    pub oom_events: u64,
-    pub pressure: Option<Pressure>,
-}
-
-impl MemoryUsage {
-    /// What cannot be taken back without harm, as cAdvisor and the kubelet count it.
-    pub fn working_set(&self) -> u64 {
-        self.usage.saturating_sub(self.inactive_file)
-    }
-}
-
-/// Processes and what they hold.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct TaskUsage {
-    pub processes: u64,
-    pub threads: u64,
-    /// 0 where there is no limit.
-    pub threads_max: u64,
-    pub file_descriptors: u64,
-    /// Of the first 16384 descriptors.
-    pub sockets: u64,
-    /// The first process's soft limit of open files; `u64::MAX` for no limit.
-    pub open_files_max: Option<u64>,
-}
-
-/// Time in which work stood still for want of something (the kernel's psi.rst).
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Pressure {
-    /// At least one task did.
-    pub some: Stall,
-    /// All did.
-    pub full: Stall,
-}
-
-/// One line of it. Averages are percent of the last 10, 60 and 300 seconds.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct Stall {
-    pub total_ns: u64,
-    pub avg10: f64,
-    pub avg60: f64,
-    pub avg300: f64,
-}
-
-/// One disk's traffic.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct DeviceUsage {
-    pub major: u32,
-    pub minor: u32,
-    /// "vda".
-    pub name: String,
-    pub read_bytes: u64,
-    pub write_bytes: u64,
-    pub reads: u64,
-    pub writes: u64,
-}
-
-/// What a container wrote and still keeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct WritableLayerUsage {
-    pub bytes: u64,
-    pub inodes: u64,
-}
-
-/// Huge pages of one size.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct HugepageUsage {
-    /// "2MB".
-    pub page_size: String,
-    /// In use.
-    pub bytes: u64,
-}
-
-/// One interface's traffic.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct InterfaceUsage {
-    pub name: String,
-    pub rx_bytes: u64,
-    pub rx_packets: u64,
-    pub rx_errors: u64,
-    pub rx_dropped: u64,
-    pub tx_bytes: u64,
-    pub tx_packets: u64,
-    pub tx_errors: u64,
-    pub tx_dropped: u64,
-}
-
-/// Room on a file system.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct FilesystemUsage {
-    pub device: String,
-    pub bytes_total: u64,
-    pub bytes_free: u64,
-    pub inodes_total: u64,
-    pub inodes_free: u64,
-}
+pub use figures::{
+    ContainerUsage, CpuUsage, DeviceUsage, FilesystemUsage, GuestUsage, HostUsage, HugepageUsage,
+    InterfaceUsage, MemoryUsage, PodUsage, Pressure, Stall, TaskUsage, WritableLayerUsage,
+};

@@ -1,32 +1,47 @@
-//! Reads the usage of one pod or of many, side by side.
+//! Reads the usage of one pod: its VMM's on the host, its containers' in the guest.
 
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{HostUsage, PodUsage, host};
-use crate::node::{Node, blocking};
-use crate::roster::{Live, PodEntry};
-use crate::{PodError, cgroup};
+use super::figures::{HostUsage, PodUsage};
+use super::host;
+use super::meter::Meter;
+use crate::backend::Agent;
+use crate::blocking::blocking;
+use crate::error::PodError;
+use crate::host::cgroup;
+use crate::view::PodView;
 
-impl PodUsage {
-    /// A pod's figures now. A guest that does not answer in time is told with its last ones.
-    pub(crate) async fn read(node: &Arc<Node>, entry: &PodEntry, live: &Live) -> Result<PodUsage, PodError> {
-        let view = &entry.view;
-        let containers = node.roster.containers();
-        let known = containers.iter().filter(|one| one.pod_id == view.id).map(|one| one.id.clone()).collect();
-        let paths = cgroup::paths(&node.places.cgroup_root, &view.spec.cgroup_parent, &view.id);
-        let (host, guest) = tokio::join!(
-            of_host(node.places.cgroup_root.clone(), paths, live),
-            live.meter.guest(&live.agent, known)
-        );
-        Ok(PodUsage { pod_id: view.id.clone(), host: host?, guest })
-    }
+/// Where a pod's figures come from.
+#[derive(Debug)]
+pub(crate) struct UsageSource<'a> {
+    pub(crate) pod: &'a PodView,
+    /// Ids of the pod's containers.
+    pub(crate) containers: HashSet<String>,
+    pub(crate) cgroup_root: &'a Path,
+    pub(crate) vmm_pid: u32,
+    pub(crate) agent: &'a Arc<dyn Agent>,
+    pub(crate) meter: &'a Arc<Meter>,
 }
 
-async fn of_host(root: PathBuf, cgroups: Vec<PathBuf>, live: &Live) -> Result<HostUsage, PodError> {
-    let pid = live.machine.pid();
-    let reading = move || Ok::<_, std::io::Error>(host::read(&root, &cgroups, pid));
+/// A pod's figures now. A guest that does not answer in time is shown with its last answer.
+pub(crate) async fn read(source: UsageSource<'_>) -> Result<PodUsage, PodError> {
+    let UsageSource { pod, containers, cgroup_root, vmm_pid, agent, meter } = source;
+    let paths = cgroup::paths(cgroup_root, &pod.spec.cgroup_parent, &pod.id);
+    let (host, guest) =
+        tokio::join!(of_host(cgroup_root.to_owned(), paths, vmm_pid, meter), meter.guest(agent, containers));
+    Ok(PodUsage { pod_id: pod.id.clone(), host: host?, guest })
+}
+
+async fn of_host(
+    root: PathBuf,
+    cgroups: Vec<PathBuf>,
+    vmm_pid: u32,
+    meter: &Meter,
+) -> Result<HostUsage, PodError> {
+    let reading = move || Ok::<_, std::io::Error>(host::read(&root, &cgroups, vmm_pid));
     let mut usage = blocking("reading the VMM's usage", reading).await?;
-    live.meter.rate_host(&mut usage);
+    meter.rate_host(&mut usage);
     Ok(usage)
 }

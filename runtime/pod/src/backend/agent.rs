@@ -1,0 +1,224 @@
+//! Pods' agents, over their client.
+
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use proto_agent::agent::{
+    ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest,
+    RemoveContainerRequest, ResizePodRequest, SignalRequest, StartContainerRequest, StatsResponse,
+    StreamKind, UpdateContainerRequest, UsageResponse, WaitRequest, WaitResponse,
+};
+use runtime_guest::{Acknowledger, Guest, InputStream};
+use runtime_pieces::Pieces;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+
+use super::error::BackendError;
+
+/// One pod's agent. Every call but `wait` has a deadline of its own.
+#[async_trait]
+pub(crate) trait Agent: Debug + Send + Sync {
+    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), BackendError>;
+    async fn create_container(
+        &self,
+        request: CreateContainerRequest,
+    ) -> Result<CreateContainerResponse, BackendError>;
+    async fn start_container(&self, container_id: &str) -> Result<(), BackendError>;
+    /// Changes its limits, all of them or none.
+    async fn update_container(&self, request: UpdateContainerRequest) -> Result<(), BackendError>;
+    /// Takes on processors and a memory device that the machine has.
+    async fn resize_pod(&self, request: ResizePodRequest) -> Result<(), BackendError>;
+    /// Kills, unmounts and forgets; unknown ids are fine.
+    async fn remove_container(&self, container_id: &str) -> Result<(), BackendError>;
+    async fn exec(&self, request: ExecRequest) -> Result<(), BackendError>;
+    /// An empty exec id means the container's first process.
+    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<WaitResponse, BackendError>;
+    async fn signal(&self, request: SignalRequest) -> Result<(), BackendError>;
+    async fn stats(&self) -> Result<StatsResponse, BackendError>;
+    async fn usage(&self) -> Result<UsageResponse, BackendError>;
+    /// Kills all containers and syncs the disk.
+    async fn shutdown(&self) -> Result<(), BackendError>;
+    /// What a container's first process says, from this byte on.
+    async fn output(&self, container_id: &str, kind: StreamKind, offset: u64)
+    -> Result<Output, BackendError>;
+    /// What a command says. Whoever drops it before its end hangs up on the command.
+    async fn exec_output(
+        &self,
+        container_id: &str,
+        exec_id: &str,
+        kind: StreamKind,
+    ) -> Result<Pieces, BackendError>;
+    /// A way to a process's stdin or terminal.
+    async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, BackendError>;
+    /// A connection to a TCP port of the pod's loopback.
+    async fn port(&self, port: u16) -> Result<Box<dyn Connection>, BackendError>;
+}
+
+/// An input stream of a process. Dropping it leaves the input open.
+#[async_trait]
+pub(crate) trait Input: Debug + Send {
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
+    async fn resize(&mut self, columns: u16, rows: u16) -> io::Result<()>;
+    /// The process's end of file.
+    async fn end(&mut self) -> io::Result<()>;
+}
+
+/// Bytes both ways.
+pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// An output stream of a container's first process.
+pub(crate) struct Output {
+    pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
+    pub(crate) acknowledge: Box<dyn Acknowledge>,
+}
+
+impl Debug for Output {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Output").finish_non_exhaustive()
+    }
+}
+
+/// Tells the agent what it may forget.
+#[async_trait]
+pub(crate) trait Acknowledge: Send {
+    /// `total` bytes of the stream, counted from its very beginning, are kept on the host.
+    async fn acknowledge(&mut self, total: u64) -> io::Result<()>;
+}
+
+/// Reads the agent's first word.
+pub(super) async fn ready(stream: UnixStream) -> Result<(), BackendError> {
+    let ready = runtime_guest::ready(stream).await?;
+    tracing::debug!(kernel = ready.kernel_release, agent = ready.agent_version, "a guest is up");
+    Ok(())
+}
+
+/// Connects to the agent behind a VMM's vsock socket.
+pub(super) async fn connect(vsock_path: &Path) -> Result<Arc<dyn Agent>, BackendError> {
+    Ok(Arc::new(GuestAgent(Guest::connect(vsock_path).await?)))
+}
+
+#[derive(Debug)]
+struct GuestAgent(Guest);
+
+#[async_trait]
+impl Agent for GuestAgent {
+    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), BackendError> {
+        Ok(self.0.configure_pod(&request).await?)
+    }
+
+    async fn create_container(
+        &self,
+        request: CreateContainerRequest,
+    ) -> Result<CreateContainerResponse, BackendError> {
+        Ok(self.0.create_container(&request).await?)
+    }
+
+    async fn start_container(&self, container_id: &str) -> Result<(), BackendError> {
+        let request = StartContainerRequest {
+            container_id: container_id.to_owned(),
+            ..StartContainerRequest::default()
+        };
+        Ok(self.0.start_container(&request).await?)
+    }
+
+    async fn update_container(&self, request: UpdateContainerRequest) -> Result<(), BackendError> {
+        Ok(self.0.update_container(&request).await?)
+    }
+
+    async fn resize_pod(&self, request: ResizePodRequest) -> Result<(), BackendError> {
+        Ok(self.0.resize_pod(&request).await?)
+    }
+
+    async fn remove_container(&self, container_id: &str) -> Result<(), BackendError> {
+        let request = RemoveContainerRequest {
+            container_id: container_id.to_owned(),
+            ..RemoveContainerRequest::default()
+        };
+        Ok(self.0.remove_container(&request).await?)
+    }
+
+    async fn exec(&self, request: ExecRequest) -> Result<(), BackendError> {
+        Ok(self.0.exec(&request).await?)
+    }
+
+    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<WaitResponse, BackendError> {
+        let request = WaitRequest {
+            container_id: container_id.to_owned(),
+            exec_id: exec_id.to_owned(),
+            ..WaitRequest::default()
+        };
+        Ok(self.0.wait(&request).await?)
+    }
+
+    async fn signal(&self, request: SignalRequest) -> Result<(), BackendError> {
+        Ok(self.0.signal(&request).await?)
+    }
+
+    async fn stats(&self) -> Result<StatsResponse, BackendError> {
+        Ok(self.0.stats().await?)
+    }
+
+    async fn usage(&self) -> Result<UsageResponse, BackendError> {
+        Ok(self.0.usage().await?)
+    }
+
+    async fn shutdown(&self) -> Result<(), BackendError> {
+        Ok(self.0.shutdown().await?)
+    }
+
+    async fn output(
+        &self,
+        container_id: &str,
+        kind: StreamKind,
+        offset: u64,
+    ) -> Result<Output, BackendError> {
+        let (reader, acknowledger) = self.0.output(container_id, kind, offset).await?.into_split();
+        Ok(Output { reader: Box::new(reader), acknowledge: Box::new(acknowledger) })
+    }
+
+    async fn exec_output(
+        &self,
+        container_id: &str,
+        exec_id: &str,
+        kind: StreamKind,
+    ) -> Result<Pieces, BackendError> {
+        Ok(self.0.exec_output(container_id, exec_id, kind).await?.into())
+    }
+
+    async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, BackendError> {
+        Ok(Box::new(self.0.input(container_id, exec_id).await?))
+    }
+
+    async fn port(&self, port: u16) -> Result<Box<dyn Connection>, BackendError> {
+        Ok(Box::new(self.0.port(port).await?))
+    }
+}
+
+#[async_trait]
+impl Input for InputStream {
+    // The type's own methods, which come before the trait's.
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        InputStream::write(self, bytes).await
+    }
+
+    async fn resize(&mut self, columns: u16, rows: u16) -> io::Result<()> {
+        InputStream::resize(self, columns, rows).await
+    }
+
+    async fn end(&mut self) -> io::Result<()> {
+        InputStream::end(self).await
+    }
+}
+
+#[async_trait]
+impl Acknowledge for Acknowledger {
+    async fn acknowledge(&mut self, total: u64) -> io::Result<()> {
+        // The type's own method, which comes before the trait's.
+        Acknowledger::acknowledge(self, total).await
+    }
+}

@@ -1,0 +1,115 @@
+//! Block devices of the host.
+
+use std::fmt::Debug;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use rustix::io::Errno;
+
+use super::error::BackendError;
+
+/// Block devices of the host, by their paths.
+#[async_trait]
+pub(crate) trait Disks: Debug + Send + Sync {
+    /// Opens one, for writing too where that is asked. A refusal is a [`DiskError`].
+    async fn open(&self, path: PathBuf, writable: bool) -> Result<HostDisk, BackendError>;
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct HostDisk {
+    pub(crate) file: File,
+    /// The host's number of the device.
+    pub(crate) number: u64,
+}
+
+impl HostDisk {
+    /// Names the device with this number, plugged in one of two ways.
+    pub(crate) fn key(number: u64, writable: bool) -> String {
+        format!("{number} {}", if writable { "rw" } else { "ro" })
+    }
+}
+
+/// Why a device is not opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DiskError {
+    #[error("{}: no such device on the node", .0.display())]
+    Missing(PathBuf),
+    #[error("{}: a character device of the node's kernel does not reach into a VM", .0.display())]
+    Character(PathBuf),
+    #[error("{} is no device", .0.display())]
+    NoDevice(PathBuf),
+    #[error("{}: the node lets nobody write to it, and its permissions hold w", .0.display())]
+    ReadOnly(PathBuf),
+    #[error("cannot open {}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+impl DiskError {
+    /// Whether the caller asked for what cannot be, rather than the node being at fault.
+    pub(crate) fn is_refusal(&self) -> bool {
+        !matches!(self, DiskError::Io { .. })
+    }
+}
+
+/// The kernel's. Beside the async threads: a device may be slow to answer.
+#[derive(Debug)]
+pub(crate) struct KernelDisks;
+
+#[async_trait]
+impl Disks for KernelDisks {
+    async fn open(&self, path: PathBuf, writable: bool) -> Result<HostDisk, BackendError> {
+        Ok(tokio::task::spawn_blocking(move || open(path, writable)).await??)
+    }
+}
+
+fn open(path: PathBuf, writable: bool) -> Result<HostDisk, DiskError> {
+    // O_PATH: opening a device of another kind may do something.
+    let found = match openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(found) => found,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Err(DiskError::Missing(path)),
+        Err(errno) => return Err(DiskError::Io { path, source: errno.into() }),
+    };
+    let status = match fstat(&found) {
+        Ok(status) => status,
+        Err(errno) => return Err(DiskError::Io { path, source: errno.into() }),
+    };
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::BlockDevice => {}
+        FileType::CharacterDevice => return Err(DiskError::Character(path)),
+        _ => return Err(DiskError::NoDevice(path)),
+    }
+    // What was looked at is what is opened.
+    let link = format!("/proc/self/fd/{}", found.as_raw_fd());
+    match File::options().read(true).write(writable).open(link) {
+        Ok(file) => Ok(HostDisk { file, number: status.st_rdev }),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::ROFS | Errno::ACCESS | Errno::PERM) if writable => Err(DiskError::ReadOnly(path)),
+            Some(Errno::NXIO | Errno::NOMEDIUM) => Err(DiskError::Missing(path)),
+            _ => Err(DiskError::Io { path, source: error }),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_disk_is_refused_by_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = dir.path().join("missing");
+        for (path, words) in [
+            (PathBuf::from("/dev/null"), "/dev/null: a character device"),
+            (dir.path().to_owned(), "is no device"),
+            (missing, "missing: no such device"),
+        ] {
+            let error = open(path, false).unwrap_err();
+            assert!(error.is_refusal() && error.to_string().contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Images that are on this node.
+
+use std::fmt::Debug;
+use std::fs::File;
+
+use runtime_image::Images;
+use runtime_spec::ImageConfig;
+
+use super::error::BackendError;
+
+/// Images that are on this node.
+pub(crate) trait ImageSource: Debug + Send + Sync {
+    /// By tag, digest reference or id.
+    fn find(&self, name: &str) -> Option<FoundImage>;
+    /// Its EROFS, for reading.
+    fn open(&self, id: &str) -> Result<File, BackendError>;
+}
+
+/// An image that is on this node.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundImage {
+    /// `sha256:…`
+    pub(crate) id: String,
+    pub(crate) config: ImageConfig,
+}
+
+/// The node's image store.
+#[derive(Debug)]
+pub(crate) struct StoredImages(pub(crate) Images);
+
+impl ImageSource for StoredImages {
+    fn find(&self, name: &str) -> Option<FoundImage> {
+        let image = self.0.find(name)?;
+        Some(FoundImage { id: image.id, config: image.config.run })
+    }
+
+    fn open(&self, id: &str) -> Result<File, BackendError> {
+        let image = self.0.find(id).ok_or_else(|| format!("image {id} was removed meanwhile"))?;
+        Ok(self.0.open_erofs(&image)?)
+    }
+}

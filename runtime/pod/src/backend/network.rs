@@ -1,0 +1,32 @@
+//! Pods' networks.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use runtime_net::{Cni, PodNetwork, PodNetworkSpec};
+
+use super::error::BackendError;
+
+/// Pods' networks.
+#[async_trait]
+pub(crate) trait Network: Debug + Send + Sync {
+    /// On error it has undone itself, or a teardown will.
+    async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, BackendError>;
+    /// Idempotent, and works from the spec alone.
+    async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError>;
+}
+
+/// CNI.
+#[derive(Debug)]
+pub(crate) struct CniNetwork(pub(crate) Cni);
+
+#[async_trait]
+impl Network for CniNetwork {
+    async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, BackendError> {
+        Ok(self.0.setup(spec).await?)
+    }
+
+    async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError> {
+        Ok(self.0.teardown(spec).await?)
+    }
+}

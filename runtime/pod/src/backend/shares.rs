@@ -1,0 +1,63 @@
+//! Host paths in pods' shared directories.
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use runtime_share::{Bind, Viewer};
+
+use super::error::BackendError;
+use crate::host::vmm_process;
+use crate::record::VmmProcess;
+
+/// Binds of host paths, by containers.
+#[async_trait]
+pub(crate) trait Shares: Debug + Send + Sync {
+    /// Binds each path to its number in the container's directory: all or none.
+    async fn bind(&self, place: Place, binds: Vec<(usize, Bind)>) -> Result<(), BackendError>;
+    /// Takes the binds with these numbers away. Idempotent.
+    async fn unbind(&self, place: Place, numbers: Vec<usize>) -> Result<(), BackendError>;
+}
+
+/// A container's directory in its pod's shared directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) shared: PathBuf,
+    pub(crate) container: String,
+    /// Who sees the binds; `None` where the pod has no monitor any more.
+    pub(crate) vmm: Option<VmmProcess>,
+}
+
+impl Place {
+    /// `None` where the monitor has ended.
+    fn viewer(&self) -> std::io::Result<Option<Viewer>> {
+        let Some(vmm) = self.vmm else { return Ok(None) };
+        // Opened before the look, so that the process looked at is the one whose namespace it is.
+        let viewer = Viewer::of(vmm.pid);
+        if vmm_process::alive(vmm) { viewer.map(Some) } else { Ok(None) }
+    }
+}
+
+/// The kernel's mounts. Beside the async threads: a path may be on a filesystem that is slow to answer.
+#[derive(Debug)]
+pub(crate) struct HostShares;
+
+#[async_trait]
+impl Shares for HostShares {
+    async fn bind(&self, place: Place, binds: Vec<(usize, Bind)>) -> Result<(), BackendError> {
+        let work = move || -> Result<(), BackendError> {
+            let viewer = place.viewer()?.ok_or("the pod's VMM has ended")?;
+            let binds = binds.iter().map(|(number, bind)| (*number, bind));
+            Ok(runtime_share::bind_all(&viewer, &place.shared, &place.container, binds)?)
+        };
+        tokio::task::spawn_blocking(work).await?
+    }
+
+    async fn unbind(&self, place: Place, numbers: Vec<usize>) -> Result<(), BackendError> {
+        let work = move || -> Result<(), BackendError> {
+            let viewer = place.viewer()?;
+            Ok(runtime_share::unbind_all(viewer.as_ref(), &place.shared, &place.container, numbers)?)
+        };
+        tokio::task::spawn_blocking(work).await?
+    }
+}

@@ -1,0 +1,195 @@
+//! Pods' VMs: one VMM process each.
+
+use std::fmt::Debug;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use proto_agent::port;
+use proto_vmm::{Slot, StopReport, VmStats};
+use runtime_spec::VmBounds;
+use runtime_vm::{Size, Spawn};
+
+use super::agent::{self, Agent};
+use super::error::BackendError;
+use crate::host::shared_dir;
+
+/// Where machines come from.
+#[async_trait]
+pub(crate) trait Vms: Debug + Send + Sync {
+    /// Starts a monitor without a guest.
+    async fn spawn(&self, request: SpawnRequest) -> Result<Arc<dyn Vm>, BackendError>;
+    /// Finds a monitor again that an earlier daemon started.
+    async fn attach(&self, dir: &Path, pid: u32, start_time: u64) -> Result<Arc<dyn Vm>, BackendError>;
+}
+
+/// A monitor to start.
+#[derive(Debug)]
+pub(crate) struct SpawnRequest {
+    pub(crate) id: String,
+    /// Exists; the sockets are made here.
+    pub(crate) dir: PathBuf,
+    /// Made and mounted by this; the monitor's root, by which its guest reaches the host's files.
+    pub(crate) shared: PathBuf,
+    /// To enter, one in each hierarchy of the node.
+    pub(crate) cgroups: Vec<PathBuf>,
+    /// Its standard error.
+    pub(crate) log: File,
+}
+
+/// A machine to boot.
+#[derive(Debug)]
+pub(crate) struct BootRequest {
+    pub(crate) bounds: VmBounds,
+    pub(crate) kernel: File,
+    pub(crate) root_image: File,
+    pub(crate) scratch: File,
+}
+
+/// What is plugged into a running machine.
+#[derive(Debug)]
+pub(crate) enum Plug {
+    /// An image's EROFS.
+    Image(File),
+    /// A block device of the host.
+    Disk { file: File, read_only: bool },
+    /// A network interface.
+    Net { tap: OwnedFd, mac: [u8; 6], mtu: u16 },
+}
+
+/// One pod's machine.
+#[async_trait]
+pub(crate) trait Vm: Debug + Send + Sync {
+    fn pid(&self) -> u32;
+    /// Of its process, in clock ticks since the host's boot.
+    fn start_time(&self) -> u64;
+    async fn boot(&self, request: BootRequest) -> Result<(), BackendError>;
+    /// Waits until the booted guest's agent says that it serves, and connects to it.
+    async fn greet(&self) -> Result<Arc<dyn Agent>, BackendError>;
+    /// Connects to an agent that serves already.
+    async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError>;
+    async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), BackendError>;
+    async fn unplug(&self, slot: Slot) -> Result<(), BackendError>;
+    /// Offers the guest memory of this size in all, through the device in [`Slot::MEM`]. The guest takes
+    /// or gives it back in its own time.
+    async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError>;
+    /// Resolves when the guest has taken all that the last `resize` offered, or given back as much.
+    async fn resized(&self);
+    /// Binds its vCPUs to these CPUs of the host; to none in particular where the list is empty.
+    async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError>;
+    async fn stats(&self) -> Result<VmStats, BackendError>;
+    async fn console(&self) -> Result<String, BackendError>;
+    /// Returns when the process is gone. Idempotent.
+    async fn shutdown(&self) -> Result<(), BackendError>;
+    /// Resolves when the machine has ended, however often it is asked.
+    async fn stopped(&self) -> StopReport;
+}
+
+/// Monitors of our own.
+#[derive(Debug)]
+pub(crate) struct SpawnedVms {
+    pub(crate) binary: PathBuf,
+}
+
+#[async_trait]
+impl Vms for SpawnedVms {
+    async fn spawn(&self, request: SpawnRequest) -> Result<Arc<dyn Vm>, BackendError> {
+        shared_dir::make(&request.shared)
+            .map_err(|error| format!("mounting {}: {error}", request.shared.display()))?;
+        let spawn = Spawn {
+            binary: &self.binary,
+            dir: &request.dir,
+            shared: &request.shared,
+            cgroups: &request.cgroups,
+            id: &request.id,
+            log: request.log,
+        };
+        Ok(Arc::new(SpawnedVm(runtime_vm::Vm::spawn(spawn).await?)))
+    }
+
+    async fn attach(&self, dir: &Path, pid: u32, start_time: u64) -> Result<Arc<dyn Vm>, BackendError> {
+        Ok(Arc::new(SpawnedVm(runtime_vm::Vm::attach(dir, pid, start_time).await?)))
+    }
+}
+
+/// One of them.
+#[derive(Debug)]
+struct SpawnedVm(runtime_vm::Vm);
+
+#[async_trait]
+impl Vm for SpawnedVm {
+    fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+
+    fn start_time(&self) -> u64 {
+        self.0.start_time()
+    }
+
+    async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {
+        let BootRequest { bounds, kernel, root_image, scratch } = request;
+        let disk = runtime_vm::Plug::Blk { image: scratch, read_only: false };
+        let share = runtime_vm::Plug::Fs { tag: proto_agent::SHARE_TAG.to_owned() };
+        let devices = vec![(Slot::SCRATCH, disk), (Slot::FS, share)];
+        let size = Size {
+            memory_bytes: bounds.boot.memory_bytes,
+            memory_max_bytes: bounds.most.memory_bytes,
+            vcpus: bounds.most.vcpus,
+        };
+        let booted = self.0.boot(size, "", &kernel, &root_image, devices);
+        Ok(booted.await?)
+    }
+
+    async fn greet(&self) -> Result<Arc<dyn Agent>, BackendError> {
+        let stream = self.0.guest_stream(port::READY).await?;
+        agent::ready(stream).await?;
+        self.connect().await
+    }
+
+    async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError> {
+        agent::connect(self.0.vsock_path()).await
+    }
+
+    async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), BackendError> {
+        let plug = match plug {
+            Plug::Image(file) => runtime_vm::Plug::Pmem(file),
+            Plug::Disk { file, read_only } => runtime_vm::Plug::Blk { image: file, read_only },
+            Plug::Net { tap, mac, mtu } => runtime_vm::Plug::Net { tap, mac, mtu },
+        };
+        Ok(self.0.plug(slot, plug).await?)
+    }
+
+    async fn unplug(&self, slot: Slot) -> Result<(), BackendError> {
+        Ok(self.0.unplug(slot).await?)
+    }
+
+    async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError> {
+        Ok(self.0.resize(memory_bytes).await?)
+    }
+
+    async fn resized(&self) {
+        self.0.resized().await;
+    }
+
+    async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError> {
+        Ok(self.0.pin_vcpus(cpus)?)
+    }
+
+    async fn stats(&self) -> Result<VmStats, BackendError> {
+        Ok(self.0.stats().await?)
+    }
+
+    async fn console(&self) -> Result<String, BackendError> {
+        Ok(self.0.console().await?)
+    }
+
+    async fn shutdown(&self) -> Result<(), BackendError> {
+        Ok(self.0.shutdown().await?)
+    }
+
+    async fn stopped(&self) -> StopReport {
+        self.0.stopped().await
+    }
+}

@@ -1,0 +1,48 @@
+//! Attach: a client comes to a running container's output as it is from now on, and to its input. Any number
+//! may; leaving does nothing to the container.
+
+use runtime_logs::LogStream;
+
+use crate::error::{PodError, PodErrorKind};
+use crate::io::streams::{ContainerEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams, Source};
+use crate::live::Live;
+use crate::roster::ContainerEntry;
+
+/// Which of a container's streams a client wants.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttachRequest {
+    /// Its input, if it has one.
+    pub stdin: bool,
+    /// Its output.
+    pub stdout: bool,
+    /// Its errors; a terminal has none of their own.
+    pub stderr: bool,
+}
+
+pub(crate) async fn attach(
+    live: &Live,
+    container: &ContainerEntry,
+    request: AttachRequest,
+) -> Result<ProcessStreams, PodError> {
+    let spec = &container.view.spec;
+    if request.stdin && !spec.stdin {
+        let text = format!("stdin: container {} was created without one", container.view.id);
+        return Err(PodError::new(PodErrorKind::InvalidArgument, text));
+    }
+    let follow = |wanted: bool, stream| {
+        let follower = wanted.then(|| container.output.followers.of(stream).follow()).transpose();
+        follower.map(|follower| follower.map(|follower| ProcessOutput(Source::Followed(follower))))
+    };
+    // Before the input: what it brings about is to be seen.
+    let stdout = follow(request.stdout, LogStream::Stdout)?;
+    let stderr = follow(request.stderr && !spec.tty, LogStream::Stderr)?;
+    let input = if request.stdin || spec.tty {
+        let opening = live.agent.input(&container.view.id, "");
+        let input = live.call("opening the container's input", opening).await?;
+        Some(ProcessInput { input, ends: request.stdin && spec.stdin_once })
+    } else {
+        None
+    };
+    let end = ProcessEnd::Container(ContainerEnd(container.ended.clone()));
+    Ok(ProcessStreams { input, stdout, stderr, end })
+}

@@ -1,0 +1,56 @@
+//! A container's log file: where it is, and what is opened with it.
+
+use std::path::{Path, PathBuf};
+
+use runtime_logs::LogFile;
+use runtime_spec::{ContainerSpec, PodSpec};
+
+use crate::error::PodError;
+use crate::io::acks::Acks;
+use crate::io::output::ContainerOutput;
+use crate::node::Places;
+use crate::record::ContainerRecord;
+
+/// Opens the container's log and the file of its acknowledgements. The log of a container that has ended is
+/// not `wanted`: nothing will be written, and the file may have been rotated away.
+pub(crate) async fn open(
+    places: &Places,
+    record: &ContainerRecord,
+    wanted: bool,
+) -> Result<ContainerOutput, PodError> {
+    let log = match record.log_path.as_ref().filter(|_| wanted) {
+        Some(path) => LogFile::open(path).await.map_err(|error| {
+            PodError::internal(format!("opening the log {}", path.display())).because(error)
+        })?,
+        None => LogFile::discard(),
+    };
+    let path = places.acks_path(&record.pod_id, &record.id);
+    let acks = Acks::open(&path)
+        .map_err(|error| PodError::internal(format!("opening {}", path.display())).because(error))?;
+    Ok(ContainerOutput::new(log, acks))
+}
+
+/// Where the log of a container with this spec is: absolute, where the pod has a directory and the container
+/// a path in it.
+pub(crate) fn path(pod: &PodSpec, spec: &ContainerSpec) -> Option<PathBuf> {
+    let path = spec.log_path.as_deref().filter(|path| !path.is_empty())?;
+    Some(pod.log_directory.as_ref()?.join(path))
+}
+
+/// The path that others see. Without a log it is a path of the pod's own where nothing is: clients may
+/// remove `log_path + "*"`, which for an empty path is whatever lies in their working directory (kubelet
+/// `container_log_manager.go`, `Clean`).
+pub(crate) fn shown_path(places: &Places, record: &ContainerRecord) -> PathBuf {
+    let unlogged = || places.pod_state_dir(&record.pod_id).join(format!("{}.log", record.id));
+    record.log_path.clone().unwrap_or_else(unlogged)
+}
+
+/// Removes the acknowledgements' file, with the container. What cannot be removed goes with the pod.
+pub(crate) fn remove_acks(path: &Path) {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "a small file stays until the pod goes");
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,142 @@
+//! A container as its pod's driver holds it.
+
+pub(crate) mod admission;
+pub(crate) mod attach;
+pub(crate) mod log;
+pub(crate) mod seccomp_file;
+pub(crate) mod stop;
+pub(crate) mod watcher;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use oci_spec::runtime::Process;
+use runtime_spec::{GuestPaths, Resolved, Resources, Signal};
+use tokio::sync::watch;
+
+use crate::clock;
+use crate::io::output::ContainerOutput;
+use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
+use crate::roster::ContainerEntry;
+use crate::view::{ContainerState, ContainerView};
+
+/// The agent's paths, for OCI specs.
+pub(crate) const GUEST_PATHS: GuestPaths = GuestPaths {
+    resolv_conf: proto_agent::guest_path::RESOLV_CONF,
+    hosts: proto_agent::guest_path::HOSTS,
+    hostname: proto_agent::guest_path::HOSTNAME,
+    shm: proto_agent::guest_path::SHM,
+    pid_namespace: proto_agent::guest_path::POD_PID_NAMESPACE,
+    cgroup_parent: proto_agent::guest_path::CGROUP_PARENT,
+    shared: proto_agent::guest_path::SHARED,
+    image_volumes: proto_agent::guest_path::IMAGE_VOLUMES,
+};
+
+/// Exit code of a container that its machine's end took along: as if killed.
+pub(crate) const LOST_CODE: i32 = 137;
+
+/// Record, status, and what the daemon holds open for it.
+#[derive(Debug)]
+pub(crate) struct Container {
+    pub(crate) record: Arc<ContainerRecord>,
+    pub(crate) status: ContainerStatus,
+    pub(crate) process: Arc<Process>,
+    pub(crate) stop_signal: Signal,
+    /// Where the log is, or would be.
+    pub(crate) log_path: PathBuf,
+    pub(crate) output: ContainerOutput,
+    /// Told once, when it has ended.
+    pub(crate) ended: watch::Sender<bool>,
+}
+
+impl Container {
+    pub(crate) fn new(
+        record: Arc<ContainerRecord>,
+        status: ContainerStatus,
+        resolved: &Resolved,
+        output: ContainerOutput,
+        log_path: PathBuf,
+    ) -> Self {
+        let ended = watch::Sender::new(status.stage == ContainerStage::Exited);
+        let process = Arc::new(resolved.spec.process().clone().unwrap_or_default());
+        let stop_signal = resolved.stop_signal;
+        Container { record, status, process, stop_signal, log_path, output, ended }
+    }
+
+    /// Marks its end.
+    pub(crate) fn exit(&mut self, at_ns: i64, code: i32, reason: &str, message: impl Into<String>) {
+        self.status.stage = ContainerStage::Exited;
+        let begun = self.record.created_at_ns.max(self.status.started_at_ns);
+        self.status.finished_at_ns = ended_at(begun, at_ns, clock::now_ns());
+        self.status.exit_code = code;
+        reason.clone_into(&mut self.status.reason);
+        self.status.message = message.into();
+    }
+
+    /// Its limits as they are now.
+    pub(crate) fn resources(&self) -> &Resources {
+        self.status.resources.as_ref().unwrap_or(&self.record.spec.resources)
+    }
+
+    /// What others see.
+    pub(crate) fn entry(&self) -> ContainerEntry {
+        ContainerEntry {
+            view: Arc::new(self.view()),
+            process: self.process.clone(),
+            output: self.output.clone(),
+            ended: self.ended.subscribe(),
+        }
+    }
+
+    fn view(&self) -> ContainerView {
+        let (record, status) = (&self.record, &self.status);
+        ContainerView {
+            id: record.id.clone(),
+            pod_id: record.pod_id.clone(),
+            spec: record.spec.clone(),
+            image_id: record.image_id.clone(),
+            state: match status.stage {
+                ContainerStage::Creating | ContainerStage::Created | ContainerStage::Starting => {
+                    ContainerState::Created
+                }
+                ContainerStage::Running => ContainerState::Running,
+                ContainerStage::Exited => ContainerState::Exited,
+                ContainerStage::Unknown => ContainerState::Unknown,
+            },
+            created_at_ns: record.created_at_ns,
+            started_at_ns: status.started_at_ns,
+            finished_at_ns: status.finished_at_ns,
+            exit_code: status.exit_code,
+            reason: status.reason.clone(),
+            message: status.message.clone(),
+            log_path: self.log_path.clone(),
+            user: status.user.clone(),
+            stop_signal: self.stop_signal.0,
+            volume_images: record
+                .image_volumes
+                .iter()
+                .map(|volume| (volume.number, volume.image_id.clone()))
+                .collect(),
+            resources: self.resources().clone(),
+        }
+    }
+}
+
+/// When a container ended. The guest's word on it is taken between what the host knows: clocks of guest
+/// and host may differ, and a guest may lie.
+fn ended_at(begun_ns: i64, told_ns: i64, now_ns: i64) -> i64 {
+    told_ns.min(now_ns).max(begun_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_comes_never_before_its_start_nor_after_now() {
+        assert_eq!(ended_at(100, 150, 200), 150);
+        assert_eq!(ended_at(100, 50, 200), 100, "the guest's clock is behind");
+        assert_eq!(ended_at(100, 900, 200), 200, "the guest's clock is ahead");
+        assert_eq!(ended_at(100, 900, 50), 100, "the host's clock was set back");
+    }
+}

@@ -1,0 +1,70 @@
+//! Stops a container: asks, waits, kills. Runs beside the pod's driver, which learns of the end from the
+//! container's watcher as always; so a long grace period holds nobody up, and concurrent stops are fine.
+
+use std::time::Duration;
+
+use proto_agent::agent::SignalRequest;
+use tokio::sync::watch;
+
+use crate::error::{PodError, PodErrorKind};
+use crate::live::Live;
+use crate::roster::ContainerEntry;
+use crate::view::ContainerState;
+
+/// How long a killed container may take to end and to flush its output.
+const KILLED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Stops it. One that does not run is as wanted.
+pub(crate) async fn stop(
+    live: Option<Live>,
+    container: ContainerEntry,
+    grace: Duration,
+) -> Result<(), PodError> {
+    let view = &container.view;
+    if !matches!(view.state, ContainerState::Running | ContainerState::Unknown) {
+        return Ok(());
+    }
+    let mut ended = container.ended.clone();
+    let Some(live) = live else {
+        // Its machine is gone; the driver is about to say so.
+        return wait(&mut ended, KILLED_WITHIN, &view.id).await;
+    };
+    if !grace.is_zero() {
+        let asking = signal(&view.id, u32::from(view.stop_signal), false);
+        let asked = live.call("asking the container to end", live.agent.signal(asking)).await;
+        match asked {
+            Ok(()) => {
+                if wait(&mut ended, grace, &view.id).await.is_ok() {
+                    return Ok(());
+                }
+            }
+            // A kill may get through where a question did not.
+            Err(error) => tracing::debug!(container = view.id, error = error.chain(), "killing at once"),
+        }
+    }
+    let killing = live.agent.signal(signal(&view.id, 9, true));
+    let killing = live.call("killing the container", killing);
+    // Bounded as a whole: an agent that does not answer is no reason to wait twice.
+    let (killed, gone) =
+        tokio::join!(tokio::time::timeout(KILLED_WITHIN, killing), wait(&mut ended, KILLED_WITHIN, &view.id));
+    match (gone, killed) {
+        (Ok(()), _) => Ok(()),
+        (Err(_), Ok(Err(error))) => Err(error),
+        (Err(late), _) => Err(late),
+    }
+}
+
+async fn wait(ended: &mut watch::Receiver<bool>, bound: Duration, id: &str) -> Result<(), PodError> {
+    match tokio::time::timeout(bound, ended.wait_for(|ended| *ended)).await {
+        // A container that was removed meanwhile has ended too.
+        Ok(_) => Ok(()),
+        Err(_) => {
+            let text = format!("container {id} has not ended within {} s", bound.as_secs_f32());
+            Err(PodError::new(PodErrorKind::DeadlineExceeded, text))
+        }
+    }
+}
+
+fn signal(id: &str, signal: u32, all: bool) -> SignalRequest {
+    SignalRequest { container_id: id.to_owned(), signal, all, ..SignalRequest::default() }
+}

@@ -1,0 +1,88 @@
+//! Watches a running container: its exit is told only after every byte of its output is in the log.
+
+use std::time::Duration;
+
+use proto_agent::agent::{SignalRequest, WaitResponse};
+use tokio::sync::mpsc;
+
+use crate::backend::refusal;
+use crate::error::chain_of;
+use crate::io::copiers::Copiers;
+use crate::live::Live;
+use crate::vm_end;
+
+/// How long output may go on after the container's first process has ended. What still holds the
+/// pipes then is a child that outlived it, and is killed.
+const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
+
+/// How long copiers may take after their machine has ended: their sockets are closed.
+const OUTPUT_AFTER_VM: Duration = Duration::from_secs(2);
+
+/// Tries to ask an agent again whose connection was lost, and the pause between them.
+const ASKS: u32 = 10;
+const BETWEEN_ASKS: Duration = Duration::from_secs(1);
+
+/// What a watcher tells the driver.
+#[derive(Debug)]
+pub(crate) struct Exited {
+    pub(crate) container_id: String,
+    /// `Err`: nobody knows, and why.
+    pub(crate) outcome: Result<WaitResponse, String>,
+}
+
+/// Watches until the end, then tells the driver.
+pub(crate) fn watch(live: Live, container_id: String, copiers: Copiers, driver: mpsc::Sender<Exited>) {
+    tokio::spawn(async move {
+        let outcome = follow(&live, &container_id, copiers).await;
+        // A driver that is gone has no one to tell.
+        let _ = driver.send(Exited { container_id, outcome }).await;
+    });
+}
+
+async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<WaitResponse, String> {
+    let ended = async {
+        let outcome = wait(live, id).await?;
+        if tokio::time::timeout(OUTPUT_AFTER_EXIT, copiers.finished()).await.is_err() {
+            let all = SignalRequest {
+                container_id: id.to_owned(),
+                signal: 9,
+                all: true,
+                ..SignalRequest::default()
+            };
+            if let Err(error) = live.agent.signal(all).await {
+                tracing::debug!(container = id, %error, "processes that outlived their container stay");
+            }
+            copiers.finished().await;
+        }
+        Ok(outcome)
+    };
+    tokio::select! {
+        biased;
+        outcome = ended => outcome,
+        report = live.vm.stopped() => {
+            // The agent may have told the end before its machine ended, and the copiers may still drain.
+            let _ = tokio::time::timeout(OUTPUT_AFTER_VM, copiers.finished()).await;
+            Err(format!("the pod's VM ended: {}", vm_end::reason(&report.reason)))
+        }
+    }
+}
+
+/// Asks for the end; over a new connection where the old one broke.
+async fn wait(live: &Live, id: &str) -> Result<WaitResponse, String> {
+    let mut agent = live.agent.clone();
+    let mut asked = 0;
+    loop {
+        let error = match agent.wait(id, "").await {
+            Ok(outcome) => return Ok(outcome),
+            Err(error) => error,
+        };
+        asked += 1;
+        if asked == ASKS || refusal(&error).is_some() {
+            return Err(format!("the agent cannot say how it ended: {}", chain_of(&*error)));
+        }
+        tokio::time::sleep(BETWEEN_ASKS).await;
+        if let Ok(anew) = live.vm.connect().await {
+            agent = anew;
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Lets a created container's program run.
+
+use super::Driver;
+use crate::backend::{Unrunnable, unrunnable};
+use crate::clock;
+use crate::container::{admission, watcher};
+use crate::error::{PodError, PodErrorKind};
+use crate::io::copiers::Copiers;
+use crate::live::Live;
+use crate::record::{ContainerStage, ContainerStatus};
+
+impl Driver {
+    /// Starts the container. One that cannot be started is `Exited`.
+    pub(super) async fn start_container(&mut self, id: &str) -> Result<(), PodError> {
+        let stage = self.containers.get(id).ok_or_else(|| no_container(id))?.status.stage;
+        admission::start(id, self.status.stage, stage)?;
+        let live = self.live()?;
+        self.put_stage(id, ContainerStage::Starting).await?;
+        match self.release(&live, id).await {
+            Ok(copiers) => {
+                self.running(id).await;
+                watcher::watch(live, id.to_owned(), copiers, self.exit_sender.clone());
+                Ok(())
+            }
+            Err(error) => {
+                self.not_started(id, &error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the output first, so that no byte has to wait, then releases the program.
+    async fn release(&self, live: &Live, id: &str) -> Result<Copiers, PodError> {
+        let container = self.containers.get(id).ok_or_else(|| no_container(id))?;
+        let copiers = Copiers::open(live, id, &container.record.spec, &container.output).await?;
+        live.call("starting the container", live.agent.start_container(id)).await?;
+        Ok(copiers)
+    }
+
+    async fn running(&mut self, id: &str) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        container.status.stage = ContainerStage::Running;
+        // The clock may have been set back meanwhile.
+        container.status.started_at_ns = clock::now_ns().max(container.record.created_at_ns);
+        self.keep_container(id).await;
+    }
+
+    async fn not_started(&mut self, id: &str, error: &PodError) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        let (reason, code) = why_not_started(error);
+        container.exit(clock::now_ns(), code, reason, error.chain());
+        self.keep_container(id).await;
+    }
+
+    /// Commits the stage, then takes it on.
+    async fn put_stage(&mut self, id: &str, stage: ContainerStage) -> Result<(), PodError> {
+        let container = self.containers.get_mut(id).ok_or_else(|| no_container(id))?;
+        let status = ContainerStatus { stage, ..container.status.clone() };
+        self.node.records.put_container_status(id, &status).await?;
+        container.status = status;
+        Ok(())
+    }
+
+    /// Commits and publishes how the container is; wakes who waits for its end.
+    pub(super) async fn keep_container(&self, id: &str) {
+        let Some(container) = self.containers.get(id) else { return };
+        if let Err(error) = self.node.records.put_container_status(id, &container.status).await {
+            tracing::error!(container = id, error = error.chain(), "a container's status is not on disk");
+        }
+        self.node.roster.publish_container(container.entry());
+        if container.status.stage == ContainerStage::Exited {
+            container.ended.send_replace(true);
+        }
+    }
+}
+
+/// Reason and exit code of a container that could not be started, as other runtimes and shells spell them:
+/// its program cannot be run, or something else kept it from starting.
+fn why_not_started(error: &PodError) -> (&'static str, i32) {
+    match error.cause().and_then(unrunnable) {
+        Some(Unrunnable::NotFound) => ("ContainerCannotRun", 127),
+        Some(Unrunnable::NotPermitted) => ("ContainerCannotRun", 126),
+        None => ("StartError", 128),
+    }
+}
+
+pub(super) fn no_container(id: &str) -> PodError {
+    PodError::new(PodErrorKind::NotFound, format!("no container {id}"))
+}

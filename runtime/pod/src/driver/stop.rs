@@ -1,0 +1,152 @@
+//! Stops and removes: containers, and the pod itself. Every step may be repeated.
+
+use std::time::Duration;
+
+use proto_agent::agent::SignalRequest;
+
+use super::Driver;
+use crate::container::log;
+use crate::error::PodError;
+use crate::live::Live;
+use crate::record::{ContainerStage, PodStage};
+use crate::start::undo;
+
+/// How long killed containers may take to end and to flush their output, before the machine is taken
+/// from under them.
+const KILLED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long the agent may take to sync and unmount.
+const SHUTDOWN_WITHIN: Duration = Duration::from_secs(10);
+
+impl Driver {
+    /// Kills, unmounts and forgets a container. Its log stays.
+    pub(super) async fn remove_container(&mut self, id: &str) -> Result<(), PodError> {
+        let Some(container) = self.containers.get(id) else { return Ok(()) };
+        let record = container.record.clone();
+        if let Some(live) = self.live.clone() {
+            live.call("removing the container", live.agent.remove_container(id)).await?;
+        }
+        self.unbind_mounts(id, &record.spec).await?;
+        self.node.records.forget(None, &[id.to_owned()]).await?;
+        self.slots.release(record.slot);
+        self.release_volumes(&record.image_volumes);
+        if let Some(live) = self.live.clone() {
+            self.release_disks(&live, &record.disks).await;
+        }
+        log::remove_acks(&self.node.places.acks_path(&self.record.id, id));
+        self.node.roster.withdraw_container(id);
+        if let Some(container) = self.containers.remove(id) {
+            container.ended.send_replace(true);
+        }
+        self.pin().await;
+        self.publish();
+        Ok(())
+    }
+
+    /// Stops the pod: containers, guest, machine, network, disk.
+    pub(super) async fn stop(&mut self) -> Result<(), PodError> {
+        if self.status.stage == PodStage::Stopped {
+            return Ok(());
+        }
+        if self.status.stage != PodStage::Undoing {
+            self.status.stage = PodStage::Stopping;
+        }
+        self.node.records.put_pod_status(&self.record.id, &self.status).await?;
+        self.publish();
+        if let Some(live) = self.live.clone() {
+            self.kill_containers(&live).await;
+            let shutdown = live.call("shutting the guest down", live.agent.shutdown());
+            // Where the guest does not take it, the plug is pulled.
+            match tokio::time::timeout(SHUTDOWN_WITHIN, shutdown).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(pod = self.record.id, error = error.chain(), "no orderly shutdown");
+                }
+                Err(_) => tracing::debug!(pod = self.record.id, "no orderly shutdown in time"),
+            }
+        }
+        let vm = self.live.as_ref().map(|live| live.vm.clone());
+        let undone = undo::undo(&self.node, &self.record, vm.as_ref(), self.status.vmm).await;
+        self.lose_all("the pod was stopped").await;
+        if undone.vm_gone {
+            self.live = None;
+            self.status.vmm = None;
+        }
+        match undone.left {
+            None => {
+                self.status.stage = PodStage::Stopped;
+                self.status.unclean = None;
+                self.status.netns = None;
+                self.status.ips.clear();
+                let kept = self.node.records.put_pod_status(&self.record.id, &self.status).await;
+                self.publish();
+                kept
+            }
+            Some(left) => {
+                self.status.unclean = Some(left.clone());
+                self.keep_status().await;
+                self.publish();
+                Err(PodError::internal(format!("stopping pod {}: {left}", self.record.id)))
+            }
+        }
+    }
+
+    /// Stops the pod and forgets it with its containers.
+    pub(super) async fn remove(&mut self) -> Result<(), PodError> {
+        self.stop().await?;
+        self.forget().await
+    }
+
+    /// Takes the pod off the record, the disk and the roster. Nothing else of it is left.
+    pub(super) async fn forget(&mut self) -> Result<(), PodError> {
+        let id = &self.record.id;
+        let dir = self.node.places.pod_state_dir(id);
+        let removed = self.node.places.remove_state_dir(id);
+        removed.map_err(|error| PodError::internal(format!("removing {}", dir.display())).because(error))?;
+        let containers: Vec<String> = self.containers.keys().cloned().collect();
+        self.node.records.forget(Some(id), &containers).await?;
+        for container in &containers {
+            self.node.roster.withdraw_container(container);
+        }
+        self.node.roster.withdraw_pod(id);
+        self.node.roster.free(id, &self.record.spec);
+        Ok(())
+    }
+
+    /// Kills what runs and waits until its output is in the log, within a bound.
+    async fn kill_containers(&mut self, live: &Live) {
+        let running: Vec<String> = self
+            .containers
+            .values()
+            .filter(|one| matches!(one.status.stage, ContainerStage::Running | ContainerStage::Unknown))
+            .map(|one| one.record.id.clone())
+            .collect();
+        let kills = running.iter().map(|id| async move {
+            let kill =
+                SignalRequest { container_id: id.clone(), signal: 9, all: true, ..SignalRequest::default() };
+            if let Err(error) = live.call("killing the container", live.agent.signal(kill)).await {
+                tracing::debug!(container = id, error = error.chain(), "a container goes with its VM");
+            }
+        });
+        let killed = tokio::time::timeout(KILLED_WITHIN, futures::future::join_all(kills)).await;
+        if killed.is_err() {
+            tracing::warn!(
+                pod = self.record.id,
+                "the agent does not answer; the VM is taken from under its pod"
+            );
+            return;
+        }
+        let all_ended = async {
+            while self.containers.values().any(|one| one.status.stage == ContainerStage::Running) {
+                let Some(exited) = self.exits.recv().await else { return };
+                self.exited(exited).await;
+            }
+        };
+        if tokio::time::timeout(KILLED_WITHIN, all_ended).await.is_err() {
+            tracing::warn!(
+                pod = self.record.id,
+                "killed containers do not end; the VM is taken from under them"
+            );
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What a pod holds on the host: its VMM's process and cgroup, its scratch disk, its shared directory.
+//!
+//! Blocking work on files and processes, without knowledge of pods' states; `start/` makes these things and
+//! takes them away.
+
+pub(crate) mod cgroup;
+pub(crate) mod scratch;
+pub(crate) mod shared_dir;
+pub(crate) mod vmm_process;

@@ -1,0 +1,134 @@
+//! Runs a command in a container, and collects what it says or gives its streams away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oci_spec::runtime::Process;
+use proto_agent::agent::{self, StreamKind};
+
+use super::captured::{CaptureRoom, CapturedOutput};
+use super::streams::{ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams, Source};
+use crate::clock;
+use crate::error::{PodError, PodErrorKind};
+use crate::live::Live;
+use crate::view::ExecOutput;
+
+/// How long output may go on after the command has ended: a child that it left behind may hold the pipe.
+const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
+
+/// A command for a client that talks to it.
+#[derive(Clone, Debug)]
+pub struct ExecRequest {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// In a terminal.
+    pub tty: bool,
+    /// With an input; without one it reads from nothing.
+    pub stdin: bool,
+}
+
+/// A command to run.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    pub(crate) live: Live,
+    pub(crate) container_id: String,
+    pub(crate) process: Arc<Process>,
+    pub(crate) request: ExecRequest,
+}
+
+impl Exec {
+    /// Starts it.
+    async fn start(&self) -> Result<ExecEnd, PodError> {
+        let exec_id = clock::new_id();
+        let ExecRequest { command, tty, stdin } = self.request.clone();
+        let process = runtime_spec::exec_process(&self.process, command, tty);
+        let process_json = serde_json::to_vec(&process)
+            .map_err(|error| PodError::internal("writing the command's OCI process").because(error))?;
+        let request = agent::ExecRequest {
+            container_id: self.container_id.clone(),
+            exec_id: exec_id.clone(),
+            process_json,
+            tty,
+            stdin,
+            ..agent::ExecRequest::default()
+        };
+        self.live.call("starting the command", self.live.agent.exec(request)).await?;
+        Ok(ExecEnd { live: self.live.clone(), container_id: self.container_id.clone(), exec_id })
+    }
+
+    /// Starts it and opens its streams. One whose streams cannot be opened is killed.
+    pub(crate) async fn streams(self) -> Result<ProcessStreams, PodError> {
+        let end = self.start().await?;
+        match self.open(&end.exec_id).await {
+            Ok((input, stdout, stderr)) => {
+                Ok(ProcessStreams { input, stdout: Some(stdout), stderr, end: ProcessEnd::Exec(end) })
+            }
+            Err(error) => {
+                end.kill().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn open(
+        &self,
+        exec_id: &str,
+    ) -> Result<(Option<ProcessInput>, ProcessOutput, Option<ProcessOutput>), PodError> {
+        let (agent, id, tty) = (&self.live.agent, &self.container_id, self.request.tty);
+        let opening = async {
+            let input = match tty || self.request.stdin {
+                true => {
+                    Some(ProcessInput { input: agent.input(id, exec_id).await?, ends: self.request.stdin })
+                }
+                false => None,
+            };
+            let stdout = agent.exec_output(id, exec_id, StreamKind::STREAM_KIND_STDOUT).await?;
+            let stderr = match tty {
+                true => None,
+                false => Some(agent.exec_output(id, exec_id, StreamKind::STREAM_KIND_STDERR).await?),
+            };
+            let own = |output| ProcessOutput(Source::Own(output));
+            Ok((input, own(stdout), stderr.map(own)))
+        };
+        self.live.call("opening the command's streams", opening).await
+    }
+
+    /// Runs it to its end. A command that takes too long is killed, with all that it started.
+    pub(crate) async fn run(self, timeout: Option<Duration>) -> Result<ExecOutput, PodError> {
+        let end = self.start().await?;
+        let collected = self.collect(&end.exec_id);
+        let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) else {
+            return collected.await;
+        };
+        match tokio::time::timeout(timeout, collected).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                end.kill().await;
+                let text =
+                    format!("the command did not end within {} s and was killed", timeout.as_secs_f32());
+                Err(PodError::new(PodErrorKind::DeadlineExceeded, text))
+            }
+        }
+    }
+
+    async fn collect(&self, exec_id: &str) -> Result<ExecOutput, PodError> {
+        let open = |kind| self.live.agent.exec_output(&self.container_id, exec_id, kind);
+        let opening = async {
+            let stdout = open(StreamKind::STREAM_KIND_STDOUT).await?;
+            Ok((stdout, open(StreamKind::STREAM_KIND_STDERR).await?))
+        };
+        let (stdout, stderr) = self.live.call("opening the command's output", opening).await?;
+        let room = CaptureRoom::default();
+        let (stdout, stderr) = (CapturedOutput::read(stdout, &room), CapturedOutput::read(stderr, &room));
+        let waiting = self.live.agent.wait(&self.container_id, exec_id);
+        let end = self.live.call("waiting for the command", waiting).await?;
+        let reading = async { tokio::join!(stdout.finished(), stderr.finished()) };
+        if tokio::time::timeout(OUTPUT_AFTER_EXIT, reading).await.is_err() {
+            tracing::debug!(
+                container = self.container_id,
+                "a command left something behind that holds its output"
+            );
+        }
+        Ok(ExecOutput { stdout: stdout.take(), stderr: stderr.take(), exit_code: end.exit_code })
+    }
+}

@@ -1,0 +1,18 @@
+//! Input and output of containers and of the commands that run in them.
+//!
+//! ```text
+//!   container ── copiers.rs ──► log ──► acks.rs: how much of it the log has
+//!                    └──► followers.rs ──► streams.rs: clients that are attached
+//!   command ──── exec.rs ──┬──► captured.rs: one answer
+//!                          └──► streams.rs: a client of its own
+//! ```
+//!
+//! Nothing here decides about a container's life; `container/` and `driver/` do.
+
+pub(crate) mod acks;
+pub(crate) mod captured;
+pub(crate) mod copiers;
+pub(crate) mod exec;
+pub(crate) mod followers;
+pub(crate) mod output;
+pub(crate) mod streams;

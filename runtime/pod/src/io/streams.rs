@@ -1,0 +1,185 @@
+//! A process's streams, for a client that talks to it: an exec's own, or those of a container's first process
+//! as somebody who is attached sees them.
+
+use std::time::Duration;
+
+use proto_agent::agent::SignalRequest;
+use runtime_pieces::{Piece, Pieces};
+use tokio::sync::watch;
+
+use super::followers::Follower;
+use crate::backend::Input;
+use crate::error::PodError;
+use crate::live::Live;
+
+/// How long a process whose client has gone may take to end when it is hung up on, before it is killed.
+const HUNG_UP_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a process that was killed may take to end.
+const KILLED_WITHIN: Duration = Duration::from_secs(5);
+
+const SIGHUP: u32 = 1;
+const SIGKILL: u32 = 9;
+
+/// One client's streams to a process.
+#[derive(Debug)]
+pub struct ProcessStreams {
+    /// Where the client's input goes; `None` where the process takes none.
+    pub input: Option<ProcessInput>,
+    /// A terminal's output too; `None` where it was not asked for.
+    pub stdout: Option<ProcessOutput>,
+    /// `None` for a terminal too.
+    pub stderr: Option<ProcessOutput>,
+    /// Its end.
+    pub end: ProcessEnd,
+}
+
+/// A process's stdin, and its terminal's size.
+#[derive(Debug)]
+pub struct ProcessInput {
+    pub(crate) input: Box<dyn Input>,
+    /// Whether the client's end of input is the process's.
+    pub(crate) ends: bool,
+}
+
+impl ProcessInput {
+    /// Writes all bytes; waits while the process does not take them.
+    ///
+    /// # Errors
+    /// The process, or its machine, has ended.
+    pub async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.input.write(bytes).await
+    }
+
+    /// Gives the terminal a new size, in characters, after all that was written before.
+    ///
+    /// # Errors
+    /// The process, or its machine, has ended.
+    pub async fn resize(&mut self, columns: u16, rows: u16) -> std::io::Result<()> {
+        self.input.resize(columns, rows).await
+    }
+
+    /// The client says no more. Whether that ends the process's input is the container's to say.
+    ///
+    /// # Errors
+    /// The process, or its machine, has ended.
+    pub async fn end(&mut self) -> std::io::Result<()> {
+        if self.ends { self.input.end().await } else { Ok(()) }
+    }
+}
+
+/// A process's output.
+#[derive(Debug)]
+pub struct ProcessOutput(pub(crate) Source);
+
+/// Where output comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// The process's own stream: what is not taken holds the process.
+    Own(Pieces),
+    /// What is on its way to the container's log.
+    Followed(Follower),
+}
+
+impl ProcessOutput {
+    /// The next bytes, 256 KiB at most; `None` at the end.
+    ///
+    /// # Errors
+    /// The machine has ended, or the client was too slow for the container it is attached to.
+    pub async fn next(&mut self) -> Result<Option<Piece>, PodError> {
+        match &mut self.0 {
+            Source::Followed(follower) => Ok(follower.next().await?.map(Piece::Held)),
+            Source::Own(pieces) => {
+                let piece = pieces.next().await;
+                piece.map_err(|error| PodError::internal("reading the command's output").because(error))
+            }
+        }
+    }
+}
+
+/// A process's end.
+#[derive(Debug)]
+pub enum ProcessEnd {
+    /// An exec's, which goes with its client.
+    Exec(ExecEnd),
+    /// A container's, which does not.
+    Container(ContainerEnd),
+}
+
+/// How an exec ends.
+#[derive(Debug)]
+pub struct ExecEnd {
+    pub(crate) live: Live,
+    pub(crate) container_id: String,
+    pub(crate) exec_id: String,
+}
+
+/// How a container ends, for one who is attached.
+#[derive(Debug)]
+pub struct ContainerEnd(pub(crate) watch::Receiver<bool>);
+
+impl ProcessEnd {
+    /// Waits for it; gives an exec's exit code.
+    ///
+    /// # Errors
+    /// The machine has ended.
+    pub async fn wait(&self) -> Result<Option<i32>, PodError> {
+        match self {
+            ProcessEnd::Exec(exec) => exec.wait().await.map(Some),
+            ProcessEnd::Container(ContainerEnd(ended)) => {
+                // A container that was removed meanwhile has ended too.
+                let _ = ended.clone().wait_for(|ended| *ended).await;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The client has gone: an exec is hung up on, and then killed. A container goes on.
+    pub async fn client_gone(&self) {
+        if let ProcessEnd::Exec(exec) = self {
+            exec.hang_up().await;
+        }
+    }
+}
+
+impl ExecEnd {
+    async fn wait(&self) -> Result<i32, PodError> {
+        let waiting = self.live.agent.wait(&self.container_id, &self.exec_id);
+        Ok(self.live.call("waiting for the command", waiting).await?.exit_code)
+    }
+
+    async fn hang_up(&self) {
+        for (signal, within) in [(SIGHUP, HUNG_UP_WITHIN), (SIGKILL, KILLED_WITHIN)] {
+            if tokio::time::timeout(within, self.end_by(signal)).await.is_ok() {
+                return;
+            }
+        }
+        tracing::warn!(container = self.container_id, "a command whose client has gone does not end");
+    }
+
+    /// Kills it and all that it started, and waits for it.
+    pub(crate) async fn kill(&self) {
+        if tokio::time::timeout(KILLED_WITHIN, self.end_by(SIGKILL)).await.is_err() {
+            tracing::warn!(container = self.container_id, "a killed command does not end");
+        }
+    }
+
+    async fn end_by(&self, signal: u32) {
+        let request = SignalRequest {
+            container_id: self.container_id.clone(),
+            exec_id: self.exec_id.clone(),
+            signal,
+            tree: true,
+            ..SignalRequest::default()
+        };
+        if let Err(error) = self.live.call("ending the command", self.live.agent.signal(request)).await {
+            tracing::debug!(
+                container = self.container_id,
+                error = error.chain(),
+                "a command is not signalled"
+            );
+        }
+        // A machine that has ended took the command along.
+        let _ = self.wait().await;
+    }
+}

@@ -1,0 +1,55 @@
+//! What all pods of this node share: places (paths), backends, records, handlers, and the roster.
+
+pub(crate) mod open;
+mod places;
+mod records;
+
+use std::sync::Arc;
+
+use runtime_spec::HandlerConfig;
+
+pub(crate) use self::places::{Places, run_name};
+pub(crate) use self::records::Records;
+use crate::backend::{Disks, ImageSource, Network, Shares, Vms};
+use crate::error::{PodError, PodErrorKind};
+use crate::roster::Roster;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) places: Places,
+    pub(crate) backends: Backends,
+    pub(crate) handlers: Handlers,
+    pub(crate) records: Records,
+    pub(crate) roster: Roster,
+}
+
+/// Everything outside this crate that pods are made with.
+#[derive(Debug)]
+pub(crate) struct Backends {
+    pub(crate) network: Arc<dyn Network>,
+    pub(crate) vms: Arc<dyn Vms>,
+    pub(crate) images: Arc<dyn ImageSource>,
+    pub(crate) shares: Arc<dyn Shares>,
+    pub(crate) disks: Arc<dyn Disks>,
+}
+
+/// The handlers that pods may name.
+#[derive(Debug)]
+pub(crate) struct Handlers {
+    pub(crate) all: Vec<HandlerConfig>,
+    /// Serves pods that name none.
+    pub(crate) default: Option<String>,
+}
+
+impl Handlers {
+    /// The handler of this name; the default one for the empty name.
+    pub(crate) fn find(&self, name: &str) -> Result<&HandlerConfig, PodError> {
+        let sought = if name.is_empty() { self.default.as_deref().unwrap_or_default() } else { name };
+        self.all.iter().find(|handler| handler.name == sought).ok_or_else(|| {
+            let known: Vec<_> = self.all.iter().map(|handler| handler.name.as_str()).collect();
+            let text = format!("runtime_handler: no handler {name:?} here; there are: {}", known.join(", "));
+            PodError::new(PodErrorKind::InvalidArgument, text)
+        })
+    }
+}

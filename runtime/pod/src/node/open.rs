@@ -1,0 +1,45 @@
+//! From the daemon's configuration to what the pods share.
+
+use std::sync::Arc;
+
+use runtime_store::Store;
+
+use super::{Backends, Handlers, Node, Places, Records};
+use crate::backend::{CniNetwork, HostShares, KernelDisks, SpawnedVms, StoredImages};
+use crate::config::PodsConfig;
+use crate::error::PodError;
+use crate::host::cgroup;
+use crate::roster::Roster;
+
+/// Makes the directories and opens the store.
+pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
+    let places = Places {
+        state_dir: config.state_dir,
+        run_dir: config.run_dir,
+        kernel: config.kernel,
+        root_image: config.root_image,
+        scratch_template: config.scratch_template,
+        cgroup_root: cgroup::ROOT.into(),
+        resolv_conf: "/etc/resolv.conf".into(),
+    };
+    for dir in [places.state_dirs(), places.run_dirs()] {
+        std::fs::create_dir_all(&dir).map_err(|error| {
+            PodError::internal(format!("making the directory {}", dir.display())).because(error)
+        })?;
+    }
+    let store = Store::open(&places.state_dir.join("store.redb"))
+        .map_err(|error| PodError::internal("opening the pods' records").because(error))?;
+    Ok(Node {
+        places,
+        backends: Backends {
+            network: Arc::new(CniNetwork(config.cni)),
+            vms: Arc::new(SpawnedVms { binary: config.vmm_binary }),
+            images: Arc::new(StoredImages(config.images)),
+            shares: Arc::new(HostShares),
+            disks: Arc::new(KernelDisks),
+        },
+        handlers: Handlers { all: config.handlers, default: config.default_handler },
+        records: Records::new(store),
+        roster: Roster::default(),
+    })
+}

@@ -1,0 +1,35 @@
+//! What the roster holds of a pod and of a container: the published view, and the handles beside it.
+
+use std::sync::Arc;
+
+use oci_spec::runtime::Process;
+use tokio::sync::{mpsc, watch};
+
+use crate::command::Command;
+use crate::error::PodError;
+use crate::io::output::ContainerOutput;
+use crate::live::Live;
+use crate::view::{ContainerView, Phase, PodView};
+
+/// How a pod's start ended; `None` while it is under way.
+pub(crate) type Outcome = Option<Result<String, PodError>>;
+
+/// A published pod.
+#[derive(Clone, Debug)]
+pub(crate) struct PodEntry {
+    pub(crate) view: Arc<PodView>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) live: Option<Live>,
+    pub(crate) phases: Arc<Vec<Phase>>,
+}
+
+/// A published container.
+#[derive(Clone, Debug)]
+pub(crate) struct ContainerEntry {
+    pub(crate) view: Arc<ContainerView>,
+    /// The first process, which exec takes its environment from.
+    pub(crate) process: Arc<Process>,
+    pub(crate) output: ContainerOutput,
+    /// Whether the container has ended.
+    pub(crate) ended: watch::Receiver<bool>,
+}

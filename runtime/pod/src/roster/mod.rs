@@ -1,0 +1,266 @@
+//! What is published: the drivers write, everyone reads. Locks are held for moments only, never
+//! across an await.
+
+mod entry;
+pub(crate) mod events;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use runtime_spec::PodSpec;
+use tokio::sync::watch;
+
+pub(crate) use self::entry::{ContainerEntry, Outcome, PodEntry};
+use self::events::{Event, EventKind, EventSender, Events};
+use crate::clock;
+use crate::error::{PodError, PodErrorKind};
+use crate::view::{ContainerView, PodState, PodView};
+
+/// Pods and containers as they are now, and the names that are taken.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    state: RwLock<State>,
+    event_sender: EventSender,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pods: BTreeMap<String, PodEntry>,
+    containers: BTreeMap<String, ContainerEntry>,
+    names: HashMap<PodKey, Holder>,
+}
+
+/// What makes two RunPodSandbox calls the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PodKey {
+    namespace: String,
+    name: String,
+    uid: String,
+    attempt: u32,
+}
+
+impl PodKey {
+    pub(crate) fn of(spec: &PodSpec) -> Self {
+        PodKey {
+            namespace: spec.namespace.clone(),
+            name: spec.name.clone(),
+            uid: spec.uid.clone(),
+            attempt: spec.attempt,
+        }
+    }
+}
+
+/// Who has a name.
+#[derive(Debug)]
+struct Holder {
+    id: String,
+    spec: PodSpec,
+    outcome: watch::Receiver<Outcome>,
+}
+
+/// What reserving a name came to.
+#[derive(Debug)]
+pub(crate) enum Reservation {
+    /// It was free: start the pod under this id, and tell how that ended.
+    New(String, watch::Sender<Outcome>, watch::Receiver<Outcome>),
+    /// An identical call came before: its outcome is this one's too.
+    Joined(watch::Receiver<Outcome>),
+}
+
+impl Roster {
+    /// Reserves the pod's name, or joins an identical call.
+    pub(crate) fn reserve(&self, spec: &PodSpec) -> Result<Reservation, PodError> {
+        let key = PodKey::of(spec);
+        let mut state = self.write();
+        if let Some(holder) = state.names.get(&key) {
+            let ready = state.pods.get(&holder.id).is_none_or(|pod| pod.view.state == PodState::Ready);
+            if holder.spec == *spec && ready {
+                return Ok(Reservation::Joined(holder.outcome.clone()));
+            }
+            let why = if ready { "asked for differently" } else { "not ready" };
+            let text = format!(
+                "pod {}/{}, attempt {}, exists already and is {why}: {}",
+                spec.namespace, spec.name, spec.attempt, holder.id
+            );
+            return Err(PodError::new(PodErrorKind::AlreadyExists, text));
+        }
+        let id = clock::new_id();
+        let (sender, receiver) = watch::channel(None);
+        let holder = Holder { id: id.clone(), spec: spec.clone(), outcome: receiver.clone() };
+        state.names.insert(key, holder);
+        Ok(Reservation::New(id, sender, receiver))
+    }
+
+    /// Takes the name for a pod that an earlier daemon made.
+    pub(crate) fn hold(&self, id: &str, spec: &PodSpec) {
+        let (_, outcome) = watch::channel(Some(Ok(id.to_owned())));
+        let holder = Holder { id: id.to_owned(), spec: spec.clone(), outcome };
+        self.write().names.insert(PodKey::of(spec), holder);
+    }
+
+    /// Frees the name, if this pod has it.
+    pub(crate) fn free(&self, id: &str, spec: &PodSpec) {
+        let key = PodKey::of(spec);
+        let mut state = self.write();
+        if state.names.get(&key).is_some_and(|holder| holder.id == id) {
+            state.names.remove(&key);
+        }
+    }
+
+    pub(crate) fn publish_pod(&self, entry: PodEntry) {
+        let view = entry.view.clone();
+        let mut state = self.write();
+        let before = state.pods.insert(view.id.clone(), entry);
+        let kinds = events::of_pod(before.map(|entry| entry.view.state), view.state);
+        self.send_events(&state, &view.id, kinds, Some(&view));
+    }
+
+    pub(crate) fn withdraw_pod(&self, id: &str) {
+        let mut state = self.write();
+        if let Some(entry) = state.pods.remove(id) {
+            self.send_events(&state, id, &[EventKind::Deleted], Some(&entry.view));
+        }
+    }
+
+    pub(crate) fn publish_container(&self, entry: ContainerEntry) {
+        let view = entry.view.clone();
+        let mut state = self.write();
+        let before = state.containers.insert(view.id.clone(), entry);
+        let kinds = events::of_container(before.map(|entry| entry.view.state), view.state);
+        self.send_events(&state, &view.id, kinds, state.pods.get(&view.pod_id).map(|pod| &pod.view));
+    }
+
+    pub(crate) fn withdraw_container(&self, id: &str) {
+        let mut state = self.write();
+        if let Some(entry) = state.containers.remove(id) {
+            let pod = state.pods.get(&entry.view.pod_id).map(|pod| &pod.view);
+            self.send_events(&state, id, &[EventKind::Deleted], pod);
+        }
+    }
+
+    /// What happens from now on.
+    pub(crate) fn listen(&self) -> Events {
+        self.event_sender.listen()
+    }
+
+    /// Tells what has just been published, under the same lock, so that events come in the order of the
+    /// changes. A container whose pod is not listed yet is one that a starting daemon takes up.
+    fn send_events(&self, state: &State, id: &str, kinds: &[EventKind], pod: Option<&Arc<PodView>>) {
+        let Some(pod) = pod.filter(|_| self.event_sender.is_heard()) else { return };
+        for kind in kinds {
+            self.event_sender.send(Event {
+                id: id.to_owned(),
+                kind: *kind,
+                at_ns: clock::now_ns(),
+                pod: pod.clone(),
+                containers: state.containers_of(&pod.id),
+            });
+        }
+    }
+
+    /// By its id, or by the beginning of its id where no other begins so.
+    pub(crate) fn pod(&self, id: &str) -> Option<PodEntry> {
+        by_id(&self.read().pods, id).cloned()
+    }
+
+    /// The same.
+    pub(crate) fn container(&self, id: &str) -> Option<ContainerEntry> {
+        by_id(&self.read().containers, id).cloned()
+    }
+
+    /// A pod, as [`Roster::pod`] finds it, and its containers of the same moment, oldest first.
+    pub(crate) fn pod_with_containers(&self, id: &str) -> Option<(Arc<PodView>, Vec<Arc<ContainerView>>)> {
+        let state = self.read();
+        let pod = by_id(&state.pods, id)?.view.clone();
+        let containers = state.containers_of(&pod.id);
+        Some((pod, containers))
+    }
+
+    /// That no pod is meant by this id, rather than several.
+    pub(crate) fn no_pod_meant(&self, id: &str) -> Result<(), PodError> {
+        none_meant(&self.read().pods, "pod", id)
+    }
+
+    /// The same of containers.
+    pub(crate) fn no_container_meant(&self, id: &str) -> Result<(), PodError> {
+        none_meant(&self.read().containers, "container", id)
+    }
+
+    /// Oldest first.
+    pub(crate) fn pods(&self) -> Vec<Arc<PodView>> {
+        let mut all: Vec<_> = self.read().pods.values().map(|entry| entry.view.clone()).collect();
+        all.sort_by(|a, b| (a.created_at_ns, &a.id).cmp(&(b.created_at_ns, &b.id)));
+        all
+    }
+
+    /// Oldest first.
+    pub(crate) fn containers(&self) -> Vec<Arc<ContainerView>> {
+        oldest_first(self.read().containers.values())
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn containers_of(&self, pod_id: &str) -> Vec<Arc<ContainerView>> {
+        oldest_first(self.containers.values().filter(|entry| entry.view.pod_id == pod_id))
+    }
+}
+
+fn oldest_first<'a>(entries: impl Iterator<Item = &'a ContainerEntry>) -> Vec<Arc<ContainerView>> {
+    let mut all: Vec<_> = entries.map(|entry| entry.view.clone()).collect();
+    all.sort_by(|a, b| (a.created_at_ns, &a.id).cmp(&(b.created_at_ns, &b.id)));
+    all
+}
+
+/// People type the beginning of an id; it counts where one id alone begins so.
+fn by_id<'a, T>(entries: &'a BTreeMap<String, T>, id: &str) -> Option<&'a T> {
+    if let Some(exact) = entries.get(id) {
+        return Some(exact);
+    }
+    let mut found = beginning_with(entries, id);
+    found.next().filter(|_| found.next().is_none())
+}
+
+fn beginning_with<'a, T>(entries: &'a BTreeMap<String, T>, id: &str) -> impl Iterator<Item = &'a T> {
+    let from = entries.range::<str, _>((Bound::Included(id), Bound::Unbounded));
+    // The empty beginning is nobody's.
+    from.take_while(move |(key, _)| !id.is_empty() && key.starts_with(id)).map(|(_, entry)| entry)
+}
+
+fn none_meant<T>(entries: &BTreeMap<String, T>, what: &str, id: &str) -> Result<(), PodError> {
+    match beginning_with(entries, id).count() {
+        0 => Ok(()),
+        several => {
+            let text = format!("the ids of {several} {what}s begin with {id:?}; give more of it");
+            Err(PodError::new(PodErrorKind::InvalidArgument, text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_an_id_counts_where_it_is_one_ids_alone() {
+        let entries: BTreeMap<String, u32> =
+            [("ab12".into(), 1), ("ab34".into(), 2), ("ab".into(), 3)].into();
+        assert_eq!(by_id(&entries, "ab1"), Some(&1));
+        assert_eq!(by_id(&entries, "ab34"), Some(&2));
+        assert_eq!(by_id(&entries, "ab"), Some(&3), "a whole id is never the beginning of another");
+        assert_eq!(by_id(&entries, "a"), None);
+        assert_eq!(by_id(&entries, "b"), None);
+        assert_eq!(by_id(&entries, ""), None);
+        assert!(none_meant(&entries, "pod", "a").unwrap_err().to_string().contains("3 pods"));
+        none_meant(&entries, "pod", "").unwrap();
+        none_meant(&entries, "pod", "c").unwrap();
+    }
+}

@@ -1,0 +1,151 @@
+//! The machine step: scratch disk, monitor, boot, the agent's first word.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::context::{Failed, StartContext};
+use crate::backend::{Agent, BootRequest, SpawnRequest, Vm};
+use crate::blocking::blocking;
+use crate::error::{PodError, PodErrorKind, chain_of};
+use crate::host::{cgroup, scratch, vmm_process};
+use crate::live::Live;
+use crate::node::Node;
+use crate::record::{PodRecord, PodStatus, VmmProcess};
+use crate::vm_end;
+
+/// A guest that has not said a word by then never will. Generous: a software-emulated one is slow.
+const HELLO_WITHIN: Duration = Duration::from_secs(120);
+
+/// Makes the disk, starts a monitor and boots the guest. Between the steps it looks whether it was
+/// called off.
+pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>) -> Result<Live, Failed> {
+    let early = |error| Failed { error, vm: None };
+    let (disk, spawned) = tokio::join!(
+        context.watch.time("scratch", make_scratch(context)),
+        context.watch.time("spawn", spawn(context))
+    );
+    let vm = spawned.map_err(early)?;
+    let late = |error| Failed { error, vm: Some(vm.clone()) };
+    let disk = disk.map_err(late)?;
+    let recording = record(context, &vm);
+    let booting = context.watch.time("boot", boot(context, &vm, disk));
+    let (recorded, booted) = tokio::join!(recording, booting);
+    recorded.map_err(late)?;
+    booted.map_err(late)?;
+    let agent = context.watch.time("guest", greet(&vm, called_off)).await.map_err(late)?;
+    Ok(Live::new(vm, agent))
+}
+
+async fn make_scratch(context: &StartContext) -> Result<File, PodError> {
+    let (template, bytes) = (context.node.places.scratch_template.clone(), context.record.scratch_bytes);
+    let path = context.node.places.scratch_path(context.id());
+    blocking("making the scratch disk", move || scratch::make(&template, &path, bytes)).await
+}
+
+async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
+    let (node, id) = (&context.node, context.id());
+    let log = node.places.pod_state_dir(id).join("vmm.log");
+    let log = File::create(&log).map_err(|error| {
+        PodError::internal(format!("making the VMM's log {}", log.display())).because(error)
+    })?;
+    let cgroups = cgroup::make(&node.places.cgroup_root, &context.record.spec.cgroup_parent, id);
+    let request = SpawnRequest {
+        id: id.to_owned(),
+        dir: node.places.pod_run_dir(id),
+        shared: node.places.pod_shared_dir(id),
+        cgroups,
+        log,
+    };
+    let spawned = node.backends.vms.spawn(request).await;
+    spawned.map_err(|error| PodError::internal("starting the VMM").because(error))
+}
+
+/// Writes the monitor down while it boots; until then its control socket tells whose it is.
+async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError> {
+    let vmm = VmmProcess { pid: vm.pid(), start_time: vm.start_time() };
+    let status = PodStatus { vmm: Some(vmm), ..PodStatus::starting() };
+    context.node.records.put_pod_status(context.id(), &status).await
+}
+
+async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, scratch: File) -> Result<(), PodError> {
+    let open = |path: &std::path::Path| {
+        File::open(path).map_err(|error| {
+            PodError::internal(format!("booting the VM: opening {}", path.display())).because(error)
+        })
+    };
+    let places = &context.node.places;
+    let request = BootRequest {
+        bounds: context.record.bounds,
+        kernel: open(&places.kernel)?,
+        root_image: open(&places.root_image)?,
+        scratch,
+    };
+    vm.boot(request).await.map_err(|error| PodError::internal("booting the VM").because(error))
+}
+
+/// Waits for the agent, the guest's end, the network's failure or the end of patience.
+async fn greet(vm: &Arc<dyn Vm>, mut called_off: watch::Receiver<bool>) -> Result<Arc<dyn Agent>, PodError> {
+    let off = async {
+        if called_off.wait_for(|off| *off).await.is_err() {
+            // The network is up; nobody will call off any more.
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        greeted = vm.greet() => match greeted {
+            Ok(agent) => Ok(agent),
+            Err(error) => Err(died(vm).await.unwrap_or_else(|| unavailable("booting the VM").because(error))),
+        },
+        report = vm.stopped() => {
+            Err(unavailable(format!("booting the VM: {}", vm_end::describe(&report))))
+        }
+        () = off => Err(unavailable("booting the VM: called off")),
+        () = tokio::time::sleep(HELLO_WITHIN) => {
+            let console = vm.console().await.unwrap_or_default();
+            let silent = format!("booting the VM: the agent said nothing within {} s", HELLO_WITHIN.as_secs());
+            Err(unavailable(vm_end::with_console(silent, &console)))
+        }
+    }
+}
+
+/// The machine's end, if that is what broke the greeting.
+async fn died(vm: &Arc<dyn Vm>) -> Option<PodError> {
+    let report = tokio::time::timeout(Duration::from_millis(500), vm.stopped()).await.ok()?;
+    Some(unavailable(format!("booting the VM: {}", vm_end::describe(&report))))
+}
+
+fn unavailable(text: impl Into<String>) -> PodError {
+    PodError::new(PodErrorKind::Unavailable, text)
+}
+
+/// Ends the monitor. Idempotent: from the handle if there is one, else from the record, else from the
+/// control socket.
+pub(crate) async fn down(
+    node: &Node,
+    record: &PodRecord,
+    vm: Option<&Arc<dyn Vm>>,
+    vmm: Option<VmmProcess>,
+) -> Result<(), String> {
+    if let Some(vm) = vm {
+        return vm.shutdown().await.map_err(|error| chain_of(&*error));
+    }
+    if let Some(vmm) = vmm {
+        return vmm_process::kill(vmm).await;
+    }
+    let socket = node.places.control_socket(&record.id);
+    for stray in vmm_process::find(&socket) {
+        vmm_process::kill(stray).await?;
+    }
+    Ok(())
+}
+
+/// Takes the monitor's cgroup, sockets, shared directory and disk away. Idempotent; the monitor is gone.
+pub(crate) fn clear(node: &Node, record: &PodRecord) -> std::io::Result<()> {
+    scratch::remove(&node.places.scratch_path(&record.id))?;
+    node.places.remove_run_dir(&record.id)?;
+    cgroup::remove(&node.places.cgroup_root, &record.spec.cgroup_parent, &record.id)
+}

@@ -1,0 +1,209 @@
+//! Networks, machines and images that exist in memory only.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use proto_vmm::{Slot, StopReason, StopReport, VmStats};
+use runtime_net::{PodInterface, PodNetwork, PodNetworkSpec};
+use runtime_spec::ImageConfig;
+use tokio::sync::watch;
+
+use super::Script;
+use super::agent::FakeAgent;
+use crate::backend::{
+    Agent, BackendError, BootRequest, FoundImage, ImageSource, Network, Plug, SpawnRequest, Vm, Vms,
+};
+
+#[derive(Debug)]
+pub(crate) struct FakeNetwork(pub(crate) Arc<Script>);
+
+#[async_trait]
+impl Network for FakeNetwork {
+    async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, BackendError> {
+        self.0.step("network.setup").await?;
+        self.0.state().networks.insert(spec.pod_id.clone());
+        let address: IpAddr = "10.1.0.7".parse()?;
+        Ok(PodNetwork {
+            netns: PathBuf::from("/run/netns/fake"),
+            interfaces: vec![PodInterface {
+                name: "eth0".into(),
+                mac: [2, 0, 0, 0, 0, 1],
+                mtu: 1450,
+                addresses: vec!["10.1.0.7/24".into()],
+                tap: File::open("/dev/null")?.into(),
+            }],
+            routes: Vec::new(),
+            neighbours: Vec::new(),
+            ips: vec![address],
+            dns: Default::default(),
+        })
+    }
+
+    async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError> {
+        self.0.step("network.teardown").await?;
+        self.0.state().networks.remove(&spec.pod_id);
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct FakeVms(pub(crate) Arc<Script>);
+
+#[async_trait]
+impl Vms for FakeVms {
+    async fn spawn(&self, request: SpawnRequest) -> Result<Arc<dyn Vm>, BackendError> {
+        assert!(request.dir.is_dir(), "the vmm's directory exists");
+        self.0.step("vm.spawn").await?;
+        let mut state = self.0.state();
+        // Above the kernel's largest process id, so that nothing real is ever meant.
+        let pid = 5_000_000 + u32::try_from(state.vms.len())?;
+        let vm = Arc::new(FakeVm::new(pid, self.0.clone()));
+        state.vms.insert(pid, vm.clone());
+        Ok(vm)
+    }
+
+    async fn attach(&self, _dir: &Path, pid: u32, start_time: u64) -> Result<Arc<dyn Vm>, BackendError> {
+        self.0.step("vm.attach").await?;
+        let found = self.0.state().vms.get(&pid).cloned();
+        let vm = found.filter(|one| one.runs() && one.start_time() == start_time);
+        Ok(vm.ok_or("no such process")?)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct FakeVm {
+    pid: u32,
+    script: Arc<Script>,
+    stopped: watch::Sender<Option<StopReport>>,
+    pub(crate) agent: Arc<FakeAgent>,
+    pub(crate) slots: Mutex<BTreeMap<u8, &'static str>>,
+}
+
+impl FakeVm {
+    fn new(pid: u32, script: Arc<Script>) -> Self {
+        let stopped = watch::Sender::new(None);
+        let agent = Arc::new(FakeAgent::new(script.clone(), stopped.subscribe()));
+        FakeVm { pid, script, stopped, agent, slots: Mutex::default() }
+    }
+
+    pub(crate) fn runs(&self) -> bool {
+        self.stopped.borrow().is_none()
+    }
+
+    /// Ends it, as a crashing guest would.
+    pub(crate) fn crash(&self, console: &str) {
+        let reason = StopReason::GuestPanic { message: "no more".into() };
+        self.end(reason, console);
+    }
+
+    fn end(&self, reason: StopReason, console: &str) {
+        let report =
+            StopReport { reason, registers: None, console: console.into(), exits: Default::default() };
+        self.stopped.send_if_modified(|stopped| {
+            let first = stopped.is_none();
+            stopped.get_or_insert(report);
+            first
+        });
+    }
+}
+
+#[async_trait]
+impl Vm for FakeVm {
+    fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    fn start_time(&self) -> u64 {
+        u64::from(self.pid) * 10
+    }
+
+    async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {
+        assert!(request.scratch.metadata()?.len() > 0, "the scratch disk has a size");
+        self.script.step("vm.boot").await
+    }
+
+    async fn greet(&self) -> Result<Arc<dyn Agent>, BackendError> {
+        self.script.step("vm.greet").await?;
+        Ok(self.agent.clone())
+    }
+
+    async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError> {
+        self.script.step("vm.connect").await?;
+        Ok(self.agent.clone())
+    }
+
+    async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), BackendError> {
+        let (step, kind) = match plug {
+            Plug::Image(_) => ("vm.plug_image", "image"),
+            Plug::Disk { read_only: false, .. } => ("vm.plug_disk", "disk"),
+            Plug::Disk { read_only: true, .. } => ("vm.plug_disk_ro", "disk"),
+            Plug::Net { .. } => ("vm.plug_net", "net"),
+        };
+        self.script.step(step).await?;
+        let before = self.slots.lock().unwrap().insert(slot.number(), kind);
+        assert_eq!(before, None, "slot {slot} was empty");
+        Ok(())
+    }
+
+    async fn unplug(&self, slot: Slot) -> Result<(), BackendError> {
+        self.script.step("vm.unplug").await?;
+        assert!(self.slots.lock().unwrap().remove(&slot.number()).is_some(), "slot {slot} was filled");
+        Ok(())
+    }
+
+    async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError> {
+        self.script.step(&format!("vm.resize {}", memory_bytes >> 20)).await
+    }
+
+    async fn resized(&self) {
+        if self.script.step("vm.resized").await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError> {
+        self.script.step(&format!("vm.pin {cpus:?}")).await
+    }
+
+    async fn stats(&self) -> Result<VmStats, BackendError> {
+        self.script.step("vm.stats").await?;
+        Ok(VmStats { boot_requested_ns: 1, guest_entered_ns: 2, ..VmStats::default() })
+    }
+
+    async fn console(&self) -> Result<String, BackendError> {
+        Ok("hello from the console".into())
+    }
+
+    async fn shutdown(&self) -> Result<(), BackendError> {
+        self.script.step("vm.shutdown").await?;
+        self.end(StopReason::Requested, "");
+        Ok(())
+    }
+
+    async fn stopped(&self) -> StopReport {
+        let mut stopped = self.stopped.subscribe();
+        let report = stopped.wait_for(Option::is_some).await.unwrap();
+        report.clone().unwrap()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct FakeImages(pub(crate) Arc<Script>);
+
+impl ImageSource for FakeImages {
+    fn find(&self, name: &str) -> Option<FoundImage> {
+        let config = ImageConfig { cmd: vec!["/bin/app".into()], ..ImageConfig::default() };
+        name.starts_with("image").then(|| FoundImage { id: format!("sha256:{name}"), config })
+    }
+
+    fn open(&self, _id: &str) -> Result<File, BackendError> {
+        if self.0.state().failing.contains("images.open") {
+            return Err("images.open was reported to fail".into());
+        }
+        Ok(File::open("/dev/null")?)
+    }
+}
