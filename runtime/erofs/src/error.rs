@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::limits;
+
 /// A layer entry that cannot become part of the tree.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 #[error("entry \"{entry}\": {problem}")]
@@ -33,26 +35,26 @@ pub enum Problem {
     /// A name holds a NUL byte.
     #[error("the path holds a NUL byte")]
     NulByte,
-    /// A name is longer than [`crate::MAX_NAME_BYTES`].
-    #[error("a name of {0} bytes is longer than {max}", max = crate::MAX_NAME_BYTES)]
+    /// A name is longer than `limits::MAX_NAME_BYTES`.
+    #[error("a name of {0} bytes is longer than {max}", max = limits::MAX_NAME_BYTES)]
     NameTooLong(usize),
-    /// The path is longer than [`crate::MAX_PATH_BYTES`].
-    #[error("the path of {0} bytes is longer than {max}", max = crate::MAX_PATH_BYTES)]
+    /// The path is longer than `limits::MAX_PATH_BYTES`.
+    #[error("the path of {0} bytes is longer than {max}", max = limits::MAX_PATH_BYTES)]
     PathTooLong(usize),
-    /// Directories nest deeper than [`crate::MAX_DEPTH`].
-    #[error("directories nest deeper than {max}", max = crate::MAX_DEPTH)]
+    /// Directories nest deeper than `limits::MAX_DEPTH`.
+    #[error("directories nest deeper than {max}", max = limits::MAX_DEPTH)]
     TooDeep,
-    /// The tree would have more than [`crate::MAX_NODES`] nodes.
-    #[error("the image has more than {max} files", max = crate::MAX_NODES)]
+    /// The tree would have more than `limits::MAX_NODES` nodes.
+    #[error("the image has more than {max} files", max = limits::MAX_NODES)]
     TooManyNodes,
-    /// Names, attributes and link targets exceed [`crate::MAX_METADATA_BYTES`].
-    #[error("the image has more than {max} bytes of names and attributes", max = crate::MAX_METADATA_BYTES)]
+    /// Names, attributes and link targets exceed `limits::MAX_METADATA_BYTES`.
+    #[error("the image has more than {max} bytes of names and attributes", max = limits::MAX_METADATA_BYTES)]
     TooMuchMetadata,
     /// A parent of the path is a file.
     #[error("the parent \"{0}\" is not a directory")]
     ParentNotDirectory(String),
-    /// Following the symbolic links among the parents did not end within [`crate::MAX_LINK_HOPS`].
-    #[error("more than {max} symbolic links among its parents", max = crate::MAX_LINK_HOPS)]
+    /// Following the symbolic links among the parents did not end within `limits::MAX_LINK_HOPS`.
+    #[error("more than {max} symbolic links among its parents", max = limits::MAX_LINK_HOPS)]
     TooManyLinks,
     /// The root can only be a directory.
     #[error("the root must be a directory")]
@@ -64,7 +66,7 @@ pub enum Problem {
     #[error("hard link to \"{0}\", which is a directory")]
     LinkTargetDirectory(String),
     /// A symbolic link's target is empty, too long or holds a NUL byte.
-    #[error("the symbolic link's target of {0} bytes is empty, has a NUL byte, or is longer than {max}", max = crate::MAX_SYMLINK_BYTES)]
+    #[error("the symbolic link's target of {0} bytes is empty, has a NUL byte, or is longer than {max}", max = limits::MAX_SYMLINK_BYTES)]
     SymlinkTarget(usize),
     /// A whiteout names nothing that can be removed.
     #[error("the whiteout names no file")]
@@ -79,7 +81,7 @@ pub enum Problem {
     #[error("extended attribute \"{0}\" is in no namespace that EROFS can store")]
     XattrName(String),
     /// An attribute, or all of a file's together, are too large.
-    #[error("extended attributes of {0} bytes are larger than {max}", max = crate::MAX_XATTR_BYTES)]
+    #[error("extended attributes of {0} bytes are larger than {max}", max = limits::MAX_XATTR_BYTES)]
     XattrTooLarge(usize),
 }
 

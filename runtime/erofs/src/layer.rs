@@ -16,8 +16,9 @@
 use crate::attributes::{Attributes, Device};
 use crate::data::Extent;
 use crate::error::{Problem, TreeError};
+use crate::limits::MAX_SYMLINK_BYTES;
 use crate::path::{check_name, components};
-use crate::tree::{Content, MAX_SYMLINK_BYTES, NodeId, ROOT, Resolved, Tree, at};
+use crate::tree::{Content, NodeId, ROOT, Resolved, Tree, at};
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";

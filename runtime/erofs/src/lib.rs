@@ -6,7 +6,7 @@
 //! into one file system, `[superblock and metadata][data]`.
 //!
 //! Where to read on: `tree.rs` (nodes and paths), `layer.rs` (the rules of OCI layers), `layout.rs` (what goes
-//! where), `write.rs` (bytes out), `format.rs` (the on-disk structures).
+//! where), `write.rs` (bytes out), `format.rs` (the on-disk structures), `limits.rs` (bounds).
 //!
 //! This crate is pure: it reads and writes only through the traits of `std::io` that it is given, needs no
 //! privileges, and the same tree always gives the same bytes. It never opens a file and never mounts one.
@@ -18,6 +18,7 @@ mod error;
 mod format;
 mod layer;
 mod layout;
+mod limits;
 mod path;
 mod tree;
 mod write;
@@ -28,7 +29,7 @@ pub use data::{BlobSource, DataWriter, Extent};
 pub use error::{Problem, TreeError, WriteError};
 pub use format::BLOCK_SIZE;
 pub use layer::{Entry, EntryKind};
-pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES};
-pub use tree::{MAX_DEPTH, MAX_LINK_HOPS, MAX_METADATA_BYTES, MAX_NODES, MAX_SYMLINK_BYTES, Tree};
+pub use limits::{MAX_METADATA_BYTES, MAX_NODES};
+pub use tree::Tree;
 pub use write::{ImageOptions, Written, write_image};
-pub use xattr::{MAX_XATTR_BYTES, is_supported_xattr};
+pub use xattr::is_supported_xattr;

@@ -1,12 +1,7 @@
 //! Paths of layer entries. Owns their syntax; never resolves them.
 
 use crate::error::Problem;
-
-/// Longest name of one component (EROFS and Linux `NAME_MAX`).
-pub const MAX_NAME_BYTES: usize = 255;
-
-/// Longest path of one entry (Linux `PATH_MAX`).
-pub const MAX_PATH_BYTES: usize = 4096;
+use crate::limits::{MAX_NAME_BYTES, MAX_PATH_BYTES};
 
 /// Splits a path relative to the root into components. `.` components and one trailing `/` are dropped, so that
 /// `./etc/` is `["etc"]` and `./` is the root, `[]`.

@@ -8,24 +8,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use crate::attributes::{Attributes, Device};
 use crate::data::Extent;
 use crate::error::{Problem, TreeError};
-
-/// Nodes that one tree may hold, removed ones included. The largest images in use have about half a million.
-pub const MAX_NODES: usize = 2 * 1024 * 1024;
-
-/// Bytes of names, link targets and extended attributes that one tree may hold, removed ones included.
-pub const MAX_METADATA_BYTES: usize = 256 * 1024 * 1024;
-
-/// How deep directories may nest.
-pub const MAX_DEPTH: usize = 1024;
-
-/// Symbolic links followed while the parents of one path are resolved (as Linux's `MAXSYMLINKS`).
-pub const MAX_LINK_HOPS: usize = 40;
-
-/// Components walked while one path is resolved, those of links' targets included: a bound on work.
-const MAX_STEPS: usize = 8192;
-
-/// Longest target of a symbolic link (Linux `PATH_MAX` without its NUL).
-pub const MAX_SYMLINK_BYTES: usize = 4095;
+use crate::limits::{MAX_DEPTH, MAX_LINK_HOPS, MAX_METADATA_BYTES, MAX_NODES, MAX_STEPS};
 
 /// Index of a node in the arena.
 pub(crate) type NodeId = usize;

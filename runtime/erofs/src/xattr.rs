@@ -8,12 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::Problem;
-
-/// Bytes that one file's attributes may take on disk. Linux allows 64 KiB for a value; this leaves room for a few.
-pub const MAX_XATTR_BYTES: usize = 128 * 1024;
-
-/// The on-disk value length is 16 bits.
-const MAX_VALUE_BYTES: usize = u16::MAX as usize;
+use crate::limits::{MAX_VALUE_BYTES, MAX_XATTR_BYTES};
 
 const HEADER_BYTES: usize = 12;
 
