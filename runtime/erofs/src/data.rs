@@ -35,11 +35,6 @@ impl<W: Write> DataWriter<W> {
         DataWriter { out, blob, position: 0 }
     }
 
-    /// Bytes written so far, padding included.
-    pub fn position(&self) -> u64 {
-        self.position
-    }
-
     /// Copies all of `content`, then pads to the block. An empty content takes no block.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 use crate::attributes::Timestamp;
 
 /// Bytes of one block: a page, as DAX requires.
-pub const BLOCK_SIZE: u32 = 4096;
+pub(crate) const BLOCK_SIZE: u32 = 4096;
 
 /// Shift of [`BLOCK_SIZE`].
 const BLOCK_BITS: u8 = 12;
@@ -38,7 +38,6 @@ pub(crate) enum FileType {
     CharDevice,
     BlockDevice,
     Fifo,
-    Socket,
     Symlink,
 }
 
@@ -51,7 +50,6 @@ impl FileType {
             FileType::BlockDevice => 0o060_000,
             FileType::Regular => 0o100_000,
             FileType::Symlink => 0o120_000,
-            FileType::Socket => 0o140_000,
         }
     }
 
@@ -62,7 +60,6 @@ impl FileType {
             FileType::CharDevice => 3,
             FileType::BlockDevice => 4,
             FileType::Fifo => 5,
-            FileType::Socket => 6,
             FileType::Symlink => 7,
         }
     }
@@ -73,7 +70,6 @@ pub(crate) struct Superblock {
     pub(crate) root_nid: u16,
     pub(crate) inodes: u64,
     pub(crate) blocks: u32,
-    pub(crate) build_time: Timestamp,
     pub(crate) uuid: [u8; 16],
 }
 
@@ -89,8 +85,7 @@ impl Superblock {
         put(12, &[BLOCK_BITS]);
         put(14, &self.root_nid.to_le_bytes());
         put(16, &self.inodes.to_le_bytes());
-        put(24, &self.build_time.seconds.to_le_bytes());
-        put(32, &self.build_time.nanoseconds.to_le_bytes());
+        // The time of the build (24 and 32) stays 0, so that a tree gives the same bytes whenever it is written.
         put(36, &self.blocks.to_le_bytes());
         // meta_blkaddr (40) and xattr_blkaddr (44) stay 0: nids count from the start, and no attribute is shared.
         put(48, &self.uuid);

@@ -53,8 +53,6 @@ pub enum EntryKind {
     BlockDevice(Device),
     /// A named pipe.
     Fifo,
-    /// A socket.
-    Socket,
 }
 
 impl Tree {
@@ -106,7 +104,6 @@ impl Tree {
             EntryKind::CharDevice(device) => device.check().map(|()| Content::CharDevice(device))?,
             EntryKind::BlockDevice(device) => device.check().map(|()| Content::BlockDevice(device))?,
             EntryKind::Fifo => Content::Fifo,
-            EntryKind::Socket => Content::Socket,
         };
         let node = self.add_node(attributes, content)?;
         self.bind(directory, name, node)

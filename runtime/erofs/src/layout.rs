@@ -77,7 +77,6 @@ impl Content {
             Content::CharDevice(_) => FileType::CharDevice,
             Content::BlockDevice(_) => FileType::BlockDevice,
             Content::Fifo => FileType::Fifo,
-            Content::Socket => FileType::Socket,
         }
     }
 }

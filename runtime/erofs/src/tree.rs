@@ -32,7 +32,6 @@ pub(crate) enum Content {
     CharDevice(Device),
     BlockDevice(Device),
     Fifo,
-    Socket,
 }
 
 #[derive(Debug)]
@@ -172,24 +171,6 @@ impl Tree {
             }
         }
         Ok(Resolved::Directory(stack.last().copied().unwrap_or(ROOT)))
-    }
-
-    /// The bytes of content that names lead to, each file once. What [`crate::write_image`] will copy.
-    pub fn data_bytes(&self) -> u64 {
-        let mut seen = vec![false; self.nodes.len()];
-        let mut todo = vec![ROOT];
-        let mut total = 0;
-        while let Some(node) = todo.pop() {
-            if std::mem::replace(&mut seen[node], true) {
-                continue;
-            }
-            match &self.nodes[node].content {
-                Content::Directory(entries) => todo.extend(entries.values().map(|link| link.node)),
-                Content::File(extent) => total += extent.length,
-                _ => {}
-            }
-        }
-        total
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 
-use crate::attributes::Timestamp;
 use crate::data::{BlobSource, Extent};
 use crate::error::WriteError;
 use crate::format::{
@@ -17,48 +16,25 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 /// Bytes of content copied at a time.
 const COPY_BYTES: usize = 256 * 1024;
 
-/// What an image says of itself. The same options and tree give the same bytes.
-#[derive(Debug, Clone, Default)]
-pub struct ImageOptions {
-    /// The volume's identity.
-    pub uuid: [u8; 16],
-    /// When it was built.
-    pub build_time: Timestamp,
-}
-
-/// What was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
-    /// Bytes of the file system, a multiple of 4 KiB.
-    pub bytes: u64,
-    /// Bytes before the first file's content: superblock and metadata.
-    pub metadata_bytes: u64,
-    /// Files, directories and others.
-    pub inodes: u64,
-}
-
-/// Writes the image from front to back; `out` need not seek.
+/// Writes the image from front to back and returns its bytes, a multiple of 4 KiB; `out` need not seek. `uuid` is the
+/// volume's identity.
 ///
 /// # Errors
 /// [`WriteError`]: the output, a blob, or an image of more than 16 TiB.
 pub fn write_image(
     tree: &Tree,
-    options: &ImageOptions,
+    uuid: [u8; 16],
     blobs: &mut impl BlobSource,
     out: &mut impl Write,
-) -> Result<Written, WriteError> {
+) -> Result<u64, WriteError> {
     let layout = Layout::plan(tree)?;
     let mut image = Image { tree, layout: &layout, out, position: 0 };
-    image.superblock(options).map_err(WriteError::Output)?;
+    image.superblock(uuid).map_err(WriteError::Output)?;
     image.inodes().map_err(WriteError::Output)?;
     image.metadata_blocks().map_err(WriteError::Output)?;
     image.contents(blobs)?;
     image.out.flush().map_err(WriteError::Output)?;
-    Ok(Written {
-        bytes: u64::from(layout.blocks) * BLOCK,
-        metadata_bytes: layout.data_start * BLOCK,
-        inodes: layout.nodes.len() as u64,
-    })
+    Ok(u64::from(layout.blocks) * BLOCK)
 }
 
 struct Image<'a, W> {
@@ -69,15 +45,10 @@ struct Image<'a, W> {
 }
 
 impl<W: Write> Image<'_, W> {
-    fn superblock(&mut self, options: &ImageOptions) -> io::Result<()> {
+    fn superblock(&mut self, uuid: [u8; 16]) -> io::Result<()> {
         let root_nid = u16::try_from(self.layout.nid(ROOT)).expect("the root is the first inode, in block 1");
-        let superblock = Superblock {
-            root_nid,
-            inodes: self.layout.nodes.len() as u64,
-            blocks: self.layout.blocks,
-            build_time: options.build_time,
-            uuid: options.uuid,
-        };
+        let superblock =
+            Superblock { root_nid, inodes: self.layout.nodes.len() as u64, blocks: self.layout.blocks, uuid };
         self.put(&superblock.encode())
     }
 

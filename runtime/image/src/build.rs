@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use runtime_erofs::{BlobSource, ImageOptions, Timestamp, Tree, WriteError, write_image};
+use runtime_erofs::{BlobSource, Tree, WriteError, write_image};
 
 use crate::error::{ImageError, Wrong};
 use crate::layer::Unpacked;
@@ -46,16 +46,16 @@ impl Stack {
             .create_new(true)
             .open(path)
             .map_err(ImageError::disk("creating", path))?;
-        let mut options = ImageOptions { build_time: Timestamp::default(), ..ImageOptions::default() };
         // The same image has the same identity everywhere.
+        let mut uuid = [0; 16];
         let digest = hex::decode(id_hex).unwrap_or_default();
-        for (to, from) in options.uuid.iter_mut().zip(digest) {
+        for (to, from) in uuid.iter_mut().zip(digest) {
             *to = from;
         }
         let mut out = BufWriter::with_capacity(BUFFER, file);
-        let written =
-            write_image(&self.tree, &options, &mut DataFiles(self.data), &mut out).map_err(|error| {
-                match error {
+        let bytes =
+            write_image(&self.tree, uuid, &mut DataFiles(self.data), &mut out).map_err(
+                |error| match error {
                     WriteError::Output(source) => ImageError::disk("writing", path)(source),
                     WriteError::Data { source, .. } => {
                         ImageError::disk("reading layer data for", path)(source)
@@ -63,12 +63,12 @@ impl Stack {
                     WriteError::TooLarge => {
                         ImageError::content(format!("image sha256:{id_hex}"), Wrong::TooLarge)
                     }
-                }
-            })?;
+                },
+            )?;
         out.flush().map_err(ImageError::disk("writing", path))?;
         let file = out.into_inner().map_err(|error| ImageError::disk("writing", path)(error.into_error()))?;
-        let padded = written.bytes.next_multiple_of(IMAGE_ALIGNMENT);
+        let padded = bytes.next_multiple_of(IMAGE_ALIGNMENT);
         file.set_len(padded).map_err(ImageError::disk("padding", path))?;
-        Ok((file, written.bytes))
+        Ok((file, bytes))
     }
 }
