@@ -1,4 +1,4 @@
-//! File contents. Owns how contents are put into a blob; never knows names.
+//! Puts file contents into blobs. Owns their alignment; never knows names.
 
 use std::io::{self, Read, Write};
 
@@ -7,7 +7,7 @@ use crate::format::BLOCK_SIZE;
 /// Where a regular file's content lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Which blob; the caller numbers them.
+    /// Number of the blob; the caller numbers them.
     pub blob: u32,
     /// Byte offset in the blob, a multiple of 4 KiB.
     pub offset: u64,
@@ -38,7 +38,7 @@ impl<W: Write> DataWriter<W> {
     /// Copies all of `content`, then pads to the block. An empty content takes no block.
     ///
     /// # Errors
-    /// Those of `content` and of the output.
+    /// A failure of `content` or of the output.
     pub fn append(&mut self, content: &mut impl Read) -> io::Result<Extent> {
         let offset = self.position;
         let length = io::copy(content, &mut self.out)?;
@@ -52,7 +52,7 @@ impl<W: Write> DataWriter<W> {
     /// Flushes and gives the output back.
     ///
     /// # Errors
-    /// Those of the output.
+    /// A failure of the output.
     pub fn finish(mut self) -> io::Result<W> {
         self.out.flush()?;
         Ok(self.out)

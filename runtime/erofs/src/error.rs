@@ -1,4 +1,4 @@
-//! What can be wrong with a tree or its writing. Owns messages only.
+//! Errors of building a tree and of writing it. Owns messages only.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::limits;
 pub struct TreeError {
     /// The entry's path, with unprintable bytes escaped.
     pub entry: String,
-    /// What is wrong with it.
+    /// The problem with the entry.
     pub problem: Problem,
 }
 
@@ -20,7 +20,7 @@ impl TreeError {
     }
 }
 
-/// What is wrong with an entry.
+/// A problem with an entry.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum Problem {
     /// The path begins with `/`.
@@ -94,13 +94,13 @@ pub enum WriteError {
     /// A blob could not be read.
     #[error("reading {length} bytes at {offset} of data blob {blob} failed")]
     Data {
-        /// Which blob.
+        /// Number of the blob.
         blob: u32,
         /// Byte offset in it.
         offset: u64,
         /// Bytes wanted.
         length: u64,
-        /// Why.
+        /// The blob's error.
         #[source]
         source: io::Error,
     },

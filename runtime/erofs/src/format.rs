@@ -65,7 +65,7 @@ impl FileType {
     }
 }
 
-/// What the superblock says.
+/// The superblock's fields.
 pub(crate) struct Superblock {
     pub(crate) root_nid: u16,
     pub(crate) inodes: u64,

@@ -32,16 +32,16 @@ pub struct Entry {
     pub path: Vec<u8>,
     /// Attributes; a hard link's and a whiteout's are ignored.
     pub attributes: Attributes,
-    /// What it is.
+    /// Kind of the entry, with its content or target.
     pub kind: EntryKind,
 }
 
-/// What an entry is.
+/// Kinds of entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {
     /// A directory.
     Directory,
-    /// A regular file with its content (a whiteout is one of these, told by its name).
+    /// A regular file with its content (a whiteout is one too, known by its name).
     File(Extent),
     /// A symbolic link with its target.
     Symlink(Vec<u8>),
@@ -59,7 +59,7 @@ impl Tree {
     /// Applies one layer on top of what the tree has.
     ///
     /// # Errors
-    /// The first entry that cannot be applied; the tree is then good for nothing.
+    /// The first entry that cannot be applied; the tree is then unusable.
     pub fn apply_layer(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), TreeError> {
         self.layer += 1;
         self.cleared.clear();
@@ -158,9 +158,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes the names that lower layers gave out of a directory and what is below it. Tells whether any of this
-    /// layer's are left. The depth of the tree is bounded, hence also the recursion; and a directory is walked once
-    /// per layer, since afterwards it holds nothing older.
+    /// Removes the names that lower layers gave from a directory and from what is below it, and returns whether any
+    /// name of this layer is left. The depth of the tree is bounded, hence also the recursion; and a directory is
+    /// walked once per layer, since afterwards it holds nothing older.
     fn remove_lower(&mut self, directory: NodeId) -> bool {
         let Some(entries) = self.entries(directory) else { return false };
         if self.cleared.contains(&directory) {
@@ -196,7 +196,7 @@ mod tests {
         entry(path, EntryKind::Directory)
     }
 
-    /// A file, told apart by its length.
+    /// A file, recognized by its length.
     fn file(path: &str, length: u64) -> Entry {
         entry(path, EntryKind::File(Extent { blob: 0, offset: 0, length }))
     }

@@ -1,4 +1,4 @@
-//! What goes where in the image. Owns positions; never writes a byte.
+//! Plans where everything in the image goes. Owns positions; never writes a byte.
 //!
 //! ```text
 //! block 0      superblock
@@ -37,7 +37,7 @@ pub(crate) struct Placed {
     pub(crate) parent: NodeId,
 }
 
-/// The whole plan.
+/// The places of all nodes and sections.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) nodes: Vec<Placed>,
@@ -47,7 +47,7 @@ pub(crate) struct Layout {
     pub(crate) inode_end: u64,
     /// First block of file contents.
     pub(crate) data_start: u64,
-    /// All blocks.
+    /// Number of blocks in all.
     pub(crate) blocks: u32,
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn split_blocks(lengths: impl Iterator<Item = usize>) -> Vec<Director
     blocks
 }
 
-/// Gives every inode its position and decides what is inline. Gives the first free block.
+/// Gives every inode its position and decides what is inline. Returns the first free block.
 ///
 /// Inline data may not cross a block (`erofs_map_blocks_flatmode`): the inode, its attributes and the inline bytes
 /// go into one block or nothing is inline. Regular files are never inline, since DAX needs whole pages.
@@ -196,7 +196,7 @@ fn place_inodes(tree: &Tree, nodes: &mut [Placed]) -> u64 {
     position.div_ceil(BLOCK)
 }
 
-/// Gives blocks to what is not inline, for the nodes that `wanted` picks. Gives the next free block.
+/// Gives blocks to what is not inline, for the nodes that `wanted` picks. Returns the next free block.
 fn place_blocks(
     tree: &Tree,
     nodes: &mut [Placed],

@@ -9,7 +9,7 @@
 //! where), `write.rs` (bytes out), `format.rs` (the on-disk structures), `limits.rs` (bounds).
 //!
 //! This crate is pure: it reads and writes only through the traits of `std::io` that it is given, needs no
-//! privileges, and the same tree always gives the same bytes. It never opens a file and never mounts one.
+//! privileges, and the same tree always gives the same bytes. No file is ever opened or mounted here.
 #![forbid(unsafe_code)]
 
 mod attributes;

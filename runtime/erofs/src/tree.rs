@@ -23,7 +23,7 @@ pub(crate) struct Link {
     pub(crate) layer: u32,
 }
 
-/// What a node is.
+/// Kinds of nodes.
 #[derive(Debug)]
 pub(crate) enum Content {
     Directory(BTreeMap<Vec<u8>, Link>),
@@ -56,7 +56,7 @@ impl Default for Tree {
     }
 }
 
-/// Where the parents of a path lead.
+/// The result of resolving a path's parents.
 pub(crate) enum Resolved {
     Directory(NodeId),
     /// A component does not exist, and creating was not asked for.

@@ -22,7 +22,7 @@ use runtime_erofs::{
     Attributes, BlobSource, DataWriter, Device, Entry, EntryKind, Timestamp, Tree, write_image,
 };
 
-/// What a test file is, with its content in place of an extent.
+/// Kinds of test files, each with its content in place of an extent.
 #[derive(Debug, Clone)]
 enum Kind {
     Directory,
@@ -35,7 +35,7 @@ enum Kind {
 
 #[derive(Debug, Clone)]
 struct Made {
-    /// Which directory made so far it goes into.
+    /// The parent, chosen from the directories made so far.
     parent: prop::sample::Index,
     name: Vec<u8>,
     attributes: Attributes,
@@ -55,7 +55,7 @@ impl BlobSource for Blob {
     }
 }
 
-/// What the mount must show at one path.
+/// One path as the mount must show it.
 #[derive(Debug, Clone)]
 struct Expected {
     attributes: Attributes,

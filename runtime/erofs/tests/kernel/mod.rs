@@ -7,7 +7,7 @@ use std::process::Command;
 pub(crate) struct Mount(pub(crate) PathBuf);
 
 impl Mount {
-    /// None where this machine cannot mount EROFS.
+    /// Mounts the image; none where the host cannot mount EROFS.
     pub(crate) fn new(image: &Path, at: &Path) -> Option<Mount> {
         if !nix::unistd::geteuid().is_root() {
             eprintln!("skipped: mounting needs root");
@@ -33,7 +33,7 @@ impl Drop for Mount {
     }
 }
 
-/// The second opinion of `fsck.erofs`, where it is installed.
+/// Checks the image with `fsck.erofs`, where that is installed.
 pub(crate) fn fsck(image: &Path) {
     match Command::new("fsck.erofs").arg(image).output() {
         Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
