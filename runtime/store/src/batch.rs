@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::{StoreError, Table};
+use crate::error::StoreError;
+use crate::table::Table;
 
 /// Changes that are committed all or none, in order.
 #[derive(Debug, Default)]

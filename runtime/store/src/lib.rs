@@ -10,8 +10,9 @@ mod batch;
 mod error;
 mod schema;
 mod store;
+mod table;
 
 pub use batch::Batch;
 pub use error::StoreError;
-pub use schema::SCHEMA_VERSION;
-pub use store::{Store, Table};
+pub use store::Store;
+pub use table::Table;

@@ -8,12 +8,11 @@ use std::path::Path;
 use redb::{ReadableTable, TableDefinition, WriteTransaction};
 use serde_json::{Value, json};
 
-use crate::StoreError;
-use crate::error::writing;
-use crate::store::Table;
+use crate::error::{StoreError, writing};
+use crate::table::Table;
 
 /// Version that this code reads and writes.
-pub const SCHEMA_VERSION: u64 = 2;
+pub(crate) const SCHEMA_VERSION: u64 = 2;
 
 /// What version 1 took of a machine's memory for its kernel and agent where no overhead was sent, in bytes.
 const GUEST_OVERHEAD_V1: u64 = 48 << 20;

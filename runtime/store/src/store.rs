@@ -5,44 +5,13 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadableDatabase, ReadableTable};
 use serde::de::DeserializeOwned;
 
-use crate::error::{reading, writing};
-use crate::{Batch, StoreError, schema};
-
-/// What is kept, by id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Table {
-    /// What was asked of a pod.
-    PodRecords,
-    /// How far it is.
-    PodStatuses,
-    /// What was asked of a container.
-    ContainerRecords,
-    /// How far it is.
-    ContainerStatuses,
-}
-
-impl Table {
-    /// All of them.
-    pub const ALL: [Table; 4] =
-        [Table::PodRecords, Table::PodStatuses, Table::ContainerRecords, Table::ContainerStatuses];
-
-    /// Name in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Table::PodRecords => "pod_records",
-            Table::PodStatuses => "pod_statuses",
-            Table::ContainerRecords => "container_records",
-            Table::ContainerStatuses => "container_statuses",
-        }
-    }
-
-    pub(crate) fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
-        TableDefinition::new(self.name())
-    }
-}
+use crate::batch::Batch;
+use crate::error::{StoreError, reading, writing};
+use crate::schema;
+use crate::table::Table;
 
 /// An open store. Cheap to clone. Its calls block on the disk: not for an async thread.
 #[derive(Clone, Debug)]

@@ -1,0 +1,36 @@
+//! The tables of the store. Owns their names in the file; never opens one.
+
+use redb::TableDefinition;
+
+/// A table: values by id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// What was asked for each pod.
+    PodRecords,
+    /// The progress of each pod.
+    PodStatuses,
+    /// What was asked for each container.
+    ContainerRecords,
+    /// The progress of each container.
+    ContainerStatuses,
+}
+
+impl Table {
+    /// Every table.
+    pub const ALL: [Table; 4] =
+        [Table::PodRecords, Table::PodStatuses, Table::ContainerRecords, Table::ContainerStatuses];
+
+    /// Name in the file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Table::PodRecords => "pod_records",
+            Table::PodStatuses => "pod_statuses",
+            Table::ContainerRecords => "container_records",
+            Table::ContainerStatuses => "container_statuses",
+        }
+    }
+
+    pub(crate) fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
+        TableDefinition::new(self.name())
+    }
+}
