@@ -1,11 +1,11 @@
-//! Changes that belong together.
+//! Changes that belong together. Owns their encoding; never touches the disk, which `store.rs` does.
 
 use serde::Serialize;
 
 use crate::error::StoreError;
 use crate::table::Table;
 
-/// Changes that are committed all or none, in order.
+/// Changes, in order, of which all are committed or none.
 #[derive(Debug, Default)]
 #[must_use = "a batch changes nothing until it is committed"]
 pub struct Batch {
@@ -29,7 +29,7 @@ impl Batch {
         Ok(self)
     }
 
-    /// Takes a value away; one that is not there is no error.
+    /// Removes a value; an absent one is no error.
     pub fn delete(mut self, table: Table, key: &str) -> Self {
         self.changes.push((table, key.to_owned(), None));
         self

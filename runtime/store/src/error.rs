@@ -1,8 +1,8 @@
-//! Why the store failed.
+//! Failures of the store. Owns messages only.
 
 use std::path::PathBuf;
 
-/// Why the store failed.
+/// A failure of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Not a store, in use by another process, or unreadable.
@@ -10,7 +10,7 @@ pub enum StoreError {
     Open {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The database's error.
         source: Box<redb::Error>,
     },
     /// Written by a later Podvisor.
@@ -21,19 +21,19 @@ pub enum StoreError {
     TooNew {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version in the file.
         found: u64,
-        /// Ours.
+        /// The newest version that this Podvisor reads.
         known: u64,
     },
-    /// A value that its reader does not understand.
+    /// A value that cannot be parsed.
     #[error("the store's table {table} holds an unreadable value under {key:?}")]
     Corrupt {
         /// Table.
         table: &'static str,
         /// Key.
         key: String,
-        /// Why.
+        /// The parser's error.
         source: serde_json::Error,
     },
     /// A value that cannot be written as JSON.
@@ -43,24 +43,25 @@ pub enum StoreError {
         table: &'static str,
         /// Key.
         key: String,
-        /// Why.
+        /// The encoder's error.
         source: serde_json::Error,
     },
-    /// The database itself.
+    /// The database failed.
     #[error("{doing} the store")]
     Database {
         /// "reading" or "writing".
         doing: &'static str,
-        /// Why.
+        /// The database's error.
         source: Box<redb::Error>,
     },
 }
 
-/// Adapters for `map_err` over redb's many error types.
+/// Adapter for `map_err` over redb's many error types, while reading.
 pub(crate) fn reading(error: impl Into<redb::Error>) -> StoreError {
     StoreError::Database { doing: "reading", source: Box::new(error.into()) }
 }
 
+/// Adapter for `map_err` over redb's many error types, while writing.
 pub(crate) fn writing(error: impl Into<redb::Error>) -> StoreError {
     StoreError::Database { doing: "writing", source: Box::new(error.into()) }
 }

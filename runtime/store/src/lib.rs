@@ -1,8 +1,8 @@
 //! Records and statuses on disk: one redb file, values as JSON.
 //!
-//! A *record* says what was asked and never changes; a *status* says how far it is. What the values
-//! hold is the caller's affair; the store must never look into them. A commit is on disk when
-//! [`Store::commit`] returns, all of it or nothing.
+//! A *record* says what was asked for and never changes; a *status* says how far the work is. The values'
+//! meaning is the caller's: only an upgrade of the schema (`schema.rs`) ever looks into them. A commit is
+//! on disk when [`Store::commit`] returns, all of it or nothing. Where to read on: `store.rs`.
 
 #![forbid(unsafe_code)]
 

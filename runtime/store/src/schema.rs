@@ -14,13 +14,13 @@ use crate::table::Table;
 /// Version that this code reads and writes.
 pub(crate) const SCHEMA_VERSION: u64 = 2;
 
-/// What version 1 took of a machine's memory for its kernel and agent where no overhead was sent, in bytes.
+/// Bytes of a VM's memory that version 1 reckoned for the kernel and the agent where no overhead was sent.
 const GUEST_OVERHEAD_V1: u64 = 48 << 20;
 
 const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 const VERSION_KEY: &str = "schema_version";
 
-/// Leads from the version before to the next.
+/// A step from one version to the next.
 type Upgrade = fn(&WriteTransaction) -> Result<(), StoreError>;
 
 /// Step `i` leads from version `i + 1` to `i + 2`.
@@ -45,13 +45,13 @@ pub(crate) fn prepare(path: &Path, transaction: &WriteTransaction) -> Result<(),
     Ok(())
 }
 
-/// To version 2: a pod's machine had one `size`; it now has `bounds`, and one that was built before cannot grow.
+/// Leads to version 2: a pod's VM had one `size`; now it has `bounds`, and a VM of version 1 cannot grow.
 fn sizes_become_bounds(transaction: &WriteTransaction) -> Result<(), StoreError> {
     let mut records = transaction.open_table(Table::PodRecords.definition()).map_err(writing)?;
     let mut changed = Vec::new();
     for entry in records.iter().map_err(writing)? {
         let (key, value) = entry.map_err(writing)?;
-        // What is no record is told by whoever reads it, with its key.
+        // A value that is no record is reported by its reader, with its key.
         let Ok(Value::Object(mut record)) = serde_json::from_slice(value.value()) else { continue };
         if let Some(size) = record.remove("size") {
             let memory = size["memory_bytes"].as_u64().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The file and its tables.
+//! The store itself: one file, opened by one process. Owns transactions; the form of the file is `schema.rs`'s.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -13,14 +13,14 @@ use crate::error::{StoreError, reading, writing};
 use crate::schema;
 use crate::table::Table;
 
-/// An open store. Cheap to clone. Its calls block on the disk: not for an async thread.
+/// An open store. Cheap to clone. All calls block on the disk: not for an async thread.
 #[derive(Clone, Debug)]
 pub struct Store {
     database: Arc<Database>,
 }
 
 impl Store {
-    /// Opens the file, or makes it. One process at a time: a second one is refused.
+    /// Opens the file, or makes it. A second process is refused while one has it open.
     pub fn open(path: &Path) -> Result<Store, StoreError> {
         let opening =
             |source: redb::Error| StoreError::Open { path: path.to_owned(), source: Box::new(source) };
@@ -34,7 +34,7 @@ impl Store {
         Ok(Store { database: Arc::new(database) })
     }
 
-    /// Carries the changes out, all or none; they are on disk when this returns.
+    /// Makes the changes, all or none; they are on disk when this returns.
     pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
         let transaction = self.database.begin_write().map_err(writing)?;
         for (table, key, value) in batch.changes {
@@ -47,7 +47,7 @@ impl Store {
         transaction.commit().map_err(writing)
     }
 
-    /// One value.
+    /// Reads one value.
     pub fn get<T: DeserializeOwned>(&self, table: Table, key: &str) -> Result<Option<T>, StoreError> {
         let transaction = self.database.begin_read().map_err(reading)?;
         let opened = transaction.open_table(table.definition()).map_err(reading)?;
@@ -55,7 +55,7 @@ impl Store {
         value.map(|bytes| read(table, key, bytes.value())).transpose()
     }
 
-    /// Every value of a table with its key, in the keys' order.
+    /// Reads every value of a table with its key, in the keys' order.
     pub fn list<T: DeserializeOwned>(&self, table: Table) -> Result<Vec<(String, T)>, StoreError> {
         let transaction = self.database.begin_read().map_err(reading)?;
         let opened = transaction.open_table(table.definition()).map_err(reading)?;

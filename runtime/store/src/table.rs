@@ -5,13 +5,13 @@ use redb::TableDefinition;
 /// A table: values by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
-    /// What was asked for each pod.
+    /// Records of pods.
     PodRecords,
-    /// The progress of each pod.
+    /// Statuses of pods.
     PodStatuses,
-    /// What was asked for each container.
+    /// Records of containers.
     ContainerRecords,
-    /// The progress of each container.
+    /// Statuses of containers.
     ContainerStatuses,
 }
 
