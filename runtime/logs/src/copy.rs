@@ -4,7 +4,8 @@ use std::{future::Future, io};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::{LineSplitter, LogFile, LogStream};
+use crate::file::LogFile;
+use crate::line::{LineSplitter, LogStream};
 
 /// How much is read at once. Large enough that a write's cost does not show, and bounds what one stream
 /// holds: of a chunk of newlines alone, each becomes a line of some 45 bytes.

@@ -80,12 +80,6 @@ impl LogFile {
         .await
     }
 
-    /// How many bytes of log lines could not be written so far.
-    #[must_use]
-    pub fn dropped_bytes(&self) -> u64 {
-        self.0.as_ref().map_or(0, |shared| shared.lock().dropped)
-    }
-
     /// Appends whole lines and gives the emptied buffer back. When this returns the lines are in the file,
     /// or could not be, which is counted and reported here; it is no failure of the container.
     pub(crate) async fn append(&self, mut lines: Vec<u8>) -> Vec<u8> {
@@ -178,4 +172,25 @@ fn append_to(path: &Path) -> io::Result<File> {
 /// Runs file work where it may block.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_that_cannot_be_written_are_counted_and_writing_resumes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        let log = LogFile::open(&path).await.unwrap();
+        log.append(b"lost\nlost too\n".to_vec()).await;
+        let dropped = || log.0.as_ref().unwrap().lock().dropped;
+        assert_eq!(dropped(), 14);
+        fs::remove_file(&path).unwrap();
+        log.reopen().await.unwrap();
+        log.append(b"kept\n".to_vec()).await;
+        assert_eq!(dropped(), 14);
+        assert_eq!(fs::read(&path).unwrap(), b"kept\n");
+    }
 }

@@ -1,6 +1,6 @@
 //! Containers' output as CRI log files.
 //!
-//! [`copy`] takes one output stream of a container to its [`LogFile`] through a [`LineSplitter`] and says
+//! [`copy`] takes one output stream of a container to its [`LogFile`] line by line and reports
 //! after each write how much has arrived, so that the agent may forget it. A log that cannot be written
 //! never stops a container: what does not fit is counted and dropped, and writing resumes by itself.
 //!
@@ -15,4 +15,4 @@ mod line;
 
 pub use copy::copy;
 pub use file::LogFile;
-pub use line::{LINE_BYTES_MAX, LineSplitter, LogStream};
+pub use line::LogStream;

@@ -8,7 +8,7 @@
 //! ```
 
 /// The longest content of one line; a longer one is split. The kubelet reads lines of this size.
-pub const LINE_BYTES_MAX: usize = 16 << 10;
+const LINE_BYTES_MAX: usize = 16 << 10;
 
 /// Which of a container's outputs. A terminal's output is stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl LogStream {
 
 /// Turns one stream's bytes into log lines.
 #[derive(Debug)]
-pub struct LineSplitter {
+pub(crate) struct LineSplitter {
     stream: LogStream,
     pending: Vec<u8>,
     max: usize,
@@ -39,8 +39,7 @@ pub struct LineSplitter {
 
 impl LineSplitter {
     /// Starts at the beginning of a line.
-    #[must_use]
-    pub fn new(stream: LogStream) -> Self {
+    pub(crate) fn new(stream: LogStream) -> Self {
         Self::with_max(stream, LINE_BYTES_MAX)
     }
 
@@ -49,7 +48,7 @@ impl LineSplitter {
     }
 
     /// Takes the stream's next bytes and appends every line that is now complete, or too long, to `lines`.
-    pub fn push(&mut self, mut bytes: &[u8], timestamp: &str, lines: &mut Vec<u8>) {
+    pub(crate) fn push(&mut self, mut bytes: &[u8], timestamp: &str, lines: &mut Vec<u8>) {
         while !bytes.is_empty() {
             let room = self.max - self.pending.len();
             // One more than fits: a newline right after a full line still ends it.
@@ -69,15 +68,14 @@ impl LineSplitter {
     }
 
     /// The stream has ended: appends what is left, which no newline ended, as a partial line.
-    pub fn finish(&mut self, timestamp: &str, lines: &mut Vec<u8>) {
+    pub(crate) fn finish(&mut self, timestamp: &str, lines: &mut Vec<u8>) {
         if !self.pending.is_empty() {
             self.emit(&[], b'P', timestamp, lines);
         }
     }
 
     /// How many bytes of the stream are in the lines given out so far, newlines included.
-    #[must_use]
-    pub fn emitted(&self) -> u64 {
+    pub(crate) fn emitted(&self) -> u64 {
         self.emitted
     }
 

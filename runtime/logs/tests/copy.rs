@@ -146,7 +146,6 @@ async fn a_log_that_cannot_be_written_takes_all_and_resumes() {
     let log = LogFile::open(&path).await.unwrap();
     let told = copy_all(b"lost\nlost too\n", LogStream::Stdout, &log).await;
     assert_eq!(told, [14], "the container must not be held up");
-    assert!(log.dropped_bytes() > 14);
     fs::remove_file(&path).unwrap();
     log.reopen().await.unwrap();
     copy_all(b"kept\n", LogStream::Stdout, &log).await;
@@ -174,7 +173,7 @@ fn a_disk_that_fills_up_within_a_line_leaves_no_torn_line() {
             let told = copy_all(input.as_bytes(), LogStream::Stdout, &log).await;
             assert_eq!(told.last(), Some(&(input.len() as u64)));
             let kept = lines(&path).len();
-            assert!(kept > 500 && log.dropped_bytes() > 0, "{kept} lines on a disk of 64 KiB");
+            assert!((500..10_000).contains(&kept), "{kept} lines on a disk of 64 KiB");
             // Room again, in the same file: as when something else was deleted.
             fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
             copy_all(b"again\n", LogStream::Stdout, &log).await;
@@ -190,7 +189,6 @@ async fn without_a_path_everything_is_taken_and_nothing_kept() {
     let log = LogFile::discard();
     assert_eq!(copy_all(b"one\ntwo", LogStream::Stderr, &log).await, [4, 7]);
     log.reopen().await.unwrap();
-    assert_eq!(log.dropped_bytes(), 0);
 }
 
 #[tokio::test]
