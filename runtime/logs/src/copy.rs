@@ -1,4 +1,5 @@
-//! Takes one output stream to a log file: read, split, write, acknowledge; one write per chunk read.
+//! Copies one output stream to a log file: read, split, write, acknowledge; one write per chunk read. Owns that
+//! order; lines are made by `line.rs` and written by `file.rs`.
 
 use std::{future::Future, io};
 
@@ -7,13 +8,13 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::file::LogFile;
 use crate::line::{LineSplitter, LogStream};
 
-/// How much is read at once. Large enough that a write's cost does not show, and bounds what one stream
-/// holds: of a chunk of newlines alone, each becomes a line of some 45 bytes.
+/// Bytes read at once. Large enough that a write's cost does not show, and a bound on what one stream holds:
+/// of a chunk of newlines alone, each becomes a line of some 45 bytes.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Copies `reader` to `log` until its end, and returns how many bytes came.
 ///
-/// After each write, `acknowledge` is told how many bytes of the stream, counted from where this copy
+/// After each write, `acknowledge` is called with how many bytes of the stream, counted from where this copy
 /// began, are in the log (or were dropped because it could not be written). Bytes that still wait for
 /// their newline are not among them, so a copy that breaks off can be continued from the last
 /// acknowledgement without losing or doubling anything. At the end of the stream they are written as a
@@ -21,7 +22,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// has written that one chunk, and the next copy will write it again.)
 ///
 /// # Errors
-/// If reading fails. What waited for its newline is then neither written nor acknowledged.
+/// If reading fails. Bytes that still waited for their newline are then neither written nor acknowledged.
 pub async fn copy<R, A, F>(
     mut reader: R,
     stream: LogStream,

@@ -4,8 +4,8 @@
 //!   Good ──write fails──► Failing: lines are dropped and counted ──write succeeds──► Good
 //! ```
 //!
-//! A failing file is tried again with every chunk, so logging resumes by itself when there is room. What a
-//! failed write left of a line is cut off, so that the next one begins at a line's start.
+//! A failing file is tried again with every chunk, so logging resumes by itself when there is room. The part
+//! of a line that a failed write left is cut off, so that the next write begins at a line's start.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -18,7 +18,7 @@ use std::{
 
 use tokio::task::spawn_blocking;
 
-/// How often, at most, one file's failure is told to the daemon's own log.
+/// Least time between two reports of one file's failure in the daemon's own log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// One container's log, shared by the copiers of its streams. Clones are the same file.
@@ -31,11 +31,11 @@ struct Shared {
     open: Mutex<Open>,
 }
 
-/// The file, and how it fares. Locked for one chunk of whole lines at a time.
+/// The file and the state of writing to it. Locked for one chunk of whole lines at a time.
 #[derive(Debug)]
 struct Open {
     file: File,
-    /// The file ends within a line that could not be cut off.
+    /// Whether the file ends within a line that could not be cut off.
     torn: bool,
     dropped: u64,
     failing: bool,
@@ -57,14 +57,14 @@ impl LogFile {
         .await
     }
 
-    /// A log for containers that have no log path: takes everything, keeps nothing.
+    /// A log for containers without a log path: everything is taken and nothing kept.
     #[must_use]
     pub fn discard() -> LogFile {
         LogFile(None)
     }
 
     /// Opens the path again, after somebody moved the file away. When this returns, the new file exists and
-    /// nothing more is written to the old one. No line is lost or torn: one is in the old file or the new.
+    /// nothing more is written to the old one. No line is lost or torn: each is in the old file or in the new.
     ///
     /// # Errors
     /// If the path cannot be opened; the old file then stays in use.
@@ -80,8 +80,8 @@ impl LogFile {
         .await
     }
 
-    /// Appends whole lines and gives the emptied buffer back. When this returns the lines are in the file,
-    /// or could not be, which is counted and reported here; it is no failure of the container.
+    /// Appends whole lines and returns the emptied buffer. Lines that cannot be written are counted, and the
+    /// failure is logged here: a full disk is no failure of the container.
     pub(crate) async fn append(&self, mut lines: Vec<u8>) -> Vec<u8> {
         let Some(shared) = self.0.clone().filter(|_| !lines.is_empty()) else {
             lines.clear();
@@ -126,7 +126,7 @@ impl Open {
         }
     }
 
-    /// Writes as much as the file takes, and tells how much that was.
+    /// Writes as much as the file takes, and returns how much that was.
     fn write(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
         if self.torn {
             match self.file.write_all(b"\n") {
@@ -146,7 +146,7 @@ impl Open {
         (written, Ok(()))
     }
 
-    /// Cuts the unfinished line off the end of the file. Returns how much of `written` stays.
+    /// Cuts the unfinished line off the end of the file, and returns how much of `written` stays.
     fn cut_to_whole_lines(&mut self, written: &[u8]) -> usize {
         let whole = written.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let rest = (written.len() - whole) as u64;
@@ -169,7 +169,7 @@ fn append_to(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Runs file work where it may block.
+/// Runs file work on a thread that may block.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     spawn_blocking(work).await.map_err(io::Error::other)?
 }

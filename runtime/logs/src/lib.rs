@@ -1,4 +1,5 @@
-//! Containers' output as CRI log files.
+//! Containers' output as CRI log files. Where to read on: `copy.rs` (the loop), `line.rs` (the format), `file.rs`
+//! (the file, rotation and failures).
 //!
 //! [`copy`] takes one output stream of a container to its [`LogFile`] line by line and reports
 //! after each write how much has arrived, so that the agent may forget it. A log that cannot be written

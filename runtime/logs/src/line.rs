@@ -1,7 +1,7 @@
-//! Splits a byte stream into CRI log lines. Pure: no clock, no file.
+//! Splits a byte stream into CRI log lines. Owns the lines' form; pure: no clock, no file.
 //!
 //! ```text
-//!   pending: what has come of the present line, at most 16 KiB
+//!   pending: the bytes of the present line so far, at most 16 KiB
 //!     '\n'                   → pending as F, whole or the end of a split line
 //!     a byte beyond 16 KiB   → pending as P, and the byte begins the next fragment
 //!     end of the stream      → pending as P, if there is any
@@ -10,7 +10,7 @@
 /// The longest content of one line; a longer one is split. The kubelet reads lines of this size.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// Which of a container's outputs. A terminal's output is stdout.
+/// An output of a container. A terminal's output is stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogStream {
     /// Standard output.
@@ -67,14 +67,14 @@ impl LineSplitter {
         }
     }
 
-    /// The stream has ended: appends what is left, which no newline ended, as a partial line.
+    /// Ends the stream: appends what is left, which no newline ended, as a partial line.
     pub(crate) fn finish(&mut self, timestamp: &str, lines: &mut Vec<u8>) {
         if !self.pending.is_empty() {
             self.emit(&[], b'P', timestamp, lines);
         }
     }
 
-    /// How many bytes of the stream are in the lines given out so far, newlines included.
+    /// Bytes of the stream that are in the lines emitted so far, newlines included.
     pub(crate) fn emitted(&self) -> u64 {
         self.emitted
     }

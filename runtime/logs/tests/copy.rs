@@ -1,4 +1,4 @@
-//! Streams through real files: order, rotation, full disks, batching.
+//! Copies streams through real files: order, rotation, full disks, batching.
 
 // The steps below are the tests' own; clippy's exception for tests knows marked functions only.
 #![allow(clippy::unwrap_used)]
@@ -18,13 +18,13 @@ use tokio::io::AsyncWriteExt;
 
 /// Copies all of `input` and returns the acknowledgements.
 async fn copy_all(input: &[u8], stream: LogStream, log: &LogFile) -> Vec<u64> {
-    let mut told = Vec::new();
+    let mut acknowledged = Vec::new();
     let acknowledge = |total| {
-        told.push(total);
+        acknowledged.push(total);
         std::future::ready(())
     };
     assert_eq!(copy(input, stream, log, acknowledge).await.unwrap(), input.len() as u64);
-    told
+    acknowledged
 }
 
 /// The stream, flag and content of each line; fails on one that is not a whole CRI line.
@@ -52,8 +52,8 @@ async fn lines_arrive_and_are_acknowledged_to_the_last_byte() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pods/web/0.log");
     let log = LogFile::open(&path).await.unwrap();
-    let told = copy_all(b"one\ntwo", LogStream::Stdout, &log).await;
-    assert_eq!(told, [4, 7]);
+    let acknowledged = copy_all(b"one\ntwo", LogStream::Stdout, &log).await;
+    assert_eq!(acknowledged, [4, 7]);
     assert_eq!(lines(&path), [line("stdout", "F", "one"), line("stdout", "P", "two")]);
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777 & !0o640, 0);
 }
@@ -64,14 +64,14 @@ async fn what_waits_for_its_newline_is_not_acknowledged() {
     let path = dir.path().join("0.log");
     let log = LogFile::open(&path).await.unwrap();
     let broken = breaking_off_after(b"whole\nhalf");
-    let told = Arc::new(AtomicU64::new(0));
-    let noted = Arc::clone(&told);
+    let acknowledged = Arc::new(AtomicU64::new(0));
+    let latest = Arc::clone(&acknowledged);
     let acknowledge = move |total| {
-        noted.store(total, Ordering::SeqCst);
+        latest.store(total, Ordering::SeqCst);
         std::future::ready(())
     };
     copy(broken, LogStream::Stdout, &log, acknowledge).await.unwrap_err();
-    assert_eq!(told.load(Ordering::SeqCst), 6);
+    assert_eq!(acknowledged.load(Ordering::SeqCst), 6);
     // The next copy goes on at byte 6.
     copy_all(b"half\n", LogStream::Stdout, &log).await;
     assert_eq!(lines(&path), [line("stdout", "F", "whole"), line("stdout", "F", "half")]);
@@ -144,8 +144,8 @@ async fn a_log_that_cannot_be_written_takes_all_and_resumes() {
     let path = dir.path().join("0.log");
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
     let log = LogFile::open(&path).await.unwrap();
-    let told = copy_all(b"lost\nlost too\n", LogStream::Stdout, &log).await;
-    assert_eq!(told, [14], "the container must not be held up");
+    let acknowledged = copy_all(b"lost\nlost too\n", LogStream::Stdout, &log).await;
+    assert_eq!(acknowledged, [14], "the container must not be held up");
     fs::remove_file(&path).unwrap();
     log.reopen().await.unwrap();
     copy_all(b"kept\n", LogStream::Stdout, &log).await;
@@ -170,8 +170,8 @@ fn a_disk_that_fills_up_within_a_line_leaves_no_torn_line() {
             let path = dir.path().join("0.log");
             let log = LogFile::open(&path).await.unwrap();
             let input = "a line of some length\n".repeat(10_000);
-            let told = copy_all(input.as_bytes(), LogStream::Stdout, &log).await;
-            assert_eq!(told.last(), Some(&(input.len() as u64)));
+            let acknowledged = copy_all(input.as_bytes(), LogStream::Stdout, &log).await;
+            assert_eq!(acknowledged.last(), Some(&(input.len() as u64)));
             let kept = lines(&path).len();
             assert!((500..10_000).contains(&kept), "{kept} lines on a disk of 64 KiB");
             // Room again, in the same file: as when something else was deleted.
@@ -199,10 +199,10 @@ async fn a_hundred_megabytes_pass_with_one_write_for_many_lines() {
     let input = "x".repeat(99) + "\n";
     let input = input.repeat(1_000_000);
     let begun = std::time::Instant::now();
-    let told = copy_all(input.as_bytes(), LogStream::Stdout, &log).await;
+    let acknowledged = copy_all(input.as_bytes(), LogStream::Stdout, &log).await;
     eprintln!("100 MB in {:?}", begun.elapsed());
     // One write, and one acknowledgement, for a chunk of some 650 lines.
-    assert!(told.len() < 2_000, "{} writes", told.len());
+    assert!(acknowledged.len() < 2_000, "{} writes", acknowledged.len());
     // Time, stream and flag take 40 bytes before each line's 100.
     assert_eq!(fs::metadata(&path).unwrap().len(), 140 * 1_000_000);
 }
