@@ -12,6 +12,10 @@ use std::os::fd::AsFd;
 
 use libcontainer::oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType};
 
+use crate::bpf::{
+    AND, EXIT, Instruction, JUMP_IF_EQUAL, JUMP_UNLESS_EQUAL, LOAD_WORD, MOVE, MOVE_REGISTER, SHIFT_RIGHT,
+    instruction,
+};
 use crate::cgroup::Cgroup;
 use crate::syscall;
 
@@ -127,27 +131,6 @@ impl Rule {
     }
 }
 
-/// One BPF instruction: `struct bpf_insn`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Instruction {
-    code: u8,
-    /// Destination in the low four bits, source in the high ones.
-    registers: u8,
-    offset: i16,
-    immediate: i32,
-}
-
-// Operation codes, `include/uapi/linux/bpf_common.h` and `bpf.h`.
-const LOAD_WORD: u8 = 0x61;
-const MOVE: u8 = 0xb7;
-const MOVE_REGISTER: u8 = 0xbf;
-const AND: u8 = 0x57;
-const SHIFT_RIGHT: u8 = 0x77;
-const JUMP_UNLESS_EQUAL: u8 = 0x55;
-const JUMP_IF_EQUAL: u8 = 0x15;
-const EXIT: u8 = 0x95;
-
 // Registers: 0 is the result, 1 the context; ours are type, access, major, minor, and a spare.
 const RESULT: u8 = 0;
 const CONTEXT: u8 = 1;
@@ -156,10 +139,6 @@ const ACCESS: u8 = 3;
 const MAJOR: u8 = 4;
 const MINOR: u8 = 5;
 const SPARE: u8 = 6;
-
-fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
-    Instruction { code, registers: from << 4 | to, offset, immediate }
-}
 
 fn program(rules: &[Rule]) -> Vec<Instruction> {
     let mut program = vec![

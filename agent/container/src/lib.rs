@@ -9,6 +9,7 @@
 
 #![deny(unsafe_code)]
 
+mod bpf;
 pub mod builder;
 pub mod cgroup;
 pub mod devices;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::mount::OpenTreeFlags;
 
-use crate::devices::Instruction;
+use crate::bpf::Instruction;
 
 /// Bytes of random seed that [`add_entropy`] accepts at most: the kernel's pool is 256 bits.
 pub const SEED_BYTES_MAX: usize = 64;
@@ -165,7 +165,7 @@ struct AttachAttributes {
 
 /// Loads a program of device rules and attaches it to the cgroup whose directory this is. It lives as
 /// long as the cgroup. Needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN.
-pub fn attach_device_program(cgroup: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
+pub(crate) fn attach_device_program(cgroup: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
     let count = u32::try_from(program.len()).map_err(io::Error::other)?;
     let load = LoadAttributes {
         program_type: BPF_PROG_TYPE_CGROUP_DEVICE,
