@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::network::NetworkError;
+use crate::network::error::NetworkError;
 
 /// "10.0.0.1" or "fd00::1".
 pub(super) fn ip(text: &str) -> Result<IpAddr, NetworkError> {

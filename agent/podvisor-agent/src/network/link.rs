@@ -6,7 +6,9 @@ use futures::TryStreamExt;
 use proto_agent::agent::Interface;
 use rtnetlink::{Handle, LinkUnspec};
 
-use crate::network::{NetworkError, address, handle};
+use crate::network::address;
+use crate::network::error::NetworkError;
+use crate::network::netlink::handle;
 
 /// The loopback link has this index in every network namespace (`LOOPBACK_IFINDEX`).
 pub(super) const LOOPBACK: u32 = 1;

@@ -2,36 +2,20 @@
 //! It decides nothing: what cannot be applied as it stands is an error.
 
 mod address;
+mod error;
 mod link;
+mod netlink;
 mod route;
 
-use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
 use proto_agent::agent::ConfigurePodRequest;
-use rtnetlink::Handle;
 
+pub(crate) use error::NetworkError;
 pub(crate) use link::loopback_up;
 
-use crate::slots::{Class, SlotError, Slots};
-
-/// Why the network could not be set up.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NetworkError {
-    #[error("cannot open a netlink socket")]
-    Socket(#[source] std::io::Error),
-    #[error("cannot {what} {name}")]
-    Netlink { what: &'static str, name: String, source: rtnetlink::Error },
-    #[error("`{text}` is no valid {what}")]
-    Malformed { what: &'static str, text: String },
-    #[error("there is no interface {0}")]
-    NoInterface(String),
-    #[error(transparent)]
-    Slot(#[from] SlotError),
-}
-
-/// Interface indices by name.
-type Indices = HashMap<String, u32>;
+use crate::network::netlink::{Indices, handle};
+use crate::slots::{Class, Slots};
 
 /// The kernel's names of the links in the interfaces' slots, in their order.
 pub(crate) async fn devices(request: &ConfigurePodRequest) -> Result<Vec<String>, NetworkError> {
@@ -75,15 +59,4 @@ pub(crate) async fn configure(request: &ConfigurePodRequest, devices: &[String])
         route::add_neighbour(&handle, &indices, neighbour).await?;
     }
     Ok(())
-}
-
-fn handle() -> Result<Handle, NetworkError> {
-    let (connection, handle, _) = rtnetlink::new_connection().map_err(NetworkError::Socket)?;
-    // It ends when the last handle goes.
-    tokio::spawn(connection);
-    Ok(handle)
-}
-
-fn index(indices: &Indices, name: &str) -> Result<u32, NetworkError> {
-    indices.get(name).copied().ok_or_else(|| NetworkError::NoInterface(name.to_owned()))
 }

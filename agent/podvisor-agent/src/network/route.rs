@@ -8,7 +8,9 @@ use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, Rout
 use proto_agent::agent::{Neighbour, Route};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
-use crate::network::{Indices, NetworkError, address, index};
+use crate::network::address;
+use crate::network::error::NetworkError;
+use crate::network::netlink::{Indices, index};
 
 /// Adds one address. IPv6 ones are usable at once: the host has made sure that they are nobody else's.
 pub(super) async fn add_address(handle: &Handle, link: u32, text: &str) -> Result<(), NetworkError> {
