@@ -54,7 +54,7 @@ async fn serve(entered_ns: u64) -> Result<Infallible, ServeError> {
     tokio::spawn(serve_streams(streams, Arc::clone(&pod)));
 
     let listener = Listener::new(listen(port::RPC)?.incoming());
-    let service = create_agent(Arc::new(Service { pod }));
+    let service = create_agent(Arc::new(Service::new(pod)));
     let mut server = ttrpc::asynchronous::Server::new().add_listener(listener).register_service(service);
     server.start().await.map_err(ServeError::Ttrpc)?;
 

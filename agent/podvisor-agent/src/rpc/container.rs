@@ -6,13 +6,13 @@ use proto_agent::agent::{
 };
 
 use crate::containers;
-use crate::rpc::Service;
+use crate::rpc::gate::Gate;
 
 pub(super) async fn create(
-    service: &Service,
+    gate: &Gate,
     request: CreateContainerRequest,
 ) -> ttrpc::Result<CreateContainerResponse> {
-    let created = service.run(|pod| async move { containers::create(&pod, request).await }).await?;
+    let created = gate.run(|pod| async move { containers::create(&pod, request).await }).await?;
     Ok(CreateContainerResponse {
         uid: created.uid,
         gid: created.gid,
@@ -21,25 +21,25 @@ pub(super) async fn create(
     })
 }
 
-pub(super) async fn start(service: &Service, request: StartContainerRequest) -> ttrpc::Result<Empty> {
-    service.run(|pod| async move { containers::start(&pod, &request.container_id).await }).await?;
+pub(super) async fn start(gate: &Gate, request: StartContainerRequest) -> ttrpc::Result<Empty> {
+    gate.run(|pod| async move { containers::start(&pod, &request.container_id).await }).await?;
     Ok(Empty::default())
 }
 
-pub(super) async fn update(service: &Service, request: UpdateContainerRequest) -> ttrpc::Result<Empty> {
-    service.run(|pod| async move { containers::update(&pod, request).await }).await?;
+pub(super) async fn update(gate: &Gate, request: UpdateContainerRequest) -> ttrpc::Result<Empty> {
+    gate.run(|pod| async move { containers::update(&pod, request).await }).await?;
     Ok(Empty::default())
 }
 
-pub(super) async fn remove(service: &Service, request: RemoveContainerRequest) -> ttrpc::Result<Empty> {
-    service.run(|pod| async move { containers::remove(&pod, &request.container_id).await }).await?;
+pub(super) async fn remove(gate: &Gate, request: RemoveContainerRequest) -> ttrpc::Result<Empty> {
+    gate.run(|pod| async move { containers::remove(&pod, &request.container_id).await }).await?;
     Ok(Empty::default())
 }
 
-pub(super) async fn shutdown(service: &Service, _: ShutdownRequest) -> ttrpc::Result<Empty> {
+pub(super) async fn shutdown(gate: &Gate, _: ShutdownRequest) -> ttrpc::Result<Empty> {
     // Before the barrier there is nothing to shut down.
-    if *service.pod.configured.lock().await {
-        service.run(|pod| async move { containers::kill_all(&pod).await }).await?;
+    if *gate.pod.configured.lock().await {
+        gate.run(|pod| async move { containers::kill_all(&pod).await }).await?;
     }
     Ok(Empty::default())
 }

@@ -4,18 +4,19 @@ use proto_agent::agent::{Empty, ExecRequest, ExecResponse, SignalRequest, WaitRe
 use ttrpc::Code;
 
 use crate::containers;
-use crate::rpc::{Service, refusal, refused};
+use crate::rpc::gate::Gate;
+use crate::rpc::status::{refusal, refused};
 
 /// Linux's last signal number.
 const SIGNAL_MAX: u32 = 64;
 
-pub(super) async fn exec(service: &Service, request: ExecRequest) -> ttrpc::Result<ExecResponse> {
-    service.run(|pod| async move { containers::exec(&pod, request).await }).await?;
+pub(super) async fn exec(gate: &Gate, request: ExecRequest) -> ttrpc::Result<ExecResponse> {
+    gate.run(|pod| async move { containers::exec(&pod, request).await }).await?;
     Ok(ExecResponse::default())
 }
 
-pub(super) async fn wait(service: &Service, request: WaitRequest) -> ttrpc::Result<WaitResponse> {
-    let pod = service.pod().await?;
+pub(super) async fn wait(gate: &Gate, request: WaitRequest) -> ttrpc::Result<WaitResponse> {
+    let pod = gate.pod().await?;
     let process =
         pod.containers.process(&request.container_id, &request.exec_id).map_err(|error| refused(&error))?;
     let ended = process.wait().await;
@@ -31,8 +32,8 @@ pub(super) async fn wait(service: &Service, request: WaitRequest) -> ttrpc::Resu
     })
 }
 
-pub(super) async fn signal(service: &Service, request: SignalRequest) -> ttrpc::Result<Empty> {
-    let pod = service.pod().await?;
+pub(super) async fn signal(gate: &Gate, request: SignalRequest) -> ttrpc::Result<Empty> {
+    let pod = gate.pod().await?;
     if !(1..=SIGNAL_MAX).contains(&request.signal) {
         return Err(refusal(Code::INVALID_ARGUMENT, "a signal's number is 1 to 64"));
     }

@@ -5,10 +5,11 @@ use std::fs;
 use proto_agent::agent::{StatsRequest, StatsResponse};
 use ttrpc::Code;
 
-use crate::rpc::{Service, refusal};
+use crate::rpc::gate::Gate;
+use crate::rpc::status::refusal;
 
-pub(super) async fn stats(service: &Service, _: StatsRequest) -> ttrpc::Result<StatsResponse> {
-    service.pod().await?;
+pub(super) async fn stats(gate: &Gate, _: StatsRequest) -> ttrpc::Result<StatsResponse> {
+    gate.pod().await?;
     read().map_err(|error| refusal(Code::INTERNAL, &format!("cannot read /proc: {error}")))
 }
 

@@ -1,0 +1,38 @@
+//! The way of every call to the pod: refused before the pod is configured, and run to the end once begun.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use ttrpc::Code;
+
+use crate::containers::ContainerError;
+use crate::pod::Pod;
+use crate::rpc::status::{cancelled, refusal, refused};
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub(super) struct Gate {
+    /// The pod, configured or not.
+    pub(super) pod: Arc<Pod>,
+}
+
+impl Gate {
+    /// The pod, if it is configured.
+    pub(super) async fn pod(&self) -> ttrpc::Result<&Arc<Pod>> {
+        if *self.pod.configured.lock().await {
+            return Ok(&self.pod);
+        }
+        Err(refusal(Code::FAILED_PRECONDITION, "the pod is not configured yet"))
+    }
+
+    /// Runs `work` to its end, whatever becomes of the caller.
+    pub(super) async fn run<T, F>(&self, work: impl FnOnce(Arc<Pod>) -> F) -> ttrpc::Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ContainerError>> + Send + 'static,
+    {
+        let pod = Arc::clone(self.pod().await?);
+        let done = tokio::spawn(work(pod)).await.map_err(cancelled)?;
+        done.map_err(|error| refused(&error))
+    }
+}
