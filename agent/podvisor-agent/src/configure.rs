@@ -16,12 +16,11 @@ use nix::time::ClockId;
 use proto_agent::agent::ConfigurePodRequest;
 use proto_agent::guest_path;
 
-use crate::containers::SCRATCH;
 use crate::network::{self, NetworkError};
 use crate::pause::{self, PauseError};
 use crate::pod::Pod;
 use crate::processors;
-use crate::slots::{Class, SlotError, Slots};
+use crate::scratch::{self, ScratchError};
 use crate::user_namespace::{UserNamespace, UserNamespaceError};
 
 /// A clock that is off by less is left alone: stepping it is visible to programs.
@@ -49,7 +48,7 @@ pub(crate) enum ConfigureError {
     #[error("cannot mount {what}")]
     Mount { what: &'static str, source: nix::Error },
     #[error(transparent)]
-    Slot(#[from] SlotError),
+    Scratch(#[from] ScratchError),
     #[error(transparent)]
     Network(#[from] NetworkError),
     #[error(transparent)]
@@ -81,7 +80,7 @@ pub(crate) async fn run(pod: &Pod, request: &ConfigurePodRequest) -> Result<(), 
             .map_err(|source| ConfigureError::File { path: path.into(), source })?;
     }
     mount_shm(request.shm_bytes, root)?;
-    mount_scratch(request.scratch_slot).await?;
+    scratch::mount(request.scratch_slot).await?;
     network::configure(request, &devices).await?;
     set_sysctls(&request.sysctls, root.0)?;
     if request.shared_pid_namespace && request.user_namespace.is_none() {
@@ -162,54 +161,6 @@ fn mount_shm(bytes: u64, (uid, gid): (u32, u32)) -> Result<(), ConfigureError> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NODEV;
     mount("shm", "tmpfs", guest_path::SHM, flags, &format!("mode=1777,uid={uid},gid={gid},size={bytes}"))
         .map_err(|source| ConfigureError::Mount { what: "the pod's shared memory", source })
-}
-
-/// The scratch disk; slot 0, which is the guest's root, stands for none, and then containers write to
-/// guest memory.
-async fn mount_scratch(slot: u32) -> Result<(), ConfigureError> {
-    make_directory(SCRATCH)?;
-    let failed = |source| ConfigureError::Mount { what: "the scratch disk", source };
-    if slot == 0 {
-        return mount("scratch", "tmpfs", SCRATCH, MsFlags::empty(), "mode=0711").map_err(failed);
-    }
-    let name = Slots::default().device(slot, Class::Block).await?;
-    let device = format!("/dev/{name}");
-    mount(&device, "ext4", SCRATCH, MsFlags::MS_NOATIME, "discard").map_err(failed)?;
-    if let Err(error) = grow(&name) {
-        // The disk works, only smaller than it could be.
-        tracing::warn!(%error, "the scratch disk's file system cannot be grown to its disk");
-    }
-    Ok(())
-}
-
-/// Grows the file system to its disk, which may have been made longer than the image on it.
-fn grow(device: &str) -> io::Result<()> {
-    const SECTOR_BYTES: u64 = 512;
-    let sectors = fs::read_to_string(format!("/sys/class/block/{device}/size"))?;
-    let disk_bytes = sectors.trim().parse::<u64>().map_err(io::Error::other)? * SECTOR_BYTES;
-    let directory = File::open(SCRATCH)?;
-    let block_bytes = rustix::fs::fstatvfs(&directory)?.f_bsize;
-    let superblock_blocks = ext4_blocks(device)?;
-    let disk_blocks = disk_bytes / block_bytes.max(1);
-    if superblock_blocks >= disk_blocks {
-        return Ok(());
-    }
-    syscall::ext4_resize(directory.as_fd(), disk_blocks)
-}
-
-/// `s_blocks_count_lo` and `_hi` of the superblock (Documentation/filesystems/ext4/super.rst);
-/// statvfs leaves out the file system's own overhead.
-fn ext4_blocks(device: &str) -> io::Result<u64> {
-    const SUPERBLOCK: u64 = 1024;
-    let file = File::open(format!("/dev/{device}"))?;
-    let word = |offset| -> io::Result<u64> {
-        let mut bytes = [0; 4];
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, SUPERBLOCK + offset)?;
-        Ok(u64::from(u32::from_le_bytes(bytes)))
-    };
-    const FEATURE_64BIT: u64 = 0x80;
-    let high = if word(0x60)? & FEATURE_64BIT == 0 { 0 } else { word(0x150)? };
-    Ok(high << 32 | word(0x4)?)
 }
 
 fn set_sysctls(sysctls: &HashMap<String, String>, root: u32) -> Result<(), ConfigureError> {

@@ -27,6 +27,7 @@ mod ready;
 mod reaper;
 mod remove_tree;
 mod rpc;
+mod scratch;
 mod serve;
 mod shared;
 mod slot_users;

@@ -40,9 +40,8 @@ pub(crate) use volumes::VolumeError;
 
 use crate::launcher::Reports;
 use crate::process::Process;
+use crate::scratch::SCRATCH;
 
-/// The writable layers, on the scratch disk.
-pub(crate) const SCRATCH: &str = "/run/podvisor/scratch";
 /// Bundles and mounted roots.
 const DIRECTORY: &str = "/run/podvisor/containers";
 /// Longest container or exec id, in bytes: CRI's are 64.

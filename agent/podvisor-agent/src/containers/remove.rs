@@ -12,10 +12,11 @@ use nix::errno::Errno;
 use nix::mount::MntFlags;
 use tokio::time::{Instant, sleep};
 
-use crate::containers::{Container, ContainerError, Phase, SCRATCH};
+use crate::containers::{Container, ContainerError, Phase};
 use crate::pause::SELF;
 use crate::pod::Pod;
 use crate::remove_tree;
+use crate::scratch::SCRATCH;
 
 /// How long killed processes may take to be gone: one may be in an uninterruptible wait for its disk.
 const GONE: Duration = Duration::from_secs(10);

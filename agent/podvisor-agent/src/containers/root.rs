@@ -11,7 +11,7 @@ use nix::mount::MsFlags;
 use crate::containers::mapped::Mapped;
 use crate::containers::{Container, ContainerError};
 use crate::pod::Pod;
-use crate::usage::scratch;
+use crate::scratch;
 
 /// Mounts it.
 pub(super) fn mount(pod: &Pod, container: &Container, image: &Path) -> Result<(), ContainerError> {

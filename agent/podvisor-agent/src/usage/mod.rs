@@ -12,7 +12,7 @@
 
 mod cgroup;
 mod interfaces;
-pub(crate) mod scratch;
+mod scratch;
 mod tasks;
 
 use proto_agent::agent::{ContainerUsage, UsageResponse};

@@ -1,6 +1,5 @@
-//! What the writable layers take of the scratch disk. Each container's directory there is a project of
-//! its own (ext4(5), `project`): the kernel keeps count, and asking costs the same however much a
-//! container wrote. Nothing is limited by it.
+//! The room that writable layers take of the scratch disk, by the counts that the kernel keeps of projects
+//! ([`crate::scratch`]), and the room that is left.
 
 use std::fs::File;
 use std::io;
@@ -11,16 +10,7 @@ use std::path::Path;
 use agent_container::syscall;
 use proto_agent::agent::{FilesystemUsage, WritableLayerUsage};
 
-use crate::containers::SCRATCH;
-
-/// Makes the empty `directory` a project, which what is made in it belongs to.
-pub(crate) fn assign(directory: &Path, project: u32) {
-    let assigned = File::open(directory).and_then(|file| syscall::set_project(file.as_fd(), project));
-    if let Err(error) = assigned {
-        // A disk from a template without projects, or guest memory in its place.
-        tracing::debug!(%error, "a writable layer is not measured");
-    }
-}
+use crate::scratch::SCRATCH;
 
 /// `None` where nothing is counted.
 pub(super) fn writable_layer(project: u32) -> Option<WritableLayerUsage> {
