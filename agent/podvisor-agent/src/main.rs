@@ -18,6 +18,7 @@ mod containers;
 mod disks;
 mod images;
 mod launcher;
+mod lifecycle;
 mod network;
 mod pause;
 mod pod;

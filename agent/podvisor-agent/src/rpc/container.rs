@@ -5,14 +5,14 @@ use proto_agent::agent::{
     StartContainerRequest, UpdateContainerRequest,
 };
 
-use crate::containers;
+use crate::lifecycle;
 use crate::rpc::gate::Gate;
 
 pub(super) async fn create(
     gate: &Gate,
     request: CreateContainerRequest,
 ) -> ttrpc::Result<CreateContainerResponse> {
-    let created = gate.run(|pod| async move { containers::create(&pod, request).await }).await?;
+    let created = gate.run(|pod| async move { lifecycle::create(&pod, request).await }).await?;
     Ok(CreateContainerResponse {
         uid: created.uid,
         gid: created.gid,
@@ -22,24 +22,24 @@ pub(super) async fn create(
 }
 
 pub(super) async fn start(gate: &Gate, request: StartContainerRequest) -> ttrpc::Result<Empty> {
-    gate.run(|pod| async move { containers::start(&pod, &request.container_id).await }).await?;
+    gate.run(|pod| async move { lifecycle::start(&pod, &request.container_id).await }).await?;
     Ok(Empty::default())
 }
 
 pub(super) async fn update(gate: &Gate, request: UpdateContainerRequest) -> ttrpc::Result<Empty> {
-    gate.run(|pod| async move { containers::update(&pod, request).await }).await?;
+    gate.run(|pod| async move { lifecycle::update(&pod, request).await }).await?;
     Ok(Empty::default())
 }
 
 pub(super) async fn remove(gate: &Gate, request: RemoveContainerRequest) -> ttrpc::Result<Empty> {
-    gate.run(|pod| async move { containers::remove(&pod, &request.container_id).await }).await?;
+    gate.run(|pod| async move { lifecycle::remove(&pod, &request.container_id).await }).await?;
     Ok(Empty::default())
 }
 
 pub(super) async fn shutdown(gate: &Gate, _: ShutdownRequest) -> ttrpc::Result<Empty> {
     // Before the barrier there is nothing to shut down.
     if *gate.pod.configured.lock().await {
-        gate.run(|pod| async move { containers::kill_all(&pod).await }).await?;
+        gate.run(|pod| async move { lifecycle::kill_all(&pod).await }).await?;
     }
     Ok(Empty::default())
 }

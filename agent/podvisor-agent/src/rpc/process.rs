@@ -3,7 +3,7 @@
 use proto_agent::agent::{Empty, ExecRequest, ExecResponse, SignalRequest, WaitRequest, WaitResponse};
 use ttrpc::Code;
 
-use crate::containers;
+use crate::lifecycle;
 use crate::rpc::gate::Gate;
 use crate::rpc::status::{refusal, refused};
 
@@ -11,7 +11,7 @@ use crate::rpc::status::{refusal, refused};
 const SIGNAL_MAX: u32 = 64;
 
 pub(super) async fn exec(gate: &Gate, request: ExecRequest) -> ttrpc::Result<ExecResponse> {
-    gate.run(|pod| async move { containers::exec(&pod, request).await }).await?;
+    gate.run(|pod| async move { lifecycle::exec(&pod, request).await }).await?;
     Ok(ExecResponse::default())
 }
 

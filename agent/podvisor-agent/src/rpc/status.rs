@@ -42,7 +42,9 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
             Code::FAILED_PRECONDITION
         }
         ContainerError::Limit(_) => Code::INVALID_ARGUMENT,
-        ContainerError::TooManyContainers | ContainerError::TooManyExecs(_) => Code::RESOURCE_EXHAUSTED,
+        ContainerError::TooManyContainers(_) | ContainerError::TooManyExecs { .. } => {
+            Code::RESOURCE_EXHAUSTED
+        }
         ContainerError::Io { .. }
         | ContainerError::Slot(_)
         | ContainerError::Image(_)

@@ -18,10 +18,13 @@ use agent_container::working_directory;
 use oci_spec::runtime::LinuxDevice;
 use proto_agent::agent::CreateContainerRequest;
 
-use crate::containers::{
-    Container, ContainerError, Phase, block_devices, cgroup_path, remove, root, stdio, volumes,
-};
+use crate::containers::{Container, ContainerError, Phase, cgroup_path};
 use crate::launcher;
+use crate::lifecycle::block_devices;
+use crate::lifecycle::remove;
+use crate::lifecycle::root;
+use crate::lifecycle::stdio;
+use crate::lifecycle::volumes;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
 use crate::user_namespace::UserNamespace;
@@ -40,7 +43,7 @@ pub(crate) async fn create(pod: &Pod, request: CreateContainerRequest) -> Result
     let image = match pod.images.acquire(request.image_slot).await {
         Ok(image) => image,
         Err(error) => {
-            pod.containers.forget(&container.id);
+            pod.containers.forget(container.id());
             return Err(error.into());
         }
     };
@@ -48,7 +51,7 @@ pub(crate) async fn create(pod: &Pod, request: CreateContainerRequest) -> Result
         Ok(created) => Ok(created),
         Err(error) => {
             if let Err(undo) = remove::tear_down(pod, &container).await {
-                tracing::warn!(container = container.id, %undo, "a container that failed is not all undone");
+                tracing::warn!(container = container.id(), %undo, "a container that failed is not all undone");
             }
             Err(error)
         }
@@ -68,7 +71,7 @@ async fn build(
     let target = request.pid_target.as_str();
     let target = (!target.is_empty()).then(|| pod.containers.pid_namespace(target)).transpose()?;
     let devices = guest_devices(request).map_err(container.io("list the guest's devices"))?;
-    let (rootfs, cgroup) = (container.rootfs(), cgroup_path(&container.id));
+    let (rootfs, cgroup) = (container.rootfs(), cgroup_path(container.id()));
     let parts = GuestParts {
         rootfs: &rootfs,
         cgroup: &cgroup,
@@ -102,7 +105,7 @@ async fn build(
         .map_err(container.io("make the standard streams"))?;
     let launch = Launch {
         state_root: STATE_ROOT.into(),
-        container_id: container.id.clone(),
+        container_id: container.id().to_owned(),
         kind: LaunchKind::Create { bundle: container.directory() },
         console_socket: pending.console(),
         open_files: spec.process().as_ref().and_then(OpenFiles::of),
@@ -111,13 +114,13 @@ async fn build(
     // Held, and its own nodes made: from here on the rules bind it.
     let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
     let rules = resources.and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
-    devices::restrict(&container.cgroup, rules)?;
+    devices::restrict(container.cgroup(), rules)?;
     let files = request.cgroup_files.iter().map(|(file, value)| (file.clone(), value.clone()));
-    limits::apply(&container.cgroup, &files.collect())?;
+    limits::apply(container.cgroup(), &files.collect())?;
     let streams = pending.streams().await.map_err(container.io("take the terminal"))?;
     let shared = request.shared_mounts.then(|| Arc::clone(&pod.shared));
     let role = Role::First { shared };
-    let first = Process::follow(launched.pid, launched.exit, streams, container.cgroup.clone(), role);
+    let first = Process::follow(launched.pid, launched.exit, streams, container.cgroup().clone(), role);
     *container.phase() = Phase::Created { first, reports: launched.reports };
     Ok(Created { uid: user.uid, gid: user.gid, groups: groups.unwrap_or_default() })
 }

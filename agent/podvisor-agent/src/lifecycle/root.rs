@@ -8,8 +8,8 @@ use std::path::Path;
 
 use nix::mount::MsFlags;
 
-use crate::containers::mapped::Mapped;
 use crate::containers::{Container, ContainerError};
+use crate::lifecycle::mapped::Mapped;
 use crate::pod::Pod;
 use crate::scratch;
 

@@ -6,10 +6,14 @@ use agent_container::STATE_ROOT;
 use agent_container::launch::{Launch, LaunchKind, OpenFiles};
 use proto_agent::agent::ExecRequest;
 
-use crate::containers::{Container, ContainerError, EXECS_MAX, Exec, Phase, check_id, stdio};
+use crate::containers::{Container, ContainerError, Exec, Phase, check_id};
 use crate::launcher;
+use crate::lifecycle::stdio;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
+
+/// Execs of one container that are remembered, running ones included; probes make many.
+const EXECS_MAX: usize = 256;
 
 /// Starts the process; it runs, or has run, when this returns.
 pub(crate) async fn exec(pod: &Pod, request: ExecRequest) -> Result<(), ContainerError> {
@@ -46,7 +50,7 @@ fn reserve(container: &Container, exec_id: &str) -> Result<i32, ContainerError> 
         let before = execs.len();
         execs.retain(|_, exec| !settled(exec));
         if execs.len() == before {
-            return Err(ContainerError::TooManyExecs(container.id.clone()));
+            return Err(ContainerError::TooManyExecs { id: container.id().to_owned(), count: EXECS_MAX });
         }
     }
     execs.insert(exec_id.to_owned(), Exec::Starting);
@@ -70,12 +74,12 @@ async fn launch(
         stdio::make(wanted, console).map_err(container.io("make the standard streams"))?;
     let launch = Launch {
         state_root: STATE_ROOT.into(),
-        container_id: container.id.clone(),
+        container_id: container.id().to_owned(),
         open_files: OpenFiles::of(&exec.process),
         kind: LaunchKind::Exec(Box::new(exec)),
         console_socket: pending.console(),
     };
     let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
     let streams = pending.streams().await.map_err(container.io("take the terminal"))?;
-    Ok(Process::follow(launched.pid, launched.exit, streams, container.cgroup.clone(), Role::Exec))
+    Ok(Process::follow(launched.pid, launched.exit, streams, container.cgroup().clone(), Role::Exec))
 }

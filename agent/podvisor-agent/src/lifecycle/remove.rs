@@ -42,7 +42,7 @@ pub(crate) async fn remove(pod: &Pod, id: &str) -> Result<(), ContainerError> {
 /// Takes down all of a container, in whatever phase it is, and forgets it.
 pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(), ContainerError> {
     let _one_at_a_time = container.removal.lock().await;
-    if !pod.containers.get(&container.id).is_ok_and(|known| Arc::ptr_eq(&known, container)) {
+    if !pod.containers.get(container.id()).is_ok_and(|known| Arc::ptr_eq(&known, container)) {
         return Ok(());
     }
     {
@@ -52,8 +52,9 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
     }
     empty(container).await.map_err(container.io("end the processes"))?;
     unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
-    container.cgroup.remove().map_err(container.io("remove the cgroup"))?;
-    remove_directory(&format!("{STATE_ROOT}/{}", container.id)).map_err(container.io("remove the state"))?;
+    container.cgroup().remove().map_err(container.io("remove the cgroup"))?;
+    remove_directory(&format!("{STATE_ROOT}/{}", container.id()))
+        .map_err(container.io("remove the state"))?;
     remove_directory(&container.directory().display().to_string())
         .map_err(container.io("remove the bundle"))?;
     remove_scratch(pod, container).await.map_err(container.io("remove the writable layer"))?;
@@ -70,7 +71,7 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
         container.disks().pop();
     }
     pod.images.release(container.image_slot).await?;
-    pod.containers.forget(&container.id);
+    pod.containers.forget(container.id());
     Ok(())
 }
 
@@ -78,7 +79,7 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
 pub(crate) async fn kill_all(pod: &Pod) -> Result<(), ContainerError> {
     let containers = pod.containers.all();
     for container in &containers {
-        container.cgroup.kill().map_err(container.io("end the processes"))?;
+        container.cgroup().kill().map_err(container.io("end the processes"))?;
     }
     for container in &containers {
         empty(container).await.map_err(container.io("end the processes"))?;
@@ -96,8 +97,8 @@ pub(crate) async fn kill_all(pod: &Pod) -> Result<(), ContainerError> {
 async fn empty(container: &Container) -> io::Result<()> {
     let deadline = Instant::now() + GONE;
     loop {
-        container.cgroup.kill()?;
-        if !container.cgroup.populated()? {
+        container.cgroup().kill()?;
+        if !container.cgroup().populated()? {
             return Ok(());
         }
         if Instant::now() >= deadline {

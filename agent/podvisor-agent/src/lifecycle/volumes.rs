@@ -11,21 +11,9 @@ use oci_spec::runtime::Spec;
 use proto_agent::agent::ImageVolume;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
-use crate::containers::Container;
-use crate::containers::mapped::Mapped;
-use crate::images::ImageError;
+use crate::containers::{Container, VolumeError};
+use crate::lifecycle::mapped::Mapped;
 use crate::pod::Pod;
-
-/// Why an image volume cannot be mounted.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum VolumeError {
-    #[error("the image cannot be mounted")]
-    Image(#[from] ImageError),
-    #[error("cannot find the sub path {sub_path:?} in the image")]
-    SubPath { sub_path: String, source: std::io::Error },
-    #[error("the owners of the image's files cannot be mapped")]
-    Map(#[source] std::io::Error),
-}
 
 /// Mounts the images and lets the specification's mounts begin where they are. The images are the
 /// container's to release; the mapped mounts are for as long as it is being built.

@@ -17,7 +17,7 @@ pub(crate) async fn update(pod: &Pod, request: UpdateContainerRequest) -> Result
             _ => return Err(container.wrong_phase(&phase)),
         }
     }
-    let cgroup = container.cgroup.clone();
+    let cgroup = container.cgroup().clone();
     let files = request.cgroup_files.into_iter().collect();
     let changed = tokio::task::spawn_blocking(move || limits::change(&cgroup, &files)).await;
     changed.map_err(|dead| container.io("change the limits")(dead.into()))?.map_err(ContainerError::from)

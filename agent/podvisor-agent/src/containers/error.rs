@@ -1,0 +1,73 @@
+//! Why something was not done to a container, or to an image that the container mounts.
+
+use agent_container::devices::DevicesError;
+use agent_container::image_file::ImageFileError;
+use agent_container::launch::Failure;
+use agent_container::limits::LimitError;
+use agent_container::spec::SpecError;
+use agent_container::users::UserError;
+use agent_container::working_directory::WorkingDirectoryError;
+
+use crate::images::ImageError;
+use crate::shared::SharedError;
+use crate::slots::SlotError;
+
+/// Why something was not done to a container.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ContainerError {
+    #[error("`{0}` is no valid id")]
+    InvalidId(String),
+    #[error("container {0} is there already")]
+    Exists(String),
+    #[error("exec {0} is there already")]
+    ExecExists(String),
+    #[error("there is no container {0}")]
+    NoContainer(String),
+    #[error("container {container} has no exec {exec}")]
+    NoExec { container: String, exec: String },
+    #[error("container {id} is {phase}")]
+    Phase { id: String, phase: &'static str },
+    #[error("the pod has {0} containers, and can have no more")]
+    TooManyContainers(usize),
+    #[error("container {id} has {count} execs whose end or output nobody has taken")]
+    TooManyExecs { id: String, count: usize },
+    #[error("cannot {what} of container {id}")]
+    Io { what: &'static str, id: String, source: std::io::Error },
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    #[error(transparent)]
+    Shared(#[from] SharedError),
+    #[error(transparent)]
+    ImageFile(#[from] ImageFileError),
+    #[error(transparent)]
+    User(#[from] UserError),
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    #[error(transparent)]
+    Devices(#[from] DevicesError),
+    #[error(transparent)]
+    WorkingDirectory(#[from] WorkingDirectoryError),
+    #[error("user {uid} or group {gid} is not mapped in the pod's user namespace")]
+    NotMapped { uid: u32, gid: u32 },
+    #[error("cannot join the PID namespace of a container that does not run")]
+    Target(#[source] Box<ContainerError>),
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    #[error(transparent)]
+    Launch(#[from] Failure),
+}
+
+/// Why an image volume cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VolumeError {
+    #[error("the image cannot be mounted")]
+    Image(#[from] ImageError),
+    #[error("cannot find the sub path {sub_path:?} in the image")]
+    SubPath { sub_path: String, source: std::io::Error },
+    #[error("the owners of the image's files cannot be mapped")]
+    Map(#[source] std::io::Error),
+}

@@ -1,0 +1,35 @@
+//! Ids of containers and execs, which the host chooses, and the paths made of them. Pure.
+
+use proto_agent::guest_path::CGROUP_PARENT;
+
+use crate::containers::error::ContainerError;
+
+/// Longest container or exec id, in bytes: CRI's are 64.
+const ID_BYTES_MAX: usize = 128;
+
+/// Ids become file names, cgroup names and libcontainer's: its characters, and no dot files.
+pub(crate) fn check_id(id: &str) -> Result<(), ContainerError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'+');
+    if id.is_empty() || id.len() > ID_BYTES_MAX || id.starts_with('.') || !id.bytes().all(plain) {
+        return Err(ContainerError::InvalidId(id.chars().take(ID_BYTES_MAX).collect()));
+    }
+    Ok(())
+}
+
+/// A container's cgroup below the mount.
+pub(crate) fn cgroup_path(id: &str) -> String {
+    format!("{CGROUP_PARENT}/{id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_is_no_file_name_is_refused() {
+        for id in ["", ".", "..", ".hidden", "a/b", "a b", "a\0", &"x".repeat(ID_BYTES_MAX + 1)] {
+            assert!(matches!(check_id(id), Err(ContainerError::InvalidId(_))), "{id:?}");
+        }
+        check_id("0a1b-C_d.e").unwrap();
+    }
+}
