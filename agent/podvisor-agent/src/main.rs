@@ -33,6 +33,7 @@ mod serve;
 mod shared;
 mod slot_users;
 mod slots;
+mod stream_server;
 mod streams;
 mod usage;
 mod user_namespace;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use proto_agent::agent_ttrpc::create_agent;
 use proto_agent::port;
-use tokio::sync::Semaphore;
 use tokio_vsock::{VMADDR_CID_ANY, VsockAddr, VsockListener};
 use ttrpc::asynchronous::transport::Listener;
 
@@ -15,10 +14,7 @@ use crate::network;
 use crate::pod::Pod;
 use crate::ready;
 use crate::rpc::Service;
-use crate::streams::accept;
-
-/// Stream connections at a time: three for each process of a large pod.
-const STREAMS_MAX: usize = 1024;
+use crate::stream_server;
 
 /// Why the agent cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +47,7 @@ async fn serve(entered_ns: u64) -> Result<Infallible, ServeError> {
     network::loopback_up().await?;
 
     let streams = listen(port::STREAM)?;
-    tokio::spawn(serve_streams(streams, Arc::clone(&pod)));
+    tokio::spawn(stream_server::run(streams, Arc::clone(&pod)));
 
     let listener = Listener::new(listen(port::RPC)?.incoming());
     let service = create_agent(Arc::new(Service::new(pod)));
@@ -69,27 +65,4 @@ async fn serve(entered_ns: u64) -> Result<Infallible, ServeError> {
 fn listen(port: u32) -> Result<VsockListener, ServeError> {
     VsockListener::bind(VsockAddr::new(VMADDR_CID_ANY, port))
         .map_err(|source| ServeError::Listen { port, source })
-}
-
-async fn serve_streams(listener: VsockListener, pod: Arc<Pod>) {
-    let room = Arc::new(Semaphore::new(STREAMS_MAX));
-    loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        let connection = match listener.accept().await {
-            Ok((connection, _)) => connection,
-            Err(error) => {
-                tracing::warn!(%error, "a stream connection cannot be accepted");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let pod = Arc::clone(&pod);
-        tokio::spawn(async move {
-            if let Err(error) = accept::serve(&pod, connection).await {
-                tracing::debug!(%error, "a stream connection ended");
-            }
-            drop(place);
-        });
-    }
 }

@@ -1,17 +1,17 @@
 //! Byte streams between containers' processes and the host, on vsock port 1025. The contract is in
 //! `proto_agent`'s documentation; [`buffer`] is its state machine, [`output`], [`direct`] and [`input`] move
-//! the bytes, [`grace`] says when an ended process has said all, [`accept`] meets the host, [`port`] connects
-//! to the pod's own ports.
+//! the bytes, [`grace`] says when an ended process has said all, [`forward`] connects to the pod's own ports.
+//! [`crate::stream_server`] meets the host.
 
-pub(crate) mod accept;
-pub(crate) mod buffer;
-pub(crate) mod direct;
+mod buffer;
+mod direct;
+mod forward;
 mod grace;
-pub(crate) mod input;
-pub(crate) mod output;
-mod port;
+mod input;
+mod output;
 
-pub(crate) use direct::Direct;
+pub(crate) use direct::{Direct, Taken};
+pub(crate) use forward::Forward;
 pub(crate) use input::{Input, Writer};
 pub(crate) use output::Output;
 
@@ -35,12 +35,4 @@ impl Outlet {
             Outlet::Direct(output) => output.finished(),
         }
     }
-}
-
-/// What a host connection is for.
-#[derive(Debug)]
-pub(crate) enum ProcessStream {
-    Kept(Arc<Output>),
-    Direct(direct::Taken),
-    Input(Writer),
 }

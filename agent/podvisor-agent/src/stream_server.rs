@@ -8,17 +8,20 @@ use std::time::Duration;
 use proto_agent::agent::{StreamKind, StreamOpen, StreamOpened};
 use proto_agent::frame::{self, FrameError, HEADER_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Semaphore;
+use tokio_vsock::VsockListener;
 
 use crate::pod::Pod;
-use crate::streams::port::Port;
-use crate::streams::{Outlet, ProcessStream};
+use crate::streams::{Forward, Outlet, Output, Taken, Writer};
 
+/// Stream connections at a time: three for each process of a large pod.
+const STREAMS_MAX: usize = 1024;
 /// How long the host may take for its first frame.
 const OPEN: Duration = Duration::from_secs(10);
 
 /// Why a connection ended before or within its stream.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StreamError {
+enum StreamError {
     #[error("the connection failed")]
     Connection(#[from] std::io::Error),
     #[error(transparent)]
@@ -27,15 +30,39 @@ pub(crate) enum StreamError {
     Silent,
 }
 
+/// Serves the connections that come to the listener, each in a task of its own.
+pub(crate) async fn run(listener: VsockListener, pod: Arc<Pod>) {
+    let room = Arc::new(Semaphore::new(STREAMS_MAX));
+    loop {
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        let connection = match listener.accept().await {
+            Ok((connection, _)) => connection,
+            Err(error) => {
+                tracing::warn!(%error, "a stream connection cannot be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let pod = Arc::clone(&pod);
+        tokio::spawn(async move {
+            if let Err(error) = serve(&pod, connection).await {
+                tracing::debug!(%error, "a stream connection ended");
+            }
+            drop(place);
+        });
+    }
+}
+
 /// Serves one connection, which never blocks, to its end.
-pub(crate) async fn serve<S>(pod: &Pod, mut connection: S) -> Result<(), StreamError>
+async fn serve<S>(pod: &Pod, mut connection: S) -> Result<(), StreamError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Into<OwnedFd>,
 {
     let open: StreamOpen =
         tokio::time::timeout(OPEN, read_frame(&mut connection)).await.map_err(|_| StreamError::Silent)??;
     let found = match open.kind.enum_value_or_default() {
-        StreamKind::STREAM_KIND_PORT => Port::connect(open.port).await.map(Opened::Port),
+        StreamKind::STREAM_KIND_PORT => Forward::connect(open.port).await.map(Opened::Port),
         kind => find(pod, &open, kind).map(Opened::Process),
     };
     let (stream, error) = match found {
@@ -68,7 +95,14 @@ where
 /// What a connection is for.
 enum Opened {
     Process(ProcessStream),
-    Port(Port),
+    Port(Forward),
+}
+
+/// A stream of a process, as a connection serves it.
+enum ProcessStream {
+    Kept(Arc<Output>),
+    Direct(Taken),
+    Input(Writer),
 }
 
 /// The process's stream, or why it cannot be opened.

@@ -16,24 +16,24 @@ static ROOM: Semaphore = Semaphore::const_new(CONNECTIONS_MAX);
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// One connection to a port.
-pub(super) struct Port {
+pub(crate) struct Forward {
     connection: TcpStream,
     _place: SemaphorePermit<'static>,
 }
 
-impl Port {
+impl Forward {
     /// Connects to the port, or says why not.
-    pub(super) async fn connect(port: u32) -> Result<Port, String> {
+    pub(crate) async fn connect(port: u32) -> Result<Forward, String> {
         let port =
             u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| format!("{port} is no port"))?;
         let place = ROOM.try_acquire();
         let place =
             place.map_err(|_| format!("{CONNECTIONS_MAX} connections are forwarded to the pod already"))?;
-        Ok(Port { connection: connect(port).await?, _place: place })
+        Ok(Forward { connection: connect(port).await?, _place: place })
     }
 
     /// Carries bytes both ways, each to its own end.
-    pub(super) async fn serve<S>(mut self, mut host: S) -> io::Result<()>
+    pub(crate) async fn serve<S>(mut self, mut host: S) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -71,7 +71,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (mut host, theirs) = duplex(64);
-        let connection = Port::connect(u32::from(port)).await.unwrap();
+        let connection = Forward::connect(u32::from(port)).await.unwrap();
         let serving = tokio::spawn(connection.serve(theirs));
         let (mut server, _) = listener.accept().await.unwrap();
         host.write_all(b"question").await.unwrap();
@@ -91,10 +91,10 @@ mod tests {
     async fn only_ipv6_is_found_too_and_a_refusal_says_so() {
         let listener = TcpListener::bind("[::1]:0").await.unwrap();
         let port = u32::from(listener.local_addr().unwrap().port());
-        Port::connect(port).await.unwrap();
+        Forward::connect(port).await.unwrap();
         drop(listener);
-        let error = Port::connect(port).await.err().unwrap();
+        let error = Forward::connect(port).await.err().unwrap();
         assert!(error.contains("127.0.0.1") && error.contains("refused"), "{error}");
-        assert!(Port::connect(0).await.is_err() && Port::connect(70_000).await.is_err());
+        assert!(Forward::connect(0).await.is_err() && Forward::connect(70_000).await.is_err());
     }
 }
