@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use runtime_guest::FailureReason;
 use runtime_spec::SpecError;
 
 /// What sort of failure it is, for the caller's code.
@@ -33,13 +34,15 @@ pub enum PodErrorKind {
 pub struct PodError {
     kind: PodErrorKind,
     message: String,
+    /// Why the agent refused, where callers act on that.
+    reason: Option<FailureReason>,
     #[source]
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl PodError {
     pub(crate) fn new(kind: PodErrorKind, message: impl Into<String>) -> Self {
-        PodError { kind, message: message.into(), source: None }
+        PodError { kind, message: message.into(), reason: None, source: None }
     }
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
@@ -62,9 +65,15 @@ impl PodError {
         self.kind
     }
 
-    /// The cause, where there is one.
-    pub(crate) fn cause(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
-        self.source.as_deref()
+    /// The same failure with the agent's reason for it.
+    pub(crate) fn with_reason(mut self, reason: Option<FailureReason>) -> Self {
+        self.reason = reason;
+        self
+    }
+
+    /// Why the agent refused, where callers act on that.
+    pub(crate) fn reason(&self) -> Option<FailureReason> {
+        self.reason
     }
 
     /// The text and those of all causes, joined by ": ".

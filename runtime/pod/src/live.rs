@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Agent, BackendError, Vm, refusal};
+use crate::backend::{Agent, BackendError, BackendErrorKind, Vm};
 use crate::error::{PodError, PodErrorKind};
 use crate::usage::Meter;
 use crate::vm_end;
@@ -45,15 +45,15 @@ impl Live {
 
     /// A call that failed because the VM ended says so: that is the cause a person looks for.
     async fn blame(&self, doing: &str, error: BackendError) -> PodError {
-        if let Some(kind) = refusal(&error) {
-            return PodError::new(kind, doing).because(error);
+        if error.kind() != BackendErrorKind::Unreachable {
+            return error.during(doing);
         }
         match tokio::time::timeout(END_WITHIN, self.vm.stopped()).await {
             Ok(report) => {
                 let text = format!("{doing}: {}", vm_end::describe(&report));
                 PodError::new(PodErrorKind::Unavailable, text).because(error)
             }
-            Err(_) => PodError::new(PodErrorKind::Unavailable, doing).because(error),
+            Err(_) => error.during(doing),
         }
     }
 }

@@ -11,12 +11,12 @@ use proto_agent::agent::{
     RemoveContainerRequest, ResizePodRequest, SignalRequest, StartContainerRequest, StatsResponse,
     StreamKind, UpdateContainerRequest, UsageResponse, WaitRequest, WaitResponse,
 };
-use runtime_guest::{Acknowledger, Guest, InputStream};
+use runtime_guest::{Acknowledger, FailureReason, Guest, GuestError, InputStream, RefusedCode};
 use runtime_pieces::Pieces;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
-use super::error::BackendError;
+use super::error::{BackendError, BackendErrorKind};
 
 /// One pod's agent. Every call but `wait` has a deadline of its own.
 #[async_trait]
@@ -220,5 +220,31 @@ impl Acknowledge for Acknowledger {
     async fn acknowledge(&mut self, total: u64) -> io::Result<()> {
         // The type's own method, which comes before the trait's.
         Acknowledger::acknowledge(self, total).await
+    }
+}
+
+impl From<GuestError> for BackendError {
+    fn from(error: GuestError) -> Self {
+        let kind = match error.refused() {
+            None => BackendErrorKind::Unreachable,
+            // An executable that the image does not have, or may not run: the spec asks for what is not there.
+            Some(RefusedCode::NotFound | RefusedCode::PermissionDenied | RefusedCode::InvalidArgument) => {
+                BackendErrorKind::Invalid
+            }
+            Some(RefusedCode::FailedPrecondition) => BackendErrorKind::Precondition,
+            Some(RefusedCode::AlreadyExists | RefusedCode::ResourceExhausted | RefusedCode::Other) => {
+                BackendErrorKind::Refused
+            }
+        };
+        match error {
+            // The kubelet expects the bare message behind its own name of this failure.
+            GuestError::Refused {
+                reason: reason @ Some(FailureReason::ImageVolumeMount), message, ..
+            } => BackendError::new(BackendErrorKind::Invalid, message).with_reason(reason),
+            error => {
+                let reason = error.reason();
+                BackendError::new(kind, error).with_reason(reason)
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
-use super::error::BackendError;
+use super::error::{BackendError, BackendErrorKind};
 
 /// Block devices of the host, by their paths.
 #[async_trait]
@@ -49,10 +49,13 @@ pub(crate) enum DiskError {
     Io { path: PathBuf, source: io::Error },
 }
 
-impl DiskError {
-    /// Whether the caller asked for what cannot be, rather than the node being at fault.
-    pub(crate) fn is_refusal(&self) -> bool {
-        !matches!(self, DiskError::Io { .. })
+impl From<DiskError> for BackendError {
+    fn from(error: DiskError) -> Self {
+        let kind = match error {
+            DiskError::Io { .. } => BackendErrorKind::Failed,
+            _ => BackendErrorKind::Invalid,
+        };
+        BackendError::new(kind, error)
     }
 }
 
@@ -108,8 +111,9 @@ mod tests {
             (dir.path().to_owned(), "is no device"),
             (missing, "missing: no such device"),
         ] {
-            let error = open(path, false).unwrap_err();
-            assert!(error.is_refusal() && error.to_string().contains(words), "{error}");
+            let error = BackendError::from(open(path, false).unwrap_err());
+            assert_eq!(error.kind(), BackendErrorKind::Invalid);
+            assert!(error.to_string().contains(words), "{error}");
         }
     }
 }

@@ -1,55 +1,90 @@
-//! Failures of backends, and what sort they are.
+//! Failures of backends, each with its kind.
+//!
+//! A backend's file converts its own errors and sets the kind there, once. Everyone else looks at the kind
+//! and never at the error behind it, which is kept for its text.
 
 use std::error::Error;
+use std::fmt;
 
-use runtime_guest::{FailureReason, GuestError, RefusedCode};
-use runtime_vm::VmError;
+use runtime_guest::FailureReason;
 
-use crate::error::PodErrorKind;
+use crate::error::{PodError, PodErrorKind};
 
-/// What went wrong in a backend; its chain is kept as an error's source.
-pub(crate) type BackendError = Box<dyn Error + Send + Sync>;
-
-/// What sort of failure it is that the other side understood and said no to: asking again, or
-/// elsewhere, would not help. `None` where it did not answer at all.
-pub(crate) fn refusal(error: &BackendError) -> Option<PodErrorKind> {
-    if matches!(error.downcast_ref::<VmError>(), Some(VmError::Refused { .. })) {
-        return Some(PodErrorKind::Internal);
-    }
-    Some(match error.downcast_ref::<GuestError>()?.refused()? {
-        // An executable that the image does not have, or may not run: the spec asks for what is not there.
-        RefusedCode::NotFound | RefusedCode::PermissionDenied | RefusedCode::InvalidArgument => {
-            PodErrorKind::InvalidArgument
-        }
-        RefusedCode::FailedPrecondition => PodErrorKind::FailedPrecondition,
-        RefusedCode::AlreadyExists | RefusedCode::ResourceExhausted | RefusedCode::Other => {
-            PodErrorKind::Internal
-        }
-    })
+/// A failed call to a backend. Text and causes are those of the backend's own error.
+#[derive(Debug)]
+pub(crate) struct BackendError {
+    kind: BackendErrorKind,
+    reason: Option<FailureReason>,
+    error: Box<dyn Error + Send + Sync>,
 }
 
-/// Why the guest's kernel does not run a program.
+/// What sort of failure a backend's is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unrunnable {
-    /// The image does not have it.
-    NotFound,
-    /// It may not be executed, or is none.
-    NotPermitted,
+pub(crate) enum BackendErrorKind {
+    /// Nobody answered: the other side has ended, or hangs.
+    Unreachable,
+    /// The request asks for what cannot be, which asking again would not change.
+    Invalid,
+    /// The request makes sense, but not in this state.
+    Precondition,
+    /// The other side understood the request and refused it for a reason of its own.
+    Refused,
+    /// The node could not do it.
+    Failed,
 }
 
-/// Whether the agent refused to start a program for itself.
-pub(crate) fn unrunnable(error: &(dyn Error + Send + Sync + 'static)) -> Option<Unrunnable> {
-    match error.downcast_ref::<GuestError>()?.reason()? {
-        FailureReason::ExecutableNotFound => Some(Unrunnable::NotFound),
-        FailureReason::ExecutableNotRunnable => Some(Unrunnable::NotPermitted),
-        FailureReason::ImageVolumeMount => None,
+impl BackendError {
+    pub(crate) fn new(kind: BackendErrorKind, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        BackendError { kind, reason: None, error: error.into() }
+    }
+
+    /// The node's failure.
+    pub(crate) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        BackendError::new(BackendErrorKind::Failed, error)
+    }
+
+    /// The same error with the agent's reason for it.
+    pub(crate) fn with_reason(self, reason: Option<FailureReason>) -> Self {
+        BackendError { reason, ..self }
+    }
+
+    pub(crate) fn kind(&self) -> BackendErrorKind {
+        self.kind
+    }
+
+    /// The failure of what was being done, caused by this one.
+    pub(crate) fn during(self, doing: impl Into<String>) -> PodError {
+        let kind = match self.kind {
+            BackendErrorKind::Unreachable => PodErrorKind::Unavailable,
+            BackendErrorKind::Invalid => PodErrorKind::InvalidArgument,
+            BackendErrorKind::Precondition => PodErrorKind::FailedPrecondition,
+            BackendErrorKind::Refused | BackendErrorKind::Failed => PodErrorKind::Internal,
+        };
+        PodError::new(kind, doing).with_reason(self.reason).because(self)
     }
 }
 
-/// The agent's message where it refused to mount an image volume.
-pub(crate) fn volume_refusal<'a>(error: &'a (dyn Error + Send + Sync + 'static)) -> Option<&'a str> {
-    match error.downcast_ref::<GuestError>()? {
-        GuestError::Refused { message, reason: Some(FailureReason::ImageVolumeMount), .. } => Some(message),
-        _ => None,
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Error for BackendError {
+    /// The cause of the backend's error, whose own text is this one's.
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl From<std::io::Error> for BackendError {
+    fn from(error: std::io::Error) -> Self {
+        BackendError::failed(error)
+    }
+}
+
+impl From<tokio::task::JoinError> for BackendError {
+    fn from(error: tokio::task::JoinError) -> Self {
+        BackendError::failed(error)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::fs::File;
 
-use runtime_image::Images;
+use runtime_image::{ImageError, Images};
 use runtime_spec::ImageConfig;
 
 use super::error::BackendError;
@@ -35,7 +35,16 @@ impl ImageSource for StoredImages {
     }
 
     fn open(&self, id: &str) -> Result<File, BackendError> {
-        let image = self.0.find(id).ok_or_else(|| format!("image {id} was removed meanwhile"))?;
+        let image = self
+            .0
+            .find(id)
+            .ok_or_else(|| BackendError::failed(format!("image {id} was removed meanwhile")))?;
         Ok(self.0.open_erofs(&image)?)
+    }
+}
+
+impl From<ImageError> for BackendError {
+    fn from(error: ImageError) -> Self {
+        BackendError::failed(error)
     }
 }

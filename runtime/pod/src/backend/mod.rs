@@ -14,8 +14,10 @@ mod vm;
 #[cfg(test)]
 pub(crate) use agent::{Acknowledge, Connection};
 pub(crate) use agent::{Agent, Input, Output};
-pub(crate) use disks::{DiskError, Disks, HostDisk, KernelDisks};
-pub(crate) use error::{BackendError, Unrunnable, refusal, unrunnable, volume_refusal};
+#[cfg(test)]
+pub(crate) use disks::DiskError;
+pub(crate) use disks::{Disks, HostDisk, KernelDisks};
+pub(crate) use error::{BackendError, BackendErrorKind};
 pub(crate) use images::{FoundImage, ImageSource, StoredImages};
 pub(crate) use network::{CniNetwork, Network};
 pub(crate) use shares::{HostShares, Place, Shares};

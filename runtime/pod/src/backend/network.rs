@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use runtime_net::{Cni, PodNetwork, PodNetworkSpec};
+use runtime_net::{Cni, NetError, PodNetwork, PodNetworkSpec};
 
 use super::error::BackendError;
 
@@ -28,5 +28,11 @@ impl Network for CniNetwork {
 
     async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError> {
         Ok(self.0.teardown(spec).await?)
+    }
+}
+
+impl From<NetError> for BackendError {
+    fn from(error: NetError) -> Self {
+        BackendError::failed(error)
     }
 }

@@ -4,9 +4,9 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use runtime_share::{Bind, Viewer};
+use runtime_share::{Bind, ShareError, Viewer};
 
-use super::error::BackendError;
+use super::error::{BackendError, BackendErrorKind};
 use crate::host::vmm_process;
 use crate::record::VmmProcess;
 
@@ -46,7 +46,7 @@ pub(crate) struct HostShares;
 impl Shares for HostShares {
     async fn bind(&self, place: Place, binds: Vec<(usize, Bind)>) -> Result<(), BackendError> {
         let work = move || -> Result<(), BackendError> {
-            let viewer = place.viewer()?.ok_or("the pod's VMM has ended")?;
+            let viewer = place.viewer()?.ok_or_else(|| BackendError::failed("the pod's VMM has ended"))?;
             let binds = binds.iter().map(|(number, bind)| (*number, bind));
             Ok(runtime_share::bind_all(&viewer, &place.shared, &place.container, binds)?)
         };
@@ -59,5 +59,12 @@ impl Shares for HostShares {
             Ok(runtime_share::unbind_all(viewer.as_ref(), &place.shared, &place.container, numbers)?)
         };
         tokio::task::spawn_blocking(work).await?
+    }
+}
+
+impl From<ShareError> for BackendError {
+    fn from(error: ShareError) -> Self {
+        let kind = if error.is_refusal() { BackendErrorKind::Invalid } else { BackendErrorKind::Failed };
+        BackendError::new(kind, error)
     }
 }

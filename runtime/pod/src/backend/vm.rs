@@ -10,10 +10,10 @@ use async_trait::async_trait;
 use proto_agent::port;
 use proto_vmm::{Slot, StopReport, VmStats};
 use runtime_spec::VmBounds;
-use runtime_vm::{Size, Spawn};
+use runtime_vm::{Size, Spawn, VmError};
 
 use super::agent::{self, Agent};
-use super::error::BackendError;
+use super::error::{BackendError, BackendErrorKind};
 use crate::host::shared_dir;
 
 /// Where machines come from.
@@ -96,8 +96,9 @@ pub(crate) struct SpawnedVms {
 #[async_trait]
 impl Vms for SpawnedVms {
     async fn spawn(&self, request: SpawnRequest) -> Result<Arc<dyn Vm>, BackendError> {
-        shared_dir::make(&request.shared)
-            .map_err(|error| format!("mounting {}: {error}", request.shared.display()))?;
+        shared_dir::make(&request.shared).map_err(|error| {
+            BackendError::failed(format!("mounting {}: {error}", request.shared.display()))
+        })?;
         let spawn = Spawn {
             binary: &self.binary,
             dir: &request.dir,
@@ -191,5 +192,16 @@ impl Vm for SpawnedVm {
 
     async fn stopped(&self) -> StopReport {
         self.0.stopped().await
+    }
+}
+
+impl From<VmError> for BackendError {
+    fn from(error: VmError) -> Self {
+        let kind = match &error {
+            VmError::Refused { .. } => BackendErrorKind::Refused,
+            VmError::Pin { .. } => BackendErrorKind::Invalid,
+            _ => BackendErrorKind::Unreachable,
+        };
+        BackendError::new(kind, error)
     }
 }

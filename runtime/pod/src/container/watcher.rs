@@ -5,7 +5,7 @@ use std::time::Duration;
 use proto_agent::agent::{SignalRequest, WaitResponse};
 use tokio::sync::mpsc;
 
-use crate::backend::refusal;
+use crate::backend::BackendErrorKind;
 use crate::error::chain_of;
 use crate::io::copiers::Copiers;
 use crate::live::Live;
@@ -77,8 +77,8 @@ async fn wait(live: &Live, id: &str) -> Result<WaitResponse, String> {
             Err(error) => error,
         };
         asked += 1;
-        if asked == ASKS || refusal(&error).is_some() {
-            return Err(format!("the agent cannot say how it ended: {}", chain_of(&*error)));
+        if asked == ASKS || error.kind() != BackendErrorKind::Unreachable {
+            return Err(format!("the agent cannot say how it ended: {}", chain_of(&error)));
         }
         tokio::time::sleep(BETWEEN_ASKS).await;
         if let Ok(anew) = live.vm.connect().await {

@@ -8,7 +8,7 @@ use runtime_spec::{ContainerSpec, Device};
 
 use super::Driver;
 use super::device_slots::Claim;
-use crate::backend::{DiskError, HostDisk, Plug};
+use crate::backend::{HostDisk, Plug};
 use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
 use crate::record::{ContainerRecord, Disk};
@@ -36,11 +36,7 @@ impl Driver {
     async fn plug_disk(&mut self, live: &Live, number: usize, device: &Device) -> Result<Disk, PodError> {
         let writable = device.permissions.contains('w');
         let opened = self.node.backends.disks.open(PathBuf::from(&device.host_path), writable).await;
-        let disk = opened.map_err(|error| {
-            let refused = error.downcast_ref::<DiskError>().is_some_and(DiskError::is_refusal);
-            let kind = if refused { PodErrorKind::InvalidArgument } else { PodErrorKind::Internal };
-            PodError::new(kind, "devices").because(error)
-        })?;
+        let disk = opened.map_err(|error| error.during("devices"))?;
         let other = HostDisk::key(disk.number, !writable);
         if self.disks.holds(&other) {
             let text = format!(

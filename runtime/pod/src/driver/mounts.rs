@@ -4,11 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use proto_agent::{agent, guest_path};
-use runtime_share::{Access, Bind, Ids, Owners, Propagation, ShareError};
+use runtime_guest::FailureReason;
+use runtime_share::{Access, Bind, Ids, Owners, Propagation};
 use runtime_spec::{ContainerSpec, IdMapping, Mount, MountPropagation, share_name};
 
 use super::Driver;
-use crate::backend::{Place, volume_refusal};
+use crate::backend::Place;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
 use crate::record::{ContainerRecord, ImageVolume};
@@ -16,6 +17,7 @@ use crate::record::{ContainerRecord, ImageVolume};
 /// The start of the message where an image volume cannot be mounted: the kubelet knows such failures by it
 /// (kubelet `kuberuntime_container.go`, `ErrImageVolumeMountFailed`).
 const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
+
 /// Is there where the node's kernel runs with SELinux (selinux(8)).
 const SELINUX: &str = "/sys/fs/selinux/enforce";
 
@@ -28,11 +30,7 @@ impl Driver {
         }
         refuse_relabels(&record.spec, Path::new(SELINUX))?;
         let bound = self.node.backends.shares.bind(self.place(&record.id), binds).await;
-        bound.map_err(|error| {
-            let refused = error.downcast_ref::<ShareError>().is_some_and(ShareError::is_refusal);
-            let kind = if refused { PodErrorKind::InvalidArgument } else { PodErrorKind::Internal };
-            PodError::new(kind, "mounts").because(error)
-        })
+        bound.map_err(|error| error.during("mounts"))
     }
 
     /// Takes the container's binds away. Idempotent.
@@ -107,9 +105,10 @@ pub(super) fn image_volumes(record: &ContainerRecord) -> Vec<agent::ImageVolume>
 
 /// An image volume's failure in the guest has the agent's message, behind what the kubelet expects.
 pub(super) fn volume_error_first(error: PodError) -> PodError {
-    let Some(message) = error.cause().and_then(volume_refusal) else { return error };
-    let text = format!("{IMAGE_VOLUME_MOUNT_FAILED}: {message}");
-    PodError::new(PodErrorKind::InvalidArgument, text)
+    match error.reason() {
+        Some(FailureReason::ImageVolumeMount) => error.reworded(IMAGE_VOLUME_MOUNT_FAILED.to_owned()),
+        _ => error,
+    }
 }
 
 fn host_mounts(spec: &ContainerSpec) -> impl Iterator<Item = (usize, &Mount)> {
@@ -159,9 +158,10 @@ fn refuse_relabels(spec: &ContainerSpec, selinux: &Path) -> Result<(), PodError>
 
 #[cfg(test)]
 mod tests {
-    use runtime_guest::{FailureReason, GuestError, RefusedCode};
+    use runtime_guest::{GuestError, RefusedCode};
 
     use super::*;
+    use crate::backend::BackendError;
 
     #[test]
     fn a_label_is_refused_only_where_labels_are() {
@@ -180,7 +180,7 @@ mod tests {
         let refused = |reason| {
             let (method, message, code) = ("CreateContainer", "no \"x\"".to_owned(), RefusedCode::Other);
             let cause = GuestError::Refused { method, message, code, reason };
-            PodError::internal("creating the container in the guest").because(cause)
+            BackendError::from(cause).during("creating the container in the guest")
         };
         let error = volume_error_first(refused(Some(FailureReason::ImageVolumeMount)));
         assert_eq!(error.kind(), PodErrorKind::InvalidArgument);

@@ -5,7 +5,7 @@
 use runtime_spec::Resources;
 
 use super::Driver;
-use crate::error::{PodError, PodErrorKind};
+use crate::error::PodError;
 use crate::live::Live;
 use crate::record::ContainerStage;
 
@@ -40,9 +40,7 @@ impl Driver {
         if cpus == self.pinned {
             return Ok(());
         }
-        live.vm.pin(&cpus).await.map_err(|error| {
-            PodError::new(PodErrorKind::InvalidArgument, "linux.cpuset_cpus").because(error)
-        })?;
+        live.vm.pin(&cpus).await.map_err(|error| error.during("linux.cpuset_cpus"))?;
         self.pinned = cpus;
         Ok(())
     }

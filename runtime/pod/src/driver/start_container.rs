@@ -1,7 +1,8 @@
 //! Lets a created container's program run.
 
+use runtime_guest::FailureReason;
+
 use super::Driver;
-use crate::backend::{Unrunnable, unrunnable};
 use crate::clock;
 use crate::container::{admission, watcher};
 use crate::error::{PodError, PodErrorKind};
@@ -77,10 +78,10 @@ impl Driver {
 /// Reason and exit code of a container that could not be started, as other runtimes and shells spell them:
 /// its program cannot be run, or something else kept it from starting.
 fn why_not_started(error: &PodError) -> (&'static str, i32) {
-    match error.cause().and_then(unrunnable) {
-        Some(Unrunnable::NotFound) => ("ContainerCannotRun", 127),
-        Some(Unrunnable::NotPermitted) => ("ContainerCannotRun", 126),
-        None => ("StartError", 128),
+    match error.reason() {
+        Some(FailureReason::ExecutableNotFound) => ("ContainerCannotRun", 127),
+        Some(FailureReason::ExecutableNotRunnable) => ("ContainerCannotRun", 126),
+        Some(FailureReason::ImageVolumeMount) | None => ("StartError", 128),
     }
 }
 

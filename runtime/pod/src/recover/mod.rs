@@ -114,9 +114,9 @@ async fn attach(node: &Node, record: &PodRecord, status: &PodStatus) -> Result<L
     let vmm = status.vmm.ok_or("its process is not on record")?;
     let dir = node.places.pod_run_dir(&record.id);
     let attached = node.backends.vms.attach(&dir, vmm.pid, vmm.start_time).await;
-    let vm = attached.map_err(|error| chain_of(&*error))?;
+    let vm = attached.map_err(|error| chain_of(&error))?;
     let agent = tokio::select! {
-        agent = vm.connect() => agent.map_err(|error| chain_of(&*error))?,
+        agent = vm.connect() => agent.map_err(|error| chain_of(&error))?,
         report = vm.stopped() => return Err(vm_end::describe(&report)),
     };
     Ok(Live::new(vm, agent))

@@ -36,7 +36,7 @@ async fn sweep_one(node: &Node, id: &str) -> Result<(), String> {
     }
     if id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         let spec = PodNetworkSpec { pod_id: id.to_owned(), ..PodNetworkSpec::default() };
-        node.backends.network.teardown(&spec).await.map_err(|error| chain_of(&*error))?;
+        node.backends.network.teardown(&spec).await.map_err(|error| chain_of(&error))?;
     }
     let (state, run) = (node.places.pod_state_dir(id), node.places.pod_run_dir(id));
     node.places.remove_state_dir(id).map_err(|error| format!("{}: {error}", state.display()))?;

@@ -38,7 +38,7 @@ pub(crate) async fn undo(
         }
     };
     if let Err(error) = network::down(node, record).await {
-        left.push(format!("taking the network down: {}", chain_of(&*error)));
+        left.push(format!("taking the network down: {}", chain_of(&error)));
     }
     // The disk of a machine that may still write to it stays.
     if vm_gone {

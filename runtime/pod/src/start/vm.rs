@@ -131,7 +131,7 @@ pub(crate) async fn down(
     vmm: Option<VmmProcess>,
 ) -> Result<(), String> {
     if let Some(vm) = vm {
-        return vm.shutdown().await.map_err(|error| chain_of(&*error));
+        return vm.shutdown().await.map_err(|error| chain_of(&error));
     }
     if let Some(vmm) = vmm {
         return vmm_process::kill(vmm).await;

@@ -19,6 +19,7 @@ use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
 
 use super::Script;
+use super::script::unreachable;
 use crate::backend::{Acknowledge, Agent, BackendError, Connection, Input, Output};
 
 type Key = (String, String);
@@ -83,7 +84,7 @@ impl FakeAgent {
     fn process(&self, container_id: &str, exec_id: &str) -> Result<FakeProcess, BackendError> {
         let key = (container_id.to_owned(), exec_id.to_owned());
         let found = self.processes.lock().unwrap().get(&key).cloned();
-        Ok(found.ok_or_else(|| format!("no process {key:?}"))?)
+        found.ok_or_else(|| unreachable(format!("no process {key:?}")))
     }
 
     /// What a process says from this byte on.
@@ -123,7 +124,7 @@ impl FakeAgent {
     /// Calls to a guest that has ended fail.
     async fn step(&self, step: &str) -> Result<(), BackendError> {
         self.script.step(step).await?;
-        if self.stopped.borrow().is_some() { Err("the connection broke".into()) } else { Ok(()) }
+        if self.stopped.borrow().is_some() { Err(unreachable("the connection broke")) } else { Ok(()) }
     }
 }
 
@@ -140,7 +141,7 @@ impl Agent for FakeAgent {
         request: CreateContainerRequest,
     ) -> Result<CreateContainerResponse, BackendError> {
         self.step("agent.create").await?;
-        serde_json::from_slice::<oci_spec::runtime::Spec>(&request.spec_json)?;
+        serde_json::from_slice::<oci_spec::runtime::Spec>(&request.spec_json).unwrap();
         self.script.state().created = Some(request.clone());
         let process = FakeProcess::new(self.script.state().output.clone());
         self.processes.lock().unwrap().insert((request.container_id, String::new()), process);
@@ -178,11 +179,11 @@ impl Agent for FakeAgent {
 
     async fn exec(&self, request: ExecRequest) -> Result<(), BackendError> {
         self.step("agent.exec").await?;
-        let process: Process = serde_json::from_slice(&request.process_json)?;
+        let process: Process = serde_json::from_slice(&request.process_json).unwrap();
         let args = process.args().clone().unwrap_or_default();
         let fake = match args[0].as_str() {
             "echo" => FakeProcess::new(args[1].clone().into_bytes()),
-            "flood" => FakeProcess::new(vec![b'x'; args[1].parse()?]),
+            "flood" => FakeProcess::new(vec![b'x'; args[1].parse().unwrap()]),
             _ => FakeProcess::new(args.get(2).map(|text| text.clone().into_bytes()).unwrap_or_default()),
         };
         if args[0] != "sleep" {
@@ -197,8 +198,8 @@ impl Agent for FakeAgent {
         let mut ended = self.process(container_id, exec_id)?.ended.subscribe();
         let mut stopped = self.stopped.clone();
         tokio::select! {
-            end = ended.wait_for(Option::is_some) => Ok(end?.clone().unwrap()),
-            _ = stopped.wait_for(Option::is_some) => Err("the connection broke".into()),
+            end = ended.wait_for(Option::is_some) => Ok(end.unwrap().clone().unwrap()),
+            _ = stopped.wait_for(Option::is_some) => Err(unreachable("the connection broke")),
         }
     }
 
@@ -207,7 +208,7 @@ impl Agent for FakeAgent {
             .await?;
         let stubborn = self.script.state().stubborn;
         if request.signal == 9 || !stubborn {
-            let code = 128 + i32::try_from(request.signal)?;
+            let code = 128 + i32::try_from(request.signal).unwrap();
             self.process(&request.container_id, &request.exec_id)?.end(code, false);
         }
         Ok(())
@@ -238,7 +239,7 @@ impl Agent for FakeAgent {
         if stdout {
             self.script.state().offsets.push(offset);
         }
-        let reader = self.said(container_id, "", kind, usize::try_from(offset)?)?;
+        let reader = self.said(container_id, "", kind, usize::try_from(offset).unwrap())?;
         let key = if stdout { container_id.to_owned() } else { format!("{container_id} stderr") };
         let acknowledge = Box::new(FakeAcknowledge { script: self.script.clone(), key });
         Ok(Output { reader: Box::new(reader), acknowledge })
@@ -263,7 +264,7 @@ impl Agent for FakeAgent {
     async fn port(&self, port: u16) -> Result<Box<dyn Connection>, BackendError> {
         self.step("agent.port").await?;
         if port != 80 {
-            return Err("connection refused".into());
+            return Err(unreachable("connection refused"));
         }
         let (near, far) = tokio::io::duplex(64);
         tokio::spawn(async move {

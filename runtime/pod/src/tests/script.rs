@@ -9,7 +9,7 @@ use runtime_share::Bind;
 use runtime_guest::FailureReason;
 
 use super::vm::FakeVm;
-use crate::backend::BackendError;
+use crate::backend::{BackendError, BackendErrorKind};
 
 /// Shared by all fakes of one world; outlives a daemon.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ impl Script {
         }
         // Others get their turn, as with real calls.
         tokio::task::yield_now().await;
-        if fails { Err(format!("{step} was reported to fail").into()) } else { Ok(()) }
+        if fails { Err(unreachable(format!("{step} was scripted to fail"))) } else { Ok(()) }
     }
 
     pub(crate) fn count(&self, step: &str) -> usize {
@@ -106,4 +106,9 @@ impl Script {
         assert_eq!(running.len(), 1);
         running.remove(0)
     }
+}
+
+/// A failure of somebody who does not answer.
+pub(crate) fn unreachable(text: impl Into<String>) -> BackendError {
+    BackendError::new(BackendErrorKind::Unreachable, text.into())
 }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::Script;
 use super::agent::FakeAgent;
+use super::script::unreachable;
 use crate::backend::{
     Agent, BackendError, BootRequest, FoundImage, ImageSource, Network, Plug, SpawnRequest, Vm, Vms,
 };
@@ -26,7 +27,7 @@ impl Network for FakeNetwork {
     async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, BackendError> {
         self.0.step("network.setup").await?;
         self.0.state().networks.insert(spec.pod_id.clone());
-        let address: IpAddr = "10.1.0.7".parse()?;
+        let address: IpAddr = "10.1.0.7".parse().unwrap();
         Ok(PodNetwork {
             netns: PathBuf::from("/run/netns/fake"),
             interfaces: vec![PodInterface {
@@ -60,7 +61,7 @@ impl Vms for FakeVms {
         self.0.step("vm.spawn").await?;
         let mut state = self.0.state();
         // Above the kernel's largest process id, so that nothing real is ever meant.
-        let pid = 5_000_000 + u32::try_from(state.vms.len())?;
+        let pid = 5_000_000 + u32::try_from(state.vms.len()).unwrap();
         let vm = Arc::new(FakeVm::new(pid, self.0.clone()));
         state.vms.insert(pid, vm.clone());
         Ok(vm)
@@ -70,7 +71,7 @@ impl Vms for FakeVms {
         self.0.step("vm.attach").await?;
         let found = self.0.state().vms.get(&pid).cloned();
         let vm = found.filter(|one| one.runs() && one.start_time() == start_time);
-        Ok(vm.ok_or("no such process")?)
+        vm.map(|vm| vm as Arc<dyn Vm>).ok_or_else(|| unreachable("no such process"))
     }
 }
 
@@ -202,7 +203,7 @@ impl ImageSource for FakeImages {
 
     fn open(&self, _id: &str) -> Result<File, BackendError> {
         if self.0.state().failing.contains("images.open") {
-            return Err("images.open was reported to fail".into());
+            return Err(BackendError::failed("images.open was scripted to fail"));
         }
         Ok(File::open("/dev/null")?)
     }

@@ -76,7 +76,7 @@ impl Meter {
                 self.last.send_replace(Some(usage));
             }
             Err(error) => {
-                tracing::debug!(error = chain_of(&*error), "a guest does not tell its usage");
+                tracing::debug!(error = chain_of(&error), "a guest does not tell its usage");
                 self.last.send_modify(|_| {});
             }
         }
