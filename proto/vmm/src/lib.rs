@@ -9,16 +9,18 @@
 
 #![forbid(unsafe_code)]
 
+mod device;
 mod message;
 mod packet;
 mod slot;
 
+pub use device::{Device, DeviceKind};
 pub use message::{
-    BootConfig, DeviceConfig, Event, ExitCounts, FdIndex, Message, Refusal, Registers, Request, Response,
-    StopReason, StopReport, VmStats,
+    BootConfig, Event, ExitCounts, FdIndex, Message, Refusal, Registers, Request, Response, StopReason,
+    StopReport, VmStats,
 };
 pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
-pub use slot::{Slot, SlotKind};
+pub use slot::{FilledSlot, Slot};
 
 /// Descriptor number on which the VMM finds the listening control socket when it starts: its standard
 /// input, the one that needs no unsafe code to hand down or to take.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Slot;
+use crate::{Device, Slot};
 
 /// Position of a descriptor among those that came with the packet, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub enum Request {
         /// Where; its kind must fit the device.
         slot: Slot,
         /// What.
-        device: DeviceConfig,
+        device: Device<FdIndex>,
     },
     /// Empty a slot that the agent has unbound.
     Unplug {
@@ -113,52 +113,7 @@ pub struct BootConfig {
     /// Added after the VMM's own command line; may be empty.
     pub cmdline: String,
     /// Plugged before the guest starts. The root image (slot 0), vsock and rng are needed; others may be.
-    pub devices: Vec<(Slot, DeviceConfig)>,
-}
-
-/// A device to plug, with its back end as a descriptor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum DeviceConfig {
-    /// A file mapped into guest-physical memory. Its size must be a multiple of 2 MiB, not zero.
-    /// Mapped read-only into the guest: a write ends the VM.
-    Pmem {
-        /// The file, opened for reading.
-        image: FdIndex,
-    },
-    /// A disk. Its size must be a multiple of 512 bytes.
-    Blk {
-        /// The file or block device; opened for writing unless `read_only`.
-        image: FdIndex,
-        /// Offer VIRTIO_BLK_F_RO and refuse writes.
-        read_only: bool,
-    },
-    /// A network interface.
-    Net {
-        /// A tap, opened with IFF_TAP | IFF_NO_PI | IFF_VNET_HDR, vnet header size 12.
-        tap: FdIndex,
-        /// Ethernet address the guest sees.
-        mac: [u8; 6],
-        /// Largest packet, offered as VIRTIO_NET_F_MTU.
-        mtu: u16,
-    },
-    /// The vsock device. Host programs reach the guest by dialling `listener`, a listening unix stream
-    /// socket, and writing `CONNECT <port>\n`; the answer is `OK <host port>\n`. Connections that the
-    /// guest opens to the host arrive as [`Event::GuestStream`].
-    Vsock {
-        /// Listening unix stream socket.
-        listener: FdIndex,
-        /// The guest's context id, 3 or above.
-        guest_cid: u32,
-    },
-    /// Random numbers from the host's getrandom(2).
-    Rng,
-    /// The pod's shared directory, which the VMM was started in, as a file system. Only a VMM that was
-    /// started as root has it.
-    Fs {
-        /// The name that the guest mounts it by, 1 to 36 bytes.
-        tag: String,
-    },
+    pub devices: Vec<(Slot, Device<FdIndex>)>,
 }
 
 /// Told without being asked.

@@ -4,35 +4,46 @@
 //! Every busy kind has an interrupt pin of its own (the I/O APIC has 24, of which 5 to 21 serve us);
 //! the pmem slots, which hardly interrupt, share one.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
+
+use crate::DeviceKind;
 
 /// Number of a slot, `0..Slot::COUNT`. In the guest it is the platform device `virtio-mmio.<number>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct Slot(u8);
 
-/// What may be plugged into a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlotKind {
-    /// The guest's root image (pmem); filled at boot.
-    Root,
-    /// virtio-vsock; filled at boot.
-    Vsock,
-    /// virtio-rng; filled at boot.
-    Rng,
-    /// virtio-fs; filled at boot.
-    Fs,
-    /// virtio-mem; filled when the VM first grows.
-    Mem,
-    /// Kept for balloon and console.
-    Reserved,
-    /// virtio-net.
-    Net,
-    /// virtio-blk; the first one is the pod's scratch disk.
-    Blk,
-    /// virtio-pmem: images.
-    Pmem,
+/// A slot with a device in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilledSlot {
+    /// The slot.
+    pub slot: Slot,
+    /// The device's kind.
+    pub kind: DeviceKind,
+    /// Whether the guest can only read what lies behind the device.
+    pub read_only: bool,
 }
+
+/// The table: slots by number, and the one kind of device that fits them. `None` keeps them for devices to
+/// come.
+const TABLE: [(Range<u8>, Option<DeviceKind>); 10] = [
+    // The guest's root image.
+    (0..1, Some(DeviceKind::Pmem)),
+    (1..2, Some(DeviceKind::Vsock)),
+    (2..3, Some(DeviceKind::Rng)),
+    (3..4, Some(DeviceKind::Mem)),
+    (4..5, None),
+    (5..6, Some(DeviceKind::Fs)),
+    (6..7, None),
+    (7..11, Some(DeviceKind::Net)),
+    // The pod's scratch disk, then disks of the host.
+    (11..17, Some(DeviceKind::Blk)),
+    // Images of containers.
+    (17..Slot::COUNT, Some(DeviceKind::Pmem)),
+];
 
 impl Slot {
     /// Slots in the table.
@@ -50,10 +61,6 @@ impl Slot {
     /// The pod's scratch disk.
     pub const SCRATCH: Slot = Slot(11);
 
-    const NET: std::ops::Range<u8> = 7..11;
-    const BLK: std::ops::Range<u8> = 11..17;
-    const PMEM: std::ops::Range<u8> = 17..Self::COUNT;
-
     /// Interrupt pin that slot 1 uses; the following slots follow on.
     const IRQ_FIRST: u32 = 5;
     /// Pin shared by the root image and the pmem slots.
@@ -69,25 +76,15 @@ impl Slot {
         self.0
     }
 
-    /// What may be plugged here.
-    pub fn kind(self) -> SlotKind {
-        match self.0 {
-            0 => SlotKind::Root,
-            1 => SlotKind::Vsock,
-            2 => SlotKind::Rng,
-            5 => SlotKind::Fs,
-            3 => SlotKind::Mem,
-            n if Self::NET.contains(&n) => SlotKind::Net,
-            n if Self::BLK.contains(&n) => SlotKind::Blk,
-            n if Self::PMEM.contains(&n) => SlotKind::Pmem,
-            _ => SlotKind::Reserved,
-        }
+    /// The kind of device that fits here; `None` where none does yet.
+    pub fn kind(self) -> Option<DeviceKind> {
+        TABLE.iter().find(|(numbers, _)| numbers.contains(&self.0)).and_then(|(_, kind)| *kind)
     }
 
     /// The I/O APIC pin (GSI) of its interrupt.
     pub fn irq(self) -> u32 {
         match self.kind() {
-            SlotKind::Root | SlotKind::Pmem => Self::IRQ_PMEM,
+            Some(DeviceKind::Pmem) => Self::IRQ_PMEM,
             _ => Self::IRQ_FIRST + u32::from(self.0) - 1,
         }
     }
@@ -99,17 +96,21 @@ impl Slot {
 
     /// All slots for network interfaces.
     pub fn nets() -> impl Iterator<Item = Slot> {
-        Self::NET.map(Slot)
+        Self::for_kind(DeviceKind::Net)
     }
 
     /// All slots for disks, the scratch disk's first.
     pub fn blks() -> impl Iterator<Item = Slot> {
-        Self::BLK.map(Slot)
+        Self::for_kind(DeviceKind::Blk)
     }
 
-    /// All slots for images.
+    /// All slots for images but the guest's root.
     pub fn pmems() -> impl Iterator<Item = Slot> {
-        Self::PMEM.map(Slot)
+        Self::for_kind(DeviceKind::Pmem).filter(|slot| *slot != Self::ROOT)
+    }
+
+    fn for_kind(kind: DeviceKind) -> impl Iterator<Item = Slot> {
+        Self::all().filter(move |slot| slot.kind() == Some(kind))
     }
 }
 
@@ -139,16 +140,31 @@ mod tests {
 
     #[test]
     fn busy_slots_have_pins_of_their_own() {
-        let mut pins: Vec<u32> = Slot::all()
-            .filter(|s| !matches!(s.kind(), SlotKind::Root | SlotKind::Pmem))
-            .map(Slot::irq)
-            .collect();
+        let mut pins: Vec<u32> =
+            Slot::all().filter(|s| s.kind() != Some(DeviceKind::Pmem)).map(Slot::irq).collect();
         pins.push(Slot::ROOT.irq());
         let count = pins.len();
         pins.sort_unstable();
         pins.dedup();
         assert_eq!(pins.len(), count);
         assert!(pins.iter().all(|pin| (5..24).contains(pin)));
+    }
+
+    #[test]
+    fn the_table_has_each_slot_once_and_those_with_names_where_they_belong() {
+        let numbers: Vec<u8> = TABLE.iter().flat_map(|(numbers, _)| numbers.clone()).collect();
+        assert_eq!(numbers, (0..Slot::COUNT).collect::<Vec<_>>());
+        let kinds = [Slot::ROOT, Slot::VSOCK, Slot::RNG, Slot::MEM, Slot::FS, Slot::SCRATCH].map(Slot::kind);
+        let expected = [
+            DeviceKind::Pmem,
+            DeviceKind::Vsock,
+            DeviceKind::Rng,
+            DeviceKind::Mem,
+            DeviceKind::Fs,
+            DeviceKind::Blk,
+        ];
+        assert_eq!(kinds, expected.map(Some));
+        assert_eq!((Slot::nets().count(), Slot::blks().count(), Slot::pmems().count()), (4, 6, 16));
     }
 
     #[test]

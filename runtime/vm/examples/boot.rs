@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use runtime_vm::{Plug, Size, Slot, Spawn, Vm};
+use runtime_vm::{Device, Size, Slot, Spawn, Vm};
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -62,7 +62,7 @@ async fn main() -> anyhow::Result<()> {
     let mut devices = Vec::new();
     if let Some(disk) = &arguments.disk {
         let image = File::options().read(true).write(true).open(disk)?;
-        devices.push((Slot::SCRATCH, Plug::Blk { image, read_only: false }));
+        devices.push((Slot::SCRATCH, Device::Blk { image: image.into(), read_only: false }));
     }
     let booted = vm
         .boot(
@@ -75,7 +75,7 @@ async fn main() -> anyhow::Result<()> {
         .await;
     println!("booted after {:?}: {booted:?}", started.elapsed());
     if let (Ok(()), Some(image), Some(slot)) = (&booted, &arguments.image, Slot::pmems().next()) {
-        println!("plugged: {:?}", vm.plug(slot, Plug::Pmem(File::open(image)?)).await);
+        println!("plugged: {:?}", vm.plug(slot, Device::Pmem { image: File::open(image)?.into() }).await);
     }
     if booted.is_ok() {
         let patience = Duration::from_secs(arguments.seconds);

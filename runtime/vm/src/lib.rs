@@ -9,9 +9,9 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod descriptors;
 mod error;
 mod pin;
-mod plug;
 mod process;
 mod reactor;
 mod spawn;
@@ -19,7 +19,6 @@ mod streams;
 mod vm;
 
 pub use error::VmError;
-pub use plug::Plug;
-pub use proto_vmm::{ExitCounts, Slot, SlotKind, StopReason, StopReport, VmStats};
+pub use proto_vmm::{Device, DeviceKind, ExitCounts, Slot, StopReason, StopReport, VmStats};
 pub use spawn::Spawn;
 pub use vm::{Size, Vm};

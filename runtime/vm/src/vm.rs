@@ -7,23 +7,24 @@
 //! ```
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto_vmm::{BootConfig, DeviceConfig, Request, Response, Slot, StopReason, StopReport, VmStats};
+use proto_vmm::{BootConfig, Device, Request, Response, Slot, StopReason, StopReport, VmStats};
 use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
 
+use crate::VmError;
 use crate::connection::{Connection, dial};
-use crate::plug::Luggage;
+use crate::descriptors::Descriptors;
 use crate::process::Process;
 use crate::spawn::{self, CONTROL_SOCKET, Spawn, VSOCK_SOCKET};
 use crate::streams::Streams;
-use crate::{Plug, VmError};
 
 /// The guest's context id. Each VMM has its own user-space vsock, so that all guests can share one.
 const GUEST_CID: u32 = 3;
@@ -148,20 +149,19 @@ impl Vm {
         cmdline: &str,
         kernel: &File,
         root_image: &File,
-        devices: Vec<(Slot, Plug)>,
+        devices: Vec<(Slot, Device<OwnedFd>)>,
     ) -> Result<(), VmError> {
-        let mut luggage = Luggage::default();
-        let kernel = luggage.add(kernel.try_clone().map_err(VmError::Duplicate)?);
-        let image = luggage.add(root_image.try_clone().map_err(VmError::Duplicate)?);
-        let listener = spawn::listen_vsock(&self.0.vsock_path)?;
-        let mut configs = vec![
-            (Slot::ROOT, DeviceConfig::Pmem { image }),
-            (Slot::VSOCK, luggage.add_vsock(listener, GUEST_CID)),
-            (Slot::RNG, DeviceConfig::Rng),
+        let duplicate = |file: &File| file.try_clone().map(OwnedFd::from).map_err(VmError::Duplicate);
+        let listener = spawn::listen_vsock(&self.0.vsock_path)?.into();
+        let ours = [
+            (Slot::ROOT, Device::Pmem { image: duplicate(root_image)? }),
+            (Slot::VSOCK, Device::Vsock { listener, guest_cid: GUEST_CID }),
+            (Slot::RNG, Device::Rng),
         ];
-        for (slot, plug) in devices {
-            configs.push((slot, luggage.add_plug(plug)));
-        }
+        let mut descriptors = Descriptors::default();
+        let kernel = descriptors.push(duplicate(kernel)?);
+        let devices = ours.into_iter().chain(devices);
+        let devices = devices.map(|(slot, device)| (slot, device.map(|fd| descriptors.push(fd)))).collect();
         let config = BootConfig {
             id: self.0.id.clone(),
             vcpus: size.vcpus,
@@ -169,9 +169,9 @@ impl Vm {
             memory_max_bytes: size.memory_max_bytes,
             kernel,
             cmdline: cmdline.to_owned(),
-            devices: configs,
+            devices,
         };
-        match self.ask("boot", Request::Boot(Box::new(config)), &luggage).await? {
+        match self.ask("boot", Request::Boot(Box::new(config)), &descriptors).await? {
             Response::Booted => Ok(()),
             _ => Err(VmError::Confused { request: "boot" }),
         }
@@ -181,10 +181,10 @@ impl Vm {
     ///
     /// # Errors
     /// As [`boot`](Self::boot).
-    pub async fn plug(&self, slot: Slot, device: Plug) -> Result<(), VmError> {
-        let mut luggage = Luggage::default();
-        let device = luggage.add_plug(device);
-        match self.ask("plug", Request::Plug { slot, device }, &luggage).await? {
+    pub async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), VmError> {
+        let mut descriptors = Descriptors::default();
+        let device = device.map(|fd| descriptors.push(fd));
+        match self.ask("plug", Request::Plug { slot, device }, &descriptors).await? {
             Response::Plugged => Ok(()),
             _ => Err(VmError::Confused { request: "plug" }),
         }
@@ -195,7 +195,7 @@ impl Vm {
     /// # Errors
     /// As [`boot`](Self::boot).
     pub async fn unplug(&self, slot: Slot) -> Result<(), VmError> {
-        match self.ask("unplug", Request::Unplug { slot }, &Luggage::default()).await? {
+        match self.ask("unplug", Request::Unplug { slot }, &Descriptors::default()).await? {
             Response::Unplugged => Ok(()),
             _ => Err(VmError::Confused { request: "unplug" }),
         }
@@ -208,7 +208,7 @@ impl Vm {
     /// As [`boot`](Self::boot).
     pub async fn resize(&self, memory_bytes: u64) -> Result<(), VmError> {
         self.0.resized.send_replace(false);
-        match self.ask("resize", Request::Resize { memory_bytes }, &Luggage::default()).await? {
+        match self.ask("resize", Request::Resize { memory_bytes }, &Descriptors::default()).await? {
             Response::Resizing => Ok(()),
             _ => Err(VmError::Confused { request: "resize" }),
         }
@@ -226,7 +226,7 @@ impl Vm {
     /// # Errors
     /// As [`boot`](Self::boot).
     pub async fn stats(&self) -> Result<VmStats, VmError> {
-        match self.ask("stats", Request::Stats, &Luggage::default()).await? {
+        match self.ask("stats", Request::Stats, &Descriptors::default()).await? {
             Response::Stats(stats) => Ok(stats),
             _ => Err(VmError::Confused { request: "stats" }),
         }
@@ -237,7 +237,7 @@ impl Vm {
     /// # Errors
     /// As [`boot`](Self::boot).
     pub async fn console(&self) -> Result<String, VmError> {
-        match self.ask("console", Request::Console, &Luggage::default()).await? {
+        match self.ask("console", Request::Console, &Descriptors::default()).await? {
             Response::Console { text } => Ok(text),
             _ => Err(VmError::Confused { request: "console" }),
         }
@@ -320,9 +320,9 @@ impl Vm {
         &self,
         name: &'static str,
         request: Request,
-        luggage: &Luggage,
+        descriptors: &Descriptors,
     ) -> Result<Response, VmError> {
-        let result = self.0.connection.ask(name, request, luggage.fds()).await;
+        let result = self.0.connection.ask(name, request, descriptors.as_slice()).await;
         match result {
             Err(VmError::Lost { .. } | VmError::Send { .. }) => {
                 // The process follows its connection, or it is the connection alone that was lost.

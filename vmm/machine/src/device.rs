@@ -1,64 +1,34 @@
-//! Which device goes into which slot, and how one is made from its descriptors.
+//! How a device is made from its description and descriptor. Which one fits where is the slot table's to say
+//! (`proto_vmm::Slot`); docs/adding-a-device.md says what a new device takes.
 
+use std::error::Error;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 
-use proto_vmm::{Slot, SlotKind};
-use vmm_devices::virtio::fs::ShareThread;
+use kvm_ioctls::VmFd;
+use proto_vmm::{Device, DeviceKind, Slot};
+use vmm_devices::virtio::VirtioDevice;
+use vmm_devices::virtio::blk::Blk;
+use vmm_devices::virtio::fs::{Fs, ShareThread};
+use vmm_devices::virtio::net::Net;
+use vmm_devices::virtio::pmem::Pmem;
+use vmm_devices::virtio::rng::Rng;
+use vmm_devices::virtio::vsock::{GuestStream, Vsock};
 
-use crate::pmem::PmemError;
+use crate::pmem::{PmemError, PmemWindows};
 
-/// Takes a stream that the guest opened to a host port; `false` refuses it. Called on the vsock thread.
-pub type GuestStream = Box<dyn Fn(u32, UnixStream) -> bool + Send + Sync>;
-
-/// A device with its back end, ready to be plugged.
-#[allow(missing_docs)]
-pub enum Device {
-    /// A file whose size is a multiple of 2 MiB, mapped read-only into the guest.
-    Pmem { image: File },
-    /// A disk.
-    Blk { image: File, read_only: bool },
-    /// A network interface on a tap.
-    Net { tap: OwnedFd, mac: [u8; 6], mtu: u16 },
-    /// Streams between host and guest.
-    Vsock { listener: UnixListener, guest_cid: u32, guest_stream: GuestStream },
-    /// Random numbers.
-    Rng,
-    /// A directory of the host, served by a thread that the jail has made.
-    Fs { tag: String, thread: ShareThread },
+/// The parts of the VMM that devices reach besides their files.
+#[derive(Clone)]
+pub struct Backends {
+    /// Where streams go that the guest opens.
+    pub guest_stream: GuestStream,
+    /// The thread that serves the pod's shared directory, where the VMM has one.
+    pub share: Option<ShareThread>,
 }
-
-impl Device {
-    /// Its name, as in messages.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Device::Pmem { .. } => "pmem",
-            Device::Blk { .. } => "blk",
-            Device::Net { .. } => "net",
-            Device::Vsock { .. } => "vsock",
-            Device::Rng => "rng",
-            Device::Fs { .. } => "fs",
-        }
-    }
-
-    /// Whether it may go into a slot of this kind.
-    pub(crate) fn fits(&self, slot: SlotKind) -> bool {
-        matches!(
-            (self, slot),
-            (Device::Pmem { .. }, SlotKind::Root | SlotKind::Pmem)
-                | (Device::Blk { .. }, SlotKind::Blk)
-                | (Device::Net { .. }, SlotKind::Net)
-                | (Device::Vsock { .. }, SlotKind::Vsock)
-                | (Device::Rng, SlotKind::Rng)
-                | (Device::Fs { .. }, SlotKind::Fs)
-        )
-    }
-}
-
-impl std::fmt::Debug for Device {
+impl std::fmt::Debug for Backends {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.kind())
+        f.debug_struct("Backends").field("share", &self.share).finish_non_exhaustive()
     }
 }
 
@@ -67,13 +37,52 @@ impl std::fmt::Debug for Device {
 #[allow(missing_docs)]
 pub enum PlugError {
     #[error("a {device} device does not fit slot {slot}")]
-    Kind { device: &'static str, slot: Slot },
+    Kind { device: DeviceKind, slot: Slot },
     #[error("slot {slot} is taken")]
     Taken { slot: Slot },
     #[error("slot {slot} is empty")]
     Empty { slot: Slot },
+    #[error("slot {slot}: the VMM has no shared directory, since it was not started as root")]
+    NoShare { slot: Slot },
     #[error("slot {slot}")]
     Pmem { slot: Slot, source: PmemError },
     #[error("slot {slot}: cannot make the device")]
-    Device { slot: Slot, source: Box<dyn std::error::Error + Send + Sync> },
+    Device { slot: Slot, source: Box<dyn Error + Send + Sync> },
+}
+
+impl Backends {
+    /// Makes the device for `slot`, and the window of an image.
+    pub(crate) fn make(
+        &self,
+        vm: &VmFd,
+        windows: &mut PmemWindows,
+        slot: Slot,
+        device: Device<OwnedFd>,
+    ) -> Result<Box<dyn VirtioDevice>, PlugError> {
+        Ok(match device {
+            Device::Pmem { image } => {
+                let opened = windows.open(vm, slot, File::from(image));
+                let (base, length) = opened.map_err(|source| PlugError::Pmem { slot, source })?;
+                Box::new(Pmem::new(base, length))
+            }
+            Device::Blk { image, read_only } => {
+                Box::new(Blk::new(File::from(image), read_only).map_err(failed(slot))?)
+            }
+            Device::Net { tap, mac, mtu } => Box::new(Net::new(tap, mac, mtu).map_err(failed(slot))?),
+            Device::Vsock { listener, guest_cid } => {
+                let (listener, guest_stream) = (UnixListener::from(listener), self.guest_stream.clone());
+                Box::new(Vsock::new(guest_cid, listener, guest_stream).map_err(failed(slot))?)
+            }
+            Device::Rng => Box::new(Rng::new()),
+            Device::Fs { tag } => {
+                let thread = self.share.clone().ok_or(PlugError::NoShare { slot })?;
+                Box::new(Fs::new(&tag, thread).map_err(failed(slot))?)
+            }
+        })
+    }
+}
+
+/// The error of a device that cannot be made.
+pub(crate) fn failed<E: Into<Box<dyn Error + Send + Sync>>>(slot: Slot) -> impl FnOnce(E) -> PlugError {
+    move |source| PlugError::Device { slot, source: source.into() }
 }

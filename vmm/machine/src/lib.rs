@@ -24,7 +24,7 @@ pub use bus::BusError;
 pub use clock::monotonic_ns;
 pub use console::{CONSOLE_BYTES, Console};
 pub use cpuid::CpuidError;
-pub use device::{Device, GuestStream, PlugError};
+pub use device::{Backends, PlugError};
 pub use hotplug::ResizeError;
 pub use machine::{Machine, MachineError, MachineSpec, VCPUS_MAX};
 pub use memory::{MemoryError, RAM_MIN};
@@ -34,3 +34,4 @@ pub use vm_state::{VmState, VmStateError};
 
 pub use kvm_ioctls::Kvm;
 pub use vmm_devices::virtio::fs::{Share, ShareThread, credentials};
+pub use vmm_devices::virtio::vsock::GuestStream;

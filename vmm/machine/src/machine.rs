@@ -5,22 +5,18 @@
 //!              │ plug            │ plug, unplug, resize, pause, save, resume
 //! ```
 
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use kvm_bindings::CpuId;
 use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use proto_vmm::{ExitCounts, Slot, StopReason, StopReport};
+use proto_vmm::{Device, DeviceKind, ExitCounts, FilledSlot, Slot, StopReason, StopReport};
 use vm_memory::GuestAddress;
-use vmm_devices::virtio::blk::Blk;
-use vmm_devices::virtio::fs::Fs;
-use vmm_devices::virtio::net::Net;
-use vmm_devices::virtio::pmem::Pmem;
-use vmm_devices::virtio::rng::Rng;
-use vmm_devices::virtio::vsock::Vsock;
-use vmm_devices::virtio::{GuestMemory, VirtioDevice};
+use vmm_devices::virtio::GuestMemory;
 
 use crate::boot::{self, BootError, registers};
 use crate::bus::{Bus, BusError};
@@ -28,7 +24,7 @@ use crate::clock::Milestones;
 use crate::console::{CONSOLE_TAIL_BYTES, Console};
 use crate::counters::Counters;
 use crate::cpuid::{self, CpuidError};
-use crate::device::{Device, PlugError};
+use crate::device::{self, Backends, PlugError};
 use crate::hotplug::{Hotplug, ResizeError};
 use crate::layout;
 use crate::memory::{self, MemoryError};
@@ -62,6 +58,8 @@ pub struct MachineSpec {
     pub cmdline: String,
     /// Runs first on each vCPU thread.
     pub thread_setup: ThreadSetup,
+    /// The parts of the VMM that devices reach besides their files.
+    pub backends: Backends,
 }
 
 impl std::fmt::Debug for MachineSpec {
@@ -114,6 +112,8 @@ pub struct Machine {
     bus: Arc<Bus>,
     vm: Arc<VmFd>,
     windows: PmemWindows,
+    filled: BTreeMap<Slot, FilledSlot>,
+    backends: Backends,
     hotplug: Hotplug,
     console: Console,
     counters: Arc<Counters>,
@@ -178,7 +178,21 @@ impl Machine {
             .zip(fds)
             .map(|(id, fd)| Vcpu::start(id, fd, surroundings.clone()))
             .collect::<Result<_, _>>()?;
-        Ok(Machine { vcpus, bus, vm, windows, hotplug, console, counters, milestones, ends, ended, memory })
+        Ok(Machine {
+            vcpus,
+            bus,
+            vm,
+            windows,
+            filled: BTreeMap::new(),
+            backends: spec.backends.clone(),
+            hotplug,
+            console,
+            counters,
+            milestones,
+            ends,
+            ended,
+            memory,
+        })
     }
 
     /// Lets the vCPUs run: first after building, later after [`pause`](Self::pause).
@@ -204,48 +218,36 @@ impl Machine {
     }
 
     /// Fills an empty slot. The guest finds the device when it probes the slot.
-    pub fn plug(&mut self, slot: Slot, device: Device) -> Result<(), PlugError> {
-        if !device.fits(slot.kind()) {
-            return Err(PlugError::Kind { device: device.kind(), slot });
+    pub fn plug(&mut self, slot: Slot, device: Device<OwnedFd>) -> Result<(), PlugError> {
+        let (kind, read_only) = (device.kind(), device.read_only());
+        if slot.kind() != Some(kind) {
+            return Err(PlugError::Kind { device: kind, slot });
         }
-        if self.bus.slot(slot).device_id() != 0 {
+        if self.filled.contains_key(&slot) {
             return Err(PlugError::Taken { slot });
         }
-        let made = self.make(slot, device)?;
+        let made = self.backends.make(&self.vm, &mut self.windows, slot, device)?;
         let plugged = self.bus.slot(slot).plug(made);
-        plugged.map_err(|source| {
+        plugged.map_err(|error| {
             // A window without a device serves nobody; KVM lets go of one it took a moment ago.
             let _ = self.windows.close(&self.vm, slot);
-            PlugError::Device { slot, source: source.into() }
-        })
-    }
-
-    fn make(&mut self, slot: Slot, device: Device) -> Result<Box<dyn VirtioDevice>, PlugError> {
-        Ok(match device {
-            Device::Pmem { image } => {
-                let opened = self.windows.open(&self.vm, slot, image);
-                let (base, length) = opened.map_err(|source| PlugError::Pmem { slot, source })?;
-                Box::new(Pmem::new(base, length))
-            }
-            Device::Blk { image, read_only } => {
-                Box::new(Blk::new(image, read_only).map_err(|e| device_error(slot, e))?)
-            }
-            Device::Net { tap, mac, mtu } => {
-                Box::new(Net::new(tap, mac, mtu).map_err(|e| device_error(slot, e))?)
-            }
-            Device::Vsock { listener, guest_cid, guest_stream } => {
-                Box::new(Vsock::new(guest_cid, listener, guest_stream).map_err(|e| device_error(slot, e))?)
-            }
-            Device::Rng => Box::new(Rng::new()),
-            Device::Fs { tag, thread } => Box::new(Fs::new(&tag, thread).map_err(|e| device_error(slot, e))?),
-        })
+            device::failed(slot)(error)
+        })?;
+        self.filled.insert(slot, FilledSlot { slot, kind, read_only });
+        Ok(())
     }
 
     /// Empties a slot that the guest no longer uses. The device's files are closed when this returns.
     pub fn unplug(&mut self, slot: Slot) -> Result<(), PlugError> {
         let device = self.bus.slot(slot).unplug().map_err(|_| PlugError::Empty { slot })?;
         drop(device);
+        self.filled.remove(&slot);
         self.windows.close(&self.vm, slot).map_err(|source| PlugError::Pmem { slot, source })
+    }
+
+    /// The slots that are filled, in the table's order.
+    pub fn filled_slots(&self) -> Vec<FilledSlot> {
+        self.filled.values().copied().collect()
     }
 
     /// Offers the guest memory of `memory_bytes` in all. The device for it is plugged the first time; the
@@ -255,7 +257,10 @@ impl Machine {
         self.bus.slot(Slot::MEM).plug(Box::new(device)).map_err(|error| {
             self.hotplug.withdraw();
             ResizeError::Plug(error)
-        })
+        })?;
+        let filled = FilledSlot { slot: Slot::MEM, kind: DeviceKind::Mem, read_only: false };
+        self.filled.insert(Slot::MEM, filled);
+        Ok(())
     }
 
     /// Readable once the guest has taken, or given back, all that the last [`resize`](Self::resize) asked.
@@ -310,10 +315,6 @@ impl Drop for Machine {
             vcpu.finish();
         }
     }
-}
-
-fn device_error(slot: Slot, source: impl std::error::Error + Send + Sync + 'static) -> PlugError {
-    PlugError::Device { slot, source: Box::new(source) }
 }
 
 /// What we build upon and old kernels may lack.

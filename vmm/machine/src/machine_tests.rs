@@ -30,6 +30,7 @@ fn spec() -> MachineSpec {
         kernel: file(0),
         cmdline: String::new(),
         thread_setup: Arc::new(|| Ok(())),
+        backends: Backends { guest_stream: Arc::new(|_, _| false), share: None },
     }
 }
 
@@ -170,10 +171,15 @@ fn slots_take_only_what_fits_and_only_once() {
     assert!(matches!(machine.plug(Slot::RNG, Device::Rng), Err(PlugError::Taken { .. })));
     machine.unplug(Slot::RNG).unwrap();
     assert!(matches!(machine.unplug(Slot::RNG), Err(PlugError::Empty { .. })));
-    let odd = Device::Pmem { image: file(4096) };
+    let odd = Device::Pmem { image: file(4096).into() };
     assert!(matches!(machine.plug(Slot::ROOT, odd), Err(PlugError::Pmem { .. })));
-    machine.plug(Slot::ROOT, Device::Pmem { image: file(layout::LARGE_PAGE) }).unwrap();
+    machine.plug(Slot::ROOT, Device::Pmem { image: file(layout::LARGE_PAGE).into() }).unwrap();
+    let root = FilledSlot { slot: Slot::ROOT, kind: DeviceKind::Pmem, read_only: true };
+    assert_eq!(machine.filled_slots(), [root]);
     machine.unplug(Slot::ROOT).unwrap();
+    assert_eq!(machine.filled_slots(), []);
+    let share = Device::Fs { tag: "podvisor".into() };
+    assert!(matches!(machine.plug(Slot::FS, share), Err(PlugError::NoShare { .. })));
 }
 
 #[test]
@@ -184,7 +190,7 @@ fn image_memory_can_be_read_and_a_write_ends_the_vm() {
     let mut machine = long_mode(&kvm, &code);
     let mut image = file(layout::LARGE_PAGE);
     image.write_all(&[0x5a]).unwrap();
-    machine.plug(Slot::ROOT, Device::Pmem { image }).unwrap();
+    machine.plug(Slot::ROOT, Device::Pmem { image: image.into() }).unwrap();
     let report = run(machine);
     let StopReason::Vmm { message } = report.reason else { panic!("{:?}", report.reason) };
     assert!(message.contains("read-only image memory at 0x100000000"), "{message}");
@@ -248,6 +254,10 @@ fn a_machine_is_offered_memory_up_to_its_most() {
         machine.resize(bytes).unwrap();
     }
     assert_eq!(id(&machine), 24);
+    assert_eq!(
+        machine.filled_slots().iter().map(|filled| filled.kind).collect::<Vec<_>>(),
+        [DeviceKind::Mem]
+    );
     for bytes in [0, crate::RAM_MIN - (2 << 20), crate::RAM_MIN + 4096, (512 << 20) + (2 << 20)] {
         assert!(matches!(machine.resize(bytes), Err(ResizeError::Size { .. })), "{bytes}");
     }

@@ -12,8 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use proto_vmm::{
-    BootConfig, DeviceConfig, Event, FdIndex, Message, Refusal, Request, Response, Slot, StopReason,
-    StopReport,
+    BootConfig, Device, Event, FdIndex, Message, Refusal, Request, Response, Slot, StopReason, StopReport,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -95,9 +94,9 @@ impl Vmm {
             kernel: FdIndex(0),
             cmdline: String::new(),
             devices: vec![
-                (Slot::ROOT, DeviceConfig::Pmem { image: FdIndex(1) }),
-                (Slot::VSOCK, DeviceConfig::Vsock { listener: FdIndex(2), guest_cid: 3 }),
-                (Slot::RNG, DeviceConfig::Rng),
+                (Slot::ROOT, Device::Pmem { image: FdIndex(1) }),
+                (Slot::VSOCK, Device::Vsock { listener: FdIndex(2), guest_cid: 3 }),
+                (Slot::RNG, Device::Rng),
             ],
         };
         self.ask(Request::Boot(Box::new(config)), &fds)
@@ -171,20 +170,18 @@ fn a_guest_that_panics_is_reported_and_the_process_ends() {
 fn devices_come_and_go_and_a_shutdown_ends_it_well() {
     let Some(mut vmm) = Vmm::start() else { return };
     vmm.boot(&[print("up"), LOOP.to_vec()].concat()).unwrap();
-    let disk = || DeviceConfig::Blk { image: FdIndex(0), read_only: false };
+    let disk = || Device::Blk { image: FdIndex(0), read_only: false };
     let plug = Request::Plug { slot: Slot::SCRATCH, device: disk() };
     assert!(matches!(vmm.ask(plug.clone(), &[image().into()]), Ok(Response::Plugged)));
     let taken = vmm.ask(plug, &[image().into()]).unwrap_err();
     assert_eq!(taken.message, "slot 11 is taken");
     let wrong = Request::Plug { slot: Slot::RNG, device: disk() };
     assert_eq!(vmm.ask(wrong, &[image().into()]).unwrap_err().message, "a blk device does not fit slot 2");
-    let pmem = Request::Plug {
-        slot: Slot::pmems().next().unwrap(),
-        device: DeviceConfig::Pmem { image: FdIndex(0) },
-    };
+    let pmem =
+        Request::Plug { slot: Slot::pmems().next().unwrap(), device: Device::Pmem { image: FdIndex(0) } };
     assert!(matches!(vmm.ask(pmem.clone(), &[image().into()]), Ok(Response::Plugged)));
     assert!(vmm.ask(pmem, &[]).unwrap_err().message.contains("descriptor 0 is missing"));
-    let share = |tag: &str| Request::Plug { slot: Slot::FS, device: DeviceConfig::Fs { tag: tag.into() } };
+    let share = |tag: &str| Request::Plug { slot: Slot::FS, device: Device::Fs { tag: tag.into() } };
     assert!(vmm.ask(share(""), &[]).unwrap_err().message.contains("a tag has 1 to 36 bytes"));
     assert!(matches!(vmm.ask(share("podvisor"), &[]), Ok(Response::Plugged)));
     let unplug = Request::Unplug { slot: Slot::SCRATCH };
@@ -224,7 +221,7 @@ fn a_boot_that_cannot_be_is_refused_with_the_reason() {
         devices: Vec::new(),
     };
     let refused = vmm.ask(Request::Boot(Box::new(config)), &[kernel(&LOOP).into()]).unwrap_err();
-    assert_eq!(refused.message, "a boot without a device in slot 0 (Root)");
+    assert_eq!(refused.message, "a boot without the pmem device of slot 0");
     vmm.ask(Request::Shutdown, &[]).unwrap();
     assert!(vmm.end().1.success());
 }

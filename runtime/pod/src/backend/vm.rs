@@ -131,8 +131,8 @@ impl Vm for SpawnedVm {
 
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {
         let BootRequest { bounds, kernel, root_image, scratch } = request;
-        let disk = runtime_vm::Plug::Blk { image: scratch, read_only: false };
-        let share = runtime_vm::Plug::Fs { tag: proto_agent::SHARE_TAG.to_owned() };
+        let disk = runtime_vm::Device::Blk { image: scratch.into(), read_only: false };
+        let share = runtime_vm::Device::Fs { tag: proto_agent::SHARE_TAG.to_owned() };
         let devices = vec![(Slot::SCRATCH, disk), (Slot::FS, share)];
         let size = Size {
             memory_bytes: bounds.boot.memory_bytes,
@@ -155,9 +155,9 @@ impl Vm for SpawnedVm {
 
     async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), BackendError> {
         let plug = match plug {
-            Plug::Image(file) => runtime_vm::Plug::Pmem(file),
-            Plug::Disk { file, read_only } => runtime_vm::Plug::Blk { image: file, read_only },
-            Plug::Net { tap, mac, mtu } => runtime_vm::Plug::Net { tap, mac, mtu },
+            Plug::Image(file) => runtime_vm::Device::Pmem { image: file.into() },
+            Plug::Disk { file, read_only } => runtime_vm::Device::Blk { image: file.into(), read_only },
+            Plug::Net { tap, mac, mtu } => runtime_vm::Device::Net { tap, mac, mtu },
         };
         Ok(self.0.plug(slot, plug).await?)
     }

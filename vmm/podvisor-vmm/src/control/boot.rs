@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use proto_vmm::{BootConfig, Response, Slot};
-use vmm_machine::{Machine, MachineSpec, monotonic_ns};
+use vmm_machine::{Backends, Machine, MachineSpec, monotonic_ns};
 
 use super::descriptors::Descriptors;
 use super::{Answer, Booted, Control, Source, refusal};
@@ -22,7 +22,8 @@ impl Control {
             return Err(refusal("the VM is booted already"));
         }
         if let Some(slot) = NEEDED.iter().find(|slot| !config.devices.iter().any(|(s, _)| s == *slot)) {
-            return Err(refusal(format!("a boot without a device in slot {slot} ({:?})", slot.kind())));
+            let kind = slot.kind().map_or_else(String::new, |kind| kind.to_string());
+            return Err(refusal(format!("a boot without the {kind} device of slot {slot}")));
         }
         tracing::info!(pod = config.id, vcpus = config.vcpus, memory = config.memory_bytes, "boot");
         let spec = MachineSpec {
@@ -32,11 +33,12 @@ impl Control {
             kernel: File::from(descriptors.take(config.kernel)?),
             cmdline: config.cmdline,
             thread_setup: Arc::new(|| jail::filter_this_thread(Thread::Vcpu).map_err(|error| chain(&error))),
+            backends: Backends { guest_stream: self.streams.sink(), share: self.share.clone() },
         };
         let mut machine = Machine::build(&self.kvm, spec).map_err(|error| refusal(chain(&error)))?;
-        for (slot, device) in &config.devices {
-            let device = self.device(device, descriptors)?;
-            machine.plug(*slot, device).map_err(|error| refusal(chain(&error)))?;
+        for (slot, device) in config.devices {
+            let device = device.try_map(|index| descriptors.take(index))?;
+            machine.plug(slot, device).map_err(|error| refusal(chain(&error)))?;
         }
         self.watch(machine.ended().as_fd(), Source::Ended).map_err(|error| refusal(chain(&error)))?;
         self.watch(machine.resized().as_fd(), Source::Resized).map_err(|error| refusal(chain(&error)))?;

@@ -196,7 +196,7 @@ impl Control {
     fn serve(&mut self, id: u64, request: Request, mut descriptors: Descriptors) -> Next {
         let (result, next) = match request {
             Request::Boot(config) => (self.boot(*config, &mut descriptors), Next::Wait),
-            Request::Plug { slot, device } => (self.plug(slot, &device, &mut descriptors), Next::Wait),
+            Request::Plug { slot, device } => (self.plug(slot, device, &mut descriptors), Next::Wait),
             Request::Unplug { slot } => (self.unplug(slot), Next::Wait),
             Request::Resize { memory_bytes } => (self.resize(memory_bytes), Next::Wait),
             Request::Stats => (self.stats(), Next::Wait),

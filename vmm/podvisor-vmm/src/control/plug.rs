@@ -1,10 +1,6 @@
-//! Plug: fills an empty slot of the running machine.
+//! Plug: fills an empty slot of the running VM.
 
-use std::fs::File;
-use std::os::unix::net::UnixListener;
-
-use proto_vmm::{DeviceConfig, Refusal, Response, Slot};
-use vmm_machine::Device;
+use proto_vmm::{Device, FdIndex, Response, Slot};
 
 use super::descriptors::Descriptors;
 use super::{Answer, Control, refusal};
@@ -14,37 +10,11 @@ impl Control {
     pub(super) fn plug(
         &mut self,
         slot: Slot,
-        device: &DeviceConfig,
+        device: Device<FdIndex>,
         descriptors: &mut Descriptors,
     ) -> Answer {
-        let device = self.device(device, descriptors)?;
+        let device = device.try_map(|index| descriptors.take(index))?;
         self.machine()?.plug(slot, device).map_err(|error| refusal(chain(&error)))?;
         Ok(Response::Plugged)
-    }
-
-    /// The device with the descriptors that it names.
-    pub(super) fn device(
-        &self,
-        config: &DeviceConfig,
-        descriptors: &mut Descriptors,
-    ) -> Result<Device, Refusal> {
-        Ok(match *config {
-            DeviceConfig::Pmem { image } => Device::Pmem { image: File::from(descriptors.take(image)?) },
-            DeviceConfig::Blk { image, read_only } => {
-                Device::Blk { image: File::from(descriptors.take(image)?), read_only }
-            }
-            DeviceConfig::Fs { ref tag } => {
-                let none = "there is no shared directory: the VMM was not started as root";
-                let thread = self.share.clone().ok_or_else(|| refusal(none))?;
-                Device::Fs { tag: tag.clone(), thread }
-            }
-            DeviceConfig::Net { tap, mac, mtu } => Device::Net { tap: descriptors.take(tap)?, mac, mtu },
-            DeviceConfig::Vsock { listener, guest_cid } => Device::Vsock {
-                listener: UnixListener::from(descriptors.take(listener)?),
-                guest_cid,
-                guest_stream: self.streams.sink(),
-            },
-            DeviceConfig::Rng => Device::Rng,
-        })
     }
 }

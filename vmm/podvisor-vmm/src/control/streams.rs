@@ -53,7 +53,7 @@ impl GuestStreams {
     /// For the vsock device.
     pub(super) fn sink(&self) -> GuestStream {
         let (sender, ready, open) = (self.sender.clone(), Arc::clone(&self.ready), Arc::clone(&self.open));
-        Box::new(move |port, stream| {
+        Arc::new(move |port, stream| {
             open.load(Ordering::Acquire) && sender.try_send((port, stream)).is_ok() && ready.write(1).is_ok()
         })
     }

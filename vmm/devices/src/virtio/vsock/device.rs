@@ -10,7 +10,7 @@
 //! ```
 
 use std::io;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
@@ -60,11 +60,7 @@ impl Vsock {
     ///
     /// # Errors
     /// If the context id is reserved, or the listener cannot be made non-blocking.
-    pub fn new(
-        guest_cid: u32,
-        listener: UnixListener,
-        guest_stream: Box<dyn Fn(u32, UnixStream) -> bool + Send + Sync>,
-    ) -> io::Result<Vsock> {
+    pub fn new(guest_cid: u32, listener: UnixListener, guest_stream: GuestStream) -> io::Result<Vsock> {
         if !(CID_FIRST..CID_ANY).contains(&guest_cid) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -75,7 +71,7 @@ impl Vsock {
         Ok(Vsock {
             guest_cid,
             listener: Arc::new(listener),
-            guest_stream: Arc::from(guest_stream),
+            guest_stream,
             running: None,
             parked: None,
             state: State::default(),

@@ -56,3 +56,4 @@ mod worker;
 mod tests;
 
 pub use device::Vsock;
+pub use mux::GuestStream;

@@ -27,8 +27,8 @@ pub(super) const REPLIES_MAX: usize = 256;
 /// Tokens below this one belong to the worker; ids of dials and connections start here.
 pub(super) const FIRST_ID: u64 = 16;
 
-/// Takes a stream that the guest opened to a host port; false if nobody wants it.
-pub(super) type GuestStream = Arc<dyn Fn(u32, UnixStream) -> bool + Send + Sync>;
+/// Takes a stream that the guest opened to a host port; `false` refuses it. Called on the device's thread.
+pub type GuestStream = Arc<dyn Fn(u32, UnixStream) -> bool + Send + Sync>;
 
 /// See the module.
 pub(super) struct Mux {

@@ -258,7 +258,7 @@ fn device(directory: &TempDir, taken: &Arc<Mutex<VecDeque<(u32, UnixStream)>>>) 
         }
         wanted
     };
-    Vsock::new(CID, listener, Box::new(take)).unwrap()
+    Vsock::new(CID, listener, Arc::new(take)).unwrap()
 }
 
 /// A packet from the guest, with room for [`CREDIT`] bytes.

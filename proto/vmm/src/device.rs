@@ -1,0 +1,148 @@
+//! A device, which is one type from a request to the bus. In a message an [`FdIndex`](crate::FdIndex) stands
+//! for the device's file, in a process an open descriptor does, and [`Device::map`] turns one into the other.
+//! This module never opens anything. `slot` says where a device fits, docs/adding-a-device.md what a new one takes.
+
+use std::convert::Infallible;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A device to plug; an `F` stands for its file. The memory device ([`DeviceKind::Mem`]) is not among them:
+/// the VMM plugs that one itself when a VM first grows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Device<F> {
+    /// A file mapped into guest-physical memory, read-only: a guest that writes there ends its VM.
+    Pmem {
+        /// The file, opened for reading. Its size must be a multiple of 2 MiB, not zero.
+        image: F,
+    },
+    /// A disk.
+    Blk {
+        /// The file or block device, opened for writing unless `read_only`. Its size must be a multiple of
+        /// 512 bytes.
+        image: F,
+        /// Offer VIRTIO_BLK_F_RO and refuse writes.
+        read_only: bool,
+    },
+    /// A network interface.
+    Net {
+        /// A tap, opened with IFF_TAP | IFF_NO_PI | IFF_VNET_HDR, vnet header size 12.
+        tap: F,
+        /// Ethernet address the guest sees.
+        mac: [u8; 6],
+        /// Largest packet in bytes, offered as VIRTIO_NET_F_MTU.
+        mtu: u16,
+    },
+    /// The vsock device. Host programs reach the guest by dialling `listener` and writing `CONNECT <port>\n`;
+    /// the answer is `OK <host port>\n`. Connections that the guest opens to the host arrive as
+    /// [`Event::GuestStream`](crate::Event::GuestStream).
+    Vsock {
+        /// Listening unix stream socket.
+        listener: F,
+        /// The guest's context id, 3 or above.
+        guest_cid: u32,
+    },
+    /// Random numbers from the host's getrandom(2).
+    Rng,
+    /// The pod's shared directory, which the VMM was started in, as a file system. Only a VMM that was
+    /// started as root has it.
+    Fs {
+        /// The name that the guest mounts it by, 1 to 36 bytes.
+        tag: String,
+    },
+}
+
+/// The kinds of devices, by which the slot table says what fits where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// virtio-pmem: the root image and other images.
+    Pmem,
+    /// virtio-blk.
+    Blk,
+    /// virtio-net.
+    Net,
+    /// virtio-vsock.
+    Vsock,
+    /// virtio-rng.
+    Rng,
+    /// virtio-fs.
+    Fs,
+    /// virtio-mem.
+    Mem,
+}
+
+impl<F> Device<F> {
+    /// The device's kind.
+    pub fn kind(&self) -> DeviceKind {
+        match self {
+            Device::Pmem { .. } => DeviceKind::Pmem,
+            Device::Blk { .. } => DeviceKind::Blk,
+            Device::Net { .. } => DeviceKind::Net,
+            Device::Vsock { .. } => DeviceKind::Vsock,
+            Device::Rng => DeviceKind::Rng,
+            Device::Fs { .. } => DeviceKind::Fs,
+        }
+    }
+
+    /// Whether the guest can only read what lies behind the device.
+    pub fn read_only(&self) -> bool {
+        matches!(self, Device::Pmem { .. } | Device::Blk { read_only: true, .. })
+    }
+
+    /// Returns the same device with another file.
+    pub fn map<G>(self, mut file: impl FnMut(F) -> G) -> Device<G> {
+        let Ok(device) = self.try_map(|from| Ok::<G, Infallible>(file(from)));
+        device
+    }
+
+    /// Returns the same device with another file, or the error by which there is none.
+    pub fn try_map<G, E>(self, mut file: impl FnMut(F) -> Result<G, E>) -> Result<Device<G>, E> {
+        Ok(match self {
+            Device::Pmem { image } => Device::Pmem { image: file(image)? },
+            Device::Blk { image, read_only } => Device::Blk { image: file(image)?, read_only },
+            Device::Net { tap, mac, mtu } => Device::Net { tap: file(tap)?, mac, mtu },
+            Device::Vsock { listener, guest_cid } => Device::Vsock { listener: file(listener)?, guest_cid },
+            Device::Rng => Device::Rng,
+            Device::Fs { tag } => Device::Fs { tag },
+        })
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DeviceKind::Pmem => "pmem",
+            DeviceKind::Blk => "blk",
+            DeviceKind::Net => "net",
+            DeviceKind::Vsock => "vsock",
+            DeviceKind::Rng => "rng",
+            DeviceKind::Fs => "fs",
+            DeviceKind::Mem => "mem",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FdIndex;
+
+    #[test]
+    fn a_device_keeps_all_but_its_file_when_mapped() {
+        let disk = Device::Blk { image: 7u32, read_only: true };
+        assert_eq!(disk.clone().map(|file| file + 1), Device::Blk { image: 8, read_only: true });
+        assert_eq!(disk.try_map(Err::<(), u32>), Err(7));
+        let share = Device::<u32>::Fs { tag: "podvisor".into() };
+        assert_eq!(share.try_map(Err::<(), u32>), Ok(Device::Fs { tag: "podvisor".into() }));
+    }
+
+    #[test]
+    fn a_kind_is_called_as_its_device_is_on_the_wire() {
+        let disk = Device::Blk { image: FdIndex(3), read_only: false };
+        let on_the_wire = serde_json::json!(&disk);
+        assert_eq!(on_the_wire, serde_json::json!({ "blk": { "image": 3, "read_only": false } }));
+        assert_eq!(serde_json::json!(disk.kind()), disk.kind().to_string());
+    }
+}
