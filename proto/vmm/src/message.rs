@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Device, Slot};
+use crate::{Device, FilledSlot, Slot};
 
 /// Position of a descriptor among those that came with the packet, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +65,8 @@ pub enum Request {
         /// Bytes, in steps of 2 MiB from the size at boot.
         memory_bytes: u64,
     },
+    /// The slots that are filled.
+    Slots,
     /// What the VM has cost so far.
     Stats,
     /// The console ring's content.
@@ -85,6 +87,8 @@ pub enum Response {
     Unplugged,
     /// The memory is offered.
     Resizing,
+    /// The filled slots, in the table's order.
+    Slots(Vec<FilledSlot>),
     /// Counters.
     Stats(VmStats),
     /// Console text, lossily decoded, oldest byte first, at most 64 KiB.

@@ -19,6 +19,6 @@ mod streams;
 mod vm;
 
 pub use error::VmError;
-pub use proto_vmm::{Device, DeviceKind, ExitCounts, Slot, StopReason, StopReport, VmStats};
+pub use proto_vmm::{Device, DeviceKind, ExitCounts, FilledSlot, Slot, StopReason, StopReport, VmStats};
 pub use spawn::Spawn;
 pub use vm::{Size, Vm};

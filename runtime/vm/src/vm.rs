@@ -14,7 +14,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto_vmm::{BootConfig, Device, Request, Response, Slot, StopReason, StopReport, VmStats};
+use proto_vmm::{BootConfig, Device, FilledSlot, Request, Response, Slot, StopReason, StopReport, VmStats};
 use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
@@ -219,6 +219,17 @@ impl Vm {
     pub async fn resized(&self) {
         // The sender is kept beside it.
         let _ = self.0.resized.subscribe().wait_for(|resized| *resized).await;
+    }
+
+    /// Returns the slots that are filled, in the table's order.
+    ///
+    /// # Errors
+    /// As [`boot`](Self::boot).
+    pub async fn filled_slots(&self) -> Result<Vec<FilledSlot>, VmError> {
+        match self.ask("slots", Request::Slots, &Descriptors::default()).await? {
+            Response::Slots(slots) => Ok(slots),
+            _ => Err(VmError::Confused { request: "slots" }),
+        }
     }
 
     /// What the VM has cost so far.

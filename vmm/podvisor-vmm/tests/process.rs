@@ -12,7 +12,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use proto_vmm::{
-    BootConfig, Device, Event, FdIndex, Message, Refusal, Request, Response, Slot, StopReason, StopReport,
+    BootConfig, Device, DeviceKind, Event, FdIndex, FilledSlot, Message, Refusal, Request, Response, Slot,
+    StopReason, StopReport,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -194,6 +195,35 @@ fn devices_come_and_go_and_a_shutdown_ends_it_well() {
     let (report, status) = vmm.end();
     assert_eq!(report.reason, StopReason::Requested);
     assert!(status.success());
+}
+
+#[test]
+fn a_client_that_comes_later_learns_which_slots_are_filled() {
+    let Some(mut vmm) = Vmm::start() else { return };
+    assert_eq!(vmm.ask(Request::Slots, &[]).unwrap_err().message, "there is no VM yet");
+    vmm.boot(&LOOP).unwrap();
+    let image_slot = Slot::pmems().last().unwrap();
+    for (slot, device) in [
+        (Slot::SCRATCH, Device::Blk { image: FdIndex(0), read_only: false }),
+        (Slot::blks().last().unwrap(), Device::Blk { image: FdIndex(0), read_only: true }),
+        (image_slot, Device::Pmem { image: FdIndex(0) }),
+    ] {
+        vmm.ask(Request::Plug { slot, device }, &[image().into()]).unwrap();
+    }
+    vmm.ask(Request::Unplug { slot: image_slot }, &[]).unwrap();
+    vmm.client = dial(&vmm.path);
+    let Ok(Response::Slots(slots)) = vmm.ask(Request::Slots, &[]) else { panic!("no slots") };
+    let filled = |slot, kind, read_only| FilledSlot { slot, kind, read_only };
+    let expected = [
+        filled(Slot::ROOT, DeviceKind::Pmem, true),
+        filled(Slot::VSOCK, DeviceKind::Vsock, false),
+        filled(Slot::RNG, DeviceKind::Rng, false),
+        filled(Slot::SCRATCH, DeviceKind::Blk, false),
+        filled(Slot::blks().last().unwrap(), DeviceKind::Blk, true),
+    ];
+    assert_eq!(slots, expected);
+    vmm.ask(Request::Shutdown, &[]).unwrap();
+    assert!(vmm.end().1.success());
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod descriptors;
 mod plug;
 mod resize;
 mod shutdown;
+mod slots;
 mod stats;
 mod streams;
 mod unplug;
@@ -199,6 +200,7 @@ impl Control {
             Request::Plug { slot, device } => (self.plug(slot, device, &mut descriptors), Next::Wait),
             Request::Unplug { slot } => (self.unplug(slot), Next::Wait),
             Request::Resize { memory_bytes } => (self.resize(memory_bytes), Next::Wait),
+            Request::Slots => (self.slots(), Next::Wait),
             Request::Stats => (self.stats(), Next::Wait),
             Request::Console => (self.console(), Next::Wait),
             Request::Shutdown => shutdown::shutdown(),

@@ -1,0 +1,11 @@
+//! Slots: the slots that are filled.
+
+use proto_vmm::Response;
+
+use super::{Answer, Control};
+
+impl Control {
+    pub(super) fn slots(&mut self) -> Answer {
+        Ok(Response::Slots(self.machine()?.filled_slots()))
+    }
+}
