@@ -62,8 +62,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("runtime-pieces", &[]),
     ("runtime-streaming", &["runtime-pieces"]),
     // The VMM.
-    ("podvisor-vmm", &["proto-vmm", "vmm-devices", "vmm-machine"]),
-    ("vmm-machine", &["proto-vmm", "vmm-devices"]),
+    ("podvisor-vmm", &["proto-vmm", "vmm-devices", "vmm-vm"]),
+    ("vmm-vm", &["proto-vmm", "vmm-devices"]),
     ("vmm-devices", &["proto-vmm", "vmm-batch"]),
     ("vmm-batch", &[]),
     // The guest side.
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn the_daemon_cannot_reach_into_the_vmm() {
-        let bad = ours("runtime-vm", "runtime/vm", &["proto-vmm", "vmm-machine"], &[]);
-        assert_eq!(check(&[bad]), ["runtime-vm must not use vmm-machine"]);
+        let bad = ours("runtime-vm", "runtime/vm", &["proto-vmm", "vmm-vm"], &[]);
+        assert_eq!(check(&[bad]), ["runtime-vm must not use vmm-vm"]);
     }
 
     #[test]

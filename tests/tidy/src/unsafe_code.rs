@@ -8,7 +8,7 @@ use crate::{Crate, Source};
 /// Where unsafe code may be, as beginnings of paths, and why. A crate with a zone for some of its files
 /// denies unsafe code at its root and allows it there; a crate that is a zone as a whole need not.
 pub const ZONES: &[(&str, &str)] = &[
-    ("vmm/machine/", "KVM's memory slots, mmap and the vCPUs' run pages"),
+    ("vmm/vm/", "KVM's memory slots, mmap and the vCPUs' run pages"),
     ("vmm/batch/", "sched_setscheduler(2): no safe crate sets a thread's policy and nothing else"),
     ("vmm/devices/", "guest memory as iovecs, and ioctls on taps and vhost"),
     ("agent/container/src/syscall", "system calls that nix does not have"),
@@ -126,7 +126,7 @@ mod tests {
     fn zones_words_and_denials_are_no_breach() {
         let sources = [
             source("runtime/net/src/tap.rs", "unsafe fn f() {}"),
-            source("vmm/machine/src/memory.rs", "unsafe fn f() {}"),
+            source("vmm/vm/src/memory.rs", "unsafe fn f() {}"),
             source(
                 "runtime/x.rs",
                 "#![forbid(unsafe_code)]\n// unsafe\n/// unsafe\nconst X: &str = \"unsafe\";",
@@ -143,12 +143,12 @@ mod tests {
             roots: vec![format!("{dir}/src/lib.rs")],
             ..Crate::default()
         };
-        let crates = [ours("runtime/net"), ours("runtime/logs"), ours("vmm/machine"), ours("proto/vmm")];
+        let crates = [ours("runtime/net"), ours("runtime/logs"), ours("vmm/vm"), ours("proto/vmm")];
         let sources = [
             source("runtime/net/src/lib.rs", "#![forbid(unsafe_code)]"),
             source("runtime/logs/src/lib.rs", "// #![forbid(unsafe_code)]"),
             source("proto/vmm/src/lib.rs", "//! Header.\n\n#![forbid(unsafe_code)]\n"),
-            source("vmm/machine/src/lib.rs", ""),
+            source("vmm/vm/src/lib.rs", ""),
             source("vmm/devices/src/lib.rs", ""),
             source("runtime/net/src/tap.rs", ""),
             source("vmm/batch/src/lib.rs", ""),

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
 use proto_vmm::{StopReason, StopReport};
-use vmm_machine::Kvm;
+use vmm_vm::Kvm;
 
 use control::Control;
 

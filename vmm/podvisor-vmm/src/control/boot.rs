@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use proto_vmm::{BootConfig, Response, Slot};
-use vmm_machine::{Backends, Machine, MachineSpec, monotonic_ns};
+use vmm_vm::{Backends, Vm, VmConfig, monotonic_ns};
 
 use super::descriptors::Descriptors;
 use super::{Answer, Booted, Control, Source, refusal};
@@ -16,34 +16,34 @@ use crate::jail::{self, Thread};
 const NEEDED: [Slot; 3] = [Slot::ROOT, Slot::VSOCK, Slot::RNG];
 
 impl Control {
-    pub(super) fn boot(&mut self, config: BootConfig, descriptors: &mut Descriptors) -> Answer {
+    pub(super) fn boot(&mut self, request: BootConfig, descriptors: &mut Descriptors) -> Answer {
         let boot_requested_ns = monotonic_ns();
         if self.booted.is_some() {
             return Err(refusal("the VM is booted already"));
         }
-        if let Some(slot) = NEEDED.iter().find(|slot| !config.devices.iter().any(|(s, _)| s == *slot)) {
+        if let Some(slot) = NEEDED.iter().find(|slot| !request.devices.iter().any(|(s, _)| s == *slot)) {
             let kind = slot.kind().map_or_else(String::new, |kind| kind.to_string());
             return Err(refusal(format!("a boot without the {kind} device of slot {slot}")));
         }
-        tracing::info!(pod = config.id, vcpus = config.vcpus, memory = config.memory_bytes, "boot");
-        let spec = MachineSpec {
-            vcpus: config.vcpus,
-            memory_bytes: config.memory_bytes,
-            memory_max_bytes: config.memory_max_bytes,
-            kernel: File::from(descriptors.take(config.kernel)?),
-            cmdline: config.cmdline,
+        tracing::info!(pod = request.id, vcpus = request.vcpus, memory = request.memory_bytes, "boot");
+        let config = VmConfig {
+            vcpus: request.vcpus,
+            memory_bytes: request.memory_bytes,
+            memory_max_bytes: request.memory_max_bytes,
+            kernel: File::from(descriptors.take(request.kernel)?),
+            cmdline: request.cmdline,
             thread_setup: Arc::new(|| jail::filter_this_thread(Thread::Vcpu).map_err(|error| chain(&error))),
             backends: Backends { guest_stream: self.streams.sink(), share: self.share.clone() },
         };
-        let mut machine = Machine::build(&self.kvm, spec).map_err(|error| refusal(chain(&error)))?;
-        for (slot, device) in config.devices {
+        let mut vm = Vm::build(&self.kvm, config).map_err(|error| refusal(chain(&error)))?;
+        for (slot, device) in request.devices {
             let device = device.try_map(|index| descriptors.take(index))?;
-            machine.plug(slot, device).map_err(|error| refusal(chain(&error)))?;
+            vm.plug(slot, device).map_err(|error| refusal(chain(&error)))?;
         }
-        self.watch(machine.ended().as_fd(), Source::Ended).map_err(|error| refusal(chain(&error)))?;
-        self.watch(machine.resized().as_fd(), Source::Resized).map_err(|error| refusal(chain(&error)))?;
-        machine.resume().map_err(|error| refusal(chain(&error)))?;
-        self.booted = Some(Booted { machine, boot_requested_ns });
+        self.watch(vm.ended().as_fd(), Source::Ended).map_err(|error| refusal(chain(&error)))?;
+        self.watch(vm.resized().as_fd(), Source::Resized).map_err(|error| refusal(chain(&error)))?;
+        vm.resume().map_err(|error| refusal(chain(&error)))?;
+        self.booted = Some(Booted { vm, boot_requested_ns });
         Ok(Response::Booted)
     }
 }

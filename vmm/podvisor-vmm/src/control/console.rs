@@ -6,6 +6,6 @@ use super::{Answer, Control};
 
 impl Control {
     pub(super) fn console(&mut self) -> Answer {
-        Ok(Response::Console { text: self.machine()?.console().text() })
+        Ok(Response::Console { text: self.vm()?.console().text() })
     }
 }

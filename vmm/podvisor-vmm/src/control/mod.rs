@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use proto_vmm::{Event, Message, Packet, Refusal, Request, Response, StopReason, StopReport};
 use rustix::net::SocketFlags;
-use vmm_machine::{Kvm, Machine, ShareThread};
+use vmm_vm::{Kvm, ShareThread, Vm};
 
 use crate::chain;
 use descriptors::Descriptors;
@@ -78,7 +78,7 @@ enum Next {
 
 /// A machine that was booted.
 struct Booted {
-    machine: Machine,
+    vm: Vm,
     boot_requested_ns: u64,
 }
 
@@ -229,7 +229,7 @@ impl Control {
         // What the guest opened before it ended is told before its end.
         self.forward_streams();
         let report = match self.booted.take() {
-            Some(booted) => booted.machine.stop(reason),
+            Some(booted) => booted.vm.stop(reason),
             None => StopReport { reason, registers: None, console: String::new(), exits: Default::default() },
         };
         self.send(&Message::Event(Event::Stopped(Box::new(report.clone()))), &[]);
@@ -240,9 +240,9 @@ impl Control {
         self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, source as u64)).map_err(ControlError::Epoll)
     }
 
-    fn machine(&mut self) -> Result<&mut Machine, Refusal> {
+    fn vm(&mut self) -> Result<&mut Vm, Refusal> {
         match &mut self.booted {
-            Some(booted) => Ok(&mut booted.machine),
+            Some(booted) => Ok(&mut booted.vm),
             None => Err(refusal("there is no VM yet")),
         }
     }

@@ -14,7 +14,7 @@ impl Control {
         descriptors: &mut Descriptors,
     ) -> Answer {
         let device = device.try_map(|index| descriptors.take(index))?;
-        self.machine()?.plug(slot, device).map_err(|error| refusal(chain(&error)))?;
+        self.vm()?.plug(slot, device).map_err(|error| refusal(chain(&error)))?;
         Ok(Response::Plugged)
     }
 }

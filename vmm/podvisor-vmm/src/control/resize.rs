@@ -7,14 +7,14 @@ use crate::chain;
 
 impl Control {
     pub(super) fn resize(&mut self, memory_bytes: u64) -> Answer {
-        self.machine()?.resize(memory_bytes).map_err(|error| refusal(chain(&error)))?;
+        self.vm()?.resize(memory_bytes).map_err(|error| refusal(chain(&error)))?;
         Ok(Response::Resizing)
     }
 
     /// The guest has what it was offered.
     pub(super) fn resized(&mut self) {
         // Another size may have been asked for meanwhile; then there is nothing to read, nor to tell.
-        let settled = self.booted.as_ref().is_some_and(|booted| booted.machine.resized().read().is_ok());
+        let settled = self.booted.as_ref().is_some_and(|booted| booted.vm.resized().read().is_ok());
         if settled {
             self.send(&Message::Event(Event::Resized), &[]);
         }

@@ -6,6 +6,6 @@ use super::{Answer, Control};
 
 impl Control {
     pub(super) fn slots(&mut self) -> Answer {
-        Ok(Response::Slots(self.machine()?.filled_slots()))
+        Ok(Response::Slots(self.vm()?.filled_slots()))
     }
 }

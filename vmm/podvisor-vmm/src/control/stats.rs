@@ -8,9 +8,9 @@ impl Control {
     pub(super) fn stats(&self) -> Answer {
         let booted = self.booted.as_ref().ok_or_else(|| refusal("there is no VM yet"))?;
         Ok(Response::Stats(VmStats {
-            exits: booted.machine.exits(),
+            exits: booted.vm.exits(),
             boot_requested_ns: booted.boot_requested_ns,
-            guest_entered_ns: booted.machine.guest_entered_ns(),
+            guest_entered_ns: booted.vm.guest_entered_ns(),
         }))
     }
 }

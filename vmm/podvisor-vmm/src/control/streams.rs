@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use vmm_machine::GuestStream;
+use vmm_vm::GuestStream;
 
 /// Streams that may wait for the control thread.
 const WAITING_MAX: usize = 64;

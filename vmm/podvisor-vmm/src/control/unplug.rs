@@ -7,7 +7,7 @@ use crate::chain;
 
 impl Control {
     pub(super) fn unplug(&mut self, slot: Slot) -> Answer {
-        self.machine()?.unplug(slot).map_err(|error| refusal(chain(&error)))?;
+        self.vm()?.unplug(slot).map_err(|error| refusal(chain(&error)))?;
         Ok(Response::Unplugged)
     }
 }

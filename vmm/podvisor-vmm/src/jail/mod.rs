@@ -15,7 +15,7 @@ mod user;
 
 use nix::sys::prctl;
 use nix::unistd::{Uid, setsid};
-use vmm_machine::ShareThread;
+use vmm_vm::ShareThread;
 
 pub(crate) use filter::{Thread, filter_this_thread};
 

@@ -6,7 +6,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, chdir, pivot_root};
-use vmm_machine::Share;
+use vmm_vm::Share;
 
 use super::{JailError, failed};
 

@@ -3,7 +3,7 @@
 //! below its root is only what the pod was given.
 
 use caps::{CapSet, Capability, CapsHashSet};
-use vmm_machine::{Share, ShareThread, credentials};
+use vmm_vm::{Share, ShareThread, credentials};
 
 use super::filter::{Thread, filter_this_thread};
 use super::{JailError, failed, paths};

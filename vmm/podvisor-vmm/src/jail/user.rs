@@ -2,7 +2,7 @@
 //! leaves root. The share's thread, which was started before, stays root.
 
 use nix::unistd::{Pid, Uid};
-use vmm_machine::credentials;
+use vmm_vm::credentials;
 
 use super::{JailError, failed};
 

@@ -22,8 +22,8 @@ fn file(bytes: u64) -> File {
     file
 }
 
-fn spec() -> MachineSpec {
-    MachineSpec {
+fn config() -> VmConfig {
+    VmConfig {
         vcpus: 1,
         memory_bytes: crate::RAM_MIN,
         memory_max_bytes: crate::RAM_MIN,
@@ -42,9 +42,9 @@ fn kvm() -> Option<Kvm> {
     kvm.ok()
 }
 
-/// A machine about to run `code` in real mode, its DS at the slot table, its ES at 0.
-fn real_mode(kvm: &Kvm, code: &[u8]) -> Machine {
-    Machine::assemble(kvm, &spec(), |memory, fds| {
+/// A vm about to run `code` in real mode, its DS at the slot table, its ES at 0.
+fn real_mode(kvm: &Kvm, code: &[u8]) -> Vm {
+    Vm::assemble(kvm, &config(), |memory, fds| {
         memory.write_slice(code, GuestAddress(CODE)).unwrap();
         let mut sregs = fds[0].get_sregs().unwrap();
         (sregs.cs.base, sregs.cs.selector) = (0, 0);
@@ -58,14 +58,14 @@ fn real_mode(kvm: &Kvm, code: &[u8]) -> Machine {
     .unwrap()
 }
 
-/// A machine about to run `code` in 64-bit mode, with the first and the fifth GiB (where the first image
+/// A vm about to run `code` in 64-bit mode, with the first and the fifth GiB (where the first image
 /// lies) mapped onto themselves.
-fn long_mode(kvm: &Kvm, code: &[u8]) -> Machine {
-    long_mode_with(kvm, &spec(), code)
+fn long_mode(kvm: &Kvm, code: &[u8]) -> Vm {
+    long_mode_with(kvm, &config(), code)
 }
 
-fn long_mode_with(kvm: &Kvm, spec: &MachineSpec, code: &[u8]) -> Machine {
-    Machine::assemble(kvm, spec, |memory, fds| {
+fn long_mode_with(kvm: &Kvm, config: &VmConfig, code: &[u8]) -> Vm {
+    Vm::assemble(kvm, config, |memory, fds| {
         registers::write_tables(memory)?;
         let directory = PAGE_TABLES.0 + 3 * 4096;
         memory.write_obj(directory | 3, GuestAddress(PAGE_TABLES.0 + 4096 + 4 * 8)).unwrap();
@@ -77,14 +77,14 @@ fn long_mode_with(kvm: &Kvm, spec: &MachineSpec, code: &[u8]) -> Machine {
 }
 
 /// Runs to the end that the guest makes.
-fn run(machine: Machine) -> StopReport {
-    machine.resume().unwrap();
-    await_end(&machine);
-    machine.stop(StopReason::Requested)
+fn run(vm: Vm) -> StopReport {
+    vm.resume().unwrap();
+    await_end(&vm);
+    vm.stop(StopReason::Requested)
 }
 
-fn await_end(machine: &Machine) {
-    let mut fds = [PollFd::new(machine.ended().as_fd(), PollFlags::POLLIN)];
+fn await_end(vm: &Vm) {
+    let mut fds = [PollFd::new(vm.ended().as_fd(), PollFlags::POLLIN)];
     assert_eq!(poll(&mut fds, PollTimeout::from(20_000u16)).unwrap(), 1, "the guest did not end");
 }
 
@@ -143,12 +143,12 @@ fn probe(plugged: bool) -> [u32; 3] {
         code.extend([0x66, 0xa1, 4 * register, 0x20, 0x26, 0x66, 0xa3, 4 * register, 0x30]);
     }
     code.extend(RESET);
-    let mut machine = real_mode(&kvm, &code);
+    let mut vm = real_mode(&kvm, &code);
     if plugged {
-        machine.plug(Slot::RNG, Device::Rng).unwrap();
+        vm.plug(Slot::RNG, Device::Rng).unwrap();
     }
-    let memory = machine.memory.clone();
-    assert_eq!(run(machine).reason, StopReason::GuestReset);
+    let memory = vm.memory.clone();
+    assert_eq!(run(vm).reason, StopReason::GuestReset);
     memory.read_obj(GuestAddress(RESULT)).unwrap()
 }
 
@@ -165,21 +165,21 @@ fn a_plugged_slot_has_its_devices_id() {
 #[test]
 fn slots_take_only_what_fits_and_only_once() {
     let Some(kvm) = kvm() else { return };
-    let mut machine = real_mode(&kvm, &RESET);
-    assert!(matches!(machine.plug(Slot::VSOCK, Device::Rng), Err(PlugError::Kind { .. })));
-    machine.plug(Slot::RNG, Device::Rng).unwrap();
-    assert!(matches!(machine.plug(Slot::RNG, Device::Rng), Err(PlugError::Taken { .. })));
-    machine.unplug(Slot::RNG).unwrap();
-    assert!(matches!(machine.unplug(Slot::RNG), Err(PlugError::Empty { .. })));
+    let mut vm = real_mode(&kvm, &RESET);
+    assert!(matches!(vm.plug(Slot::VSOCK, Device::Rng), Err(PlugError::Kind { .. })));
+    vm.plug(Slot::RNG, Device::Rng).unwrap();
+    assert!(matches!(vm.plug(Slot::RNG, Device::Rng), Err(PlugError::Taken { .. })));
+    vm.unplug(Slot::RNG).unwrap();
+    assert!(matches!(vm.unplug(Slot::RNG), Err(PlugError::Empty { .. })));
     let odd = Device::Pmem { image: file(4096).into() };
-    assert!(matches!(machine.plug(Slot::ROOT, odd), Err(PlugError::Pmem { .. })));
-    machine.plug(Slot::ROOT, Device::Pmem { image: file(layout::LARGE_PAGE).into() }).unwrap();
+    assert!(matches!(vm.plug(Slot::ROOT, odd), Err(PlugError::Pmem { .. })));
+    vm.plug(Slot::ROOT, Device::Pmem { image: file(layout::LARGE_PAGE).into() }).unwrap();
     let root = FilledSlot { slot: Slot::ROOT, kind: DeviceKind::Pmem, read_only: true };
-    assert_eq!(machine.filled_slots(), [root]);
-    machine.unplug(Slot::ROOT).unwrap();
-    assert_eq!(machine.filled_slots(), []);
+    assert_eq!(vm.filled_slots(), [root]);
+    vm.unplug(Slot::ROOT).unwrap();
+    assert_eq!(vm.filled_slots(), []);
     let share = Device::Fs { tag: "podvisor".into() };
-    assert!(matches!(machine.plug(Slot::FS, share), Err(PlugError::NoShare { .. })));
+    assert!(matches!(vm.plug(Slot::FS, share), Err(PlugError::NoShare { .. })));
 }
 
 #[test]
@@ -187,11 +187,11 @@ fn image_memory_can_be_read_and_a_write_ends_the_vm() {
     let Some(kvm) = kvm() else { return };
     // mov rax, 4 GiB; mov bl, [rax]; mov [rax], bl; hlt
     let code = [0x48, 0xb8, 0, 0, 0, 0, 1, 0, 0, 0, 0x8a, 0x18, 0x88, 0x18, 0xf4];
-    let mut machine = long_mode(&kvm, &code);
+    let mut vm = long_mode(&kvm, &code);
     let mut image = file(layout::LARGE_PAGE);
     image.write_all(&[0x5a]).unwrap();
-    machine.plug(Slot::ROOT, Device::Pmem { image: image.into() }).unwrap();
-    let report = run(machine);
+    vm.plug(Slot::ROOT, Device::Pmem { image: image.into() }).unwrap();
+    let report = run(vm);
     let StopReason::Vmm { message } = report.reason else { panic!("{:?}", report.reason) };
     assert!(message.contains("read-only image memory at 0x100000000"), "{message}");
     assert_eq!(report.registers.unwrap().rbx, 0x5a);
@@ -200,66 +200,63 @@ fn image_memory_can_be_read_and_a_write_ends_the_vm() {
 #[test]
 fn a_guest_that_loops_is_stopped_paused_and_resumed() {
     let Some(kvm) = kvm() else { return };
-    let machine = real_mode(&kvm, &[0xeb, 0xfe]);
+    let vm = real_mode(&kvm, &[0xeb, 0xfe]);
     for _ in 0..20 {
-        machine.resume().unwrap();
-        machine.pause().unwrap();
+        vm.resume().unwrap();
+        vm.pause().unwrap();
     }
-    machine.resume().unwrap();
-    assert_eq!(machine.stop(StopReason::Requested).reason, StopReason::Requested);
+    vm.resume().unwrap();
+    assert_eq!(vm.stop(StopReason::Requested).reason, StopReason::Requested);
 }
 
 #[test]
 fn a_running_machine_has_no_state_to_save() {
     let Some(kvm) = kvm() else { return };
-    let machine = real_mode(&kvm, &[0xeb, 0xfe]);
-    machine.resume().unwrap();
-    assert!(machine.save().is_err());
+    let vm = real_mode(&kvm, &[0xeb, 0xfe]);
+    vm.resume().unwrap();
+    assert!(vm.save().is_err());
 }
 
 #[test]
 fn a_saved_machine_is_the_same_after_a_restore() {
     let Some(kvm) = kvm() else { return };
     // mov ebx, 0x12345678; jmp $
-    let machine = real_mode(&kvm, &[0x66, 0xbb, 0x78, 0x56, 0x34, 0x12, 0xeb, 0xfe]);
-    machine.resume().unwrap();
-    while machine.guest_entered_ns() == 0 {
+    let vm = real_mode(&kvm, &[0x66, 0xbb, 0x78, 0x56, 0x34, 0x12, 0xeb, 0xfe]);
+    vm.resume().unwrap();
+    while vm.guest_entered_ns() == 0 {
         std::thread::yield_now();
     }
-    machine.pause().unwrap();
-    let (vm_state, vcpus) = machine.save().unwrap();
+    vm.pause().unwrap();
+    let (vm_state, vcpus) = vm.save().unwrap();
     let text = serde_json::to_string(&(&vm_state, &vcpus)).unwrap();
     let (vm_state, vcpus): (VmState, Vec<VcpuState>) = serde_json::from_str(&text).unwrap();
 
     VcpuState::check(&kvm).unwrap();
-    let vm = create_vm(&kvm).unwrap();
+    let fresh = create_vm(&kvm).unwrap();
     let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).unwrap();
-    let fds = create_vcpus(&vm, &supported, 1).unwrap();
-    vm_state.restore(&vm).unwrap();
+    let fds = create_vcpus(&fresh, &supported, 1).unwrap();
+    vm_state.restore(&fresh).unwrap();
     vcpus[0].restore(&fds[0]).unwrap();
     let again = VcpuState::save(&fds[0]).unwrap();
     assert_eq!(again.without_time(), vcpus[0].without_time());
-    assert!(VmState::save(&vm).unwrap().clock_ns() >= vm_state.clock_ns());
+    assert!(VmState::save(&fresh).unwrap().clock_ns() >= vm_state.clock_ns());
 }
 
 #[test]
 fn a_machine_is_offered_memory_up_to_its_most() {
     let Some(kvm) = kvm() else { return };
-    let spec = MachineSpec { memory_max_bytes: 512 << 20, ..spec() };
-    let mut machine = Machine::assemble(&kvm, &spec, |_, _| Ok(())).unwrap();
-    let id = |machine: &Machine| machine.bus.slot(Slot::MEM).device_id();
-    machine.resize(crate::RAM_MIN).unwrap();
-    assert_eq!((id(&machine), machine.resized().read().is_ok()), (0, true), "there is nothing to do");
+    let config = VmConfig { memory_max_bytes: 512 << 20, ..config() };
+    let mut vm = Vm::assemble(&kvm, &config, |_, _| Ok(())).unwrap();
+    let id = |vm: &Vm| vm.bus.slot(Slot::MEM).device_id();
+    vm.resize(crate::RAM_MIN).unwrap();
+    assert_eq!((id(&vm), vm.resized().read().is_ok()), (0, true), "there is nothing to do");
     for bytes in [crate::RAM_MIN + (2 << 20), 512 << 20, 256 << 20, 512 << 20, crate::RAM_MIN] {
-        machine.resize(bytes).unwrap();
+        vm.resize(bytes).unwrap();
     }
-    assert_eq!(id(&machine), 24);
-    assert_eq!(
-        machine.filled_slots().iter().map(|filled| filled.kind).collect::<Vec<_>>(),
-        [DeviceKind::Mem]
-    );
+    assert_eq!(id(&vm), 24);
+    assert_eq!(vm.filled_slots().iter().map(|filled| filled.kind).collect::<Vec<_>>(), [DeviceKind::Mem]);
     for bytes in [0, crate::RAM_MIN - (2 << 20), crate::RAM_MIN + 4096, (512 << 20) + (2 << 20)] {
-        assert!(matches!(machine.resize(bytes), Err(ResizeError::Size { .. })), "{bytes}");
+        assert!(matches!(vm.resize(bytes), Err(ResizeError::Size { .. })), "{bytes}");
     }
 }
 
@@ -268,10 +265,10 @@ fn a_guest_reaches_memory_that_it_was_offered() {
     let Some(kvm) = kvm() else { return };
     // mov rax, 4 GiB; mov byte [rax], 0x5a; mov bl, [rax]; mov al, 0xfe; out 0x64, al
     let code = [0x48, 0xb8, 0, 0, 0, 0, 1, 0, 0, 0, 0xc6, 0x00, 0x5a, 0x8a, 0x18, 0xb0, 0xfe, 0xe6, 0x64];
-    let spec = MachineSpec { memory_max_bytes: 64 << 20, ..spec() };
-    let mut machine = long_mode_with(&kvm, &spec, &code);
-    machine.resize(64 << 20).unwrap();
-    let report = run(machine);
+    let config = VmConfig { memory_max_bytes: 64 << 20, ..config() };
+    let mut vm = long_mode_with(&kvm, &config, &code);
+    vm.resize(64 << 20).unwrap();
+    let report = run(vm);
     assert_eq!((report.reason, report.registers.unwrap().rbx), (StopReason::GuestReset, 0x5a));
 }
 
@@ -279,20 +276,20 @@ fn a_guest_reaches_memory_that_it_was_offered() {
 fn odd_machines_are_refused() {
     let Some(kvm) = kvm() else { return };
     let build = |vcpus, memory_bytes| {
-        Machine::build(&kvm, MachineSpec { vcpus, memory_bytes, memory_max_bytes: memory_bytes, ..spec() })
+        Vm::build(&kvm, VmConfig { vcpus, memory_bytes, memory_max_bytes: memory_bytes, ..config() })
     };
-    assert!(matches!(build(0, 64 << 20), Err(MachineError::VcpuCount { .. })));
-    assert!(matches!(build(65, 64 << 20), Err(MachineError::VcpuCount { .. })));
-    assert!(matches!(build(1, 1 << 20), Err(MachineError::Memory(_))));
-    assert!(matches!(build(1, 64 << 20), Err(MachineError::Boot(BootError::Kernel(_)))));
+    assert!(matches!(build(0, 64 << 20), Err(VmError::VcpuCount { .. })));
+    assert!(matches!(build(65, 64 << 20), Err(VmError::VcpuCount { .. })));
+    assert!(matches!(build(1, 1 << 20), Err(VmError::Memory(_))));
+    assert!(matches!(build(1, 64 << 20), Err(VmError::Boot(BootError::Kernel(_)))));
 }
 
 #[test]
 fn a_thread_whose_setup_fails_ends_the_vm_with_its_words() {
     let Some(kvm) = kvm() else { return };
-    let spec = MachineSpec { thread_setup: Arc::new(|| Err("no filter".into())), ..spec() };
-    let machine = Machine::assemble(&kvm, &spec, |_, _| Ok(())).unwrap();
-    await_end(&machine);
-    let reason = machine.stop(StopReason::Requested).reason;
+    let config = VmConfig { thread_setup: Arc::new(|| Err("no filter".into())), ..config() };
+    let vm = Vm::assemble(&kvm, &config, |_, _| Ok(())).unwrap();
+    await_end(&vm);
+    let reason = vm.stop(StopReason::Requested).reason;
     assert_eq!(reason, StopReason::Vmm { message: "vCPU 0: no filter".into() });
 }

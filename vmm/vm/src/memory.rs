@@ -1,5 +1,5 @@
 //! Guest memory: anonymous memory in large pages where the host has them. RAM is given to KVM as one or two
-//! memory slots; the region that the machine may grow into is address space only, until `hotplug.rs` gives
+//! memory slots; the region that the machine may grow into is address space only, until `memory_hotplug.rs` gives
 //! parts of it. Never touches what lies in it.
 
 use std::ffi::c_void;

@@ -34,7 +34,7 @@ pub enum ResizeError {
 
 /// The region and what is offered of it.
 #[derive(Debug)]
-pub(crate) struct Hotplug {
+pub(crate) struct MemoryHotplug {
     boot_bytes: u64,
     max_bytes: u64,
     base: u64,
@@ -46,17 +46,17 @@ pub(crate) struct Hotplug {
     handle: Option<MemHandle>,
 }
 
-impl Hotplug {
+impl MemoryHotplug {
     /// For a machine of `boot_bytes` that may grow to `max_bytes`; `region` is where.
     pub(crate) fn new(
         boot_bytes: u64,
         max_bytes: u64,
         region: Option<(u64, u64)>,
-    ) -> Result<Hotplug, ResizeError> {
+    ) -> Result<MemoryHotplug, ResizeError> {
         let settled = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let settled = Arc::new(settled.map_err(ResizeError::Event)?);
         let (base, length) = region.unwrap_or_default();
-        Ok(Hotplug { boot_bytes, max_bytes, base, length, given: 0, pieces: 0, settled, handle: None })
+        Ok(MemoryHotplug { boot_bytes, max_bytes, base, length, given: 0, pieces: 0, settled, handle: None })
     }
 
     /// Readable once the guest has what was last offered.

@@ -25,9 +25,9 @@ use crate::console::{CONSOLE_TAIL_BYTES, Console};
 use crate::counters::Counters;
 use crate::cpuid::{self, CpuidError};
 use crate::device::{self, Backends, PlugError};
-use crate::hotplug::{Hotplug, ResizeError};
 use crate::layout;
 use crate::memory::{self, MemoryError};
+use crate::memory_hotplug::{MemoryHotplug, ResizeError};
 use crate::pmem::PmemWindows;
 use crate::vcpu::{Surroundings, ThreadSetup, Vcpu, VcpuEnd, VcpuError, VcpuState};
 use crate::vm_state::{VmState, VmStateError};
@@ -45,12 +45,12 @@ const MISC_ENABLE: kvm_bindings::kvm_msr_entry =
 const EVENT: EfdFlags = EfdFlags::EFD_NONBLOCK.union(EfdFlags::EFD_CLOEXEC);
 
 /// A machine to build.
-pub struct MachineSpec {
+pub struct VmConfig {
     /// vCPUs, `1..=VCPUS_MAX`; the guest brings up one.
     pub vcpus: u8,
     /// RAM in bytes, a multiple of 2 MiB, at least [`RAM_MIN`](crate::RAM_MIN).
     pub memory_bytes: u64,
-    /// Most memory after [`resize`](Machine::resize), a multiple of 2 MiB, at least `memory_bytes`.
+    /// Most memory after [`resize`](Vm::resize), a multiple of 2 MiB, at least `memory_bytes`.
     pub memory_max_bytes: u64,
     /// Uncompressed ELF kernel.
     pub kernel: File,
@@ -62,9 +62,9 @@ pub struct MachineSpec {
     pub backends: Backends,
 }
 
-impl std::fmt::Debug for MachineSpec {
+impl std::fmt::Debug for VmConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MachineSpec")
+        f.debug_struct("VmConfig")
             .field("vcpus", &self.vcpus)
             .field("memory_bytes", &self.memory_bytes)
             .field("memory_max_bytes", &self.memory_max_bytes)
@@ -76,7 +76,7 @@ impl std::fmt::Debug for MachineSpec {
 /// The machine could not be built or driven.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
-pub enum MachineError {
+pub enum VmError {
     #[error("{count} vCPUs: 1 to {VCPUS_MAX} are possible")]
     VcpuCount { count: u8 },
     #[error("KVM lacks {capability}")]
@@ -101,20 +101,20 @@ pub enum MachineError {
     Resize(#[from] ResizeError),
 }
 
-fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> MachineError {
-    move |source| MachineError::Kvm { step, source }
+fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> VmError {
+    move |source| VmError::Kvm { step, source }
 }
 
 /// A VM. Dropping it stops it. Fields are dropped in order: vCPU threads end before the devices, and
 /// those before the memory that both use.
-pub struct Machine {
+pub struct Vm {
     vcpus: Vec<Vcpu>,
     bus: Arc<Bus>,
-    vm: Arc<VmFd>,
+    vm_fd: Arc<VmFd>,
     windows: PmemWindows,
     filled: BTreeMap<Slot, FilledSlot>,
     backends: Backends,
-    hotplug: Hotplug,
+    memory_hotplug: MemoryHotplug,
     console: Console,
     counters: Arc<Counters>,
     milestones: Arc<Milestones>,
@@ -123,19 +123,24 @@ pub struct Machine {
     memory: GuestMemory,
 }
 
-impl std::fmt::Debug for Machine {
+impl std::fmt::Debug for Vm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Machine").field("vcpus", &self.vcpus.len()).finish_non_exhaustive()
+        f.debug_struct("Vm").field("vcpus", &self.vcpus.len()).finish_non_exhaustive()
     }
 }
 
-impl Machine {
+impl Vm {
     /// Builds the machine and loads the kernel. No vCPU runs yet, no slot is filled.
-    pub fn build(kvm: &Kvm, mut spec: MachineSpec) -> Result<Machine, MachineError> {
-        let cmdline = std::mem::take(&mut spec.cmdline);
-        Machine::assemble(kvm, &spec, |memory, fds| {
-            let entry =
-                boot::load(memory, memory::ram_top(spec.memory_bytes), spec.vcpus, &spec.kernel, &cmdline)?;
+    pub fn build(kvm: &Kvm, mut config: VmConfig) -> Result<Vm, VmError> {
+        let cmdline = std::mem::take(&mut config.cmdline);
+        Vm::assemble(kvm, &config, |memory, fds| {
+            let entry = boot::load(
+                memory,
+                memory::ram_top(config.memory_bytes),
+                config.vcpus,
+                &config.kernel,
+                &cmdline,
+            )?;
             set_registers(&fds[0], entry)
         })
     }
@@ -143,49 +148,49 @@ impl Machine {
     /// Builds everything and lets `load` fill memory and set up the vCPUs.
     fn assemble(
         kvm: &Kvm,
-        spec: &MachineSpec,
-        load: impl FnOnce(&GuestMemory, &[VcpuFd]) -> Result<(), MachineError>,
-    ) -> Result<Machine, MachineError> {
-        if spec.vcpus == 0 || spec.vcpus > VCPUS_MAX {
-            return Err(MachineError::VcpuCount { count: spec.vcpus });
+        config: &VmConfig,
+        load: impl FnOnce(&GuestMemory, &[VcpuFd]) -> Result<(), VmError>,
+    ) -> Result<Vm, VmError> {
+        if config.vcpus == 0 || config.vcpus > VCPUS_MAX {
+            return Err(VmError::VcpuCount { count: config.vcpus });
         }
         check_capabilities(kvm)?;
         let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).map_err(CpuidError::Supported)?;
-        let vm = Arc::new(create_vm(kvm)?);
-        let (bytes, max) = (spec.memory_bytes, spec.memory_max_bytes);
+        let vm_fd = Arc::new(create_vm(kvm)?);
+        let (bytes, max) = (config.memory_bytes, config.memory_max_bytes);
         let memory = memory::create(bytes, max)?;
-        memory::register(&vm, &memory, bytes)?;
-        let hotplug = Hotplug::new(bytes, max, memory::room(bytes, max))?;
+        memory::register(&vm_fd, &memory, bytes)?;
+        let memory_hotplug = MemoryHotplug::new(bytes, max, memory::room(bytes, max))?;
         let pmem_base = layout::pmem_base(memory::top(&memory));
         let windows = PmemWindows::new(pmem_base, 1 << cpuid::physical_bits(&supported));
         let console = Console::default();
-        let bus = Arc::new(Bus::new(&vm, &memory, console.clone(), pmem_base)?);
-        let fds = create_vcpus(&vm, &supported, spec.vcpus)?;
+        let bus = Arc::new(Bus::new(&vm_fd, &memory, console.clone(), pmem_base)?);
+        let fds = create_vcpus(&vm_fd, &supported, config.vcpus)?;
         load(&memory, &fds)?;
 
         let (ends_sender, ends) = channel();
-        let ended = Arc::new(EventFd::from_flags(EVENT).map_err(MachineError::Event)?);
+        let ended = Arc::new(EventFd::from_flags(EVENT).map_err(VmError::Event)?);
         let surroundings = Surroundings {
             bus: Arc::clone(&bus),
             counters: Arc::default(),
             milestones: Arc::default(),
             ends: ends_sender,
             ended: Arc::clone(&ended),
-            setup: Arc::clone(&spec.thread_setup),
+            setup: Arc::clone(&config.thread_setup),
         };
         let (counters, milestones) = (surroundings.counters.clone(), surroundings.milestones.clone());
         let vcpus = (0u8..)
             .zip(fds)
             .map(|(id, fd)| Vcpu::start(id, fd, surroundings.clone()))
             .collect::<Result<_, _>>()?;
-        Ok(Machine {
+        Ok(Vm {
             vcpus,
             bus,
-            vm,
+            vm_fd,
             windows,
             filled: BTreeMap::new(),
-            backends: spec.backends.clone(),
-            hotplug,
+            backends: config.backends.clone(),
+            memory_hotplug,
             console,
             counters,
             milestones,
@@ -196,7 +201,7 @@ impl Machine {
     }
 
     /// Lets the vCPUs run: first after building, later after [`pause`](Self::pause).
-    pub fn resume(&self) -> Result<(), MachineError> {
+    pub fn resume(&self) -> Result<(), VmError> {
         for vcpu in &self.vcpus {
             vcpu.resume()?;
         }
@@ -204,7 +209,7 @@ impl Machine {
     }
 
     /// Returns once no vCPU is in the guest.
-    pub fn pause(&self) -> Result<(), MachineError> {
+    pub fn pause(&self) -> Result<(), VmError> {
         for vcpu in &self.vcpus {
             vcpu.pause()?;
         }
@@ -212,9 +217,9 @@ impl Machine {
     }
 
     /// The state of a paused machine's VM and vCPUs; devices save theirs through their transports.
-    pub fn save(&self) -> Result<(VmState, Vec<VcpuState>), MachineError> {
+    pub fn save(&self) -> Result<(VmState, Vec<VcpuState>), VmError> {
         let vcpus = self.vcpus.iter().map(|vcpu| vcpu.save().map(|state| *state));
-        Ok((VmState::save(&self.vm)?, vcpus.collect::<Result<_, _>>()?))
+        Ok((VmState::save(&self.vm_fd)?, vcpus.collect::<Result<_, _>>()?))
     }
 
     /// Fills an empty slot. The guest finds the device when it probes the slot.
@@ -226,11 +231,11 @@ impl Machine {
         if self.filled.contains_key(&slot) {
             return Err(PlugError::Taken { slot });
         }
-        let made = self.backends.make(&self.vm, &mut self.windows, slot, device)?;
+        let made = self.backends.make(&self.vm_fd, &mut self.windows, slot, device)?;
         let plugged = self.bus.slot(slot).plug(made);
         plugged.map_err(|error| {
             // A window without a device serves nobody; KVM lets go of one it took a moment ago.
-            let _ = self.windows.close(&self.vm, slot);
+            let _ = self.windows.close(&self.vm_fd, slot);
             device::failed(slot)(error)
         })?;
         self.filled.insert(slot, FilledSlot { slot, kind, read_only });
@@ -242,7 +247,7 @@ impl Machine {
         let device = self.bus.slot(slot).unplug().map_err(|_| PlugError::Empty { slot })?;
         drop(device);
         self.filled.remove(&slot);
-        self.windows.close(&self.vm, slot).map_err(|source| PlugError::Pmem { slot, source })
+        self.windows.close(&self.vm_fd, slot).map_err(|source| PlugError::Pmem { slot, source })
     }
 
     /// The slots that are filled, in the table's order.
@@ -253,9 +258,11 @@ impl Machine {
     /// Offers the guest memory of `memory_bytes` in all. The device for it is plugged the first time; the
     /// guest plugs and unplugs in its own time, and [`resized`](Self::resized) says when.
     pub fn resize(&mut self, memory_bytes: u64) -> Result<(), ResizeError> {
-        let Some(device) = self.hotplug.offer(&self.vm, &self.memory, memory_bytes)? else { return Ok(()) };
+        let Some(device) = self.memory_hotplug.offer(&self.vm_fd, &self.memory, memory_bytes)? else {
+            return Ok(());
+        };
         self.bus.slot(Slot::MEM).plug(Box::new(device)).map_err(|error| {
-            self.hotplug.withdraw();
+            self.memory_hotplug.withdraw();
             ResizeError::Plug(error)
         })?;
         let filled = FilledSlot { slot: Slot::MEM, kind: DeviceKind::Mem, read_only: false };
@@ -265,7 +272,7 @@ impl Machine {
 
     /// Readable once the guest has taken, or given back, all that the last [`resize`](Self::resize) asked.
     pub fn resized(&self) -> &EventFd {
-        self.hotplug.settled()
+        self.memory_hotplug.settled()
     }
 
     /// Readable once a vCPU has ended the VM: then [`stop`](Self::stop) has the reason.
@@ -309,7 +316,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for Vm {
     fn drop(&mut self) {
         for vcpu in &self.vcpus {
             vcpu.finish();
@@ -318,7 +325,7 @@ impl Drop for Machine {
 }
 
 /// What we build upon and old kernels may lack.
-fn check_capabilities(kvm: &Kvm) -> Result<(), MachineError> {
+fn check_capabilities(kvm: &Kvm) -> Result<(), VmError> {
     let needed = [
         (Cap::Irqchip, "an in-kernel interrupt controller"),
         (Cap::Ioeventfd, "ioeventfd"),
@@ -329,12 +336,12 @@ fn check_capabilities(kvm: &Kvm) -> Result<(), MachineError> {
         (Cap::AdjustClock, "an adjustable guest clock"),
     ];
     match needed.into_iter().find(|(cap, _)| !kvm.check_extension(*cap)) {
-        Some((_, capability)) => Err(MachineError::Capability { capability }),
+        Some((_, capability)) => Err(VmError::Capability { capability }),
         None => Ok(()),
     }
 }
 
-fn create_vm(kvm: &Kvm) -> Result<VmFd, MachineError> {
+fn create_vm(kvm: &Kvm) -> Result<VmFd, VmError> {
     let vm = kvm.create_vm().map_err(kvm_error("create the VM"))?;
     vm.set_identity_map_address(layout::IDENTITY_MAP).map_err(kvm_error("place the identity map"))?;
     vm.set_tss_address(layout::TSS).map_err(kvm_error("place the TSS"))?;
@@ -343,7 +350,7 @@ fn create_vm(kvm: &Kvm) -> Result<VmFd, MachineError> {
     Ok(vm)
 }
 
-fn create_vcpus(vm: &VmFd, supported: &CpuId, count: u8) -> Result<Vec<VcpuFd>, MachineError> {
+fn create_vcpus(vm: &VmFd, supported: &CpuId, count: u8) -> Result<Vec<VcpuFd>, VmError> {
     (0..count)
         .map(|id| {
             let fd = vm.create_vcpu(u64::from(id)).map_err(kvm_error("create a vCPU"))?;
@@ -355,7 +362,7 @@ fn create_vcpus(vm: &VmFd, supported: &CpuId, count: u8) -> Result<Vec<VcpuFd>, 
 }
 
 /// Sets the first vCPU to the kernel's entry. The others wait for its start-up interrupt.
-fn set_registers(fd: &VcpuFd, entry: GuestAddress) -> Result<(), MachineError> {
+fn set_registers(fd: &VcpuFd, entry: GuestAddress) -> Result<(), VmError> {
     let step = "set the first vCPU's registers";
     let sregs = fd.get_sregs().map_err(kvm_error(step))?;
     fd.set_sregs(&registers::special(sregs)).map_err(kvm_error(step))?;
@@ -366,5 +373,5 @@ fn set_registers(fd: &VcpuFd, entry: GuestAddress) -> Result<(), MachineError> {
 }
 
 #[cfg(test)]
-#[path = "machine_tests.rs"]
+#[path = "vm_tests.rs"]
 mod tests;
