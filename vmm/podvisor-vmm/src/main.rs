@@ -1,9 +1,9 @@
-//! The virtual machine monitor: one process per pod.
+//! The VMM: one process per pod.
 //!
-//! It starts with the listening control socket as its standard input, opens `/dev/kvm`, gives up all
-//! other means to reach the host ([`jail`]), and then does what its one client asks ([`control`]) until
-//! the VM ends. Every file, tap, disk and socket comes to it as an open descriptor. The directory that it
-//! is started in is the pod's shared directory: the root of its jail, and what its virtio-fs device serves.
+//! The process starts with the listening control socket as its standard input, opens `/dev/kvm`, gives up all
+//! other means to reach the host ([`jail`]), and then serves the requests of its one client ([`control`])
+//! until the VM ends. Every file, tap, disk and socket arrives as an open descriptor. The directory that the
+//! process is started in is the pod's shared directory: the root of its jail, served by its virtio-fs device.
 //!
 //! Exit status: 0 if the VM ended as requested, 2 if it ended otherwise, 1 if there never was one.
 

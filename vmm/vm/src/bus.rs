@@ -1,6 +1,7 @@
-//! What a vCPU reaches outside its memory: the table of virtio-mmio slots, the serial port, and the one
-//! byte of a keyboard controller that resets the machine. Called on vCPU threads; each slot has a lock
-//! of its own. What answers nowhere reads as all ones, and a write to it is dropped, as on a real bus.
+//! The bus: all that a vCPU reaches outside its memory. On it are the table of virtio-mmio slots, the serial
+//! port, and the one byte of a keyboard controller by which a guest resets its VM. The bus is called on vCPU
+//! threads; each slot has a lock of its own. Where nothing answers, a read gives all ones and a write is
+//! dropped, as on a real bus.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,7 +35,7 @@ pub enum BusError {
     Interrupt { pin: u32, source: kvm_ioctls::Error },
 }
 
-/// All that is on it. Shared by the vCPU threads and the machine.
+/// The slots and ports of a VM, shared by its vCPU threads and the [`Vm`](crate::Vm).
 #[derive(Debug)]
 pub(crate) struct Bus {
     slots: Vec<Mutex<MmioTransport>>,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Now. Zero if the clock cannot be read, which Linux does not do.
+/// Returns the time now; zero if the clock cannot be read, which Linux does not do.
 pub fn monotonic_ns() -> u64 {
     let Ok(now) = clock_gettime(ClockId::CLOCK_MONOTONIC) else { return 0 };
     let seconds = u64::try_from(now.tv_sec()).unwrap_or_default();
@@ -12,7 +12,7 @@ pub fn monotonic_ns() -> u64 {
     seconds * 1_000_000_000 + nanoseconds
 }
 
-/// The milestones that only the machine sees.
+/// The milestones that only the VM sees.
 #[derive(Debug, Default)]
 pub(crate) struct Milestones {
     guest_entered_ns: AtomicU64,

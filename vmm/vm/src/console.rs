@@ -1,30 +1,30 @@
-//! The last 64 KiB that the guest wrote to its console, and what can be learnt from them. Never blocks
-//! the guest: old bytes make room for new ones.
+//! The last 64 KiB that the guest wrote to its console, and the panic message found there. A write
+//! never blocks the guest: old bytes make room for new ones.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes kept.
+/// Bytes of console text that are kept.
 pub const CONSOLE_BYTES: usize = 64 << 10;
 
-/// Bytes of it in a stop report.
+/// Bytes of console text in a stop report.
 pub(crate) const CONSOLE_TAIL_BYTES: usize = 8 << 10;
 
-/// What Linux prints before a panic's reason (`panic()` in kernel/panic.c).
+/// The text that Linux prints before a panic's reason (`panic()` in kernel/panic.c).
 const PANIC: &str = "Kernel panic - not syncing: ";
 
-/// The ring; clones share it. As [`Write`] it takes everything, at once.
+/// A ring of console text; clones share it. A write takes everything, at once.
 #[derive(Clone, Debug, Default)]
 pub struct Console(Arc<Mutex<VecDeque<u8>>>);
 
 impl Console {
-    /// All that is kept, oldest first, lossily decoded.
+    /// Returns all that is kept, oldest first, lossily decoded.
     pub fn text(&self) -> String {
         self.tail(CONSOLE_BYTES)
     }
 
-    /// The last `bytes`, lossily decoded, control characters other than line ends and tabs replaced.
+    /// Returns the last `bytes`, lossily decoded, control characters other than line ends and tabs replaced.
     pub(crate) fn tail(&self, bytes: usize) -> String {
         let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let tail: Vec<u8> = ring.iter().skip(ring.len().saturating_sub(bytes)).copied().collect();

@@ -1,5 +1,5 @@
-//! What the guest's processors say of themselves: what KVM supports, minus what a pod has no use for,
-//! plus what spares the guest its calibration loops. Pure.
+//! CPUID of the guest's processors: the features that KVM supports, minus those that a pod has no use for,
+//! plus those that spare the guest its calibration loops. Pure.
 //!
 //! Nothing is timed at boot if (arch/x86/kernel, Linux 6.12) kvmclock gives the TSC frequency
 //! (`kvm_get_tsc_khz`), the TSC-deadline timer exists (`calibrate_APIC_clock` returns at once) and the
@@ -88,7 +88,7 @@ fn patch(entry: &mut kvm_cpuid_entry2, id: u32, count: u32) {
             }
         }
         0x8000_0008 => entry.ecx = (entry.ecx & !0xf0ff) | (count - 1) | (core_bits(count) << 12),
-        // No virtual machines inside pods.
+        // No VMs inside pods.
         0x8000_000a => (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0),
         0x8000_001d => entry.eax = cache_sharing(entry.eax, count),
         0x8000_001e => (entry.eax, entry.ebx, entry.ecx) = (id, id, 0),

@@ -1,5 +1,5 @@
-//! How a device is made from its description and descriptor. Which one fits where is the slot table's to say
-//! (`proto_vmm::Slot`); docs/adding-a-device.md says what a new device takes.
+//! Makes a device from its description and descriptor. The slot table (`proto_vmm::Slot`) says which kind
+//! fits where, docs/adding-a-device.md what a new device takes.
 
 use std::error::Error;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Where things lie in guest-physical memory. Addresses only; who uses one writes there.
+//! The map of guest-physical memory. This module has addresses only; each module that uses one writes there.
 //!
 //! ```text
 //!          0 ┌────────────────────────────┐
@@ -28,7 +28,7 @@ pub(crate) const BOOT_STACK: u64 = 0x8ff0;
 pub(crate) const PAGE_TABLES: GuestAddress = GuestAddress(0x9000);
 /// The kernel's command line.
 pub(crate) const COMMAND_LINE: GuestAddress = GuestAddress(0x2_0000);
-/// End of the low RAM that the guest is told of; the MP table follows.
+/// End of the low RAM in the guest's memory map; the MP table follows.
 pub(crate) const LOW_RAM_END: u64 = 0x9_f000;
 /// The MP configuration table.
 pub(crate) const MP_TABLE: GuestAddress = GuestAddress(LOW_RAM_END);

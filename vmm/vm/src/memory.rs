@@ -1,6 +1,6 @@
 //! Guest memory: anonymous memory in large pages where the host has them. RAM is given to KVM as one or two
-//! memory slots; the region that the machine may grow into is address space only, until `memory_hotplug.rs` gives
-//! parts of it. Never touches what lies in it.
+//! memory slots; the region that the VM may grow into is address space only, until `memory_hotplug.rs` gives
+//! parts of it. This module never touches the memory's content.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -23,7 +23,7 @@ const MEMORY_MAX: u64 = 1 << 40;
 /// KVM memory slots used by RAM; pmem windows follow.
 pub(crate) const KVM_SLOTS_RAM: u32 = 2;
 
-/// RAM could not be made.
+/// Guest memory could not be made.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum MemoryError {
@@ -55,7 +55,7 @@ pub(crate) fn create(bytes: u64, max: u64) -> Result<GuestMemory, MemoryError> {
     Ok(Arc::new(memory))
 }
 
-/// Bytes in which Linux adds memory to itself: 2 GiB on machines from 64 GiB on (`probe_memory_block_size`,
+/// Bytes in which Linux adds memory to itself: 2 GiB where there are 64 GiB or more (`probe_memory_block_size`,
 /// arch/x86/mm/init_64.c).
 pub(crate) fn block(ram_bytes: u64) -> u64 {
     if ram_bytes < 64 << 30 { 128 << 20 } else { 2 << 30 }
@@ -122,7 +122,7 @@ pub(crate) fn register_part(
         memory_size: length,
         userspace_addr: region.as_ptr() as u64 + offset,
     };
-    // SAFETY: the mapping covers this range, and the machine keeps it until the VM is gone.
+    // SAFETY: the mapping covers this range, and the `Vm` keeps it until KVM's VM is gone.
     unsafe { vm.set_user_memory_region(part) }.map_err(|source| MemoryError::Register { base, source })
 }
 

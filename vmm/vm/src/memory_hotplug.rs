@@ -1,8 +1,8 @@
-//! Memory that a running guest is given: a region of its address space above RAM, of which it gets as
-//! much as is asked for, through the memory device. It never touches what lies there.
+//! Memory hotplug: a region of the guest's address space above RAM, of which a running guest gets as much as
+//! was asked for, through the memory device. This module never touches the memory's content.
 //!
-//! KVM learns of the region in pieces, as far as the guest may use it: what it was never offered does
-//! not exist for it.
+//! KVM gets the region in pieces, as far as the guest may use it: memory that was never offered does not
+//! exist for the guest.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::memory::{self, KVM_SLOTS_RAM};
 /// First KVM memory slot for pieces: behind RAM's and one for each slot of the table.
 const KVM_SLOT_FIRST: u32 = KVM_SLOTS_RAM + Slot::COUNT as u32;
 
-/// The machine's memory cannot be made this large or small.
+/// The VM's memory cannot be made this large or small.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum ResizeError {
@@ -47,7 +47,7 @@ pub(crate) struct MemoryHotplug {
 }
 
 impl MemoryHotplug {
-    /// For a machine of `boot_bytes` that may grow to `max_bytes`; `region` is where.
+    /// For a VM of `boot_bytes` that may grow to `max_bytes`, into `region`.
     pub(crate) fn new(
         boot_bytes: u64,
         max_bytes: u64,
@@ -101,13 +101,14 @@ impl MemoryHotplug {
         self.handle = None;
     }
 
-    /// Gives KVM the region up to `usable`. It keeps what it has: the guest may still use that.
+    /// Gives KVM the region up to `usable`. KVM keeps all that it was given before: the guest may still use that.
     fn give(&mut self, vm: &VmFd, memory: &GuestMemory, usable: u64) -> Result<(), ResizeError> {
         if usable <= self.given {
             return Ok(());
         }
         let base = self.base + self.given;
-        let region = memory.find_region(GuestAddress(base)).expect("it was made with the machine");
+        let region =
+            memory.find_region(GuestAddress(base)).expect("the region was mapped when the VM was built");
         memory::register_part(vm, KVM_SLOT_FIRST + self.pieces, region, base, usable - self.given)?;
         (self.given, self.pieces) = (usable, self.pieces + 1);
         Ok(())

@@ -1,5 +1,5 @@
 //! Windows in guest-physical memory through which the guest reads image files: a read-only mapping of
-//! the file here, a read-only memory slot in KVM. Never reads the files itself.
+//! the file in this process, a read-only memory slot in KVM. This module never reads the files itself.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,7 +1,7 @@
-//! The VM as a whole: built, started, plugged, and in the end taken apart with a report.
+//! The VM as a whole: built, resumed, plugged, and in the end taken apart with a report.
 //!
 //! ```text
-//!   build ─> built ──start──> running ──a vCPU ends it, or stop()──> (consumed, StopReport)
+//!   build ─> built ──resume──> running ──a vCPU ends it, or stop()──> (consumed, StopReport)
 //!              │ plug            │ plug, unplug, resize, pause, save, resume
 //! ```
 
@@ -29,7 +29,7 @@ use crate::layout;
 use crate::memory::{self, MemoryError};
 use crate::memory_hotplug::{MemoryHotplug, ResizeError};
 use crate::pmem::PmemWindows;
-use crate::vcpu::{Surroundings, ThreadSetup, Vcpu, VcpuEnd, VcpuError, VcpuState};
+use crate::vcpu::{ThreadSetup, Vcpu, VcpuContext, VcpuEnd, VcpuError, VcpuState};
 use crate::vm_state::{VmState, VmStateError};
 
 /// Most vCPUs: what the guest kernel is built for (CONFIG_NR_CPUS).
@@ -44,7 +44,7 @@ const MISC_ENABLE: kvm_bindings::kvm_msr_entry =
 
 const EVENT: EfdFlags = EfdFlags::EFD_NONBLOCK.union(EfdFlags::EFD_CLOEXEC);
 
-/// A machine to build.
+/// A VM to build.
 pub struct VmConfig {
     /// vCPUs, `1..=VCPUS_MAX`; the guest brings up one.
     pub vcpus: u8,
@@ -73,7 +73,7 @@ impl std::fmt::Debug for VmConfig {
     }
 }
 
-/// The machine could not be built or driven.
+/// The VM could not be built or driven.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum VmError {
@@ -130,7 +130,7 @@ impl std::fmt::Debug for Vm {
 }
 
 impl Vm {
-    /// Builds the machine and loads the kernel. No vCPU runs yet, no slot is filled.
+    /// Builds the VM and loads the kernel. No vCPU runs yet, no slot is filled.
     pub fn build(kvm: &Kvm, mut config: VmConfig) -> Result<Vm, VmError> {
         let cmdline = std::mem::take(&mut config.cmdline);
         Vm::assemble(kvm, &config, |memory, fds| {
@@ -170,7 +170,7 @@ impl Vm {
 
         let (ends_sender, ends) = channel();
         let ended = Arc::new(EventFd::from_flags(EVENT).map_err(VmError::Event)?);
-        let surroundings = Surroundings {
+        let context = VcpuContext {
             bus: Arc::clone(&bus),
             counters: Arc::default(),
             milestones: Arc::default(),
@@ -178,10 +178,10 @@ impl Vm {
             ended: Arc::clone(&ended),
             setup: Arc::clone(&config.thread_setup),
         };
-        let (counters, milestones) = (surroundings.counters.clone(), surroundings.milestones.clone());
+        let (counters, milestones) = (context.counters.clone(), context.milestones.clone());
         let vcpus = (0u8..)
             .zip(fds)
-            .map(|(id, fd)| Vcpu::start(id, fd, surroundings.clone()))
+            .map(|(id, fd)| Vcpu::start(id, fd, context.clone()))
             .collect::<Result<_, _>>()?;
         Ok(Vm {
             vcpus,
@@ -216,7 +216,7 @@ impl Vm {
         Ok(())
     }
 
-    /// The state of a paused machine's VM and vCPUs; devices save theirs through their transports.
+    /// Returns the state of a paused VM and its vCPUs; devices save theirs through their transports.
     pub fn save(&self) -> Result<(VmState, Vec<VcpuState>), VmError> {
         let vcpus = self.vcpus.iter().map(|vcpu| vcpu.save().map(|state| *state));
         Ok((VmState::save(&self.vm_fd)?, vcpus.collect::<Result<_, _>>()?))
@@ -295,9 +295,9 @@ impl Vm {
         self.milestones.guest_entered_ns()
     }
 
-    /// Takes the machine apart. The reason is the first that a vCPU gave, or `otherwise`.
+    /// Stops the vCPUs and takes the VM apart. The reason is the first that a vCPU gave, or `otherwise`.
     pub fn stop(mut self, otherwise: StopReason) -> StopReport {
-        // All are told before any is waited for.
+        // All are asked before any is waited for.
         for vcpu in &self.vcpus {
             vcpu.finish();
         }
@@ -324,7 +324,7 @@ impl Drop for Vm {
     }
 }
 
-/// What we build upon and old kernels may lack.
+/// Checks for the KVM capabilities that the VMM builds upon and old kernels may lack.
 fn check_capabilities(kvm: &Kvm) -> Result<(), VmError> {
     let needed = [
         (Cap::Irqchip, "an in-kernel interrupt controller"),
@@ -361,7 +361,7 @@ fn create_vcpus(vm: &VmFd, supported: &CpuId, count: u8) -> Result<Vec<VcpuFd>, 
         .collect()
 }
 
-/// Sets the first vCPU to the kernel's entry. The others wait for its start-up interrupt.
+/// Sets the first vCPU to the kernel's entry. All others wait for a start-up interrupt from the first.
 fn set_registers(fd: &VcpuFd, entry: GuestAddress) -> Result<(), VmError> {
     let step = "set the first vCPU's registers";
     let sregs = fd.get_sregs().map_err(kvm_error(step))?;

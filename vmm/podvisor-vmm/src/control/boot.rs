@@ -1,4 +1,4 @@
-//! Boot: builds the machine, plugs what it starts with, lets it run.
+//! Boot: builds the VM, plugs the devices that it starts with, and lets it run.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;

@@ -48,7 +48,7 @@ pub(crate) enum ControlError {
     Listener(#[source] rustix::io::Errno),
 }
 
-/// What woke the loop.
+/// The descriptor that woke the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 enum Source {
@@ -68,7 +68,7 @@ impl Source {
     }
 }
 
-/// What the loop does next.
+/// The loop's next step.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Wait,
@@ -76,7 +76,7 @@ enum Next {
     Stop(StopReason),
 }
 
-/// A machine that was booted.
+/// A VM that was booted.
 struct Booted {
     vm: Vm,
     boot_requested_ns: u64,
@@ -226,7 +226,7 @@ impl Control {
     }
 
     fn finish(mut self, reason: StopReason) -> StopReport {
-        // What the guest opened before it ended is told before its end.
+        // Streams that the guest opened before it ended are sent before its end is reported.
         self.forward_streams();
         let report = match self.booted.take() {
             Some(booted) => booted.vm.stop(reason),
@@ -248,7 +248,7 @@ impl Control {
     }
 }
 
-/// Why a process without a VM ends unasked.
+/// The reason of a process that ends without a VM and without a request.
 fn nobody() -> StopReason {
     StopReason::Vmm { message: "nobody asked for a VM".to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Resize: offers the guest another size of memory, and tells when it has it.
+//! Resize: offers the guest another size of memory, and reports when the guest has it.
 
 use proto_vmm::{Event, Message, Response};
 
@@ -11,9 +11,9 @@ impl Control {
         Ok(Response::Resizing)
     }
 
-    /// The guest has what it was offered.
+    /// Reports that the guest has the memory that it was offered.
     pub(super) fn resized(&mut self) {
-        // Another size may have been asked for meanwhile; then there is nothing to read, nor to tell.
+        // Another size may have been asked for meanwhile; then there is nothing to read, nor to report.
         let settled = self.booted.as_ref().is_some_and(|booted| booted.vm.resized().read().is_ok());
         if settled {
             self.send(&Message::Event(Event::Resized), &[]);

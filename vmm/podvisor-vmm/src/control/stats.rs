@@ -1,4 +1,4 @@
-//! Stats: what the VM has cost so far.
+//! Stats: counters and times of the VM.
 
 use proto_vmm::{Response, VmStats};
 

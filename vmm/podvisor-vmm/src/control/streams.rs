@@ -27,12 +27,12 @@ impl GuestStreams {
         Ok(GuestStreams { sender, receiver, ready, open: Arc::default() })
     }
 
-    /// Somebody is there to take streams.
+    /// Lets streams wait: a client is there to take them.
     pub(super) fn open(&self) {
         self.open.store(true, Ordering::Release);
     }
 
-    /// Nobody is.
+    /// Refuses streams: no client is there.
     pub(super) fn close(&self) {
         self.open.store(false, Ordering::Release);
     }
@@ -42,7 +42,7 @@ impl GuestStreams {
         self.ready.as_fd()
     }
 
-    /// The next that waits.
+    /// Returns the next stream that waits.
     pub(super) fn next(&self) -> Option<(u32, UnixStream)> {
         // Before the look: a stream that comes after it writes the event again. An event that was not
         // written cannot be read, and need not be.
@@ -50,7 +50,7 @@ impl GuestStreams {
         self.receiver.try_recv().ok()
     }
 
-    /// For the vsock device.
+    /// Returns the function by which the vsock device hands streams over.
     pub(super) fn sink(&self) -> GuestStream {
         let (sender, ready, open) = (self.sender.clone(), Arc::clone(&self.ready), Arc::clone(&self.open));
         Arc::new(move |port, stream| {

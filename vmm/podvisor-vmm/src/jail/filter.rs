@@ -11,10 +11,10 @@ use seccompiler::{
     TargetArch,
 };
 
-/// Which thread, for a person to read.
+/// The thread's name, for a person to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thread {
-    /// The control loop: builds the machine, starts threads.
+    /// The control loop: builds the VM, starts threads.
     Control,
     /// A vCPU, and the devices' threads that it starts.
     Vcpu,

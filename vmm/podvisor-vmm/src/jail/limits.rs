@@ -5,15 +5,15 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use super::{JailError, failed};
 
 /// Open descriptors but the share's: streams of the guest, two each at most, and some hundred for the
-/// machine itself.
+/// VM itself.
 const DESCRIPTORS: u64 = 4096;
 
 /// Descriptors of the share: one for each file that is open in the guest, and one for each that the guest's
-/// kernel remembers. It remembers as many as its memory lets it; a file costs it about 2 KiB, so that this
-/// is a guest with a GiB full of them. The host pays some 300 bytes for each.
+/// kernel remembers. The guest's memory bounds how many those are; a file costs the guest about 2 KiB, so that
+/// this is a guest with a GiB full of them. The host pays some 300 bytes for each.
 const SHARED: u64 = 500_000;
 
-/// Sets them. Returns the lowest descriptor number that the share is to leave alone.
+/// Sets the limits. Returns the lowest descriptor number that the share is to leave alone.
 pub(super) fn apply() -> Result<i32, JailError> {
     let step = "set resource limits";
     // A core dump would hold the guest's memory.

@@ -1,10 +1,10 @@
-//! What the process gives up before it listens to anyone: paths, networks, IPC, its user, privileges,
-//! and most system calls. Each layer stands alone, so that a hole in one is not a way out.
+//! The jail: before the process listens to anyone it gives up paths, networks, IPC, its user, privileges and
+//! most system calls. Each layer stands alone, so that a hole in one is not a way out.
 //!
 //! `namespaces` takes the paths away but the pod's shared directory, `limits` bounds what it may hold,
 //! `share` starts the one thread that serves that directory, `user` gives all others a user of their own,
 //! `paths` (Landlock) holds where namespaces would not, `filter` (seccomp) is per thread and last.
-//! Never called twice, and only while there is one thread.
+//! The jail is entered once, while there is one thread.
 
 mod filter;
 mod limits;
@@ -19,7 +19,7 @@ use vmm_vm::ShareThread;
 
 pub(crate) use filter::{Thread, filter_this_thread};
 
-/// The jail's door would not close.
+/// The jail could not be entered.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot enter the jail: {step}")]
 pub(crate) struct JailError {
@@ -31,7 +31,7 @@ fn failed<E: std::error::Error + Send + Sync + 'static>(step: &'static str) -> i
     move |source| JailError { step, source: Box::new(source) }
 }
 
-/// Enters all of it but the seccomp filters. Gives the thread that serves the shared directory, where the
+/// Enters the jail but for the seccomp filters. Returns the thread that serves the shared directory, where the
 /// process has the privileges for that.
 pub(crate) fn enter() -> Result<Option<ShareThread>, JailError> {
     // A session of its own: no signal meant for the daemon's terminal or group reaches a VM. It fails

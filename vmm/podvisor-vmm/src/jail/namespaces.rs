@@ -1,4 +1,4 @@
-//! Namespaces of its own: a root that is the pod's shared directory and nothing else, a network without
+//! The process's own namespaces: a root that is the pod's shared directory and nothing else, a network without
 //! interfaces, no System V IPC.
 
 use nix::fcntl::OFlag;
@@ -15,7 +15,7 @@ const MOUNT_POINTS: [&str; 2] = ["/proc", "/dev"];
 
 const LOCKED: MsFlags = MsFlags::MS_NOEXEC.union(MsFlags::MS_NOSUID).union(MsFlags::MS_NODEV);
 
-/// Enters them. `descriptors_max` bounds what the share may hold.
+/// Enters the namespaces. `descriptors_max` bounds the descriptors that the share may hold.
 pub(super) fn enter(descriptors_max: i32) -> Result<Share, JailError> {
     let mut flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC;
     if !Uid::effective().is_root() {
@@ -55,8 +55,8 @@ fn hide_processes() -> nix::Result<()> {
     mount(Some(keep.as_str()), "/proc/self/fd", none, MsFlags::MS_BIND, none)
 }
 
-/// The directory that the process was started in becomes the root. What is mounted below it may be
-/// written to as its mount says; the directory itself, where the daemon keeps mount points, may not.
+/// Makes the directory that the process was started in its root. Mounts below it may be written to as each
+/// mount says; the directory itself, where the daemon keeps mount points, may not.
 fn change_root() -> nix::Result<()> {
     let none = None::<&str>;
     let root = MOUNT_POINTS[0];

@@ -1,6 +1,5 @@
 //! Landlock: no path may be opened, whatever the mount namespace holds, and by the share's thread only what
-//! lies below the root. A second lock on the door that `namespaces` closed; a kernel without Landlock is
-//! told of in the log.
+//! lies below the root: a second barrier behind `namespaces`. A kernel without Landlock is logged.
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
@@ -17,7 +16,7 @@ pub(super) fn deny_all() -> Result<(), JailError> {
     Ok(())
 }
 
-/// For the share's thread. Mounts that come later lie below the root too.
+/// Allows the share's thread what lies below the root, mounts that come later included.
 pub(super) fn allow_root() -> Result<(), JailError> {
     restrict(&["/"]).map_err(failed("deny all paths but the share"))?;
     Ok(())

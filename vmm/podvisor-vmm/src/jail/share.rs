@@ -1,6 +1,6 @@
-//! The thread that serves the pod's shared directory, and what it alone may do. The guest says which user
-//! asks, and may say anything, so that this thread can do to the files below its root what root can do;
-//! below its root is only what the pod was given.
+//! The thread that serves the pod's shared directory, with the privileges that it alone has. The guest says which user
+//! asks, and may say anything, so that this thread can do to the files below its root whatever root can;
+//! below its root are only the files that the pod was given.
 
 use caps::{CapSet, Capability, CapsHashSet};
 use vmm_vm::{Share, ShareThread, credentials};
@@ -8,7 +8,8 @@ use vmm_vm::{Share, ShareThread, credentials};
 use super::filter::{Thread, filter_this_thread};
 use super::{JailError, failed, paths};
 
-/// To act on files as any user, and to make them theirs. Not CAP_MKNOD: a node would be the host's device.
+/// Capabilities to act on files as any user, and to give files to users. CAP_MKNOD is not among them: a node
+/// would be the host's device.
 const CAPABILITIES: [Capability; 7] = [
     Capability::CAP_CHOWN,
     Capability::CAP_DAC_OVERRIDE,
@@ -19,13 +20,13 @@ const CAPABILITIES: [Capability; 7] = [
     Capability::CAP_SETUID,
 ];
 
-/// Starts it. To be called while the process is root still, and within its own root already.
+/// Starts the thread. The process is root still, and within its own root already.
 pub(super) fn start(share: Share) -> Result<ShareThread, JailError> {
     let step = "start the share's thread";
     ShareThread::start(share, enter).map_err(failed(step))?
 }
 
-/// What the thread gives up before it serves anything.
+/// Gives up all but the thread's capabilities before it serves anything.
 fn enter() -> Result<(), JailError> {
     let step = "set the share's capabilities";
     credentials::keep_capabilities_as_other_users().map_err(failed(step))?;

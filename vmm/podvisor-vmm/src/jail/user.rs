@@ -1,4 +1,4 @@
-//! A user of its own: no two VMMs share one, and the kernel takes all capabilities from a thread that
+//! The VMM's own user: no two VMMs share one, and the kernel takes all capabilities from a thread that
 //! leaves root. The share's thread, which was started before, stays root.
 
 use nix::unistd::{Pid, Uid};

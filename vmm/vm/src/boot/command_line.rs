@@ -9,26 +9,26 @@ use crate::layout::slot_address;
 /// COMMAND_LINE_SIZE of x86 (arch/x86/include/asm/setup.h), the terminating NUL included.
 pub const COMMAND_LINE_BYTES: usize = 2048;
 
-/// What every guest gets before its slots.
+/// The part of the command line that every guest gets before its slots.
 ///
 /// `quiet`: each byte on the serial port is an exit. `panic=-1 reboot=k`: a panic resets through the
 /// keyboard controller at once, which ends the VM. `maxcpus=1`: the agent brings the other vCPUs up.
-/// `rootwait`: the kernel registers a pmem disk asynchronously and waits for that only when told to.
+/// `rootwait`: the kernel registers a pmem disk asynchronously and waits for that only with this parameter.
 /// `tsc=reliable`: KVM keeps the counter in step; watching it costs two wake-ups a second.
 /// `random.trust_cpu`: the processor's random numbers count, so that nothing waits for entropy.
 const OURS: &str = "console=ttyS0 quiet panic=-1 reboot=k 8250.nr_uarts=1 tsc=reliable \
     maxcpus=1 random.trust_cpu=on root=/dev/pmem0 rootwait=5 rootfstype=erofs rootflags=dax=always ro \
     init=/podvisor-agent";
 
-/// The line would not fit.
+/// The command line would not fit.
 #[derive(Debug, thiserror::Error)]
 #[error("a kernel command line of {length} bytes, at most {} are possible", COMMAND_LINE_BYTES - 1)]
 pub struct CommandLineError {
-    /// With what was to be added.
+    /// Bytes of the whole line, the addition included.
     pub length: usize,
 }
 
-/// Our parameters, the slot table, then `added`.
+/// Composes the line from [`OURS`], the slot table and `added`.
 pub(crate) fn compose(added: &str) -> Result<String, CommandLineError> {
     let mut line = OURS.to_owned();
     for slot in Slot::all() {

@@ -97,7 +97,7 @@ fn check(segment: &Segment, memory: &GuestMemoryMmap, length: u64) -> Result<(),
     if fits { Ok(()) } else { Err(KernelError::Fit { address: segment.address, bytes: segment.bytes }) }
 }
 
-/// Copies the segment. What follows it in memory is zero already.
+/// Copies the segment. The memory behind it is zero already.
 fn place(segment: &Segment, memory: &GuestMemoryMmap, kernel: &File) -> Result<(), KernelError> {
     let mut chunk = vec![0; usize::try_from(CHUNK.min(segment.file_bytes)).unwrap_or(0)];
     let mut done = 0;

@@ -1,4 +1,4 @@
-//! What each exit from the guest means: most are answered by the bus, some end the VM.
+//! Exits from the guest: the bus answers most of them, and some end the VM.
 
 use kvm_bindings::{KVM_INTERNAL_ERROR_EMULATION, KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES};
 use kvm_ioctls::{VcpuExit, VcpuFd};
@@ -10,7 +10,7 @@ use crate::counters::Counters;
 /// Words of `emulation_failure` that are valid when it has instruction bytes: flags and two of bytes.
 const EMULATION_WORDS: u32 = 3;
 
-/// What to do after an exit.
+/// The vCPU thread's next step after an exit.
 #[derive(Debug)]
 pub(super) enum Next {
     Enter,

@@ -40,7 +40,7 @@ pub(super) fn install() -> std::io::Result<()> {
     installed.map_err(std::io::Error::from_raw_os_error)
 }
 
-/// Kicks a vCPU's thread. It stays in the guest no longer than until the signal arrives.
+/// Kicks a vCPU's thread, which leaves the guest when the signal arrives, at the latest.
 pub(super) fn kick(thread: &JoinHandle<()>) {
     // Fails only for a thread that has ended, and then there is nothing to kick.
     let _ = thread.kill(SIGRTMIN());

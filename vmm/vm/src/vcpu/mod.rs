@@ -8,8 +8,8 @@
 //!              └──────── Finish ────────┴────────────────────> Finished
 //! ```
 //!
-//! There are no shared flags: who wants something sends a message and kicks the thread out of the guest
-//! (`kick`). `exit` says what each exit means; `state` what a vCPU can be saved to and restored from.
+//! There are no shared flags: a caller sends a message and kicks the thread out of the guest (`kick`).
+//! `exit` handles exits; `state` saves and restores a vCPU.
 
 mod exit;
 mod kick;
@@ -63,9 +63,9 @@ pub enum VcpuError {
     State(#[from] VcpuStateError),
 }
 
-/// What a thread needs besides its vCPU; the same for all.
+/// The parts of the VM that every vCPU thread works with.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct VcpuContext {
     pub(crate) bus: Arc<Bus>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) milestones: Arc<Milestones>,
@@ -75,7 +75,7 @@ pub(crate) struct Surroundings {
     pub(crate) setup: ThreadSetup,
 }
 
-/// The machine's side of a vCPU thread. Dropping it finishes the thread and waits for it.
+/// The VM's handle of a vCPU thread. Dropping it finishes the thread and waits for it.
 #[derive(Debug)]
 pub(crate) struct Vcpu {
     id: u8,
@@ -85,10 +85,10 @@ pub(crate) struct Vcpu {
 
 impl Vcpu {
     /// Starts the thread, paused.
-    pub(crate) fn start(id: u8, fd: VcpuFd, surroundings: Surroundings) -> Result<Vcpu, VcpuError> {
+    pub(crate) fn start(id: u8, fd: VcpuFd, context: VcpuContext) -> Result<Vcpu, VcpuError> {
         kick::install().map_err(|source| VcpuError::Thread { id, source })?;
         let (commands, inbox) = channel();
-        let runner = Runner { id, fd, inbox, surroundings };
+        let runner = Runner { id, fd, inbox, context };
         let thread = Builder::new()
             .name(format!("vcpu{id}"))
             .spawn(move || runner.run())
@@ -116,7 +116,7 @@ impl Vcpu {
 
     /// Asks the thread to end; dropping waits for it.
     pub(crate) fn finish(&self) {
-        // A thread that has ended already needs no telling.
+        // A thread that has ended already need not be asked.
         let _ = self.send(Command::Finish);
     }
 
@@ -133,7 +133,7 @@ impl Drop for Vcpu {
     fn drop(&mut self) {
         self.finish();
         if let Some(thread) = self.thread.take() {
-            // A panic was printed on that thread, and there is nobody else to tell.
+            // A panic was printed on that thread, and nobody else needs to know.
             let _ = thread.join();
         }
     }
@@ -146,17 +146,17 @@ enum Phase {
     Finished,
 }
 
-/// What the thread owns.
+/// A vCPU thread's own state.
 struct Runner {
     id: u8,
     fd: VcpuFd,
     inbox: Receiver<Command>,
-    surroundings: Surroundings,
+    context: VcpuContext,
 }
 
 impl Runner {
     fn run(mut self) {
-        if let Err(message) = (self.surroundings.setup)() {
+        if let Err(message) = (self.context.setup)() {
             let message = format!("vCPU {}: {message}", self.id);
             self.end(StopReason::Vmm { message });
             return;
@@ -172,7 +172,7 @@ impl Runner {
         }
     }
 
-    /// One message while paused.
+    /// Waits for one message while paused.
     fn wait(&mut self) -> Phase {
         match self.inbox.recv() {
             Ok(Command::Resume) => Phase::Running,
@@ -189,7 +189,7 @@ impl Runner {
         }
     }
 
-    /// The waiting messages, then one entry into the guest.
+    /// Takes a waiting message, then enters the guest once.
     fn enter(&mut self) -> Phase {
         // Before looking for messages: a kick that comes after the look must not be lost.
         self.fd.set_kvm_immediate_exit(0);
@@ -208,9 +208,9 @@ impl Runner {
             Ok(Command::Resume) | Err(TryRecvError::Empty) => {}
         }
         if self.id == 0 {
-            self.surroundings.milestones.guest_entered();
+            self.context.milestones.guest_entered();
         }
-        match exit::run(&mut self.fd, &self.surroundings.bus, &self.surroundings.counters) {
+        match exit::run(&mut self.fd, &self.context.bus, &self.context.counters) {
             Next::Enter => Phase::Running,
             Next::Stop(reason) => self.end(reason),
         }
@@ -220,7 +220,7 @@ impl Runner {
     /// (KVM API, "immediate_exit").
     fn complete_exit(&mut self) -> Result<(), StopReason> {
         self.fd.set_kvm_immediate_exit(1);
-        let next = exit::run(&mut self.fd, &self.surroundings.bus, &self.surroundings.counters);
+        let next = exit::run(&mut self.fd, &self.context.bus, &self.context.counters);
         self.fd.set_kvm_immediate_exit(0);
         match next {
             Next::Enter => Ok(()),
@@ -231,9 +231,9 @@ impl Runner {
     /// Reports why the VM ends.
     fn end(&mut self, reason: StopReason) -> Phase {
         let registers = exit::registers(&self.fd);
-        // The machine may be gone already: then nobody wants to know.
-        let _ = self.surroundings.ends.send(VcpuEnd { reason, registers });
-        let _ = self.surroundings.ended.write(1);
+        // The VM may be gone already: then nobody wants to know.
+        let _ = self.context.ends.send(VcpuEnd { reason, registers });
+        let _ = self.context.ended.write(1);
         Phase::Finished
     }
 }
