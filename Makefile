@@ -1,4 +1,4 @@
-# Podvisor's targets. `make demo` and `make test` install what they need, build, and run.
+# Podvisor's targets. `make demo` and `make test` install what they need, build, run, and print their stages with their times.
 # Set PODVISOR_CACHE to move the caches (kernel, node) and CARGO_TARGET_DIR to move cargo's output.
 
 SHELL := /bin/bash
@@ -8,9 +8,7 @@ SHELL := /bin/bash
 export PODVISOR_CACHE ?= $(HOME)/.cache/podvisor
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-TARGET := $(CARGO_TARGET_DIR)
-BIN := $(TARGET)/release
-AGENT := $(TARGET)/x86_64-unknown-linux-gnu/agent/podvisor-agent
+BIN := $(CARGO_TARGET_DIR)/release
 IMAGE := $(CURDIR)/target/guest-image
 NODE := tests/node/run
 
@@ -18,44 +16,39 @@ NODE := tests/node/run
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
 
-.PHONY: install
-install: ## install the Debian packages that building and testing need (root; else names them)
-	@tests/install
+.PHONY: deps
+deps: ## install the Debian packages that building and testing need (root; else names them)
+	@.ci/stage --clear
+	@.ci/stage deps tests/deps
 
-# The agent runs alone in the guest: no shared libraries there. Named with its target, so that proc macros stay as they are.
-.PHONY: build
-build: install ## build the daemon, the VMM and the agent
-	cargo build --release -p podvisor -p podvisor-vmm
-	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
-	  cargo build --profile agent -p podvisor-agent --target x86_64-unknown-linux-gnu
-
-.PHONY: guest-image
-guest-image: build ## build the guest kernel, the root image and the scratch template (cached)
-	guest-image/build all --agent $(AGENT)
+.PHONY: build guest-image
+guest-image: build
+build: deps ## build the daemon, the VMM, the agent, and what a VM boots from: kernel, root image, scratch template
+	@.ci/build
 
 .PHONY: e2e-build
-e2e-build: guest-image
-	cargo build --release -p tests-e2e --bins
+e2e-build: deps
+	@.ci/build -p tests-e2e --bins
 
 .PHONY: demo
 demo: e2e-build ## a pod of two containers in its own VM, from an image out of a local registry
-	@$(NODE) $(BIN)/demo --bin $(BIN) --guest-image $(IMAGE)
+	@.ci/stage --last demo $(NODE) $(BIN)/demo --bin $(BIN) --guest-image $(IMAGE)
 
 .PHONY: check
-check: install ## formatting, lints and the repository's own rules
-	cargo fmt --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
-	cargo clippy --locked --manifest-path tests/fuzz/Cargo.toml -- -D warnings
+check: deps ## formatting, lints and the repository's own rules
+	.ci/stage lints cargo fmt --check
+	.ci/stage lints cargo clippy --workspace --all-targets -- -D warnings
+	.ci/stage lints cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
+	.ci/stage lints cargo clippy --locked --manifest-path tests/fuzz/Cargo.toml -- -D warnings
 
 .PHONY: test
 test: check e2e-build ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node
-	tests/run
+	@.ci/stage --last tests tests/run
 
 # What writes in the guest is static, as the agent is.
 .PHONY: bench-build
-bench-build: e2e-build
-	cargo build --release -p tests-bench
+bench-build: deps
+	@.ci/build -p tests-e2e -p tests-bench --bins
 	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static" \
 	  cargo build --profile agent -p tests-bench-writer --target x86_64-unknown-linux-gnu
 
@@ -64,7 +57,7 @@ bench: bench-build ## count instructions to agent-ready and of a pod's start; ra
 	tests/bench/run
 
 .PHONY: fuzz
-fuzz: install ## a minute of fuzzing for each parser of what strangers send
+fuzz: deps ## a minute of fuzzing for each parser of what strangers send
 	tests/fuzz/run
 
 .PHONY: load
@@ -76,8 +69,8 @@ soak: e2e-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten m
 	PODVISOR_E2E_LOAD=soak tests/run stream_
 
 .PHONY: conformance-build
-conformance-build: guest-image
-	cargo build --release -p tests-conformance
+conformance-build: deps
+	@.ci/build -p tests-conformance --bins
 
 .PHONY: conformance
 conformance: conformance-build ## the CRI conformance suite: CRITEST=path of a critest, FOCUS=regular expression

@@ -21,7 +21,7 @@ check_tools() {
     done
     [ -e /usr/include/gelf.h ] || missing+=("gelf.h (libelf-dev)")
     [ -f "$source_archive" ] || missing+=("$source_archive (linux-source-6.12)")
-    [ ${#missing[@]} -eq 0 ] || die "missing: ${missing[*]}; run \`make install\`"
+    [ ${#missing[@]} -eq 0 ] || die "missing: ${missing[*]}; run \`make deps\`"
 }
 
 # Fails if the kernel's own rules drop a line of the fragment: a feature must not vanish unseen with a new version.

@@ -20,7 +20,7 @@ die() {
 
 main() {
     local output=$1 agent=$2 tree size
-    command -v mkfs.erofs >/dev/null || die "missing: mkfs.erofs (erofs-utils); run \`make install\`"
+    command -v mkfs.erofs >/dev/null || die "missing: mkfs.erofs (erofs-utils); run \`make deps\`"
     ! readelf -lW "$agent" | grep -q INTERP || die "$agent is not static: nothing in the guest could load it"
     tree=$output/tree
     mkdir "$tree"

@@ -20,7 +20,7 @@ main() {
     local image=$1/scratch.ext4
     PATH="$PATH:/usr/sbin:/sbin"
     command -v mke2fs >/dev/null || {
-        echo "scratch: missing: mke2fs (e2fsprogs); run \`make install\`" >&2
+        echo "scratch: missing: mke2fs (e2fsprogs); run \`make deps\`" >&2
         exit 1
     }
     truncate -s "$logical_size" "$image"
