@@ -1,8 +1,9 @@
 //! The one configuration file, as structs with their defaults. Unknown keys are refused with file and line.
-//! The meaning of each key is in `config/reference.rs`, from which the operator's documents are made; a test
-//! there fails where a key is missing. Nothing here looks at the host beyond reading the file.
+//! The meaning of each key is in `config/keys.rs`, from which the operator's documents are made; a test in
+//! `config/reference.rs` fails where a key is missing. Nothing here looks at the host beyond reading the file.
 
 mod command;
+mod keys;
 mod reference;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,0 +1,214 @@
+//! What can be configured: every key with its type, its default and its meaning, in one table. The order is
+//! that of the structs in `config.rs`. `reference.rs` renders the table and has the tests that compare it with
+//! the structs.
+
+/// One table of the configuration file.
+#[derive(Debug)]
+pub(crate) struct Section {
+    /// Name of the TOML table.
+    pub(crate) name: &'static str,
+    /// Whether the file may hold the table several times.
+    pub(crate) repeated: bool,
+    /// Meaning of the table.
+    pub(crate) text: &'static str,
+    /// Keys, in the order of the struct's fields.
+    pub(crate) keys: &'static [Key],
+}
+
+/// One key of a table.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// Name of the key.
+    pub(crate) name: &'static str,
+    /// Type of the value, for people.
+    pub(crate) kind: &'static str,
+    /// A key without a default: an example of its value in TOML, and what holds while the key is unset.
+    pub(crate) unset: Option<(&'static str, &'static str)>,
+    /// Meaning of the key.
+    pub(crate) text: &'static str,
+}
+
+/// The whole configuration.
+pub(crate) const SECTIONS: &[Section] = &[
+    Section {
+        name: "paths",
+        repeated: false,
+        text: "Where Podvisor finds its parts and keeps its files.",
+        keys: &[
+            Key {
+                name: "state",
+                kind: "path",
+                unset: None,
+                text: "Directory of what outlives a restart of the node: images, the records of pods and \
+                       containers, and the pods' scratch disks.",
+            },
+            Key {
+                name: "run",
+                kind: "path",
+                unset: None,
+                text: "Directory of what ends with the node: sockets, and one directory for each pod. The path \
+                       has at most 64 bytes, because sockets below it must fit into a socket address.",
+            },
+            Key {
+                name: "socket",
+                kind: "path",
+                unset: Some(("\"/run/podvisor/podvisor.sock\"", "`podvisor.sock` in `paths.run`")),
+                text: "The CRI socket. Its mode is 0660.",
+            },
+            Key {
+                name: "vmm",
+                kind: "path",
+                unset: Some(("\"/usr/bin/podvisor-vmm\"", "`podvisor-vmm` in the directory of `podvisor`")),
+                text: "The program that runs a pod's VM.",
+            },
+            Key {
+                name: "guest_image",
+                kind: "path",
+                unset: None,
+                text: "Directory of `vmlinux`, `root.erofs` and `scratch.ext4`, which `make guest-image` builds.",
+            },
+        ],
+    },
+    Section {
+        name: "cni",
+        repeated: false,
+        text: "Networks of pods. The files are read again for each pod, so a change needs no restart.",
+        keys: &[
+            Key {
+                name: "conf_dir",
+                kind: "path",
+                unset: None,
+                text: "Directory of CNI network configurations. The first valid one by name is used.",
+            },
+            Key {
+                name: "bin_dirs",
+                kind: "list of paths",
+                unset: None,
+                text: "Directories of CNI plugins, searched in this order.",
+            },
+            Key {
+                name: "cache_dir",
+                kind: "path",
+                unset: None,
+                text: "Directory where the results of plugins are kept until a pod's network is removed.",
+            },
+            Key {
+                name: "conf_template",
+                kind: "path",
+                unset: Some(("\"/etc/podvisor/cni.template\"", "no configuration is made")),
+                text: "Template of a CNI configuration. When the kubelet sends the node's pod ranges, the result \
+                       is written to `10-podvisor.conflist` in `cni.conf_dir`, unless another configuration is \
+                       in use there.",
+            },
+        ],
+    },
+    Section {
+        name: "cgroup",
+        repeated: false,
+        text: "Cgroups of the node.",
+        keys: &[Key {
+            name: "driver",
+            kind: "`systemd` or `cgroupfs`",
+            unset: Some(("\"systemd\"", "`systemd` where systemd runs the node, else `cgroupfs`")),
+            text: "The cgroup driver that the kubelet is asked to use (RuntimeConfig).",
+        }],
+    },
+    Section {
+        name: "registries",
+        repeated: false,
+        text: "Image registries.",
+        keys: &[
+            Key {
+                name: "insecure",
+                kind: "list of `host[:port]`",
+                unset: None,
+                text: "Registries that are asked over plain HTTP. Loopback addresses always are.",
+            },
+            Key {
+                name: "config_dir",
+                kind: "path",
+                unset: None,
+                text: "Directory of mirrors, as containerd has it: `<registry>/hosts.toml`, or \
+                       `_default/hosts.toml` for all others. The directory may be absent. The files are read \
+                       at each pull.",
+            },
+        ],
+    },
+    Section {
+        name: "streaming",
+        repeated: false,
+        text: "The server of exec, attach and port-forward.",
+        keys: &[
+            Key {
+                name: "address",
+                kind: "`address:port`",
+                unset: None,
+                text: "Address that the server listens on; port 0 is any free port. The URLs that the kubelet \
+                       gets name the address, so it must be an address of a host. The kubelet is the client, so \
+                       loopback is enough.",
+            },
+            Key {
+                name: "certificate",
+                kind: "path",
+                unset: Some(("\"/etc/podvisor/tls.crt\"", "plain HTTP")),
+                text: "Certificate chain in PEM for TLS. The certificate must have the address as an IP subject \
+                       alternative name, and its authority must be among those that the node's system trusts. \
+                       Certificate and key are set together, and read again when the files change.",
+            },
+            Key {
+                name: "key",
+                kind: "path",
+                unset: Some(("\"/etc/podvisor/tls.key\"", "plain HTTP")),
+                text: "Private key of the certificate, in PEM.",
+            },
+        ],
+    },
+    Section {
+        name: "handler",
+        repeated: true,
+        text: "A runtime handler, which a RuntimeClass names. The table may be there several times. Without any \
+               table there is one handler, `podvisor`, with the defaults below.",
+        keys: &[
+            Key {
+                name: "name",
+                kind: "string",
+                unset: None,
+                text: "Name of the handler. Each name may be there once.",
+            },
+            Key {
+                name: "default",
+                kind: "boolean",
+                unset: None,
+                text: "Whether this handler runs pods that name no handler. At most one handler may say so; the \
+                       only handler does without saying so. Without such a handler, pods that name none are \
+                       refused.",
+            },
+            Key {
+                name: "memory_mib",
+                kind: "number, MiB",
+                unset: None,
+                text: "Memory for the containers of a pod without a memory limit, and for the containers \
+                       without a limit in a pod that has one.",
+            },
+            Key {
+                name: "memory_max_mib",
+                kind: "number, MiB",
+                unset: Some(("4096", "the memory of the node")),
+                text: "Most memory of one pod's VM, its overhead included. A pod that needs more is refused.",
+            },
+            Key {
+                name: "vcpus_max",
+                kind: "number, 1 to 64",
+                unset: Some(("8", "the number of the node's CPUs")),
+                text: "Most vCPUs of one pod's VM.",
+            },
+            Key {
+                name: "scratch_mib",
+                kind: "number, MiB",
+                unset: None,
+                text: "Size of a pod's scratch disk, which holds what containers write. The disk is a sparse \
+                       file in `paths.state`.",
+            },
+        ],
+    },
+];
