@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use crate::archive::Archive;
-use crate::registry::Limits;
+use crate::limits::Limits;
 use crate::{config, manifest, name};
 
 /// Most entries read from one archive: a fuzzer's time is better spent on the next.

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::error::{ImageError, Wrong};
+use crate::limits::Limits;
 use crate::name::digest_hex;
-use crate::registry::Limits;
 
 const INDEXES: [&str; 2] =
     ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];

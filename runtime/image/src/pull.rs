@@ -18,9 +18,10 @@ use crate::build::Stack;
 use crate::config::{self, Parsed};
 use crate::error::{ImageError, Wrong};
 use crate::layer::{self, Budget, Unpacked, Wanted};
+use crate::limits::Limits;
 use crate::manifest::{self, Compression, Descriptor, Document, Manifest};
 use crate::name::{Name, digest_hex};
-use crate::registry::{Credentials, Limits, Registry, RegistryConfig};
+use crate::registry::{Credentials, Registry, RegistryConfig};
 use crate::store::{Record, Store};
 
 /// Layers in transfer at once, per pull.

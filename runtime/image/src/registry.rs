@@ -1,5 +1,5 @@
-//! The registry of a name: its hosts, asked in order. Owns that order, whose credentials go where, and the bounds on
-//! what registries may bring; `hosts.rs` reads who they are, `endpoint.rs` asks one of them.
+//! The registry of a name: its hosts, asked in order. Owns that order and whose credentials go where; `hosts.rs`
+//! reads which hosts there are, `endpoint.rs` asks one of them.
 
 use std::path::PathBuf;
 
@@ -10,34 +10,8 @@ use tracing::debug;
 use crate::endpoint::{BlobStream, Endpoint};
 use crate::error::{ImageError, chain};
 use crate::hosts;
+use crate::limits::Limits;
 use crate::name::Name;
-
-/// Bounds on what one image may bring. None is likely to be met by an honest image.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// Bytes of a manifest or index (registries refuse more than 4 MiB, too).
-    pub manifest_bytes: u64,
-    /// Bytes of a config; it is held in memory.
-    pub config_bytes: u64,
-    /// Compressed bytes of one layer.
-    pub layer_bytes: u64,
-    /// Uncompressed bytes of all layers of an image together: what a decompression bomb can cost.
-    pub unpacked_bytes: u64,
-    /// Layers of one image.
-    pub layers: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            manifest_bytes: 4 << 20,
-            config_bytes: 8 << 20,
-            layer_bytes: 32 << 30,
-            unpacked_bytes: 64 << 30,
-            layers: 256,
-        }
-    }
-}
 
 /// How registries are spoken to.
 #[derive(Debug, Clone, Default)]

@@ -1,0 +1,28 @@
+//! Bounds on what one image may bring. Owns numbers only; whoever reads foreign bytes checks them.
+
+/// Bounds on what one image may bring. No honest image is likely to reach one.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Bytes of a manifest or index (registries refuse more than 4 MiB, too).
+    pub manifest_bytes: u64,
+    /// Bytes of a config; it is held in memory.
+    pub config_bytes: u64,
+    /// Compressed bytes of one layer.
+    pub layer_bytes: u64,
+    /// Uncompressed bytes of all layers of an image together: the most that a decompression bomb can cost.
+    pub unpacked_bytes: u64,
+    /// Layers of one image.
+    pub layers: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            manifest_bytes: 4 << 20,
+            config_bytes: 8 << 20,
+            layer_bytes: 32 << 30,
+            unpacked_bytes: 64 << 30,
+            layers: 256,
+        }
+    }
+}
