@@ -1,4 +1,4 @@
-//! The interface of this crate: pull, list, find, remove, open. Owns the joining of pulls and leases.
+//! The interface of this crate: pull, list, find, remove, open. Owns the joining of pulls.
 //!
 //! A pull belongs to nobody: it runs in its own task, callers wait for it, and a caller that goes away leaves it
 //! running, so that a kubelet that asks again finds it further on. Two pulls of one name with the same credentials
@@ -54,26 +54,6 @@ pub struct Usage {
     pub inodes: u64,
     /// The image directory; the file system it is on is the one that fills up.
     pub mountpoint: PathBuf,
-}
-
-/// Keeps an image's file while it lives.
-#[derive(Debug)]
-pub struct Lease {
-    store: Arc<Store>,
-    id: String,
-}
-
-impl Lease {
-    /// The image's id.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.store.release(&self.id);
-    }
 }
 
 type Outcome = watch::Receiver<Option<Result<Image, ImageError>>>;
@@ -179,8 +159,8 @@ impl Images {
         self.inner.store.find(name).map(Image::from)
     }
 
-    /// Removes the image of this name with all its names; one that is not here is no error. Its file stays while a
-    /// [`Lease`] is held. Blocks on the disk.
+    /// Removes the image of this name with all its names; one that is not here is no error. Blocks on the
+    /// disk.
     ///
     /// # Errors
     /// [`ImageError::Disk`].
@@ -189,16 +169,6 @@ impl Images {
             Some(record) => self.inner.store.remove(&record.id),
             None => Ok(()),
         }
-    }
-
-    /// Keeps the image's file until the lease is dropped, whoever removes the image. Leases do not outlive the
-    /// process; what holds an image must take its lease again after a restart.
-    ///
-    /// # Errors
-    /// [`ImageError::Unknown`].
-    pub fn lease(&self, id: &str) -> Result<Lease, ImageError> {
-        self.inner.store.lease(id)?;
-        Ok(Lease { store: Arc::clone(&self.inner.store), id: id.to_owned() })
     }
 
     /// The image's EROFS file, read-only, a multiple of 2 MiB long.

@@ -38,6 +38,6 @@ mod store;
 
 pub use config::DeclaredConfig;
 pub use error::{ImageError, Wrong};
-pub use images::{Image, Images, Lease, Usage};
+pub use images::{Image, Images, Usage};
 pub use limits::Limits;
 pub use registry::{Credentials, RegistryConfig};

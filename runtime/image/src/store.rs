@@ -1,7 +1,7 @@
 //! What is on disk, and the index of it. Owns `images.json`, image files, blobs' lifetimes, and their recovery.
 //!
 //! ```text
-//!  (blobs, tmp) ── file renamed to images/ ──► orphan ── index written ──► listed ── removed ──► orphan ── unleased ──► gone
+//!  (blobs, tmp) ── file renamed to images/ ──► orphan ── index written ──► listed ── removed ──► orphan ──► gone
 //! ```
 //! The index is written whole and renamed into place before a change is told to anyone. An image file without a
 //! record is an orphan, and the next start removes it; a record without its file is dropped, and the image pulled again.
@@ -64,8 +64,6 @@ struct IndexFile {
 struct State {
     /// By id.
     records: BTreeMap<String, Record>,
-    /// Holders of image files, by id.
-    leases: HashMap<String, usize>,
     /// Pulls that need a blob, by digest.
     pins: HashMap<String, usize>,
 }
@@ -92,20 +90,11 @@ impl Drop for Pins {
     fn drop(&mut self) {
         let mut state = self.store.state();
         for digest in &self.digests {
-            release(&mut state.pins, digest);
+            match state.pins.get_mut(digest) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => drop(state.pins.remove(digest)),
+            }
         }
-    }
-}
-
-/// Counts down; the entry goes with the last. Tells whether it was the last.
-fn release(counts: &mut HashMap<String, usize>, key: &str) -> bool {
-    match counts.get_mut(key) {
-        Some(count) if *count > 1 => {
-            *count -= 1;
-            false
-        }
-        Some(_) => counts.remove(key).is_some(),
-        None => false,
     }
 }
 
@@ -289,21 +278,20 @@ impl Store {
         self.write_index(state).inspect_err(|_| state.records = before)
     }
 
-    /// Removes an image with all its names. Its file stays while somebody holds a lease.
+    /// Removes an image with all its names.
     pub(crate) fn remove(&self, id: &str) -> Result<(), ImageError> {
         let mut state = self.state();
         let mut records = state.records.clone();
         let Some(record) = records.remove(id) else { return Ok(()) };
         self.commit(&mut state, records)?;
-        let leased = state.leases.contains_key(id);
         let unused: Vec<String> = record
             .blobs
             .into_iter()
             .filter(|digest| !state.pins.contains_key(digest))
             .filter(|digest| !state.records.values().any(|other| other.blobs.contains(digest)))
             .collect();
-        if !leased {
-            self.remove_file(id)?;
+        if let Some(path) = self.image_path(id) {
+            files::remove(&path)?;
         }
         for hex in unused.iter().filter_map(|digest| digest_hex(digest).ok()) {
             files::remove(&self.blobs().join(hex))?;
@@ -312,35 +300,10 @@ impl Store {
         self.sweep(RESUME_AGE)
     }
 
-    fn remove_file(&self, id: &str) -> Result<(), ImageError> {
-        self.image_path(id).map_or(Ok(()), |path| files::remove(&path))
-    }
-
     /// Puts a finished file in its place.
     pub(crate) fn publish(&self, id: &str, file: &File, from: &Path) -> Result<(), ImageError> {
         let to = self.image_path(id).ok_or_else(|| ImageError::Unknown(id.to_owned()))?;
         files::publish(file, from, &to)
-    }
-
-    pub(crate) fn lease(&self, id: &str) -> Result<(), ImageError> {
-        let mut state = self.state();
-        if !state.records.contains_key(id) {
-            return Err(ImageError::Unknown(id.to_owned()));
-        }
-        *state.leases.entry(id.to_owned()).or_default() += 1;
-        Ok(())
-    }
-
-    pub(crate) fn release(&self, id: &str) {
-        let mut state = self.state();
-        let gone = release(&mut state.leases, id) && !state.records.contains_key(id);
-        if gone && let Err(error) = self.remove_file(id) {
-            tracing::warn!(
-                image = id,
-                error = &error as &dyn std::error::Error,
-                "the next start will remove its file"
-            );
-        }
     }
 }
 

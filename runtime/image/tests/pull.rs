@@ -149,22 +149,6 @@ async fn names_come_and_go_as_the_kubelet_expects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leased_image_can_be_opened_until_its_release() {
-    if !Registry::is_installed() {
-        return;
-    }
-    let (registry, node) = (Registry::start().unwrap(), Node::new());
-    registry.push_image("t/lease", "1", one_file("x"), json!({})).await.unwrap();
-    let image = node.pull(&registry.reference("t/lease", "1")).await.unwrap();
-    let lease = node.images.lease(&image.id).unwrap();
-    node.images.remove(&image.id).unwrap();
-    assert!(node.images.list().is_empty());
-    assert!(node.images.open_erofs(&image).is_ok());
-    drop(lease);
-    assert!(node.images.open_erofs(&image).is_err());
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_index_gives_the_image_for_this_machine() {
     if !Registry::is_installed() {
         return;

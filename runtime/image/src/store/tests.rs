@@ -76,21 +76,6 @@ fn removal_keeps_blobs_that_another_image_or_a_pull_needs() {
 }
 
 #[test]
-fn a_leased_file_outlives_its_removal() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = store_with(directory.path(), &[record('a', "a:1", &[])]);
-    store.lease(&id('a')).unwrap();
-    store.lease(&id('a')).unwrap();
-    store.remove(&id('a')).unwrap();
-    let file = store.image_path(&id('a')).unwrap();
-    store.release(&id('a'));
-    assert!(file.exists());
-    store.release(&id('a'));
-    assert!(!file.exists());
-    assert!(store.lease(&id('a')).is_err());
-}
-
-#[test]
 fn a_start_finds_its_images_again_and_clears_leftovers() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with(directory.path(), &[record('a', "a:1", &['1']), record('b', "b:1", &[])]);
