@@ -1,7 +1,8 @@
-//! Reads a layer's tar archive from front to back. Owns headers, long names and the archive's end; never a tree.
+//! Reads a layer's tar archive from front to back. Owns headers, long names and the archive's end; never unpacks
+//! anything, which `layer.rs` does.
 //!
 //! Header fields are taken apart by the `tar` crate. The loop over entries is our own because what precedes an
-//! entry (extended headers, long names) must have a bound here, and its attribute values may hold newlines.
+//! entry (extended headers, long names) must have a bound here, and attribute values may hold newlines (`pax.rs`).
 
 use std::io::{self, Read};
 
@@ -12,10 +13,10 @@ use crate::pax::Extended;
 
 const BLOCK: usize = 512;
 
-/// Bytes of one extended header. Linux allows an attribute of 64 KiB; a file may have several.
+/// Most bytes of one extended header. Linux allows an attribute of 64 KiB; a file may have several.
 const MAX_EXTENDED_BYTES: u64 = 1 << 20;
 
-/// What one entry is. The content of a file is read through [`Archive::content`] before the next entry.
+/// Kinds of entries. The content of a file is read through [`Archive::content`] before the next entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -39,10 +40,10 @@ pub(crate) struct Entry {
     pub(crate) xattrs: std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Why an archive cannot be read on.
+/// A failure to read the archive any further.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Broken {
-    /// "in entry …" or "at byte …".
+pub(crate) struct ArchiveError {
+    /// Where: "in entry …" or "at byte …".
     pub(crate) place: String,
     pub(crate) reason: String,
 }
@@ -54,7 +55,7 @@ pub(crate) struct Archive<R> {
     position: u64,
     /// Bytes of the present entry that are not read, padding included.
     unread: u64,
-    /// Of those, content.
+    /// The content among them.
     content: u64,
     /// The present entry's path.
     path: Vec<u8>,
@@ -65,8 +66,8 @@ impl<R: Read> Archive<R> {
         Archive { reader, position: 0, unread: 0, content: 0, path: Vec::new() }
     }
 
-    /// The next entry, or none at the archive's end.
-    pub(crate) fn next_entry(&mut self) -> Result<Option<Entry>, Broken> {
+    /// Reads the next entry's header; none at the archive's end.
+    pub(crate) fn next_entry(&mut self) -> Result<Option<Entry>, ArchiveError> {
         self.skip_rest()?;
         let mut extended = Extended::default();
         let (mut long_path, mut long_link) = (None, None);
@@ -98,7 +99,7 @@ impl<R: Read> Archive<R> {
         Content { archive: self }
     }
 
-    /// The reader, somewhere after the last entry that was read.
+    /// Returns the reader, somewhere after the last entry that was read.
     pub(crate) fn into_inner(self) -> R {
         self.reader
     }
@@ -108,17 +109,17 @@ impl<R: Read> Archive<R> {
         self.content
     }
 
-    /// What is wrong, with the place.
-    pub(crate) fn broken(&self, reason: impl Into<String>) -> Broken {
+    /// An error at the present place.
+    pub(crate) fn broken(&self, reason: impl Into<String>) -> ArchiveError {
         let place = if self.path.is_empty() {
             format!("at byte {}", self.position)
         } else {
             format!("in entry \"{}\"", self.path.escape_ascii())
         };
-        Broken { place, reason: reason.into() }
+        ArchiveError { place, reason: reason.into() }
     }
 
-    fn entry(&mut self, header: &Header, size: u64, extended: Extended) -> Result<Entry, Broken> {
+    fn entry(&mut self, header: &Header, size: u64, extended: Extended) -> Result<Entry, ArchiveError> {
         self.path = extended.path.unwrap_or_else(|| header.path_bytes().into_owned());
         let size = extended.size.unwrap_or(size);
         let link =
@@ -170,7 +171,7 @@ impl<R: Read> Archive<R> {
         })
     }
 
-    fn device(&self, header: &Header) -> Result<Device, Broken> {
+    fn device(&self, header: &Header) -> Result<Device, ArchiveError> {
         let number = |part: io::Result<Option<u32>>| match part {
             Ok(number) => Ok(number.unwrap_or(0)),
             Err(error) => Err(self.broken(format!("device number: {error}"))),
@@ -178,8 +179,8 @@ impl<R: Read> Archive<R> {
         Ok(Device { major: number(header.device_major())?, minor: number(header.device_minor())? })
     }
 
-    /// A header block whose checksum holds; none at the end, which is a zero block or the end of the bytes.
-    fn read_header(&mut self) -> Result<Option<[u8; BLOCK]>, Broken> {
+    /// Reads a header block whose checksum holds; none at the end, which is a zero block or the end of the bytes.
+    fn read_header(&mut self) -> Result<Option<[u8; BLOCK]>, ArchiveError> {
         self.path.clear();
         let mut block = [0; BLOCK];
         let mut filled = 0;
@@ -210,7 +211,7 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    fn read_extended(&mut self, size: u64) -> Result<Vec<u8>, Broken> {
+    fn read_extended(&mut self, size: u64) -> Result<Vec<u8>, ArchiveError> {
         if size > MAX_EXTENDED_BYTES {
             return Err(
                 self.broken(format!("an extended header of {size} bytes is over {MAX_EXTENDED_BYTES}"))
@@ -225,7 +226,7 @@ impl<R: Read> Archive<R> {
     }
 
     /// Reads on to the next header.
-    fn skip_rest(&mut self) -> Result<(), Broken> {
+    fn skip_rest(&mut self) -> Result<(), ArchiveError> {
         self.content = 0;
         let skipped = io::copy(&mut self.reader.by_ref().take(self.unread), &mut io::sink());
         match skipped {
@@ -240,7 +241,7 @@ impl<R: Read> Archive<R> {
     }
 }
 
-/// Some builders leave a number's field empty where it is 0.
+/// Fills in the numbers that some builders leave empty where they are 0.
 fn fill_empty_numbers(block: &mut [u8; BLOCK]) {
     // Mode, uid, gid, size, mtime, and the two device numbers (POSIX `ustar`).
     for field in [100..108, 108..116, 116..124, 124..136, 136..148, 329..337, 337..345] {
@@ -251,7 +252,7 @@ fn fill_empty_numbers(block: &mut [u8; BLOCK]) {
     }
 }
 
-/// Up to the NUL that ends a long name.
+/// Cuts a long name at the NUL that ends it.
 fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
     if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
         bytes.truncate(end);

@@ -1,4 +1,4 @@
-//! One blob's way: from the registry or from disk, through the hash, to disk and to whoever reads it.
+//! Reads one blob from the registry or from disk, hashes it, and stores it. Owns the blob's file until it is whole.
 //!
 //! ```text
 //!            absent ── first byte ──► <digest>.partial ── all bytes, digest right ──► <digest>
@@ -6,8 +6,8 @@
 //!               └──── digest wrong ──────┘        └─ transfer broken: kept, resumed by the next pull
 //! ```
 //!
-//! [`BlobReader`] is the blocking end: it hands out bytes while they arrive, so that a layer is decompressed and
-//! unpacked at the same time. What it hands out is verified only when [`BlobReader::finish`] says so.
+//! [`BlobReader`] is the blocking end: it returns bytes while they arrive, so that a layer is decompressed and
+//! unpacked at the same time. The bytes are verified only when [`BlobReader::finish`] succeeds.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -21,26 +21,26 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::{ImageError, Wrong};
+use crate::error::{ContentError, ImageError};
 use crate::files;
 use crate::manifest::Descriptor;
 use crate::registry::Registry;
 
-/// Pieces between network and disk (each is what one read of the connection gave, some tens of KiB).
+/// Pieces queued between network and disk (each is the result of one read of the connection, some tens of KiB).
 const QUEUE: usize = 32;
 
-/// For one blob's transfer. A registry that trickles holds a thread and the blob's lock no longer than this.
+/// Most time for one blob's transfer: a slow registry holds a thread and the blob's lock no longer than this.
 const TRANSFER_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Bytes read at a time from disk.
 const READ_BYTES: usize = 128 * 1024;
 
-/// Where a blob's bytes come from and go to.
+/// A blob that is being read, and stored if it comes from the network.
 pub(crate) struct BlobReader {
     descriptor: Descriptor,
     file: File,
     path: PathBuf,
-    /// Where the whole blob goes; none if it is there already.
+    /// The path of the whole blob; none if it is there already.
     complete: Option<PathBuf>,
     /// Bytes of `file` that are still to be read before the network's.
     on_disk: u64,
@@ -113,7 +113,7 @@ impl Network {
                 }
             };
             if tokio::time::timeout(TRANSFER_LIMIT, forward).await.is_err() {
-                // The reader may be gone too; then there is nobody to tell.
+                // The reader may be gone too; then nobody waits for the error.
                 let _ = sender.send(Err(io::ErrorKind::TimedOut.into())).await;
             }
         });
@@ -147,7 +147,7 @@ impl BlobReader {
     /// Reads what is left, checks size and digest, and puts the blob in its place.
     ///
     /// # Errors
-    /// The transfer's failure, if that is why a reader stopped early; else what is wrong with the content.
+    /// The failure of the transfer, if there was one; else the first problem of the content.
     /// A blob with a wrong digest is removed; one that is not whole is kept to be resumed.
     pub(crate) fn finish(mut self) -> Result<(), ImageError> {
         let mut buffer = vec![0; READ_BYTES];
@@ -170,11 +170,11 @@ impl BlobReader {
             if self.complete.is_none() {
                 files::remove(&self.path)?;
             }
-            return wrong(Wrong::Truncated { expected: self.descriptor.size, actual: self.received });
+            return wrong(ContentError::Truncated { expected: self.descriptor.size, actual: self.received });
         }
         if actual != self.descriptor.digest {
             files::remove(&self.path)?;
-            return wrong(Wrong::Digest { expected: self.descriptor.digest.clone(), actual });
+            return wrong(ContentError::Digest { expected: self.descriptor.digest.clone(), actual });
         }
         match &self.complete {
             Some(complete) => files::publish(&self.file, &self.path, complete),
@@ -182,14 +182,14 @@ impl BlobReader {
         }
     }
 
-    /// The next bytes of the network, written to disk; empty at the end.
+    /// Takes the next bytes from the network and writes them to disk; `pending` stays empty at the end.
     fn receive(&mut self) -> io::Result<()> {
         let Some(network) = &mut self.network else { return Ok(()) };
         match network.pieces.blocking_recv() {
             None => self.network = None,
             Some(Ok(piece)) => {
                 if self.received + piece.len() as u64 > self.descriptor.size {
-                    let wrong = Wrong::TooLong { expected: self.descriptor.size };
+                    let wrong = ContentError::TooLong { expected: self.descriptor.size };
                     return self.fail(ImageError::content(self.descriptor.to_string(), wrong));
                 }
                 if let Err(error) = self.file.write_all(&piece) {
@@ -198,7 +198,7 @@ impl BlobReader {
                 }
                 self.pending = piece;
             }
-            // The client library checks digests, too; once all bytes are here, our own check speaks.
+            // The client library checks digests, too; once all bytes are here, our own check decides.
             Some(Err(_)) if self.received == self.descriptor.size => self.network = None,
             Some(Err(source)) => {
                 let (what, received) = (self.descriptor.to_string(), self.received);
@@ -244,7 +244,7 @@ impl Read for BlobReader {
     }
 }
 
-/// Removes blobs and parts that nobody has touched for `age` and `keep` does not want.
+/// Removes blobs and parts of blobs that were not written for `age` and that `keep` does not claim.
 pub(crate) fn sweep(directory: &Path, age: Duration, keep: impl Fn(&str) -> bool) -> Result<(), ImageError> {
     let entries = fs::read_dir(directory).map_err(ImageError::disk("listing", directory))?;
     for entry in entries {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use runtime_erofs::{BlobSource, Tree, WriteError, write_image};
 
-use crate::error::{ImageError, Wrong};
+use crate::error::{ContentError, ImageError};
 use crate::layer::Unpacked;
 
 /// Image files are a multiple of this, since a pmem device is mapped in huge pages.
@@ -15,6 +15,7 @@ pub(crate) const IMAGE_ALIGNMENT: u64 = 2 << 20;
 
 const BUFFER: usize = 1 << 20;
 
+/// The layers' data, by number of the blob.
 struct DataFiles(Vec<File>);
 
 impl BlobSource for DataFiles {
@@ -32,13 +33,15 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// Puts a layer on top. Its data blob has the number of layers below it. `what` names it in errors.
+    /// Puts a layer on top. The number of its data blob is that of the layers below. `what` names the layer in errors.
     pub(crate) fn add(&mut self, what: &str, layer: Unpacked) -> Result<(), ImageError> {
         self.data.push(layer.data);
-        self.tree.apply_layer(layer.entries).map_err(|error| ImageError::content(what, Wrong::Entry(error)))
+        self.tree
+            .apply_layer(layer.entries)
+            .map_err(|error| ImageError::content(what, ContentError::Entry(error)))
     }
 
-    /// Writes the image to a new file at `path`, padded. Gives the bytes that are in use.
+    /// Writes the image to a new file at `path`, padded, and returns the file and the bytes in use.
     pub(crate) fn write(self, id_hex: &str, path: &Path) -> Result<(File, u64), ImageError> {
         let file = File::options()
             .read(true)
@@ -61,7 +64,7 @@ impl Stack {
                         ImageError::disk("reading layer data for", path)(source)
                     }
                     WriteError::TooLarge => {
-                        ImageError::content(format!("image sha256:{id_hex}"), Wrong::TooLarge)
+                        ImageError::content(format!("image sha256:{id_hex}"), ContentError::TooLarge)
                     }
                 },
             )?;

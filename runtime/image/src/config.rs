@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use runtime_spec::ImageConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ImageError, Wrong};
+use crate::error::{ContentError, ImageError};
 use crate::name::digest_hex;
 
-/// What an image's config declares: how to run the image, and what is only shown to clients.
+/// The declarations of an image's config: how to run the image, and what is only shown to clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeclaredConfig {
     /// How to run the image.
@@ -58,15 +58,15 @@ struct Section {
     volumes: Option<BTreeMap<String, serde_json::Value>>,
 }
 
-/// Parses a config and checks that it is for this machine. `what` names it in errors.
+/// Parses a config and checks that it is for linux/amd64. `what` names the config in errors.
 pub(crate) fn parse(what: &str, bytes: &[u8]) -> Result<Parsed, ImageError> {
     let wrong = |wrong| ImageError::content(what, wrong);
     let document: Document =
-        serde_json::from_slice(bytes).map_err(|error| wrong(Wrong::Json(error.to_string())))?;
+        serde_json::from_slice(bytes).map_err(|error| wrong(ContentError::Json(error.to_string())))?;
     let platform =
         (document.os.as_deref().unwrap_or("linux"), document.architecture.as_deref().unwrap_or("amd64"));
     if platform != ("linux", "amd64") {
-        return Err(wrong(Wrong::Platform(format!("{}/{}", platform.0, platform.1))));
+        return Err(wrong(ContentError::Platform(format!("{}/{}", platform.0, platform.1))));
     }
     let diff_ids = document.rootfs.diff_ids.unwrap_or_default();
     for id in &diff_ids {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn another_machine_is_refused() {
+    fn an_image_for_another_architecture_is_refused() {
         let text = br#"{"architecture":"arm64","os":"linux","rootfs":{"diff_ids":[]}}"#;
         assert!(parse("config", text).unwrap_err().to_string().contains("linux/arm64"));
     }

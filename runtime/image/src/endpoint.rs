@@ -1,5 +1,5 @@
-//! One host that serves a registry's images, and how it is asked. Owns its connection, the token, and the meaning of
-//! its errors; `registry.rs` says which hosts are asked in which order.
+//! Asks one host that serves a registry's images. Owns the connection, the token, and the meaning of the host's
+//! errors; `registry.rs` says which hosts are asked in which order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,22 +16,22 @@ use oci_client::errors::{OciDistributionError, OciErrorCode};
 use oci_client::secrets::RegistryAuth;
 use tokio::sync::OnceCell;
 
-use crate::error::{ImageError, Wrong};
+use crate::error::{ContentError, ImageError};
 use crate::hosts::Host;
 use crate::manifest::ACCEPTED;
 
-/// To open a connection.
+/// Most time to open a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 
-/// Between two pieces of one answer.
+/// Most time between two pieces of one answer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 
-/// For a token or a manifest, from question to whole answer.
+/// Most time for a token or a manifest, from request to whole answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 
-/// The rest of a blob.
+/// A blob's bytes from some offset on.
 pub(crate) struct BlobStream {
-    /// Where the registry starts: what was asked for, or 0 if it cannot resume.
+    /// Offset of the first byte: the one asked for, or 0 if the host cannot resume.
     pub(crate) offset: u64,
     pub(crate) stream: BoxStream<'static, std::io::Result<Bytes>>,
 }
@@ -45,12 +45,12 @@ pub(crate) struct Endpoint {
     auth: RegistryAuth,
     manifest_limit: u64,
     login: OnceCell<()>,
-    /// It did not answer; a pull asks it once, not for each of its blobs.
+    /// Whether the host failed to answer once: a pull does not ask it again for each blob.
     down: AtomicBool,
 }
 
 impl Endpoint {
-    /// `reference` is the image's own; `auth` is for this host.
+    /// Makes the client of one host. `reference` is the image's own; `auth` is for this host.
     pub(crate) fn new(
         host: Host,
         reference: &Reference,
@@ -79,17 +79,17 @@ impl Endpoint {
         Ok(Endpoint { host, name, client, reference, auth, manifest_limit, login, down })
     }
 
-    /// Whether it may be asked for what has a digest, or, without one, what the name means.
+    /// Whether the host may be asked for content by digest (`by_digest`), or for the meaning of a tag.
     pub(crate) fn serves(&self, by_digest: bool) -> bool {
         (if by_digest { self.host.pulls } else { self.host.resolves }) && !self.down.load(Ordering::Relaxed)
     }
 
-    /// Not to be asked again by this pull.
-    pub(crate) fn give_up(&self) {
+    /// Keeps this pull from asking the host again.
+    pub(crate) fn mark_down(&self) {
         self.down.store(true, Ordering::Relaxed);
     }
 
-    /// What errors call it.
+    /// The host's name in errors.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -108,7 +108,7 @@ impl Endpoint {
         self.login.get_or_try_init(|| login).await.copied()
     }
 
-    /// The manifest of the name itself, or of another digest in its repository.
+    /// Gets the manifest of the name itself, or of another digest in its repository.
     pub(crate) async fn manifest(&self, digest: Option<&str>) -> Result<Bytes, ImageError> {
         let reference = match digest {
             Some(digest) => self.reference.clone_with_digest(digest.to_owned()),
@@ -123,16 +123,16 @@ impl Endpoint {
         };
         let (size, limit) = (bytes.len() as u64, self.manifest_limit);
         if size > limit {
-            return Err(ImageError::content(what, Wrong::Limit { size, unit: "bytes", limit }));
+            return Err(ImageError::content(what, ContentError::Limit { size, unit: "bytes", limit }));
         }
         Ok(bytes)
     }
 
-    /// A blob from `offset` on. Addresses that the descriptor offers besides the registry are not used.
+    /// Gets a blob from `offset` on. Addresses that the descriptor offers besides the registry are not used.
     pub(crate) async fn blob(&self, digest: &str, what: &str, offset: u64) -> Result<BlobStream, ImageError> {
         self.login().await?;
         match self.blob_from(digest, what, offset).await {
-            // It may refuse the range of what it no longer has in that form.
+            // A host may refuse a range where it serves whole blobs only.
             Err(ImageError::Registry { .. }) if offset > 0 => self.blob_from(digest, what, 0).await,
             other => other,
         }
@@ -148,7 +148,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells apart what a caller can act upon: no answer, not there, not allowed, and the rest.
+    /// Sorts the client's errors by what a caller can do about them: no answer, not found, not allowed, others.
     fn explain(&self, what: &str, error: OciDistributionError) -> ImageError {
         use OciDistributionError as E;
         use OciErrorCode as Code;
@@ -172,7 +172,7 @@ impl Endpoint {
             }
             E::DigestError(oci_client::errors::DigestError::VerificationError { expected, actual }) => {
                 let (expected, actual) = (expected.clone(), actual.clone());
-                ImageError::content(what, Wrong::Digest { expected, actual })
+                ImageError::content(what, ContentError::Digest { expected, actual })
             }
             _ => ImageError::Registry { registry, what, source: Arc::new(error) },
         }
@@ -183,7 +183,8 @@ fn deadline(what: &str) -> ImageError {
     ImageError::Deadline { what: format!("getting {what}"), seconds: ANSWER_LIMIT.as_secs() }
 }
 
-/// The reference as this host has it. A mirror is told the registry that it stands for (`?ns=`), as containerd does.
+/// The reference as this host has it. The request names the registry that a mirror stands for (`?ns=`), as containerd's
+/// does.
 fn addressed(reference: &Reference, host: &Host) -> Reference {
     let repository = format!("{}{}", host.prefix, reference.repository());
     let registry = reference.registry().to_owned();

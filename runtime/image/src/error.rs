@@ -1,4 +1,4 @@
-//! What can go wrong with an image. Owns messages only.
+//! Errors of pulling and keeping images. Owns messages only.
 //!
 //! Errors are shared between the callers that joined one pull, hence `Clone` and the sources behind `Arc`.
 
@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use oci_client::errors::OciDistributionError;
 
-/// Why an image could not be pulled, found or removed.
+/// A failure to pull, open or remove an image.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ImageError {
     /// The name is no image reference.
     #[error("\"{name}\" is not an image reference: {reason}")]
     Name {
-        /// As given.
+        /// The name as given.
         name: String,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
     /// No answer from the registry.
@@ -24,9 +24,9 @@ pub enum ImageError {
     Unreachable {
         /// Host and port.
         registry: String,
-        /// What was asked for.
+        /// The manifest, blob or token that was asked for.
         what: String,
-        /// Why.
+        /// The client's error.
         #[source]
         source: Arc<OciDistributionError>,
     },
@@ -35,7 +35,7 @@ pub enum ImageError {
     NotFound {
         /// Host and port.
         registry: String,
-        /// What was asked for.
+        /// The manifest, blob or token that was asked for.
         what: String,
     },
     /// The registry wants other credentials.
@@ -43,7 +43,7 @@ pub enum ImageError {
     Unauthorized {
         /// Host and port.
         registry: String,
-        /// What was asked for.
+        /// The manifest, blob or token that was asked for.
         what: String,
     },
     /// The registry answered with another error.
@@ -51,16 +51,16 @@ pub enum ImageError {
     Registry {
         /// Host and port.
         registry: String,
-        /// What was asked for.
+        /// The manifest, blob or token that was asked for.
         what: String,
-        /// Its answer.
+        /// The registry's answer.
         #[source]
         source: Arc<OciDistributionError>,
     },
-    /// A registry is served by several hosts, and none of them gave it.
+    /// Several hosts serve the registry, and none of them had the content.
     #[error("no host gives {what}{}", each(failures))]
     Hosts {
-        /// What was asked for.
+        /// The manifest or blob that was asked for.
         what: String,
         /// Each host's failure, the upstream's last.
         failures: Vec<ImageError>,
@@ -70,44 +70,44 @@ pub enum ImageError {
     HostsFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
     /// The transfer broke off.
     #[error("the transfer of {what} broke off after {received} bytes")]
     Transfer {
-        /// What was asked for.
+        /// The blob that was asked for.
         what: String,
         /// Bytes received by then.
         received: u64,
-        /// Why.
+        /// The connection's error.
         #[source]
         source: Arc<io::Error>,
     },
     /// Something took longer than its bound.
     #[error("{what} took longer than {seconds} s")]
     Deadline {
-        /// What was under way.
+        /// The work that was under way.
         what: String,
         /// The bound.
         seconds: u64,
     },
-    /// The registry gave something that is not what was asked for, or not an image.
-    #[error("{what}: {wrong}")]
+    /// The registry sent something else than what was asked for, or no image.
+    #[error("{what}: {error}")]
     Content {
-        /// Which part of the image: "manifest sha256:…", "layer 2 (sha256:…)".
+        /// The part of the image: "manifest sha256:…", "layer 2 (sha256:…)".
         what: String,
-        /// What is wrong with it.
-        wrong: Wrong,
+        /// The problem with that part.
+        error: ContentError,
     },
     /// This node's disk failed.
     #[error("{action} {} failed", path.display())]
     Disk {
-        /// What was tried.
+        /// The action: "reading", "writing", …
         action: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: Arc<io::Error>,
     },
@@ -119,45 +119,45 @@ pub enum ImageError {
     Interrupted(&'static str),
 }
 
-/// What is wrong with a part of an image.
+/// A problem with a part of an image.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
-pub enum Wrong {
+pub enum ContentError {
     /// Content and digest differ.
     #[error("its digest is {actual}, not {expected}")]
     Digest {
-        /// By the manifest.
+        /// The digest in the manifest.
         expected: String,
-        /// Of the content.
+        /// The digest of the content.
         actual: String,
     },
     /// The uncompressed content and the config's diff id differ.
     #[error("its uncompressed digest is {actual}, not the diff id {expected}")]
     DiffId {
-        /// By the config.
+        /// The diff id in the config.
         expected: String,
-        /// Of the content.
+        /// The digest of the content.
         actual: String,
     },
     /// The content ended early.
     #[error("it ends after {actual} of {expected} bytes")]
     Truncated {
-        /// By the descriptor.
+        /// Bytes by the descriptor.
         expected: u64,
-        /// Received.
+        /// Bytes received.
         actual: u64,
     },
     /// There is more content than the descriptor says.
     #[error("it is longer than the {expected} bytes that its descriptor gives")]
     TooLong {
-        /// By the descriptor.
+        /// Bytes by the descriptor.
         expected: u64,
     },
     /// A bound of [`crate::Limits`].
     #[error("{size} {unit} are more than the limit of {limit}")]
     Limit {
-        /// What there is, at least.
+        /// The size of the image's part, or what of it was seen so far.
         size: u64,
-        /// Of what.
+        /// The unit of both.
         unit: &'static str,
         /// The bound.
         limit: u64,
@@ -171,15 +171,15 @@ pub enum Wrong {
     /// A media type that is not an image's.
     #[error("media type \"{0}\" is not supported")]
     MediaType(String),
-    /// Nothing for this machine.
+    /// The image has no variant for linux/amd64; the text names those that it has.
     #[error("it has nothing for linux/amd64, but for {0}")]
     Platform(String),
     /// Manifest and config disagree.
     #[error("the manifest has {layers} layers, the config {diff_ids} diff ids")]
     LayerCount {
-        /// In the manifest.
+        /// Layers in the manifest.
         layers: usize,
-        /// In the config.
+        /// Diff ids in the config.
         diff_ids: usize,
     },
     /// The compressed stream is broken.
@@ -188,9 +188,9 @@ pub enum Wrong {
     /// The archive is broken.
     #[error("the archive is broken {place}: {reason}")]
     Archive {
-        /// At which entry or byte.
+        /// The entry or byte: "in entry …", "at byte …".
         place: String,
-        /// How.
+        /// The problem there.
         reason: String,
     },
     /// An entry cannot become part of the image.
@@ -216,8 +216,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 }
 
 impl ImageError {
-    pub(crate) fn content(what: impl Into<String>, wrong: Wrong) -> Self {
-        ImageError::Content { what: what.into(), wrong }
+    pub(crate) fn content(what: impl Into<String>, error: ContentError) -> Self {
+        ImageError::Content { what: what.into(), error }
     }
 
     /// For `map_err` after an action on a file.

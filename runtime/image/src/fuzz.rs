@@ -1,4 +1,4 @@
-//! Doors for `tests/fuzz`: what a registry sends, as far as it is parsed. Not for others.
+//! Entry points for `tests/fuzz`: the parsers of what a registry sends. Nothing else may call them.
 
 use std::io::Read;
 
@@ -6,10 +6,10 @@ use crate::archive::Archive;
 use crate::limits::Limits;
 use crate::{config, manifest, name};
 
-/// Most entries read from one archive: a fuzzer's time is better spent on the next.
+/// Most entries read from one archive: a fuzzer's time is better spent on the next archive.
 const ENTRIES: usize = 1000;
 
-/// A layer's archive, with the contents of its files. Says whether it was read to its end.
+/// Reads a layer's archive and the contents of its files, and returns whether the end was reached.
 pub fn archive(bytes: &[u8]) -> bool {
     let mut archive = Archive::new(bytes);
     for _ in 0..ENTRIES {
@@ -28,13 +28,13 @@ pub fn archive(bytes: &[u8]) -> bool {
     false
 }
 
-/// A manifest or an index, and a config.
+/// Parses a manifest or an index, and a config.
 pub fn documents(bytes: &[u8]) -> bool {
     let read = manifest::parse("manifest", bytes, &Limits::default()).is_ok();
     config::parse("config", bytes).is_ok() | read
 }
 
-/// An image's name.
+/// Parses an image's name.
 pub fn image_name(text: &str) -> bool {
     name::Name::parse(text).is_ok()
 }

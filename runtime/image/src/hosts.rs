@@ -1,5 +1,5 @@
-//! Which hosts serve a registry's images: the operator's mirrors, as containerd's `hosts.toml` directories name them.
-//! Owns reading them; never opens a connection.
+//! Finds the hosts that serve a registry's images: the operator's mirrors, as containerd's `hosts.toml` directories
+//! name them. Owns the files' syntax; never opens a connection, which `endpoint.rs` does.
 //!
 //! ```text
 //! <config_dir>/<registry>/hosts.toml          also <host>_<port>_ for <host>:<port>
@@ -23,16 +23,16 @@ use url::{Host as UrlHost, Url};
 
 use crate::error::ImageError;
 
-/// The file of a registry's directory.
+/// Name of the file in a registry's directory.
 const FILE: &str = "hosts.toml";
 
-/// For registries without a directory.
+/// Directory for registries that have none of their own.
 const DEFAULT_DIRECTORY: &str = "_default";
 
-/// Hosts in one file. Each one that is down costs a pull its connection time.
+/// Most hosts in one file. Each host that is down costs a pull the time to find that out.
 const HOSTS_MAX: usize = 16;
 
-/// What every registry's address ends in, before the repository.
+/// The end of every registry's address, before the repository.
 const API: &str = "/v2";
 
 /// One host that serves a registry's images.
@@ -40,19 +40,19 @@ const API: &str = "/v2";
 pub(crate) struct Host {
     /// Host, port, and path before `/v2`; none for the registry's own name.
     pub(crate) address: Option<String>,
-    /// What repositories begin with there: the path after `/v2`, with a slash at its end if it is not empty.
+    /// Prefix of the host's repositories: the path after `/v2`, with a slash at its end if it is not empty.
     pub(crate) prefix: String,
-    /// Spoken to over plain HTTP; none: as the registry's own name wants.
+    /// Whether plain HTTP is used; none to decide by the registry's own name.
     pub(crate) plain: Option<bool>,
-    /// Gives manifests and blobs by digest.
+    /// Whether the host serves manifests and blobs by digest.
     pub(crate) pulls: bool,
-    /// Says what a tag means.
+    /// Whether the host resolves tags to digests.
     pub(crate) resolves: bool,
-    /// Its certificate is not checked.
+    /// Whether the host's certificate is left unchecked.
     pub(crate) skip_verify: bool,
-    /// More roots for its certificate, as PEM.
+    /// More roots for the host's certificate, as PEM.
     pub(crate) roots: Vec<Vec<u8>>,
-    /// It is the registry itself: the caller's credentials are meant for it.
+    /// Whether the host is the registry itself: the caller's credentials are meant for that one.
     pub(crate) upstream: bool,
 }
 
@@ -73,7 +73,7 @@ struct Keys {
 enum Capability {
     Pull,
     Resolve,
-    /// Nothing here pushes, nor asks for referrers: that a host can do it is of no account.
+    /// Accepted without effect: nothing here pushes or asks for referrers.
     Push,
     Referrers,
 }
@@ -85,7 +85,7 @@ enum Files {
     Many(Vec<PathBuf>),
 }
 
-/// The hosts of a registry, in the order in which they are asked; the last is the upstream.
+/// Reads the hosts of a registry, in the order in which they are asked; the last is the upstream.
 pub(crate) fn read(config_dir: Option<&Path>, registry: &str) -> Result<Vec<Host>, ImageError> {
     for directory in config_dir.map(|root| directories(root, registry)).unwrap_or_default() {
         let path = directory.join(FILE);
@@ -101,7 +101,8 @@ pub(crate) fn read(config_dir: Option<&Path>, registry: &str) -> Result<Vec<Host
     Ok(vec![Host::upstream()])
 }
 
-/// Where a registry's file may be, the most special first. A registry's name is a host and a port: it has no slash.
+/// Directories that may hold a registry's file, the most specific first. A registry's name is a host and a port, without
+/// a slash.
 fn directories(root: &Path, registry: &str) -> Vec<PathBuf> {
     let port = registry.rsplit_once(':').map(|(host, port)| root.join(format!("{host}_{port}_")));
     port.into_iter().chain([root.join(registry), root.join(DEFAULT_DIRECTORY)]).collect()
@@ -134,7 +135,7 @@ fn parse(directory: &Path, registry: &str, text: &str) -> Result<Vec<Host>, Stri
     };
     let keys = upstream.try_into().map_err(|error| error.to_string().trim_end().to_owned())?;
     let upstream = Host::new(directory, server, keys).map_err(|reason| format!("server: {reason}"))?;
-    // A server that is a mirror already has been asked.
+    // A server that is also a mirror has been asked by then.
     if !found.iter().any(|host| host.address.is_some() && host.address == upstream.address) {
         found.push(Host { upstream: true, ..upstream });
     }
@@ -142,7 +143,7 @@ fn parse(directory: &Path, registry: &str, text: &str) -> Result<Vec<Host>, Stri
 }
 
 impl Host {
-    /// The registry under its own name.
+    /// Returns the registry under its own name.
     fn upstream() -> Host {
         Host {
             address: None,
@@ -174,7 +175,7 @@ impl Host {
         }
         if let Some(address) = address {
             let url = url(address)?;
-            let (before, after) = base(url.path(), keys.override_path)?;
+            let (before, after) = split_path(url.path(), keys.override_path)?;
             let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
             host.address = Some(format!("{}{port}{before}", url.host_str().unwrap_or_default()));
             host.prefix = after;
@@ -185,13 +186,13 @@ impl Host {
         Ok(host)
     }
 
-    /// Whether this is that registry, whatever the path.
+    /// Whether the host is that registry, whatever the path.
     fn is(&self, registry: &str) -> bool {
         let authority = self.address.as_deref().and_then(|address| address.split('/').next());
         authority == Some(registry)
     }
 
-    /// What errors call it.
+    /// The host's name in errors.
     pub(crate) fn name(&self, registry: &str) -> String {
         match &self.address {
             Some(address) if !self.is(registry) => address.clone(),
@@ -200,7 +201,7 @@ impl Host {
     }
 }
 
-/// An address as URL; without a scheme it is HTTPS, but on loopback HTTP.
+/// Parses an address; without a scheme it is HTTPS, but on loopback HTTP.
 fn url(address: &str) -> Result<Url, String> {
     let parse = |text: &str| Url::parse(text).map_err(|error| error.to_string());
     let mut url = match address.contains("://") {
@@ -228,8 +229,8 @@ fn url(address: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The path before `/v2`, and what repositories begin with after it.
-fn base(path: &str, override_path: bool) -> Result<(String, String), String> {
+/// Splits the path into the part before `/v2` and the prefix of repositories after it.
+fn split_path(path: &str, override_path: bool) -> Result<(String, String), String> {
     let path = path.trim_end_matches('/');
     if !override_path {
         return Ok((path.strip_suffix(API).unwrap_or(path).to_owned(), String::new()));

@@ -1,8 +1,9 @@
-//! The interface of this crate: pull, list, find, remove, open. Owns the joining of pulls.
+//! The interface of this crate: pull, list, find, remove, open. Owns the joining of pulls; the steps of one are in
+//! `pull.rs`, the files in `store.rs`.
 //!
-//! A pull belongs to nobody: it runs in its own task, callers wait for it, and a caller that goes away leaves it
-//! running, so that a kubelet that asks again finds it further on. Two pulls of one name with the same credentials
-//! are one. With other credentials they are two, since being let in is not something to share.
+//! A pull runs in a task of its own and callers wait for it. A caller that goes away leaves the pull running, so that
+//! a kubelet that asks again finds it further on. Two pulls of one name with the same credentials are one; with other
+//! credentials they are two, since access must not be shared.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -20,7 +21,7 @@ use crate::pull::{self, Pull};
 use crate::registry::{Credentials, RegistryConfig};
 use crate::store::{Record, Store};
 
-/// For one pull from first to last. A registry that trickles is given up; the next pull resumes.
+/// Most time for one pull from first to last. A pull from a slow registry then fails, and the next one resumes it.
 const PULL_LIMIT: Duration = Duration::from_secs(3600);
 
 /// One image on this node.
@@ -30,11 +31,11 @@ pub struct Image {
     pub id: String,
     /// `registry/repository:tag`.
     pub repo_tags: Vec<String>,
-    /// `registry/repository@sha256:…`, of what the pulled name meant (an index, if it was one).
+    /// `registry/repository@sha256:…`, with the digest of what the pulled name meant (a manifest or an index).
     pub repo_digests: Vec<String>,
     /// Bytes of the image's file system; never changes.
     pub size_bytes: u64,
-    /// What the image's config declares.
+    /// The declarations of the image's config.
     pub config: DeclaredConfig,
 }
 
@@ -45,14 +46,14 @@ impl From<Record> for Image {
     }
 }
 
-/// What the image directory takes.
+/// Disk space that the image directory takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes on disk: images and blobs.
     pub bytes: u64,
     /// Files and directories.
     pub inodes: u64,
-    /// The image directory; the file system it is on is the one that fills up.
+    /// The image directory, on the file system that images fill up.
     pub mountpoint: PathBuf,
 }
 
@@ -78,19 +79,19 @@ impl Inner {
     }
 }
 
-/// Takes a pull off the list, however it ends.
-struct Running {
+/// An entry of the list of pulls, removed when the pull ends, however it ends.
+struct RunningPull {
     inner: Arc<Inner>,
     key: PullKey,
 }
 
-impl Drop for Running {
+impl Drop for RunningPull {
     fn drop(&mut self) {
         self.inner.pulls().remove(&self.key);
     }
 }
 
-async fn begin(
+async fn run_pull(
     inner: Arc<Inner>,
     name: Name,
     credentials: Option<Credentials>,
@@ -101,10 +102,10 @@ async fn begin(
 }
 
 impl Images {
-    /// Opens the image directory, making it if need be and clearing what a killed daemon left. Blocks on the disk.
+    /// Opens the image directory, makes it if need be, and clears what a killed daemon left. Blocks on the disk.
     ///
     /// # Errors
-    /// [`ImageError::Disk`], also for an index that cannot be read: nothing is thrown away then.
+    /// [`ImageError::Disk`], also for an index that cannot be read: nothing is removed then.
     pub fn open(directory: &Path, registries: RegistryConfig) -> Result<Images, ImageError> {
         let store = Arc::new(Store::open(directory)?);
         Ok(Images { inner: Arc::new(Inner { store, registries, pulls: Mutex::default() }) })
@@ -113,8 +114,8 @@ impl Images {
     /// Pulls an image, or adds a name to it if it is here. Must be called within a Tokio runtime.
     ///
     /// # Errors
-    /// Any [`ImageError`]; [`ImageError::Unreachable`], [`ImageError::NotFound`] and [`ImageError::Unauthorized`]
-    /// tell apart what the user can do about it.
+    /// Any [`ImageError`]. A user can do something about [`ImageError::Unreachable`], [`ImageError::NotFound`] and
+    /// [`ImageError::Unauthorized`].
     pub async fn pull(&self, reference: &str, credentials: Option<Credentials>) -> Result<Image, ImageError> {
         let name = Name::parse(reference)?;
         let mut outcome = self.join_or_start(name, credentials);
@@ -132,35 +133,34 @@ impl Images {
         if let Some(outcome) = pulls.get(&key) {
             return outcome.clone();
         }
-        let pull = begin(Arc::clone(inner), name, key.1.clone());
+        let pull = run_pull(Arc::clone(inner), name, key.1.clone());
         let (sender, outcome) = watch::channel(None);
         pulls.insert(key.clone(), outcome.clone());
-        let running = Running { inner: Arc::clone(inner), key };
+        let running = RunningPull { inner: Arc::clone(inner), key };
         tokio::spawn(async move {
             let result = tokio::time::timeout(PULL_LIMIT, pull).await.unwrap_or_else(|_| {
                 let what = format!("pulling {}", running.key.0);
                 Err(ImageError::Deadline { what, seconds: PULL_LIMIT.as_secs() })
             });
-            // Off the list first: whoever asks from now on starts anew instead of getting an old answer.
+            // Off the list first: a caller that comes now starts a new pull instead of getting an old result.
             drop(running);
             sender.send_replace(Some(result.map(Image::from)));
         });
         outcome
     }
 
-    /// All images, by id.
+    /// Returns all images, by id.
     pub fn list(&self) -> Vec<Image> {
         self.inner.store.list().into_iter().map(Image::from).collect()
     }
 
-    /// The image of this name: a tag (`:latest` if it has none), a digest name, an id with or without `sha256:`, or
+    /// Finds the image of this name: a tag (`:latest` if it has none), a digest name, an id with or without `sha256:`, or
     /// an id cut short where that is unique.
     pub fn find(&self, name: &str) -> Option<Image> {
         self.inner.store.find(name).map(Image::from)
     }
 
-    /// Removes the image of this name with all its names; one that is not here is no error. Blocks on the
-    /// disk.
+    /// Removes the image of this name with all its names; an absent one is no error. Blocks on the disk.
     ///
     /// # Errors
     /// [`ImageError::Disk`].
@@ -171,7 +171,7 @@ impl Images {
         }
     }
 
-    /// The image's EROFS file, read-only, a multiple of 2 MiB long.
+    /// Opens the image's EROFS file read-only; its length is a multiple of 2 MiB.
     ///
     /// # Errors
     /// [`ImageError::Unknown`] or [`ImageError::Disk`].
@@ -186,12 +186,12 @@ impl Images {
         }
     }
 
-    /// Where images are kept.
+    /// The image directory.
     pub fn directory(&self) -> &Path {
         self.inner.store.directory()
     }
 
-    /// What the image directory takes now. Blocks on the disk; files that go away meanwhile are not counted.
+    /// Counts the disk space of the image directory. Blocks on the disk; files that go away meanwhile are not counted.
     pub fn usage(&self) -> Usage {
         let directory = self.inner.store.directory();
         let mut usage = Usage { bytes: 0, inodes: 0, mountpoint: directory.to_owned() };

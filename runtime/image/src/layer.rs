@@ -1,5 +1,5 @@
 //! Unpacks one layer: decompresses, hashes and reads the archive; contents go to a data blob, the rest to entries.
-//! Owns what is accepted from an archive; never applies it to a tree.
+//! Owns the choice of what is accepted from an archive; never applies it to a tree, which `build.rs` does.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,17 +13,17 @@ use runtime_erofs::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::archive::{self, Archive, Broken, Kind};
-use crate::error::{ImageError, Wrong};
+use crate::archive::{self, Archive, ArchiveError, Kind};
+use crate::error::{ContentError, ImageError};
 use crate::manifest::Compression;
 
-/// Bytes between the steps.
+/// Bytes of the buffer between two steps.
 const BUFFER: usize = 256 * 1024;
 
 /// Attributes of overlay file systems. In an image they would change what the container's own overlay shows.
 const OVERLAY: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
-/// What all layers of one image share: how much may still be unpacked.
+/// The room that all layers of one image share: what was unpacked so far, and the bounds on it.
 #[derive(Debug)]
 pub(crate) struct Budget {
     unpacked_limit: u64,
@@ -38,9 +38,9 @@ impl Budget {
         Budget { unpacked_limit, unpacked: zero(), entries: zero(), metadata: zero() }
     }
 
-    fn charge(counter: &AtomicU64, add: u64, unit: &'static str, limit: u64) -> Result<(), Wrong> {
+    fn charge(counter: &AtomicU64, add: u64, unit: &'static str, limit: u64) -> Result<(), ContentError> {
         let size = counter.fetch_add(add, Ordering::Relaxed) + add;
-        if size > limit { Err(Wrong::Limit { size, unit, limit }) } else { Ok(()) }
+        if size > limit { Err(ContentError::Limit { size, unit, limit }) } else { Ok(()) }
     }
 }
 
@@ -51,32 +51,33 @@ pub(crate) struct Unpacked {
     pub(crate) data: File,
 }
 
-/// What a layer must be.
+/// A layer as manifest and config describe it.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
-    /// Names it in errors.
+pub(crate) struct ExpectedLayer {
+    /// The layer's name in errors.
     pub(crate) what: String,
     pub(crate) compression: Compression,
     pub(crate) diff_id: String,
-    /// The number of its data blob.
+    /// The number of the layer's data blob.
     pub(crate) blob: u32,
 }
 
-/// Unpacks what `source` gives, up to its end. Contents go to a new file at `data`.
+/// Unpacks `source`, up to its end. Contents go to a new file at `data`.
 pub(crate) fn unpack(
-    wanted: &Wanted,
+    expected: &ExpectedLayer,
     source: &mut impl Read,
     data: &Path,
     budget: &Arc<Budget>,
 ) -> Result<Unpacked, ImageError> {
     let source = BufReader::with_capacity(BUFFER, source);
-    let broken = |error: io::Error| ImageError::content(&wanted.what, Wrong::Decompress(error.to_string()));
-    let plain: Box<dyn Read + '_> = match wanted.compression {
+    let broken =
+        |error: io::Error| ImageError::content(&expected.what, ContentError::Decompress(error.to_string()));
+    let plain: Box<dyn Read + '_> = match expected.compression {
         Compression::None => Box::new(source),
         Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(source)),
         Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(source).map_err(broken)?),
     };
-    let plain = Plain { source: plain, hash: Sha256::new(), budget: Arc::clone(budget), wrong: None };
+    let plain = Uncompressed { source: plain, hash: Sha256::new(), budget: Arc::clone(budget), wrong: None };
     let file = File::options()
         .read(true)
         .write(true)
@@ -85,32 +86,32 @@ pub(crate) fn unpack(
         .map_err(ImageError::disk("creating", data))?;
     let mut layer = Layer {
         archive: Archive::new(BufReader::with_capacity(BUFFER, plain)),
-        data: DataWriter::new(BufWriter::with_capacity(BUFFER, file), wanted.blob),
+        data: DataWriter::new(BufWriter::with_capacity(BUFFER, file), expected.blob),
         budget: Arc::clone(budget),
     };
     let outcome = layer.entries();
     let Layer { archive, data: writer, .. } = layer;
     let mut plain = archive.into_inner();
-    // What the archive's reader saw of a broken stream is less than what the stream itself knows.
+    // The stream knows more about its own failure than the archive's reader does.
     let outcome = match (plain.get_mut().wrong.take(), outcome) {
-        (Some(wrong), _) | (None, Err(Failed::Content(wrong))) => {
-            Err(ImageError::content(&wanted.what, wrong))
+        (Some(wrong), _) | (None, Err(UnpackError::Content(wrong))) => {
+            Err(ImageError::content(&expected.what, wrong))
         }
-        (None, Err(Failed::Disk(error))) => Err(ImageError::disk("writing", data)(error)),
+        (None, Err(UnpackError::Disk(error))) => Err(ImageError::disk("writing", data)(error)),
         (None, Ok(entries)) => Ok(entries),
     };
     let entries = outcome?;
     let drained = io::copy(&mut plain, &mut io::sink());
     let plain = plain.into_inner();
     match (plain.wrong, drained) {
-        (Some(wrong), _) => return Err(ImageError::content(&wanted.what, wrong)),
+        (Some(wrong), _) => return Err(ImageError::content(&expected.what, wrong)),
         (None, Err(error)) => return Err(broken(error)),
         (None, Ok(_)) => {}
     }
     let actual = format!("sha256:{}", hex::encode(plain.hash.finalize()));
-    if actual != wanted.diff_id {
-        let expected = wanted.diff_id.clone();
-        return Err(ImageError::content(&wanted.what, Wrong::DiffId { expected, actual }));
+    if actual != expected.diff_id {
+        let wrong = ContentError::DiffId { expected: expected.diff_id.clone(), actual };
+        return Err(ImageError::content(&expected.what, wrong));
     }
     let buffered = writer.finish().map_err(ImageError::disk("writing", data))?;
     let data =
@@ -118,15 +119,15 @@ pub(crate) fn unpack(
     Ok(Unpacked { entries, data })
 }
 
-/// Why a layer was not unpacked.
-enum Failed {
-    Content(Wrong),
+/// A failure to unpack a layer.
+enum UnpackError {
+    Content(ContentError),
     Disk(io::Error),
 }
 
-impl From<Broken> for Failed {
-    fn from(Broken { place, reason }: Broken) -> Self {
-        Failed::Content(Wrong::Archive { place, reason })
+impl From<ArchiveError> for UnpackError {
+    fn from(ArchiveError { place, reason }: ArchiveError) -> Self {
+        UnpackError::Content(ContentError::Archive { place, reason })
     }
 }
 
@@ -137,7 +138,7 @@ struct Layer<R, W> {
 }
 
 impl<R: Read, W: io::Write> Layer<R, W> {
-    fn entries(&mut self) -> Result<Vec<Entry>, Failed> {
+    fn entries(&mut self) -> Result<Vec<Entry>, UnpackError> {
         let mut entries = Vec::new();
         while let Some(entry) = self.archive.next_entry()? {
             self.charge(&entry)?;
@@ -146,7 +147,7 @@ impl<R: Read, W: io::Write> Layer<R, W> {
         Ok(entries)
     }
 
-    fn charge(&self, entry: &archive::Entry) -> Result<(), Failed> {
+    fn charge(&self, entry: &archive::Entry) -> Result<(), UnpackError> {
         let link = match &entry.kind {
             Kind::Symlink(target) | Kind::HardLink(target) => target.len(),
             _ => 0,
@@ -154,17 +155,17 @@ impl<R: Read, W: io::Write> Layer<R, W> {
         let xattrs: usize = entry.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
         let bytes = (entry.path.len() + link + xattrs) as u64;
         Budget::charge(&self.budget.entries, 1, "archive entries", MAX_NODES as u64)
-            .map_err(Failed::Content)?;
+            .map_err(UnpackError::Content)?;
         Budget::charge(
             &self.budget.metadata,
             bytes,
             "bytes of names and attributes",
             MAX_METADATA_BYTES as u64,
         )
-        .map_err(Failed::Content)
+        .map_err(UnpackError::Content)
     }
 
-    fn entry(&mut self, entry: archive::Entry) -> Result<Entry, Failed> {
+    fn entry(&mut self, entry: archive::Entry) -> Result<Entry, UnpackError> {
         let archive::Entry { path, kind, mode, uid, gid, mtime, xattrs } = entry;
         let kind = match kind {
             Kind::File => EntryKind::File(self.content()?),
@@ -179,12 +180,12 @@ impl<R: Read, W: io::Write> Layer<R, W> {
         Ok(Entry { path: from_root(path), attributes, kind })
     }
 
-    fn content(&mut self) -> Result<runtime_erofs::Extent, Failed> {
+    fn content(&mut self) -> Result<runtime_erofs::Extent, UnpackError> {
         self.data.append(&mut self.archive.content()).map_err(|error| {
             if self.archive.content_left() > 0 && error.kind() != io::ErrorKind::StorageFull {
-                Failed::from(self.archive.broken(error.to_string()))
+                UnpackError::from(self.archive.broken(error.to_string()))
             } else {
-                Failed::Disk(error)
+                UnpackError::Disk(error)
             }
         })
     }
@@ -198,7 +199,7 @@ fn from_root(mut path: Vec<u8>) -> Vec<u8> {
     path
 }
 
-/// Leaves out attributes that no file system of ours stores (a builder's `com.apple.…`), as other runtimes do.
+/// Leaves out attributes that EROFS cannot store (a builder's `com.apple.…`), as other runtimes do.
 fn kept_xattrs(xattrs: BTreeMap<Vec<u8>, Vec<u8>>, path: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let keep =
         |name: &[u8]| is_supported_xattr(name) && !OVERLAY.iter().any(|prefix| name.starts_with(prefix));
@@ -210,21 +211,21 @@ fn kept_xattrs(xattrs: BTreeMap<Vec<u8>, Vec<u8>>, path: &[u8]) -> BTreeMap<Vec<
     kept
 }
 
-/// The uncompressed stream: counts and hashes.
-struct Plain<'a> {
+/// The uncompressed stream, counted and hashed as it is read.
+struct Uncompressed<'a> {
     source: Box<dyn Read + 'a>,
     hash: Sha256,
     budget: Arc<Budget>,
-    wrong: Option<Wrong>,
+    wrong: Option<ContentError>,
 }
 
-impl Read for Plain<'_> {
+impl Read for Uncompressed<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = match self.source.read(buffer) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
             Err(error) => {
-                self.wrong.get_or_insert(Wrong::Decompress(error.to_string()));
+                self.wrong.get_or_insert(ContentError::Decompress(error.to_string()));
                 return Err(error);
             }
         };

@@ -3,16 +3,16 @@
 //! ```text
 //! registry ──► blobs/sha256/<digest>      compressed layers and configs, verified, resumable while `.partial`
 //!      └─────► tmp/<pull>/                each layer's contents, while it streams in
-//!                   └──► images/<digest>.erofs   what a container's root is made from
-//!              images.json                what there is, by id, tag and digest
+//!                   └──► images/<digest>.erofs   the lower layer of a container's root
+//!              images.json                the index, by id, tag and digest
 //! ```
 //!
-//! [`Images`] is the whole interface. Where to read on: `images.rs` (who may call what), `pull.rs` (the steps of a
-//! pull), `blob.rs` (one blob's way from network to disk), `layer.rs` and `archive.rs` (its way into a tree),
-//! `store.rs` (what is kept, and recovery), `name.rs` (how images are called), `hosts.rs` (mirrors).
+//! [`Images`] is the whole interface. Where to read on: `images.rs` (the calls), `pull.rs` (the steps of a pull),
+//! `blob.rs` (a blob from network to disk), `layer.rs` and `archive.rs` (a blob into a tree), `store.rs` (files, index
+//! and recovery), `name.rs` (references), `registry.rs` and `hosts.rs` (registries and mirrors).
 //!
-//! Everything that comes from a registry is foreign: sizes have bounds ([`Limits`]), digests are checked, and what is
-//! wrong is told by name ([`ImageError`]). This crate never mounts anything and runs nothing from an image.
+//! Everything that comes from a registry is foreign: sizes have bounds ([`Limits`]), digests are checked, and errors
+//! name the part that is wrong ([`ImageError`]). This crate never mounts anything and runs nothing from an image.
 #![forbid(unsafe_code)]
 
 mod archive;
@@ -37,7 +37,7 @@ mod registry;
 mod store;
 
 pub use config::DeclaredConfig;
-pub use error::{ImageError, Wrong};
+pub use error::{ContentError, ImageError};
 pub use images::{Image, Images, Usage};
 pub use limits::Limits;
 pub use registry::{Credentials, RegistryConfig};

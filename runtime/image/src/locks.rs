@@ -1,4 +1,4 @@
-//! Locks by name: one at a time per blob, one at a time per image. Owns nothing but the locks.
+//! Locks by name: one holder at a time per blob or image. Owns nothing but the locks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -6,7 +6,7 @@ use oci_client::manifest::{OciImageIndex, OciImageManifest};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::error::{ImageError, Wrong};
+use crate::error::{ContentError, ImageError};
 use crate::limits::Limits;
 use crate::name::digest_hex;
 
@@ -17,7 +17,7 @@ const MANIFESTS: [&str; 2] =
 const CONFIGS: [&str; 2] =
     ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 
-/// What the registry accepts as an answer.
+/// Media types that are accepted as an answer to a request for a manifest.
 pub(crate) const ACCEPTED: [&str; 4] = [MANIFESTS[0], MANIFESTS[1], INDEXES[0], INDEXES[1]];
 
 /// How a layer is compressed.
@@ -41,7 +41,7 @@ const LAYERS: [(&str, Compression); 9] = [
     ("application/vnd.docker.image.rootfs.diff.tar.zstd", Compression::Zstd),
 ];
 
-/// A blob that a manifest names: digest checked for form, size for bounds.
+/// A blob that a manifest names. The digest's form and the size's bound were checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) digest: String,
@@ -63,15 +63,15 @@ pub(crate) struct Manifest {
     pub(crate) layers: Vec<(Descriptor, Compression)>,
 }
 
-/// What a registry gave for a name.
+/// A registry's document for a name.
 #[derive(Debug)]
 pub(crate) enum Document {
     Image(Manifest),
-    /// The digest of the manifest for this machine.
+    /// The digest of the manifest for linux/amd64.
     Index(String),
 }
 
-/// The fields by which the two kinds are told apart.
+/// The fields that distinguish the two kinds.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Probe {
@@ -81,21 +81,21 @@ struct Probe {
     config: Option<IgnoredAny>,
 }
 
-/// Parses a manifest or index. `what` names it in errors.
+/// Parses a manifest or index. `what` names the document in errors.
 pub(crate) fn parse(what: &str, bytes: &[u8], limits: &Limits) -> Result<Document, ImageError> {
-    let json = |error: serde_json::Error| ImageError::content(what, Wrong::Json(error.to_string()));
+    let json = |error: serde_json::Error| ImageError::content(what, ContentError::Json(error.to_string()));
     let wrong = |wrong| ImageError::content(what, wrong);
     let probe: Probe = serde_json::from_slice(bytes).map_err(json)?;
     if probe.schema_version != Some(2) {
         let found = probe.schema_version.map_or("none".to_owned(), |version| version.to_string());
-        return Err(wrong(Wrong::Json(format!("schemaVersion must be 2, not {found}"))));
+        return Err(wrong(ContentError::Json(format!("schemaVersion must be 2, not {found}"))));
     }
     let index = match probe.media_type.as_deref() {
         Some(media_type) if INDEXES.contains(&media_type) => true,
         Some(media_type) if MANIFESTS.contains(&media_type) => false,
-        Some(media_type) => return Err(wrong(Wrong::MediaType(media_type.to_owned()))),
+        Some(media_type) => return Err(wrong(ContentError::MediaType(media_type.to_owned()))),
         None if probe.manifests.is_some() && probe.config.is_some() => {
-            return Err(wrong(Wrong::Json("it is both a manifest and an index".to_owned())));
+            return Err(wrong(ContentError::Json("it is both a manifest and an index".to_owned())));
         }
         None => probe.manifests.is_some(),
     };
@@ -106,7 +106,7 @@ pub(crate) fn parse(what: &str, bytes: &[u8], limits: &Limits) -> Result<Documen
     }
 }
 
-/// The index's manifest for this machine.
+/// The digest of the index's manifest for linux/amd64.
 fn choose(what: &str, index: &OciImageIndex) -> Result<String, ImageError> {
     match oci_client::client::linux_amd64_resolver(&index.manifests) {
         Some(digest) => {
@@ -122,7 +122,7 @@ fn choose(what: &str, index: &OciImageIndex) -> Result<String, ImageError> {
                 .map(|platform| format!("{}/{}", platform.os, platform.architecture))
                 .collect();
             let platforms = if platforms.is_empty() { "nothing".to_owned() } else { platforms.join(", ") };
-            Err(ImageError::content(what, Wrong::Platform(platforms)))
+            Err(ImageError::content(what, ContentError::Platform(platforms)))
         }
     }
 }
@@ -130,19 +130,22 @@ fn choose(what: &str, index: &OciImageIndex) -> Result<String, ImageError> {
 fn check(what: &str, manifest: &OciImageManifest, limits: &Limits) -> Result<Manifest, ImageError> {
     let wrong = |wrong| ImageError::content(what, wrong);
     if !CONFIGS.contains(&manifest.config.media_type.as_str()) {
-        return Err(wrong(Wrong::MediaType(manifest.config.media_type.clone())));
+        return Err(wrong(ContentError::MediaType(manifest.config.media_type.clone())));
     }
     if manifest.layers.len() > limits.layers {
         let (size, limit) = (manifest.layers.len() as u64, limits.layers as u64);
-        return Err(wrong(Wrong::Limit { size, unit: "layers", limit }));
+        return Err(wrong(ContentError::Limit { size, unit: "layers", limit }));
     }
     let descriptor = |part: String, digest: &str, size: i64, limit: u64| {
         digest_hex(digest).map_err(wrong)?;
         let size = u64::try_from(size)
-            .map_err(|_| wrong(Wrong::Json(format!("{part} has the negative size {size}"))))?;
+            .map_err(|_| wrong(ContentError::Json(format!("{part} has the negative size {size}"))))?;
         let found = Descriptor { digest: digest.to_owned(), size, part };
         if size > limit {
-            return Err(ImageError::content(found.to_string(), Wrong::Limit { size, unit: "bytes", limit }));
+            return Err(ImageError::content(
+                found.to_string(),
+                ContentError::Limit { size, unit: "bytes", limit },
+            ));
         }
         Ok(found)
     };
@@ -157,7 +160,7 @@ fn check(what: &str, manifest: &OciImageManifest, limits: &Limits) -> Result<Man
             .find(|(media_type, _)| *media_type == layer.media_type)
             .map(|(_, compression)| *compression)
             .ok_or_else(|| {
-                ImageError::content(found.to_string(), Wrong::MediaType(layer.media_type.clone()))
+                ImageError::content(found.to_string(), ContentError::MediaType(layer.media_type.clone()))
             })?;
         layers.push((found, compression));
     }
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_gives_the_manifest_for_this_machine() {
+    fn an_index_gives_the_manifest_for_our_architecture() {
         let entry = |os: &str, architecture: &str, digit: char| {
             format!(
                 r#"{{"mediaType":"{}","digest":"sha256:{}","size":1,

@@ -1,19 +1,19 @@
-//! How images are called. Owns the normal form of references; never talks to a registry.
+//! Names of images. Owns the normal form of references; never talks to a registry.
 //!
 //! | given | pulls | tag kept | digest kept |
 //! |---|---|---|---|
 //! | `busybox` | `docker.io/library/busybox:latest` | `docker.io/library/busybox:latest` | `docker.io/library/busybox@sha256:…` |
-//! | `host/a:1` | the same | `host/a:1` | `host/a@sha256:…` |
+//! | `host/a:1` | `host/a:1` | `host/a:1` | `host/a@sha256:…` |
 //! | `host/a@sha256:…`, `host/a:1@sha256:…` | by digest | none | `host/a@sha256:…` |
 
 use oci_client::Reference;
 
-use crate::error::{ImageError, Wrong};
+use crate::error::{ContentError, ImageError};
 
 /// Hexadecimal digits of a sha256.
 const DIGITS: usize = 64;
 
-/// Fewest digits by which an image id may be cut short: what `crictl images` shows is 13.
+/// Fewest digits of an image id that is cut short: `crictl images` shows 13.
 const SHORTEST_ID: usize = 12;
 
 /// A reference to pull, in normal form.
@@ -46,7 +46,7 @@ impl Name {
         format!("{}/{}", self.reference.registry(), self.reference.repository())
     }
 
-    /// The tag by which the image will be known; none if it is pulled by digest.
+    /// The tag that the image will have; none if it is pulled by digest.
     pub(crate) fn repo_tag(&self) -> Option<String> {
         self.reference.tag().map(|tag| format!("{}:{tag}", self.repository()))
     }
@@ -56,7 +56,7 @@ impl Name {
         format!("{}@{digest}", self.repository())
     }
 
-    /// The whole, as a tag or digest name.
+    /// The whole name, with tag or digest.
     pub(crate) fn whole(&self) -> String {
         match self.reference.digest() {
             Some(digest) => self.repo_digest(digest),
@@ -66,13 +66,13 @@ impl Name {
 }
 
 /// The digits of a `sha256:` digest in lower case, which is also a safe file name.
-pub(crate) fn digest_hex(digest: &str) -> Result<&str, Wrong> {
+pub(crate) fn digest_hex(digest: &str) -> Result<&str, ContentError> {
     digest
         .strip_prefix("sha256:")
         .filter(|hex| {
             hex.len() == DIGITS && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
         })
-        .ok_or_else(|| Wrong::DigestFormat(digest.chars().take(128).collect()))
+        .ok_or_else(|| ContentError::DigestFormat(digest.chars().take(128).collect()))
 }
 
 /// The digits of an image id, whole or cut short, if `name` could be one.

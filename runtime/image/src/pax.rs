@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use runtime_erofs::Timestamp;
 
-/// What an extended header says about the entry after it.
+/// The content of an extended header, which describes the entry after it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extended {
     pub(crate) path: Option<Vec<u8>>,
@@ -22,7 +22,7 @@ const XATTR: &[u8] = b"SCHILY.xattr.";
 const SPARSE: &[u8] = b"GNU.sparse.";
 
 impl Extended {
-    /// Parses the content of an extended header. The error says what is wrong with which record.
+    /// Parses the content of an extended header. The error names the wrong record.
     pub(crate) fn parse(mut bytes: &[u8]) -> Result<Extended, String> {
         let mut found = Extended::default();
         while !bytes.is_empty() {

@@ -1,7 +1,7 @@
-//! The steps of one pull. Owns their order; each step's how is elsewhere.
+//! The steps of one pull. Owns their order; each step is done by the module that it is named for.
 //!
 //! ```text
-//! hosts ► manifest (► manifest for this machine) ► config ► [image there? ► names added, done]
+//! hosts ► manifest (► manifest for linux/amd64) ► config ► [image there? ► names added, done]
 //!       ► layers, a few at a time: network ► hash ► disk and ► decompress ► hash ► archive ► entries, data
 //!       ► stacked in order ► image file ► renamed into place ► index written
 //! ```
@@ -16,8 +16,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::blob::{self, BlobReader};
 use crate::build::Stack;
 use crate::config::{self, Parsed};
-use crate::error::{ImageError, Wrong};
-use crate::layer::{self, Budget, Unpacked, Wanted};
+use crate::error::{ContentError, ImageError};
+use crate::layer::{self, Budget, ExpectedLayer, Unpacked};
 use crate::limits::Limits;
 use crate::manifest::{self, Compression, Descriptor, Document, Manifest};
 use crate::name::{Name, digest_hex};
@@ -34,13 +34,13 @@ pub(crate) struct Pull {
     pub(crate) limits: Limits,
 }
 
-/// Finds out who serves a name.
+/// Finds the hosts that serve a name.
 pub(crate) async fn registry(
     name: Name,
     credentials: Option<Credentials>,
     config: RegistryConfig,
 ) -> Result<Arc<Registry>, ImageError> {
-    blocking("reading who serves a registry", move || {
+    blocking("reading the hosts of a registry", move || {
         Registry::open(&name, credentials.as_ref(), &config).map(Arc::new)
     })
     .await
@@ -58,7 +58,7 @@ impl Pull {
         let (layers, diff_ids) = (manifest.layers.len(), parsed.diff_ids.len());
         if layers != diff_ids {
             let what = format!("manifest {}", self.name.whole());
-            return Err(ImageError::content(what, Wrong::LayerCount { layers, diff_ids }));
+            return Err(ImageError::content(what, ContentError::LayerCount { layers, diff_ids }));
         }
         let id = manifest.config.digest.clone();
         let _lock = self.store.image_locks.lock(&id).await;
@@ -73,7 +73,7 @@ impl Pull {
         if let Some(known) = self.store.get(&id) {
             record.size_bytes = known.size_bytes;
             match self.add(record.clone()).await {
-                // It was removed between the two looks.
+                // The image was removed after `get`.
                 Err(ImageError::Unknown(_)) => {}
                 other => return other,
             }
@@ -87,7 +87,8 @@ impl Pull {
         blocking("writing the index", move || store.add(record)).await
     }
 
-    /// The manifest for this machine, and the digest of what the name itself means, which may be an index.
+    /// Gets the manifest for linux/amd64, and the digest of the document that the name itself means, which may be an
+    /// index.
     async fn manifest(&self) -> Result<(Manifest, String), ImageError> {
         let what = format!("manifest {}", self.name.whole());
         let bytes = self.registry.manifest(&self.name, None).await?;
@@ -102,7 +103,7 @@ impl Pull {
         match manifest::parse(&what, &bytes, &self.limits)? {
             Document::Image(manifest) => Ok((manifest, digest)),
             Document::Index(_) => {
-                Err(ImageError::content(what, Wrong::Json("an index within an index".to_owned())))
+                Err(ImageError::content(what, ContentError::Json("an index within an index".to_owned())))
             }
         }
     }
@@ -125,7 +126,7 @@ impl Pull {
         .await
     }
 
-    /// Makes the image's file and gives the bytes in use.
+    /// Makes the image's file and returns the bytes in use.
     async fn build(
         &self,
         id: &str,
@@ -136,17 +137,17 @@ impl Pull {
         let work = tempfile::tempdir_in(&temporary)
             .map_err(ImageError::disk("creating a directory in", &temporary))?;
         let budget = Arc::new(Budget::new(self.limits.unpacked_bytes));
-        let mut wanted = Vec::new();
+        let mut expected = Vec::new();
         for (((descriptor, compression), diff_id), blob) in layers.iter().zip(diff_ids).zip(0..) {
             let (what, compression) = (descriptor.to_string(), *compression);
-            wanted.push((descriptor.clone(), Wanted { what, compression, diff_id, blob }));
+            expected.push((descriptor.clone(), ExpectedLayer { what, compression, diff_id, blob }));
         }
-        let unpacked = futures::stream::iter(wanted)
-            .map(|(descriptor, wanted)| {
-                let data = work.path().join(format!("layer-{}", wanted.blob));
+        let unpacked = futures::stream::iter(expected)
+            .map(|(descriptor, expected)| {
+                let data = work.path().join(format!("layer-{}", expected.blob));
                 let (store, registry) = (Arc::clone(&self.store), Arc::clone(&self.registry));
                 let task =
-                    tokio::spawn(layer(store, registry, descriptor, wanted, data, Arc::clone(&budget)));
+                    tokio::spawn(layer(store, registry, descriptor, expected, data, Arc::clone(&budget)));
                 let task = AbortOnDropHandle::new(task);
                 async move { task.await.unwrap_or(Err(ImageError::Interrupted("unpacking a layer"))) }
             })
@@ -168,31 +169,32 @@ impl Pull {
     }
 }
 
-/// Brings one layer from the registry or from disk into a data file and entries.
+/// Unpacks one layer, from the registry or from disk, into a data file and entries.
 async fn layer(
     store: Arc<Store>,
     registry: Arc<Registry>,
     descriptor: Descriptor,
-    wanted: Wanted,
+    expected: ExpectedLayer,
     data: std::path::PathBuf,
     budget: Arc<Budget>,
 ) -> Result<(String, Unpacked), ImageError> {
     let lock = store.blob_locks.lock(&descriptor.digest).await;
     let reader = blob::open(&store.blobs(), &descriptor, &registry).await?;
     blocking("unpacking a layer", move || {
-        // The thread outlives a pull that is given up; until it ends, the blob is its own.
+        // The thread outlives a pull that is dropped; until the thread ends, nobody else may have the blob.
         let _lock = lock;
         let mut unpacked = None;
         finish(reader, |reader| {
-            unpacked = Some(layer::unpack(&wanted, reader, &data, &budget)?);
+            unpacked = Some(layer::unpack(&expected, reader, &data, &budget)?);
             Ok(())
         })?;
-        unpacked.map(|unpacked| (wanted.what, unpacked)).ok_or(ImageError::Interrupted("unpacking a layer"))
+        unpacked.map(|unpacked| (expected.what, unpacked)).ok_or(ImageError::Interrupted("unpacking a layer"))
     })
     .await
 }
 
-/// Reads a blob and then settles it. A blob that is not what its digest says explains whatever `read` ran into.
+/// Reads a blob, then checks and stores it. A wrong digest explains whatever failure `read` had, so it is reported
+/// first.
 fn finish(
     mut reader: BlobReader,
     read: impl FnOnce(&mut BlobReader) -> Result<(), ImageError>,
@@ -201,12 +203,12 @@ fn finish(
     reader.finish().and(outcome)
 }
 
-/// The digest of a manifest, which must be the one asked for, if one was.
+/// Computes the digest of a manifest, which must be `expected` if that is given.
 fn digest_of(what: &str, bytes: &[u8], expected: Option<&str>) -> Result<String, ImageError> {
     let actual = format!("sha256:{}", hex::encode(Sha256::digest(bytes)));
     match expected {
         Some(expected) if expected != actual => {
-            Err(ImageError::content(what, Wrong::Digest { expected: expected.to_owned(), actual }))
+            Err(ImageError::content(what, ContentError::Digest { expected: expected.to_owned(), actual }))
         }
         _ => Ok(actual),
     }

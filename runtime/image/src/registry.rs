@@ -13,10 +13,10 @@ use crate::hosts;
 use crate::limits::Limits;
 use crate::name::Name;
 
-/// How registries are spoken to.
+/// The operator's settings for registries.
 #[derive(Debug, Clone, Default)]
 pub struct RegistryConfig {
-    /// `host` or `host:port` of registries spoken to over plain HTTP. Loopback addresses always are.
+    /// `host` or `host:port` of registries that are used over plain HTTP. Loopback addresses always are.
     pub insecure: Vec<String>,
     /// A directory per registry with its mirrors, in the form of containerd's `hosts.toml`. Read at each pull.
     pub config_dir: Option<PathBuf>,
@@ -50,12 +50,12 @@ impl RegistryConfig {
 
 /// The registry of one name, with one caller's credentials.
 pub(crate) struct Registry {
-    /// In the order in which they are asked; never empty.
+    /// The hosts in the order in which they are asked; never empty.
     endpoints: Vec<Endpoint>,
 }
 
 impl Registry {
-    /// Reads who serves the registry. Blocks on the disk.
+    /// Reads which hosts serve the registry. Blocks on the disk.
     pub(crate) fn open(
         name: &Name,
         credentials: Option<&Credentials>,
@@ -65,7 +65,7 @@ impl Registry {
         let plain = config.is_plain(registry);
         let mut endpoints = Vec::new();
         for host in hosts::read(config.config_dir.as_deref(), registry)? {
-            // What lets one in at a registry is not for its mirrors to see.
+            // A registry's credentials are not for its mirrors to see.
             let auth = auth(credentials.filter(|_| host.upstream));
             let limit = config.limits.manifest_bytes;
             endpoints.push(Endpoint::new(host, &name.reference, auth, plain, limit)?);
@@ -73,19 +73,19 @@ impl Registry {
         Ok(Registry { endpoints })
     }
 
-    /// The manifest of the name itself, or of another digest in its repository.
+    /// Gets the manifest of the name itself, or of another digest in its repository.
     pub(crate) async fn manifest(&self, name: &Name, digest: Option<&str>) -> Result<Bytes, ImageError> {
         let by_digest = digest.is_some() || name.reference.digest().is_some();
         let what = format!("manifest {}", digest.map_or_else(|| name.whole(), str::to_owned));
         self.ask(&what, by_digest, |endpoint| endpoint.manifest(digest)).await
     }
 
-    /// A blob from `offset` on, or from 0 on if the host cannot resume.
+    /// Gets a blob from `offset` on, or from 0 on if the host cannot resume.
     pub(crate) async fn blob(&self, digest: &str, what: &str, offset: u64) -> Result<BlobStream, ImageError> {
         self.ask(what, true, |endpoint| endpoint.blob(digest, what, offset)).await
     }
 
-    /// Asks one host after the other until one answers. Of a single host the error is its own.
+    /// Asks one host after the other until one answers. With a single host the error is that host's.
     async fn ask<'a, T, Answer: Future<Output = Result<T, ImageError>>>(
         &'a self,
         what: &str,
@@ -99,7 +99,7 @@ impl Registry {
                 Err(error) => {
                     debug!(host = endpoint.name(), error = chain(&error), "a host does not serve {what}");
                     if matches!(error, ImageError::Unreachable { .. } | ImageError::Deadline { .. }) {
-                        endpoint.give_up();
+                        endpoint.mark_down();
                     }
                     failures.push(error);
                 }

@@ -1,13 +1,13 @@
-//! What is on disk, and the index of it. Owns `images.json`, image files, blobs' lifetimes, and their recovery.
+//! The image directory and its index. Owns `images.json`, image files, blobs' lifetimes, and their recovery.
 //!
 //! ```text
 //!  (blobs, tmp) ── file renamed to images/ ──► orphan ── index written ──► listed ── removed ──► orphan ──► gone
 //! ```
-//! The index is written whole and renamed into place before a change is told to anyone. An image file without a
+//! The index is written whole and renamed into place before a change is reported to anyone. An image file without a
 //! record is an orphan, and the next start removes it; a record without its file is dropped, and the image pulled again.
 //!
-//! A tag names one image: when it moves, the image it leaves stays, without it. Blobs live as long as an image names
-//! them; those that none names (of a pull that failed) are kept for a day so that the next pull can resume.
+//! A tag names one image: when the tag moves, the image that had it stays, without the tag. Blobs live as long as an
+//! image names them; blobs without an image (of a failed pull) are kept for a day, so that the next pull can resume.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -26,10 +26,10 @@ use crate::files;
 use crate::locks::Locks;
 use crate::name::{Name, digest_hex, id_prefix};
 
-/// How long blobs that no image names wait for a pull to resume.
+/// Age up to which blobs without an image are kept for a pull to resume.
 const RESUME_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// Of the index's form. Another one is not guessed at.
+/// Version of the index's form. An index of another version is refused.
 const VERSION: u32 = 1;
 
 /// One image in the index.
@@ -62,9 +62,9 @@ struct IndexFile {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By id.
+    /// Images, by id.
     records: BTreeMap<String, Record>,
-    /// Pulls that need a blob, by digest.
+    /// Number of pulls that need a blob, by its digest.
     pins: HashMap<String, usize>,
 }
 
@@ -73,9 +73,9 @@ struct State {
 pub(crate) struct Store {
     directory: PathBuf,
     state: Mutex<State>,
-    /// One writer per blob.
+    /// Locks that allow one writer per blob.
     pub(crate) blob_locks: Locks,
-    /// One builder per image.
+    /// Locks that allow one builder per image.
     pub(crate) image_locks: Locks,
 }
 
@@ -99,7 +99,7 @@ impl Drop for Pins {
 }
 
 impl Store {
-    /// Opens the directory, making what is missing and clearing what a killed daemon left.
+    /// Opens the directory, makes what is missing, and clears what a killed daemon left.
     pub(crate) fn open(directory: &Path) -> Result<Store, ImageError> {
         let store = Store {
             directory: directory.to_owned(),
@@ -155,7 +155,7 @@ impl Store {
         self.directory.join("images")
     }
 
-    /// None if the id is no digest, as in an index that somebody edited.
+    /// The path of an image's file; none if the id is no digest, as in an index that somebody edited.
     pub(crate) fn image_path(&self, id: &str) -> Option<PathBuf> {
         digest_hex(id).ok().map(|hex| self.images().join(format!("{hex}.erofs")))
     }
@@ -199,13 +199,13 @@ impl Store {
         self.sweep(RESUME_AGE)
     }
 
-    /// Removes blobs that no image or pull names and that nobody has touched for `age`.
+    /// Removes blobs that no image or pull names and that were not written for `age`.
     fn sweep(&self, age: Duration) -> Result<(), ImageError> {
         let named = self.named_blobs();
         blob::sweep(&self.blobs(), age, |hex| named.contains(&format!("sha256:{hex}")))
     }
 
-    /// Blobs that an image or a pull needs.
+    /// Digests of the blobs that an image or a pull needs.
     fn named_blobs(&self) -> std::collections::HashSet<String> {
         let state = self.state();
         let by_images = state.records.values().flat_map(|record| &record.blobs);
@@ -229,7 +229,7 @@ impl Store {
         self.state().records.get(id).cloned()
     }
 
-    /// By tag, digest name, id or short id.
+    /// Finds an image by tag, digest name, id or short id.
     pub(crate) fn find(&self, name: &str) -> Option<Record> {
         let state = self.state();
         if let Some(prefix) = id_prefix(name) {
@@ -247,8 +247,10 @@ impl Store {
             .cloned()
     }
 
-    /// Adds an image, or names to one that is there. A tag leaves the image that had it. Its file must be there:
-    /// [`ImageError::Unknown`] tells that it was removed since.
+    /// Adds an image, or names to one that is there. A tag leaves the image that had it.
+    ///
+    /// # Errors
+    /// [`ImageError::Unknown`] if the image's file was removed since.
     pub(crate) fn add(&self, new: Record) -> Result<Record, ImageError> {
         let mut state = self.state();
         if !self.image_path(&new.id).is_some_and(|path| path.is_file()) {

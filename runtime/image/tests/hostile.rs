@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use node::{Node, content};
-use runtime_image::{ImageError, Limits, Wrong};
+use runtime_image::{ContentError, ImageError, Limits};
 use serde_json::json;
 use tests_registry::{Compression, Layer, digest_of};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -141,10 +141,10 @@ async fn a_manifest_that_is_not_one_is_refused() {
     fake.put("manifests/1", "<html>log in here</html>");
     let (what, wrong) = content(node.pull(&fake.reference()).await);
     assert_eq!(what, format!("manifest {}", fake.reference()));
-    assert!(matches!(wrong, Wrong::Json(_)), "{wrong:?}");
+    assert!(matches!(wrong, ContentError::Json(_)), "{wrong:?}");
     let node = Node::with_limits(Limits { manifest_bytes: 10, ..Limits::default() });
     let (_, wrong) = content(node.pull(&fake.reference()).await);
-    assert_eq!(wrong, Wrong::Limit { size: 24, unit: "bytes", limit: 10 });
+    assert_eq!(wrong, ContentError::Limit { size: 24, unit: "bytes", limit: 10 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,7 +153,7 @@ async fn another_manifest_than_the_digest_asked_for_is_refused() {
     let digest = digest_of(b"what was meant");
     fake.put(&format!("manifests/{digest}"), "{}");
     let (_, wrong) = content(node.pull(&format!("{}/t@{digest}", fake.address)).await);
-    assert_eq!(wrong, Wrong::Digest { expected: digest, actual: digest_of(b"{}") });
+    assert_eq!(wrong, ContentError::Digest { expected: digest, actual: digest_of(b"{}") });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,7 +170,7 @@ async fn two_pulls_at_once_are_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_that_breaks_off_is_told_and_resumed() {
+async fn a_transfer_that_breaks_off_is_reported_and_resumed() {
     let (fake, node) = (Fake::start().await, Node::new());
     let layer = layer(200_000);
     let path = format!("blobs/{}", layer.digest());
@@ -190,7 +190,7 @@ async fn more_bytes_than_the_descriptor_says_are_not_taken() {
     fake.put_image(std::slice::from_ref(&layer), |manifest| manifest["layers"][0]["size"] = json!(60_000));
     let (what, wrong) = content(node.pull(&fake.reference()).await);
     assert!(what.starts_with("layer 1 "), "{what}");
-    assert_eq!(wrong, Wrong::TooLong { expected: 60_000 });
+    assert_eq!(wrong, ContentError::TooLong { expected: 60_000 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,10 +201,10 @@ async fn sizes_over_the_limits_are_refused_before_anything_is_fetched() {
         manifest["layers"][0]["size"] = json!(1_u64 << 50);
     });
     let (_, wrong) = content(node.pull(&fake.reference()).await);
-    assert!(matches!(wrong, Wrong::Limit { unit: "bytes", .. }), "{wrong:?}");
+    assert!(matches!(wrong, ContentError::Limit { unit: "bytes", .. }), "{wrong:?}");
     let many = vec![layer.clone(); 300];
     fake.put_image(&many, |_| {});
     let (_, wrong) = content(node.pull(&fake.reference()).await);
-    assert_eq!(wrong, Wrong::Limit { size: 300, unit: "layers", limit: 256 });
+    assert_eq!(wrong, ContentError::Limit { size: 300, unit: "layers", limit: 256 });
     assert!(fake.asked(&format!("blobs/{}", layer.digest())).is_empty());
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use node::{Node, content, one_file, with_mount};
-use runtime_image::{ImageError, Images, RegistryConfig, Wrong};
+use runtime_image::{ContentError, ImageError, Images, RegistryConfig};
 use serde_json::json;
 use tests_registry::{Compression, Layer, Registry, busybox_image};
 
@@ -149,7 +149,7 @@ async fn names_come_and_go_as_the_kubelet_expects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_gives_the_image_for_this_machine() {
+async fn an_index_gives_the_image_for_our_architecture() {
     if !Registry::is_installed() {
         return;
     }
@@ -162,7 +162,7 @@ async fn an_index_gives_the_image_for_this_machine() {
     assert_eq!(node.pull(&registry.reference("t/index", "a")).await.unwrap().id, image.id);
     registry.push_index("t/index", "arm", &[("arm64", &other)]).await.unwrap();
     let (what, wrong) = content(node.pull(&registry.reference("t/index", "arm")).await);
-    assert_eq!(wrong, Wrong::Platform("linux/arm64".into()));
+    assert_eq!(wrong, ContentError::Platform("linux/arm64".into()));
     assert!(what.contains("t/index:arm"), "{what}");
 }
 
@@ -181,7 +181,7 @@ async fn a_pull_resumes_where_another_broke_off() {
     begun[150_000] ^= 1;
     fs::write(node.blob(&digest, ".partial"), &begun).unwrap();
     let (_, wrong) = content(node.pull(&reference).await);
-    assert!(matches!(wrong, Wrong::Digest { .. }), "{wrong:?}");
+    assert!(matches!(wrong, ContentError::Digest { .. }), "{wrong:?}");
     fs::write(node.blob(&digest, ".partial"), &layer.bytes[..200_000]).unwrap();
     node.pull(&reference).await.unwrap();
     assert!(node.blob(&digest, "").exists() && !node.blob(&digest, ".partial").exists());
@@ -260,7 +260,7 @@ async fn an_archive_by_gnu_tar_is_read_as_it_is() {
         deep=$(echo long/*/*); touch -d '1950-01-02 03:04:05.5' $deep/early; ln $deep/early hard; mkfifo pipe; \
         ln -s $(printf 't%.0s' $(seq 300)) symlink; dd if=/dev/urandom of=random bs=1000 count=3001 status=none";
     assert!(Command::new("sh").args(["-c", script]).current_dir(source.path()).status().unwrap().success());
-    // Type, mode, owner, size of what has one, links of files, target, seconds of the time.
+    // Type, mode, owner, size if there is one, links of files, target, seconds of the time.
     let listing = |root: &Path| {
         let script = "find . -mindepth 1 ! -type s \\( -type d -printf '%p %y %m %U %G %Ts\\n' \
             -o -printf '%p %y %m %U %G %s %n %l %Ts\\n' \\) | LC_ALL=C sort; \

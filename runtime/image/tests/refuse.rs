@@ -7,12 +7,12 @@ mod node;
 use std::fs;
 
 use node::{Node, content, one_file, with_mount};
-use runtime_image::{Credentials, ImageError, Limits, Wrong};
+use runtime_image::{ContentError, Credentials, ImageError, Limits};
 use serde_json::json;
 use tests_registry::{Compression, Layer, PASSWORD, Registry, USERNAME, digest_of};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn not_there_not_allowed_and_not_reachable_are_told_apart() {
+async fn not_there_not_allowed_and_not_reachable_are_different_errors() {
     if !Registry::is_installed() {
         return;
     }
@@ -55,12 +55,12 @@ async fn damaged_blobs_are_refused_by_name_and_the_pull_recovers() {
     fs::write(&blob, &damaged).unwrap();
     let (what, wrong) = content(node.pull(&reference).await);
     assert_eq!(what, format!("layer 1 ({digest})"));
-    assert_eq!(wrong, Wrong::Digest { expected: digest.clone(), actual: digest_of(&damaged) });
+    assert_eq!(wrong, ContentError::Digest { expected: digest.clone(), actual: digest_of(&damaged) });
     assert!(!node.blob(&digest, ".partial").exists() && !node.blob(&digest, "").exists());
 
     fs::write(&blob, &layer.bytes[..half]).unwrap();
     let (_, wrong) = content(node.pull(&reference).await);
-    assert_eq!(wrong, Wrong::Truncated { expected: length, actual: half as u64 });
+    assert_eq!(wrong, ContentError::Truncated { expected: length, actual: half as u64 });
     assert_eq!(node.blob(&digest, ".partial").metadata().unwrap().len(), half as u64);
     node.assert_no_leftovers();
 
@@ -80,7 +80,7 @@ async fn bad_images_are_refused_with_what_and_where() {
 
     registry.push_with_config("t/bad", "config", std::slice::from_ref(&good), b"<html>").await.unwrap();
     let (what, wrong) = content(node.pull(&reference("config")).await);
-    assert!(what.starts_with("config (sha256:") && matches!(wrong, Wrong::Json(_)), "{what}: {wrong}");
+    assert!(what.starts_with("config (sha256:") && matches!(wrong, ContentError::Json(_)), "{what}: {wrong}");
 
     let config = json!({ "os": "linux", "architecture": "amd64", "rootfs": { "diff_ids": [] } });
     registry
@@ -88,25 +88,25 @@ async fn bad_images_are_refused_with_what_and_where() {
         .await
         .unwrap();
     let (_, wrong) = content(node.pull(&reference("count")).await);
-    assert_eq!(wrong, Wrong::LayerCount { layers: 1, diff_ids: 0 });
+    assert_eq!(wrong, ContentError::LayerCount { layers: 1, diff_ids: 0 });
 
     let mut odd = good.clone();
     odd.media_type = "application/x-squashfs".to_owned();
     registry.push_image("t/bad", "type", vec![odd], json!({})).await.unwrap();
     let (_, wrong) = content(node.pull(&reference("type")).await);
-    assert_eq!(wrong, Wrong::MediaType("application/x-squashfs".into()));
+    assert_eq!(wrong, ContentError::MediaType("application/x-squashfs".into()));
 
     let mut mislabelled = good.clone();
     mislabelled.diff_id = digest_of(b"something else");
     registry.push_image("t/bad", "diff", vec![mislabelled], json!({})).await.unwrap();
     let (_, wrong) = content(node.pull(&reference("diff")).await);
-    assert!(matches!(wrong, Wrong::DiffId { .. }), "{wrong:?}");
+    assert!(matches!(wrong, ContentError::DiffId { .. }), "{wrong:?}");
 
     let mut not_gzip = good.clone();
     not_gzip.bytes = b"this is not gzip at all".to_vec();
     registry.push_image("t/bad", "gzip", vec![good.clone(), not_gzip], json!({})).await.unwrap();
     let (what, wrong) = content(node.pull(&reference("gzip")).await);
-    assert!(what.starts_with("layer 2 ") && matches!(wrong, Wrong::Decompress(_)), "{what}: {wrong}");
+    assert!(what.starts_with("layer 2 ") && matches!(wrong, ContentError::Decompress(_)), "{what}: {wrong}");
     node.assert_no_leftovers();
 }
 
@@ -155,7 +155,7 @@ async fn a_decompression_bomb_meets_the_bound() {
         registry.push_image("t/bomb", tag, vec![bomb], json!({})).await.unwrap();
         let (_, wrong) = content(node.pull(&registry.reference("t/bomb", tag)).await);
         assert!(
-            matches!(wrong, Wrong::Limit { unit: "uncompressed bytes", limit: 1_048_576, .. }),
+            matches!(wrong, ContentError::Limit { unit: "uncompressed bytes", limit: 1_048_576, .. }),
             "{wrong:?}"
         );
     }

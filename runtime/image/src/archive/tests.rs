@@ -23,7 +23,7 @@ fn archive(build: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-fn read_all(bytes: &[u8]) -> Result<Vec<(Entry, Vec<u8>)>, Broken> {
+fn read_all(bytes: &[u8]) -> Result<Vec<(Entry, Vec<u8>)>, ArchiveError> {
     let mut archive = Archive::new(bytes);
     let mut entries = Vec::new();
     while let Some(entry) = archive.next_entry()? {
@@ -121,7 +121,7 @@ fn bytes_that_are_no_archive_are_refused() {
     let broken = read_all(&[b'x'; 1024]).unwrap_err();
     assert_eq!(
         broken,
-        Broken { place: "at byte 512".into(), reason: "the bytes before it are no tar header".into() }
+        ArchiveError { place: "at byte 512".into(), reason: "the bytes before it are no tar header".into() }
     );
 }
 

@@ -1,4 +1,4 @@
-//! Hosts read from files that operators write.
+//! Hosts read from files as operators write them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 use super::*;

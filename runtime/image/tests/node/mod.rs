@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use runtime_image::{Image, ImageError, Images, Limits, RegistryConfig, Wrong};
+use runtime_image::{ContentError, Image, ImageError, Images, Limits, RegistryConfig};
 use tempfile::TempDir;
 use tests_registry::Layer;
 
@@ -35,7 +35,7 @@ impl Node {
         self.directory.path().join("blobs/sha256").join(format!("{hex}{suffix}"))
     }
 
-    /// Nothing of a pull that failed is left but blobs.
+    /// Asserts that a failed pull left nothing but blobs.
     pub(crate) fn assert_no_leftovers(&self) {
         assert_eq!(fs::read_dir(self.directory.path().join("tmp")).unwrap().count(), 0);
         assert_eq!(fs::read_dir(self.directory.path().join("images")).unwrap().count(), 0);
@@ -59,10 +59,17 @@ pub(crate) fn with_mount(node: &Node, image: &Image, look: impl FnOnce(&Path)) {
         .output()
         .unwrap();
     assert!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| look(at.path())));
-    assert!(Command::new("umount").arg("-d").arg(at.path()).status().unwrap().success());
-    if let Err(panic) = result {
-        std::panic::resume_unwind(panic);
+    let mount = Mount(at.path());
+    look(mount.0);
+}
+
+/// A loop mount that is gone when this is dropped.
+struct Mount<'a>(&'a Path);
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let status = Command::new("umount").arg("-d").arg(self.0).status();
+        assert!(std::thread::panicking() || status.is_ok_and(|status| status.success()), "umount failed");
     }
 }
 
@@ -70,10 +77,10 @@ pub(crate) fn one_file(content: &str) -> Vec<Layer> {
     vec![Layer::builder().file("file", 0o644, content).build()]
 }
 
-/// What is wrong with the content, and what it is that is wrong.
-pub(crate) fn content(result: Result<Image, ImageError>) -> (String, Wrong) {
+/// The part of the image that is wrong, and the problem with it.
+pub(crate) fn content(result: Result<Image, ImageError>) -> (String, ContentError) {
     match result {
-        Err(ImageError::Content { what, wrong }) => (what, wrong),
+        Err(ImageError::Content { what, error }) => (what, error),
         other => panic!("expected wrong content, got {other:?}"),
     }
 }
