@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use runtime_pieces::Piece;
 use runtime_pod::{AttachRequest, ExecRequest, Pods, ProcessInput, ProcessOutput, ProcessStreams};
-use runtime_streaming::{Channels, Command, Forward, Input, Outcome, apart};
+use runtime_streaming::{Channels, Command, Forward, Input, Outcome, in_own_task};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
@@ -70,7 +70,7 @@ async fn carry(streams: ProcessStreams, channels: Channels) -> Outcome {
     let ProcessStreams { input, stdout, stderr, end } = streams;
     let Channels { input: from_client, stdout: to_stdout, stderr: to_stderr } = channels;
     let finishing = async {
-        let (stdout, stderr) = (apart(copy(stdout, to_stdout)), apart(copy(stderr, to_stderr)));
+        let (stdout, stderr) = (in_own_task(copy(stdout, to_stdout)), in_own_task(copy(stderr, to_stderr)));
         let outputs = async { tokio::try_join!(stdout, stderr) };
         // The code is told after the last byte. An output that breaks off ends the session at once.
         match tokio::try_join!(outputs, end.wait()) {

@@ -11,7 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::channels::Forward;
-use crate::hangup::Hangup;
+use crate::disconnect::DisconnectWatch;
 use crate::spdy::SpdyError;
 use crate::spdy::frame::{CANCEL, Frame, REFUSED_STREAM};
 use crate::spdy::headers::Headers;
@@ -33,7 +33,11 @@ const CONNECTION_BYTES: usize = 256 * 1024;
 const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Serves the client until it closes. Its connections end with it.
-pub(crate) async fn serve<S>(io: S, forward: Arc<dyn Forward>, hangup: Hangup) -> Result<(), SpdyError>
+pub(crate) async fn serve<S>(
+    io: S,
+    forward: Arc<dyn Forward>,
+    disconnect: DisconnectWatch,
+) -> Result<(), SpdyError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -44,7 +48,7 @@ where
     let outcome = tokio::select! {
         outcome = client.run(Reader::new(read)) => outcome,
         // A pod that does not take what was read keeps the client's end from being read.
-        () = hangup.wait() => Ok(()),
+        () = disconnect.wait() => Ok(()),
     };
     writing.abort();
     outcome

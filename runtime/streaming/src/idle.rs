@@ -15,32 +15,32 @@ const IDLE: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// A stream whose reads fail once it has been idle for too long.
 #[derive(Debug)]
-pub(crate) struct Watched<S> {
+pub(crate) struct IdleTimeout<S> {
     inner: S,
-    passed: Passed,
+    activity: LastActivity,
     alarm: Pin<Box<Sleep>>,
 }
 
 /// When something passed last.
 #[derive(Clone, Debug)]
-pub(crate) struct Passed(Arc<Mutex<Instant>>);
+pub(crate) struct LastActivity(Arc<Mutex<Instant>>);
 
-impl<S> Watched<S> {
-    pub(crate) fn new(inner: S) -> Watched<S> {
-        let passed = Passed(Arc::new(Mutex::new(Instant::now())));
-        let alarm = Box::pin(tokio::time::sleep_until(passed.last() + IDLE));
-        Watched { inner, passed, alarm }
+impl<S> IdleTimeout<S> {
+    pub(crate) fn new(inner: S) -> IdleTimeout<S> {
+        let activity = LastActivity(Arc::new(Mutex::new(Instant::now())));
+        let alarm = Box::pin(tokio::time::sleep_until(activity.last() + IDLE));
+        IdleTimeout { inner, activity, alarm }
     }
 
     /// For those who send past the stream.
-    pub(crate) fn passed(&self) -> Passed {
-        self.passed.clone()
+    pub(crate) fn activity(&self) -> LastActivity {
+        self.activity.clone()
     }
 }
 
-impl Passed {
+impl LastActivity {
     /// Something passes.
-    pub(crate) fn now(&self) {
+    pub(crate) fn record(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
@@ -49,18 +49,18 @@ impl Passed {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if let Poll::Ready(outcome) = Pin::new(&mut self.inner).poll_read(context, buffer) {
-            self.passed.now();
+            self.activity.record();
             return Poll::Ready(outcome);
         }
         while self.alarm.as_mut().poll(context).is_ready() {
-            let until = self.passed.last() + IDLE;
+            let until = self.activity.last() + IDLE;
             if until <= Instant::now() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
@@ -70,7 +70,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -78,7 +78,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
         if written.is_ready() {
-            self.passed.now();
+            self.activity.record();
         }
         written
     }
@@ -90,7 +90,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(context, pieces);
         if written.is_ready() {
-            self.passed.now();
+            self.activity.record();
         }
         written
     }
@@ -117,7 +117,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_hours_of_silence_both_ways_end_a_connection() {
         let (near, _far) = tokio::io::duplex(64);
-        let (mut read, mut write) = tokio::io::split(Watched::new(near));
+        let (mut read, mut write) = tokio::io::split(IdleTimeout::new(near));
         let reading = tokio::spawn(async move { read.read_u8().await });
         tokio::time::sleep(IDLE * 3 / 4).await;
         write.write_all(b"x").await.unwrap();

@@ -12,26 +12,27 @@
 
 #![forbid(unsafe_code)]
 
-mod apart;
-mod bypass;
 mod channels;
 pub mod client;
 mod command;
+mod disconnect;
 mod forward;
 pub mod fuzz;
-mod hangup;
 mod idle;
+mod input_queue;
 mod negotiate;
+mod own_task;
 mod pending;
 mod resize;
 mod server;
 mod spdy;
+mod splice;
 mod status;
 mod tls;
-mod tunnel;
+mod websocket;
 
-pub use apart::apart;
 pub use channels::{Channels, Command, Forward, Input, Outcome, Size, Streams};
+pub use own_task::in_own_task;
 pub use pending::PENDING_MAX;
 pub use server::{Server, ServerError};
 pub use spdy::SpdyError;

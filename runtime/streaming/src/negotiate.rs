@@ -47,100 +47,108 @@ pub(crate) struct Framing {
 
 /// What will be spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spoken {
+pub(crate) enum Protocol {
     SpdyCommand(Version),
     SpdyForward,
     WebSocketCommand(Framing),
-    /// The same bytes as [`Spoken::SpdyForward`], in WebSocket messages.
+    /// The same bytes as [`Protocol::SpdyForward`], in WebSocket messages.
     TunnelForward,
 }
 
 /// An answer: what is spoken from here on, and the headers of the 101.
 #[derive(Debug)]
-pub(crate) struct Agreed {
-    pub(crate) spoken: Spoken,
+pub(crate) struct Agreement {
+    pub(crate) protocol: Protocol,
     pub(crate) headers: HeaderMap,
 }
 
 /// A refusal.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) text: String,
     /// What would have been taken.
     pub(crate) accepted: Vec<&'static str>,
 }
 
-const OVER_SPDY: &[(&str, Spoken)] = &[
-    ("v4.channel.k8s.io", Spoken::SpdyCommand(Version { json: true, resize: true })),
-    ("v3.channel.k8s.io", Spoken::SpdyCommand(Version { json: false, resize: true })),
-    ("v2.channel.k8s.io", Spoken::SpdyCommand(Version { json: false, resize: false })),
-    ("channel.k8s.io", Spoken::SpdyCommand(Version { json: false, resize: false })),
+const OVER_SPDY: &[(&str, Protocol)] = &[
+    ("v4.channel.k8s.io", Protocol::SpdyCommand(Version { json: true, resize: true })),
+    ("v3.channel.k8s.io", Protocol::SpdyCommand(Version { json: false, resize: true })),
+    ("v2.channel.k8s.io", Protocol::SpdyCommand(Version { json: false, resize: false })),
+    ("channel.k8s.io", Protocol::SpdyCommand(Version { json: false, resize: false })),
 ];
 
-const FORWARD_OVER_SPDY: &[(&str, Spoken)] = &[("portforward.k8s.io", Spoken::SpdyForward)];
+const FORWARD_OVER_SPDY: &[(&str, Protocol)] = &[("portforward.k8s.io", Protocol::SpdyForward)];
 
-const OVER_WEBSOCKET: &[(&str, Spoken)] = &[
-    ("v5.channel.k8s.io", Spoken::WebSocketCommand(Framing { json: true, base64: false, close: true })),
-    ("v4.channel.k8s.io", Spoken::WebSocketCommand(Framing { json: true, base64: false, close: false })),
+const OVER_WEBSOCKET: &[(&str, Protocol)] = &[
+    ("v5.channel.k8s.io", Protocol::WebSocketCommand(Framing { json: true, base64: false, close: true })),
+    ("v4.channel.k8s.io", Protocol::WebSocketCommand(Framing { json: true, base64: false, close: false })),
     (
         "v4.base64.channel.k8s.io",
-        Spoken::WebSocketCommand(Framing { json: true, base64: true, close: false }),
+        Protocol::WebSocketCommand(Framing { json: true, base64: true, close: false }),
     ),
-    ("channel.k8s.io", Spoken::WebSocketCommand(Framing { json: false, base64: false, close: false })),
-    ("base64.channel.k8s.io", Spoken::WebSocketCommand(Framing { json: false, base64: true, close: false })),
+    ("channel.k8s.io", Protocol::WebSocketCommand(Framing { json: false, base64: false, close: false })),
+    (
+        "base64.channel.k8s.io",
+        Protocol::WebSocketCommand(Framing { json: false, base64: true, close: false }),
+    ),
 ];
 
-const FORWARD_OVER_WEBSOCKET: &[(&str, Spoken)] = &[("SPDY/3.1+portforward.k8s.io", Spoken::TunnelForward)];
+const FORWARD_OVER_WEBSOCKET: &[(&str, Protocol)] =
+    &[("SPDY/3.1+portforward.k8s.io", Protocol::TunnelForward)];
 
 /// What is spoken with a client that sent these.
-pub(crate) fn negotiate(method: &Method, headers: &HeaderMap, purpose: Purpose) -> Result<Agreed, Refused> {
+pub(crate) fn negotiate(
+    method: &Method,
+    headers: &HeaderMap,
+    purpose: Purpose,
+) -> Result<Agreement, Refusal> {
     if *method != Method::GET && *method != Method::POST {
-        return Err(refuse(StatusCode::METHOD_NOT_ALLOWED, "use GET or POST"));
+        return Err(refusal(StatusCode::METHOD_NOT_ALLOWED, "use GET or POST"));
     }
     if !words(headers, &CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade")) {
-        return Err(refuse(StatusCode::BAD_REQUEST, "the request asks for no upgrade"));
+        return Err(refusal(StatusCode::BAD_REQUEST, "the request asks for no upgrade"));
     }
     let asked = |name: &str| words(headers, &UPGRADE).any(|word| word.eq_ignore_ascii_case(name));
     if asked(SPDY) {
         let known = if purpose == Purpose::Command { OVER_SPDY } else { FORWARD_OVER_SPDY };
-        let (name, spoken) = choose(headers, &PROTOCOL, known)?;
-        return Ok(Agreed { spoken, headers: answer([(UPGRADE, SPDY), (PROTOCOL, name)]) });
+        let (name, protocol) = choose(headers, &PROTOCOL, known)?;
+        return Ok(Agreement { protocol, headers: answer([(UPGRADE, SPDY), (PROTOCOL, name)]) });
     }
     if asked("websocket") && *method == Method::GET {
         let known = if purpose == Purpose::Command { OVER_WEBSOCKET } else { FORWARD_OVER_WEBSOCKET };
         let accept = websocket_accept(headers)?;
-        let (name, spoken) = choose(headers, &WEBSOCKET_PROTOCOL, known)?;
+        let (name, protocol) = choose(headers, &WEBSOCKET_PROTOCOL, known)?;
         let mut headers = answer([(UPGRADE, "websocket"), (WEBSOCKET_PROTOCOL, name)]);
         headers.insert(WEBSOCKET_ACCEPT, accept);
-        return Ok(Agreed { spoken, headers });
+        return Ok(Agreement { protocol, headers });
     }
-    Err(refuse(StatusCode::BAD_REQUEST, "upgrade to SPDY/3.1, or by GET to websocket"))
+    Err(refusal(StatusCode::BAD_REQUEST, "upgrade to SPDY/3.1, or by GET to websocket"))
 }
 
 /// The first of the client's wishes that is known here.
 fn choose(
     headers: &HeaderMap,
     name: &HeaderName,
-    known: &'static [(&'static str, Spoken)],
-) -> Result<(&'static str, Spoken), Refused> {
+    known: &'static [(&'static str, Protocol)],
+) -> Result<(&'static str, Protocol), Refusal> {
     let wished: Vec<_> = words(headers, name).collect();
     if wished.is_empty() {
-        return Err(refuse(StatusCode::BAD_REQUEST, &format!("the header {name} is missing")));
+        return Err(refusal(StatusCode::BAD_REQUEST, &format!("the header {name} is missing")));
     }
     let find = |wish: &&str| known.iter().find(|(known, _)| known == wish).copied();
     wished.iter().find_map(find).ok_or_else(|| {
         let accepted: Vec<_> = known.iter().map(|(name, _)| *name).collect();
         let (wished, spoken) = (wished.join(", "), accepted.join(", "));
-        let text = format!("{name} asks for {wished}; what is spoken for this session is {spoken}");
-        Refused { status: StatusCode::FORBIDDEN, text, accepted }
+        let text = format!("{name} asks for {wished}; this session speaks {spoken}");
+        Refusal { status: StatusCode::FORBIDDEN, text, accepted }
     })
 }
 
 /// RFC 6455, section 4.2: the client's key shows that it means a WebSocket.
-fn websocket_accept(headers: &HeaderMap) -> Result<HeaderValue, Refused> {
+fn websocket_accept(headers: &HeaderMap) -> Result<HeaderValue, Refusal> {
     const KEY_BYTES: usize = 16;
-    let bad = |text| refuse(StatusCode::BAD_REQUEST, text);
+    let bad = |text| refusal(StatusCode::BAD_REQUEST, text);
     if headers.get(WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
         return Err(bad("Sec-WebSocket-Version is not 13"));
     }
@@ -161,11 +169,11 @@ fn answer(pairs: [(HeaderName, &'static str); 2]) -> HeaderMap {
     headers
 }
 
-fn refuse(status: StatusCode, text: &str) -> Refused {
-    Refused { status, text: text.to_owned(), accepted: Vec::new() }
+fn refusal(status: StatusCode, text: &str) -> Refusal {
+    Refusal { status, text: text.to_owned(), accepted: Vec::new() }
 }
 
-impl Refused {
+impl Refusal {
     /// The headers that say what would have been taken.
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -217,7 +225,7 @@ mod tests {
     fn the_first_protocol_of_the_client_that_is_known_is_spoken() {
         let wishes = spdy("v5.channel.k8s.io, v4.channel.k8s.io,channel.k8s.io");
         let agreed = negotiate(&Method::POST, &wishes, Purpose::Command).unwrap();
-        assert_eq!(agreed.spoken, Spoken::SpdyCommand(Version { json: true, resize: true }));
+        assert_eq!(agreed.protocol, Protocol::SpdyCommand(Version { json: true, resize: true }));
         assert_eq!(agreed.headers[PROTOCOL], "v4.channel.k8s.io");
         assert_eq!(agreed.headers[UPGRADE], "SPDY/3.1");
     }
@@ -227,7 +235,7 @@ mod tests {
         let mut wishes = spdy("v9");
         wishes.append(PROTOCOL, HeaderValue::from_static("v2.channel.k8s.io"));
         let agreed = negotiate(&Method::GET, &wishes, Purpose::Command).unwrap();
-        assert_eq!(agreed.spoken, Spoken::SpdyCommand(Version { json: false, resize: false }));
+        assert_eq!(agreed.protocol, Protocol::SpdyCommand(Version { json: false, resize: false }));
     }
 
     #[test]
@@ -239,9 +247,12 @@ mod tests {
     #[test]
     fn a_forward_speaks_spdy_bare_or_tunnelled() {
         let bare = negotiate(&Method::POST, &spdy("portforward.k8s.io"), Purpose::Forward).unwrap();
-        assert_eq!(bare.spoken, Spoken::SpdyForward);
+        assert_eq!(bare.protocol, Protocol::SpdyForward);
         let tunnel = websocket("SPDY/3.1+portforward.k8s.io");
-        assert_eq!(negotiate(&Method::GET, &tunnel, Purpose::Forward).unwrap().spoken, Spoken::TunnelForward);
+        assert_eq!(
+            negotiate(&Method::GET, &tunnel, Purpose::Forward).unwrap().protocol,
+            Protocol::TunnelForward
+        );
     }
 
     #[test]

@@ -23,7 +23,7 @@ struct Wire {
 impl Sizes {
     /// The sizes that are whole with this piece. What is no size ends the stream's use: nothing after it
     /// is taken.
-    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<Size>, NoSize> {
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<Size>, InvalidSize> {
         self.pending.extend_from_slice(piece);
         let mut sizes = Vec::new();
         let mut values = serde_json::Deserializer::from_slice(&self.pending).into_iter::<Wire>();
@@ -37,18 +37,18 @@ impl Sizes {
                     }
                 }
                 Some(Err(error)) if error.is_eof() => break,
-                Some(Err(_)) => return Err(NoSize),
+                Some(Err(_)) => return Err(InvalidSize),
                 None => break,
             }
         }
         self.pending.drain(..taken);
-        if self.pending.len() > PENDING_BYTES_MAX { Err(NoSize) } else { Ok(sizes) }
+        if self.pending.len() > PENDING_BYTES_MAX { Err(InvalidSize) } else { Ok(sizes) }
     }
 }
 
 /// The stream has something in it that is no size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoSize;
+pub(crate) struct InvalidSize;
 
 #[cfg(test)]
 mod tests {
@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused_and_not_kept() {
-        assert_eq!(Sizes::default().push(b"nonsense"), Err(NoSize));
-        assert_eq!(Sizes::default().push(b"{\"Width\":99999,\"Height\":1}"), Err(NoSize));
+        assert_eq!(Sizes::default().push(b"nonsense"), Err(InvalidSize));
+        assert_eq!(Sizes::default().push(b"{\"Width\":99999,\"Height\":1}"), Err(InvalidSize));
         let mut sizes = Sizes::default();
         let endless = " ".repeat(PENDING_BYTES_MAX) + "{\"Width\":1,";
         assert!(sizes.push(endless.as_bytes()).is_err());

@@ -21,14 +21,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use crate::bypass::Bypass;
 use crate::channels::{Command, Forward, Streams};
-use crate::hangup::Hangup;
-use crate::idle::Watched;
-use crate::negotiate::{Purpose, Spoken, negotiate};
+use crate::disconnect::DisconnectWatch;
+use crate::idle::IdleTimeout;
+use crate::negotiate::{Protocol, Purpose, negotiate};
 use crate::pending::{PENDING_MAX, Pending};
+use crate::splice::SpliceSender;
 use crate::tls::{Identity, Tls, TlsError};
-use crate::{command, forward, tunnel};
+use crate::{command, forward, websocket};
 
 /// How long a client may take for its request.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -75,32 +75,32 @@ pub enum ServerError {
 }
 
 /// A session whose client has not come.
-enum Session {
+enum Offer {
     Command(&'static str, command::Session),
     Forward(Arc<dyn Forward>),
 }
 
-impl Session {
+impl Offer {
     /// The first part of its URL's path.
     fn path(&self) -> &'static str {
         match self {
-            Session::Command(path, _) => path,
-            Session::Forward(_) => "portforward",
+            Offer::Command(path, _) => path,
+            Offer::Forward(_) => "portforward",
         }
     }
 }
 
 /// More descriptors of a client's connection.
-struct Aside {
-    hangup: Hangup,
-    bypass: Option<Bypass>,
+struct ExtraDescriptors {
+    disconnect: DisconnectWatch,
+    splice: Option<SpliceSender>,
 }
 
 /// The server. It ends with the runtime that it was started on.
 pub struct Server {
     address: SocketAddr,
     identity: Option<Identity>,
-    pending: Pending<Session>,
+    pending: Pending<Offer>,
     half_open: Mutex<VecDeque<AbortHandle>>,
 }
 
@@ -134,7 +134,7 @@ impl Server {
     /// # Errors
     /// Too many are offered already.
     pub fn exec(&self, streams: Streams, command: Box<dyn Command>) -> Result<String, ServerError> {
-        self.offer(Session::Command("exec", command::Session { streams, command }))
+        self.offer(Offer::Command("exec", command::Session { streams, command }))
     }
 
     /// Offers an attach; gives its URL.
@@ -142,7 +142,7 @@ impl Server {
     /// # Errors
     /// Too many are offered already.
     pub fn attach(&self, streams: Streams, command: Box<dyn Command>) -> Result<String, ServerError> {
-        self.offer(Session::Command("attach", command::Session { streams, command }))
+        self.offer(Offer::Command("attach", command::Session { streams, command }))
     }
 
     /// Offers a pod's ports; gives the URL.
@@ -150,12 +150,12 @@ impl Server {
     /// # Errors
     /// Too many are offered already.
     pub fn forward(&self, forward: Arc<dyn Forward>) -> Result<String, ServerError> {
-        self.offer(Session::Forward(forward))
+        self.offer(Offer::Forward(forward))
     }
 
-    fn offer(&self, session: Session) -> Result<String, ServerError> {
-        let path = session.path();
-        let token = self.pending.put(session)?;
+    fn offer(&self, offer: Offer) -> Result<String, ServerError> {
+        let path = offer.path();
+        let token = self.pending.put(offer)?;
         let scheme = if self.identity.is_some() { "https" } else { "http" };
         Ok(format!("{scheme}://{}/{path}/{token}", self.address))
     }
@@ -180,9 +180,9 @@ impl Server {
             TcpKeepalive::new().with_time(ASKED_AFTER).with_interval(ASKED_EVERY).with_retries(ASKED_TIMES);
         let _ = SockRef::from(&connection).set_tcp_keepalive(&alive);
         // Of the TCP connection: its end is the client's, by TLS too.
-        let bypass = self.identity.is_none().then(|| Bypass::of(&connection)).transpose();
-        let (hangup, bypass) = match (Hangup::of(&connection), bypass) {
-            (Ok(hangup), Ok(bypass)) => (hangup, bypass),
+        let splice = self.identity.is_none().then(|| SpliceSender::of(&connection)).transpose();
+        let (disconnect, splice) = match (DisconnectWatch::of(&connection), splice) {
+            (Ok(disconnect), Ok(splice)) => (disconnect, splice),
             (Err(error), _) | (_, Err(error)) => {
                 return tracing::warn!(%error, "a streaming client cannot be served");
             }
@@ -190,10 +190,12 @@ impl Server {
         let server = Arc::clone(self);
         let task = tokio::spawn(async move {
             let Some(identity) = &server.identity else {
-                return server.converse(connection, Aside { hangup, bypass }).await;
+                return server.converse(connection, ExtraDescriptors { disconnect, splice }).await;
             };
             match tokio::time::timeout(REQUEST, identity.accept(connection)).await {
-                Ok(Ok(connection)) => server.converse(connection, Aside { hangup, bypass }).await,
+                Ok(Ok(connection)) => {
+                    server.converse(connection, ExtraDescriptors { disconnect, splice }).await
+                }
                 Ok(Err(error)) => tracing::debug!(%error, "a streaming client's handshake failed"),
                 Err(_) => tracing::debug!("a streaming client's handshake has no end"),
             }
@@ -209,13 +211,13 @@ impl Server {
     }
 
     /// Reads the request and answers it.
-    async fn converse<S>(&self, connection: S, aside: Aside)
+    async fn converse<S>(&self, connection: S, descriptors: ExtraDescriptors)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let aside = Cell::new(Some(aside));
+        let descriptors = Cell::new(Some(descriptors));
         let service = service_fn(move |request| {
-            let response = self.answer(request, aside.take());
+            let response = self.answer(request, descriptors.take());
             async move { Ok::<_, Infallible>(response) }
         });
         let serving = http1::Builder::new()
@@ -231,18 +233,22 @@ impl Server {
     }
 
     /// There is one request for each connection.
-    fn answer(&self, mut request: Request<Incoming>, aside: Option<Aside>) -> Response<String> {
-        let session = aside.and_then(|aside| Some((self.find(request.uri().path())?, aside)));
-        let Some((session, aside)) = session else {
+    fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        descriptors: Option<ExtraDescriptors>,
+    ) -> Response<String> {
+        let found = descriptors.and_then(|descriptors| Some((self.find(request.uri().path())?, descriptors)));
+        let Some((offer, descriptors)) = found else {
             return refusal(StatusCode::NOT_FOUND, "no such session: a URL is good once, and for a minute");
         };
-        let purpose = match &session {
-            Session::Command(..) => Purpose::Command,
-            Session::Forward(_) => Purpose::Forward,
+        let purpose = match &offer {
+            Offer::Command(..) => Purpose::Command,
+            Offer::Forward(_) => Purpose::Forward,
         };
         match negotiate(request.method(), request.headers(), purpose) {
             Ok(agreed) => {
-                tokio::spawn(serve(hyper::upgrade::on(&mut request), agreed.spoken, session, aside));
+                tokio::spawn(serve(hyper::upgrade::on(&mut request), agreed.protocol, offer, descriptors));
                 let mut response = Response::new(String::new());
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 *response.headers_mut() = agreed.headers;
@@ -257,9 +263,9 @@ impl Server {
     }
 
     /// The session of `/<kind>/<token>`.
-    fn find(&self, path: &str) -> Option<Session> {
+    fn find(&self, path: &str) -> Option<Offer> {
         let (kind, token) = path.strip_prefix('/')?.split_once('/')?;
-        self.pending.take(token).filter(|session| session.path() == kind)
+        self.pending.take(token).filter(|offer| offer.path() == kind)
     }
 }
 
@@ -273,27 +279,27 @@ fn refusal(status: StatusCode, text: &str) -> Response<String> {
 }
 
 /// Carries one session to its end.
-async fn serve(upgrade: OnUpgrade, spoken: Spoken, session: Session, aside: Aside) {
-    let (path, Aside { hangup, bypass }) = (session.path(), aside);
+async fn serve(upgrade: OnUpgrade, protocol: Protocol, offer: Offer, descriptors: ExtraDescriptors) {
+    let (path, ExtraDescriptors { disconnect, splice }) = (offer.path(), descriptors);
     let io = match upgrade.await {
-        Ok(upgraded) => Watched::new(TokioIo::new(upgraded)),
+        Ok(upgraded) => IdleTimeout::new(TokioIo::new(upgraded)),
         Err(error) => {
             tracing::debug!(path, %error, "a streaming client went away before its session began");
             return;
         }
     };
-    let outcome = match (spoken, session) {
-        (Spoken::SpdyCommand(version), Session::Command(_, session)) => {
-            let bypass = bypass.map(|bypass| bypass.tells(io.passed()));
-            command::over_spdy(io, version, session, hangup, bypass).await
+    let outcome = match (protocol, offer) {
+        (Protocol::SpdyCommand(version), Offer::Command(_, session)) => {
+            let splice = splice.map(|splice| splice.with_activity(io.activity()));
+            command::over_spdy(io, version, session, disconnect, splice).await
         }
-        (Spoken::WebSocketCommand(framing), Session::Command(_, session)) => {
-            command::over_websocket(io, framing, session, hangup).await;
+        (Protocol::WebSocketCommand(framing), Offer::Command(_, session)) => {
+            command::over_websocket(io, framing, session, disconnect).await;
             Ok(())
         }
-        (Spoken::SpdyForward, Session::Forward(session)) => forward::serve(io, session, hangup).await,
-        (Spoken::TunnelForward, Session::Forward(session)) => {
-            forward::serve(tunnel::open(io).await, session, hangup).await
+        (Protocol::SpdyForward, Offer::Forward(session)) => forward::serve(io, session, disconnect).await,
+        (Protocol::TunnelForward, Offer::Forward(session)) => {
+            forward::serve(websocket::open(io).await, session, disconnect).await
         }
         // Negotiation gives a command's protocols to commands and a forward's to forwards.
         _ => Ok(()),

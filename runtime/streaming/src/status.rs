@@ -8,7 +8,7 @@ use crate::channels::Outcome;
 const TEXT_BYTES_MAX: usize = 4 * 1024;
 
 /// What the client is told: JSON in the protocols from v4 on, text in those before.
-pub(crate) fn told(outcome: &Outcome, as_json: bool) -> Vec<u8> {
+pub(crate) fn encode(outcome: &Outcome, as_json: bool) -> Vec<u8> {
     if as_json { json(outcome) } else { text(outcome) }
 }
 

@@ -18,8 +18,8 @@ use bytes::Bytes;
 use runtime_pieces::Piece;
 use tokio::sync::mpsc;
 
-use crate::apart::apart;
 use crate::channels::{Channels, Command, Input, OUTPUT_PIECES, PIECE_BYTES, Streams};
+use crate::own_task::in_own_task;
 use crate::spdy::writer::Closed;
 use crate::status;
 
@@ -57,11 +57,11 @@ async fn carry<O: Outbound>(session: Session, input: mpsc::Receiver<Input>, out:
     let running = command.run(Channels { input, stdout, stderr });
     let (outcome, _, _) = tokio::join!(
         running,
-        apart(pump(from_stdout, Stream::Stdout, out.clone())),
-        apart(pump(from_stderr, Stream::Stderr, out.clone())),
+        in_own_task(pump(from_stdout, Stream::Stdout, out.clone())),
+        in_own_task(pump(from_stderr, Stream::Stderr, out.clone())),
     );
     // A client that is gone is not told.
-    let told = status::told(&outcome, json);
+    let told = status::encode(&outcome, json);
     let _ = out.send(Stream::Error, Piece::Held(told.into()), true).await;
 }
 

@@ -7,9 +7,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
 use super::{Outbound, Session, Stream, carry};
-use crate::bypass::Bypass;
 use crate::channels::{INPUT_PIECES, Input, Outcome, Streams};
-use crate::hangup::{GOODBYE, Hangup, Inlet, LINGER};
+use crate::disconnect::{BROKEN_CLOSE_TIMEOUT, CLOSE_TIMEOUT, DisconnectWatch};
+use crate::input_queue::InputQueue;
 use crate::negotiate::Version;
 use crate::resize::Sizes;
 use crate::spdy::SpdyError;
@@ -17,6 +17,7 @@ use crate::spdy::frame::{CANCEL, Frame, REFUSED_STREAM};
 use crate::spdy::headers::Headers;
 use crate::spdy::reader::{Event, Reader};
 use crate::spdy::writer::{Closed, Writer};
+use crate::splice::SpliceSender;
 use crate::status;
 
 /// How long a client may take to open its streams.
@@ -28,23 +29,23 @@ pub(crate) async fn serve<S>(
     io: S,
     version: Version,
     session: Session,
-    hangup: Hangup,
-    bypass: Option<Bypass>,
+    disconnect: DisconnectWatch,
+    splice: Option<SpliceSender>,
 ) -> Result<(), SpdyError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (read, write) = tokio::io::split(io);
-    let (writer, mut writing) = Writer::start(write, bypass)?;
+    let (writer, mut writing) = Writer::start(write, splice)?;
     let (queue, received) = mpsc::channel(INPUT_PIECES);
     let (reader, open) = (Reader::new(read), Open::default());
-    let mut client = Client { reader, writer: writer.clone(), open, input: Inlet { queue, hangup } };
+    let mut client = Client { reader, writer: writer.clone(), open, input: InputQueue { queue, disconnect } };
     let mut missing = wanted(session.streams, version);
     let opening = tokio::time::timeout(CREATION, client.open_all(&mut missing)).await;
     let opening = opening.unwrap_or_else(|_| Err(SpdyError::Unopened(missing.join(", "))));
     if let Err(error) = opening {
         refuse(&writer, client.open.error, &error, version.json).await;
-        let _ = tokio::time::timeout(GOODBYE, &mut writing).await;
+        let _ = tokio::time::timeout(BROKEN_CLOSE_TIMEOUT, &mut writing).await;
         return Err(error);
     }
     let out = SpdyOut { writer: writer.clone(), open: client.open };
@@ -70,13 +71,13 @@ where
         outcome = &mut reading => return outcome,
     }
     // Read on meanwhile: bytes left unread would make the close a reset.
-    tokio::time::timeout(LINGER, reading).await.unwrap_or(Ok(()))
+    tokio::time::timeout(CLOSE_TIMEOUT, reading).await.unwrap_or(Ok(()))
 }
 
 /// Ends a session that has not begun, and says why to a client that has opened the stream for it.
 async fn refuse(writer: &Writer, stream: Option<u32>, error: &SpdyError, json: bool) {
     if let Some(id) = stream {
-        let told = status::told(&Outcome::Failed(error.to_string()), json);
+        let told = status::encode(&Outcome::Failed(error.to_string()), json);
         let _ = writer.data(id, told.into(), true).await;
     }
     let _ = writer.send(Frame::GoAway { last: 0 }).await;
@@ -124,7 +125,7 @@ struct Client<R> {
     reader: Reader<R>,
     writer: Writer,
     open: Open,
-    input: Inlet,
+    input: InputQueue,
 }
 
 impl<R: AsyncRead + Unpin> Client<R> {

@@ -14,11 +14,12 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message};
 
 use super::{Outbound, Session, Stream, carry};
 use crate::channels::{INPUT_PIECES, Input, PIECE_BYTES, Streams};
-use crate::hangup::{Hangup, Inlet, LINGER};
+use crate::disconnect::{CLOSE_TIMEOUT, DisconnectWatch};
+use crate::input_queue::InputQueue;
 use crate::negotiate::Framing;
 use crate::resize::Sizes;
 use crate::spdy::writer::Closed;
-use crate::tunnel;
+use crate::websocket;
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -32,11 +33,11 @@ const CLOSE: u8 = 255;
 const QUEUE_MESSAGES: usize = 8;
 
 /// Serves the connection to its end, and the command to its own.
-pub(crate) async fn serve<S>(io: S, framing: Framing, session: Session, hangup: Hangup)
+pub(crate) async fn serve<S>(io: S, framing: Framing, session: Session, disconnect: DisconnectWatch)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (mut sink, stream) = tunnel::accept(io).await.split();
+    let (mut sink, stream) = websocket::accept(io).await.split();
     let (queue, mut messages) = mpsc::channel(QUEUE_MESSAGES);
     let writing = tokio::spawn(async move {
         while let Some(message) = messages.recv().await {
@@ -54,7 +55,7 @@ where
     let _ = out.put(first_writable(session.streams), Bytes::new()).await;
     let streams = session.streams;
     let carrying = carry(session, received, out, framing.json);
-    let reading = read(stream, framing, streams, Inlet { queue: input, hangup });
+    let reading = read(stream, framing, streams, InputQueue { queue: input, disconnect });
     tokio::pin!(carrying, reading);
     tokio::select! {
         () = &mut carrying => {}
@@ -70,7 +71,7 @@ where
         _ = &mut writing => {}
         () = &mut reading => return,
     }
-    let _ = tokio::time::timeout(LINGER, reading).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, reading).await;
 }
 
 fn first_writable(streams: Streams) -> u8 {
@@ -86,7 +87,7 @@ async fn read<S>(
     mut stream: SplitStream<WebSocketStream<S>>,
     framing: Framing,
     streams: Streams,
-    input: Inlet,
+    input: InputQueue,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {

@@ -13,9 +13,9 @@ use tokio::time::{sleep, timeout};
 
 use super::program::Program;
 use crate::channels::{Channels, Command, Forward, Input, Outcome, PIECE_BYTES, Streams};
-use crate::hangup::Hangup;
+use crate::disconnect::DisconnectWatch;
 use crate::negotiate::{Framing, Version};
-use crate::{command, forward as forwards, tunnel};
+use crate::{command, forward as forwards, websocket};
 
 /// How long a client stays that has said all, or cannot.
 const STAY: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ pub async fn command_over_spdy(input: &[u8]) {
     let version = Version { json: choice & 1 == 0, resize: choice & 2 == 0 };
     let client = Client::new(&mut program);
     let wire = program.spdy();
-    let serving = async |io, hangup| _ = command::over_spdy(io, version, session, hangup, None).await;
+    let serving = async |io, disconnect| _ = command::over_spdy(io, version, session, disconnect, None).await;
     client.meets(wire, serving).await;
 }
 
@@ -41,7 +41,7 @@ pub async fn command_over_websocket(input: &[u8]) {
     let framing = Framing { json: choice & 1 == 0, base64: choice & 2 == 0, close: choice & 4 == 0 };
     let client = Client::new(&mut program);
     let wire = program.websocket();
-    let serving = async |io, hangup| command::over_websocket(io, framing, session, hangup).await;
+    let serving = async |io, disconnect| command::over_websocket(io, framing, session, disconnect).await;
     client.meets(wire, serving).await;
 }
 
@@ -50,7 +50,7 @@ pub async fn forward(input: &[u8]) {
     let mut program = Program::new(input);
     let client = Client::new(&mut program);
     let wire = program.spdy();
-    let serving = async |io, hangup| _ = forwards::serve(io, Arc::new(Ports), hangup).await;
+    let serving = async |io, disconnect| _ = forwards::serve(io, Arc::new(Ports), disconnect).await;
     client.meets(wire, serving).await;
 }
 
@@ -59,8 +59,9 @@ pub async fn tunnelled_forward(input: &[u8]) {
     let mut program = Program::new(input);
     let client = Client::new(&mut program);
     let wire = program.tunnelled();
-    let serving =
-        async |io, hangup| _ = forwards::serve(tunnel::open(io).await, Arc::new(Ports), hangup).await;
+    let serving = async |io, disconnect| {
+        _ = forwards::serve(websocket::open(io).await, Arc::new(Ports), disconnect).await
+    };
     client.meets(wire, serving).await;
 }
 
@@ -81,12 +82,12 @@ impl Client {
     /// Plays the client against the server's side of one session.
     async fn meets<F>(self, wire: Vec<u8>, serving: F)
     where
-        F: AsyncFnOnce(UnixStream, Hangup),
+        F: AsyncFnOnce(UnixStream, DisconnectWatch),
     {
         let before = Handle::current().metrics().num_alive_tasks();
         let (near, far) = UnixStream::pair().expect("a pair of sockets");
-        let hangup = Hangup::of(&near).expect("a second descriptor");
-        let serving = serving(near, hangup);
+        let disconnect = DisconnectWatch::of(&near).expect("a second descriptor");
+        let serving = serving(near, disconnect);
         tokio::pin!(serving);
         tokio::select! {
             () = &mut serving => {}

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::SpdyError;
 use super::frame::{Frame, put_data_head};
 use super::headers::Deflater;
-use crate::bypass::Bypass;
+use crate::splice::SpliceSender;
 
 /// Frames that wait for the socket: with the longest that we make, half a megabyte, or one that the kernel keeps.
 const QUEUE_FRAMES: usize = 4;
@@ -51,14 +51,14 @@ enum Long {
 impl Writer {
     /// A writer, and the task that ends after a GOAWAY, when all writers are dropped, or when the socket fails.
     /// Where there is a bypass of `io`, what is in pipes goes by it.
-    pub(crate) fn start<W>(io: W, bypass: Option<Bypass>) -> Result<(Writer, JoinHandle<()>), SpdyError>
+    pub(crate) fn start<W>(io: W, splice: Option<SpliceSender>) -> Result<(Writer, JoinHandle<()>), SpdyError>
     where
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let (queue, queued) = mpsc::channel(QUEUE_FRAMES);
         let deflater = Arc::new(Mutex::new(Deflater::new()?));
         // A socket that fails is seen by whoever reads from it.
-        let task = tokio::spawn(async move { drop(write(io, bypass, queued).await) });
+        let task = tokio::spawn(async move { drop(write(io, splice, queued).await) });
         Ok((Writer { queue, deflater }, task))
     }
 
@@ -100,7 +100,7 @@ impl Writer {
 
 async fn write<W: AsyncWrite + Unpin>(
     mut io: W,
-    bypass: Option<Bypass>,
+    splice: Option<SpliceSender>,
     mut queue: mpsc::Receiver<Queued>,
 ) -> io::Result<()> {
     let mut batch = BytesMut::new();
@@ -110,8 +110,8 @@ async fn write<W: AsyncWrite + Unpin>(
             let Ok(queued) = queue.try_recv() else { break };
             long = queued.put_short(&mut batch);
         }
-        match (long, &bypass) {
-            (Long::Piped(piped), Some(bypass)) => bypass.send(&batch, piped).await?,
+        match (long, &splice) {
+            (Long::Piped(piped), Some(splice)) => splice.send(&batch, piped).await?,
             (Long::Piped(piped), None) => {
                 let bytes = Piece::Piped(piped).into_bytes()?;
                 io.write_all_buf(&mut (&batch[..]).chain(bytes)).await?;

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
-use crate::hangup::GOODBYE;
+use crate::disconnect::BROKEN_CLOSE_TIMEOUT;
 
 /// Longest message taken, in bytes. Clients send 32 KiB at a time; a longer length is refused before
 /// anything is kept for it.
@@ -60,7 +60,7 @@ where
         tokio::select! {
             // The far end sees the end of the stream, and closes in its turn.
             () = &mut inward => outward.await,
-            () = &mut outward => drop(tokio::time::timeout(GOODBYE, inward).await),
+            () = &mut outward => drop(tokio::time::timeout(BROKEN_CLOSE_TIMEOUT, inward).await),
         }
     });
     far

@@ -9,24 +9,24 @@ use rustix::net::SendFlags;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::idle::Passed;
+use crate::idle::LastActivity;
 
 /// A second descriptor of a client's connection. Whoever writes to the first one must be done before it is used.
 #[derive(Debug)]
-pub(crate) struct Bypass {
+pub(crate) struct SpliceSender {
     socket: TcpStream,
-    passed: Option<Passed>,
+    activity: Option<LastActivity>,
 }
 
-impl Bypass {
-    pub(crate) fn of(connection: &TcpStream) -> io::Result<Bypass> {
+impl SpliceSender {
+    pub(crate) fn of(connection: &TcpStream) -> io::Result<SpliceSender> {
         let socket = std::net::TcpStream::from(connection.as_fd().try_clone_to_owned()?);
-        Ok(Bypass { socket: TcpStream::from_std(socket)?, passed: None })
+        Ok(SpliceSender { socket: TcpStream::from_std(socket)?, activity: None })
     }
 
     /// Tells of all that goes this way.
-    pub(crate) fn tells(self, passed: Passed) -> Bypass {
-        Bypass { passed: Some(passed), ..self }
+    pub(crate) fn with_activity(self, activity: LastActivity) -> SpliceSender {
+        SpliceSender { activity: Some(activity), ..self }
     }
 
     /// Sends the bytes before a piece and the piece, in one packet if they fit.
@@ -38,8 +38,8 @@ impl Bypass {
             before = &before[sent..];
         }
         piped.pour(&self.socket).await?;
-        if let Some(passed) = &self.passed {
-            passed.now();
+        if let Some(activity) = &self.activity {
+            activity.record();
         }
         Ok(())
     }

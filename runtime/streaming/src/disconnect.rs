@@ -7,31 +7,24 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-
-use crate::channels::Input;
-
-/// How long a session may go on to take what a client said that has closed since: longer than it takes one that
-/// is only slow.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// How long a client that was told the outcome may take to hang up before we do. Much of what was said before may
 /// still be on its way, in an API server's buffers or behind a slow line, and clients throw away what they have not
 /// read when their connection ends. One that closes is noticed at once.
-pub(crate) const LINGER: Duration = Duration::from_secs(10 * 60);
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// The same for one that waits for nothing, because its session has broken off.
-pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
+pub(crate) const BROKEN_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A second descriptor of the connection, which is never read. The connection is closed when this is gone too.
 #[derive(Debug)]
-pub(crate) struct Hangup(TcpStream);
+pub(crate) struct DisconnectWatch(TcpStream);
 
-impl Hangup {
+impl DisconnectWatch {
     /// Of any socket: no more than its readiness is asked.
-    pub(crate) fn of(connection: &impl AsFd) -> io::Result<Hangup> {
+    pub(crate) fn of(connection: &impl AsFd) -> io::Result<DisconnectWatch> {
         let connection = std::net::TcpStream::from(connection.as_fd().try_clone_to_owned()?);
-        Ok(Hangup(TcpStream::from_std(connection)?))
+        Ok(DisconnectWatch(TcpStream::from_std(connection)?))
     }
 
     /// Until the client has closed, whatever is still unread. No client closes its side alone.
@@ -48,28 +41,6 @@ impl Hangup {
     }
 }
 
-/// The way of a client's input to its session, which sees the client's end when this is gone.
-pub(crate) struct Inlet {
-    pub(crate) queue: mpsc::Sender<Input>,
-    pub(crate) hangup: Hangup,
-}
-
-impl Inlet {
-    /// False where it was not taken and the client has closed.
-    pub(crate) async fn put(&self, input: Input) -> bool {
-        let given_up = async {
-            self.hangup.wait().await;
-            tokio::time::sleep(GRACE).await;
-        };
-        tokio::select! {
-            biased;
-            // A command that has ended takes no more, which is no reason to leave.
-            _ = self.queue.send(input) => true,
-            () = given_up => false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncWriteExt;
@@ -82,11 +53,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (connection, _) = listener.accept().await.unwrap();
-        let hangup = Hangup::of(&connection).unwrap();
+        let disconnect = DisconnectWatch::of(&connection).unwrap();
         client.write_all(b"unread").await.unwrap();
-        tokio::time::timeout(Duration::from_millis(50), hangup.wait()).await.unwrap_err();
+        tokio::time::timeout(Duration::from_millis(50), disconnect.wait()).await.unwrap_err();
         client.write_all(b"more").await.unwrap();
         drop(client);
-        hangup.wait().await;
+        disconnect.wait().await;
     }
 }

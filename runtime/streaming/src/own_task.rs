@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 ///
 /// # Panics
 /// As the future does.
-pub async fn apart<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
+pub async fn in_own_task<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     let mut task = JoinSet::new();
     task.spawn(future);
     match task.join_next().await {
@@ -24,8 +24,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_runs_apart_answers_and_ends_with_whoever_waits_for_it() {
-        assert_eq!(apart(async { 42 }).await, 42);
+    async fn a_dropped_wait_cancels_the_task() {
+        assert_eq!(in_own_task(async { 42 }).await, 42);
         let (held, dropped) = oneshot::channel::<()>();
         let endless = async move {
             let _held = held;
@@ -33,7 +33,7 @@ mod tests {
         };
         tokio::select! {
             biased;
-            () = apart(endless) => panic!("it has no end"),
+            () = in_own_task(endless) => panic!("it has no end"),
             () = tokio::task::yield_now() => {}
         }
         dropped.await.unwrap_err();
