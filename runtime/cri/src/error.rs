@@ -62,7 +62,7 @@ impl Failure {
                 PodErrorKind::Internal => Code::Internal,
             },
             // The kubelet hands this on as "too many requests".
-            Failure::Streaming(ServerError::TooManyPending) => Code::ResourceExhausted,
+            Failure::Streaming(ServerError::TooManyPending(_)) => Code::ResourceExhausted,
             Failure::Streaming(_) => Code::Internal,
             // The kubelet shows the message and retries, whatever the code.
             Failure::Image(_) => Code::Unknown,

@@ -16,6 +16,7 @@ mod channels;
 pub mod client;
 mod command;
 mod disconnect;
+mod error;
 mod forward;
 pub mod fuzz;
 mod idle;
@@ -32,8 +33,8 @@ mod tls;
 mod websocket;
 
 pub use channels::{Channels, Command, Forward, Input, Outcome, Size, Streams};
+pub use error::ServerError;
 pub use own_task::in_own_task;
-pub use pending::PENDING_MAX;
-pub use server::{Server, ServerError};
+pub use server::Server;
 pub use spdy::SpdyError;
 pub use tls::{Tls, TlsError};

@@ -8,13 +8,13 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 use tokio::time::Instant;
 
-use crate::ServerError;
+use crate::error::ServerError;
 
 /// How long a URL is good for.
 const LIFE: Duration = Duration::from_secs(60);
 
 /// URLs that are good at a time.
-pub const PENDING_MAX: usize = 1000;
+const PENDING_MAX: usize = 1000;
 
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 16;
@@ -39,7 +39,7 @@ impl<T> Pending<T> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|_, (until, _)| *until > now);
         if waiting.len() >= PENDING_MAX {
-            return Err(ServerError::TooManyPending);
+            return Err(ServerError::TooManyPending(PENDING_MAX));
         }
         waiting.insert(token.clone(), (now + LIFE, session));
         Ok(token)
@@ -74,7 +74,7 @@ mod tests {
         let tokens: std::collections::HashSet<_> =
             (0..PENDING_MAX).map(|n| pending.put(n).unwrap()).collect();
         assert_eq!(tokens.len(), PENDING_MAX);
-        assert!(matches!(pending.put(0), Err(ServerError::TooManyPending)));
+        assert!(matches!(pending.put(0), Err(ServerError::TooManyPending(PENDING_MAX))));
         tokio::time::advance(LIFE).await;
         pending.put(0).unwrap();
     }

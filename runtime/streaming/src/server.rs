@@ -4,7 +4,6 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,11 +22,12 @@ use tokio::task::AbortHandle;
 
 use crate::channels::{Command, Forward, Streams};
 use crate::disconnect::DisconnectWatch;
+use crate::error::ServerError;
 use crate::idle::IdleTimeout;
 use crate::negotiate::{Protocol, Purpose, negotiate};
-use crate::pending::{PENDING_MAX, Pending};
+use crate::pending::Pending;
 use crate::splice::SpliceSender;
-use crate::tls::{Identity, Tls, TlsError};
+use crate::tls::{Identity, Tls};
 use crate::{command, forward, websocket};
 
 /// How long a client may take for its request.
@@ -48,31 +48,6 @@ const ASKED_TIMES: u32 = 3;
 
 /// After the listener failed, for want of descriptors say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Why a session cannot be offered.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// [`PENDING_MAX`] is reached.
-    #[error("{PENDING_MAX} streaming sessions wait for their clients already")]
-    TooManyPending,
-    /// The kernel gave no random bytes for a token.
-    #[error("no random bytes for a token")]
-    NoRandomness,
-    /// The address cannot be listened on.
-    #[error("listening for streaming clients on {address}")]
-    Listen {
-        /// As configured.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
-    /// URLs name the address, so it must be one that can be dialled.
-    #[error("streaming clients cannot dial {0}: it is no address of a host")]
-    Unspecified(SocketAddr),
-    /// The certificate or its key is no good.
-    #[error("serving streaming clients by TLS")]
-    Tls(#[from] TlsError),
-}
 
 /// A session whose client has not come.
 enum Offer {

@@ -6,7 +6,7 @@ use runtime_pieces::Piece;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
-use super::{Outbound, Session, Stream, carry};
+use super::session::{Outbound, Session, Stream, carry};
 use crate::channels::{INPUT_PIECES, Input, Outcome, Streams};
 use crate::disconnect::{BROKEN_CLOSE_TIMEOUT, CLOSE_TIMEOUT, DisconnectWatch};
 use crate::input_queue::InputQueue;

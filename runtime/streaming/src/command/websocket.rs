@@ -12,7 +12,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message};
 
-use super::{Outbound, Session, Stream, carry};
+use super::session::{Outbound, Session, Stream, carry};
 use crate::channels::{INPUT_PIECES, Input, PIECE_BYTES, Streams};
 use crate::disconnect::{CLOSE_TIMEOUT, DisconnectWatch};
 use crate::input_queue::InputQueue;

@@ -7,7 +7,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::SpdyError;
+use super::error::SpdyError;
 
 /// Bytes before a frame's content.
 pub(crate) const HEADER_BYTES: usize = 8;

@@ -3,8 +3,8 @@
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use super::SpdyError;
 use super::dictionary::dictionary;
+use super::error::SpdyError;
 
 /// Longest header block after decompression, in bytes. A stream's headers are three short ones.
 pub(crate) const BLOCK_BYTES_MAX: usize = 16 * 1024;

@@ -4,7 +4,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::SpdyError;
+use super::error::SpdyError;
 use super::frame::{Control, HEADER_BYTES, Head};
 use super::headers::{Headers, Inflater};
 use crate::channels::PIECE_BYTES;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::SpdyError;
+use super::error::SpdyError;
 use super::frame::{Frame, put_data_head};
 use super::headers::Deflater;
 use crate::splice::SpliceSender;

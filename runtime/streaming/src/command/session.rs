@@ -1,0 +1,72 @@
+//! What a command's session does over either transport: feeds the command, sends its output, and sends the outcome
+//! after the last byte of output.
+
+use bytes::Bytes;
+use runtime_pieces::Piece;
+use tokio::sync::mpsc;
+
+use crate::channels::{Channels, Command, Input, OUTPUT_PIECES, PIECE_BYTES, Streams};
+use crate::own_task::in_own_task;
+use crate::spdy::writer::Closed;
+use crate::status;
+
+/// A command and what it was asked with.
+pub(crate) struct Session {
+    pub(crate) streams: Streams,
+    pub(crate) command: Box<dyn Command>,
+}
+
+/// What the server sends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+    Error,
+}
+
+/// The way to a client.
+pub(crate) trait Outbound: Clone + Send + 'static {
+    /// Sends, and with `end` ends the stream. Waits while the client does not take it.
+    fn send(
+        &self,
+        stream: Stream,
+        piece: Piece,
+        end: bool,
+    ) -> impl Future<Output = Result<(), Closed>> + Send;
+}
+
+/// Runs the command to its end and tells the outcome.
+pub(super) async fn carry<O: Outbound>(session: Session, input: mpsc::Receiver<Input>, out: O, json: bool) {
+    let Session { streams, command } = session;
+    let pipe = |wanted: bool| wanted.then(|| mpsc::channel(OUTPUT_PIECES)).unzip();
+    let (stdout, from_stdout) = pipe(streams.stdout);
+    let (stderr, from_stderr) = pipe(streams.stderr);
+    let running = command.run(Channels { input, stdout, stderr });
+    let (outcome, _, _) = tokio::join!(
+        running,
+        in_own_task(pump(from_stdout, Stream::Stdout, out.clone())),
+        in_own_task(pump(from_stderr, Stream::Stderr, out.clone())),
+    );
+    // A client that is gone is not told.
+    let told = status::encode(&outcome, json);
+    let _ = out.send(Stream::Error, Piece::Held(told.into()), true).await;
+}
+
+async fn pump<O: Outbound>(
+    source: Option<mpsc::Receiver<Piece>>,
+    stream: Stream,
+    out: O,
+) -> Result<(), Closed> {
+    let Some(mut source) = source else { return Ok(()) };
+    while let Some(piece) = source.recv().await {
+        let Piece::Held(mut bytes) = piece else {
+            out.send(stream, piece, false).await?;
+            continue;
+        };
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+            out.send(stream, piece.into(), false).await?;
+        }
+    }
+    out.send(stream, Piece::Held(Bytes::new()), true).await
+}
