@@ -1,5 +1,5 @@
-//! What a command's session sees of its client, whatever the client speaks: one ordered input, and
-//! outputs. All are bounded, and push back.
+//! A session's side of the server: the traits that a session implements, and the channels that carry a command's
+//! streams, whatever its client speaks. All channels are bounded, and none knows a transport.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -7,8 +7,8 @@ use runtime_pieces::Piece;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
-/// Longest piece of input or output that is passed on at once, in bytes: two of the packets that a pod's machine
-/// sends. Each piece costs wake-ups and system calls, whatever its length.
+/// Longest piece of input or output that is passed on at once, in bytes: two of the packets that a pod's VM sends.
+/// Each piece costs wake-ups and system calls, whatever its length.
 pub(crate) const PIECE_BYTES: usize = 128 * 1024;
 
 /// Pieces of input that wait for the session; with the longest, half a megabyte.
@@ -17,7 +17,7 @@ pub(crate) const INPUT_PIECES: usize = 4;
 /// Pieces of output that wait for the client's connection, for each stream.
 pub(crate) const OUTPUT_PIECES: usize = 1;
 
-/// Which streams a command's client is to have.
+/// The streams that a command's client is to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Streams {
     /// Standard input.
@@ -39,7 +39,7 @@ pub struct Size {
     pub rows: u16,
 }
 
-/// What a client says, in the order in which it said it.
+/// An input event of a client. The channel keeps their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// Bytes for standard input.
@@ -53,38 +53,38 @@ pub enum Input {
 /// A command's side of its session.
 #[derive(Debug)]
 pub struct Channels {
-    /// What the client says; `None` when it has gone away.
+    /// The client's input; closed when the client has gone away.
     pub input: mpsc::Receiver<Input>,
-    /// Where output goes, in pieces of any length. Dropping it ends the stream for the client.
+    /// Standard output, in pieces of any length. Dropping the sender ends the stream for the client.
     pub stdout: Option<mpsc::Sender<Piece>>,
-    /// The same.
+    /// Standard error, likewise.
     pub stderr: Option<mpsc::Sender<Piece>>,
 }
 
-/// How a command's session ended, for the client to be told.
+/// How a command's session ended, as the client will be informed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A process ended with this code, 0 to 255.
+    /// The process ended with this code, 0 to 255.
     Exited(i32),
-    /// There is no code to tell, and nothing failed: what was attached to has ended.
+    /// The container that was attached to has ended. Nothing failed, and there is no code to report.
     Done,
-    /// It could not be done, and why.
+    /// The command could not be run or carried on, with the reason.
     Failed(String),
 }
 
-/// An exec or an attach that a client has come for.
+/// An exec or an attach whose client has come.
 #[async_trait]
 pub trait Command: Send + 'static {
-    /// Carries the streams to their end. The outcome is told to the client after the last byte of output.
+    /// Carries the streams to their end. The server sends the outcome to the client after the last byte of output.
     async fn run(self: Box<Self>, channels: Channels) -> Outcome;
 }
 
-/// A pod whose ports a client has come for.
+/// A pod whose ports a client wants to reach.
 #[async_trait]
 pub trait Forward: Send + Sync + 'static {
     /// Connects to the port inside the pod and carries bytes both ways, each way to its own end.
     ///
     /// # Errors
-    /// Why the port cannot be reached, in words for the client.
+    /// The port cannot be reached; the text is for the client.
     async fn forward(&self, port: u16, connection: DuplexStream) -> Result<(), String>;
 }

@@ -1,5 +1,5 @@
-//! The other side: a client of a streaming server, over SPDY. For the command line, and for tests. By TLS it talks to
-//! nobody whose certificate is not trusted.
+//! A client of a streaming server, over SPDY, for the command line and for tests. With TLS the client refuses every
+//! server whose certificate is not trusted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,6 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::spdy::SpdyError;
-use crate::spdy::frame::Frame;
 use crate::spdy::reader::Reader;
 use crate::spdy::writer::Writer;
 
@@ -40,19 +39,19 @@ pub enum DialError {
     /// The URL is not one that a streaming server gives.
     #[error("{0:?} is not the URL of a streaming session")]
     Url(String),
-    /// Nobody there, or not for long.
+    /// The server cannot be reached, or the connection broke.
     #[error("connecting to the streaming server")]
     Connection(#[from] io::Error),
-    /// Not HTTP.
+    /// The server's response is not HTTP.
     #[error("talking to the streaming server")]
     Http(#[from] hyper::Error),
-    /// The file of those whose certificates are trusted besides the system's own.
+    /// The file of authorities to trust besides the system's has no certificate that can be read.
     #[error("{} has no certificates in PEM that can be read", .0.display())]
     Authority(PathBuf),
-    /// Neither the system's authorities nor those given vouch for the server.
+    /// Neither the system's authorities nor those given have signed the server's certificate.
     #[error("the streaming server's certificate is not trusted")]
     Untrusted(#[source] rustls::Error),
-    /// The server said no.
+    /// The server refused the request with this status.
     #[error("the streaming server answered {0}")]
     Refused(StatusCode),
     /// The session broke before its first stream.
@@ -60,24 +59,24 @@ pub enum DialError {
     Spdy(#[from] SpdyError),
 }
 
-/// Opens streams and sends on them. Dropping it and the receiver ends the session.
+/// The sending half of a session: opens streams and sends on them. Dropping both halves ends the session.
 #[derive(Debug)]
 pub struct Sender {
     writer: Writer,
     next: u32,
 }
 
-/// What the server sends.
+/// The receiving half of a session.
 #[derive(Debug)]
 pub struct Receiver {
     reader: Reader<ReadHalf<TokioIo<Upgraded>>>,
 }
 
-/// Comes to a session's URL. By TLS the server must be vouched for by the system's authorities, or by those in the
-/// file `authority`.
+/// Connects to a session's URL. With TLS the server's certificate must be signed by one of the system's authorities, or
+/// by one in the file `authority`.
 ///
 /// # Errors
-/// Nobody is there, or is not trusted, or the URL is not good (any more).
+/// The server cannot be reached or is not trusted, or the URL is not valid (any more).
 pub async fn dial(
     url: &str,
     protocol: &str,
@@ -106,7 +105,7 @@ pub async fn dial(
     Ok((Sender { writer, next: 1 }, Receiver { reader: Reader::new(read) }))
 }
 
-/// The request, and what the connection is afterwards.
+/// Sends the request; returns the connection after its upgrade.
 async fn upgrade<S>(connection: S, uri: &Uri, protocol: &str) -> Result<Upgraded, DialError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -166,7 +165,7 @@ async fn greet(
 }
 
 impl Sender {
-    /// Opens a stream; gives its number.
+    /// Opens a stream and returns its number.
     ///
     /// # Errors
     /// The session has ended.
@@ -177,25 +176,17 @@ impl Sender {
         Ok(id)
     }
 
-    /// Sends bytes on a stream; with `end` its last. Waits while the server does not take them.
+    /// Sends bytes on a stream, which `end` closes for sending. Waits while the server does not take them.
     ///
     /// # Errors
     /// The session has ended.
     pub async fn send(&self, id: u32, bytes: Bytes, end: bool) -> Result<(), SpdyError> {
         self.writer.data(id, bytes, end).await.map_err(|_| ended())
     }
-
-    /// Asks for an answer with this odd number.
-    ///
-    /// # Errors
-    /// The session has ended.
-    pub async fn ping(&self, number: u32) -> Result<(), SpdyError> {
-        self.writer.send(Frame::Ping(number)).await.map_err(|_| ended())
-    }
 }
 
 impl Receiver {
-    /// The next event; `None` at the session's end. Not cancel-safe.
+    /// Returns the next event; `None` at the session's end. Not cancel-safe.
     ///
     /// # Errors
     /// The session broke off.

@@ -1,5 +1,5 @@
-//! Tells that a client has closed its connection, to those who cannot read on and find out because what they
-//! have read is not taken; and says how long a client is waited for to do so.
+//! Notices that a client has closed its connection while input that was read waits to be taken, so that a read cannot
+//! show it; and says how long the server waits for a client to close. Nothing here reads or writes a byte.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,33 +8,33 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// How long a client that was told the outcome may take to hang up before we do. Much of what was said before may
-/// still be on its way, in an API server's buffers or behind a slow line, and clients throw away what they have not
-/// read when their connection ends. One that closes is noticed at once.
+/// How long a client that was sent the outcome may take to close the connection before the server does. Much of the
+/// output may still be on its way, in an API server's buffers or behind a slow line, and clients throw away what they
+/// have not read when their connection ends. A client that closes is noticed at once.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// The same for one that waits for nothing, because its session has broken off.
+/// How long the server waits for a client whose session has broken off, and who so waits for no output.
 pub(crate) const BROKEN_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A second descriptor of the connection, which is never read. The connection is closed when this is gone too.
+/// A second descriptor of the connection, which is never read. The connection stays open until this one is dropped, too.
 #[derive(Debug)]
 pub(crate) struct DisconnectWatch(TcpStream);
 
 impl DisconnectWatch {
-    /// Of any socket: no more than its readiness is asked.
+    /// Watches a socket of any kind: only its readiness is used.
     pub(crate) fn of(connection: &impl AsFd) -> io::Result<DisconnectWatch> {
         let connection = std::net::TcpStream::from(connection.as_fd().try_clone_to_owned()?);
         Ok(DisconnectWatch(TcpStream::from_std(connection)?))
     }
 
-    /// Until the client has closed, whatever is still unread. No client closes its side alone.
+    /// Returns when the client has closed, whatever is still unread. Clients of these protocols never close one side only.
     pub(crate) async fn wait(&self) {
         // Waiting fails only as the runtime ends.
         while let Ok(ready) = self.0.ready(Interest::READABLE).await {
             if ready.is_read_closed() {
                 return;
             }
-            // Only bytes. To say that there are none has the next change told.
+            // Only bytes have come. A claim that there are none makes tokio report the next change.
             let _: io::Result<()> =
                 self.0.try_io(Interest::READABLE, || Err(io::ErrorKind::WouldBlock.into()));
         }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_close_is_seen_behind_bytes_that_nobody_reads_and_bytes_alone_are_none() {
+    async fn a_close_is_seen_behind_unread_bytes_and_bytes_alone_are_no_close() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (connection, _) = listener.accept().await.unwrap();

@@ -1,5 +1,6 @@
-//! Port-forward over SPDY: for each connection the client opens an error stream and a data stream with the
-//! same request id and port. Any number of connections share the client's one.
+//! Port-forward over SPDY: for each connection to the pod the client opens an error stream and a data stream with one
+//! request id and port. Any number of such connections share the client's SPDY connection. How a port is reached is the
+//! [`Forward`]'s business.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,19 +21,19 @@ use crate::spdy::writer::{Closed, Writer};
 use crate::status;
 
 /// How long the second stream of a pair may be missing.
-const PAIRING: Duration = Duration::from_secs(30);
+const PAIR_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connections of one client at a time, half-made ones included.
 const CONNECTIONS_MAX: usize = 512;
 
-/// Bytes on their way to the pod for each connection. When a pod does not take them, its client's other
-/// connections wait too: the protocol has no way to hold one stream.
+/// Bytes on their way to the pod for each connection. When a pod does not take them, its client's other connections wait
+/// too: the protocol cannot hold back a single stream.
 const CONNECTION_BYTES: usize = 256 * 1024;
 
 /// Longest piece sent at once, in bytes.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Serves the client until it closes. Its connections end with it.
+/// Serves the client until the client closes, which ends all its connections.
 pub(crate) async fn serve<S>(
     io: S,
     forward: Arc<dyn Forward>,
@@ -47,7 +48,7 @@ where
         Client { writer, forward, pairs: HashMap::new(), inputs: HashMap::new(), running: JoinSet::new() };
     let outcome = tokio::select! {
         outcome = client.run(Reader::new(read)) => outcome,
-        // A pod that does not take what was read keeps the client's end from being read.
+        // While a pod takes nothing, nothing more is read, and a read cannot show that the client has gone.
         () = disconnect.wait() => Ok(()),
     };
     writing.abort();
@@ -55,22 +56,22 @@ where
 }
 
 /// A pair whose second stream has not come.
-struct Half {
+struct IncompletePair {
     error: Option<u32>,
     data: Option<u32>,
     port: u16,
-    /// When its first stream came.
+    /// When the pair's first stream came.
     since: Instant,
 }
 
 struct Client {
     writer: Writer,
     forward: Arc<dyn Forward>,
-    /// By request id.
-    pairs: HashMap<String, Half>,
+    /// Incomplete pairs by request id.
+    pairs: HashMap<String, IncompletePair>,
     /// Where a data stream's bytes go, and the connection's task.
     inputs: HashMap<u32, (WriteHalf<DuplexStream>, AbortHandle)>,
-    /// Each ends with the number of its data stream.
+    /// The connections' tasks. Each returns the number of its data stream.
     running: JoinSet<u32>,
 }
 
@@ -103,7 +104,7 @@ impl Client {
     }
 
     async fn opened(&mut self, id: u32, headers: &Headers) -> Result<(), Closed> {
-        self.drop_late_halves().await?;
+        self.drop_late_pairs().await?;
         let find =
             |wanted: &str| headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
         let port = find("port").and_then(|port| port.parse::<u16>().ok()).filter(|port| *port > 0);
@@ -119,16 +120,16 @@ impl Client {
         if !self.pairs.contains_key(&request) && self.pairs.len() + self.running.len() >= CONNECTIONS_MAX {
             return self.refuse(id).await;
         }
-        let new = || Half { error: None, data: None, port, since: Instant::now() };
-        let half = self.pairs.entry(request.clone()).or_insert_with(new);
-        let place = if error { &mut half.error } else { &mut half.data };
-        if half.port != port || place.is_some() {
+        let new = || IncompletePair { error: None, data: None, port, since: Instant::now() };
+        let pair = self.pairs.entry(request.clone()).or_insert_with(new);
+        let place = if error { &mut pair.error } else { &mut pair.data };
+        if pair.port != port || place.is_some() {
             return self.refuse(id).await;
         }
         *place = Some(id);
-        let whole = half.error.zip(half.data);
+        let complete = pair.error.zip(pair.data);
         self.writer.reply(id).await?;
-        if let Some((error, data)) = whole {
+        if let Some((error, data)) = complete {
             self.pairs.remove(&request);
             self.connect(error, data, port);
         }
@@ -140,19 +141,19 @@ impl Client {
         let (from_pod, to_pod) = tokio::io::split(near);
         let (writer, forward) = (self.writer.clone(), Arc::clone(&self.forward));
         let task = self.running.spawn(async move {
-            // A client that is gone is not told.
-            let _ = connection(&writer, &*forward, Ends { error, data, port }, from_pod, far).await;
+            // The only failure is a client that is gone.
+            let _ = connection(&writer, &*forward, Pair { error, data, port }, from_pod, far).await;
             data
         });
         self.inputs.insert(data, (to_pod, task));
     }
 
     async fn data(&mut self, id: u32, bytes: &Bytes, fin: bool) {
-        // A stream that is not, or not any more, a data stream has nobody to read it.
+        // Nobody reads a stream that is no data stream, or whose connection has ended.
         let Some((input, _)) = self.inputs.get_mut(&id) else { return };
         let gone = !bytes.is_empty() && input.write_all(bytes).await.is_err();
         if fin && !gone {
-            // Its place stays: a reset may follow.
+            // The entry stays: a reset may follow.
             let _ = input.shutdown().await;
         }
     }
@@ -161,9 +162,9 @@ impl Client {
         self.writer.send(Frame::Reset { id, status: REFUSED_STREAM }).await
     }
 
-    async fn drop_late_halves(&mut self) -> Result<(), Closed> {
-        let late: Vec<_> = self.pairs.extract_if(|_, half| half.since.elapsed() > PAIRING).collect();
-        for id in late.into_iter().flat_map(|(_, half)| [half.error, half.data]).flatten() {
+    async fn drop_late_pairs(&mut self) -> Result<(), Closed> {
+        let late: Vec<_> = self.pairs.extract_if(|_, pair| pair.since.elapsed() > PAIR_TIMEOUT).collect();
+        for id in late.into_iter().flat_map(|(_, pair)| [pair.error, pair.data]).flatten() {
             self.writer.send(Frame::Reset { id, status: CANCEL }).await?;
         }
         Ok(())
@@ -171,7 +172,7 @@ impl Client {
 }
 
 /// The numbers of one connection's streams, and the port it goes to.
-struct Ends {
+struct Pair {
     error: u32,
     data: u32,
     port: u16,
@@ -180,7 +181,7 @@ struct Ends {
 async fn connection(
     writer: &Writer,
     forward: &dyn Forward,
-    Ends { error, data, port }: Ends,
+    Pair { error, data, port }: Pair,
     mut from_pod: ReadHalf<DuplexStream>,
     far: DuplexStream,
 ) -> Result<(), Closed> {
@@ -195,7 +196,7 @@ async fn connection(
     tokio::pin!(returning);
     tokio::pin!(forwarding);
     let outcome = tokio::select! {
-        // First: a refusal ends the bytes from the pod too.
+        // Polled first: a refusal ends the bytes from the pod too.
         biased;
         outcome = &mut forwarding => {
             returning.await?;
@@ -204,7 +205,7 @@ async fn connection(
             }
             outcome
         }
-        // The pod has said all. Its client may wait for just that before it ends its own side.
+        // The pod has sent everything. The client may wait for just that before it ends its own side.
         returned = &mut returning => {
             returned?;
             writer.data(data, Bytes::new(), true).await?;

@@ -1,5 +1,5 @@
-//! A connection that is given up when nothing passes over it in either direction for hours. Nothing
-//! shorter ends a session that is merely quiet.
+//! Gives a connection up when nothing has passed over it in either direction for hours. No shorter silence ends a
+//! session.
 
 use std::io;
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// How long nothing may pass: what the kubelet itself allows.
+/// How long a connection may be silent: what the kubelet itself allows (streamingConnectionIdleTimeout).
 const IDLE: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// A stream whose reads fail once it has been idle for too long.
+/// A stream whose reads fail once the stream has been idle for too long.
 #[derive(Debug)]
 pub(crate) struct IdleTimeout<S> {
     inner: S,
@@ -21,7 +21,7 @@ pub(crate) struct IdleTimeout<S> {
     alarm: Pin<Box<Sleep>>,
 }
 
-/// When something passed last.
+/// When something last passed over a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct LastActivity(Arc<Mutex<Instant>>);
 
@@ -32,14 +32,14 @@ impl<S> IdleTimeout<S> {
         IdleTimeout { inner, activity, alarm }
     }
 
-    /// For those who send past the stream.
+    /// Returns the record of activity, for whoever sends past this stream (`splice.rs`).
     pub(crate) fn activity(&self) -> LastActivity {
         self.activity.clone()
     }
 }
 
 impl LastActivity {
-    /// Something passes.
+    /// Records that something passes now.
     pub(crate) fn record(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }

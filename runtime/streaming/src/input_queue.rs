@@ -1,5 +1,5 @@
-//! The bounded way of a client's input to its session. It never waits for a session that takes nothing once the
-//! client has gone. `disconnect.rs` says how that is noticed.
+//! The bounded queue of a client's input on its way to the session. Once the client has gone, the queue does not wait
+//! for a session that takes nothing; `disconnect.rs` notices that.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use tokio::sync::mpsc;
 use crate::channels::Input;
 use crate::disconnect::DisconnectWatch;
 
-/// How long a session may go on to take what a client said that has closed since: longer than it takes one that
-/// is only slow.
+/// How long a session may take to accept input of a client that has closed since: longer than a session needs that is
+/// only slow.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The way of a client's input to its session, which sees the client's end when this is gone.
+/// The sending side of the queue. The session sees that its client has gone when this is dropped.
 pub(crate) struct InputQueue {
     pub(crate) queue: mpsc::Sender<Input>,
     pub(crate) disconnect: DisconnectWatch,
 }
 
 impl InputQueue {
-    /// False where it was not taken and the client has closed.
+    /// Queues one event. Returns false where the session did not take the event and the client has closed.
     pub(crate) async fn put(&self, input: Input) -> bool {
         let given_up = async {
             self.disconnect.wait().await;
@@ -27,7 +27,7 @@ impl InputQueue {
         };
         tokio::select! {
             biased;
-            // A command that has ended takes no more, which is no reason to leave.
+            // A command that has ended takes no more, which does not end the session: its output is still on its way.
             _ = self.queue.send(input) => true,
             () = given_up => false,
         }

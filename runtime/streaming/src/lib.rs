@@ -1,14 +1,23 @@
-//! The streaming server: what `kubectl exec`, `attach` and `port-forward` end at. CRI answers those calls
-//! with a URL; the client comes to it by HTTP and upgrades to SPDY/3.1 or WebSocket.
+//! The streaming server, where `kubectl exec`, `attach` and `port-forward` end. CRI answers those calls with a URL; the
+//! client connects to that by HTTP and upgrades to SPDY/3.1 or WebSocket.
 //!
 //! ```text
 //!   tls.rs, where configured
 //!   server.rs ── token (pending.rs), protocol (negotiate.rs) ─┬─▶ command/{spdy,websocket}.rs ─▶ Command
-//!                                                             └─▶ forward.rs (tunnel.rs) ──────▶ Forward
+//!                                                             └─▶ forward.rs (websocket.rs) ───▶ Forward
 //! ```
 //!
-//! It knows no pods: a session is a [`Command`] or a [`Forward`] that somebody else made, and all it sees is
-//! [`Channels`]. What clients send is bounded before it is kept.
+//! The server knows no pods: a session is a [`Command`] or a [`Forward`] that its user implements, and all that a command
+//! sees of its client is [`Channels`]. Everything that clients send is bounded before it is stored.
+//!
+//! | behaviour | file |
+//! |---|---|
+//! | output that the kernel moves from pipe to socket | `splice.rs` |
+//! | a client that goes away while its input is not taken | `disconnect.rs`, `input_queue.rs` |
+//! | a connection that is silent for hours | `idle.rs` |
+//! | the text on the error stream | `status.rs` |
+//! | a terminal's sizes | `resize.rs` |
+//! | what runs as a task of its own, and ends with whoever waits for it | `own_task.rs` |
 
 #![forbid(unsafe_code)]
 

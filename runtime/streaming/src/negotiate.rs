@@ -1,6 +1,6 @@
-//! What a client asks to speak, from its request's headers. Pure.
+//! Chooses the protocol of a session from a client's request headers. Everything here is pure.
 //!
-//! The names are Kubernetes' (`remotecommand` and `portforward` of its streaming library).
+//! The protocols' names are Kubernetes' (`remotecommand` and `portforward` of its streaming library).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -16,10 +16,10 @@ const WEBSOCKET_KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
 const WEBSOCKET_VERSION: HeaderName = HeaderName::from_static("sec-websocket-version");
 const WEBSOCKET_ACCEPT: HeaderName = HeaderName::from_static("sec-websocket-accept");
 
-/// What every server appends to the client's key (RFC 6455, section 1.3).
+/// The text that every server appends to the client's key (RFC 6455, section 1.3).
 const WEBSOCKET_GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// What a session is, as far as protocols go.
+/// The kind of a session: each kind has protocols of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Command,
@@ -29,7 +29,7 @@ pub(crate) enum Purpose {
 /// A command's protocol over SPDY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
-    /// Ends with a JSON status; the others with a text.
+    /// The session ends with a JSON status; with a plain text otherwise.
     pub(crate) json: bool,
     /// A terminal has a stream for its size.
     pub(crate) resize: bool,
@@ -38,6 +38,7 @@ pub(crate) struct Version {
 /// A command's protocol over WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Framing {
+    /// The session ends with a JSON status; with a plain text otherwise.
     pub(crate) json: bool,
     /// Channels as digits and contents in base64, in text messages.
     pub(crate) base64: bool,
@@ -45,29 +46,29 @@ pub(crate) struct Framing {
     pub(crate) close: bool,
 }
 
-/// What will be spoken.
+/// A protocol that the server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     SpdyCommand(Version),
     SpdyForward,
     WebSocketCommand(Framing),
-    /// The same bytes as [`Protocol::SpdyForward`], in WebSocket messages.
+    /// The bytes of [`Protocol::SpdyForward`], in WebSocket messages.
     TunnelForward,
 }
 
-/// An answer: what is spoken from here on, and the headers of the 101.
+/// The chosen protocol, and the headers of the response 101.
 #[derive(Debug)]
 pub(crate) struct Agreement {
     pub(crate) protocol: Protocol,
     pub(crate) headers: HeaderMap,
 }
 
-/// A refusal.
+/// Why no protocol was chosen, as the response says it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) text: String,
-    /// What would have been taken.
+    /// The protocols that would have been accepted.
     pub(crate) accepted: Vec<&'static str>,
 }
 
@@ -97,7 +98,7 @@ const OVER_WEBSOCKET: &[(&str, Protocol)] = &[
 const FORWARD_OVER_WEBSOCKET: &[(&str, Protocol)] =
     &[("SPDY/3.1+portforward.k8s.io", Protocol::TunnelForward)];
 
-/// What is spoken with a client that sent these.
+/// Chooses the protocol for a request with these headers.
 pub(crate) fn negotiate(
     method: &Method,
     headers: &HeaderMap,
@@ -113,20 +114,20 @@ pub(crate) fn negotiate(
     if asked(SPDY) {
         let known = if purpose == Purpose::Command { OVER_SPDY } else { FORWARD_OVER_SPDY };
         let (name, protocol) = choose(headers, &PROTOCOL, known)?;
-        return Ok(Agreement { protocol, headers: answer([(UPGRADE, SPDY), (PROTOCOL, name)]) });
+        return Ok(Agreement { protocol, headers: upgrade_headers([(UPGRADE, SPDY), (PROTOCOL, name)]) });
     }
     if asked("websocket") && *method == Method::GET {
         let known = if purpose == Purpose::Command { OVER_WEBSOCKET } else { FORWARD_OVER_WEBSOCKET };
         let accept = websocket_accept(headers)?;
         let (name, protocol) = choose(headers, &WEBSOCKET_PROTOCOL, known)?;
-        let mut headers = answer([(UPGRADE, "websocket"), (WEBSOCKET_PROTOCOL, name)]);
+        let mut headers = upgrade_headers([(UPGRADE, "websocket"), (WEBSOCKET_PROTOCOL, name)]);
         headers.insert(WEBSOCKET_ACCEPT, accept);
         return Ok(Agreement { protocol, headers });
     }
     Err(refusal(StatusCode::BAD_REQUEST, "upgrade to SPDY/3.1, or by GET to websocket"))
 }
 
-/// The first of the client's wishes that is known here.
+/// Returns the first of the client's wishes that the server knows.
 fn choose(
     headers: &HeaderMap,
     name: &HeaderName,
@@ -145,7 +146,7 @@ fn choose(
     })
 }
 
-/// RFC 6455, section 4.2: the client's key shows that it means a WebSocket.
+/// Returns the value that answers the client's key (RFC 6455, section 4.2).
 fn websocket_accept(headers: &HeaderMap) -> Result<HeaderValue, Refusal> {
     const KEY_BYTES: usize = 16;
     let bad = |text| refusal(StatusCode::BAD_REQUEST, text);
@@ -162,7 +163,7 @@ fn websocket_accept(headers: &HeaderMap) -> Result<HeaderValue, Refusal> {
     Err(bad("Sec-WebSocket-Key is not 16 bytes in base64"))
 }
 
-fn answer(pairs: [(HeaderName, &'static str); 2]) -> HeaderMap {
+fn upgrade_headers(pairs: [(HeaderName, &'static str); 2]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.extend(pairs.map(|(name, value)| (name, HeaderValue::from_static(value))));
@@ -174,7 +175,7 @@ fn refusal(status: StatusCode, text: &str) -> Refusal {
 }
 
 impl Refusal {
-    /// The headers that say what would have been taken.
+    /// Returns the headers that list the accepted protocols.
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for name in &self.accepted {
@@ -184,7 +185,7 @@ impl Refusal {
     }
 }
 
-/// A header's words, repeated or with commas between them.
+/// Returns a header's words, whether the header is repeated or has commas between them.
 fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let texts = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty())
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_cannot_be_served_says_why() {
+    fn a_response_says_why_a_request_cannot_be_served() {
         let status =
             |method, headers: &HeaderMap, purpose| negotiate(method, headers, purpose).unwrap_err().status;
         let none = HeaderMap::new();

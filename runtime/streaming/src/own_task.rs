@@ -1,18 +1,19 @@
-//! Work as a task of its own: what wakes it wakes no more than it.
+//! Runs part of a future as a task of its own, so that what wakes the part does not wake the whole. Unlike a bare
+//! spawn, the task never outlives whoever waits for it.
 
 use tokio::task::JoinSet;
 
-/// Runs the future apart, and ends it where nobody waits for it any more.
+/// Runs the future as a task of its own, which is cancelled when the returned future is dropped.
 ///
 /// # Panics
-/// As the future does.
+/// Passes a panic of the task on, in builds that unwind.
 pub async fn in_own_task<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     let mut task = JoinSet::new();
     task.spawn(future);
     match task.join_next().await {
         Some(Ok(output)) => output,
         Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // It was cancelled, as everything is when the runtime ends.
+        // The task was cancelled, as every task is when the runtime ends.
         _ => std::future::pending().await,
     }
 }

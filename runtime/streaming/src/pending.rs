@@ -1,4 +1,5 @@
-//! Sessions that a URL was given for and whose client has not come yet: by token, once, for a minute.
+//! Sessions whose URL was given out and whose client has not come yet. Each is kept by its token, for one use within a
+//! minute.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,16 +11,16 @@ use tokio::time::Instant;
 
 use crate::error::ServerError;
 
-/// How long a URL is good for.
-const LIFE: Duration = Duration::from_secs(60);
+/// How long a URL is valid.
+const URL_LIFETIME: Duration = Duration::from_secs(60);
 
-/// URLs that are good at a time.
+/// URLs that are valid at a time, at most.
 const PENDING_MAX: usize = 1000;
 
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 16;
 
-/// The book.
+/// The sessions by token.
 #[derive(Debug)]
 pub(crate) struct Pending<T> {
     waiting: Mutex<HashMap<String, (Instant, T)>>,
@@ -30,7 +31,7 @@ impl<T> Pending<T> {
         Pending { waiting: Mutex::default() }
     }
 
-    /// Keeps the session and gives its token.
+    /// Stores the session and returns its token.
     pub(crate) fn put(&self, session: T) -> Result<String, ServerError> {
         let mut bytes = [0; TOKEN_BYTES];
         OsRng.try_fill_bytes(&mut bytes).map_err(|_| ServerError::NoRandomness)?;
@@ -41,11 +42,11 @@ impl<T> Pending<T> {
         if waiting.len() >= PENDING_MAX {
             return Err(ServerError::TooManyPending(PENDING_MAX));
         }
-        waiting.insert(token.clone(), (now + LIFE, session));
+        waiting.insert(token.clone(), (now + URL_LIFETIME, session));
         Ok(token)
     }
 
-    /// The session, to the first who asks in time.
+    /// Returns the session to the first caller who asks in time.
     pub(crate) fn take(&self, token: &str) -> Option<T> {
         let (until, session) = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(token)?;
         (until > Instant::now()).then_some(session)
@@ -64,7 +65,7 @@ mod tests {
         assert_eq!(pending.take(&token), Some(1));
         assert_eq!(pending.take(&token), None);
         let late = pending.put(2).unwrap();
-        tokio::time::advance(LIFE).await;
+        tokio::time::advance(URL_LIFETIME).await;
         assert_eq!(pending.take(&late), None);
     }
 
@@ -75,7 +76,7 @@ mod tests {
             (0..PENDING_MAX).map(|n| pending.put(n).unwrap()).collect();
         assert_eq!(tokens.len(), PENDING_MAX);
         assert!(matches!(pending.put(0), Err(ServerError::TooManyPending(PENDING_MAX))));
-        tokio::time::advance(LIFE).await;
+        tokio::time::advance(URL_LIFETIME).await;
         pending.put(0).unwrap();
     }
 }

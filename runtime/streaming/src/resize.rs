@@ -4,10 +4,10 @@ use serde::Deserialize;
 
 use crate::channels::Size;
 
-/// Longest size that is waited for, in bytes.
+/// Longest incomplete object that is kept, in bytes.
 const PENDING_BYTES_MAX: usize = 256;
 
-/// Takes sizes out of a stream that comes in pieces.
+/// Parses sizes from a stream that comes in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
     pending: Vec<u8>,
@@ -21,8 +21,7 @@ struct Wire {
 }
 
 impl Sizes {
-    /// The sizes that are whole with this piece. What is no size ends the stream's use: nothing after it
-    /// is taken.
+    /// Returns the sizes that this piece completes. After an error nothing more can be parsed.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<Size>, InvalidSize> {
         self.pending.extend_from_slice(piece);
         let mut sizes = Vec::new();
@@ -46,7 +45,7 @@ impl Sizes {
     }
 }
 
-/// The stream has something in it that is no size.
+/// The stream contains something that is no size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidSize;
 
@@ -68,12 +67,12 @@ mod tests {
     }
 
     #[test]
-    fn a_size_of_nothing_is_passed_over() {
+    fn a_size_of_zero_is_passed_over() {
         assert_eq!(Sizes::default().push(b"{\"Width\":0,\"Height\":24}").unwrap(), []);
     }
 
     #[test]
-    fn what_is_no_size_is_refused_and_not_kept() {
+    fn a_text_that_is_no_size_is_refused_and_not_kept() {
         assert_eq!(Sizes::default().push(b"nonsense"), Err(InvalidSize));
         assert_eq!(Sizes::default().push(b"{\"Width\":99999,\"Height\":1}"), Err(InvalidSize));
         let mut sizes = Sizes::default();

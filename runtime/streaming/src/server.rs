@@ -1,5 +1,5 @@
-//! The HTTP server, by TLS where it has a certificate: a request names its session by a one-time token, and what it
-//! wants to speak by its headers; the connection is the session's from then on.
+//! The HTTP server, with TLS where it has a certificate. A request names its session by a one-time token and the protocol
+//! by its headers; after the upgrade the connection belongs to the session. The server does not know what sessions do.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -31,22 +31,21 @@ use crate::tls::{Identity, Tls};
 use crate::{command, forward, websocket};
 
 /// How long a client may take for its request.
-const REQUEST: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest request head, in bytes.
 const REQUEST_BYTES_MAX: usize = 16 * 1024;
 
-/// Connections at a time whose request has not come. One more, and the oldest is closed: those who
-/// mean it are quick.
+/// Connections at a time whose request has not come. At one more the oldest is closed: honest clients are quick.
 const HALF_OPEN_MAX: usize = 256;
 
-/// Silent clients' kernels are asked whether they still know of the connection: a host that is gone does not say so,
-/// and the end of a client who sent more than is taken waits behind that until its kernel gives it up.
-const ASKED_AFTER: Duration = Duration::from_secs(30);
-const ASKED_EVERY: Duration = Duration::from_secs(10);
-const ASKED_TIMES: u32 = 3;
+/// TCP keepalive for silent clients: a host that is gone does not close its connections, and the end of a client that
+/// sent more than is taken waits behind those bytes until the client's kernel gives them up.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
 
-/// After the listener failed, for want of descriptors say.
+/// The pause after the listener failed, for example because there are no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A session whose client has not come.
@@ -56,7 +55,7 @@ enum Offer {
 }
 
 impl Offer {
-    /// The first part of its URL's path.
+    /// Returns the first part of the URL's path.
     fn path(&self) -> &'static str {
         match self {
             Offer::Command(path, _) => path,
@@ -65,13 +64,13 @@ impl Offer {
     }
 }
 
-/// More descriptors of a client's connection.
+/// Further descriptors of a client's connection, made before HTTP owns the first one.
 struct ExtraDescriptors {
     disconnect: DisconnectWatch,
     splice: Option<SpliceSender>,
 }
 
-/// The server. It ends with the runtime that it was started on.
+/// The server, which ends with the runtime that it was started on.
 pub struct Server {
     address: SocketAddr,
     identity: Option<Identity>,
@@ -86,10 +85,10 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Listens and serves, by TLS where a certificate is given. Port 0 is any free one.
+    /// Listens and serves, with TLS where a certificate is given. Port 0 stands for any free port.
     ///
     /// # Errors
-    /// The address is taken, or is not one that a client could dial, or the certificate is no good for it.
+    /// The address is taken, or a client could not dial it, or the certificate cannot be used for it.
     pub async fn start(address: SocketAddr, tls: Option<Tls>) -> Result<Arc<Server>, ServerError> {
         if address.ip().is_unspecified() {
             return Err(ServerError::Unspecified(address));
@@ -104,26 +103,26 @@ impl Server {
         Ok(server)
     }
 
-    /// Offers an exec; gives its URL.
+    /// Offers an exec and returns its URL.
     ///
     /// # Errors
-    /// Too many are offered already.
+    /// Too many sessions wait for their clients.
     pub fn exec(&self, streams: Streams, command: Box<dyn Command>) -> Result<String, ServerError> {
         self.offer(Offer::Command("exec", command::Session { streams, command }))
     }
 
-    /// Offers an attach; gives its URL.
+    /// Offers an attach and returns its URL.
     ///
     /// # Errors
-    /// Too many are offered already.
+    /// Too many sessions wait for their clients.
     pub fn attach(&self, streams: Streams, command: Box<dyn Command>) -> Result<String, ServerError> {
         self.offer(Offer::Command("attach", command::Session { streams, command }))
     }
 
-    /// Offers a pod's ports; gives the URL.
+    /// Offers a pod's ports and returns the URL.
     ///
     /// # Errors
-    /// Too many are offered already.
+    /// Too many sessions wait for their clients.
     pub fn forward(&self, forward: Arc<dyn Forward>) -> Result<String, ServerError> {
         self.offer(Offer::Forward(forward))
     }
@@ -147,14 +146,16 @@ impl Server {
         }
     }
 
-    /// Takes the handshake and reads the request, in a task of its own.
+    /// Serves a new connection in a task of its own: handshake, request, response.
     fn admit(self: &Arc<Self>, connection: TcpStream) {
-        // Keystrokes are small, and each counts.
+        // A keystroke must not wait for more bytes.
         let _ = connection.set_nodelay(true);
-        let alive =
-            TcpKeepalive::new().with_time(ASKED_AFTER).with_interval(ASKED_EVERY).with_retries(ASKED_TIMES);
+        let alive = TcpKeepalive::new()
+            .with_time(KEEPALIVE_AFTER)
+            .with_interval(KEEPALIVE_INTERVAL)
+            .with_retries(KEEPALIVE_PROBES);
         let _ = SockRef::from(&connection).set_tcp_keepalive(&alive);
-        // Of the TCP connection: its end is the client's, by TLS too.
+        // Both are of the TCP connection, whose end is the client's end with TLS, too.
         let splice = self.identity.is_none().then(|| SpliceSender::of(&connection)).transpose();
         let (disconnect, splice) = match (DisconnectWatch::of(&connection), splice) {
             (Ok(disconnect), Ok(splice)) => (disconnect, splice),
@@ -167,12 +168,12 @@ impl Server {
             let Some(identity) = &server.identity else {
                 return server.converse(connection, ExtraDescriptors { disconnect, splice }).await;
             };
-            match tokio::time::timeout(REQUEST, identity.accept(connection)).await {
+            match tokio::time::timeout(REQUEST_TIMEOUT, identity.accept(connection)).await {
                 Ok(Ok(connection)) => {
-                    server.converse(connection, ExtraDescriptors { disconnect, splice }).await
+                    server.converse(connection, ExtraDescriptors { disconnect, splice }).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "a streaming client's handshake failed"),
-                Err(_) => tracing::debug!("a streaming client's handshake has no end"),
+                Err(_) => tracing::debug!("a streaming client's handshake timed out"),
             }
         });
         let mut half_open = self.half_open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,17 +198,17 @@ impl Server {
         });
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(REQUEST)
+            .header_read_timeout(REQUEST_TIMEOUT)
             .max_buf_size(REQUEST_BYTES_MAX)
             .serve_connection(TokioIo::new(connection), service)
             .with_upgrades();
-        // A body that never ends is no way to stay either.
-        if let Ok(Err(error)) = tokio::time::timeout(2 * REQUEST, serving).await {
+        // A client must not stay by a body that never ends either.
+        if let Ok(Err(error)) = tokio::time::timeout(2 * REQUEST_TIMEOUT, serving).await {
             tracing::debug!(%error, "a streaming client's request failed");
         }
     }
 
-    /// There is one request for each connection.
+    /// Answers the connection's only request; a second one finds no descriptors.
     fn answer(
         &self,
         mut request: Request<Incoming>,
@@ -237,7 +238,7 @@ impl Server {
         }
     }
 
-    /// The session of `/<kind>/<token>`.
+    /// Takes the session of `/<kind>/<token>`.
     fn find(&self, path: &str) -> Option<Offer> {
         let (kind, token) = path.strip_prefix('/')?.split_once('/')?;
         self.pending.take(token).filter(|offer| offer.path() == kind)
@@ -247,7 +248,7 @@ impl Server {
 fn refusal(status: StatusCode, text: &str) -> Response<String> {
     let mut response = Response::new(format!("{text}\n"));
     *response.status_mut() = status;
-    // Said here and not by the server's settings: those would say it of an upgrade too, and Go's client takes a
+    // Set here and not by the server's settings: those would set it for an upgrade too, and Go's client takes a
     // connection that closes for one that was not upgraded.
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
@@ -274,7 +275,7 @@ async fn serve(upgrade: OnUpgrade, protocol: Protocol, offer: Offer, descriptors
         }
         (Protocol::SpdyForward, Offer::Forward(session)) => forward::serve(io, session, disconnect).await,
         (Protocol::TunnelForward, Offer::Forward(session)) => {
-            forward::serve(websocket::open(io).await, session, disconnect).await
+            forward::serve(websocket::byte_stream(io).await, session, disconnect).await
         }
         // Negotiation gives a command's protocols to commands and a forward's to forwards.
         _ => Ok(()),

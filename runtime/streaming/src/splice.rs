@@ -1,5 +1,5 @@
-//! The shortest way to a client: from a pipe to its socket, by the kernel alone. It is there where nothing is done to
-//! bytes on the way, so not by TLS.
+//! Output that the kernel moves from a pipe to a client's socket, without a copy in this process. The server uses it
+//! where nothing is done to bytes on the way, so never with TLS. `runtime/pieces` says where the pipes come from.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,7 +11,8 @@ use tokio::net::TcpStream;
 
 use crate::idle::LastActivity;
 
-/// A second descriptor of a client's connection. Whoever writes to the first one must be done before it is used.
+/// A second descriptor of a client's connection, to splice into. A caller must have written out what goes by the first
+/// descriptor before it sends by this one.
 #[derive(Debug)]
 pub(crate) struct SpliceSender {
     socket: TcpStream,
@@ -24,12 +25,12 @@ impl SpliceSender {
         Ok(SpliceSender { socket: TcpStream::from_std(socket)?, activity: None })
     }
 
-    /// Tells of all that goes this way.
+    /// Records every piece sent as activity of the connection.
     pub(crate) fn with_activity(self, activity: LastActivity) -> SpliceSender {
         SpliceSender { activity: Some(activity), ..self }
     }
 
-    /// Sends the bytes before a piece and the piece, in one packet if they fit.
+    /// Sends `before` and then the piece, in one packet if both fit.
     pub(crate) async fn send(&self, mut before: &[u8], piped: Piped) -> io::Result<()> {
         let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
         while !before.is_empty() {

@@ -1,13 +1,14 @@
-//! What is said on the error stream: a `metav1.Status` as JSON, or, in the older protocols, a text.
+//! The content of a session's error stream: a `metav1.Status` as JSON, or, in the older protocols, a text. Clients match
+//! on both, so neither may change.
 
 use serde_json::json;
 
 use crate::channels::Outcome;
 
-/// Longest text from a session, in bytes: the rest is cut.
+/// Longest text from a session, in bytes; the rest is cut off.
 const TEXT_BYTES_MAX: usize = 4 * 1024;
 
-/// What the client is told: JSON in the protocols from v4 on, text in those before.
+/// Encodes the outcome for the client: JSON in the protocols from v4 on, text in those before.
 pub(crate) fn encode(outcome: &Outcome, as_json: bool) -> Vec<u8> {
     if as_json { json(outcome) } else { text(outcome) }
 }
@@ -34,7 +35,7 @@ fn json(outcome: &Outcome) -> Vec<u8> {
     status.to_string().into_bytes()
 }
 
-/// What older protocols are told: nothing where all went well.
+/// Encodes the outcome for the older protocols: nothing at success.
 fn text(outcome: &Outcome) -> Vec<u8> {
     match outcome {
         Outcome::Done | Outcome::Exited(0) => Vec::new(),
@@ -43,7 +44,7 @@ fn text(outcome: &Outcome) -> Vec<u8> {
     }
 }
 
-/// The text, cut at a character where it is too long.
+/// Returns the text, cut at a character where it is too long.
 pub(crate) fn cut(text: &str) -> &str {
     let end = text.floor_char_boundary(TEXT_BYTES_MAX);
     &text[..end]

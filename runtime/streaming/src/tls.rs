@@ -1,5 +1,5 @@
-//! The server's side of TLS: which certificate and key it shows, read anew where they have changed, so that they can be
-//! rotated under it. It decides nothing about clients: what lets one in is its URL's token.
+//! The server's side of TLS: the certificate and key that the server shows, read anew where they have changed, so that an
+//! operator can rotate them. Nothing here decides about clients: a client is let in by its URL's token.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// The only protocol below which an upgrade is known, for both sides to agree on.
+/// The only protocol in which upgrades exist, for both sides to agree on.
 pub(crate) const ALPN: &[u8] = b"http/1.1";
 
 /// Longest file read, in bytes.
@@ -35,47 +35,47 @@ pub struct Tls {
 /// Why a server cannot speak TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file that is not there, or not for us.
+    /// A file cannot be read.
     #[error("reading {}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The kernel's reason.
         source: io::Error,
     },
-    /// A file with something else in it.
+    /// A file has something else in it.
     #[error("{} has no {what} in PEM", path.display())]
     Missing {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What should be in it.
+        /// The missing content.
         what: &'static str,
     },
-    /// They do not belong together, or are of a kind that is not spoken.
+    /// The certificate and the key do not belong together, or are of an unsupported kind.
     #[error("{} and {} cannot be used", files.certificate.display(), files.key.display())]
     Pair {
-        /// Which.
+        /// The two files.
         files: Tls,
-        /// Why.
+        /// The TLS library's reason.
         source: rustls::Error,
     },
-    /// Clients would refuse it.
+    /// The certificate does not name the server's address, so that clients would refuse it.
     #[error("{} does not name {address}, which URLs do: it needs it as an IP address among its alternative names", path.display())]
     Name {
         /// The certificate.
         path: PathBuf,
         /// The server's address.
         address: IpAddr,
-        /// What exactly does not fit.
+        /// The TLS library's reason.
         source: rustls::Error,
     },
 }
 
 impl Tls {
-    /// Whether a server at this address could use them as they are now.
+    /// Checks that a server at this address could use the files as they are now.
     ///
     /// # Errors
-    /// Why not.
+    /// A file is not there, or a server at the address could not use it.
     pub fn check(&self, address: IpAddr) -> Result<(), TlsError> {
         self.configure(&self.read()?, address).map(drop)
     }
@@ -112,21 +112,21 @@ impl Tls {
             .with_single_cert(chain, key)
             .map_err(unusable)?;
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // A URL is good once: nobody comes back, and nothing outlives a certificate.
+        // A URL is valid once, so no client resumes a session, and no session outlives its certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }
 }
 
-/// What is in the files. Compared whole: times of files are too coarse to tell two versions apart.
+/// The contents of both files, to compare whole: two versions of a file may have the same time.
 #[derive(PartialEq, Eq)]
 struct Contents {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
-/// What the server shows its clients.
+/// The server's identity towards its clients: the files, and the newest pair of them that could be used.
 pub(crate) struct Identity {
     files: Tls,
     address: IpAddr,
@@ -135,7 +135,7 @@ pub(crate) struct Identity {
 
 struct Current {
     config: Arc<ServerConfig>,
-    /// As last seen, whether it could be used or not; none where it could not be read.
+    /// The contents last seen, whether they could be used or not; `None` where a file could not be read.
     seen: Option<Contents>,
 }
 
@@ -146,13 +146,13 @@ impl Identity {
         Ok(Identity { files, address, current: Mutex::new(Current { config, seen: Some(seen) }) })
     }
 
-    /// The client's handshake. One that says nothing has no file read for it.
+    /// Carries out the handshake. No file is read before the client has sent its hello.
     pub(crate) async fn accept(&self, connection: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let hello = LazyConfigAcceptor::new(Acceptor::default(), connection).await?;
         hello.into_stream(self.config()).await
     }
 
-    /// The newest that can be used. Two small files are read, of the host's own disk.
+    /// Returns the newest configuration that can be used. This reads two small files of the host's own disk.
     fn config(&self) -> Arc<ServerConfig> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = self.files.read();
@@ -160,7 +160,7 @@ impl Identity {
             return Arc::clone(&current.config);
         }
         let outcome = seen.and_then(|seen| {
-            // Said once, and looked at again when it has changed: the two files change one after the other.
+            // Stored before it is judged: a bad pair is logged once, and judged again when a file changes.
             let seen = current.seen.insert(seen);
             self.files.configure(seen, self.address)
         });

@@ -1,4 +1,5 @@
-//! WebSockets: how large their messages may be, and a byte stream in binary messages.
+//! The WebSocket transport: the longest message accepted, and a byte stream in binary messages. A command's channels in
+//! messages are `command/websocket.rs`'s.
 
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
@@ -8,16 +9,16 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
 use crate::disconnect::BROKEN_CLOSE_TIMEOUT;
 
-/// Longest message taken, in bytes. Clients send 32 KiB at a time; a longer length is refused before
-/// anything is kept for it.
+/// Longest message accepted, in bytes. Clients send 32 KiB at a time; a longer length is refused before memory is
+/// reserved for the message.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Bytes on their way between a tunnel's two ends, each way.
-const TUNNEL_BYTES: usize = 64 * 1024;
+/// Bytes on their way between a byte stream's two ends, each way.
+const STREAM_BYTES: usize = 64 * 1024;
 /// Longest message sent, in bytes.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// The server's side of a WebSocket whose handshake is done.
+/// Returns the server's side of a WebSocket whose handshake is done.
 pub(crate) async fn accept<S>(io: S) -> WebSocketStream<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -28,13 +29,13 @@ where
     WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
 }
 
-/// A WebSocket's binary messages as a byte stream. It ends with the WebSocket, and the WebSocket with it.
-pub(crate) async fn open<S>(io: S) -> DuplexStream
+/// Returns a WebSocket's binary messages as a byte stream. The end of either ends the other.
+pub(crate) async fn byte_stream<S>(io: S) -> DuplexStream
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (mut sink, mut stream) = accept(io).await.split();
-    let (near, far) = tokio::io::duplex(TUNNEL_BYTES);
+    let (near, far) = tokio::io::duplex(STREAM_BYTES);
     let (mut read, mut write) = tokio::io::split(near);
     let inward = async move {
         while let Some(Ok(message)) = stream.next().await {

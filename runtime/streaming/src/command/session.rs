@@ -1,5 +1,5 @@
-//! What a command's session does over either transport: feeds the command, sends its output, and sends the outcome
-//! after the last byte of output.
+//! A command's session, as it is over either transport: the command runs, its output is sent, and the outcome follows
+//! the last byte of output.
 
 use bytes::Bytes;
 use runtime_pieces::Piece;
@@ -10,13 +10,13 @@ use crate::own_task::in_own_task;
 use crate::spdy::writer::Closed;
 use crate::status;
 
-/// A command and what it was asked with.
+/// A command, and the streams that its client is to have.
 pub(crate) struct Session {
     pub(crate) streams: Streams,
     pub(crate) command: Box<dyn Command>,
 }
 
-/// What the server sends on.
+/// The streams that the server sends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Stdout,
@@ -24,9 +24,9 @@ pub(crate) enum Stream {
     Error,
 }
 
-/// The way to a client.
+/// A transport's sending side, as a command's output uses it.
 pub(crate) trait Outbound: Clone + Send + 'static {
-    /// Sends, and with `end` ends the stream. Waits while the client does not take it.
+    /// Sends a piece, after which `end` closes the stream. Waits while the client does not take it.
     fn send(
         &self,
         stream: Stream,
@@ -35,7 +35,7 @@ pub(crate) trait Outbound: Clone + Send + 'static {
     ) -> impl Future<Output = Result<(), Closed>> + Send;
 }
 
-/// Runs the command to its end and tells the outcome.
+/// Runs the command to its end, and sends the outcome after both outputs.
 pub(super) async fn carry<O: Outbound>(session: Session, input: mpsc::Receiver<Input>, out: O, json: bool) {
     let Session { streams, command } = session;
     let pipe = |wanted: bool| wanted.then(|| mpsc::channel(OUTPUT_PIECES)).unzip();
@@ -47,9 +47,9 @@ pub(super) async fn carry<O: Outbound>(session: Session, input: mpsc::Receiver<I
         in_own_task(pump(from_stdout, Stream::Stdout, out.clone())),
         in_own_task(pump(from_stderr, Stream::Stderr, out.clone())),
     );
-    // A client that is gone is not told.
-    let told = status::encode(&outcome, json);
-    let _ = out.send(Stream::Error, Piece::Held(told.into()), true).await;
+    let status = status::encode(&outcome, json);
+    // A client that is gone needs no outcome.
+    let _ = out.send(Stream::Error, Piece::Held(status.into()), true).await;
 }
 
 async fn pump<O: Outbound>(

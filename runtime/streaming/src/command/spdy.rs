@@ -1,4 +1,5 @@
-//! A command over SPDY: the client opens one stream for each channel, and names them by a header.
+//! A command over SPDY: the client opens one stream for each channel, and names each by a header. Everything that
+//! both transports share is `session.rs`'s.
 
 use std::time::Duration;
 
@@ -21,10 +22,10 @@ use crate::splice::SpliceSender;
 use crate::status;
 
 /// How long a client may take to open its streams.
-const CREATION: Duration = Duration::from_secs(30);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Serves the connection to its end, and the command to its own. Output that is in pipes goes by the bypass of `io`, where
-/// there is one.
+/// Serves the connection to its end, and the command to its own. Output that is in pipes is spliced, where there is a
+/// sender for that.
 pub(crate) async fn serve<S>(
     io: S,
     version: Version,
@@ -41,7 +42,7 @@ where
     let (reader, open) = (Reader::new(read), Open::default());
     let mut client = Client { reader, writer: writer.clone(), open, input: InputQueue { queue, disconnect } };
     let mut missing = wanted(session.streams, version);
-    let opening = tokio::time::timeout(CREATION, client.open_all(&mut missing)).await;
+    let opening = tokio::time::timeout(OPEN_TIMEOUT, client.open_all(&mut missing)).await;
     let opening = opening.unwrap_or_else(|_| Err(SpdyError::Unopened(missing.join(", "))));
     if let Err(error) = opening {
         refuse(&writer, client.open.error, &error, version.json).await;
@@ -55,7 +56,7 @@ where
     tokio::pin!(carrying, reading);
     tokio::select! {
         () = &mut carrying => {}
-        // The client is gone, and its input with it. The command ends as it sees fit.
+        // The client is gone, and its input with it. The command sees that and ends in its own time.
         outcome = &mut reading => {
             writing.abort();
             carrying.await;
@@ -70,20 +71,20 @@ where
         _ = &mut writing => {}
         outcome = &mut reading => return outcome,
     }
-    // Read on meanwhile: bytes left unread would make the close a reset.
+    // The server reads on meanwhile: bytes left unread would make its close a reset.
     tokio::time::timeout(CLOSE_TIMEOUT, reading).await.unwrap_or(Ok(()))
 }
 
-/// Ends a session that has not begun, and says why to a client that has opened the stream for it.
+/// Ends a session before its command starts. A client that has opened the error stream is sent the reason.
 async fn refuse(writer: &Writer, stream: Option<u32>, error: &SpdyError, json: bool) {
     if let Some(id) = stream {
-        let told = status::encode(&Outcome::Failed(error.to_string()), json);
-        let _ = writer.data(id, told.into(), true).await;
+        let status = status::encode(&Outcome::Failed(error.to_string()), json);
+        let _ = writer.data(id, status.into(), true).await;
     }
     let _ = writer.send(Frame::GoAway { last: 0 }).await;
 }
 
-/// The names of the streams that the client has to open.
+/// Returns the names of the streams that the client has to open.
 fn wanted(streams: Streams, version: Version) -> Vec<&'static str> {
     let Streams { stdin, stdout, stderr, tty } = streams;
     let names = [
@@ -96,7 +97,7 @@ fn wanted(streams: Streams, version: Version) -> Vec<&'static str> {
     names.into_iter().filter_map(|(name, wanted)| wanted.then_some(name)).collect()
 }
 
-/// The streams' numbers.
+/// The numbers of the streams that the client has opened.
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
     error: Option<u32>,
@@ -107,7 +108,7 @@ struct Open {
 }
 
 impl Open {
-    /// The place for a stream of this name.
+    /// Returns the place for a stream of this name.
     fn place(&mut self, name: &str) -> Option<&mut Option<u32>> {
         match name {
             "error" => Some(&mut self.error),
@@ -120,7 +121,7 @@ impl Open {
     }
 }
 
-/// What comes from the client.
+/// The reading side of a session.
 struct Client<R> {
     reader: Reader<R>,
     writer: Writer,
@@ -129,7 +130,7 @@ struct Client<R> {
 }
 
 impl<R: AsyncRead + Unpin> Client<R> {
-    /// Until none of the streams is missing. Input that comes early waits in the queue.
+    /// Reads until the client has opened every stream. Input that comes early waits in the queue.
     async fn open_all(&mut self, missing: &mut Vec<&'static str>) -> Result<(), SpdyError> {
         let mut sizes = Sizes::default();
         while !missing.is_empty() {
@@ -158,7 +159,7 @@ impl<R: AsyncRead + Unpin> Client<R> {
         self.writer.reply(id).await.map_err(|Closed| closed())
     }
 
-    /// Takes input until the client closes.
+    /// Takes input until the client closes the connection.
     async fn read(mut self) -> Result<(), SpdyError> {
         let mut sizes = Sizes::default();
         while let Some(event) = self.reader.next().await? {
@@ -189,8 +190,7 @@ impl<R: AsyncRead + Unpin> Client<R> {
                 }
             }
             Event::Reset { id } if self.open.stdin == Some(id) => self.put(Input::End).await?,
-            // Even numbers are answers to pings of ours, and we send none. Once we have said goodbye nothing
-            // is answered.
+            // Even numbers answer pings of the server, which sends none. After its GOAWAY the server answers nothing.
             Event::Ping(number) if !number.is_multiple_of(2) => {
                 let _ = self.writer.send(Frame::Ping(number)).await;
             }

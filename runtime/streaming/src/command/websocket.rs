@@ -1,4 +1,5 @@
-//! A command over WebSocket: a message's first byte is its channel. Only v5 lets a client end a channel.
+//! A command over WebSocket: a message's first byte is its channel. Only v5 lets a client end a channel. Everything that
+//! both transports share is `session.rs`'s.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -26,7 +27,7 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
-/// Followed by the channel that the client ends.
+/// A message about another channel, which the client ends.
 const CLOSE: u8 = 255;
 
 /// Messages that wait for the socket; with the longest, half a megabyte.
@@ -46,12 +47,12 @@ where
             }
         }
         let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
-        // A client that is gone needs no goodbye.
+        // A client that is gone needs no close frame.
         let _ = sink.send(Message::Close(Some(frame))).await;
     });
     let (input, received) = mpsc::channel(INPUT_PIECES);
     let out = WebSocketOut { queue, framing };
-    // Clients take the first message for the sign that all is set up.
+    // Clients take the first message as the sign that the session is set up.
     let _ = out.put(first_writable(session.streams), Bytes::new()).await;
     let streams = session.streams;
     let carrying = carry(session, received, out, framing.json);
@@ -82,7 +83,7 @@ fn first_writable(streams: Streams) -> u8 {
     }
 }
 
-/// Takes input until the client closes or says something that is no message.
+/// Takes input until the client closes the connection or sends a message that cannot be decoded.
 async fn read<S>(
     mut stream: SplitStream<WebSocketStream<S>>,
     framing: Framing,
@@ -99,7 +100,7 @@ async fn read<S>(
             _ => continue,
         };
         let Some((channel, content)) = decode(&content, framing) else { return };
-        let said = match channel {
+        let inputs = match channel {
             STDIN if streams.stdin => {
                 content.chunks(PIECE_BYTES).map(|piece| Input::Bytes(Bytes::copy_from_slice(piece))).collect()
             }
@@ -110,15 +111,15 @@ async fn read<S>(
             CLOSE if framing.close && content == [STDIN] => vec![Input::End],
             _ => Vec::new(),
         };
-        for said in said {
-            if !input.put(said).await {
+        for event in inputs {
+            if !input.put(event).await {
                 return;
             }
         }
     }
 }
 
-/// A message's channel and content; `None` where it has neither.
+/// Splits a message into channel and content; `None` where the message has neither.
 pub(crate) fn decode(message: &[u8], framing: Framing) -> Option<(u8, Vec<u8>)> {
     let (channel, content) = message.split_first()?;
     if framing.base64 {
@@ -153,7 +154,7 @@ impl WebSocketOut {
 impl Outbound for WebSocketOut {
     async fn send(&self, stream: Stream, piece: Piece, _: bool) -> Result<(), Closed> {
         let bytes = piece.into_bytes().map_err(|_| Closed)?;
-        // A channel's end has no message of its own.
+        // The protocol has no message for a channel's end.
         if bytes.is_empty() {
             return Ok(());
         }

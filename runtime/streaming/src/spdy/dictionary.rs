@@ -76,7 +76,7 @@ Jan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 Mon, Tue, Wed, Thu, Fr
 chunked,text/html,image/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,\
 text/javascript,publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.";
 
-/// The dictionary's bytes.
+/// Returns the dictionary's bytes.
 pub(super) fn dictionary() -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1423);
     for word in WORDS {

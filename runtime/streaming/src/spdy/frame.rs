@@ -12,16 +12,16 @@ use super::error::SpdyError;
 /// Bytes before a frame's content.
 pub(crate) const HEADER_BYTES: usize = 8;
 
-/// Longest control frame, in bytes: a header block of a few short headers, and room. Data frames may have
-/// all that 24 bits can say, and are never held whole.
+/// Longest control frame, in bytes: a header block of a few short headers, and room. Data frames may be as long as
+/// 24 bits allow, and are never held whole.
 pub(crate) const CONTROL_BYTES_MAX: usize = 16 * 1024;
 
-/// Reset with this status is a stream's ordinary end from one side.
+/// The status of a reset that ends a stream in order, from one side.
 pub(crate) const CANCEL: u32 = 5;
-/// The stream was refused before anything was done with it.
+/// The status of a reset that refuses a stream before anything was done with it.
 pub(crate) const REFUSED_STREAM: u32 = 3;
 
-/// Shorter data is copied behind its header: that costs less than a piece of its own in a vectored write.
+/// Shorter data is copied behind its header, which costs less than a slice of its own in a vectored write.
 const COPIED_BYTES_MAX: usize = 4 * 1024;
 
 const VERSION: u16 = 3;
@@ -34,7 +34,7 @@ const RST_STREAM: u16 = 3;
 const PING: u16 = 6;
 const GOAWAY: u16 = 7;
 
-/// What a frame's first bytes say.
+/// A frame's first bytes, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     Control { kind: u16, fin: bool, length: usize },
@@ -65,7 +65,7 @@ impl Head {
     }
 }
 
-/// A control frame's content; header blocks still compressed.
+/// A control frame's content, with header blocks still compressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     SynStream {
@@ -82,7 +82,7 @@ pub(crate) enum Control {
     },
     Ping(u32),
     GoAway,
-    /// SETTINGS, WINDOW_UPDATE, HEADERS and what the protocol does not know: nothing to do about them.
+    /// SETTINGS, WINDOW_UPDATE, HEADERS and unknown kinds, which are ignored.
     Other,
 }
 
@@ -99,7 +99,7 @@ impl Control {
         Ok(match kind {
             SYN_STREAM => {
                 let id = stream(&body)?;
-                // The number, that of an associated stream, a priority and a slot.
+                // The stream's number, an associated stream's, a priority and a slot.
                 const BEFORE_BLOCK: usize = 10;
                 if body.len() < BEFORE_BLOCK {
                     return Err(SpdyError::Malformed("SYN_STREAM"));
@@ -127,7 +127,7 @@ pub(crate) enum Frame {
 }
 
 impl Frame {
-    /// Appends the frame but for long data, which follows: it need not be copied.
+    /// Appends the frame. Long data is returned instead, to be sent behind the rest without a copy.
     pub(crate) fn put_before_data(&self, into: &mut BytesMut) -> Bytes {
         match self {
             Frame::Data { id, fin, bytes } if bytes.len() > COPIED_BYTES_MAX => {
@@ -141,7 +141,7 @@ impl Frame {
         }
     }
 
-    /// Appends the frame; its content must fit 24 bits, as all that we make does.
+    /// Appends the frame, whose content's length must fit 24 bits; this crate makes no longer ones.
     pub(crate) fn put(&self, into: &mut BytesMut) {
         match self {
             Frame::Data { id, fin, bytes } => {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_need_no_answer_are_passed_over() {
+    fn frames_that_need_no_answer_are_ignored() {
         for kind in [4, 8, 9, 4711] {
             assert_eq!(Control::parse(kind, Bytes::new()).unwrap(), Control::Other);
         }

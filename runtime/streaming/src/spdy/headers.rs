@@ -12,14 +12,14 @@ pub(crate) const BLOCK_BYTES_MAX: usize = 16 * 1024;
 /// Headers of one stream.
 pub(crate) const HEADERS_MAX: usize = 64;
 
-/// Names in lower case, and values.
+/// Headers as pairs of a name, in lower case, and a value.
 pub type Headers = Vec<(String, String)>;
 
-/// What the peer's blocks go through, in their order.
+/// Decompresses the peer's blocks, in their order: all share one context.
 #[derive(Debug)]
 pub(crate) struct Inflater(Decompress);
 
-/// What our blocks go through.
+/// Compresses this side's blocks, in their order.
 #[derive(Debug)]
 pub(crate) struct Deflater(Compress);
 
@@ -28,7 +28,7 @@ impl Inflater {
         Inflater(Decompress::new(true))
     }
 
-    /// The headers of the next block. After an error the context is of no use any more.
+    /// Returns the headers of the next block. After an error the context cannot be used any more.
     pub(crate) fn read(&mut self, block: &[u8]) -> Result<Headers, SpdyError> {
         parse(&self.inflate(block)?)
     }
@@ -55,7 +55,7 @@ impl Inflater {
             }
             let stalled = before == (self.0.total_in(), plain.len());
             match (rest.is_empty(), stalled) {
-                // A sync flush has been passed: all that the block says is out.
+                // After a decompression with `Sync` nothing of the block is left inside.
                 (true, _) => return Ok(plain),
                 (false, true) => return Err(SpdyError::Compression),
                 (false, false) => {}
@@ -71,7 +71,7 @@ impl Deflater {
         Ok(Deflater(compress))
     }
 
-    /// The next block, with these headers.
+    /// Returns the next block, with these headers.
     pub(crate) fn write(&mut self, headers: &[(&str, &str)]) -> Result<Vec<u8>, SpdyError> {
         let mut plain = Vec::new();
         push_length(&mut plain, headers.len());
@@ -96,8 +96,8 @@ fn push_length(into: &mut Vec<u8>, length: usize) {
     into.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
 }
 
-/// A count, and then names and values, each behind its length. Several values of one name have NULs between
-/// them; the first counts.
+/// Parses a count, and then names and values, each behind its length. Several values of one name have NULs between
+/// them; only the first is used.
 fn parse(mut plain: &[u8]) -> Result<Headers, SpdyError> {
     let count = take_length(&mut plain)?;
     if count > HEADERS_MAX {

@@ -1,5 +1,5 @@
-//! Reads a connection frame by frame. A control frame is held whole, which is bounded; data passes in
-//! chunks, however long its frame.
+//! Reads a connection and returns events. A control frame is held whole, which is bounded; data passes in chunks,
+//! however long its frame. The reader never answers: its caller does, by the writer.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -9,54 +9,54 @@ use super::frame::{Control, HEADER_BYTES, Head};
 use super::headers::{Headers, Inflater};
 use crate::channels::PIECE_BYTES;
 
-/// Read at once, in bytes, at least: what short frames come in. After a read that filled it there is more room for the next, up
-/// to [`PIECE_BYTES`].
+/// Bytes read at once, at least: enough for short frames. A read that filled its buffer gives the next one
+/// [`PIECE_BYTES`].
 const AHEAD_BYTES: usize = 8 * 1024;
 
-/// What a peer did.
+/// An action of the peer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// A stream was opened; with `fin`, its data has ended already.
     Opened {
         /// The stream's number.
         id: u32,
-        /// What it is for.
+        /// The stream's headers, which say what the stream is for.
         headers: Headers,
         /// No data will follow.
         fin: bool,
     },
-    /// A stream of ours was accepted.
+    /// The peer accepted a stream that this side opened.
     Replied(u32),
     /// Data of a stream.
     Data {
         /// The stream's number.
         id: u32,
-        /// May be empty.
+        /// The data, which may be empty.
         bytes: Bytes,
-        /// The stream's last.
+        /// No data will follow.
         fin: bool,
     },
-    /// A stream was broken off.
+    /// A stream was reset.
     Reset {
         /// The stream's number.
         id: u32,
     },
-    /// Wants the same number back.
+    /// A ping, to be answered with the same number.
     Ping(u32),
 }
 
-/// One direction of a connection.
+/// The reading side of a connection.
 #[derive(Debug)]
 pub(crate) struct Reader<R> {
     io: R,
-    /// Read and not taken.
+    /// Bytes that were read and not yet parsed.
     ahead: BytesMut,
-    /// For the next read.
+    /// Bytes to reserve for the next read.
     room: usize,
     inflater: Inflater,
-    /// Highest stream number seen: numbers only grow.
+    /// The highest stream number so far: numbers only grow.
     last: u32,
-    /// The data frame that is being read: its stream, whether it is the last, and what is left of it.
+    /// The data frame that is being read: its stream, whether the stream ends with it, and the bytes left of it.
     data: Option<(u32, bool, usize)>,
 }
 
@@ -72,7 +72,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// The next thing that the peer did; `None` when it has closed between two frames. Not cancel-safe.
+    /// Returns the peer's next action; `None` when the peer has closed between two frames. Not cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, SpdyError> {
         loop {
             if let Some(data) = self.data.take() {
@@ -115,7 +115,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(Event::Data { id, bytes, fin: fin && left == 0 })
     }
 
-    /// Reads until this many bytes are there.
+    /// Reads until at least this many bytes are there.
     async fn have(&mut self, count: usize) -> Result<(), SpdyError> {
         while self.ahead.len() < count {
             if self.read().await? == 0 {
@@ -127,7 +127,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     async fn read(&mut self) -> Result<usize, SpdyError> {
         if self.ahead.is_empty() {
-            // What is left of the last read's room may be a corner of much that others hold.
+            // The rest of the last buffer would keep all of it in memory, of which others hold parts.
             self.ahead = BytesMut::with_capacity(self.room);
         }
         self.ahead.reserve(self.room);
@@ -149,7 +149,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 self.last = id;
                 Event::Opened { id, headers: self.inflater.read(&block)?, fin }
             }
-            // Read for the context, which every block goes through. Some servers send an empty block.
+            // The block is decompressed for the shared context alone. Some servers send an empty block.
             Control::SynReply { id, block } => {
                 if !block.is_empty() {
                     self.inflater.read(&block)?;
@@ -205,7 +205,7 @@ mod tests {
                     end => break end,
                 }
             };
-            // Only between the two frames is an end an end.
+            // An end in order comes between the two frames only.
             let between = length == bytes(&[open(1)]).len();
             assert_eq!(end.is_ok(), between, "{length} bytes");
         }

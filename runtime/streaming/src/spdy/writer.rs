@@ -1,5 +1,5 @@
-//! Writes a connection: one task owns the socket, and everyone sends it frames through a bounded queue. A
-//! peer that does not read so holds those who have something to say to it, and nobody else.
+//! Writes a connection: one task owns the socket, and everyone sends frames to that task through a bounded queue. So a
+//! peer that does not read makes only those wait who send to it.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,8 @@ use super::frame::{Frame, put_data_head};
 use super::headers::Deflater;
 use crate::splice::SpliceSender;
 
-/// Frames that wait for the socket: with the longest that we make, half a megabyte, or one that the kernel keeps.
+/// Frames that wait for the socket: with the longest that this crate makes, half a megabyte in memory, or one megabyte
+/// in pipes.
 const QUEUE_FRAMES: usize = 4;
 /// Short frames that wait together are written together, up to this many bytes.
 const BATCH_BYTES: usize = 16 * 1024;
@@ -24,14 +25,14 @@ const BATCH_BYTES: usize = 16 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
-/// Where frames go. Cheap to clone.
+/// The sending side of the queue. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
     queue: mpsc::Sender<Queued>,
     deflater: Arc<Mutex<Deflater>>,
 }
 
-/// What waits for the socket.
+/// A frame that waits for the socket.
 #[derive(Debug)]
 enum Queued {
     Frame(Frame),
@@ -39,25 +40,25 @@ enum Queued {
     Piped(u32, Piped),
 }
 
-/// What follows a batch of short frames.
+/// The end of a batch of short frames.
 enum Long {
     Nothing,
     Held(Bytes),
     Piped(Piped),
-    /// Nothing, for good: after a GOAWAY.
+    /// The last frame was a GOAWAY, after which nothing is written.
     End,
 }
 
 impl Writer {
-    /// A writer, and the task that ends after a GOAWAY, when all writers are dropped, or when the socket fails.
-    /// Where there is a bypass of `io`, what is in pipes goes by it.
+    /// Returns a writer, and the task that ends after a GOAWAY, when all writers are dropped, or when the socket fails.
+    /// Data in pipes is spliced where `splice` is given, and read into memory where it is not.
     pub(crate) fn start<W>(io: W, splice: Option<SpliceSender>) -> Result<(Writer, JoinHandle<()>), SpdyError>
     where
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let (queue, queued) = mpsc::channel(QUEUE_FRAMES);
         let deflater = Arc::new(Mutex::new(Deflater::new()?));
-        // A socket that fails is seen by whoever reads from it.
+        // Whoever reads from the socket sees its failure.
         let task = tokio::spawn(async move { drop(write(io, splice, queued).await) });
         Ok((Writer { queue, deflater }, task))
     }
@@ -66,13 +67,13 @@ impl Writer {
         self.queue.send(Queued::Frame(frame)).await.map_err(|_| Closed)
     }
 
-    /// Accepts a stream. Only the reading task does this, so blocks leave in the order they were made in.
+    /// Accepts a stream. Only the reading task may do this, so that blocks leave in the order they were made in.
     pub(crate) async fn reply(&self, id: u32) -> Result<(), Closed> {
         let block = self.block(&[])?;
         self.send(Frame::SynReply { id, block }).await
     }
 
-    /// Opens a stream. Only one task may do this.
+    /// Opens a stream. Only one task may do this, for the same reason.
     pub(crate) async fn open(&self, id: u32, headers: &[(&str, &str)]) -> Result<(), Closed> {
         let block = self.block(headers)?;
         self.send(Frame::SynStream { id, block }).await
@@ -82,7 +83,7 @@ impl Writer {
         self.send(Frame::Data { id, fin, bytes }).await
     }
 
-    /// The same; a stream ends in memory only.
+    /// Sends a piece. The last piece of a stream is sent from memory, since a spliced frame carries no end.
     pub(crate) async fn piece(&self, id: u32, piece: Piece, fin: bool) -> Result<(), Closed> {
         match piece {
             Piece::Piped(piped) if !fin => {
@@ -120,7 +121,7 @@ async fn write<W: AsyncWrite + Unpin>(
             (Long::Nothing, _) => io.write_all(&batch).await?,
             (Long::End, _) => {
                 io.write_all(&batch).await?;
-                // It is the peer that hangs up first, so that it loses nothing.
+                // The peer closes first, so that it loses nothing.
                 return io.flush().await;
             }
         }
@@ -131,7 +132,7 @@ async fn write<W: AsyncWrite + Unpin>(
 }
 
 impl Queued {
-    /// Appends the frame but for what is long of it, which need not be copied.
+    /// Appends the frame. Long data is returned instead, to be written behind the batch without a copy.
     fn put_short(self, into: &mut BytesMut) -> Long {
         match self {
             Queued::Piped(id, piped) => {

@@ -11,6 +11,7 @@ use tokio::time::error::Elapsed;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role};
 
+use crate::hostile::upgraded;
 use crate::sessions::{ALL, Client, Count, Echo, Flood, TERMINAL, host, server};
 
 #[tokio::test]
@@ -51,7 +52,7 @@ async fn a_command_that_ends_ends_the_session_though_stdin_is_open() {
 }
 
 #[tokio::test]
-async fn what_passes_by_the_kernel_alone_comes_whole_and_in_order() {
+async fn output_that_the_kernel_moves_comes_whole_and_in_order() {
     const NUMBERS: u32 = 1_000_000;
     let server = server().await;
     let streams = Streams { stdout: true, ..Streams::default() };
@@ -62,9 +63,9 @@ async fn what_passes_by_the_kernel_alone_comes_whole_and_in_order() {
     assert!(said["stdout"] == (0..NUMBERS).flat_map(u32::to_be_bytes).collect::<Vec<u8>>());
 }
 
-/// The clock must not stand while connections are made: nothing would keep it from leaping over their deadlines.
+/// The clock may be paused only when the connections are made: paused, it would leap over their deadlines.
 #[tokio::test]
-async fn a_client_that_has_yet_to_read_is_not_hung_up_on_for_minutes() {
+async fn a_client_that_reads_slowly_is_not_disconnected_for_minutes() {
     const MINUTE: Duration = Duration::from_secs(60);
     let server = server().await;
     let streams = Streams { stdout: true, ..Streams::default() };
@@ -93,7 +94,7 @@ async fn a_client_that_goes_away_is_seen_by_the_command() {
     seen.await.unwrap();
 }
 
-/// Tells when its client has gone.
+/// A command that reports when its client has gone.
 pub(crate) struct Watch(pub(crate) tokio::sync::oneshot::Sender<()>);
 
 #[async_trait::async_trait]
@@ -111,7 +112,7 @@ async fn a_client_that_goes_away_is_seen_though_its_input_is_not_taken() {
     let server = server().await;
     for websockets in [false, true] {
         let (gone, seen) = tokio::sync::oneshot::channel();
-        let url = server.exec(ALL, Box::new(Deaf(gone))).unwrap();
+        let url = server.exec(ALL, Box::new(TakesNothing(gone))).unwrap();
         let piece = vec![b'x'; 32 << 10];
         let sending = async move {
             if websockets {
@@ -139,17 +140,17 @@ async fn a_client_that_goes_away_is_seen_though_its_input_is_not_taken() {
     }
 }
 
-/// An error where sending stands still. What the server has said must be left unread: that makes a reset of the
-/// client's close. An end in order would wait behind what the server does not take.
+/// Returns an error where sending stands still. The caller must leave the server's output unread, which makes the
+/// client's close a reset: an end in order would wait behind the bytes that the server does not take.
 pub(crate) async fn stuck<F: Future>(sending: F) -> Result<F::Output, Elapsed> {
     tokio::time::timeout(Duration::from_millis(500), sending).await
 }
 
-/// Takes no input, and tells when its client has gone.
-pub(crate) struct Deaf(pub(crate) tokio::sync::oneshot::Sender<()>);
+/// A command that takes no input, and reports when its client has gone.
+pub(crate) struct TakesNothing(pub(crate) tokio::sync::oneshot::Sender<()>);
 
 #[async_trait::async_trait]
-impl runtime_streaming::Command for Deaf {
+impl runtime_streaming::Command for TakesNothing {
     async fn run(self: Box<Self>, channels: runtime_streaming::Channels) -> Outcome {
         while !channels.input.is_closed() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -161,20 +162,17 @@ impl runtime_streaming::Command for Deaf {
 
 #[tokio::test]
 async fn a_ping_is_answered() {
-    let server = server().await;
-    let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
-    let mut client = Client::open(&url, &["error"]).await;
-    client.sender.ping(7).await.unwrap();
-    loop {
-        match client.receiver.next().await.unwrap().unwrap() {
-            Event::Ping(number) => break assert_eq!(number, 7),
-            other => assert_eq!(other, Event::Replied(1)),
-        }
-    }
+    // A control frame of version 3 and type 6, without flags, with a number of four bytes.
+    const PING: [u8; 12] = [0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 7];
+    let mut connection = upgraded(&*server().await).await;
+    connection.write_all(&PING).await.unwrap();
+    let mut answer = [0; PING.len()];
+    connection.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, PING);
 }
 
 #[tokio::test]
-async fn a_url_is_good_once_and_for_its_own_purpose() {
+async fn a_url_is_valid_once_and_for_its_own_purpose() {
     let server = server().await;
     let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
     client::dial(&url, client::COMMAND, None).await.unwrap();
@@ -226,7 +224,7 @@ where
 }
 
 #[tokio::test]
-async fn websocket_v5_ends_stdin_and_is_told_the_status() {
+async fn websocket_v5_ends_stdin_and_gets_the_status() {
     let server = server().await;
     let url = server.exec(ALL, Box::new(Echo(Outcome::Exited(0)))).unwrap();
     let mut socket = websocket(&url, "v5.channel.k8s.io").await;

@@ -15,7 +15,7 @@ async fn connect(sender: &mut Sender, request: &str, port: &str) -> (u32, u32) {
     (error, sender.open(&headers("data")).await.unwrap())
 }
 
-/// What came on each stream, until so many have ended or been reset.
+/// Returns the bytes of each stream, and the streams that were reset, once `ends` streams have ended or been reset.
 async fn collect(receiver: &mut Receiver, ends: usize) -> (HashMap<u32, Vec<u8>>, Vec<u32>) {
     let (mut said, mut resets, mut ended) = (HashMap::new(), Vec::new(), 0);
     while ended < ends {
@@ -55,7 +55,7 @@ async fn connections_share_a_client_and_each_has_its_own_ends() {
 }
 
 #[tokio::test]
-async fn a_refused_port_is_told_on_the_error_stream() {
+async fn a_refused_port_is_reported_on_the_error_stream() {
     let server = server().await;
     let url = server.forward(Arc::new(Ports)).unwrap();
     let (mut sender, mut receiver) = client::dial(&url, client::FORWARD, None).await.unwrap();
@@ -80,13 +80,13 @@ async fn a_stream_without_a_port_or_kind_is_reset_and_the_others_go_on() {
     assert_eq!(collect(&mut receiver, 2).await.0[&data], b"hi, goodbye");
 }
 
-/// Takes nothing, and tells when it is given up.
-struct Deaf(tokio::sync::mpsc::Sender<()>);
+/// A pod that takes nothing, and closes the channel when the connection is given up.
+struct TakesNothing(tokio::sync::mpsc::Sender<()>);
 
 #[async_trait::async_trait]
-impl runtime_streaming::Forward for Deaf {
+impl runtime_streaming::Forward for TakesNothing {
     async fn forward(&self, _: u16, _connection: tokio::io::DuplexStream) -> Result<(), String> {
-        let _told_when_dropped = self.0.clone();
+        let _closed_when_dropped = self.0.clone();
         std::future::pending().await
     }
 }
@@ -94,8 +94,8 @@ impl runtime_streaming::Forward for Deaf {
 #[tokio::test]
 async fn a_client_that_goes_away_is_seen_though_a_pod_takes_nothing() {
     let server = server().await;
-    let (told, mut gone) = tokio::sync::mpsc::channel(1);
-    let url = server.forward(Arc::new(Deaf(told))).unwrap();
+    let (held, mut gone) = tokio::sync::mpsc::channel(1);
+    let url = server.forward(Arc::new(TakesNothing(held))).unwrap();
     let client = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let sending = async {
@@ -112,7 +112,7 @@ async fn a_client_that_goes_away_is_seen_though_a_pod_takes_nothing() {
     assert_eq!(gone.recv().await, None);
 }
 
-/// Says hello and no more, and then listens to the client's end.
+/// A pod that sends "hello" and no more, and then waits for the client's end.
 struct Hello;
 
 #[async_trait::async_trait]
@@ -126,7 +126,7 @@ impl runtime_streaming::Forward for Hello {
 }
 
 #[tokio::test]
-async fn a_pods_end_is_told_before_the_clients_own() {
+async fn a_pods_end_is_sent_before_the_clients_own() {
     let server = server().await;
     let url = server.forward(Arc::new(Hello)).unwrap();
     let (mut sender, mut receiver) = client::dial(&url, client::FORWARD, None).await.unwrap();

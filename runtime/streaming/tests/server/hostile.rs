@@ -1,4 +1,4 @@
-//! Clients that mean no good: each gets an error or is dropped, and others are served all the same.
+//! Hostile clients: each gets an error or is dropped, and others are served all the same.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 
 use crate::sessions::{ALL, Client, Echo, Ports, TERMINAL, host, server};
 
-/// A session's connection, after its handshake.
-async fn upgraded(server: &Server) -> TcpStream {
+/// Returns a session's connection after its handshake.
+pub(crate) async fn upgraded(server: &Server) -> TcpStream {
     let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
     let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut connection = TcpStream::connect(host).await.unwrap();
@@ -25,20 +25,20 @@ async fn upgraded(server: &Server) -> TcpStream {
         head.push(connection.read_u8().await.unwrap());
     }
     let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
-    // And no more: with a "close" in it Go's client sees no upgrade.
+    // The header is "upgrade" alone: with a "close" in it Go's client sees no upgrade.
     assert!(head.starts_with("http/1.1 101 ") && head.contains("\r\nconnection: upgrade\r\n"), "{head}");
     connection
 }
 
-/// The server ends the connection.
+/// Waits until the server ends the connection.
 pub(crate) async fn is_dropped(mut connection: TcpStream) {
     let mut rest = Vec::new();
     // A reset is an end too.
     let _ = connection.read_to_end(&mut rest).await;
 }
 
-/// What the server says before it ends a session that has not begun, which is all on its error stream.
-async fn last_word(mut client: Client) -> serde_json::Value {
+/// Returns the status with which the server ends a session before its command starts.
+async fn final_status(mut client: Client) -> serde_json::Value {
     let mut said = Vec::new();
     while let Ok(Some(event)) = client.receiver.next().await {
         if let Event::Data { bytes, .. } = event {
@@ -85,12 +85,12 @@ async fn a_frame_that_is_cut_short_ends_the_session() {
 }
 
 #[tokio::test]
-async fn an_unknown_or_doubled_stream_ends_the_session_with_a_word() {
+async fn an_unknown_or_doubled_stream_ends_the_session_with_a_status() {
     let server = server().await;
     for names in [&["error", "nonsense"][..], &["error", "error"], &["error", "resize"]] {
         let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();
         let client = Client::open(&url, names).await;
-        let status = last_word(client).await;
+        let status = final_status(client).await;
         assert!(status["message"].as_str().unwrap().contains(names[1]), "{status}");
     }
     serves(&server).await;
@@ -106,7 +106,7 @@ async fn a_session_whose_streams_are_not_all_opened_ends_with_their_names() {
     }
     // From here on only the server's time passes.
     tokio::time::pause();
-    let status = last_word(client).await;
+    let status = final_status(client).await;
     tokio::time::resume();
     assert_eq!(status["status"], "Failure");
     assert!(status["message"].as_str().unwrap().ends_with(": stdin, resize"), "{status}");
@@ -131,7 +131,7 @@ async fn a_websocket_frame_of_a_gibibyte_is_refused_before_it_is_read() {
     serves(&server).await;
 }
 
-/// A client that was there before, and is served as ever afterwards.
+/// A client that came before the hostile one, and must be served afterwards.
 struct Bystander(Client);
 
 impl Bystander {
@@ -147,9 +147,9 @@ impl Bystander {
 }
 
 #[tokio::test]
-async fn half_open_connections_make_room_for_those_who_mean_it() {
+async fn half_open_connections_make_room_for_honest_clients() {
     const SILENT: usize = 3000;
-    /// What the server keeps of them, and room.
+    /// Silent connections that the server keeps, and room.
     const KEPT_MAX: usize = 300;
     // Both ends of each are this process's.
     let mut files = getrlimit(Resource::Nofile);
@@ -161,7 +161,7 @@ async fn half_open_connections_make_room_for_those_who_mean_it() {
     let mut silent = Vec::new();
     for number in 0..SILENT {
         let mut connection = TcpStream::connect(host(&url)).await.unwrap();
-        // Some say a little, which makes them no better.
+        // Some send the start of a request, which must not keep them.
         if number % 2 == 0 {
             connection.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
         }

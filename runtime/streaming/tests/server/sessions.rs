@@ -1,4 +1,4 @@
-//! Sessions for tests, and clients that collect what a server says.
+//! Sessions for tests, and clients that collect a server's output.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,16 +16,16 @@ pub(crate) async fn server() -> Arc<Server> {
     Server::start("127.0.0.1:0".parse().unwrap(), None).await.unwrap()
 }
 
-/// Where a URL's server is.
+/// Returns the address in a URL.
 pub(crate) fn host(url: &str) -> &str {
     url.split_once("://").unwrap().1.split('/').next().unwrap()
 }
 
-/// All but a terminal.
+/// Every stream but a terminal's.
 pub(crate) const ALL: Streams = Streams { stdin: true, stdout: true, stderr: true, tty: false };
 pub(crate) const TERMINAL: Streams = Streams { stdin: true, stdout: true, stderr: false, tty: true };
 
-/// Writes each input to stdout, as what it was, until its end; then a word to stderr, and ends.
+/// Writes each input to stdout until the input ends, then "done" to stderr, and ends with the outcome given.
 pub(crate) struct Echo(pub(crate) Outcome);
 
 #[async_trait]
@@ -63,7 +63,7 @@ impl Command for Flood {
     }
 }
 
-/// Passes on what a socket has: a number for each of so many.
+/// Writes this many numbers to stdout, from a socket, in pieces of which some must come in pipes.
 pub(crate) struct Count(pub(crate) u32);
 
 #[async_trait]
@@ -84,7 +84,7 @@ impl Command for Count {
     }
 }
 
-/// Port 80 echoes until the client's half-close and then says goodbye; nobody listens on the others.
+/// Port 80 echoes until the client's half-close and adds ", goodbye"; nobody listens on the others.
 pub(crate) struct Ports;
 
 #[async_trait]
@@ -126,7 +126,7 @@ impl Client {
         self.sender.send(self.ids[name], text.into(), end).await.unwrap();
     }
 
-    /// What came on each stream until its end, and the order in which they ended.
+    /// Returns the bytes of each stream until the error stream ends, and the order in which the streams ended.
     pub(crate) async fn collect(mut self) -> (HashMap<&'static str, Vec<u8>>, Vec<&'static str>) {
         let (mut said, mut ended) = (HashMap::new(), Vec::new());
         let names: HashMap<u32, &'static str> = self.ids.iter().map(|(name, id)| (*id, *name)).collect();

@@ -18,13 +18,13 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::tungstenite::protocol::Message;
 
-use crate::commands::{Deaf, Watch, stuck, until_closed, websocket_over};
+use crate::commands::{TakesNothing, Watch, stuck, until_closed, websocket_over};
 use crate::hostile::is_dropped;
 use crate::sessions::{ALL, Client, Echo, host};
 
 const NAMES: [&str; 4] = ["error", "stdin", "stdout", "stderr"];
 
-/// An authority and the files of a server that it vouches for.
+/// An authority, and the files of a server whose certificates it signs.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     directory: TempDir,
@@ -51,14 +51,14 @@ impl Authority {
         Tls { certificate: file("certificate.pem"), key: file("key.pem") }
     }
 
-    /// A new certificate for this name, and its key.
+    /// Issues a new certificate for this name, with its key.
     fn issue(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([name.to_owned()]).unwrap();
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
-    /// Puts these in the place of what the server has, one after the other as an operator would.
+    /// Replaces the server's files, one after the other as an operator would.
     fn install(&self, (certificate, key): &(String, String)) {
         std::fs::write(self.tls().certificate, certificate).unwrap();
         std::fs::write(self.tls().key, key).unwrap();
@@ -69,7 +69,7 @@ impl Authority {
         Server::start("127.0.0.1:0".parse().unwrap(), Some(self.tls())).await.unwrap()
     }
 
-    /// The URL of an exec that echoes.
+    /// Returns the URL of an exec that echoes.
     fn echo(&self, server: &Server) -> String {
         server.exec(ALL, Box::new(Echo(Outcome::Exited(0)))).unwrap()
     }
@@ -86,7 +86,7 @@ impl Authority {
         assert_eq!((&said["stdout"][..], &said["stderr"][..]), (&b"hello"[..], &b"done"[..]));
     }
 
-    /// A connection after its handshake, for which it offers these protocols.
+    /// Returns a connection after its handshake, in which the client offers these protocols.
     async fn greet(&self, url: &str, alpn: &[&[u8]]) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.file()).unwrap()).unwrap();
@@ -99,7 +99,7 @@ impl Authority {
         TlsConnector::from(Arc::new(config)).connect(name, connection).await
     }
 
-    /// Whether this is what the server shows.
+    /// Returns whether the server shows this certificate.
     async fn shows(&self, url: &str, (certificate, _): &(String, String)) -> bool {
         let stream = self.greet(url, &[]).await.unwrap();
         let shown = stream.get_ref().1.peer_certificates().unwrap()[0].clone();
@@ -134,7 +134,7 @@ async fn only_http_1_is_agreed_on() {
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_vouches_for_is_not_talked_to() {
+async fn a_server_without_a_trusted_certificate_is_refused() {
     let authority = Authority::new();
     let server = authority.server().await;
     let stranger = Authority::new();
@@ -164,7 +164,7 @@ async fn plain_http_is_dropped_and_disturbs_nobody() {
 }
 
 #[tokio::test]
-async fn handshakes_that_do_not_end_make_room_for_those_who_mean_it() {
+async fn handshakes_that_do_not_end_make_room_for_honest_clients() {
     let authority = Authority::new();
     let server = authority.server().await;
     let url = authority.echo(&server);
@@ -184,7 +184,7 @@ async fn handshakes_that_do_not_end_make_room_for_those_who_mean_it() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_shown_to_the_next_who_comes() {
+async fn a_new_certificate_is_shown_to_the_next_client() {
     let authority = Authority::new();
     let server = authority.server().await;
     let client = authority.client(&authority.echo(&server)).await;
@@ -200,7 +200,7 @@ async fn a_new_certificate_is_shown_to_the_next_who_comes() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_that_is_no_good_leaves_the_old_one() {
+async fn an_unusable_new_certificate_leaves_the_old_one_in_use() {
     let authority = Authority::new();
     let server = authority.server().await;
     let old = authority.issue("127.0.0.1");
@@ -215,7 +215,7 @@ async fn a_new_certificate_that_is_no_good_leaves_the_old_one() {
         (old.0.clone(), other_key.clone()),
         (text("nonsense"), old.1.clone()),
         (old.0.clone(), text("")),
-        // Nobody would come to it by the address.
+        // Clients dial the address, which these do not name.
         authority.issue("10.0.0.1"),
         authority.issue("localhost"),
     ] {
@@ -230,7 +230,7 @@ async fn a_new_certificate_that_is_no_good_leaves_the_old_one() {
 }
 
 #[tokio::test]
-async fn a_server_does_not_start_with_a_certificate_that_is_no_good() {
+async fn a_server_does_not_start_with_an_unusable_certificate() {
     let authority = Authority::new();
     let start = async || Server::start("127.0.0.1:0".parse().unwrap(), Some(authority.tls())).await;
     assert!(matches!(start().await, Err(ServerError::Tls(TlsError::Read { .. }))));
@@ -247,7 +247,7 @@ async fn a_server_does_not_start_with_a_certificate_that_is_no_good() {
 }
 
 #[tokio::test]
-async fn a_client_that_says_goodbye_and_keeps_the_connection_has_gone() {
+async fn a_client_that_closes_tls_and_keeps_the_connection_has_gone() {
     let authority = Authority::new();
     let server = authority.server().await;
     let (gone, seen) = tokio::sync::oneshot::channel();
@@ -257,9 +257,9 @@ async fn a_client_that_says_goodbye_and_keeps_the_connection_has_gone() {
     let mut connection = socket.into_inner();
     let (tcp, tls) = connection.get_mut();
     tls.send_close_notify();
-    let mut goodbye = Vec::new();
-    tls.write_tls(&mut goodbye).unwrap();
-    tcp.write_all(&goodbye).await.unwrap();
+    let mut close_notify = Vec::new();
+    tls.write_tls(&mut close_notify).unwrap();
+    tcp.write_all(&close_notify).await.unwrap();
     seen.await.unwrap();
 }
 
@@ -268,7 +268,7 @@ async fn a_client_that_goes_away_is_seen_though_its_input_is_not_taken() {
     let authority = Authority::new();
     let server = authority.server().await;
     let (gone, seen) = tokio::sync::oneshot::channel();
-    let url = server.exec(ALL, Box::new(Deaf(gone))).unwrap();
+    let url = server.exec(ALL, Box::new(TakesNothing(gone))).unwrap();
     let file = authority.file();
     // A runtime of its own, whose end closes the client's connection with what waits to be sent.
     let client = tokio::task::spawn_blocking(move || {
