@@ -1,7 +1,8 @@
-//! Doors for `tests/fuzz`: a hostile client's bytes, through the readers alone and through whole sessions. Not for
-//! others.
+//! Entry points for `tests/fuzz`: a hostile client's bytes go through the readers alone and through whole sessions. No
+//! product code calls them.
 //!
-//! A program (`program.rs`) says what the client sends, so that real frames with real header blocks come beside noise.
+//! The fuzzer's bytes are a program (`program.rs`) of what the client sends, so that real frames with real header blocks
+//! come beside noise.
 
 mod program;
 mod session;
@@ -25,7 +26,7 @@ use crate::spdy::headers::{BLOCK_BYTES_MAX, HEADERS_MAX};
 use crate::spdy::reader::{Event, Reader};
 use program::Program;
 
-/// A SPDY connection's bytes, in pieces and at once: both are the same events, and each is within its bounds.
+/// Reads a SPDY connection's bytes in pieces and at once. Both must give the same events, each within its bounds.
 pub fn spdy(input: &[u8]) {
     let Some((size, program)) = input.split_first() else { return };
     let wire = Program::new(program).spdy();
@@ -34,14 +35,14 @@ pub fn spdy(input: &[u8]) {
     assert_eq!(whole, pieces);
 }
 
-/// What was read until the end or an error, which is the last; data of one frame in one piece.
+/// Returns the events until the end, with the data of one frame in one piece, and the error that ended them.
 fn events(wire: Pieces<'_>) -> (Vec<Event>, Option<String>) {
     let (length, mut data) = (wire.rest.len(), 0);
     let (mut reader, mut events) = (Reader::new(wire), Vec::new());
     loop {
         let event = match reader.next().now_or_never() {
-            None => panic!("it waits, and all is there"),
-            // An end within a data frame is told behind what was there of it.
+            None => panic!("the reader waits, though all bytes are there"),
+            // An end within a data frame comes after the part of the frame that was there.
             Some(Err(error)) => return (events, Some(error.to_string())),
             Some(Ok(None)) => return (events, None),
             Some(Ok(Some(event))) => event,
@@ -63,7 +64,8 @@ fn events(wire: Pieces<'_>) -> (Vec<Event>, Option<String>) {
     }
 }
 
-/// A frame's pieces are as the bytes came, and so are no part of what is compared.
+/// Appends an event, joined with the last one where both are data of one frame: the pieces of a frame depend on how its
+/// bytes came, and are not compared.
 fn join(events: &mut Vec<Event>, event: Event) {
     if let (Some(Event::Data { id, bytes, fin: false }), Event::Data { id: same, bytes: more, fin }) =
         (events.last(), &event)
@@ -78,7 +80,7 @@ fn join(events: &mut Vec<Event>, event: Event) {
     events.push(event);
 }
 
-/// A connection that gives at most so many bytes at a time.
+/// A connection that gives at most `size` bytes at a time.
 struct Pieces<'a> {
     rest: &'a [u8],
     size: usize,
@@ -98,7 +100,7 @@ impl AsyncRead for Pieces<'_> {
     }
 }
 
-/// A terminal's sizes, in pieces that the first byte says: taken in pieces, they are the same at once.
+/// Parses a terminal's sizes at once and in pieces as long as the first byte says. Both must give the same sizes.
 pub fn sizes(input: &[u8]) {
     let Some((length, text)) = input.split_first() else { return };
     let (mut sizes, mut taken) = (Sizes::default(), Vec::new());
@@ -112,7 +114,7 @@ pub fn sizes(input: &[u8]) {
     assert_eq!(Sizes::default().push(text), Ok(taken));
 }
 
-/// A WebSocket message, in both of its framings.
+/// Decodes a WebSocket message in both framings.
 pub fn message(bytes: &[u8]) {
     for base64 in [false, true] {
         let framing = Framing { json: true, base64, close: true };
@@ -122,7 +124,7 @@ pub fn message(bytes: &[u8]) {
     }
 }
 
-/// A request's headers, a line each.
+/// Negotiates with a request's headers, given as a line each.
 pub fn request(bytes: &[u8]) {
     let mut headers = HeaderMap::new();
     for line in bytes.split(|byte| *byte == b'\n').take(100) {
@@ -147,9 +149,9 @@ pub fn request(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// The doors themselves: each is passed by bytes that mean nothing, and by some that do.
+    /// Runs the entry points themselves, without a fuzzer: on bytes that mean nothing, and on some that do.
     #[tokio::test(start_paused = true)]
-    async fn doors_open() {
+    async fn every_entry_point_accepts_any_bytes() {
         let inputs = (0..60u8).map(|seed| {
             let mut state = u32::from(seed) + 1;
             let mut next = || {

@@ -1,11 +1,11 @@
-//! What a fuzzed client sends: bytes of a program become frames and messages, some of them as they should be.
+//! Turns a fuzzer's bytes into what a client sends: frames and messages, some of them valid. Nothing is checked here.
 
 use bytes::BytesMut;
 
 use crate::spdy::frame::Frame;
 use crate::spdy::headers::Deflater;
 
-/// Bytes of a client, at most: more has no more to find.
+/// Most bytes that a client sends: longer inputs find nothing new.
 const WIRE_BYTES_MAX: usize = 1 << 18;
 
 const NAMES: [&str; 4] = ["streamtype", "port", "requestid", "Other"];
@@ -18,7 +18,7 @@ const SIZES: [&str; 4] = [
     "100,\"Height\":30}",
 ];
 
-/// A program, and how far it has run. It ends where it has no more bytes.
+/// The part of a program that has not run yet. A program ends with its bytes.
 #[derive(Debug)]
 pub(super) struct Program<'a> {
     rest: &'a [u8],
@@ -29,14 +29,14 @@ impl<'a> Program<'a> {
         Program { rest: bytes }
     }
 
-    /// The next byte, 0 where there is none.
+    /// Returns the next byte, 0 at the program's end.
     pub(super) fn byte(&mut self) -> u8 {
         let Some((byte, rest)) = self.rest.split_first() else { return 0 };
         self.rest = rest;
         *byte
     }
 
-    /// Some of the program's bytes as they are.
+    /// Returns some of the program's bytes as they are.
     fn bytes(&mut self) -> &'a [u8] {
         let length = usize::from(self.byte()).min(self.rest.len());
         let (bytes, rest) = self.rest.split_at(length);
@@ -48,12 +48,12 @@ impl<'a> Program<'a> {
         texts[usize::from(self.byte()) % N]
     }
 
-    /// A run beyond all bounds of headers, which compresses well.
+    /// Returns a run of one byte, longer than all bounds of headers, which compresses well.
     fn run(&mut self) -> Vec<u8> {
         vec![b'x'; 1 << (self.byte() % 18)]
     }
 
-    /// A SPDY client's bytes.
+    /// Returns a SPDY client's bytes.
     pub(super) fn spdy(mut self) -> Vec<u8> {
         let mut wire = BytesMut::new();
         let mut client = Client { deflater: Deflater::new().expect("a deflater"), next: 1 };
@@ -66,7 +66,7 @@ impl<'a> Program<'a> {
         wire.to_vec()
     }
 
-    /// A WebSocket client's bytes, after its handshake.
+    /// Returns a WebSocket client's bytes after the handshake.
     pub(super) fn websocket(mut self) -> Vec<u8> {
         let mut wire = Vec::new();
         while !self.rest.is_empty() && wire.len() < WIRE_BYTES_MAX {
@@ -86,7 +86,7 @@ impl<'a> Program<'a> {
         wire
     }
 
-    /// A SPDY client's bytes, in WebSocket messages.
+    /// Returns a SPDY client's bytes in WebSocket messages.
     pub(super) fn tunnelled(mut self) -> Vec<u8> {
         let size = 1 + 16 * usize::from(self.byte());
         let mut wire = Vec::new();
@@ -104,7 +104,7 @@ struct Client {
 }
 
 impl Client {
-    /// The next frame, or bytes that are none.
+    /// Returns the next frame, or bytes that are none.
     fn frame(&mut self, program: &mut Program<'_>) -> Result<Frame, Vec<u8>> {
         // Mostly a stream that is open.
         let id = |program: &mut Program<'_>| u32::from(program.byte() % 16);
@@ -148,7 +148,8 @@ impl Client {
     }
 }
 
-/// One masked frame with its length right; the kind's last bits are the frame's, and mostly a whole message.
+/// Appends a masked frame with its right length. Most values of `kind` make a whole message; the others are used as the
+/// frame's first byte.
 fn message(wire: &mut Vec<u8>, kind: u8, content: &[u8]) {
     const MASKED: u8 = 0x80;
     let opcode = match kind {

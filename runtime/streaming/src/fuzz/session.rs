@@ -1,6 +1,7 @@
-//! Whole sessions against a hostile client. Each must end when its client has closed, with all that was started for it.
+//! Runs whole sessions against a hostile client. Each session must end when its client has closed, with everything that
+//! was started for it.
 //!
-//! The clock must be paused: what waits for a time-out is then seen at once, and a wait for nothing has an end.
+//! The clock must be paused, so that time-outs pass at once and a session that hangs is noticed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +18,13 @@ use crate::disconnect::DisconnectWatch;
 use crate::negotiate::{Framing, Version};
 use crate::{command, forward as forwards, websocket};
 
-/// How long a client stays that has said all, or cannot.
+/// How long a client stays that has sent everything, or cannot.
 const STAY: Duration = Duration::from_secs(5);
 
-/// How long a session may go on without its client: more than all its own grace.
+/// How long a session may go on without its client: longer than all its own time-outs together.
 const AFTER: Duration = Duration::from_secs(20);
 
-/// An exec over SPDY.
+/// Runs an exec over SPDY.
 pub async fn command_over_spdy(input: &[u8]) {
     let mut program = Program::new(input);
     let (session, choice) = (session(&mut program), program.byte());
@@ -31,10 +32,10 @@ pub async fn command_over_spdy(input: &[u8]) {
     let client = Client::new(&mut program);
     let wire = program.spdy();
     let serving = async |io, disconnect| _ = command::over_spdy(io, version, session, disconnect, None).await;
-    client.meets(wire, serving).await;
+    client.run_against(wire, serving).await;
 }
 
-/// An exec over WebSocket.
+/// Runs an exec over WebSocket.
 pub async fn command_over_websocket(input: &[u8]) {
     let mut program = Program::new(input);
     let (session, choice) = (session(&mut program), program.byte());
@@ -42,45 +43,45 @@ pub async fn command_over_websocket(input: &[u8]) {
     let client = Client::new(&mut program);
     let wire = program.websocket();
     let serving = async |io, disconnect| command::over_websocket(io, framing, session, disconnect).await;
-    client.meets(wire, serving).await;
+    client.run_against(wire, serving).await;
 }
 
-/// A port-forward.
+/// Runs a port-forward.
 pub async fn forward(input: &[u8]) {
     let mut program = Program::new(input);
     let client = Client::new(&mut program);
     let wire = program.spdy();
     let serving = async |io, disconnect| _ = forwards::serve(io, Arc::new(Ports), disconnect).await;
-    client.meets(wire, serving).await;
+    client.run_against(wire, serving).await;
 }
 
-/// A port-forward in WebSocket messages.
+/// Runs a port-forward in WebSocket messages.
 pub async fn tunnelled_forward(input: &[u8]) {
     let mut program = Program::new(input);
     let client = Client::new(&mut program);
     let wire = program.tunnelled();
     let serving = async |io, disconnect| {
-        _ = forwards::serve(websocket::open(io).await, Arc::new(Ports), disconnect).await
+        _ = forwards::serve(websocket::byte_stream(io).await, Arc::new(Ports), disconnect).await;
     };
-    client.meets(wire, serving).await;
+    client.run_against(wire, serving).await;
 }
 
-/// What a client does besides sending.
+/// A client's behaviour besides its bytes.
 struct Client {
-    /// Longest piece sent at once.
+    /// Longest piece sent at once, in bytes.
     piece: usize,
-    /// Takes what the server sends.
-    listens: bool,
+    /// Whether the client reads.
+    reads: bool,
 }
 
 impl Client {
     fn new(program: &mut Program<'_>) -> Client {
         let choice = program.byte();
-        Client { piece: 1 << (choice % 18), listens: choice < 200 }
+        Client { piece: 1 << (choice % 18), reads: choice < 200 }
     }
 
     /// Plays the client against the server's side of one session.
-    async fn meets<F>(self, wire: Vec<u8>, serving: F)
+    async fn run_against<F>(self, wire: Vec<u8>, serving: F)
     where
         F: AsyncFnOnce(UnixStream, DisconnectWatch),
     {
@@ -103,10 +104,10 @@ impl Client {
         timeout(AFTER, ended).await.expect("what was started for the session ends with it");
     }
 
-    /// Says all, stays for a little, and closes.
+    /// Sends everything, stays for a little, and closes.
     async fn play(self, mut connection: UnixStream, wire: &[u8]) {
         let (mut read, mut write) = connection.split();
-        let saying = async {
+        let sending = async {
             for piece in wire.chunks(self.piece) {
                 if write.write_all(piece).await.is_err() {
                     return;
@@ -115,17 +116,17 @@ impl Client {
             }
             std::future::pending::<()>().await;
         };
-        let hearing = async {
+        let receiving = async {
             let mut chunk = [0; 4096];
-            while self.listens && matches!(read.read(&mut chunk).await, Ok(1..)) {}
-            if !self.listens {
+            while self.reads && matches!(read.read(&mut chunk).await, Ok(1..)) {}
+            if !self.reads {
                 std::future::pending::<()>().await;
             }
         };
         let _ = timeout(STAY, async {
             tokio::select! {
-                () = saying => {}
-                () = hearing => {}
+                () = sending => {}
+                () = receiving => {}
             }
         })
         .await;
@@ -136,19 +137,19 @@ fn session(program: &mut Program<'_>) -> command::Session {
     let choice = program.byte();
     let is = |bit: u8| choice & bit == 0;
     let streams = Streams { stdin: is(1), stdout: is(2), stderr: is(4), tty: is(8) };
-    let command: Box<dyn Command> = if is(48) { Box::new(Deaf) } else { Box::new(Echo) };
+    let command: Box<dyn Command> = if is(48) { Box::new(TakesNothing) } else { Box::new(Echo) };
     command::Session { streams, command }
 }
 
-/// Says what it hears, until the end.
+/// A command that writes its input to its output until the end.
 struct Echo;
 
 #[async_trait]
 impl Command for Echo {
     async fn run(self: Box<Self>, channels: Channels) -> Outcome {
         let Channels { mut input, stdout, stderr: _stderr } = channels;
-        while let Some(said) = input.recv().await {
-            match said {
+        while let Some(event) = input.recv().await {
+            match event {
                 Input::Bytes(bytes) => {
                     assert!(!bytes.is_empty() && bytes.len() <= PIECE_BYTES);
                     if let Some(stdout) = &stdout
@@ -165,11 +166,11 @@ impl Command for Echo {
     }
 }
 
-/// Takes nothing, and ends when its client has gone.
-struct Deaf;
+/// A command that takes no input, and ends when its client has gone.
+struct TakesNothing;
 
 #[async_trait]
-impl Command for Deaf {
+impl Command for TakesNothing {
     async fn run(self: Box<Self>, channels: Channels) -> Outcome {
         while !channels.input.is_closed() {
             sleep(Duration::from_millis(100)).await;
