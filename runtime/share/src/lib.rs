@@ -6,7 +6,7 @@
 //! | what is bound, and how | [`Bind`] |
 //! | all binds of a container, made and undone | [`bind_all`], [`unbind_all`] |
 //! | one bind: cloned, its owners mapped, made read-only, then attached | `tree.rs` |
-//! | the mount namespace they are attached in | [`Viewer`] |
+//! | the mount namespace they are attached in | [`MountNamespace`] |
 //!
 //! The directory is the daemon's own, but a guest may write there through its VMM. So nothing below it is
 //! reached by path: names are looked up one by one from an open directory, and links are never followed.
@@ -15,15 +15,16 @@
 #![deny(unsafe_code)]
 
 mod bind;
-mod container;
+mod container_binds;
+mod directory;
 mod error;
+mod mount_namespace;
 mod propagation;
 mod setattr;
 mod tree;
 mod user_namespace;
-mod viewer;
 
 pub use bind::{Access, Bind, Ids, Owners, Propagation};
-pub use container::{bind_all, unbind_all};
+pub use container_binds::{bind_all, unbind_all};
 pub use error::ShareError;
-pub use viewer::Viewer;
+pub use mount_namespace::MountNamespace;

@@ -9,8 +9,10 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
+use crate::bind::{Access, Bind, Propagation};
+use crate::error::ShareError;
+use crate::propagation;
 use crate::setattr::{self, Attributes};
-use crate::{Access, Bind, Propagation, ShareError, propagation};
 
 /// What a bound path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

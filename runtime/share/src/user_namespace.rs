@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use crate::Owners;
+use crate::bind::Owners;
 
 /// Makes one with these mappings. Needs privileges.
 pub(crate) fn make(owners: &Owners) -> io::Result<OwnedFd> {

@@ -13,7 +13,9 @@ use std::sync::mpsc::{Sender, channel};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{chdir, gettid, pivot_root};
-use runtime_share::{Access, Bind, Ids, Owners, Propagation, ShareError, Viewer, bind_all, unbind_all};
+use runtime_share::{
+    Access, Bind, Ids, MountNamespace, Owners, Propagation, ShareError, bind_all, unbind_all,
+};
 
 const NONE: Option<&str> = None;
 
@@ -82,13 +84,13 @@ impl Host {
     }
 
     fn bind_all(&self, binds: &[Bind]) -> Result<(), ShareError> {
-        let viewer = Viewer::of(self.vmm.thread).unwrap();
-        bind_all(&viewer, &self.path("shared"), "c1", binds.iter().enumerate())
+        let namespace = MountNamespace::of(self.vmm.thread).unwrap();
+        bind_all(&namespace, &self.path("shared"), "c1", binds.iter().enumerate())
     }
 
     fn unbind_all(&self, count: usize) {
-        let viewer = Viewer::of(self.vmm.thread).unwrap();
-        unbind_all(Some(&viewer), &self.path("shared"), "c1", 0..count).unwrap();
+        let namespace = MountNamespace::of(self.vmm.thread).unwrap();
+        unbind_all(Some(&namespace), &self.path("shared"), "c1", 0..count).unwrap();
     }
 
     /// What the VMM has mounted, beside its root.
@@ -198,7 +200,7 @@ fn after_the_end_of_a_vmm_the_places_are_cleared() {
 #[test]
 fn nothing_is_mounted_in_a_namespace_with_another_root() {
     let Some(host) = Host::new() else { return };
-    let own = Viewer::of(gettid().as_raw().cast_unsigned()).unwrap();
+    let own = MountNamespace::of(gettid().as_raw().cast_unsigned()).unwrap();
     let bind = host.bind("volume", ReadWrite, Private);
     let error = bind_all(&own, &host.path("shared"), "c1", [(0, &bind)]).unwrap_err();
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("shared directory"), "{error}");

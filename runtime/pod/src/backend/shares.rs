@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use runtime_share::{Bind, ShareError, Viewer};
+use runtime_share::{Bind, MountNamespace, ShareError};
 
 use super::error::{BackendError, BackendErrorKind};
 use crate::host::vmm_process;
@@ -30,10 +30,10 @@ pub(crate) struct Place {
 
 impl Place {
     /// `None` where the monitor has ended.
-    fn viewer(&self) -> std::io::Result<Option<Viewer>> {
+    fn viewer(&self) -> std::io::Result<Option<MountNamespace>> {
         let Some(vmm) = self.vmm else { return Ok(None) };
         // Opened before the look, so that the process looked at is the one whose namespace it is.
-        let viewer = Viewer::of(vmm.pid);
+        let viewer = MountNamespace::of(vmm.pid);
         if vmm_process::alive(vmm) { viewer.map(Some) } else { Ok(None) }
     }
 }

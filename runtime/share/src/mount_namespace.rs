@@ -8,21 +8,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::sched::{CloneFlags, setns, unshare};
 use rustix::fs::{CWD, fstat};
 
-use crate::container::open_directory;
+use crate::directory::open_directory;
 
 /// The mount namespace of a process whose root is a pod's shared directory.
 #[derive(Debug)]
-pub struct Viewer {
+pub struct MountNamespace {
     namespace: OwnedFd,
 }
 
-impl Viewer {
+impl MountNamespace {
     /// That of the process with this id.
     ///
     /// # Errors
     /// The process has ended, or the caller may not look at it.
-    pub fn of(pid: u32) -> io::Result<Viewer> {
-        Ok(Viewer { namespace: File::open(format!("/proc/{pid}/ns/mnt"))?.into() })
+    pub fn of(pid: u32) -> io::Result<MountNamespace> {
+        Ok(MountNamespace { namespace: File::open(format!("/proc/{pid}/ns/mnt"))?.into() })
     }
 
     /// Runs `work` in the namespace with its root, on a thread that ends with it. `shared` is the same

@@ -9,45 +9,49 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::fchdir;
 
+use crate::bind::{Bind, Owners};
+use crate::directory::open_directory;
+use crate::error::ShareError;
+use crate::mount_namespace::MountNamespace;
 use crate::tree::{Kind, Tree};
-use crate::{Bind, Owners, ShareError, Viewer, user_namespace};
+use crate::user_namespace;
 
 /// Mounts on top of each other at one place that are taken away at most: there is one.
 const STACKED_MAX: usize = 8;
 
-/// Binds each of `binds` to `<shared>/<container>/<its number>`, for `viewer` alone; leaves nothing where one
-/// fails. `shared` exists, and is the viewer's root.
+/// Binds each of `binds` to `<shared>/<container>/<its number>`, for `namespace` alone; leaves nothing where one
+/// fails. `shared` exists, and is the namespace's root.
 ///
 /// # Errors
 /// A path that is not there or cannot be shared, or the kernel's refusal.
 pub fn bind_all<'a>(
-    viewer: &Viewer,
+    namespace: &MountNamespace,
     shared: &Path,
     container: &str,
     binds: impl IntoIterator<Item = (usize, &'a Bind)>,
 ) -> Result<(), ShareError> {
     let binds: Vec<_> = binds.into_iter().collect();
     let numbers: Vec<usize> = binds.iter().map(|(number, _)| *number).collect();
-    let bound = bind_each(viewer, shared, container, &binds);
+    let bound = bind_each(namespace, shared, container, &binds);
     if bound.is_err() {
         // What it failed for is told; what cannot be undone now goes with the shared directory.
-        let _ = unbind_all(Some(viewer), shared, container, numbers.iter().copied())
+        let _ = unbind_all(Some(namespace), shared, container, numbers.iter().copied())
             .or_else(|_| unbind_all(None, shared, container, numbers));
     }
     bound
 }
 
 fn bind_each(
-    viewer: &Viewer,
+    namespace: &MountNamespace,
     shared: &Path,
     container: &str,
     binds: &[(usize, &Bind)],
 ) -> Result<(), ShareError> {
     // All are looked at before anything is made.
-    let mut namespaces = Namespaces::default();
+    let mut user_namespaces = UserNamespaces::default();
     let mut trees: Vec<(usize, Tree)> = Vec::new();
     for (number, bind) in binds {
-        trees.push((*number, Tree::clone_of(bind, namespaces.of(bind)?)?));
+        trees.push((*number, Tree::clone_of(bind, user_namespaces.of(bind)?)?));
     }
     let place = shared.join(container);
     let failed = |action| move |errno: Errno| io_error(action, &place, errno.into());
@@ -61,14 +65,14 @@ fn bind_each(
         let directory = open_directory(&root, container)?;
         trees.iter().try_for_each(|(number, tree)| tree.attach(open_point(&directory, *number)?.as_fd()))
     };
-    viewer.within(&parent, attach).map_err(|source| io_error("mount in", &shared.join(container), source))
+    namespace.within(&parent, attach).map_err(|source| io_error("mount in", &shared.join(container), source))
 }
 
-/// User namespaces of binds: those of one container have one in common.
+/// User user_namespaces of binds: those of one container have one in common.
 #[derive(Default)]
-struct Namespaces(Vec<(Owners, OwnedFd)>);
+struct UserNamespaces(Vec<(Owners, OwnedFd)>);
 
-impl Namespaces {
+impl UserNamespaces {
     fn of(&mut self, bind: &Bind) -> Result<Option<BorrowedFd<'_>>, ShareError> {
         let Some(owners) = bind.owners else { return Ok(None) };
         let known = self.0.iter().position(|(known, _)| *known == owners);
@@ -83,13 +87,13 @@ impl Namespaces {
 }
 
 /// Takes the binds with these numbers away, and their directory. Idempotent: what is not there is no
-/// error. The bound files are not touched, whoever still has them open. `None` for a viewer that has ended:
+/// error. The bound files are not touched, whoever still has them open. `None` for a namespace that has ended:
 /// its binds ended with it.
 ///
 /// # Errors
 /// The kernel's refusal; some may be left, for another try.
 pub fn unbind_all(
-    viewer: Option<&Viewer>,
+    namespace: Option<&MountNamespace>,
     shared: &Path,
     container: &str,
     numbers: impl IntoIterator<Item = usize>,
@@ -113,8 +117,8 @@ pub fn unbind_all(
         fchdir(open_directory(&root, container)?)?;
         names.iter().try_for_each(|name| detach(name))
     };
-    if let Some(viewer) = viewer {
-        let detached = viewer.within(&parent, detach_all);
+    if let Some(namespace) = namespace {
+        let detached = namespace.within(&parent, detach_all);
         detached.map_err(|source| io_error("unmount in", &shared.join(container), source))?;
     }
     for name in &names {
@@ -127,11 +131,6 @@ pub fn unbind_all(
         Err(Errno::NOTEMPTY) => Ok(()),
         Err(errno) => Err(failed("remove")(errno)),
     }
-}
-
-pub(crate) fn open_directory(parent: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(parent, name, flags, Mode::empty())
 }
 
 /// Makes an empty file or directory.
