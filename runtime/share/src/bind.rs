@@ -1,4 +1,4 @@
-//! What is bound, and how.
+//! A host path to bind, and how: access, propagation and owners. Plain values, without any logic.
 
 use std::path::PathBuf;
 
@@ -7,49 +7,49 @@ use std::path::PathBuf;
 pub struct Bind {
     /// A directory or a regular file; links are followed, as the host sees them.
     pub source: PathBuf,
-    /// Who may write.
+    /// Whether the guest may write.
     pub access: Access,
-    /// Which mounts follow.
+    /// Whether later mounts of the host follow.
     pub propagation: Propagation,
-    /// Whose the files are shown as; none where they are shown as they are.
+    /// The owners that the guest sees; `None` where the files' own are shown.
     pub owners: Option<Owners>,
 }
 
-/// How owners are shown: as the users and groups that a user namespace's are outside of it.
+/// A mapping of owners: the ids of a user namespace, shown as the ids that they have outside of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owners {
-    /// Users.
+    /// The mapping of users.
     pub uids: Ids,
-    /// Groups.
+    /// The mapping of groups.
     pub gids: Ids,
 }
 
-/// The ids from 0 on, as the file system has them. What is beyond them is nobody's, and new files of other
-/// owners are refused.
+/// A mapping of the ids from 0 on, as the file system has them. Files of ids beyond show the kernel's overflow id, and
+/// new files of other owners are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
-    /// What 0 is shown as; the others follow it.
+    /// The id that 0 is shown as; the others follow.
     pub shown_as: u32,
-    /// How many.
+    /// The number of ids.
     pub length: u32,
 }
 
 /// Whether the guest may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// As far as the host's own mount lets it.
+    /// The guest may write as far as the host's own mount allows.
     ReadWrite,
-    /// Not to the bound filesystem itself; to filesystems mounted below it as far as they let it.
+    /// The guest may not write to the bound filesystem itself, but to filesystems mounted below as far as they allow.
     ReadOnly,
-    /// Nowhere below.
+    /// The guest may write nowhere below the path.
     ReadOnlyRecursive,
 }
 
-/// Whether mounts that the host makes below the source later are seen.
+/// Whether the guest sees mounts that the host makes below the source later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// No; what is mounted there now is.
+    /// The guest sees only what is mounted there now.
     Private,
-    /// Yes.
+    /// The guest sees later mounts of the host.
     HostToContainer,
 }

@@ -1,4 +1,5 @@
-//! All binds of one container: `<shared>/<container>/<number>`.
+//! All binds of one container, at `<shared>/<container>/<number>`: made together, undone together. How one bind is made
+//! is `tree.rs`'s.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,11 +17,11 @@ use crate::mount_namespace::MountNamespace;
 use crate::tree::{Kind, Tree};
 use crate::user_namespace;
 
-/// Mounts on top of each other at one place that are taken away at most: there is one.
+/// Most mounts on top of each other that are taken away at one place. In order there is one.
 const STACKED_MAX: usize = 8;
 
-/// Binds each of `binds` to `<shared>/<container>/<its number>`, for `namespace` alone; leaves nothing where one
-/// fails. `shared` exists, and is the namespace's root.
+/// Binds each of `binds` to `<shared>/<container>/<its number>`, in `namespace` alone; leaves nothing where one fails.
+/// `shared` must exist, and be the namespace's root.
 ///
 /// # Errors
 /// A path that is not there or cannot be shared, or the kernel's refusal.
@@ -34,7 +35,7 @@ pub fn bind_all<'a>(
     let numbers: Vec<usize> = binds.iter().map(|(number, _)| *number).collect();
     let bound = bind_each(namespace, shared, container, &binds);
     if bound.is_err() {
-        // What it failed for is told; what cannot be undone now goes with the shared directory.
+        // The caller gets the first failure; what cannot be undone now goes with the shared directory.
         let _ = unbind_all(Some(namespace), shared, container, numbers.iter().copied())
             .or_else(|_| unbind_all(None, shared, container, numbers));
     }
@@ -47,7 +48,7 @@ fn bind_each(
     container: &str,
     binds: &[(usize, &Bind)],
 ) -> Result<(), ShareError> {
-    // All are looked at before anything is made.
+    // All sources are cloned before anything is made in the shared directory.
     let mut user_namespaces = UserNamespaces::default();
     let mut trees: Vec<(usize, Tree)> = Vec::new();
     for (number, bind) in binds {
@@ -68,7 +69,7 @@ fn bind_each(
     namespace.within(&parent, attach).map_err(|source| io_error("mount in", &shared.join(container), source))
 }
 
-/// User user_namespaces of binds: those of one container have one in common.
+/// The user namespaces that map owners. Binds of a container with equal owners share one.
 #[derive(Default)]
 struct UserNamespaces(Vec<(Owners, OwnedFd)>);
 
@@ -86,9 +87,9 @@ impl UserNamespaces {
     }
 }
 
-/// Takes the binds with these numbers away, and their directory. Idempotent: what is not there is no
-/// error. The bound files are not touched, whoever still has them open. `None` for a namespace that has ended:
-/// its binds ended with it.
+/// Takes the binds with these numbers away, and their directory. The call is idempotent: a bind that is not there is no
+/// error. The bound files are not touched, whoever still has them open. `namespace` is `None` where the VMM has ended,
+/// and the binds with it.
 ///
 /// # Errors
 /// The kernel's refusal; some may be left, for another try.
@@ -127,7 +128,7 @@ pub fn unbind_all(
     drop(directory);
     match unlinkat(&parent, container, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        // A guest put something there. It goes with the shared directory.
+        // A guest put something there, which goes with the shared directory.
         Err(Errno::NOTEMPTY) => Ok(()),
         Err(errno) => Err(failed("remove")(errno)),
     }
@@ -152,7 +153,7 @@ fn detach(name: &str) -> rustix::io::Result<()> {
     for _ in 0..STACKED_MAX {
         match unmount(name, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
             Ok(()) => {}
-            // No mount there, or not any more; or nothing at all.
+            // Nothing is mounted there (any more), or the place itself is gone.
             Err(Errno::INVAL | Errno::NOENT) => break,
             Err(errno) => return Err(errno),
         }

@@ -1,40 +1,39 @@
-//! Why a host path was not bound.
+//! Why a host path was not bound. The messages name fields of CRI, since callers show them to users.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a host path was not bound, or not let go.
+/// Why a host path could not be bound or unbound.
 #[derive(Debug, thiserror::Error)]
 pub enum ShareError {
     /// The caller named a path that is not there.
     #[error("host path {}: no such file or directory", .path.display())]
     Missing {
-        /// As the caller named it.
+        /// The path as the caller named it.
         path: PathBuf,
     },
-    /// It is there, and means nothing in another machine.
+    /// The path names something that means nothing inside a VM.
     #[error("host path {}: a {kind} of the node does not reach into a VM", .path.display())]
     Kind {
-        /// As the caller named it.
+        /// The path as the caller named it.
         path: PathBuf,
-        /// "socket", "named pipe", "device".
+        /// The kind of file, for example "socket".
         kind: &'static str,
     },
-    /// Later mounts are asked for, and the host would not pass them on.
+    /// The caller asked for later mounts, and the host would not pass them on.
     #[error(
         "host path {}: its mount on the node is neither shared nor a slave, so that later mounts would \
          not reach the container",
         .path.display()
     )]
     NotShared {
-        /// As the caller named it.
+        /// The path as the caller named it.
         path: PathBuf,
     },
-    /// Owners are to be mapped, and it has a file system that cannot (or one is mounted below), or a mount
-    /// that maps them already.
+    /// Owners are to be mapped, but a file system at or below the path cannot do that, or a mount maps owners already.
     #[error("host path {}: mounts.uid_mappings: its file system on the node cannot map owners", .path.display())]
     NotMappable {
-        /// As the caller named it.
+        /// The path as the caller named it.
         path: PathBuf,
         /// The kernel's reason.
         source: io::Error,
@@ -42,9 +41,9 @@ pub enum ShareError {
     /// The kernel refused.
     #[error("cannot {action} {}", .path.display())]
     Io {
-        /// What was being done.
+        /// The action that failed, a verb with its preposition.
         action: &'static str,
-        /// To what.
+        /// The path that the action was for.
         path: PathBuf,
         /// The kernel's reason.
         source: io::Error,
@@ -52,7 +51,7 @@ pub enum ShareError {
 }
 
 impl ShareError {
-    /// Whether the caller asked for what cannot be, rather than the node being at fault.
+    /// Returns whether the request cannot be fulfilled, rather than the node being at fault.
     pub fn is_refusal(&self) -> bool {
         !matches!(self, ShareError::Io { .. })
     }

@@ -3,14 +3,15 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | what is bound, and how | [`Bind`] |
+//! | a path to bind, and how | [`Bind`] |
 //! | all binds of a container, made and undone | [`bind_all`], [`unbind_all`] |
 //! | one bind: cloned, its owners mapped, made read-only, then attached | `tree.rs` |
-//! | the mount namespace they are attached in | [`MountNamespace`] |
+//! | the VMM's mount namespace, where binds are attached | [`MountNamespace`] |
+//! | the user namespace that maps owners | `user_namespace.rs` |
 //!
 //! The directory is the daemon's own, but a guest may write there through its VMM. So nothing below it is
 //! reached by path: names are looked up one by one from an open directory, and links are never followed.
-//! What is mounted below is somebody's data: nothing here removes recursively.
+//! The mounts below are other people's data, so nothing here removes recursively.
 
 #![deny(unsafe_code)]
 

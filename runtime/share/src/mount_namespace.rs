@@ -1,5 +1,5 @@
-//! A VMM's mount namespace: where the binds are, and nowhere else. The node's own table never has them, so that
-//! nothing of the host stays busy for them, and they end with the VMM at the latest.
+//! A VMM's mount namespace, the only place where binds are mounted. The node's own mount table never has them, so that
+//! nothing of the host stays busy because of them, and they end with the VMM at the latest.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ pub struct MountNamespace {
 }
 
 impl MountNamespace {
-    /// That of the process with this id.
+    /// Opens the mount namespace of the process with this id.
     ///
     /// # Errors
     /// The process has ended, or the caller may not look at it.
@@ -25,15 +25,15 @@ impl MountNamespace {
         Ok(MountNamespace { namespace: File::open(format!("/proc/{pid}/ns/mnt"))?.into() })
     }
 
-    /// Runs `work` in the namespace with its root, on a thread that ends with it. `shared` is the same
-    /// directory as the caller sees it: another root is refused, since it would be somebody else's.
+    /// Runs `work` in the namespace, with the namespace's root, on a thread of its own. The root must be `shared`, which
+    /// the caller has opened: any other root is another process's, and refused.
     pub(crate) fn within(
         &self,
         shared: &OwnedFd,
         work: impl FnOnce(OwnedFd) -> rustix::io::Result<()> + Send,
     ) -> io::Result<()> {
         let enter = || {
-            // Root and working directory are the whole process's, until a thread has its own.
+            // Root and working directory belong to the whole process until a thread has its own.
             unshare(CloneFlags::CLONE_FS)?;
             setns(self.namespace.as_fd(), CloneFlags::CLONE_NEWNS)?;
             let root = open_directory(CWD, "/")?;

@@ -1,4 +1,4 @@
-//! `mount_setattr(2)`: one unsafe system call, which neither nix nor rustix has.
+//! `mount_setattr(2)`, an unsafe system call that neither nix nor rustix has. `tree.rs` decides which attributes to set.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ pub(crate) const READ_ONLY: u64 = 0x1;
 /// `MOUNT_ATTR_IDMAP` (linux/mount.h).
 pub(crate) const MAPPED: u64 = 0x0010_0000;
 
-/// Propagation types, as mount(2) has them.
+/// Propagation types (mount(2)).
 pub(crate) const PRIVATE: u64 = libc::MS_PRIVATE;
 pub(crate) const SLAVE: u64 = libc::MS_SLAVE;
 

@@ -1,5 +1,5 @@
-//! One bind: the source's tree is cloned where nobody sees it, made as it should be, and only then
-//! attached. So there is no moment in which a guest could write to what is read-only.
+//! One bind: the source's mount tree is cloned unattached, its attributes are set, and only then is it attached. So there
+//! is no moment in which a guest could write to a read-only bind. Where it is attached is `container_binds.rs`'s business.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,14 +14,14 @@ use crate::error::ShareError;
 use crate::propagation;
 use crate::setattr::{self, Attributes};
 
-/// What a bound path is.
+/// The kind of a bound path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Directory,
     File,
 }
 
-/// A clone of a source's tree, not attached anywhere; gone when dropped.
+/// A clone of a source's mount tree, attached nowhere. Dropping an unattached one frees it.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: OwnedFd,
@@ -29,11 +29,11 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Clones the source and sets its attributes. `owners` is a user namespace.
+    /// Clones the source and sets the clone's attributes. `owners` is the user namespace that maps owners.
     pub(crate) fn clone_of(bind: &Bind, owners: Option<BorrowedFd<'_>>) -> Result<Tree, ShareError> {
         let path = &bind.source;
         let failed = |action| move |source: io::Error| ShareError::Io { action, path: path.clone(), source };
-        // O_PATH: opening a device or a pipe has no effect. What is looked at is what is cloned.
+        // O_PATH: opening a device or a pipe has no effect, and the checks are about the very file that is cloned.
         let source = match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Ok(source) => source,
             Err(Errno::NOENT | Errno::NOTDIR) => return Err(ShareError::Missing { path: path.clone() }),
@@ -58,14 +58,14 @@ impl Tree {
         Ok(Tree { root, kind })
     }
 
-    /// Attaches it onto an open file or directory.
+    /// Attaches the tree onto an open file or directory.
     pub(crate) fn attach(&self, onto: BorrowedFd<'_>) -> rustix::io::Result<()> {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(&self.root, "", onto, "", flags)
     }
 }
 
-/// All of the tree or nothing: what is mounted below belongs to somebody too.
+/// Maps the owners of the whole tree, or of nothing: files of mounts below have owners, too.
 fn map_owners(root: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
     let user_namespace = u64::try_from(namespace.as_raw_fd()).map_err(io::Error::other)?;
     setattr::set(root, true, &Attributes { set: setattr::MAPPED, user_namespace, ..Attributes::default() })
@@ -86,8 +86,8 @@ fn set_attributes(root: BorrowedFd<'_>, bind: &Bind) -> io::Result<()> {
     }
 }
 
-/// A socket's or a pipe's other end is in the node's kernel, and a device's number would mean another
-/// device in the guest.
+/// Returns the kind of the source, or refuses it: a socket's or a pipe's other end is in the node's kernel, and a device's
+/// number would mean another device in the guest.
 fn kind(source: &OwnedFd, path: &Path) -> Result<Kind, ShareError> {
     let found = fstat(source).map_err(|errno| ShareError::Io {
         action: "look at host path",

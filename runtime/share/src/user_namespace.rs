@@ -1,7 +1,7 @@
-//! User namespaces that nobody lives in: `mount_setattr(2)` takes one to say whose files are shown as whose.
+//! User namespaces without processes: `mount_setattr(2)` takes one as a mapping of owners.
 //!
-//! A process has to be born in one for it to be. Ours is a copy of the daemon that does nothing but wait for
-//! its end: the unsafe code here is the system calls of its short life.
+//! Only a new process makes a user namespace. The process made here is a copy of the daemon that does nothing but wait to
+//! be killed; the unsafe code is the system calls of its short life.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::bind::Owners;
 
-/// Makes one with these mappings. Needs privileges.
+/// Makes a user namespace with these mappings, which needs privileges.
 pub(crate) fn make(owners: &Owners) -> io::Result<OwnedFd> {
     let child = Child::start()?;
     let directory = format!("/proc/{}", child.0.as_raw_nonzero());
@@ -23,7 +23,7 @@ pub(crate) fn make(owners: &Owners) -> io::Result<OwnedFd> {
     Ok(File::open(format!("{directory}/ns/user"))?.into())
 }
 
-/// A process in a new user namespace; gone when dropped.
+/// A process in a new user namespace. Dropping it kills and reaps the process.
 struct Child(Pid);
 
 impl Child {
@@ -35,7 +35,7 @@ impl Child {
         let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
         if pid == 0 {
             loop {
-                // SAFETY: see above. It goes with the thread that made it, should that not end it.
+                // SAFETY: as above. The signal ends the child with the thread that made it, should nothing else do.
                 unsafe {
                     libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
                     libc::syscall(libc::SYS_pause);
@@ -52,7 +52,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It is there until it is waited for, and nobody else does.
+        // The process stays until it is waited for, and nobody else waits for it.
         let _ = kill_process(self.0, Signal::KILL);
         let _ = waitpid(Some(self.0), WaitOptions::empty());
     }

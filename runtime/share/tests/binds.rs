@@ -1,7 +1,6 @@
-//! Binds as a VMM sees them, and as the node does: each in a mount namespace of the test's own.
+//! Binds as a VMM and as the node see them, in mount namespaces of the tests' own.
 
-// A helper of a test may end the test.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,14 +18,14 @@ use runtime_share::{
 
 const NONE: Option<&str> = None;
 
-/// A host: a shared directory, a volume with a filesystem below it, and a thread whose root the shared
-/// directory is.
+/// A host: a shared directory, a volume with a filesystem mounted below it, and a thread with the shared directory as
+/// its root.
 struct Host {
     dir: tempfile::TempDir,
     vmm: Vmm,
 }
 
-/// Lives until it is dropped.
+/// A thread that stands for a VMM: the shared directory is its root. Dropping this ends the thread.
 struct Vmm {
     thread: u32,
     _end: Sender<()>,
@@ -74,7 +73,7 @@ impl Host {
         self.dir.path().join(name)
     }
 
-    /// In the shared directory, as the VMM sees it.
+    /// Returns the path of a name in the shared directory, as the VMM sees it.
     fn seen(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root", self.vmm.thread)).join(name)
     }
@@ -93,7 +92,7 @@ impl Host {
         unbind_all(Some(&namespace), &self.path("shared"), "c1", 0..count).unwrap();
     }
 
-    /// What the VMM has mounted, beside its root.
+    /// Returns the number of the VMM's mounts, without its root.
     fn mounted(&self) -> usize {
         let table = fs::read_to_string(format!("/proc/{}/mountinfo", self.vmm.thread)).unwrap();
         table.lines().count() - 1
@@ -208,7 +207,7 @@ fn nothing_is_mounted_in_a_namespace_with_another_root() {
 }
 
 #[test]
-fn what_a_vmm_holds_open_does_not_keep_a_bind() {
+fn a_file_that_a_vmm_holds_open_does_not_keep_its_bind() {
     let Some(host) = Host::new() else { return };
     host.bind_all(&[host.bind("volume", ReadWrite, Private)]).unwrap();
     let _held = fs::File::open(host.seen("c1/0/file")).unwrap();
@@ -217,7 +216,7 @@ fn what_a_vmm_holds_open_does_not_keep_a_bind() {
 }
 
 #[test]
-fn what_cannot_be_bound_is_named_and_leaves_nothing() {
+fn a_path_that_cannot_be_bound_is_named_and_leaves_nothing() {
     let Some(host) = Host::new() else { return };
     let _socket = UnixListener::bind(host.path("socket")).unwrap();
     nix::unistd::mkfifo(&host.path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -268,7 +267,7 @@ fn owners_are_mapped_all_over_the_tree_or_the_bind_is_refused() {
         (found.uid(), found.gid())
     };
     assert_eq!((shown("five"), shown("below/zero")), ((1005, 2005), (1000, 2000)));
-    // What a kernel shows for nobody it knows.
+    // The kernel's overflow ids.
     assert_eq!(shown("beyond"), (65534, 65534));
     host.unbind_all(2);
     let error = host.bind_all(&[Bind { source: "/proc/sys".into(), ..mapped }]).unwrap_err();
