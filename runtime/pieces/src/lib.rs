@@ -5,13 +5,15 @@
 //!                   └──▶ Piece::Piped   much: pages that never come into this process ── pour ──▶ socket
 //! ```
 //!
-//! It knows neither what the bytes are nor who wants them.
+//! The boundary: runtime-pod produces such bytes and runtime-streaming sends them to clients, and neither may depend on
+//! the other, for the streaming server knows no pods and pods know no HTTP. This crate is all that both share, and knows
+//! neither the meaning of the bytes nor their destination.
 
 #![forbid(unsafe_code)]
 
 mod piece;
 mod pieces;
-mod pipe;
+mod pipe_pool;
 
 pub use piece::{Piece, Piped};
 pub use pieces::Pieces;

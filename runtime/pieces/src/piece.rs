@@ -1,4 +1,4 @@
-//! A piece of a stream: bytes in memory, or in a pipe of their own.
+//! A piece of a stream: bytes in memory, or in a pipe of their own. When which is used is decided in `pieces.rs`.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,38 +10,25 @@ use rustix::pipe::{SpliceFlags, splice};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::pipe::{Pipe, Pipes};
+use crate::pipe_pool::{Pipe, PipePool};
 
-/// Moved into a pipe at once, in bytes, at most. Its sixteen places hold that much as sockets keep it: up to 32 KiB a place.
+/// Most bytes moved into a pipe at once. A pipe's sixteen slots hold that much as sockets keep it, up to 32 KiB a slot.
 pub(crate) const PIPED_BYTES_MAX: usize = 256 << 10;
 
-/// Neither waits, nor copies where pages can be moved.
+/// Splice without waiting, and without a copy where pages can be moved.
 const BY_MOVING: SpliceFlags = SpliceFlags::NONBLOCK.union(SpliceFlags::MOVE);
 
 /// Bytes that follow one another in a stream.
 #[derive(Debug)]
 pub enum Piece {
-    /// In memory.
+    /// The bytes are in memory.
     Held(Bytes),
-    /// In a pipe.
+    /// The bytes are in a pipe.
     Piped(Piped),
 }
 
 impl Piece {
-    /// How many bytes.
-    pub fn len(&self) -> usize {
-        match self {
-            Piece::Held(bytes) => bytes.len(),
-            Piece::Piped(piped) => piped.len(),
-        }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The bytes, in memory.
+    /// Returns the bytes, in memory.
     ///
     /// # Errors
     /// The pipe cannot be read.
@@ -59,37 +46,37 @@ impl From<Bytes> for Piece {
     }
 }
 
-/// Bytes that the kernel keeps. Those that are not taken go with it.
+/// Bytes that the kernel keeps, in a pipe. Dropping this loses those that were not taken.
 #[derive(Debug)]
 pub struct Piped {
-    /// Gone in its drop alone.
+    /// The pipe; `None` only while this is dropped.
     pipe: Option<Pipe>,
     left: usize,
-    home: Arc<Pipes>,
+    pool: Arc<PipePool>,
 }
 
 impl Piped {
-    /// Moves what the socket has into an empty pipe; `None` at the socket's end.
-    pub(crate) fn of(socket: &impl AsFd, home: &Arc<Pipes>) -> io::Result<Option<Piped>> {
-        // Whatever comes of it, a pipe with nothing in it goes home again.
-        let mut piped = Piped { pipe: Some(home.take()?), left: 0, home: Arc::clone(home) };
+    /// Moves the socket's pending bytes into an empty pipe; returns `None` at the socket's end.
+    pub(crate) fn of(socket: &impl AsFd, pool: &Arc<PipePool>) -> io::Result<Option<Piped>> {
+        // Made before the splice, so that a pipe that stays empty returns to the pool.
+        let mut piped = Piped { pipe: Some(pool.take()?), left: 0, pool: Arc::clone(pool) };
         if let Some(pipe) = &piped.pipe {
             piped.left = splice(socket, None, &pipe.inlet, None, PIPED_BYTES_MAX, BY_MOVING)?;
         }
         Ok((piped.left > 0).then_some(piped))
     }
 
-    /// How many bytes; never none.
+    /// Returns the number of bytes, which is never 0.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.left
     }
 
-    /// Moves all of it to a client. What has been moved when this is dropped is gone.
+    /// Moves all bytes to a client's connection. Not cancel-safe: bytes that were moved are not returned.
     ///
     /// # Errors
     /// The connection has failed.
-    pub async fn pour(mut self, into: &TcpStream) -> io::Result<()> {
+    pub async fn splice_into(mut self, into: &TcpStream) -> io::Result<()> {
         while self.left > 0
             && let Some(pipe) = &self.pipe
         {
@@ -121,7 +108,7 @@ impl Drop for Piped {
         if let Some(pipe) = self.pipe.take()
             && self.left == 0
         {
-            self.home.give(pipe);
+            self.pool.put_back(pipe);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where pieces come from.
+//! Reads a stream piece by piece, and chooses between memory and pipes: little goes through memory, much through pipes.
 
 use std::fmt::{self, Debug, Formatter};
 use std::io;
@@ -9,22 +9,23 @@ use tokio::io::{AsyncRead, AsyncReadExt, Interest};
 use tokio::net::UnixStream;
 
 use crate::piece::{Piece, Piped};
-use crate::pipe::Pipes;
+use crate::pipe_pool::PipePool;
 
-/// Bytes read at a time. A prompt needs little room; what fills it is given more.
+/// Bytes read into memory at a time. A prompt needs little room; a read that fills its room gives the next one more.
 const HELD_BYTES_MIN: usize = 4 << 10;
 const HELD_BYTES_MAX: usize = 128 << 10;
 
-/// A stream, piece by piece.
+/// A stream, to be read piece by piece.
 pub struct Pieces {
     source: Source,
-    /// For the next read.
+    /// Bytes of room for the next read.
     room: usize,
 }
 
 enum Source {
-    /// With pipes for what comes in plenty.
-    Socket(UnixStream, Arc<Pipes>),
+    /// A socket, with pipes for the times when much comes at once.
+    Socket(UnixStream, Arc<PipePool>),
+    /// Anything else that can be read, always into memory.
     Reader(Box<dyn AsyncRead + Send + Unpin>),
 }
 
@@ -35,12 +36,12 @@ impl From<UnixStream> for Pieces {
 }
 
 impl Pieces {
-    /// All of them in memory, from anything that can be read.
+    /// Reads from anything that can be read, with all pieces in memory.
     pub fn held(reader: impl AsyncRead + Send + Unpin + 'static) -> Pieces {
         Pieces { source: Source::Reader(Box::new(reader)), room: HELD_BYTES_MIN }
     }
 
-    /// The same stream, for somebody who looks at every byte.
+    /// Returns the stream with all further pieces in memory, for a caller that looks at every byte.
     pub fn into_held(self) -> Pieces {
         match self.source {
             Source::Socket(socket, _) => Pieces::held(socket),
@@ -48,19 +49,18 @@ impl Pieces {
         }
     }
 
-    /// The next piece: 128 KiB at most in memory, 256 KiB in a pipe; `None` at the end. Nothing is lost where it is dropped
-    /// before it is done.
+    /// Returns the next piece: 128 KiB at most in memory, 256 KiB in a pipe; `None` at the end. Cancel-safe.
     ///
     /// # Errors
     /// The stream is broken.
     pub async fn next(&mut self) -> io::Result<Option<Piece>> {
         if let Source::Socket(socket, pipes) = &self.source
             && self.room == HELD_BYTES_MAX
-            // Without descriptors for a pipe there is still the other way.
+            // Without descriptors for a pipe, bytes still go through memory.
             && pipes.has_one()
         {
             let piped = socket.async_io(Interest::READABLE, || Piped::of(socket, pipes)).await?;
-            self.look_at(piped.as_ref().map_or(0, Piped::len));
+            self.adapt_to(piped.as_ref().map_or(0, Piped::len));
             return Ok(piped.map(Piece::Piped));
         }
         let mut piece = BytesMut::with_capacity(self.room);
@@ -68,12 +68,12 @@ impl Pieces {
             Source::Socket(socket, _) => socket.read_buf(&mut piece).await?,
             Source::Reader(reader) => reader.read_buf(&mut piece).await?,
         };
-        self.look_at(count);
+        self.adapt_to(count);
         Ok((count > 0).then(|| Piece::Held(piece.freeze())))
     }
 
-    /// After this much has come at once.
-    fn look_at(&mut self, count: usize) {
+    /// Chooses the room for the next read after this many bytes have come at once.
+    fn adapt_to(&mut self, count: usize) {
         self.room = match count {
             full if full >= self.room => HELD_BYTES_MAX,
             little if little <= HELD_BYTES_MIN => HELD_BYTES_MIN,
@@ -110,7 +110,7 @@ mod tests {
         let mut pieces = Pieces::held(std::io::Cursor::new(vec![b'x'; 200_000]));
         let mut lengths = Vec::new();
         while let Some(piece) = pieces.next().await.unwrap() {
-            lengths.push(piece.len());
+            lengths.push(piece.into_bytes().unwrap().len());
         }
         let rest = 200_000 - HELD_BYTES_MIN - HELD_BYTES_MAX;
         assert_eq!(lengths, [HELD_BYTES_MIN, HELD_BYTES_MAX, rest]);
@@ -122,17 +122,17 @@ mod tests {
         let mut pieces = Pieces::from(far);
         near.write_all(b"$ ").await.unwrap();
         assert!(matches!(pieces.next().await.unwrap(), Some(Piece::Held(bytes)) if &bytes[..] == b"$ "));
-        let said = pattern(100_000);
-        near.write_all(&said).await.unwrap();
+        let sent = pattern(100_000);
+        near.write_all(&sent).await.unwrap();
         let first = pieces.next().await.unwrap().unwrap();
         assert!(matches!(&first, Piece::Held(bytes) if bytes.len() == HELD_BYTES_MIN));
-        let mut heard = first.into_bytes().unwrap().to_vec();
-        while heard.len() < said.len() {
+        let mut received = first.into_bytes().unwrap().to_vec();
+        while received.len() < sent.len() {
             let piece = pieces.next().await.unwrap().unwrap();
             assert!(matches!(piece, Piece::Piped(_)));
-            heard.extend_from_slice(&piece.into_bytes().unwrap());
+            received.extend_from_slice(&piece.into_bytes().unwrap());
         }
-        assert!(heard == said);
+        assert!(received == sent);
         near.write_all(b"$ ").await.unwrap();
         assert_eq!(pieces.next().await.unwrap().unwrap().into_bytes().unwrap(), "$ ");
         near.write_all(b"ls").await.unwrap();
@@ -142,17 +142,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_pours_comes_as_it_was_and_few_pipes_are_needed() {
+    async fn spliced_bytes_come_unchanged_and_one_pipe_is_used_again() {
         let ((mut near, far), (server, mut client)) = (UnixStream::pair().unwrap(), tcp().await);
-        let said = pattern(5_000_000);
-        let saying = tokio::spawn({
-            let said = said.clone();
-            async move { near.write_all(&said).await.unwrap() }
+        let sent = pattern(5_000_000);
+        let sending = tokio::spawn({
+            let sent = sent.clone();
+            async move { near.write_all(&sent).await.unwrap() }
         });
-        let hearing = tokio::spawn(async move {
-            let mut heard = Vec::new();
-            client.read_to_end(&mut heard).await.unwrap();
-            heard
+        let receiving = tokio::spawn(async move {
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).await.unwrap();
+            received
         });
         let mut pieces = Pieces::from(far);
         let (mut piped, mut server) = (0, server);
@@ -161,14 +161,14 @@ mod tests {
                 Piece::Held(bytes) => server.write_all(&bytes).await.unwrap(),
                 Piece::Piped(piece) => {
                     piped += piece.len();
-                    piece.pour(&server).await.unwrap();
+                    piece.splice_into(&server).await.unwrap();
                 }
             }
         }
         drop(server);
-        saying.await.unwrap();
-        assert!(hearing.await.unwrap() == said);
-        assert!(piped > said.len() / 2);
+        sending.await.unwrap();
+        assert!(receiving.await.unwrap() == sent);
+        assert!(piped > sent.len() / 2);
         let Source::Socket(_, pipes) = &pieces.source else { panic!("a socket") };
         assert_eq!(pipes.count(), 1);
     }
@@ -179,10 +179,10 @@ mod tests {
         socket2::SockRef::from(&server).set_send_buffer_size(4096).unwrap();
         let mut pieces = Pieces::from(far);
         tokio::spawn(async move { while near.write_all(&[b'x'; 100_000]).await.is_ok() {} });
-        let pouring = tokio::spawn(async move {
+        let splicing = tokio::spawn(async move {
             loop {
                 if let Some(Piece::Piped(piece)) = pieces.next().await.unwrap()
-                    && let Err(error) = piece.pour(&server).await
+                    && let Err(error) = piece.splice_into(&server).await
                 {
                     return error;
                 }
@@ -191,14 +191,14 @@ mod tests {
         for _ in 0..1000 {
             tokio::task::yield_now().await;
         }
-        assert!(!pouring.is_finished());
+        assert!(!splicing.is_finished());
         drop(client);
-        let kind = pouring.await.unwrap().kind();
+        let kind = splicing.await.unwrap().kind();
         assert!(matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset), "{kind}");
     }
 
     #[tokio::test]
-    async fn somebody_who_looks_at_every_byte_gets_no_pipes() {
+    async fn a_reader_that_looks_at_every_byte_gets_no_pipes() {
         let (mut near, far) = UnixStream::pair().unwrap();
         let mut pieces = Pieces::from(far).into_held();
         near.write_all(&pattern(100_000)).await.unwrap();

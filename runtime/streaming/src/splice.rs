@@ -38,7 +38,7 @@ impl SpliceSender {
             let sent = self.socket.async_io(Interest::WRITABLE, step).await?;
             before = &before[sent..];
         }
-        piped.pour(&self.socket).await?;
+        piped.splice_into(&self.socket).await?;
         if let Some(activity) = &self.activity {
             activity.record();
         }

@@ -1,4 +1,5 @@
-//! Pipes that bytes wait in, between two sockets. Each is used again when it is empty.
+//! The pipes of one stream, in which bytes wait between two sockets. An empty pipe is used again; one with bytes in it is
+//! never put back.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,12 +14,12 @@ pub(crate) struct Pipe {
     pub(crate) inlet: OwnedFd,
 }
 
-/// The empty ones.
+/// The empty pipes.
 #[derive(Debug, Default)]
-pub(crate) struct Pipes(Mutex<Vec<Pipe>>);
+pub(crate) struct PipePool(Mutex<Vec<Pipe>>);
 
-impl Pipes {
-    /// An empty pipe.
+impl PipePool {
+    /// Takes an empty pipe, or makes one.
     pub(crate) fn take(&self) -> io::Result<Pipe> {
         if let Some(pipe) = self.empty().pop() {
             return Ok(pipe);
@@ -27,14 +28,14 @@ impl Pipes {
         Ok(Pipe { outlet, inlet })
     }
 
-    /// Whether there is one to take, which is made where there is none.
+    /// Returns whether there is a pipe to take, or one could be made.
     pub(crate) fn has_one(&self) -> bool {
         let made = self.take();
-        made.map(|pipe| self.give(pipe)).is_ok()
+        made.map(|pipe| self.put_back(pipe)).is_ok()
     }
 
-    /// Takes back one that is empty.
-    pub(crate) fn give(&self, pipe: Pipe) {
+    /// Takes back an empty pipe.
+    pub(crate) fn put_back(&self, pipe: Pipe) {
         self.empty().push(pipe);
     }
 
