@@ -81,14 +81,14 @@ fn refused(path: &Path, errno: nix::errno::Errno) -> Failure {
     match errno {
         // The file was found, so what is missing is its interpreter or its loader.
         nix::errno::Errno::ENOENT => Failure::new(
-            FailureKind::NotFound,
+            FailureKind::ExecutableNotFound,
             &format!("executable file `{path}` names an interpreter that is not found"),
         ),
         nix::errno::Errno::EACCES | nix::errno::Errno::EPERM => {
-            Failure::new(FailureKind::PermissionDenied, &format!("exec `{path}`: permission denied"))
+            Failure::new(FailureKind::ExecutableNotRunnable, &format!("exec `{path}`: permission denied"))
         }
         nix::errno::Errno::ENOEXEC => {
-            Failure::new(FailureKind::PermissionDenied, &format!("exec `{path}`: exec format error"))
+            Failure::new(FailureKind::ExecutableNotRunnable, &format!("exec `{path}`: exec format error"))
         }
         errno => Failure::new(FailureKind::Other, &format!("exec `{path}`: {}", errno.desc())),
     }
@@ -99,14 +99,18 @@ fn refused(path: &Path, errno: nix::errno::Errno) -> Failure {
 fn find(args: &[String], env: &[String]) -> Result<PathBuf, Failure> {
     let name = args.first().map_or("", String::as_str);
     if name.is_empty() {
-        return Err(Failure::new(FailureKind::NotFound, "executable file `` not found: no command is given"));
+        return Err(Failure::new(
+            FailureKind::ExecutableNotFound,
+            "executable file `` not found: no command is given",
+        ));
     }
     if name.contains('/') {
         return match executable(Path::new(name)) {
             Ok(()) => Ok(PathBuf::from(name)),
-            Err(Errno::NOENT | Errno::NOTDIR) => {
-                Err(Failure::new(FailureKind::NotFound, &format!("executable file `{name}` not found")))
-            }
+            Err(Errno::NOENT | Errno::NOTDIR) => Err(Failure::new(
+                FailureKind::ExecutableNotFound,
+                &format!("executable file `{name}` not found"),
+            )),
             Err(errno) => Err(not_executable(name, errno)),
         };
     }
@@ -122,18 +126,21 @@ fn find(args: &[String], env: &[String]) -> Result<PathBuf, Failure> {
     }
     Err(match worse {
         Some(errno) => not_executable(name, errno),
-        None => Failure::new(FailureKind::NotFound, &format!("executable file `{name}` not found in $PATH")),
+        None => Failure::new(
+            FailureKind::ExecutableNotFound,
+            &format!("executable file `{name}` not found in $PATH"),
+        ),
     })
 }
 
 fn not_executable(name: &str, errno: Errno) -> Failure {
     match errno {
         Errno::ACCESS | Errno::PERM => Failure::new(
-            FailureKind::PermissionDenied,
+            FailureKind::ExecutableNotRunnable,
             &format!("executable file `{name}`: permission denied"),
         ),
         Errno::ISDIR => Failure::new(
-            FailureKind::PermissionDenied,
+            FailureKind::ExecutableNotRunnable,
             &format!("executable file `{name}`: permission denied: it is a directory"),
         ),
         errno => Failure::new(FailureKind::Other, &format!("executable file `{name}`: {errno}")),
@@ -184,10 +191,10 @@ mod tests {
         file(dir.path(), "plain", 0o644);
         let env = text(&[&format!("PATH={}", dir.path().display())]);
         let missing = find(&text(&["none"]), &env).unwrap_err();
-        assert_eq!(missing.kind, FailureKind::NotFound);
+        assert_eq!(missing.kind, FailureKind::ExecutableNotFound);
         assert!(missing.message.contains("executable file `none` not found"));
         let plain = find(&text(&["plain"]), &env).unwrap_err();
-        assert_eq!(plain.kind, FailureKind::PermissionDenied);
+        assert_eq!(plain.kind, FailureKind::ExecutableNotRunnable);
         assert!(plain.message.contains("permission denied"));
     }
 
@@ -195,12 +202,12 @@ mod tests {
     fn a_directory_is_no_executable() {
         let dir = tempfile::tempdir().unwrap();
         let failure = find(&text(&[&dir.path().display().to_string()]), &[]).unwrap_err();
-        assert_eq!(failure.kind, FailureKind::PermissionDenied);
+        assert_eq!(failure.kind, FailureKind::ExecutableNotRunnable);
     }
 
     #[test]
     fn no_command_is_a_missing_executable() {
-        assert_eq!(find(&[], &[]).unwrap_err().kind, FailureKind::NotFound);
-        assert_eq!(find(&text(&[""]), &[]).unwrap_err().kind, FailureKind::NotFound);
+        assert_eq!(find(&[], &[]).unwrap_err().kind, FailureKind::ExecutableNotFound);
+        assert_eq!(find(&text(&[""]), &[]).unwrap_err().kind, FailureKind::ExecutableNotFound);
     }
 }

@@ -134,9 +134,9 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureKind {
     /// There is no such executable.
-    NotFound,
+    ExecutableNotFound,
     /// It is there and may not be executed, or cannot be.
-    PermissionDenied,
+    ExecutableNotRunnable,
     /// Anything else.
     Other,
 }
@@ -227,7 +227,7 @@ mod tests {
         let reports = [
             Report::log("a\nb"),
             Report::Ready { pid: 7 },
-            Report::Failed(Failure::new(FailureKind::NotFound, "none")),
+            Report::Failed(Failure::new(FailureKind::ExecutableNotFound, "none")),
         ];
         for report in &reports {
             report.send(&ours).unwrap();

@@ -270,9 +270,9 @@ fn limits_change_together_or_not_at_all(bench: &Bench) {
 
 fn a_missing_executable_is_told_from_a_forbidden_one(bench: &Bench) {
     let missing = bench.create(&["nosuch"]).err().unwrap();
-    assert_eq!(missing.kind, FailureKind::NotFound);
+    assert_eq!(missing.kind, FailureKind::ExecutableNotFound);
     let forbidden = bench.create(&["/bin/plain"]).err().unwrap();
-    assert_eq!(forbidden.kind, FailureKind::PermissionDenied);
+    assert_eq!(forbidden.kind, FailureKind::ExecutableNotRunnable);
 }
 
 fn an_exec_runs_as_the_user_and_under_the_filter(bench: &Bench) {

@@ -53,8 +53,8 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         | ContainerError::Devices(_)
         | ContainerError::WorkingDirectory(_) => Code::INTERNAL,
         ContainerError::Launch(failure) => match failure.kind {
-            FailureKind::NotFound => Code::NOT_FOUND,
-            FailureKind::PermissionDenied => Code::PERMISSION_DENIED,
+            FailureKind::ExecutableNotFound => Code::NOT_FOUND,
+            FailureKind::ExecutableNotRunnable => Code::PERMISSION_DENIED,
             FailureKind::Other => Code::INTERNAL,
         },
     };
@@ -67,8 +67,8 @@ fn reason(error: &ContainerError) -> FailureReason {
     match error {
         ContainerError::Volume(_) => FailureReason::FAILURE_REASON_IMAGE_VOLUME_MOUNT,
         ContainerError::Launch(failure) => match failure.kind {
-            FailureKind::NotFound => FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND,
-            FailureKind::PermissionDenied => FailureReason::FAILURE_REASON_EXECUTABLE_NOT_RUNNABLE,
+            FailureKind::ExecutableNotFound => FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND,
+            FailureKind::ExecutableNotRunnable => FailureReason::FAILURE_REASON_EXECUTABLE_NOT_RUNNABLE,
             FailureKind::Other => FailureReason::FAILURE_REASON_UNSPECIFIED,
         },
         _ => FailureReason::FAILURE_REASON_UNSPECIFIED,
@@ -91,9 +91,13 @@ mod tests {
     #[test]
     fn an_executable_that_does_not_run_is_refused_with_its_reason() {
         for (kind, code, expected) in [
-            (FailureKind::NotFound, Code::NOT_FOUND, FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND),
             (
-                FailureKind::PermissionDenied,
+                FailureKind::ExecutableNotFound,
+                Code::NOT_FOUND,
+                FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND,
+            ),
+            (
+                FailureKind::ExecutableNotRunnable,
                 Code::PERMISSION_DENIED,
                 FailureReason::FAILURE_REASON_EXECUTABLE_NOT_RUNNABLE,
             ),
