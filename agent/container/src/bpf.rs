@@ -1,5 +1,5 @@
 //! BPF instructions as the kernel takes them: their layout and the operations that the agent's programs use.
-//! What the programs do is their authors' ([`crate::devices`]); [`crate::syscall`] loads them.
+//! [`crate::devices`] writes the programs, and [`crate::syscall`] loads them.
 
 /// One BPF instruction: `struct bpf_insn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) const JUMP_UNLESS_EQUAL: u8 = 0x55;
 pub(crate) const JUMP_IF_EQUAL: u8 = 0x15;
 pub(crate) const EXIT: u8 = 0x95;
 
-/// One instruction; `offset` is a jump's or a load's.
+/// One instruction; `offset` belongs to jumps and loads.
 pub(crate) fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
     Instruction { code, registers: from << 4 | to, offset, immediate }
 }

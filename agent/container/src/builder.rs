@@ -1,6 +1,7 @@
-//! The re-executed agent that builds one container, or one more process in it, through libcontainer,
-//! and exits. It has one thread, and it lives for some milliseconds; what it made is then the agent's
-//! child. It holds no state, and it never writes to the agent's console.
+//! The re-executed agent that builds one container, or one more process in a container, through libcontainer,
+//! and exits. The builder has one thread and lives for some milliseconds; the process that it made is then the
+//! agent's child. This module holds no state and must never write to the agent's console: everything goes back as
+//! a report ([`crate::launch`]).
 
 use std::io::{self, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +18,7 @@ use crate::executor::ContainerExecutor;
 use crate::launch::{self, Failure, Launch, LaunchKind, OpenFiles, Report};
 use crate::tenant;
 
-/// Why the builder could not begin.
+/// Why the builder made no process.
 #[derive(Debug, thiserror::Error)]
 enum BuilderError {
     #[error("the launch cannot be read")]
@@ -51,7 +52,7 @@ pub fn run() -> i32 {
         Err(error) => Report::Failed(Failure::from_error(&error)),
     };
     let failed = matches!(report, Report::Failed(_));
-    // Without the agent there is nobody to tell.
+    // Without the agent nobody takes the report.
     let _ = report.send(&socket);
     i32::from(failed)
 }
@@ -61,7 +62,7 @@ fn build(socket: &Arc<UnixStream>) -> Result<i32, BuilderError> {
     let Ok(streams) = <[OwnedFd; 3]>::try_from(fds) else {
         return Err(BuilderError::NoStreams);
     };
-    // Nothing follows the launch that reading ahead could take.
+    // Nothing follows the launch on the socket, so reading ahead takes nothing from anybody.
     let launch = Launch::read(BufReader::new(&**socket)).map_err(BuilderError::Launch)?;
     if let Some(open_files) = launch.open_files {
         raise_limit(open_files).map_err(BuilderError::OpenFiles)?;
@@ -88,20 +89,20 @@ fn build(socket: &Arc<UnixStream>) -> Result<i32, BuilderError> {
     pid.ok_or_else(|| LibcontainerError::Other("the container has no process".into()).into())
 }
 
-/// Raises this process's own limit to what the container's process is to have: root of a user namespace,
-/// which is who sets it there, may only lower it.
+/// Raises this process's own limit to the one of the container's process. In a user namespace the limit is set by
+/// the namespace's root, who may only lower it.
 fn raise_limit(open_files: OpenFiles) -> io::Result<()> {
     let (current, maximum) = (Some(open_files.soft), Some(open_files.hard));
     Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current, maximum })?)
 }
 
-/// libcontainer's pids are of another version of nix than ours.
+/// Converts a pid of libcontainer's, which are of another version of nix than ours.
 fn nix_pid(pid: impl Into<libc::pid_t>) -> i32 {
     pid.into()
 }
 
-/// What libcontainer logs as an error becomes a report: it is the detail that its errors lose on
-/// their way between processes.
+/// Sends errors that libcontainer logs as reports: they have the detail that its error values lose on their way
+/// between processes.
 #[derive(Clone, Debug)]
 struct LogWriter(Arc<UnixStream>);
 

@@ -1,5 +1,5 @@
-//! A container's cgroup (v2): its processes, its end, and what the kernel counted. It creates no
-//! cgroup: libcgroups does, while it builds the container; limits are in `limits.rs`.
+//! A container's cgroup (v2): its processes, its end, and the kernel's counts. This module creates no cgroup:
+//! libcgroups does, while the container is built. Limits are in [`crate::limits`].
 //!
 //! Files: Documentation/admin-guide/cgroup-v2.rst of the kernel.
 
@@ -13,10 +13,10 @@ use crate::syscall;
 /// Where cgroup v2 is mounted.
 pub const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// Cgroups below a container's own that are looked at: it may make more, but only to its own harm.
+/// Most cgroups that are read below a container's own. A container that makes more harms only itself.
 const DESCENDANTS_MAX: usize = 4096;
 
-/// One cgroup directory, which may not exist (any more): then it is empty.
+/// One cgroup directory. A directory that does not exist, or no longer exists, is an empty cgroup.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
     directory: PathBuf,
@@ -28,24 +28,24 @@ impl Cgroup {
         Cgroup { directory: Path::new(CGROUP_ROOT).join(path.trim_start_matches('/')) }
     }
 
-    /// A directory that stands for one.
+    /// Takes any directory for a cgroup's.
     #[cfg(test)]
     pub(crate) fn at(directory: &Path) -> Cgroup {
         Cgroup { directory: directory.to_owned() }
     }
 
-    /// Its directory.
+    /// The cgroup's directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Kills every process in it and below; they are gone when they have been reaped.
+    /// Kills every process of the cgroup and of those below. The processes are gone once they are reaped.
     pub fn kill(&self) -> io::Result<()> {
         absent_is_fine(fs::write(self.directory.join("cgroup.kill"), "1"))
     }
 
-    /// Signals every process in it and below, once. Processes that fork meanwhile may be missed, as with
-    /// any signal but SIGKILL, for which [`kill`](Self::kill) is exact.
+    /// Signals every process of the cgroup and of those below, once. Processes that fork meanwhile may be missed;
+    /// for SIGKILL, [`kill`](Self::kill) misses none.
     pub fn signal(&self, signal: u32) -> io::Result<()> {
         for pid in self.processes()? {
             match syscall::kill(pid, signal) {
@@ -56,8 +56,8 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Signals the process and those in it and below that descend from it or are in its session. For
-    /// SIGKILL it is asked again until none is left, since processes may fork meanwhile.
+    /// Signals the leader and the cgroup's processes that descend from the leader or are in the leader's session.
+    /// SIGKILL is sent again until no such process is left, since processes may fork meanwhile.
     pub fn signal_tree(&self, leader: i32, signal: u32) -> io::Result<()> {
         const ROUNDS_MAX: usize = 32;
         for _ in 0..ROUNDS_MAX {
@@ -75,7 +75,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Process ids in it and below.
+    /// Ids of the processes in the cgroup and in those below.
     pub fn processes(&self) -> io::Result<Vec<i32>> {
         let mut pids = Vec::new();
         for directory in self.tree()? {
@@ -92,7 +92,7 @@ impl Cgroup {
         Ok(pids)
     }
 
-    /// Whether a process is left in it or below.
+    /// Whether a process is left in the cgroup or below.
     pub fn populated(&self) -> io::Result<bool> {
         match fs::read_to_string(self.directory.join("cgroup.events")) {
             Ok(text) => Ok(value(&text, "populated") == 1),
@@ -100,13 +100,13 @@ impl Cgroup {
         }
     }
 
-    /// How many processes in it and below the kernel killed for want of memory.
+    /// How many processes of the cgroup and of those below the kernel has killed for want of memory.
     pub fn oom_kills(&self) -> u64 {
         let events = fs::read_to_string(self.directory.join("memory.events")).unwrap_or_default();
         value(&events, "oom_kill")
     }
 
-    /// Removes it and all below. `EBUSY` while a process is left.
+    /// Removes the cgroup and all below; fails with `EBUSY` while a process is left.
     pub fn remove(&self) -> io::Result<()> {
         for directory in self.tree()?.iter().rev() {
             absent_is_fine(fs::remove_dir(directory))?;
@@ -114,7 +114,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Itself and its descendants, parents first.
+    /// The cgroup's directory and those below, parents first.
     fn tree(&self) -> io::Result<Vec<PathBuf>> {
         let mut found = vec![self.directory.clone()];
         let mut next = 0;
@@ -155,7 +155,7 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Those of `pids` that live, and descend from the leader or are in its session.
+/// Selects from `pids` the living processes that descend from the leader or are in the leader's session.
 fn tree_of(leader: i32, pids: &[i32]) -> Vec<i32> {
     let stats: HashMap<i32, Stat> = pids.iter().filter_map(|pid| Some((*pid, Stat::of(*pid)?))).collect();
     let belongs = |mut pid: i32| {
@@ -175,7 +175,7 @@ fn tree_of(leader: i32, pids: &[i32]) -> Vec<i32> {
     stats.iter().filter(|(pid, stat)| !stat.dead && belongs(**pid)).map(|(pid, _)| *pid).collect()
 }
 
-/// What /proc/PID/stat says of a process (proc(5)).
+/// A process's entry in /proc/PID/stat (proc(5)).
 struct Stat {
     dead: bool,
     parent: i32,
@@ -187,7 +187,7 @@ impl Stat {
         Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The name may hold anything, so what follows its last bracket counts.
+    /// The process's name may hold anything, brackets too, so parsing starts behind the last bracket.
     fn parse(text: &str) -> Option<Stat> {
         let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
         let dead = matches!(fields.next()?, "Z" | "X" | "x");

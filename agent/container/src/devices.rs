@@ -1,6 +1,6 @@
-//! Which device nodes a container may use: the specification's device rules as a BPF program on its
-//! cgroup. A container that keeps CAP_MKNOD can make any node; this is what stops it from opening the
-//! pod's disks through one.
+//! The device nodes that a container may use: the specification's device rules as a BPF program on the container's
+//! cgroup. A container that keeps CAP_MKNOD can make any node; the program stops it from opening the pod's disks
+//! through one. This module makes no nodes.
 //!
 //! The program sees `struct bpf_cgroup_dev_ctx { access_type, major, minor }`, where `access_type` is
 //! `access << 16 | type` (`include/uapi/linux/bpf.h`), and returns 1 to allow. The last rule that
@@ -19,11 +19,10 @@ use crate::bpf::{
 use crate::cgroup::Cgroup;
 use crate::syscall;
 
-/// More rules than this are refused: a pod's device list has tens, the kernel's program a million
-/// instructions.
+/// Most rules: a pod's device list has tens, and the kernel takes a program of a million instructions.
 const RULES_MAX: usize = 1000;
 
-// Of `include/uapi/linux/bpf.h`: BPF_DEVCG_DEV_*, and BPF_DEVCG_ACC_*.
+// BPF_DEVCG_DEV_* and BPF_DEVCG_ACC_* of `include/uapi/linux/bpf.h`.
 const BLOCK: i32 = 1;
 const CHARACTER: i32 = 2;
 const MKNOD: i32 = 1;
@@ -48,13 +47,13 @@ const DEFAULT: [(i32, Option<i32>); 9] = [
 /// Why the rules are not in force.
 #[derive(Debug, thiserror::Error)]
 pub enum DevicesError {
-    /// More than the bound.
+    /// More rules than the bound.
     #[error("{0} device rules are more than {RULES_MAX}")]
     TooMany(usize),
     /// A major or minor beyond what the kernel has.
     #[error("{0} is no device number")]
     Number(i64),
-    /// The kernel refused.
+    /// The kernel refused the program.
     #[error("cannot put the device rules on the cgroup")]
     Attach(#[source] io::Error),
 }
@@ -70,7 +69,7 @@ struct Rule {
     minor: Option<i32>,
 }
 
-/// Puts the rules on the cgroup, for as long as it lives. No rules at all leave it open.
+/// Puts the rules on the cgroup for as long as it lives. Without any rule every device is allowed.
 pub fn restrict(cgroup: &Cgroup, rules: &[LinuxDeviceCgroup]) -> Result<(), DevicesError> {
     if rules.is_empty() {
         return Ok(());
@@ -105,7 +104,7 @@ impl Rule {
         let kind = match rule.typ() {
             Some(LinuxDeviceType::B) => Some(BLOCK),
             Some(LinuxDeviceType::C | LinuxDeviceType::U) => Some(CHARACTER),
-            // A pipe is no device; it is allowed everywhere, and its rule is for nothing.
+            // A pipe is no device and always allowed: the rule matches nothing.
             Some(LinuxDeviceType::P) => Some(0),
             Some(LinuxDeviceType::A) | None => None,
         };
@@ -131,7 +130,7 @@ impl Rule {
     }
 }
 
-// Registers: 0 is the result, 1 the context; ours are type, access, major, minor, and a spare.
+// Registers: the kernel has the result in 0 and the context in 1; the others are the program's own.
 const RESULT: u8 = 0;
 const CONTEXT: u8 = 1;
 const KIND: u8 = 2;
@@ -161,7 +160,7 @@ fn program(rules: &[Rule]) -> Vec<Instruction> {
     program
 }
 
-/// Ends the program if the rule matches; else falls through.
+/// Instructions that end the program if the rule matches, and fall through otherwise.
 fn block(rule: Rule) -> Vec<Instruction> {
     let mut block = Vec::new();
     for (register, wanted) in [(KIND, rule.kind), (MAJOR, rule.major), (MINOR, rule.minor)] {
@@ -172,11 +171,11 @@ fn block(rule: Rule) -> Vec<Instruction> {
     if rule.access != ALL {
         block.push(instruction(MOVE_REGISTER, SPARE, ACCESS, 0, 0));
         if rule.allow {
-            // An allowance matches if nothing beyond it is asked for.
+            // A permission matches if nothing beyond it is asked for.
             block.push(instruction(AND, SPARE, 0, 0, ALL & !rule.access));
             block.push(instruction(JUMP_UNLESS_EQUAL, SPARE, 0, 0, 0));
         } else {
-            // A denial matches if anything of it is.
+            // A denial matches if any part of it is asked for.
             block.push(instruction(AND, SPARE, 0, 0, rule.access));
             block.push(instruction(JUMP_IF_EQUAL, SPARE, 0, 0, 0));
         }
@@ -200,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel would make of the program, by its instructions alone.
+    /// Runs the program as the kernel would, by its instructions alone.
     fn interpret(program: &[Instruction], kind: i32, access: i32, major: i32, minor: i32) -> bool {
         let context = [access << 16 | kind, major, minor];
         let mut registers = [0i64; 11];

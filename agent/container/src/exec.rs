@@ -1,5 +1,5 @@
-//! From a container's specification and what the host asks of an exec to the process that joins the
-//! container, and what it joins. Pure.
+//! Execs: from a container's specification and the host's request to the process that joins the container, and to
+//! the namespaces, cgroup and filter that the process joins. Pure; [`crate::builder`] makes the process.
 
 use std::path::PathBuf;
 
@@ -10,34 +10,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::{SPEC_BYTES_MAX, SpecError, set_home};
 
-/// What the processes that join a container take from its specification; kept, since probes make many.
+/// The parts of a container's specification that execs take. The agent keeps them for each container, since probes
+/// make many execs.
 #[derive(Clone, Debug)]
 pub struct Joined {
     /// The container's own process.
     process: Process,
     namespaces: Vec<LinuxNamespaceType>,
-    /// Below the cgroup mount.
+    /// Path below the cgroup mount.
     cgroup: PathBuf,
     seccomp: Option<LinuxSeccomp>,
 }
 
-/// One more process of a container, and what it joins.
+/// One more process of a container, and everything that the process joins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exec {
-    /// Whose namespaces it joins: the container's first process, in the agent's PID namespace.
+    /// Pid, in the agent's PID namespace, of the container's first process, whose namespaces are joined.
     pub first: i32,
-    /// Which of them: all that the container has of its own or shares with the pod.
+    /// Kinds of namespaces to join: all that the container has of its own or shares with the pod.
     pub namespaces: Vec<LinuxNamespaceType>,
-    /// Below the cgroup mount.
+    /// Path below the cgroup mount.
     pub cgroup: PathBuf,
     /// The container's system call filter.
     pub seccomp: Option<LinuxSeccomp>,
-    /// What runs.
+    /// The process to run.
     pub process: Process,
 }
 
-/// What the host says of an exec; everything else comes from the container.
+/// The host's part of an exec; everything else comes from the container.
 #[derive(Debug, Deserialize)]
 struct ExecRequest {
     args: Vec<String>,
@@ -48,7 +49,7 @@ struct ExecRequest {
 }
 
 impl Joined {
-    /// What is joined of the container with this specification, which [`crate::spec::container`] made.
+    /// Takes the parts of this specification, which [`crate::spec::container`] made.
     pub fn of(spec: &Spec) -> Result<Joined, SpecError> {
         let linux = spec.linux().as_ref().ok_or(SpecError::Missing("linux part"))?;
         Ok(Joined {
@@ -59,8 +60,8 @@ impl Joined {
         })
     }
 
-    /// An exec that joins `first`: the container's own process, with the arguments, variables and directory
-    /// of the request, which is JSON. An empty environment or directory is the container's.
+    /// An exec that joins the process `first`: the container's own process with the arguments, variables and
+    /// directory of the request, which is JSON. An empty environment or directory means the container's.
     pub fn exec(&self, request: &[u8], first: i32, terminal: bool) -> Result<Exec, SpecError> {
         if request.len() > SPEC_BYTES_MAX {
             return Err(SpecError::TooLong(request.len()));
@@ -92,10 +93,10 @@ impl Joined {
     }
 }
 
-/// Loading a filter without `no_new_privs` needs CAP_SYS_ADMIN, and our executor loads it as the
-/// user. The capability is lent in the permitted and effective sets alone: exec takes it away, as it
-/// is in neither the bounding nor the ambient set (capabilities(7), "Transformation of capabilities
-/// during execve"), unless the container has it anyway.
+/// Adds CAP_SYS_ADMIN to the permitted and effective sets: loading a filter without `no_new_privs` needs it, and
+/// the executor loads the filter as the process's user. The program itself does not get the capability, unless the
+/// container has it anyway: execve takes away what is in neither the bounding nor the ambient set (capabilities(7),
+/// "Transformation of capabilities during execve").
 fn lend_sys_admin(process: &mut Process) {
     let Some(mut capabilities) = process.capabilities().clone() else { return };
     let with = |set: &Option<Capabilities>| {

@@ -1,7 +1,8 @@
-//! The last step of a container's process, in the container and as its user: find the executable, load
-//! the system call filter that libcontainer leaves out for an exec, and become it.
+//! The last step of a container's process, in the container and as the container's user: find the executable, load
+//! the system call filter that libcontainer leaves out for an exec, and execute the file.
 //!
-//! It reports on the launch socket itself, since libcontainer's own way back loses the reason.
+//! The executor sends its failures over the launch socket itself, since libcontainer's own way back loses the
+//! reason ([`crate::launch`] has the protocol).
 
 use std::ffi::CString;
 use std::os::unix::net::UnixStream;
@@ -15,8 +16,8 @@ use rustix::io::Errno;
 
 use crate::launch::{Failure, FailureKind, Report};
 
-/// Where a bare name is looked for when the process has no PATH: as the C library's `_CS_PATH`, with
-/// the directories images use.
+/// Where a name without a slash is looked for when the process has no PATH: the C library's `_CS_PATH`, and the
+/// directories that images use.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Runs the process of a specification, and reports on `socket`.
@@ -36,7 +37,7 @@ impl Executor for ContainerExecutor {
             Ok(_) => Ok(()),
             Err(failure) => {
                 let message = failure.message.clone();
-                // A socket that is gone means that the agent is: nobody is left to be told.
+                // A socket that is gone means that the agent is gone: nobody takes the report.
                 let _ = Report::Failed(failure).send(&self.socket);
                 Err(ExecutorValidationError::ArgValidationError(message))
             }
@@ -69,13 +70,13 @@ impl ContainerExecutor {
                 .map_err(|error| Failure::from_error(&error))?;
         }
         crate::syscall::restore_broken_pipe();
-        // The environment is the process's by now: libcontainer has set it.
+        // libcontainer has set the environment already.
         let Err(errno) = nix::unistd::execv(&file, &arguments);
         Err(refused(&path, errno))
     }
 }
 
-/// The kernel refused to execute a file that is there.
+/// The failure for a file that is there and that the kernel refused to execute.
 fn refused(path: &Path, errno: nix::errno::Errno) -> Failure {
     let path = path.display();
     match errno {
@@ -94,8 +95,8 @@ fn refused(path: &Path, errno: nix::errno::Errno) -> Failure {
     }
 }
 
-/// The file that `args[0]` means, by the rules of execvp(3): a name with a slash is a path, any other
-/// is looked for in PATH.
+/// Finds the file that `args[0]` means, by the rules of execvp(3): a name with a slash is a path, any other is
+/// looked for in PATH.
 fn find(args: &[String], env: &[String]) -> Result<PathBuf, Failure> {
     let name = args.first().map_or("", String::as_str);
     if name.is_empty() {
@@ -154,7 +155,7 @@ fn executable(path: &Path) -> Result<(), Errno> {
         return Err(Errno::ISDIR);
     }
     match rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS) {
-        // A filter that does not know faccessat2 says one of these; then exec itself will tell.
+        // A filter that does not know faccessat2 answers one of these; execve itself decides then.
         Err(Errno::NOSYS | Errno::PERM) => Ok(()),
         other => other,
     }
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_executable_is_told_from_a_forbidden_one() {
+    fn a_missing_executable_differs_from_a_forbidden_one() {
         let dir = tempfile::tempdir().unwrap();
         file(dir.path(), "plain", 0o644);
         let env = text(&[&format!("PATH={}", dir.path().display())]);

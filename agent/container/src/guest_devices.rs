@@ -1,5 +1,6 @@
-//! The guest's device nodes, for a privileged container: what `/dev` shows, as the specification names
-//! devices. What a container gets anyway, or has its own mount for, is left out.
+//! The guest's device nodes, for a privileged container: the nodes below `/dev` as devices of a specification,
+//! without those that every container gets or has a mount of its own for. This module reads `/dev` and changes
+//! nothing; [`crate::spec`] adds the devices.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -8,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use libcontainer::oci_spec::runtime::{LinuxDevice, LinuxDeviceBuilder, LinuxDeviceType};
 
-/// Directories below `/dev` that are looked into: `/dev/mapper` is one, `/dev/bus/usb/001` three.
+/// Depth of directories that are read below `/dev`: `/dev/mapper` is one, `/dev/bus/usb/001` three.
 const DEPTH_MAX: usize = 4;
 
-/// Entries of `/dev` that are mounts of the container, or libcontainer's to make.
+/// Entries of `/dev` that are mounts of the container, or that libcontainer makes.
 const OWN: [&str; 11] =
     ["pts", "shm", "mqueue", "console", "ptmx", "null", "zero", "full", "random", "urandom", "tty"];
 
-/// Every other device node below `root`, which stands for `/dev`.
+/// Lists every other device node below `root`, which stands for `/dev`, by path.
 pub fn list(root: &Path) -> io::Result<Vec<LinuxDevice>> {
     let mut devices = Vec::new();
     let mut directories = vec![(root.to_owned(), PathBuf::from("/dev"), 0)];
@@ -26,7 +27,7 @@ pub fn list(root: &Path) -> io::Result<Vec<LinuxDevice>> {
                 continue;
             }
             let path = shown.join(entry.file_name());
-            // Of the entry itself: a link stays in the guest.
+            // The entry's own metadata: links are left out.
             let metadata = match entry.metadata() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 metadata => metadata?,

@@ -1,5 +1,5 @@
-//! Reads small files out of a container's root file system, which is hostile: links cannot lead out of
-//! it, only regular files are read, and never more than [`FILE_BYTES_MAX`].
+//! Reads small files out of a container's root file system, which is hostile: links cannot lead out of it, only
+//! regular files are read, and never more than [`FILE_BYTES_MAX`]. [`crate::users`] parses the text.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -22,10 +22,10 @@ pub enum ImageFileError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// It is a directory, device, pipe or socket.
+    /// The path leads to a directory, device, pipe or socket.
     #[error("{0} in the image is no regular file")]
     NotRegular(PathBuf),
-    /// It is longer than [`FILE_BYTES_MAX`].
+    /// The file is longer than [`FILE_BYTES_MAX`].
     #[error("{0} in the image is longer than {FILE_BYTES_MAX} bytes")]
     TooLong(PathBuf),
 }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_none() {
+    fn a_missing_file_is_none() {
         let dir = tempfile::tempdir().unwrap();
         assert!(read(dir.path(), Path::new("etc/passwd")).unwrap().is_none());
     }

@@ -1,5 +1,5 @@
-//! What the agent and the re-executed builder say to each other, over one unix stream socket that is
-//! the builder's standard input.
+//! The protocol between the agent and the re-executed builder, over one unix stream socket that is the builder's
+//! standard input. This module knows the messages and builds nothing; [`crate::builder`] is the other side.
 //!
 //! ```text
 //! agent                                   builder process          first process of the container
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! The launch and the reports are JSON, one per line: a command line would hold no more than 128 KiB of it
-//! (`MAX_ARG_STRLEN`, include/uapi/linux/binfmts.h). The socket closes on exec, so its end tells that every process of
-//! ours has become the container's, or is gone.
+//! (`MAX_ARG_STRLEN`, include/uapi/linux/binfmts.h). The socket closes on exec, so its end means that every process of
+//! the agent's has become the container's, or is gone.
 
 use std::io::{self, BufRead, IoSlice, IoSliceMut, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,23 +34,23 @@ use crate::exec::Exec;
 /// The re-executed binary's argument.
 pub const ARGUMENT: &str = "container-init";
 
-/// Longest report line, in bytes: longer messages are cut by the sender, and refused by the reader.
+/// Longest report line, in bytes: the sender cuts messages that would be longer, and the reader refuses them.
 pub const REPORT_BYTES_MAX: usize = 16 * 1024;
 
 /// Longest message within a report, in characters.
 const MESSAGE_CHARS_MAX: usize = 2000;
 
-/// What the builder is to make.
+/// The process that the builder makes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Launch {
     /// libcontainer's state directory ([`crate::STATE_ROOT`]).
     pub state_root: PathBuf,
-    /// The container.
+    /// Id of the container.
     pub container_id: String,
     /// A container, or one more process in it.
     pub kind: LaunchKind,
-    /// Where a terminal's master side goes: a listening unix socket. Set if and only if there is one.
+    /// The listening unix socket that a terminal's master side is sent to; set if and only if there is a terminal.
     pub console_socket: Option<PathBuf>,
     /// The process's limit of open files, if it has one of its own.
     pub open_files: Option<OpenFiles>,
@@ -72,14 +72,14 @@ pub enum LaunchKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenFiles {
-    /// In force.
+    /// The limit in force.
     pub soft: u64,
-    /// As far as the process itself may raise it.
+    /// The limit up to which the process itself may raise the one in force.
     pub hard: u64,
 }
 
 impl OpenFiles {
-    /// The process's, if its specification has one.
+    /// The process's limit, if its specification has one.
     pub fn of(process: &Process) -> Option<OpenFiles> {
         let mut limits = process.rlimits().iter().flatten();
         // The last one is in force.
@@ -96,7 +96,7 @@ impl Launch {
         Ok(line)
     }
 
-    /// Reads the line of a launch.
+    /// Reads a launch from one line.
     pub fn read(mut from: impl BufRead) -> io::Result<Launch> {
         let mut line = Vec::new();
         from.read_until(b'\n', &mut line)?;
@@ -104,19 +104,19 @@ impl Launch {
     }
 }
 
-/// What became of it.
+/// The builder's reports on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// libcontainer logged an error: detail for a failure that follows.
     Log(String),
     /// The process exists, with this pid in the agent's PID namespace.
     Ready {
-        /// Its pid.
+        /// The process's pid.
         pid: i32,
     },
-    /// It could not be built.
+    /// The process could not be built.
     Failed(Failure),
-    /// It was built and released, and the kernel refused its executable.
+    /// The process was built and released, and the kernel refused its executable.
     ExecFailed(Failure),
 }
 
@@ -124,25 +124,25 @@ pub enum Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What sort of failure.
+    /// The sort of failure.
     pub kind: FailureKind,
-    /// The whole story, sources included.
+    /// The text of the error and of all its sources.
     pub message: String,
 }
 
-/// The failures a caller tells apart (exit codes 127 and 126 of a shell).
+/// The sorts of failures that callers distinguish (exit codes 127 and 126 of a shell).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureKind {
-    /// There is no such executable.
+    /// There is no such executable, or the interpreter that the executable names is missing.
     ExecutableNotFound,
-    /// It is there and may not be executed, or cannot be.
+    /// The executable is there and may not be executed, or cannot be.
     ExecutableNotRunnable,
     /// Anything else.
     Other,
 }
 
 impl Failure {
-    /// A failure of this kind; the message is cut to a bounded length.
+    /// A failure of this kind, with the message cut to a bounded length.
     pub fn new(kind: FailureKind, message: &str) -> Failure {
         Failure { kind, message: cut(message) }
     }
@@ -170,14 +170,14 @@ impl Report {
         Report::Log(cut(message))
     }
 
-    /// Sends it, as one line.
+    /// Sends the report as one line.
     pub fn send(&self, mut socket: &UnixStream) -> io::Result<()> {
         let mut line = serde_json::to_vec(self).map_err(io::Error::other)?;
         line.push(b'\n');
         socket.write_all(&line)
     }
 
-    /// The report in one line.
+    /// Parses the line of a report.
     pub fn parse(line: &[u8]) -> Result<Report, serde_json::Error> {
         serde_json::from_slice(line)
     }
@@ -196,10 +196,10 @@ pub fn send_stdio(socket: &UnixStream, stdio: [BorrowedFd<'_>; 3]) -> io::Result
     Ok(())
 }
 
-/// Receives descriptors, up to three, that came with one byte; `None` at the end of the stream. What comes
-/// after that byte stays in the socket.
+/// Receives up to three descriptors that came with one byte; `None` at the end of the stream. Bytes behind that one
+/// stay in the socket.
 ///
-/// Also what reads a terminal's master side from a console socket.
+/// A terminal's master side comes from a console socket in this way too.
 pub fn receive_fds(socket: impl AsFd) -> io::Result<Option<Vec<OwnedFd>>> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_told_once() {
+    fn a_source_that_an_error_repeats_is_in_the_message_once() {
         #[derive(Debug, thiserror::Error)]
         #[error(transparent)]
         struct Outer(#[from] io::Error);

@@ -1,9 +1,9 @@
-//! OCI containers inside the guest: what a container's specification becomes, who its user is, how its
-//! processes are made, and what its cgroup says.
+//! OCI containers inside the guest: the specification that libcontainer gets ([`spec`]), the users of an image
+//! ([`users`]), how processes are made, and cgroups ([`cgroup`], [`limits`], [`devices`]).
 //!
-//! Containers are built by libcontainer, which forks. That is not safe from a process with threads or a
-//! runtime, so each build happens in a short-lived re-execution of the agent's own binary
-//! ([`builder`]), which the agent talks to over one socket ([`launch`]).
+//! Containers are built by libcontainer, which forks. Forking is not safe in a process with threads or a runtime, so
+//! each build happens in a short-lived re-execution of the agent's own binary ([`builder`]), which the agent talks
+//! to over one socket ([`launch`]).
 //!
 //! This crate knows no Tokio and no RPC, and it holds no state: the agent does.
 

@@ -1,5 +1,5 @@
-//! A container's limits: values written to files of its cgroup (v2), all of them or none. What they mean
-//! is the host's to know (`runtime/spec`); here they are names and text.
+//! A container's limits: values written to files of its cgroup (v2), all of them or none. Here limits are names and
+//! text; the host knows their meaning (`runtime/spec`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,24 +10,24 @@ use crate::cgroup::Cgroup;
 
 const MEMORY_MAX: &str = "memory.max";
 
-/// Why limits were not set. Those that had been written are as they were.
+/// Why limits were not set. Files that had been written have their values of before again.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitError {
-    /// No plain name.
+    /// The name is not a plain file name.
     #[error("{0:?} is no name of a cgroup file")]
     Name(String),
     /// The guest's kernel has no such file.
     #[error("{file}: a container's cgroup in the guest has no such file")]
     NoFile {
-        /// Its name.
+        /// Name of the file.
         file: String,
     },
     /// The kernel does not take the value.
     #[error("{file}: the guest's kernel does not take {value:?}")]
     Refused {
-        /// Its name.
+        /// Name of the file.
         file: String,
-        /// What was written.
+        /// The value that was written.
         value: String,
         /// The kernel's answer.
         source: io::Error,
@@ -37,35 +37,35 @@ pub enum LimitError {
         "memory.max: {limit} bytes are less than the {used} that the container uses and cannot give back"
     )]
     BelowUse {
-        /// Asked.
+        /// The limit asked for, in bytes.
         limit: u64,
-        /// Used after the kernel has reclaimed what it could.
+        /// Bytes in use after the kernel has reclaimed what it could.
         used: u64,
     },
 }
 
-/// Writes the files of a container that runs. A limit of memory below what it uses is refused after an
-/// attempt to reclaim the rest, since writing it would kill.
+/// Writes the files of a container that runs. A memory limit below what the container uses is refused after an
+/// attempt to reclaim the rest, since the kernel would kill processes.
 pub fn change(cgroup: &Cgroup, files: &BTreeMap<String, String>) -> Result<(), LimitError> {
     if let Some(limit) = files.get(MEMORY_MAX).and_then(|text| text.parse().ok()) {
-        make_room(cgroup.directory(), limit)?;
+        reclaim(cgroup.directory(), limit)?;
     }
     apply(cgroup, files)
 }
 
-/// Writes the files, and on failure writes back what those before had.
+/// Writes the files. On failure the files written before get their old values again.
 pub fn apply(cgroup: &Cgroup, files: &BTreeMap<String, String>) -> Result<(), LimitError> {
     let mut written = Vec::new();
     for (file, value) in files {
         let path = cgroup.directory().join(checked(file)?);
-        // What cannot be read cannot be put back, and is nothing that holds a limit.
+        // A file that cannot be read holds no limit, and has nothing to restore.
         let before = fs::read_to_string(&path).ok();
         if let Err(error) = write(&path, value) {
             for (path, before) in written.into_iter().rev() {
-                put_back(path, before);
+                restore(path, before);
             }
             return Err(match error.kind() {
-                // The mount is the kernel's: a name that it has not cannot be made.
+                // Only the kernel makes files in its mount.
                 ErrorKind::NotFound | ErrorKind::PermissionDenied if !path.exists() => {
                     LimitError::NoFile { file: file.clone() }
                 }
@@ -77,11 +77,11 @@ pub fn apply(cgroup: &Cgroup, files: &BTreeMap<String, String>) -> Result<(), Li
     Ok(())
 }
 
-fn put_back(path: impl AsRef<Path>, before: Option<String>) {
+fn restore(path: impl AsRef<Path>, before: Option<String>) {
     if let Some(before) = before
         && let Err(error) = write(path.as_ref(), before.trim_end())
     {
-        tracing::warn!(%error, path = %path.as_ref().display(), "a limit could not be put back");
+        tracing::warn!(%error, path = %path.as_ref().display(), "a limit could not be restored");
     }
 }
 
@@ -92,17 +92,18 @@ fn checked(file: &str) -> Result<&str, LimitError> {
     Ok(file)
 }
 
-/// Never makes a file: below the mount only the kernel does, and a test's directory should not differ.
+/// Writes a file that is there. Below the mount only the kernel makes files, and a test's directory behaves alike.
 fn write(path: &Path, value: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
 }
 
-fn make_room(directory: &Path, limit: u64) -> Result<(), LimitError> {
+/// Reclaims what the container uses beyond `limit`, or fails where the kernel cannot.
+fn reclaim(directory: &Path, limit: u64) -> Result<(), LimitError> {
     let used = || fs::read_to_string(directory.join("memory.current")).ok()?.trim().parse::<u64>().ok();
     let Some(excess) = used().and_then(|used| used.checked_sub(limit)).filter(|&excess| excess > 0) else {
         return Ok(());
     };
-    // EAGAIN where it reclaimed less; what counts is what is used then.
+    // EAGAIN where the kernel reclaimed less; the usage afterwards decides.
     let _ = write(&directory.join("memory.reclaim"), &excess.to_string());
     match used() {
         Some(used) if used > limit => Err(LimitError::BelowUse { limit, used }),

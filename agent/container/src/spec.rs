@@ -1,5 +1,6 @@
-//! From the specification the host sends to the one libcontainer gets: what only the guest knows is
-//! filled in (root, user, cgroup), and what the guest cannot do is refused by name. Pure.
+//! From the specification that the host sends to the one that libcontainer gets: root, user, cgroup and namespaces,
+//! which only the guest knows, are filled in, and parts that the guest does not support are refused by name. Pure;
+//! [`crate::builder`] builds the container.
 
 use std::path::{Path, PathBuf};
 
@@ -22,15 +23,15 @@ pub enum SpecError {
     /// A part is missing.
     #[error("the specification has no {0}")]
     Missing(&'static str),
-    /// A part that the guest does not do.
+    /// A part that the guest does not support.
     #[error("{0} is not supported in the guest")]
     Unsupported(&'static str),
     /// The builder of a part refused it.
     #[error("the specification's {part} is not valid")]
     Part {
-        /// Which part.
+        /// Name of the part.
         part: &'static str,
-        /// Its builder's reason.
+        /// The builder's reason.
         source: libcontainer::oci_spec::OciSpecError,
     },
     /// Longer than [`SPEC_BYTES_MAX`].
@@ -38,16 +39,16 @@ pub enum SpecError {
     TooLong(usize),
 }
 
-/// What the guest fills in.
+/// The parts of a specification that the guest fills in.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestParts<'a> {
-    /// Root file system, mounted.
+    /// The mounted root file system.
     pub rootfs: &'a Path,
     /// Path of the container's cgroup below the mount.
     pub cgroup: &'a str,
-    /// Who the process runs as.
+    /// User that the process runs as.
     pub user: &'a ResolvedUser,
-    /// Whether it has a terminal.
+    /// Whether the process has a terminal.
     pub terminal: bool,
     /// The PID namespace to join, whatever the specification says.
     pub pid_namespace: Option<&'a Path>,
@@ -96,7 +97,7 @@ fn join(linux: &mut Linux, typ: LinuxNamespaceType, path: &Path) -> Result<(), S
     Ok(())
 }
 
-/// The specification's own win.
+/// Adds devices whose paths the specification's own do not have.
 fn add_devices(linux: &mut Linux, devices: &[LinuxDevice]) {
     if devices.is_empty() {
         return;
@@ -110,8 +111,8 @@ fn add_devices(linux: &mut Linux, devices: &[LinuxDevice]) {
     linux.set_devices(Some(all));
 }
 
-/// Adds a disk with the kernel's device `number`: its node at `path`, and what may be done through any node
-/// of it, and no more. Where nodes cannot be made, `source` is mounted there.
+/// Adds a disk with the kernel's device `number`: a node at `path`, and rules that allow `permissions` through any
+/// node of the disk, and no more. Where nodes cannot be made, `source` is mounted at `path`.
 pub fn add_block_device(
     spec: &mut Spec,
     path: &Path,
@@ -131,7 +132,7 @@ pub fn add_block_device(
     }
     resources.set_devices(Some(rules));
     linux.set_resources(Some(resources));
-    // One that stands for the guest's own gives way.
+    // The disk takes the place of the guest's own node at that path.
     let mut devices = linux.devices().clone().unwrap_or_default();
     devices.retain(|known| known.path() != path);
     let Some(source) = source else {
@@ -151,7 +152,7 @@ pub fn add_block_device(
     Ok(())
 }
 
-/// The user and its groups: what the image says, and the groups that the pod adds.
+/// The user with the image's groups and those that the pod adds.
 fn user(asked: &User, resolved: &ResolvedUser) -> Result<User, SpecError> {
     let mut groups = resolved.groups.clone();
     for gid in asked.additional_gids().iter().flatten() {
@@ -166,6 +167,7 @@ fn user(asked: &User, resolved: &ResolvedUser) -> Result<User, SpecError> {
     builder.build().map_err(|source| SpecError::Part { part: "user", source })
 }
 
+/// Sets HOME unless the environment has it.
 pub(crate) fn set_home(process: &mut Process, home: &str) {
     let env = process.env_mut().get_or_insert_with(Vec::new);
     if !env.iter().any(|entry| entry.starts_with("HOME=")) {
@@ -173,8 +175,8 @@ pub(crate) fn set_home(process: &mut Process, home: &str) {
     }
 }
 
-/// libcontainer loads a filter before it drops capabilities only if the flag is absent; with
-/// `false` it would load it too late, and be refused.
+/// Removes a `noNewPrivileges` that is false: libcontainer loads a filter before it drops capabilities only if the
+/// flag is absent. With `false` it would load the filter too late, and the kernel would refuse.
 fn normalize_privileges(process: &mut Process) {
     if process.no_new_privileges() == Some(false) {
         process.set_no_new_privileges(None);

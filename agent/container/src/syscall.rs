@@ -1,5 +1,5 @@
-//! The system calls that no safe crate offers, each behind a safe function. All of the agent's unsafe
-//! code is here, and nothing else is.
+//! The system calls that no safe crate offers, each behind a safe function. All of the agent's unsafe code is here,
+//! and nothing else is: this module decides nothing.
 
 #![allow(unsafe_code, reason = "the one module that makes system calls itself")]
 
@@ -71,8 +71,8 @@ const FS_XFLAG_PROJINHERIT: u32 = 0x200;
 // `QCMD(Q_GETQUOTA, PRJQUOTA)` of `include/uapi/linux/quota.h`.
 const GET_PROJECT_QUOTA: libc::c_uint = 0x80_0007 << 8 | 2;
 
-/// Puts a directory into the quota project, and with it whatever will be made in it. What is in it
-/// already stays where it is.
+/// Puts a directory into the quota project, and with it everything that will be made there. Files that are there
+/// already stay in their projects.
 pub fn set_project(directory: BorrowedFd<'_>, project: u32) -> io::Result<()> {
     let mut attributes = FileAttributes::default();
     // SAFETY: `attributes` lives through the call and has the layout that the kernel fills.
@@ -85,7 +85,7 @@ pub fn set_project(directory: BorrowedFd<'_>, project: u32) -> io::Result<()> {
 
 /// Bytes and inodes that a quota project takes on the file system that `directory` is on.
 ///
-/// Needs CAP_SYS_ADMIN. A project that nothing is in takes nothing.
+/// Needs CAP_SYS_ADMIN. An empty project takes nothing.
 pub fn project_usage(directory: BorrowedFd<'_>, project: u32) -> io::Result<(u64, u64)> {
     // SAFETY: a `dqblk` is integers, for which zero is a value.
     let mut quota: libc::dqblk = unsafe { std::mem::zeroed() };
@@ -103,14 +103,14 @@ pub fn project_usage(directory: BorrowedFd<'_>, project: u32) -> io::Result<(u64
     Ok((quota.dqb_curspace, quota.dqb_curinodes))
 }
 
-/// Gives a terminal, by either of its sides, a size in characters. Its foreground processes are told.
+/// Gives a terminal, by either of its sides, a size in characters. The kernel signals the foreground processes.
 pub fn set_window_size(terminal: BorrowedFd<'_>, columns: u16, rows: u16) -> io::Result<()> {
     let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the kernel reads one `struct winsize` at the pointer, which lives through the call.
     check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) })
 }
 
-/// Sends any Linux signal, real-time ones too (which the safe crates' signal types lack).
+/// Sends any Linux signal, real-time ones too, which the safe crates' signal types lack.
 ///
 /// `pid` must be positive: groups and "everything" are refused here.
 pub fn kill(pid: i32, signal: u32) -> io::Result<()> {
@@ -123,8 +123,8 @@ pub fn kill(pid: i32, signal: u32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, signal) })
 }
 
-/// Lets a broken pipe end this process again, as every program expects: Rust's runtime ignores the
-/// signal, and what is ignored stays so through exec.
+/// Lets a broken pipe end this process again, as every program expects: Rust's runtime ignores the signal, and an
+/// ignored signal stays ignored through exec.
 pub fn restore_broken_pipe() {
     // SAFETY: SIG_DFL installs no handler of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
@@ -163,8 +163,8 @@ struct AttachAttributes {
     flags: u32,
 }
 
-/// Loads a program of device rules and attaches it to the cgroup whose directory this is. It lives as
-/// long as the cgroup. Needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN.
+/// Loads a program of device rules and attaches it to the cgroup whose directory this is. The program lives as long
+/// as the cgroup. Needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN.
 pub(crate) fn attach_device_program(cgroup: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
     let count = u32::try_from(program.len()).map_err(io::Error::other)?;
     let load = LoadAttributes {
@@ -178,8 +178,8 @@ pub(crate) fn attach_device_program(cgroup: BorrowedFd<'_>, program: &[Instructi
         kernel_version: 0,
         program_flags: 0,
     };
-    // The verifier gives up when a signal is pending, and for the agent one is: the builder has just
-    // ended. The signal is taken on the way back here.
+    // The verifier gives up when a signal is pending, and the agent has one: the builder has just ended. The
+    // signal is taken when the call returns.
     let mut attempts = 0;
     let raw = loop {
         match bpf(BPF_PROG_LOAD, &load) {
@@ -212,8 +212,8 @@ fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_int> {
     check(result).map(|()| result)
 }
 
-/// A detached mount of what `path` shows, with files owned as `user_namespace` maps their owners. It lives
-/// until its last descriptor and mount are gone.
+/// A detached mount of the tree at `path`, with files owned as `user_namespace` maps their owners. The mount lives
+/// until its last descriptor and mount point are gone.
 ///
 /// Needs CAP_SYS_ADMIN, and a file system that can do it (`FS_ALLOW_IDMAP`).
 pub fn mapped_mount(path: &Path, user_namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -241,9 +241,8 @@ pub fn mapped_mount(path: &Path, user_namespace: BorrowedFd<'_>) -> io::Result<O
     Ok(tree)
 }
 
-/// Does `work` as this effective user, in this thread alone: the C library would change all threads.
-///
-/// Needs root, and gives it back.
+/// Does `work` as this effective user, in this thread alone: the C library would change all threads. Afterwards the
+/// thread is root again, as it must be before.
 pub fn as_user<T>(uid: u32, work: impl FnOnce() -> T) -> io::Result<T> {
     set_effective_user(uid)?;
     let done = work();
@@ -259,7 +258,7 @@ fn set_effective_user(uid: u32) -> io::Result<()> {
     check(result)
 }
 
-/// Of a function of the C library, or of syscall(2).
+/// Turns the result of a C library function or of syscall(2) into errno's error where it is negative.
 fn check(result: impl Into<libc::c_long>) -> io::Result<()> {
     if result.into() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,8 +1,8 @@
-//! One more process in a running container.
+//! Builds one more process in a running container, which libcontainer calls a tenant.
 //!
-//! libcontainer's own builder of such processes reads and checks the container's whole specification again for
-//! each, and joins every namespace of the container but a user namespace: it would let root of the guest in.
-//! This hands what it would hand to the same code, with all of them, and with what the agent knows already.
+//! libcontainer's own builder of tenants reads and checks the container's whole specification again for each, and
+//! joins every namespace of the container but a user namespace: it would let root of the guest in. This module calls
+//! the code below that builder, with every namespace, and with what the agent has kept ([`crate::exec`]).
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -28,7 +28,7 @@ use crate::exec::Exec;
 use crate::executor::ContainerExecutor;
 use crate::launch::Launch;
 
-/// Starts the process. It runs when this returns; what its executor could not do is reported by that.
+/// Starts the process, which runs when this returns. The executor reports its own failures.
 pub(crate) fn build(
     launch: &Launch,
     exec: &Exec,
@@ -50,7 +50,7 @@ pub(crate) fn build(
         .transpose()?;
     let (outcome, released) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(other)?;
     let notify_listener = NotifyListener::new(&notify)?;
-    // What we have is inherited. Later it could not be set: a process that cannot be dumped has files of root's own.
+    // The process inherits this. Later the file could not be written: it is root's once dumping is off.
     if let Some(score) = exec.process.oom_score_adj() {
         fs::write("/proc/self/oom_score_adj", score.to_string()).map_err(LibcontainerError::OtherIO)?;
     }
@@ -60,7 +60,7 @@ pub(crate) fn build(
         container_type: ContainerType::TenantContainer { exec_notify_fd: released.as_raw_fd() },
         syscall: SyscallType::default(),
         spec: Rc::new(specification(exec)?),
-        // It is in its root as soon as it is in the mount namespace.
+        // The process is in its root as soon as it is in the mount namespace.
         rootfs: PathBuf::new(),
         console_socket: console.as_ref().map(AsRawFd::as_raw_fd),
         notify_listener,
@@ -83,19 +83,19 @@ pub(crate) fn build(
     };
     let pid = container_main_process(&arguments)?;
     NotifySocket::new(notify).notify_container_start()?;
-    // The process has the other end until it becomes its program, and says there why it could not.
+    // The process holds the other end until exec, and writes there why exec failed.
     drop(released);
     let mut reason = String::new();
     File::from(outcome).read_to_string(&mut reason).map_err(LibcontainerError::OtherIO)?;
     if reason.is_empty() { Ok(pid.as_raw()) } else { Err(LibcontainerError::Other(reason)) }
 }
 
-/// Errors of another version of nix than libcontainer's.
+/// Converts an error of another version of nix than libcontainer's.
 fn other(errno: nix::Error) -> LibcontainerError {
     LibcontainerError::OtherIO(errno.into())
 }
 
-/// What libcontainer is to know of the container: the process, and what it joins.
+/// The part of a specification that libcontainer needs for a tenant: the process, and what the process joins.
 fn specification(exec: &Exec) -> Result<Spec, OciSpecError> {
     let namespaces = exec.namespaces.iter().map(|&typ| namespace(typ, exec.first));
     let linux = LinuxBuilder::default()

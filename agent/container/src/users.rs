@@ -1,12 +1,12 @@
-//! Who a container runs as: the image's passwd and group files, and the user string looked up in them.
+//! The user that a container runs as: a user string looked up in the image's passwd and group files.
 //!
-//! Pure. The files are hostile: a malformed line is skipped as if it were absent, and the caller bounds
-//! their size ([`crate::image_file`]). Formats: passwd(5), group(5).
+//! Pure. The files are hostile: a malformed line is skipped as if it were absent, and the caller bounds the files'
+//! size ([`crate::image_file`]). Formats: passwd(5), group(5).
 
 /// The largest user or group id: the kernel keeps -1 for "none", and ids above are refused elsewhere.
 const ID_MAX: u32 = i32::MAX as u32;
 
-/// More supplementary groups than this are cut: `NGROUPS_MAX` of `include/uapi/linux/limits.h`.
+/// Most supplementary groups, `NGROUPS_MAX` of `include/uapi/linux/limits.h`; more are cut.
 const GROUPS_MAX: usize = 65536;
 
 /// A user string, resolved.
@@ -16,8 +16,7 @@ pub struct ResolvedUser {
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// The primary group, and every group whose member list names the user unless that was not wanted; no
-    /// doubles.
+    /// The primary group, and with [`GroupsPolicy::Merge`] every group whose member list names the user; each once.
     pub groups: Vec<u32>,
     /// The home directory in passwd, or "/" for a user without an entry.
     pub home: String,
@@ -50,12 +49,12 @@ struct GroupEntry<'a> {
     members: &'a str,
 }
 
-/// Which groups a user is in, beside the primary one and those the pod adds.
+/// Groups that a user is in, beside the primary one and those that the pod adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupsPolicy {
-    /// Those that the image's group file gives it.
+    /// The groups that the image's group file gives the user.
     Merge,
-    /// None.
+    /// No others.
     Strict,
 }
 

@@ -1,7 +1,7 @@
-//! A process's working directory, made where the container has none: users name one that their image
-//! lacks, and every other runtime makes it, for root.
+//! A process's working directory, made where the container lacks it: users name directories that their image does
+//! not have, and other runtimes make them, owned by root.
 //!
-//! The root file system and volumes are hostile: links cannot lead out of them.
+//! The root file system and volumes are hostile: links must never lead out of them.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,7 +13,7 @@ use nix::unistd::{setfsgid, setfsuid};
 use rustix::fs::{CWD, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
-/// Why it could not be made.
+/// Why the working directory could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot make the working directory {path}")]
 pub struct WorkingDirectoryError {
@@ -21,8 +21,8 @@ pub struct WorkingDirectoryError {
     source: io::Error,
 }
 
-/// Makes the working directory of the specification's process below its mounted root, or in the volume
-/// that will be mounted over that place. `owner` is the user and group of what is made: root's.
+/// Makes the working directory of the specification's process below the mounted root, or in the volume that will be
+/// mounted over that place. `owner` is the user and group of new directories: the container's root.
 pub fn make(spec: &Spec, owner: (u32, u32)) -> Result<(), WorkingDirectoryError> {
     let (Some(root), Some(process)) = (spec.root(), spec.process()) else { return Ok(()) };
     let path = process.cwd();
@@ -32,11 +32,11 @@ pub fn make(spec: &Spec, owner: (u32, u32)) -> Result<(), WorkingDirectoryError>
         .map_err(|errno| WorkingDirectoryError { path: path.clone(), source: errno.into() })
 }
 
-/// The directory to start from, and the names below it. None where a directory is not ours to make: in the
-/// kernel's file systems, and in what is read-only.
+/// The directory to start from, and the names below it; `None` where no directory can be made: in the kernel's file
+/// systems and in read-only mounts.
 fn place(root: &Path, path: &Path, mounts: &[Mount]) -> Option<(PathBuf, PathBuf)> {
     let path = clean(path);
-    // The last of equal ones is on top.
+    // Of equal destinations the last mount is on top.
     let over = mounts
         .iter()
         .filter(|mount| clean(mount.destination()).components().count() > 1)
@@ -53,7 +53,7 @@ fn place(root: &Path, path: &Path, mounts: &[Mount]) -> Option<(PathBuf, PathBuf
     Some((mount.source().clone()?, rest.to_owned()))
 }
 
-/// Without `.` and `..`, which a path from the root can do without.
+/// The path without `.` and `..`, as a path from the root.
 fn clean(path: &Path) -> PathBuf {
     let mut clean = PathBuf::from("/");
     for component in path.components() {
@@ -91,7 +91,7 @@ fn make_below(base: &Path, rest: &Path, (uid, gid): (u32, u32)) -> Result<(), Er
                 rustix::fs::chownat(&made, "", Some(uid), Some(gid), rustix::fs::AtFlags::EMPTY_PATH)?;
                 made
             }
-            // What is there and no directory is told by the process's own chdir.
+            // The process's own chdir reports a file in the place of a directory.
             Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             found => found?,
         };
@@ -99,8 +99,8 @@ fn make_below(base: &Path, rest: &Path, (uid, gid): (u32, u32)) -> Result<(), Er
     Ok(())
 }
 
-/// Makes a directory. A volume whose owners are mapped has no place for this process's own user, and takes
-/// only what one of them makes.
+/// Makes one directory. A volume whose owners are mapped cannot store this process's own user, and takes only files
+/// that a mapped user makes.
 fn make_one(parent: &OwnedFd, name: &OsStr, (uid, gid): (u32, u32)) -> Result<(), Errno> {
     let make = || rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755));
     match make() {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_made_and_what_is_there_stays() {
+    fn missing_directories_are_made_and_present_ones_stay() {
         let dir = tempfile::tempdir().unwrap();
         make_in(dir.path(), "/a/./b/../c", &json!([])).unwrap();
         assert!(dir.path().join("a/c").is_dir() && !dir.path().join("a/b").exists());

@@ -1,8 +1,7 @@
-//! Builds, starts, and enters real containers, as the agent does, with busybox as their image. Needs
-//! root and cgroup v2 with every controller (`tests/node/run` gives both); elsewhere it says so and
-//! does nothing.
+//! Builds, starts, and enters real containers, as the agent does, with busybox as their image. The tests need root
+//! and cgroup v2 with every controller (`tests/node/run` gives both); elsewhere they say so and pass over themselves.
 //!
-//! It has a `main` of its own, since the builder is this very binary, re-executed.
+//! This test has a `main` of its own, since the builder is this very binary, re-executed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this file is a test")]
 
@@ -38,7 +37,7 @@ fn main() {
         eprintln!("skipped: needs root, cgroup v2 with every controller, and a static {BUSYBOX}");
         return;
     }
-    // What the builder makes becomes ours when it ends, as it becomes PID 1's in the guest.
+    // A builder's child becomes this process's when the builder ends, as it becomes PID 1's in the guest.
     nix::sys::prctl::set_child_subreaper(true).unwrap();
     for (name, test) in TESTS {
         let bench = Bench::new(name);
@@ -53,7 +52,7 @@ const TESTS: [Test; 6] = [
     ("a_container_is_held_until_it_is_started", a_container_is_held_until_it_is_started),
     ("limits_reach_the_cgroup", limits_reach_the_cgroup),
     ("limits_change_together_or_not_at_all", limits_change_together_or_not_at_all),
-    ("a_missing_executable_is_told_from_a_forbidden_one", a_missing_executable_is_told_from_a_forbidden_one),
+    ("a_missing_executable_differs_from_a_forbidden_one", a_missing_executable_differs_from_a_forbidden_one),
     ("an_exec_runs_as_the_user_and_under_the_filter", an_exec_runs_as_the_user_and_under_the_filter),
     ("a_forbidden_device_cannot_be_opened", a_forbidden_device_cannot_be_opened),
 ];
@@ -268,7 +267,7 @@ fn limits_change_together_or_not_at_all(bench: &Bench) {
     cgroup.kill().unwrap();
 }
 
-fn a_missing_executable_is_told_from_a_forbidden_one(bench: &Bench) {
+fn a_missing_executable_differs_from_a_forbidden_one(bench: &Bench) {
     let missing = bench.create(&["nosuch"]).err().unwrap();
     assert_eq!(missing.kind, FailureKind::ExecutableNotFound);
     let forbidden = bench.create(&["/bin/plain"]).err().unwrap();
