@@ -59,7 +59,7 @@ pub(crate) enum ConfigureError {
 
 impl ConfigureError {
     /// Whether another request would have succeeded.
-    pub(crate) fn is_the_requests(&self) -> bool {
+    pub(crate) fn is_invalid_request(&self) -> bool {
         matches!(self, Self::HostName(_) | Self::SysctlName(_) | Self::Sysctl { .. })
     }
 }

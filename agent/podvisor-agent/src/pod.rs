@@ -34,9 +34,9 @@ pub(crate) struct Pod {
 impl Pod {
     /// What a container's user and group are outside its user namespace, which is where files are given to
     /// them.
-    pub(crate) fn outside(&self, uid: u32, gid: u32) -> Result<(u32, u32), ContainerError> {
+    pub(crate) fn guest_ids(&self, uid: u32, gid: u32) -> Result<(u32, u32), ContainerError> {
         let Some(namespace) = self.user_namespace.get() else { return Ok((uid, gid)) };
-        match (namespace.uids.outside(uid), namespace.gids.outside(gid)) {
+        match (namespace.uids.guest_id(uid), namespace.gids.guest_id(gid)) {
             (Some(uid), Some(gid)) => Ok((uid, gid)),
             _ => Err(ContainerError::NotMapped { uid, gid }),
         }

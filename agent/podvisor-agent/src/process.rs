@@ -16,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::reaper::Exit;
 use crate::shared::Shared;
-use crate::streams::{Input, Outlet};
+use crate::streams::{Input, ProcessOutput};
 
 /// How long killed processes are waited for, and the pause between two looks: what they wrote counts too.
 const GONE: Duration = Duration::from_secs(2);
@@ -51,18 +51,18 @@ pub(crate) struct Process {
     ended: watch::Receiver<Option<Ended>>,
     pub(crate) stdin: Option<Arc<Input>>,
     /// A terminal's output too.
-    pub(crate) stdout: Outlet,
-    pub(crate) stderr: Option<Outlet>,
+    pub(crate) stdout: ProcessOutput,
+    pub(crate) stderr: Option<ProcessOutput>,
     /// The host knows how it ended.
-    told: AtomicBool,
+    reported: AtomicBool,
 }
 
 /// A process's streams, made before or with it.
 #[derive(Debug)]
 pub(crate) struct Streams {
     pub(crate) stdin: Option<Arc<Input>>,
-    pub(crate) stdout: Outlet,
-    pub(crate) stderr: Option<Outlet>,
+    pub(crate) stdout: ProcessOutput,
+    pub(crate) stderr: Option<ProcessOutput>,
     /// Told when the process has ended.
     pub(crate) ended: watch::Sender<bool>,
 }
@@ -105,12 +105,20 @@ impl Process {
                 input.release().await;
             }
             if let Role::First { shared: Some(shared) } = role {
-                emptied(&cgroup).await;
+                wait_until_empty(&cgroup).await;
                 shared.sync().await;
             }
             let _ = sender.send(Some(Ended::new(exit, oom_killed)));
         });
-        Arc::new(Process { pid, cgroup: whole, ended, stdin, stdout, stderr, told: AtomicBool::new(false) })
+        Arc::new(Process {
+            pid,
+            cgroup: whole,
+            ended,
+            stdin,
+            stdout,
+            stderr,
+            reported: AtomicBool::new(false),
+        })
     }
 
     /// Its pid in the guest's own namespace.
@@ -131,18 +139,18 @@ impl Process {
     }
 
     /// Whether it has ended and the host has all that it wrote.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.has_ended() && self.stdout.finished() && self.stderr.as_ref().is_none_or(Outlet::finished)
+    pub(crate) fn output_delivered(&self) -> bool {
+        self.has_ended() && self.stdout.finished() && self.stderr.as_ref().is_none_or(ProcessOutput::finished)
     }
 
     /// The host has been told how it ended.
-    pub(crate) fn was_told(&self) {
-        self.told.store(true, Ordering::Relaxed);
+    pub(crate) fn mark_reported(&self) {
+        self.reported.store(true, Ordering::Relaxed);
     }
 
     /// Whether the host has all that there is to know of it.
-    pub(crate) fn is_over(&self) -> bool {
-        self.told.load(Ordering::Relaxed) && self.is_settled()
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.reported.load(Ordering::Relaxed) && self.output_delivered()
     }
 
     /// Its host has gone: it is hung up on, as by a terminal that closes, and killed if that does not end it.
@@ -181,7 +189,7 @@ impl Process {
 }
 
 /// Waits for the killed processes of a cgroup, but not for long: one may hang in its disk.
-async fn emptied(cgroup: &Cgroup) {
+async fn wait_until_empty(cgroup: &Cgroup) {
     let gone = async {
         while cgroup.populated().unwrap_or(false) {
             tokio::time::sleep(PAUSE).await;

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_end_is_told() {
+    fn a_watched_end_is_reported() {
         let reaper = Reaper::default();
         let launch = reaper.launch();
         let mut watch = reaper.watch(&launch, 7);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_before_the_watch_is_told_during_a_launch() {
+    fn an_end_before_the_watch_is_reported_during_a_launch() {
         let reaper = Reaper::default();
         let launch = reaper.launch();
         reaper.ended(Pid::from_raw(7), exit(3));

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio_vsock::VsockListener;
 
 use crate::pod::Pod;
-use crate::streams::{Forward, Outlet, Output, Taken, Writer};
+use crate::streams::{Forward, Output, ProcessOutput, Taken, Writer};
 
 /// Stream connections at a time: three for each process of a large pod.
 const STREAMS_MAX: usize = 1024;
@@ -70,11 +70,11 @@ where
         Err(error) => (None, error),
     };
     let opened = StreamOpened { error, ..Default::default() };
-    let told = connection.write_all(&frame::encode(&opened)?).await;
-    match (stream, told) {
-        (Some(Opened::Process(ProcessStream::Direct(output))), told) => {
+    let answered = connection.write_all(&frame::encode(&opened)?).await;
+    match (stream, answered) {
+        (Some(Opened::Process(ProcessStream::Direct(output))), answered) => {
             // It has been taken: a host that leaves before it hears so has broken off too.
-            let outcome = match told {
+            let outcome = match answered {
                 Ok(()) => output.serve(connection.into()).await,
                 Err(error) => Err(error),
             };
@@ -82,7 +82,7 @@ where
             outcome?;
         }
         (_, Err(error)) => return Err(error.into()),
-        (Some(Opened::Process(ProcessStream::Kept(output))), Ok(())) => {
+        (Some(Opened::Process(ProcessStream::Buffered(output))), Ok(())) => {
             output.serve(connection, open.offset).await?;
         }
         (Some(Opened::Process(ProcessStream::Input(input))), Ok(())) => input.serve(connection).await?,
@@ -100,7 +100,7 @@ enum Opened {
 
 /// A stream of a process, as a connection serves it.
 enum ProcessStream {
-    Kept(Arc<Output>),
+    Buffered(Arc<Output>),
     Direct(Taken),
     Input(Writer),
 }
@@ -124,10 +124,10 @@ fn find(pod: &Pod, open: &StreamOpen, kind: StreamKind) -> Result<ProcessStream,
                 _ => process.stderr.as_ref(),
             };
             match output.ok_or_else(none)? {
-                Outlet::Direct(output) => output.take(open.offset).map(ProcessStream::Direct),
-                Outlet::Kept(output) => {
+                ProcessOutput::Direct(output) => output.take(open.offset).map(ProcessStream::Direct),
+                ProcessOutput::Buffered(output) => {
                     output.resume(open.offset).map_err(|error| error.to_string())?;
-                    Ok(ProcessStream::Kept(Arc::clone(output)))
+                    Ok(ProcessStream::Buffered(Arc::clone(output)))
                 }
             }
         }

@@ -57,30 +57,30 @@ pub(crate) enum UserNamespaceError {
 
 /// Consecutive ids of the namespace, from 0 on, and what they are outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ids {
-    outside: u32,
+pub(crate) struct IdRange {
+    guest_first: u32,
     length: u32,
 }
 
-impl Ids {
-    fn new(outside: u32, length: u32) -> Result<Ids, UserNamespaceError> {
-        if length == 0 || u64::from(outside) + u64::from(length) > IDS {
-            return Err(UserNamespaceError::Mapping { host: outside, length });
+impl IdRange {
+    fn new(guest_first: u32, length: u32) -> Result<IdRange, UserNamespaceError> {
+        if length == 0 || u64::from(guest_first) + u64::from(length) > IDS {
+            return Err(UserNamespaceError::Mapping { host: guest_first, length });
         }
-        Ok(Ids { outside, length })
+        Ok(IdRange { guest_first, length })
     }
 
     /// The id outside of one inside, if it has one.
-    pub(crate) fn outside(self, inside: u32) -> Option<u32> {
-        (inside < self.length).then(|| self.outside + inside)
+    pub(crate) fn guest_id(self, id: u32) -> Option<u32> {
+        (id < self.length).then(|| self.guest_first + id)
     }
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct UserNamespace {
-    pub(crate) uids: Ids,
-    pub(crate) gids: Ids,
+    pub(crate) uids: IdRange,
+    pub(crate) gids: IdRange,
     user: File,
     network: File,
     ipc: File,
@@ -90,8 +90,8 @@ pub(crate) struct UserNamespace {
 impl UserNamespace {
     /// Makes the namespaces. Takes some milliseconds.
     pub(crate) fn make(asked: &Asked, shared_pids: bool) -> Result<UserNamespace, UserNamespaceError> {
-        let uids = Ids::new(asked.uid_host, asked.uid_length)?;
-        let gids = Ids::new(asked.gid_host, asked.gid_length)?;
+        let uids = IdRange::new(asked.uid_host, asked.uid_length)?;
+        let gids = IdRange::new(asked.gid_host, asked.gid_length)?;
         let mut helper = Command::new(SELF)
             .arg(ARGUMENT)
             .stdin(Stdio::piped())
@@ -105,7 +105,7 @@ impl UserNamespace {
         let mut line = || lines.next().and_then(Result::ok).ok_or(UserNamespaceError::NotStarted);
         line()?;
         for (file, ids) in [("uid_map", uids), ("gid_map", gids)] {
-            let map = format!("0 {} {}", ids.outside, ids.length);
+            let map = format!("0 {} {}", ids.guest_first, ids.length);
             std::fs::write(format!("/proc/{}/{file}", helper.id()), map).map_err(UserNamespaceError::Map)?;
         }
         writeln!(input).map_err(UserNamespaceError::Start)?;
@@ -136,7 +136,7 @@ impl UserNamespace {
 
     /// The user and group outside that are root inside.
     pub(crate) fn root(&self) -> (u32, u32) {
-        (self.uids.outside, self.gids.outside)
+        (self.uids.guest_first, self.gids.guest_first)
     }
 
     /// Takes this thread, and all it starts from here on, to the pod's network, IPC and host name.
@@ -201,15 +201,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_beyond_the_mapping_has_none_outside() {
-        let ids = Ids::new(1000, 100).unwrap();
-        assert_eq!((ids.outside(0), ids.outside(99), ids.outside(100)), (Some(1000), Some(1099), None));
+    fn an_id_beyond_the_mapping_has_none_in_the_guest() {
+        let ids = IdRange::new(1000, 100).unwrap();
+        assert_eq!((ids.guest_id(0), ids.guest_id(99), ids.guest_id(100)), (Some(1000), Some(1099), None));
     }
 
     #[test]
     fn a_mapping_that_the_kernel_would_not_take_is_refused() {
-        assert!(Ids::new(1000, 0).is_err());
-        assert!(Ids::new(u32::MAX - 1, 2).is_err());
-        Ids::new(0, u32::MAX).unwrap();
+        assert!(IdRange::new(1000, 0).is_err());
+        assert!(IdRange::new(u32::MAX - 1, 2).is_err());
+        IdRange::new(0, u32::MAX).unwrap();
     }
 }

@@ -2,9 +2,9 @@
 //! One file per step, in this order; a step that fails is fatal. It knows nothing of the pod.
 
 mod cgroups;
+mod idle;
 mod log;
 mod mounts;
-mod rest;
 
 use std::io::Write;
 
@@ -27,7 +27,7 @@ pub(crate) fn run() -> Result<(), BootError> {
     mounts::run()?;
     log::run();
     cgroups::run()?;
-    rest::run();
+    idle::run();
     nix::unistd::sethostname(HOST_NAME).map_err(BootError::HostName)
 }
 

@@ -41,10 +41,10 @@ impl Containers {
     }
 
     /// The host was told how an exec ended. One that it has all of is forgotten.
-    pub(crate) fn exec_told(&self, id: &str, exec_id: &str) {
+    pub(crate) fn exec_reported(&self, id: &str, exec_id: &str) {
         if let Ok(process) = self.process(id, exec_id) {
-            process.was_told();
-            self.settle(id, exec_id, &process);
+            process.mark_reported();
+            self.forget_if_delivered(id, exec_id, &process);
         }
     }
 
@@ -53,7 +53,7 @@ impl Containers {
     pub(crate) fn output_served(&self, id: &str, exec_id: &str, broke_off: bool) {
         let Ok(process) = self.process(id, exec_id) else { return };
         if !broke_off {
-            return self.settle(id, exec_id, &process);
+            return self.forget_if_delivered(id, exec_id, &process);
         }
         let Ok(container) = self.get(id) else { return };
         let exec_id = exec_id.to_owned();
@@ -63,8 +63,8 @@ impl Containers {
         });
     }
 
-    fn settle(&self, id: &str, exec_id: &str, process: &Process) {
-        if process.is_over()
+    fn forget_if_delivered(&self, id: &str, exec_id: &str, process: &Process) {
+        if process.is_delivered()
             && let Ok(container) = self.get(id)
         {
             container.execs().remove(exec_id);

@@ -27,7 +27,7 @@ pub(super) async fn add(
         // libcontainer makes nodes below /dev alone, and in a user namespace nobody can: then the guest's own
         // is mounted, and has to be the container's root's.
         if pod.user_namespace.get().is_some() || !Path::new(&device.path).starts_with("/dev") {
-            let (uid, gid) = pod.outside(0, 0)?;
+            let (uid, gid) = pod.guest_ids(0, 0)?;
             fs::set_permissions(&node, Permissions::from_mode(0o660))
                 .and_then(|()| chown(&node, Some(uid), Some(gid)))
                 .map_err(container.io("give a disk"))?;

@@ -66,7 +66,7 @@ async fn build(
 ) -> Result<Created, ContainerError> {
     root::mount(pod, container, image)?;
     let user = resolve_user(&container.rootfs(), request)?;
-    let owner = pod.outside(user.uid, user.gid)?;
+    let owner = pod.guest_ids(user.uid, user.gid)?;
     let namespace = pod.user_namespace.get().map(UserNamespace::path);
     let target = request.pid_target.as_str();
     let target = (!target.is_empty()).then(|| pod.containers.pid_namespace(target)).transpose()?;
@@ -90,18 +90,18 @@ async fn build(
     }
     let groups = spec.process().as_ref().and_then(|process| process.user().additional_gids().clone());
     for gid in groups.iter().flatten() {
-        pod.outside(0, *gid)?;
+        pod.guest_ids(0, *gid)?;
     }
     let _ = container.joined.set(Joined::of(&spec)?);
-    working_directory::make(&spec, pod.outside(0, 0)?)?;
+    working_directory::make(&spec, pod.guest_ids(0, 0)?)?;
     let config =
         serde_json::to_vec(&spec).map_err(|error| container.io("write the specification")(error.into()))?;
     fs::write(container.directory().join("config.json"), config)
         .map_err(container.io("write the specification"))?;
 
     let (terminal, stdin) = (request.tty, request.stdin);
-    let wanted = stdio::Wanted { terminal, stdin, kept: true, uid: owner.0, gid: owner.1 };
-    let (descriptors, pending) = stdio::make(wanted, container.directory().join("console"))
+    let stdio_spec = stdio::StdioSpec { terminal, stdin, buffered: true, uid: owner.0, gid: owner.1 };
+    let (descriptors, pending) = stdio::make(stdio_spec, container.directory().join("console"))
         .map_err(container.io("make the standard streams"))?;
     let launch = Launch {
         state_root: STATE_ROOT.into(),

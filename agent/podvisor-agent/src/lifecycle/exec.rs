@@ -46,9 +46,9 @@ fn reserve(container: &Container, exec_id: &str) -> Result<i32, ContainerError> 
         return Err(ContainerError::ExecExists(exec_id.to_owned()));
     }
     if execs.len() >= EXECS_MAX {
-        let settled = |exec: &Exec| matches!(exec, Exec::Started(process) if process.is_settled());
+        let delivered = |exec: &Exec| matches!(exec, Exec::Started(process) if process.output_delivered());
         let before = execs.len();
-        execs.retain(|_, exec| !settled(exec));
+        execs.retain(|_, exec| !delivered(exec));
         if execs.len() == before {
             return Err(ContainerError::TooManyExecs { id: container.id().to_owned(), count: EXECS_MAX });
         }
@@ -66,12 +66,13 @@ async fn launch(
     let joined = container.joined.get().ok_or_else(|| container.wrong_phase(&Phase::Creating))?;
     let exec = joined.exec(&request.process_json, first, request.tty)?;
     let user = exec.process.user();
-    let (uid, gid) = pod.outside(user.uid(), user.gid())?;
-    let wanted = stdio::Wanted { terminal: request.tty, stdin: request.stdin, kept: false, uid, gid };
+    let (uid, gid) = pod.guest_ids(user.uid(), user.gid())?;
+    let stdio_spec =
+        stdio::StdioSpec { terminal: request.tty, stdin: request.stdin, buffered: false, uid, gid };
     // Short, whatever the id: a socket's path has 107 bytes.
     let console = container.directory().join(format!("c{}", pod.next_number()));
     let (descriptors, pending) =
-        stdio::make(wanted, console).map_err(container.io("make the standard streams"))?;
+        stdio::make(stdio_spec, console).map_err(container.io("make the standard streams"))?;
     let launch = Launch {
         state_root: STATE_ROOT.into(),
         container_id: container.id().to_owned(),

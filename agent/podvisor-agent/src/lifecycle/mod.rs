@@ -4,7 +4,7 @@
 mod block_devices;
 mod create;
 mod exec;
-mod mapped;
+mod mapped_mount;
 mod remove;
 mod root;
 mod start;
@@ -14,6 +14,6 @@ mod volumes;
 
 pub(crate) use create::create;
 pub(crate) use exec::exec;
-pub(crate) use remove::{kill_all, remove};
+pub(crate) use remove::{remove, shut_down};
 pub(crate) use start::start;
 pub(crate) use update::update;

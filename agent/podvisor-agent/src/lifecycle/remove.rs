@@ -50,7 +50,7 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
         let first = phase.first().cloned();
         *phase = Phase::Removing { first };
     }
-    empty(container).await.map_err(container.io("end the processes"))?;
+    kill_and_wait(container).await.map_err(container.io("end the processes"))?;
     unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
     container.cgroup().remove().map_err(container.io("remove the cgroup"))?;
     remove_directory(&format!("{STATE_ROOT}/{}", container.id()))
@@ -76,13 +76,13 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
 }
 
 /// Ends every container's processes and lets go of the scratch disk, whose contents are then on it.
-pub(crate) async fn kill_all(pod: &Pod) -> Result<(), ContainerError> {
+pub(crate) async fn shut_down(pod: &Pod) -> Result<(), ContainerError> {
     let containers = pod.containers.all();
     for container in &containers {
         container.cgroup().kill().map_err(container.io("end the processes"))?;
     }
     for container in &containers {
-        empty(container).await.map_err(container.io("end the processes"))?;
+        kill_and_wait(container).await.map_err(container.io("end the processes"))?;
         unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
     }
     nix::unistd::sync();
@@ -94,7 +94,7 @@ pub(crate) async fn kill_all(pod: &Pod) -> Result<(), ContainerError> {
 }
 
 /// Kills the cgroup's processes and waits until none is left.
-async fn empty(container: &Container) -> io::Result<()> {
+async fn kill_and_wait(container: &Container) -> io::Result<()> {
     let deadline = Instant::now() + GONE;
     loop {
         container.cgroup().kill()?;

@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::mount::MsFlags;
 
 use crate::containers::{Container, ContainerError};
-use crate::lifecycle::mapped::Mapped;
+use crate::lifecycle::mapped_mount::MappedMount;
 use crate::pod::Pod;
 use crate::scratch;
 
@@ -24,19 +24,19 @@ pub(super) fn mount(pod: &Pod, container: &Container, image: &Path) -> Result<()
     }
     // The root directory's mode and owner are the image's; overlayfs shows the upper's.
     let root = fs::metadata(image).map_err(container.io("look at the image"))?;
-    let (uid, gid) = pod.outside(root.uid(), root.gid())?;
+    let (uid, gid) = pod.guest_ids(root.uid(), root.gid())?;
     fs::set_permissions(&upper, root.permissions())
         .and_then(|()| std::os::unix::fs::chown(&upper, Some(uid), Some(gid)))
         .map_err(container.io("prepare the writable layer"))?;
     let mapped = match pod.user_namespace.get() {
         Some(namespace) => Some(
-            Mapped::mount(image, container.directory().join("image"), namespace)
+            MappedMount::mount(image, container.directory().join("image"), namespace)
                 .map_err(container.io("map the image's owners"))?,
         ),
         None => None,
     };
     // An overlay keeps a mount of its own, so the mapped one goes with this function.
-    let lower = mapped.as_ref().map_or(image, Mapped::path);
+    let lower = mapped.as_ref().map_or(image, MappedMount::path);
     let options =
         format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
     nix::mount::mount(

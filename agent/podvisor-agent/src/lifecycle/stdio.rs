@@ -9,15 +9,15 @@ use tokio::sync::watch;
 
 use crate::console::ConsoleSocket;
 use crate::process::Streams;
-use crate::streams::{Direct, Input, Outlet, Output};
+use crate::streams::{Direct, Input, Output, ProcessOutput};
 
 /// What the process is to have.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct StdioSpec {
     pub(super) terminal: bool,
     pub(super) stdin: bool,
     /// Whether the host may open an output again, from where it was.
-    pub(super) kept: bool,
+    pub(super) buffered: bool,
     pub(super) uid: u32,
     pub(super) gid: u32,
 }
@@ -25,29 +25,29 @@ pub(super) struct Wanted {
 /// Our ends, before the process is there.
 #[derive(Debug)]
 pub(super) enum Pending {
-    Terminal { socket: ConsoleSocket, wanted: Wanted },
+    Terminal { socket: ConsoleSocket, spec: StdioSpec },
     Pipes(Streams),
 }
 
 /// Makes the descriptors, and our ends. `console` is where a terminal's socket would be.
-pub(super) fn make(wanted: Wanted, console: PathBuf) -> io::Result<([OwnedFd; 3], Pending)> {
-    if wanted.terminal {
+pub(super) fn make(spec: StdioSpec, console: PathBuf) -> io::Result<([OwnedFd; 3], Pending)> {
+    if spec.terminal {
         let socket = ConsoleSocket::bind(console)?;
-        return Ok(([null()?, null()?, null()?], Pending::Terminal { socket, wanted }));
+        return Ok(([null()?, null()?, null()?], Pending::Terminal { socket, spec }));
     }
     let (ended, has_ended) = watch::channel(false);
-    let (stdin, input) = if wanted.stdin {
-        let (reader, writer) = pipe(wanted)?;
+    let (stdin, input) = if spec.stdin {
+        let (reader, writer) = pipe(spec)?;
         (reader, Some(Input::new(writer, false, has_ended.clone())?))
     } else {
         (null()?, None)
     };
-    let (out_reader, stdout) = pipe(wanted)?;
-    let (error_reader, stderr) = pipe(wanted)?;
+    let (out_reader, stdout) = pipe(spec)?;
+    let (error_reader, stderr) = pipe(spec)?;
     let streams = Streams {
         stdin: input,
-        stdout: outlet(wanted, out_reader, has_ended.clone())?,
-        stderr: Some(outlet(wanted, error_reader, has_ended)?),
+        stdout: output(spec, out_reader, has_ended.clone())?,
+        stderr: Some(output(spec, error_reader, has_ended)?),
         ended,
     };
     Ok(([stdin, stdout, stderr], Pending::Pipes(streams)))
@@ -64,29 +64,29 @@ impl Pending {
 
     /// The streams, once the process is there.
     pub(super) async fn streams(self) -> io::Result<Streams> {
-        let (socket, wanted) = match self {
+        let (socket, spec) = match self {
             Pending::Pipes(streams) => return Ok(streams),
-            Pending::Terminal { socket, wanted } => (socket, wanted),
+            Pending::Terminal { socket, spec } => (socket, spec),
         };
-        let master = socket.receive(wanted.uid, wanted.gid).await?;
+        let master = socket.receive(spec.uid, spec.gid).await?;
         let (ended, has_ended) = watch::channel(false);
         // There without a stdin too: a terminal's size goes this way.
         let stdin = Some(Input::new(master.try_clone()?, true, has_ended.clone())?);
-        Ok(Streams { stdin, stdout: outlet(wanted, master, has_ended)?, stderr: None, ended })
+        Ok(Streams { stdin, stdout: output(spec, master, has_ended)?, stderr: None, ended })
     }
 }
 
-fn outlet(wanted: Wanted, source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<Outlet> {
-    Ok(match wanted.kept {
-        true => Outlet::Kept(Output::start(source, ended)?),
-        false => Outlet::Direct(Direct::new(source, ended)?),
+fn output(spec: StdioSpec, source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<ProcessOutput> {
+    Ok(match spec.buffered {
+        true => ProcessOutput::Buffered(Output::start(source, ended)?),
+        false => ProcessOutput::Direct(Direct::new(source, ended)?),
     })
 }
 
 /// A pipe that belongs to the process's user, who may open it again by `/dev/stdout`.
-fn pipe(wanted: Wanted) -> io::Result<(OwnedFd, OwnedFd)> {
+fn pipe(spec: StdioSpec) -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    std::os::unix::fs::fchown(&writer, Some(wanted.uid), Some(wanted.gid))?;
+    std::os::unix::fs::fchown(&writer, Some(spec.uid), Some(spec.gid))?;
     Ok((reader, writer))
 }
 

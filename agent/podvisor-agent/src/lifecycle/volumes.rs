@@ -12,7 +12,7 @@ use proto_agent::agent::ImageVolume;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::containers::{Container, VolumeError};
-use crate::lifecycle::mapped::Mapped;
+use crate::lifecycle::mapped_mount::MappedMount;
 use crate::pod::Pod;
 
 /// Mounts the images and lets the specification's mounts begin where they are. The images are the
@@ -22,7 +22,7 @@ pub(super) async fn mount(
     container: &Container,
     volumes: &[ImageVolume],
     spec: &mut Spec,
-) -> Result<Vec<Mapped>, VolumeError> {
+) -> Result<Vec<MappedMount>, VolumeError> {
     let mut mapped = Vec::new();
     for (volume, number) in volumes.iter().zip(0..) {
         let image = pod.images.acquire(volume.slot).await?;
@@ -31,7 +31,7 @@ pub(super) async fn mount(
             .map_err(|source| VolumeError::SubPath { sub_path: volume.sub_path.clone(), source })?;
         if let Some(namespace) = pod.user_namespace.get() {
             let target = container.directory().join(format!("volume-{number}"));
-            let mount = Mapped::mount(&place, target, namespace).map_err(VolumeError::Map)?;
+            let mount = MappedMount::mount(&place, target, namespace).map_err(VolumeError::Map)?;
             mount.path().clone_into(&mut place);
             mapped.push(mount);
         }

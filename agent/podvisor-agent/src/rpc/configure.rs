@@ -15,7 +15,7 @@ pub(super) async fn pod(gate: &Gate, request: ConfigurePodRequest) -> ttrpc::Res
             return Err(refusal(Code::FAILED_PRECONDITION, "the pod is configured already"));
         }
         configure::run(&pod, &request).await.map_err(|error| {
-            let code = if error.is_the_requests() { Code::INVALID_ARGUMENT } else { Code::INTERNAL };
+            let code = if error.is_invalid_request() { Code::INVALID_ARGUMENT } else { Code::INTERNAL };
             failed(code, &error)
         })?;
         *configured = true;

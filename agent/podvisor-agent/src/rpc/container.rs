@@ -39,7 +39,7 @@ pub(super) async fn remove(gate: &Gate, request: RemoveContainerRequest) -> ttrp
 pub(super) async fn shutdown(gate: &Gate, _: ShutdownRequest) -> ttrpc::Result<Empty> {
     // Before the barrier there is nothing to shut down.
     if *gate.pod.configured.lock().await {
-        gate.run(|pod| async move { lifecycle::kill_all(&pod).await }).await?;
+        gate.run(|pod| async move { lifecycle::shut_down(&pod).await }).await?;
     }
     Ok(Empty::default())
 }

@@ -22,7 +22,7 @@ pub(super) async fn wait(gate: &Gate, request: WaitRequest) -> ttrpc::Result<Wai
     let ended = process.wait().await;
     let ended = ended.ok_or_else(|| refusal(Code::INTERNAL, "the process is followed no more"))?;
     if !request.exec_id.is_empty() {
-        pod.containers.exec_told(&request.container_id, &request.exec_id);
+        pod.containers.exec_reported(&request.container_id, &request.exec_id);
     }
     Ok(WaitResponse {
         exit_code: ended.exit.code,

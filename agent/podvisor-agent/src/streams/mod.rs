@@ -20,19 +20,19 @@ use std::sync::Arc;
 
 /// An output stream of a process.
 #[derive(Clone, Debug)]
-pub(crate) enum Outlet {
+pub(crate) enum ProcessOutput {
     /// A container's, which the host may open again.
-    Kept(Arc<Output>),
+    Buffered(Arc<Output>),
     /// A command's, which it may not.
     Direct(Arc<Direct>),
 }
 
-impl Outlet {
+impl ProcessOutput {
     /// Whether the host has all of it.
     pub(crate) fn finished(&self) -> bool {
         match self {
-            Outlet::Kept(output) => output.finished(),
-            Outlet::Direct(output) => output.finished(),
+            ProcessOutput::Buffered(output) => output.finished(),
+            ProcessOutput::Direct(output) => output.finished(),
         }
     }
 }

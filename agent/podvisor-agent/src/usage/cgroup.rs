@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_use_of_each_size_of_huge_pages_is_told_and_reservations_are_not() {
+    fn the_use_of_each_size_of_huge_pages_is_reported_and_reservations_are_not() {
         let dir = files(&[
             ("hugetlb.2MB.current", "2097152\n"),
             ("hugetlb.2MB.rsvd.current", "1\n"),

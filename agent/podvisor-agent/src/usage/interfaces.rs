@@ -48,7 +48,7 @@ Inter-|   Receive                                                |  Transmit
 ";
 
     #[test]
-    fn every_interface_but_the_loopback_is_told() {
+    fn every_interface_but_the_loopback_is_reported() {
         let interfaces = parse(TABLE);
         assert_eq!(interfaces.len(), 1);
         let eth0 = &interfaces[0];

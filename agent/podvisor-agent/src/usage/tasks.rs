@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_are_told_from_files() {
+    fn sockets_are_counted_and_files_are_not() {
         let _socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let _file = fs::File::open("/dev/null").unwrap();
         let own = PathBuf::from(format!("/proc/{}/fd", std::process::id()));

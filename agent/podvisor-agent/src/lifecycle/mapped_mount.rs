@@ -15,11 +15,11 @@ use crate::user_namespace::UserNamespace;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Mapped(PathBuf);
+pub(super) struct MappedMount(PathBuf);
 
-impl Mapped {
+impl MappedMount {
     /// Mounts what is at `path`, a directory or a file, at `target`, which is made.
-    pub(super) fn mount(path: &Path, target: PathBuf, namespace: &UserNamespace) -> io::Result<Mapped> {
+    pub(super) fn mount(path: &Path, target: PathBuf, namespace: &UserNamespace) -> io::Result<MappedMount> {
         if fs::metadata(path)?.is_dir() {
             fs::create_dir_all(&target)?;
         } else {
@@ -27,7 +27,7 @@ impl Mapped {
         }
         let tree = syscall::mapped_mount(path, namespace.user())?;
         move_mount(tree.as_fd(), "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-        Ok(Mapped(target))
+        Ok(MappedMount(target))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -35,7 +35,7 @@ impl Mapped {
     }
 }
 
-impl Drop for Mapped {
+impl Drop for MappedMount {
     fn drop(&mut self) {
         if let Err(error) = umount2(&self.0, MntFlags::MNT_DETACH) {
             tracing::warn!(%error, path = %self.0.display(), "a mapped mount stays");
