@@ -1,5 +1,5 @@
-//! ConfigurePod: the first call to a booted guest gives it its name, files, clock, random seed, disk,
-//! and network. It happens once; a second call is refused.
+//! ConfigurePod: the first call to a booted guest gives it a name, files, a clock, a random seed, namespaces, a
+//! network and a scratch disk. The pod is configured once: [`crate::rpc`] refuses a second call.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ use crate::processors;
 use crate::scratch::{self, ScratchError};
 use crate::user_namespace::{UserNamespace, UserNamespaceError};
 
-/// A clock that is off by less is left alone: stepping it is visible to programs.
+/// A clock that is off by less than this is left alone, since programs notice a step.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(10);
 /// The pod's /dev/shm when the host names no size: what other runtimes give.
 const SHM_BYTES: u64 = 64 * 1024 * 1024;
@@ -58,13 +58,13 @@ pub(crate) enum ConfigureError {
 }
 
 impl ConfigureError {
-    /// Whether another request would have succeeded.
+    /// Whether the request is at fault: another one would have succeeded.
     pub(crate) fn is_invalid_request(&self) -> bool {
         matches!(self, Self::HostName(_) | Self::SysctlName(_) | Self::Sysctl { .. })
     }
 }
 
-/// All of it. Secrets come first: nothing that draws random numbers runs before the seed.
+/// Configures the pod. The random seed comes first: nothing that draws random numbers runs before it.
 pub(crate) async fn run(pod: &Pod, request: &ConfigurePodRequest) -> Result<(), ConfigureError> {
     seed(&request.random_seed).map_err(ConfigureError::Seed)?;
     set_clock(request.realtime_ns)?;
@@ -89,7 +89,8 @@ pub(crate) async fn run(pod: &Pod, request: &ConfigurePodRequest) -> Result<(), 
     Ok(())
 }
 
-/// Makes the pod's user namespace, if it is to have one, and goes where its network is. Who is root there.
+/// Makes the pod's user namespace, if the request asks for one, and enters the network that belongs to it. Returns
+/// the guest's user and group that are root in the pod.
 async fn enter_user_namespace(
     pod: &Pod,
     request: &ConfigurePodRequest,
@@ -101,7 +102,7 @@ async fn enter_user_namespace(
     made.enter()?;
     network::loopback_up().await?;
     let root = made.root();
-    // Once: a pod is configured once.
+    // The cell is empty: a pod is configured once.
     let _ = pod.user_namespace.set(made);
     Ok(root)
 }
@@ -127,8 +128,8 @@ fn set_clock(realtime_ns: i64) -> Result<(), ConfigureError> {
         .map_err(ConfigureError::Clock)
 }
 
-/// Brings up the pod's processors on a thread of its own: the kernel takes milliseconds for each, and
-/// nothing waits for them.
+/// Brings up the pod's processors on a thread of its own: the kernel takes milliseconds for each, and nothing has to
+/// wait for them.
 fn online_processors(wanted: u32) {
     let bring_up = move || {
         if let Err(error) = processors::set_online(wanted) {
@@ -167,8 +168,8 @@ fn set_sysctls(sysctls: &HashMap<String, String>, root: u32) -> Result<(), Confi
     for (name, value) in sysctls {
         let path = sysctl_path(name).ok_or_else(|| ConfigureError::SysctlName(name.clone()))?;
         let written = match fs::write(&path, value) {
-            // Those of IPC are the user's alone who owns the namespace (`ipc_permissions` of the kernel's
-            // ipc/ipc_sysctl.c), whatever root may do elsewhere.
+            // IPC sysctls can be written only by the user who owns the namespace (`ipc_permissions` of the
+            // kernel's ipc/ipc_sysctl.c), whatever root may do elsewhere.
             Err(error) if root != 0 && error.kind() == io::ErrorKind::PermissionDenied => {
                 syscall::as_user(root, || fs::write(&path, value)).flatten()
             }
@@ -179,8 +180,8 @@ fn set_sysctls(sysctls: &HashMap<String, String>, root: u32) -> Result<(), Confi
     Ok(())
 }
 
-/// The file of a sysctl: as sysctl(8) has it, the first separator says which one is meant, so that
-/// `net/ipv4/conf/eth0.5/forwarding` can be written too.
+/// The file of a sysctl. The first separator in the name, a dot or a slash, separates the whole name (sysctl(8)), so
+/// that `net/ipv4/conf/eth0.5/forwarding` can be written too.
 fn sysctl_path(name: &str) -> Option<PathBuf> {
     let separator = name.chars().find(|c| matches!(c, '.' | '/'))?;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');

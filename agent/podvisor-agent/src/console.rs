@@ -1,5 +1,5 @@
-//! A terminal's way from the container that makes it to the agent: a unix socket on which the master
-//! side arrives, as a descriptor.
+//! A terminal's way from the container that makes it to the agent: a unix socket on which the master side arrives as
+//! a descriptor. [`crate::streams`] moves the terminal's bytes afterwards.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use rustix::pty::OpenptFlags;
 use tokio::net::UnixListener;
 
-/// The terminal is sent before the builder reports, so it is there when it is asked for.
+/// How long the terminal may take. The builder sends it before it reports, so it is there already.
 const ARRIVE: Duration = Duration::from_secs(5);
 
-/// A socket that one terminal comes through; removed when dropped.
+/// A socket that one terminal comes through. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct ConsoleSocket {
     listener: UnixListener,
@@ -28,7 +28,7 @@ impl ConsoleSocket {
         &self.path
     }
 
-    /// The master side; its other side then belongs to the process's user.
+    /// Receives the master side, and gives the other side to the process's user.
     pub(crate) async fn receive(self, uid: u32, gid: u32) -> io::Result<OwnedFd> {
         let arrival = async {
             let (connection, _) = self.listener.accept().await?;
@@ -54,7 +54,7 @@ impl ConsoleSocket {
 
 impl Drop for ConsoleSocket {
     fn drop(&mut self) {
-        // It is in a directory that goes with the container.
+        // The container's removal takes the whole directory.
         let _ = std::fs::remove_file(&self.path);
     }
 }

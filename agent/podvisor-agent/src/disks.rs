@@ -1,12 +1,12 @@
-//! Disks that containers have: slots bound with their first container, and let go of with their last. It
-//! knows slots, not containers; what is on a disk is nothing to it.
+//! Disks of containers: slots that are bound for the first container that uses one, and unbound after the last. This
+//! module knows slots, not containers, and never looks at a disk's content.
 
 use tokio::sync::Mutex;
 
 use crate::slot_users::SlotUsers;
 use crate::slots::{Class, SlotError, Slots};
 
-/// Bound slots.
+/// The bound slots.
 #[derive(Debug, Default)]
 pub(crate) struct Disks {
     slots: Slots,
@@ -14,7 +14,7 @@ pub(crate) struct Disks {
 }
 
 impl Disks {
-    /// Binds the slot, unless it is, and counts one more user. Its device's name ("vdb").
+    /// Binds the slot, unless it is bound, and counts one more user. Returns the device's name ("vdb").
     pub(crate) async fn acquire(&self, slot: u32) -> Result<String, SlotError> {
         let mut users = self.users.lock().await;
         let name = self.slots.device(slot, Class::Block).await?;
@@ -22,8 +22,8 @@ impl Disks {
         Ok(name)
     }
 
-    /// One user less. After the last the slot is free for the host to unplug: what was written is on the
-    /// disk, for the kernel has written it back with the last descriptor.
+    /// Counts one user less. After the last the host may unplug the slot: the kernel wrote everything back when the
+    /// last descriptor was closed.
     pub(crate) async fn release(&self, slot: u32) -> Result<(), SlotError> {
         let mut users = self.users.lock().await;
         if !users.leave(slot) {

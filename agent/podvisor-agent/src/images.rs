@@ -1,5 +1,5 @@
-//! Images: one EROFS mount per slot, shared by the containers that use it and taken down with the last.
-//! It knows slots and mounts, not containers.
+//! Images: one EROFS mount per slot, shared by the containers that use it and unmounted after the last. This module
+//! knows slots and mounts, not containers.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ use tokio::sync::Mutex;
 use crate::slot_users::SlotUsers;
 use crate::slots::{Class, SlotError, Slots};
 
-/// Where images are mounted, by slot.
+/// Parent of the mount points, which are named by slot.
 const DIRECTORY: &str = "/run/podvisor/images";
 /// The names that the pmem driver gives its disks.
 const PMEM: &str = "pmem";
 
-/// Why an image could not be mounted or taken down.
+/// Why an image could not be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageError {
     #[error(transparent)]
@@ -27,8 +27,7 @@ pub(crate) enum ImageError {
     Unmount { slot: u32, source: nix::Error },
 }
 
-/// Mounted images by slot. The lock is held through a mount, so that two containers of one image are
-/// one mount.
+/// Mounted images by slot. The lock is held through a mount, so that two containers of one image share one mount.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
     slots: Slots,
@@ -36,7 +35,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Mounts the image in this slot, unless it is, and counts one more user.
+    /// Mounts the image in this slot, unless it is mounted, and counts one more user.
     pub(crate) async fn acquire(&self, slot: u32) -> Result<PathBuf, ImageError> {
         let mut users = self.users.lock().await;
         let path = path(slot);
@@ -57,7 +56,7 @@ impl Images {
         Ok(path)
     }
 
-    /// One user less. After the last the image is unmounted and its slot free for the host to unplug.
+    /// Counts one user less. After the last the image is unmounted, and the host may unplug the slot.
     pub(crate) async fn release(&self, slot: u32) -> Result<(), ImageError> {
         let mut users = self.users.lock().await;
         if !users.leave(slot) {

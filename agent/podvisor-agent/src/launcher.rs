@@ -1,5 +1,5 @@
-//! Starts the builder process and follows what it reports, up to the moment when the container's
-//! process has become what it was asked to be. The protocol is `agent_container::launch`'s.
+//! Starts the builder process and reads its reports, up to the moment when the container's process has executed its
+//! program. [`agent_container::launch`] has the protocol; [`crate::reaper`] collects the builder.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::pause::SELF;
 use crate::reaper::{Exit, Reaper};
 
-/// Longest time to build a container: mounts are all that may take long.
+/// Longest time to build a container: only mounts take long.
 const BUILD: Duration = Duration::from_secs(60);
 /// Longest time from release to exec.
 const RELEASE: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ pub(crate) struct Launched {
     pub(crate) reports: Reports,
 }
 
-/// Builds what `launch` says, with these standard streams.
+/// Builds the process of `launch`, with these standard streams.
 pub(crate) async fn launch(
     reaper: &Reaper,
     launch: &Launch,
@@ -41,12 +41,12 @@ pub(crate) async fn launch(
 ) -> Result<Launched, Failure> {
     let guard = reaper.launch();
     let (socket, builder) = start(&stdio).map_err(|error| other("cannot start the builder", &error))?;
-    // The builder has its copies; ours would keep the pipes open.
+    // The builder has copies; these would keep the pipes open.
     drop(stdio);
     let mut reports = Reports { lines: BufReader::new(socket), details: Vec::new() };
     let line = launch.line().map_err(|error| other("the launch cannot be written down", &error))?;
     let ready = async {
-        // A builder that does not take all of it says why not, or ends.
+        // A builder that does not take all of the line reports why, or ends.
         let _ = reports.lines.write_all(&line).await;
         reports.ready().await
     };
@@ -61,7 +61,7 @@ pub(crate) async fn launch(
     Ok(Launched { pid, exit: reaper.watch(&guard, pid), reports })
 }
 
-/// The builder's socket and pid. Its end is the reaper's to collect.
+/// Starts the builder; returns its socket and pid. The reaper collects the builder's end.
 fn start(stdio: &[OwnedFd; 3]) -> io::Result<(UnixStream, u32)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     let [stdin, stdout, stderr] = stdio;
@@ -79,11 +79,11 @@ fn start(stdio: &[OwnedFd; 3]) -> io::Result<(UnixStream, u32)> {
 }
 
 fn kill(pid: u32) {
-    // It may have ended by now.
+    // The process may have ended by now.
     let _ = i32::try_from(pid).map(|pid| syscall::kill(pid, KILL));
 }
 
-/// What comes over the launch socket.
+/// The reports that come over the launch socket.
 #[derive(Debug)]
 pub(crate) struct Reports {
     lines: BufReader<UnixStream>,
@@ -91,8 +91,8 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Reads on until exec has happened: the end of the stream. A process that died before exec is no
-    /// failure here: its exit code tells.
+    /// Reads until the end of the stream, which means that exec has happened. A process that died before exec is no
+    /// failure here: its exit code says so.
     pub(crate) async fn executed(mut self) -> Result<(), Failure> {
         let outcome = async {
             loop {
@@ -117,7 +117,7 @@ impl Reports {
                 Some(Report::Log(_)) => {}
                 Some(Report::Failed(failure) | Report::ExecFailed(failure)) => {
                     let failure = self.detail(failure);
-                    // The builder undoes its work before it ends; what follows must not meet it there.
+                    // The builder undoes its work before it ends, and the caller's undoing must come after.
                     while self.next().await?.is_some() {}
                     return Err(failure);
                 }
@@ -129,7 +129,7 @@ impl Reports {
         }
     }
 
-    /// libcontainer's errors lose their cause between processes; what it logged has it.
+    /// Adds the logged lines to a failure: libcontainer's errors lose their cause between processes, its log has it.
     fn detail(&self, failure: Failure) -> Failure {
         if failure.kind != FailureKind::Other || self.details.is_empty() {
             return failure;
@@ -144,7 +144,7 @@ impl Reports {
         match read {
             Ok(0) => Ok(None),
             Ok(_) => Report::parse(&line).map(Some).map_err(|error| other("a report is not valid", &error)),
-            // The other side ended with unread bytes of ours.
+            // The builder ended with bytes that it did not read.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
             Err(error) => Err(other("the launch socket failed", &error)),
         }

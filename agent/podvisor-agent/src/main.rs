@@ -1,5 +1,5 @@
-//! `podvisor-agent`: PID 1 of the guest, and, re-executed under other first arguments, the short-lived
-//! helpers that must not share its process. It trusts the host and nobody else.
+//! `podvisor-agent`: PID 1 of the guest, and, re-executed under other first arguments, the short-lived processes that
+//! must not share its own. The agent trusts the host and nobody else.
 //!
 //! | argument | what runs |
 //! |---|---|
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let (first, second) = (arguments.next(), arguments.next());
     match (first.as_deref(), second.as_deref()) {
-        // On any other machine its boot would mount over what is there.
+        // Outside a guest the boot would mount over the host's file systems.
         (None, None) if std::process::id() == 1 => agent(),
         (None, None) => {
             eprintln!("podvisor-agent: this is not PID 1, so this is no guest; nothing was done");
@@ -62,8 +62,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Boots and serves. It returns only in failure, and as PID 1 that is a kernel panic, which the VMM
-/// reports with the console's last lines.
+/// Boots and serves. Returns only in failure: the end of PID 1 is a kernel panic, which the VMM reports with the
+/// console's last lines.
 fn agent() -> ExitCode {
     let entered = ready::monotonic_ns();
     let result = boot::run().map_err(chain).and_then(|()| serve::run(entered).map_err(chain));

@@ -1,6 +1,5 @@
-//! All that the agent knows of its pod, and the barrier before it: nothing is served until the host has
-//! configured the pod, so that no two guests made from one template share names, addresses or
-//! secrets.
+//! All that the agent knows of its pod, and whether the pod is configured: nothing is served before, so that no two
+//! guests made from one template share names, addresses or secrets ([`crate::rpc`] checks).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,14 +25,13 @@ pub(crate) struct Pod {
     pub(crate) usage: Arc<Mutex<()>>,
     /// Held through configuration; true after it.
     pub(crate) configured: Mutex<bool>,
-    /// Set by configuration, if the pod has one.
+    /// Set by configuration, if the pod has a user namespace of its own.
     pub(crate) user_namespace: OnceLock<UserNamespace>,
     numbers: AtomicU64,
 }
 
 impl Pod {
-    /// What a container's user and group are outside its user namespace, which is where files are given to
-    /// them.
+    /// The guest's ids of a container's user and group, which own files in the guest.
     pub(crate) fn guest_ids(&self, uid: u32, gid: u32) -> Result<(u32, u32), ContainerError> {
         let Some(namespace) = self.user_namespace.get() else { return Ok((uid, gid)) };
         match (namespace.uids.guest_id(uid), namespace.gids.guest_id(gid)) {
@@ -42,7 +40,7 @@ impl Pod {
         }
     }
 
-    /// A number that no one else gets, for the names of passing things.
+    /// A number that no other call gets, for names of temporary files.
     pub(crate) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! One process that the host knows by name: a container's first one, or an exec. It knows how the
-//! process ended and where its streams are; it starts nothing.
+//! One process that the host knows by id: a container's first one, or an exec, with its streams and its end. This
+//! module starts nothing; [`crate::launcher`] does.
 //!
 //! ```text
 //!   running ──reaped──▶ ending ──(the first process only: rest of the cgroup killed)──▶ ended
@@ -18,13 +18,13 @@ use crate::reaper::Exit;
 use crate::shared::Shared;
 use crate::streams::{Input, ProcessOutput};
 
-/// How long killed processes are waited for, and the pause between two looks: what they wrote counts too.
+/// Longest wait for killed processes, whose writes count too, and the pause between two reads of their cgroup.
 const GONE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long a command that is hung up on may take to end.
+/// How long a command may take to end after each signal once its host has gone.
 const HUNG_UP: Duration = Duration::from_secs(5);
 
-/// How a process ended, as Wait tells it.
+/// How a process ended, as Wait answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) exit: Exit,
@@ -50,10 +50,10 @@ pub(crate) struct Process {
     cgroup: Cgroup,
     ended: watch::Receiver<Option<Ended>>,
     pub(crate) stdin: Option<Arc<Input>>,
-    /// A terminal's output too.
+    /// Standard output, or a terminal's output.
     pub(crate) stdout: ProcessOutput,
     pub(crate) stderr: Option<ProcessOutput>,
-    /// The host knows how it ended.
+    /// Whether the host knows how the process ended.
     reported: AtomicBool,
 }
 
@@ -63,17 +63,17 @@ pub(crate) struct Streams {
     pub(crate) stdin: Option<Arc<Input>>,
     pub(crate) stdout: ProcessOutput,
     pub(crate) stderr: Option<ProcessOutput>,
-    /// Told when the process has ended.
+    /// Set to true when the process has ended.
     pub(crate) ended: watch::Sender<bool>,
 }
 
-/// What is done when a process ends.
+/// The process's place in its container, which decides what its end means.
 #[derive(Clone, Debug)]
 pub(crate) enum Role {
-    /// The container ends with it: what is left in the cgroup is killed, and what it wrote to files of the
-    /// host is there before the end is told.
+    /// The container ends with this process: the rest of the cgroup is killed, and everything that it wrote to files
+    /// of the host is there before the end is reported.
     First { shared: Option<Arc<Shared>> },
-    /// Others may outlive it.
+    /// A command, which other processes may outlive.
     Exec,
 }
 
@@ -88,7 +88,7 @@ impl Process {
     ) -> Arc<Process> {
         let (sender, ended) = watch::channel(None);
         let Streams { stdin, stdout, stderr, ended: streams_ended } = streams;
-        // A container's own count begins with it; an exec's, with what it found.
+        // A container's count begins at zero; an exec counts from its own start.
         let (whole, input) = (cgroup.clone(), stdin.clone());
         let kills_before = if matches!(role, Role::Exec) { cgroup.oom_kills() } else { 0 };
         tokio::spawn(async move {
@@ -121,39 +121,39 @@ impl Process {
         })
     }
 
-    /// Its pid in the guest's own namespace.
+    /// Pid in the guest's own namespace.
     pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// How it ended, once it has.
+    /// Waits for the process's end; `None` if it is no longer followed.
     pub(crate) async fn wait(&self) -> Option<Ended> {
         let mut ended = self.ended.clone();
         let ended = ended.wait_for(Option::is_some).await.ok()?;
         *ended
     }
 
-    /// Whether it has ended.
+    /// Whether the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.borrow().is_some()
     }
 
-    /// Whether it has ended and the host has all that it wrote.
+    /// Whether the process has ended and the host has all its output.
     pub(crate) fn output_delivered(&self) -> bool {
         self.has_ended() && self.stdout.finished() && self.stderr.as_ref().is_none_or(ProcessOutput::finished)
     }
 
-    /// The host has been told how it ended.
+    /// Notes that the host knows how the process ended.
     pub(crate) fn mark_reported(&self) {
         self.reported.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the host has all that there is to know of it.
+    /// Whether the host has the process's end and all its output.
     pub(crate) fn is_delivered(&self) -> bool {
         self.reported.load(Ordering::Relaxed) && self.output_delivered()
     }
 
-    /// Its host has gone: it is hung up on, as by a terminal that closes, and killed if that does not end it.
+    /// Ends a process whose host has gone: SIGHUP, as from a terminal that closes, and then SIGKILL.
     pub(crate) async fn hang_up(&self) {
         for signal in [nix::libc::SIGHUP, nix::libc::SIGKILL] {
             if let Err(error) = self.signal_tree(signal.unsigned_abs()) {
@@ -166,8 +166,8 @@ impl Process {
         tracing::warn!(pid = self.pid, "a command whose host has gone does not end");
     }
 
-    /// Signals it and all that descends from it or is in its session, which each process that we start leads.
-    /// One that has ended is no error, and what it left behind is not looked for.
+    /// Signals the process, its descendants, and the session that it leads, as each process that the agent starts does.
+    /// A process that has ended is no error, and processes that it left behind are not searched for.
     pub(crate) fn signal_tree(&self, signal: u32) -> std::io::Result<()> {
         if self.has_ended() {
             return Ok(());
@@ -175,8 +175,8 @@ impl Process {
         self.cgroup.signal_tree(self.pid, signal)
     }
 
-    /// Signals it; one that has ended is no error. Its pid cannot be another process's: the reaper
-    /// has not collected it, or this process is known to have ended.
+    /// Signals the process; one that has ended is no error. The pid cannot be another process's: either the reaper has
+    /// not collected this one yet, or it is known to have ended.
     pub(crate) fn signal(&self, signal: u32) -> std::io::Result<()> {
         if self.has_ended() {
             return Ok(());
@@ -188,7 +188,7 @@ impl Process {
     }
 }
 
-/// Waits for the killed processes of a cgroup, but not for long: one may hang in its disk.
+/// Waits for the killed processes of a cgroup, but not for long: one may wait for a disk without end.
 async fn wait_until_empty(cgroup: &Cgroup) {
     let gone = async {
         while cgroup.populated().unwrap_or(false) {

@@ -1,17 +1,17 @@
-//! The guest's processors: how many of those that the machine has are online. The first always is.
+//! The guest's processors: how many of those that the VM has are online. The first is always online.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Where the kernel has them.
+/// The kernel's directory of processors.
 const DIRECTORY: &str = "/sys/devices/system/cpu";
 
 /// One change at a time.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// A processor that stays as it is.
+/// A processor that could not be switched.
 #[derive(Debug, thiserror::Error)]
 #[error("processor {number} cannot be brought {}", if *.online { "up" } else { "down" })]
 pub(crate) struct ProcessorError {
@@ -20,15 +20,15 @@ pub(crate) struct ProcessorError {
     source: io::Error,
 }
 
-/// Brings processors up or down until `wanted` are online, or all that there are; gives their number. The
-/// kernel takes milliseconds for each.
+/// Brings processors up or down until `wanted` are online, or all that there are; returns how many are. The kernel
+/// takes milliseconds for each.
 pub(crate) fn set_online(wanted: u32) -> Result<u32, ProcessorError> {
     let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     set_online_in(Path::new(DIRECTORY), wanted.max(1))
 }
 
 fn set_online_in(directory: &Path, wanted: u32) -> Result<u32, ProcessorError> {
-    // The first has no file: it cannot go.
+    // The first has no file, since it is always online.
     let mut count = 1;
     for (number, file) in processors(directory) {
         let online = count < wanted;
@@ -41,7 +41,7 @@ fn set_online_in(directory: &Path, wanted: u32) -> Result<u32, ProcessorError> {
     Ok(count)
 }
 
-/// Those that can be switched, by number.
+/// The processors that can be switched, by number, with their files.
 fn processors(directory: &Path) -> Vec<(u32, PathBuf)> {
     let mut found: Vec<_> = fs::read_dir(directory)
         .into_iter()

@@ -1,4 +1,4 @@
-//! Readiness is pushed, once: a frame on a stream that the guest opens to the host. Nothing polls.
+//! Readiness, reported once: a frame on a stream that the guest opens to the host. Nobody polls for it.
 
 use nix::time::ClockId;
 use proto_agent::agent::AgentReady;
@@ -6,7 +6,7 @@ use proto_agent::{frame, port};
 use tokio::io::AsyncWriteExt;
 use tokio_vsock::{VMADDR_CID_HOST, VsockAddr, VsockStream};
 
-/// Why the host could not be told.
+/// Why readiness could not be reported.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadyError {
     #[error("cannot dial the host's port {}", port::READY)]
@@ -17,7 +17,7 @@ pub(crate) enum ReadyError {
     Frame(#[from] frame::FrameError),
 }
 
-/// Tells the host that both ports are served.
+/// Reports to the host that both ports are served.
 pub(crate) async fn push(entered_ns: u64) -> Result<(), ReadyError> {
     let address = VsockAddr::new(VMADDR_CID_HOST, port::READY);
     let mut stream = VsockStream::connect(address).await.map_err(ReadyError::Dial)?;

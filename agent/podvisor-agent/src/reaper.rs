@@ -1,9 +1,9 @@
-//! Collects every process that ends, since PID 1 inherits them all, and tells who watches one how it
-//! ended. Nothing else in the agent waits for a process.
+//! Collects every process that ends, since PID 1 inherits them all, and reports each end to the process's watcher.
+//! Nothing else in the agent may wait for a process.
 //!
-//! A launch learns its process's pid only after the process exists, and perhaps after it ended. So while
-//! a launch is under way the ends of unwatched processes are kept; once none is, they are dropped,
-//! since a pid may come again.
+//! A launch learns its process's pid only after the process exists, and perhaps after it ended. So while a launch is
+//! under way the ends of unwatched processes are stored; when no launch is left they are dropped, since a pid may be
+//! used again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,13 +15,13 @@ use nix::unistd::Pid;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// Ends of unwatched processes kept while launches are under way: far above what ends within one.
+/// Most ends of unwatched processes that are stored while launches are under way: far more than end within one.
 const EARLY_EXITS_MAX: usize = 1024;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
-    /// Its exit code, or 128 and the number of the signal that ended it.
+    /// Exit code, or 128 plus the number of the signal that ended the process.
     pub(crate) code: i32,
     /// Guest CLOCK_REALTIME when it was collected, nanoseconds.
     pub(crate) at_ns: i64,
@@ -40,7 +40,7 @@ struct Table {
     launches: usize,
 }
 
-/// A launch under way: hold it from before the process can exist until it is watched.
+/// A launch under way, held from before the process can exist until the process is watched.
 #[derive(Debug)]
 pub(crate) struct LaunchGuard {
     reaper: Reaper,
@@ -63,7 +63,7 @@ impl Reaper {
         LaunchGuard { reaper: self.clone() }
     }
 
-    /// Watches a process of a launch under way; the end may have come already.
+    /// Watches a process of a launch under way, which may have ended already.
     pub(crate) fn watch(&self, _launch: &LaunchGuard, pid: i32) -> oneshot::Receiver<Exit> {
         let (sender, receiver) = oneshot::channel();
         let mut table = self.table();
@@ -80,7 +80,7 @@ impl Reaper {
         receiver
     }
 
-    /// Begins to collect. Must be called within the runtime, before the first launch.
+    /// Starts to collect. Must be called within the runtime, before the first launch.
     pub(crate) fn start(&self) -> std::io::Result<()> {
         let signal = signal(SignalKind::child())?;
         tokio::spawn(self.clone().run(signal));
@@ -88,7 +88,7 @@ impl Reaper {
     }
 
     async fn run(self, mut signal: Signal) {
-        // One signal may stand for many ends, and some ended before the first was seen.
+        // One signal may stand for many ends, and processes may have ended before the first signal.
         loop {
             self.collect();
             if signal.recv().await.is_none() {
@@ -117,7 +117,7 @@ impl Reaper {
     fn ended(&self, pid: Pid, exit: Exit) {
         let mut table = self.table();
         if let Some(watcher) = table.watched.remove(&pid.as_raw()) {
-            // Who watched may have lost interest.
+            // The watcher may be gone.
             let _ = watcher.send(exit);
         } else if table.launches > 0 {
             if table.early.len() == EARLY_EXITS_MAX {

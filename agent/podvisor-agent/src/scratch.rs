@@ -26,11 +26,11 @@ pub(crate) enum ScratchError {
     Mount(#[source] nix::Error),
 }
 
-/// Makes the empty `directory` a project, which what is made in it belongs to.
+/// Makes the empty `directory` a project, to which files made there later belong.
 pub(crate) fn assign(directory: &Path, project: u32) {
     let assigned = File::open(directory).and_then(|file| syscall::set_project(file.as_fd(), project));
     if let Err(error) = assigned {
-        // A disk from a template without projects, or guest memory in its place.
+        // The disk is from a template without projects, or guest memory takes its place.
         tracing::debug!(%error, "a writable layer is not measured");
     }
 }

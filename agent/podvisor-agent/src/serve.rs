@@ -1,4 +1,5 @@
-//! Serves: ttrpc and streams on their vsock ports, and then the word to the host that both are there.
+//! Serves ttrpc and streams on their vsock ports, and then reports to the host that both are served. The calls are in
+//! [`crate::rpc`], the streams in [`crate::stream_server`].
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -31,7 +32,7 @@ pub(crate) enum ServeError {
     Ttrpc(#[source] ttrpc::Error),
 }
 
-/// Serves until the VM is closed. `entered_ns` is when the agent was.
+/// Serves until the VM is closed. `entered_ns` is when the agent was entered, in nanoseconds since the kernel started.
 pub(crate) fn run(entered_ns: u64) -> Result<Infallible, ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -55,9 +56,9 @@ async fn serve(entered_ns: u64) -> Result<Infallible, ServeError> {
     server.start().await.map_err(ServeError::Ttrpc)?;
 
     if let Err(error) = ready::push(entered_ns).await {
-        // A daemon that comes back can still dial us.
+        // A daemon that comes back can still dial the agent.
         let error = agent_container::launch::Failure::from_error(&error).message;
-        tracing::warn!(error, "the host was not told that the agent is ready");
+        tracing::warn!(error, "the host does not know that the agent is ready");
     }
     pending().await
 }

@@ -1,5 +1,6 @@
-//! The pod's shared directory: what its containers mount of the host, over virtio-fs. It is mounted with
-//! the first container that asks, so that a pod without such mounts pays nothing.
+//! The pod's shared directory: the host's files that containers mount, over virtio-fs. The directory is mounted for
+//! the first container that asks, so that a pod without such mounts pays nothing. The host binds its files there
+//! (`runtime/share`).
 
 use std::fs::{self, File};
 use std::io;
@@ -10,8 +11,8 @@ use nix::mount::{MntFlags, MsFlags};
 use proto_agent::{SHARE_TAG, guest_path};
 use tokio::sync::Mutex;
 
-/// How long the host may take to take what is still in memory. An end is told then all the same: a disk
-/// that hangs must not make containers that never end.
+/// How long the host may take to write what is still in the guest's memory. A container's end is reported then all the
+/// same: a disk that hangs must not make containers that never end.
 const SYNC: Duration = Duration::from_secs(30);
 
 /// Why the shared directory could not be mounted.
@@ -32,7 +33,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Mounts it, unless it is.
+    /// Mounts the directory, unless it is mounted.
     pub(crate) async fn mount(&self) -> Result<(), SharedError> {
         let mut root = self.root.lock().await;
         if root.is_some() {
@@ -46,7 +47,7 @@ impl Shared {
         match File::open(guest_path::SHARED) {
             Ok(opened) => *root = Some(Arc::new(opened)),
             Err(error) => {
-                // Or the next container would mount it once more.
+                // The next container would mount the directory once more otherwise.
                 let _ = nix::mount::umount2(guest_path::SHARED, MntFlags::MNT_DETACH);
                 return Err(SharedError::Open(error));
             }
@@ -54,7 +55,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Gives the host what programs wrote through their memory; what they wrote by calls, it has.
+    /// Sends the host what programs wrote through memory mappings; the host has what they wrote by calls.
     pub(crate) async fn sync(&self) {
         let Some(root) = self.root.lock().await.clone() else { return };
         let syncing = tokio::task::spawn_blocking(move || rustix::fs::syncfs(&*root));

@@ -1,5 +1,5 @@
-//! How many containers use what is in a slot. It counts; what the first brings up and the last takes down is
-//! its callers' to do.
+//! Counts the containers that use a slot. This module only counts: its callers bind or mount for the first user, and
+//! unbind or unmount after the last.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ impl SlotUsers {
         self.0.contains_key(&slot)
     }
 
-    /// One more.
+    /// Counts one user more.
     pub(crate) fn join(&mut self, slot: u32) {
         *self.0.entry(slot).or_default() += 1;
     }
 
-    /// One less, unless it is the last: then this is true, and the slot stays in use until what it holds is taken
-    /// down and [`SlotUsers::clear`] says so. A slot without users is nobody's to take down.
+    /// Counts one user less, unless it is the last: then returns true, and the slot stays in use until the caller has
+    /// taken down what it holds and calls [`SlotUsers::clear`]. False for a slot without users.
     pub(crate) fn leave(&mut self, slot: u32) -> bool {
         match self.0.get_mut(&slot) {
             Some(count) if *count > 1 => {
@@ -30,7 +30,7 @@ impl SlotUsers {
         }
     }
 
-    /// The last one's slot is free.
+    /// Frees the slot of the last user.
     pub(crate) fn clear(&mut self, slot: u32) {
         self.0.remove(&slot);
     }

@@ -1,5 +1,5 @@
-//! virtio-mmio slots as the guest's kernel shows them: bound and unbound by name, and what a driver made
-//! of one. It mounts and configures nothing.
+//! virtio-mmio slots as the guest's kernel shows them: binds and unbinds a slot by name, and finds the device that a
+//! driver made of one. This module mounts and configures nothing.
 //!
 //! A slot that was empty at boot stays an unbound platform device, and a write to the driver's `bind`
 //! makes the kernel look again (`drivers/base/bus.c`, `bind_store`).
@@ -12,12 +12,12 @@ use std::time::Duration;
 /// How long a device may take to appear after its slot was bound. A pmem region is registered by the
 /// kernel's own worker, some milliseconds later.
 const APPEAR: Duration = Duration::from_secs(5);
-/// Pause between two looks. The first few are free of it.
+/// Pause between two searches for the device.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Directories below a slot that are searched: `virtio3/ndbus0/region0/namespace0.0/block` is five.
+/// Depth of directories that are searched below a slot: `virtio3/ndbus0/region0/namespace0.0/block` is five.
 const DEPTH_MAX: usize = 7;
 
-/// What a slot is expected to hold.
+/// The class of device that a slot is expected to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// A network interface.
@@ -48,7 +48,7 @@ pub(crate) enum SlotError {
     NoDevice { slot: u32, class: Class },
 }
 
-/// The kernel's view of slots; the paths are parameters for the sake of tests.
+/// The kernel's view of slots. The paths are fields so that tests can have their own.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     platform: PathBuf,
@@ -62,7 +62,7 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// Binds the slot unless it is, and gives the name of its device ("eth0", "vda", "pmem1").
+    /// Binds the slot, unless it is bound, and returns the name of its device ("eth0", "vda", "pmem1").
     pub(crate) async fn device(&self, slot: u32, class: Class) -> Result<String, SlotError> {
         let directory = self.bind(slot)?;
         let deadline = tokio::time::Instant::now() + APPEAR;
@@ -78,7 +78,7 @@ impl Slots {
         }
     }
 
-    /// Binds the slot unless it is; gives its directory.
+    /// Binds the slot, unless it is bound, and returns its directory.
     pub(crate) fn bind(&self, slot: u32) -> Result<PathBuf, SlotError> {
         let name = name(slot);
         let directory = self.platform.join("devices").join(&name);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slot_beyond_the_machine_is_refused() {
+    async fn a_slot_that_the_vm_lacks_is_refused() {
         let (_dir, slots) = tree(&[]);
         assert!(matches!(slots.device(40, Class::Net).await, Err(SlotError::NoSlot(40))));
     }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn unbinding_what_is_not_bound_is_nothing() {
+    fn unbinding_an_unbound_slot_does_nothing() {
         let (dir, slots) = tree(&["virtio-mmio.17"]);
         slots.unbind(17).unwrap();
         assert!(!dir.path().join("drivers/virtio-mmio/unbind").exists());

@@ -1,5 +1,5 @@
-//! Meets the host on the stream port: one frame says which stream, one frame says whether it opens, and
-//! then the connection is the stream's.
+//! Serves the host's connections on the stream port: one frame names the stream, one frame answers whether it opens,
+//! and then the connection carries the stream's bytes ([`crate::streams`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ where
     let answered = connection.write_all(&frame::encode(&opened)?).await;
     match (stream, answered) {
         (Some(Opened::Process(ProcessStream::Direct(output))), answered) => {
-            // It has been taken: a host that leaves before it hears so has broken off too.
+            // The output is taken: a host that leaves before it has the answer has broken off too.
             let outcome = match answered {
                 Ok(()) => output.serve(connection.into()).await,
                 Err(error) => Err(error),
@@ -92,7 +92,7 @@ where
     Ok(())
 }
 
-/// What a connection is for.
+/// The stream that a connection carries.
 enum Opened {
     Process(ProcessStream),
     Port(Forward),

@@ -11,8 +11,8 @@
 //!    │ keeps its namespaces as files       └ ends
 //! ```
 //!
-//! The agent itself then lives in the pod's network, IPC and host name: what it configures, dials and
-//! starts is the pod's.
+//! The agent itself then lives in the pod's network, IPC and host name namespaces: it configures, dials and starts
+//! there.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -32,10 +32,10 @@ use crate::pause::{PAUSE_ARGUMENT, SELF};
 /// First argument: make the namespaces, start [`PAUSE_ARGUMENT`] in them, print its pid, and end.
 pub(crate) const ARGUMENT: &str = "pod-user-namespace";
 
-/// Where the namespace is kept, for containers to join.
+/// Path at which the namespace is bound, for containers to join.
 const PATH: &str = "/run/podvisor/pod/user";
 
-/// Largest id of the kernel's plus one: -1 stands for none.
+/// Number of the kernel's ids: the largest plus one, without -1, which stands for no id.
 const IDS: u64 = u32::MAX as u64;
 
 /// Why there is no user namespace.
@@ -55,7 +55,7 @@ pub(crate) enum UserNamespaceError {
     Enter(#[source] io::Error),
 }
 
-/// Consecutive ids of the namespace, from 0 on, and what they are outside.
+/// Consecutive ids of the namespace, from 0 on, as consecutive ids of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdRange {
     guest_first: u32,
@@ -70,7 +70,7 @@ impl IdRange {
         Ok(IdRange { guest_first, length })
     }
 
-    /// The id outside of one inside, if it has one.
+    /// The guest's id of a namespace's id, if it is mapped.
     pub(crate) fn guest_id(self, id: u32) -> Option<u32> {
         (id < self.length).then(|| self.guest_first + id)
     }
@@ -88,7 +88,7 @@ pub(crate) struct UserNamespace {
 }
 
 impl UserNamespace {
-    /// Makes the namespaces. Takes some milliseconds.
+    /// Makes the namespaces, which takes some milliseconds.
     pub(crate) fn make(asked: &Asked, shared_pids: bool) -> Result<UserNamespace, UserNamespaceError> {
         let uids = IdRange::new(asked.uid_host, asked.uid_length)?;
         let gids = IdRange::new(asked.gid_host, asked.gid_length)?;
@@ -119,12 +119,12 @@ impl UserNamespace {
         Ok(UserNamespace { uids, gids, user: open("user")?, network, ipc, host_name })
     }
 
-    /// Where a container finds it.
+    /// Path by which a container joins the namespace.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(PATH)
     }
 
-    /// It, for a mount that shows files as it owns them.
+    /// The namespace itself, for mounts that show owners as it maps them.
     pub(crate) fn user(&self) -> BorrowedFd<'_> {
         self.user.as_fd()
     }
@@ -134,12 +134,12 @@ impl UserNamespace {
         self.network.as_fd()
     }
 
-    /// The user and group outside that are root inside.
+    /// The guest's user and group that are root in the namespace.
     pub(crate) fn root(&self) -> (u32, u32) {
         (self.uids.guest_first, self.gids.guest_first)
     }
 
-    /// Takes this thread, and all it starts from here on, to the pod's network, IPC and host name.
+    /// Moves this thread, and all threads and processes that it starts later, to the pod's network, IPC and host name.
     pub(crate) fn enter(&self) -> Result<(), UserNamespaceError> {
         for (namespace, kind) in [
             (&self.network, CloneFlags::CLONE_NEWNET),
@@ -160,7 +160,7 @@ fn keep(pid: u32, kind: &str, path: &'static str) -> Result<(), UserNamespaceErr
         .map_err(|errno| failed(errno.into()))
 }
 
-/// The helper.
+/// Runs the process that makes the namespaces.
 pub(crate) fn run() -> i32 {
     match make_namespaces() {
         Ok(()) => 0,

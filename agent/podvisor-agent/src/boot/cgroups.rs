@@ -1,5 +1,5 @@
-//! Cgroups: the agent in a leaf of its own, and a pod slice with every controller, below which all
-//! containers are. It sets no limit.
+//! The guest's cgroups: the agent in a leaf of its own, and a pod slice with every controller, below which all
+//! containers are. This step sets no limit; [`agent_container::limits`] does, for each container.
 
 use std::fs;
 use std::io;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use agent_container::cgroup::CGROUP_ROOT;
 use proto_agent::guest_path::CGROUP_PARENT;
 
-/// The agent's own cgroup, so that the root has no process besides the kernel's threads.
+/// Name of the agent's own cgroup: the root then has no process besides the kernel's threads.
 const AGENT: &str = "agent";
 
-/// A cgroup file or directory that refused.
+/// A cgroup file or directory that could not be made or written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot set up the cgroup {path}")]
 pub(crate) struct CgroupError {

@@ -1,6 +1,6 @@
-//! The agent's log: standard error, which is the guest's console. Few lines, since each byte on the
-//! serial port is an exit to the VMM: warnings and worse, unless `podvisor.log=` on the kernel's command
-//! line names another level.
+//! The agent's log, on standard error, which is the guest's console. Each byte on the serial port is an exit to the
+//! VMM, so only warnings and errors are logged unless `podvisor.log=` on the kernel's command line names another
+//! level.
 
 use tracing::Level;
 
@@ -14,7 +14,7 @@ pub(super) fn run() {
         .without_time()
         .with_target(false)
         .with_writer(std::io::stderr);
-    // Set once, here; a second logger cannot be.
+    // The logger is set here alone, so this succeeds.
     let _ = log.try_init();
 }
 

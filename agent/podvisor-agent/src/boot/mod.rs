@@ -1,5 +1,6 @@
-//! What must be true before the agent serves: mounts, cgroups, logging, a host name, the loopback link.
-//! One file per step, in this order; a step that fails is fatal. It knows nothing of the pod.
+//! The steps before the agent serves: mounts, logging, cgroups, settings that keep an idle guest idle, and a host
+//! name. One file per step, in this order; a step that fails is fatal. Booting knows nothing of the pod:
+//! [`crate::configure`] comes later, with the host's first call.
 
 mod cgroups;
 mod idle;
@@ -8,7 +9,7 @@ mod mounts;
 
 use std::io::Write;
 
-/// The name the guest has until the pod's is known.
+/// The guest's host name until the pod's is known.
 const HOST_NAME: &str = "podvisor";
 
 /// Why the guest cannot be used.
@@ -22,7 +23,7 @@ pub(crate) enum BootError {
     HostName(#[source] nix::Error),
 }
 
-/// All steps that need no asynchronous work.
+/// Runs all steps, in their order.
 pub(crate) fn run() -> Result<(), BootError> {
     mounts::run()?;
     log::run();
@@ -35,7 +36,7 @@ pub(crate) fn run() -> Result<(), BootError> {
 pub(crate) fn fatal(reason: &str) {
     let text = format!("podvisor-agent: fatal: {reason}\n");
     let console = std::fs::OpenOptions::new().write(true).open("/dev/console");
-    // Before /dev is mounted the kernel's own standard error is all there is.
+    // Before /dev is mounted there is only the standard error that the kernel gave.
     let written = console.and_then(|mut console| console.write_all(text.as_bytes()));
     if written.is_err() {
         eprint!("{text}");

@@ -1,4 +1,5 @@
-//! First step: the kernel's file systems, and `/run`, the only writable place of the guest's root.
+//! First step: mounts the kernel's file systems, and `/run`, the only writable place of the guest's root. Images,
+//! disks and shared directories are mounted later, as containers need them.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -7,7 +8,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::mount::MsFlags;
 
-/// A mount that failed, and so a root image or a kernel that does not fit the agent.
+/// A mount that failed: the root image or the kernel does not fit the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MountError {
     #[error("cannot mount {kind} on {target}")]
@@ -23,7 +24,7 @@ struct Mount {
     data: &'static str,
 }
 
-/// `/dev` comes before `/dev/pts`, and `/sys` before its cgroups.
+/// The mounts in their order: `/dev` before `/dev/pts`, and `/sys` before the cgroups.
 fn table() -> [Mount; 6] {
     let safe = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NODEV;
     let device = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
@@ -32,7 +33,7 @@ fn table() -> [Mount; 6] {
         Mount { kind: "sysfs", target: "/sys", flags: safe, data: "" },
         Mount { kind: "devtmpfs", target: "/dev", flags: device, data: "mode=0755" },
         Mount { kind: "devpts", target: "/dev/pts", flags: device, data: "gid=5,mode=620,ptmxmode=666" },
-        // Half of memory is tmpfs's own default bound.
+        // tmpfs bounds itself to half of the memory.
         Mount {
             kind: "tmpfs",
             target: "/run",

@@ -1,4 +1,4 @@
-//! One container: its phase, its execs, what it holds of the guest, and where its files are.
+//! One container: its phase, its execs, the slots that it uses, and the paths of its files.
 //!
 //! ```text
 //!             create                    start
@@ -22,19 +22,19 @@ use crate::launcher::Reports;
 use crate::process::Process;
 use crate::scratch::SCRATCH;
 
-/// Bundles and mounted roots.
+/// Parent of the containers' bundles.
 const DIRECTORY: &str = "/run/podvisor/containers";
 
-/// Where a container is in its life.
+/// A container's phase of life.
 #[derive(Debug)]
 pub(crate) enum Phase {
     Creating,
-    /// Held before exec.
+    /// The first process is held before exec.
     Created {
         first: Arc<Process>,
         reports: Reports,
     },
-    /// Released; it may have ended since.
+    /// The first process is released, and may have ended since.
     Running {
         first: Arc<Process>,
     },
@@ -68,18 +68,18 @@ impl Phase {
 pub(crate) struct Container {
     id: String,
     pub(crate) image_slot: u32,
-    /// Slots of images that it mounts beside its own.
+    /// Slots of the images that the container mounts beside its own.
     volumes: Mutex<Vec<u32>>,
-    /// Slots of disks that it has.
+    /// Slots of the container's disks.
     disks: Mutex<Vec<u32>>,
-    /// Its writable layer's, on the scratch disk: no other container of this guest has it.
+    /// Quota project of the writable layer on the scratch disk; no other container of this guest has the number.
     project: u32,
     cgroup: Cgroup,
-    /// What its execs join; there once it has been built.
+    /// The part of the specification that execs take; set once the specification is complete.
     pub(crate) joined: OnceLock<Joined>,
     phase: Mutex<Phase>,
     execs: Mutex<HashMap<String, Exec>>,
-    /// One removal at a time.
+    /// Held through a removal.
     pub(crate) removal: tokio::sync::Mutex<()>,
 }
 
@@ -118,12 +118,12 @@ impl Container {
         self.project
     }
 
-    /// Its first process, while it has one.
+    /// Pid of the first process while it runs.
     pub(crate) fn first_pid(&self) -> Option<i32> {
         self.phase().first().filter(|first| !first.has_ended()).map(|first| first.pid())
     }
 
-    /// Its bundle: the specification, sockets, and the mounted root.
+    /// Directory of the bundle: the specification, sockets, and the mounted root.
     pub(crate) fn directory(&self) -> PathBuf {
         PathBuf::from(DIRECTORY).join(&self.id)
     }
@@ -132,7 +132,7 @@ impl Container {
         self.directory().join("rootfs")
     }
 
-    /// Its writable layer.
+    /// Directory of the writable layer.
     pub(crate) fn scratch(&self) -> PathBuf {
         PathBuf::from(SCRATCH).join(&self.id)
     }
@@ -153,15 +153,17 @@ impl Container {
         self.execs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The error for a call that this phase does not allow.
     pub(crate) fn wrong_phase(&self, phase: &Phase) -> ContainerError {
         ContainerError::Phase { id: self.id.clone(), phase: phase.name() }
     }
 
+    /// Makes an error of this container from an I/O error; `what` completes "cannot … of container".
     pub(crate) fn io(&self, what: &'static str) -> impl Fn(std::io::Error) -> ContainerError {
         move |source| ContainerError::Io { what, id: self.id.clone(), source }
     }
 
-    /// Signals every process of it.
+    /// Signals every process of the container.
     pub(crate) fn signal_all(&self, signal: u32) -> std::io::Result<()> {
         if signal == nix::libc::SIGKILL.unsigned_abs() {
             self.cgroup.kill()

@@ -1,4 +1,4 @@
-//! Why something was not done to a container, or to an image that the container mounts.
+//! Why a container could not be created, changed or removed. [`crate::rpc`] turns these errors into statuses.
 
 use agent_container::devices::DevicesError;
 use agent_container::image_file::ImageFileError;
@@ -12,7 +12,7 @@ use crate::images::ImageError;
 use crate::shared::SharedError;
 use crate::slots::SlotError;
 
-/// Why something was not done to a container.
+/// Why something could not be done to a container.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ContainerError {
     #[error("`{0}` is no valid id")]

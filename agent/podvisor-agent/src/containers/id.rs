@@ -7,7 +7,8 @@ use crate::containers::error::ContainerError;
 /// Longest container or exec id, in bytes: CRI's are 64.
 const ID_BYTES_MAX: usize = 128;
 
-/// Ids become file names, cgroup names and libcontainer's: its characters, and no dot files.
+/// Refuses an id that cannot be a file name, a cgroup name and a name for libcontainer: other characters than
+/// libcontainer takes, and a dot at the start.
 pub(crate) fn check_id(id: &str) -> Result<(), ContainerError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'+');
     if id.is_empty() || id.len() > ID_BYTES_MAX || id.starts_with('.') || !id.bytes().all(plain) {
@@ -16,7 +17,7 @@ pub(crate) fn check_id(id: &str) -> Result<(), ContainerError> {
     Ok(())
 }
 
-/// A container's cgroup below the mount.
+/// Path of a container's cgroup below the mount.
 pub(crate) fn cgroup_path(id: &str) -> String {
     format!("{CGROUP_PARENT}/{id}")
 }

@@ -1,4 +1,4 @@
-//! The pod's containers by id: who is there, behind a lock held for moments.
+//! The pod's containers by id, behind a lock that is held for moments only.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use crate::process::Process;
 /// Containers of one pod, ended ones included: far above what a kubelet keeps.
 const CONTAINERS_MAX: usize = 512;
 
-/// The book.
+/// The pod's containers.
 #[derive(Debug, Default)]
 pub(crate) struct Containers {
     known: Mutex<HashMap<String, Arc<Container>>>,
-    /// Projects given up to now; 0 is everyone's.
+    /// Quota projects given up to now; 0 is the project of all other files.
     projects: AtomicU32,
 }
 
@@ -27,7 +27,7 @@ impl Containers {
         self.known().get(id).cloned().ok_or_else(|| ContainerError::NoContainer(id.to_owned()))
     }
 
-    /// A container's first process, or its exec.
+    /// A container's first process where `exec_id` is empty, else the exec's.
     pub(crate) fn process(&self, id: &str, exec_id: &str) -> Result<Arc<Process>, ContainerError> {
         let container = self.get(id)?;
         if exec_id.is_empty() {
@@ -40,7 +40,7 @@ impl Containers {
         }
     }
 
-    /// The host was told how an exec ended. One that it has all of is forgotten.
+    /// Notes that the host knows how an exec ended. An exec whose output the host has too is forgotten.
     pub(crate) fn exec_reported(&self, id: &str, exec_id: &str) {
         if let Ok(process) = self.process(id, exec_id) {
             process.mark_reported();
@@ -48,8 +48,8 @@ impl Containers {
         }
     }
 
-    /// A connection that took an exec's output has ended. With a host that goes away in the middle of it, the
-    /// exec goes too: nobody will ask for it again.
+    /// Notes that the connection for an exec's output has ended. Where the host left in the middle of the output, the
+    /// exec is ended too: nobody will ask for it again.
     pub(crate) fn output_served(&self, id: &str, exec_id: &str, broke_off: bool) {
         let Ok(process) = self.process(id, exec_id) else { return };
         if !broke_off {
@@ -84,6 +84,7 @@ impl Containers {
         }
     }
 
+    /// Takes the id for a new container.
     pub(crate) fn reserve(&self, id: &str, image_slot: u32) -> Result<Arc<Container>, ContainerError> {
         check_id(id)?;
         let mut known = self.known();
@@ -99,11 +100,12 @@ impl Containers {
         Ok(container)
     }
 
+    /// Frees the id of a container that is gone.
     pub(crate) fn forget(&self, id: &str) {
         self.known().remove(id);
     }
 
-    /// All that are there, in any order.
+    /// All containers, in any order.
     pub(crate) fn all(&self) -> Vec<Arc<Container>> {
         self.known().values().cloned().collect()
     }

@@ -1,4 +1,5 @@
-//! The disks of a container: their nodes, and the rules that let it use them.
+//! The disks of a container: their nodes, and the rules that let the container use them. [`crate::disks`] has the
+//! slots.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -11,7 +12,7 @@ use proto_agent::agent::BlockDevice;
 use crate::containers::{Container, ContainerError};
 use crate::pod::Pod;
 
-/// Binds the slots and adds the devices to the specification. The slots are the container's to release.
+/// Binds the slots and adds the devices to the specification. The container's removal releases the slots.
 pub(super) async fn add(
     pod: &Pod,
     container: &Container,
@@ -24,8 +25,8 @@ pub(super) async fn add(
         let node = Path::new("/dev").join(name);
         let number = fs::metadata(&node).map_err(container.io("look at a disk"))?.rdev();
         let mut source = None;
-        // libcontainer makes nodes below /dev alone, and in a user namespace nobody can: then the guest's own
-        // is mounted, and has to be the container's root's.
+        // libcontainer makes nodes below /dev alone, and in a user namespace nobody can make any: then the
+        // guest's own node is mounted, and must belong to the container's root.
         if pod.user_namespace.get().is_some() || !Path::new(&device.path).starts_with("/dev") {
             let (uid, gid) = pod.guest_ids(0, 0)?;
             fs::set_permissions(&node, Permissions::from_mode(0o660))

@@ -1,5 +1,5 @@
-//! CreateContainer: mount, resolve, write the bundle, build, and hold the container before exec. What
-//! was done is undone when a later step fails.
+//! CreateContainer: mounts the root, resolves the user, writes the bundle, builds the container, and holds it before
+//! exec. When a step fails, the steps before it are undone ([`mod@crate::lifecycle::remove`]).
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ use crate::pod::Pod;
 use crate::process::{Process, Role};
 use crate::user_namespace::UserNamespace;
 
-/// Who a created container runs as.
+/// The user that a created container runs as.
 #[derive(Debug)]
 pub(crate) struct Created {
     pub(crate) uid: u32,
@@ -82,7 +82,7 @@ async fn build(
         devices: &devices,
     };
     let mut spec = spec::container(&request.spec_json, parts)?;
-    // Until the container has mounts of its own.
+    // Dropped once the container has mounts of its own.
     let _mapped = volumes::mount(pod, container, &request.image_volumes, &mut spec).await?;
     block_devices::add(pod, container, &request.block_devices, &mut spec).await?;
     if request.shared_mounts {
@@ -111,7 +111,7 @@ async fn build(
         open_files: spec.process().as_ref().and_then(OpenFiles::of),
     };
     let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
-    // Held, and its own nodes made: from here on the rules bind it.
+    // libcontainer has made the container's nodes, so the rules may be put on the held container.
     let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
     let rules = resources.and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
     devices::restrict(container.cgroup(), rules)?;

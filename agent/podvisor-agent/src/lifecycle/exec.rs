@@ -1,4 +1,5 @@
-//! Exec: one more process in a running container. Several may be started at once.
+//! Exec: one more process in a running container. Several may be started at once; [`agent_container::exec`] makes the
+//! process's specification.
 
 use std::sync::Arc;
 
@@ -12,10 +13,10 @@ use crate::lifecycle::stdio;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
 
-/// Execs of one container that are remembered, running ones included; probes make many.
+/// Most execs that are remembered of one container, running ones included; probes make many.
 const EXECS_MAX: usize = 256;
 
-/// Starts the process; it runs, or has run, when this returns.
+/// Starts the process, which runs or has ended when this returns.
 pub(crate) async fn exec(pod: &Pod, request: ExecRequest) -> Result<(), ContainerError> {
     check_id(&request.exec_id)?;
     let container = pod.containers.get(&request.container_id)?;
@@ -34,8 +35,8 @@ pub(crate) async fn exec(pod: &Pod, request: ExecRequest) -> Result<(), Containe
     }
 }
 
-/// Takes the id, in a container that runs, and gives the pid of its first process. The oldest settled exec
-/// makes room.
+/// Takes the exec's id in a running container, and returns the pid of the container's first process. At the bound,
+/// execs that have ended and whose output the host has make room.
 fn reserve(container: &Container, exec_id: &str) -> Result<i32, ContainerError> {
     let first = match &*container.phase() {
         Phase::Running { first } if !first.has_ended() => first.pid(),
@@ -69,7 +70,7 @@ async fn launch(
     let (uid, gid) = pod.guest_ids(user.uid(), user.gid())?;
     let stdio_spec =
         stdio::StdioSpec { terminal: request.tty, stdin: request.stdin, buffered: false, uid, gid };
-    // Short, whatever the id: a socket's path has 107 bytes.
+    // A short name, whatever the id: a socket's path has 107 bytes.
     let console = container.directory().join(format!("c{}", pod.next_number()));
     let (descriptors, pending) =
         stdio::make(stdio_spec, console).map_err(container.io("make the standard streams"))?;

@@ -1,5 +1,5 @@
-//! A mount whose owners are shown as the pod's user namespace maps them, for as long as a container is
-//! being built: what is mounted from it is a mount of its own, and stays.
+//! A mount that shows owners as the pod's user namespace maps them, for as long as a container is being built. Mounts
+//! that are made from it are mounts of their own, and stay.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,7 +18,7 @@ use crate::user_namespace::UserNamespace;
 pub(super) struct MappedMount(PathBuf);
 
 impl MappedMount {
-    /// Mounts what is at `path`, a directory or a file, at `target`, which is made.
+    /// Mounts the directory or file at `path` at `target`, which is made.
     pub(super) fn mount(path: &Path, target: PathBuf, namespace: &UserNamespace) -> io::Result<MappedMount> {
         if fs::metadata(path)?.is_dir() {
             fs::create_dir_all(&target)?;

@@ -1,5 +1,6 @@
-//! What is done to containers, one file per verb: create, start, update, exec, remove, and the end of all. The other
-//! files are the parts of a container that creation makes: its root, volumes, disks and standard streams.
+//! The verbs of containers, one file for each: create, start, update, exec, remove, with the shutdown of all. All other
+//! files make the parts of a container: root, volumes, disks and standard streams. The containers themselves, with
+//! their phases, are in [`crate::containers`].
 
 mod block_devices;
 mod create;

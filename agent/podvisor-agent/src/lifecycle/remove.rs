@@ -1,5 +1,5 @@
-//! RemoveContainer and Shutdown: end what runs, and take down what was made, in the order in which it
-//! holds on to each other. Every step may be done again.
+//! RemoveContainer and Shutdown: end the processes, and take down what creation made, the users of a thing before the
+//! thing. Every step may be repeated after a failure.
 
 use std::fs;
 use std::io;
@@ -18,14 +18,14 @@ use crate::pod::Pod;
 use crate::remove_tree;
 use crate::scratch::SCRATCH;
 
-/// How long killed processes may take to be gone: one may be in an uninterruptible wait for its disk.
+/// How long killed processes may take to end: one may be in an uninterruptible wait for a disk.
 const GONE: Duration = Duration::from_secs(10);
-/// Pause between two looks at a cgroup that is being emptied.
+/// Pause between two reads of a cgroup whose processes are ending.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long the removal of the writable layer may take.
+/// Longest time to remove a writable layer.
 const SCRATCH_REMOVAL: Duration = Duration::from_secs(60);
 
-/// Removes the container; one that is unknown is no error.
+/// Removes the container; an unknown one is no error.
 pub(crate) async fn remove(pod: &Pod, id: &str) -> Result<(), ContainerError> {
     match pod.containers.get(id) {
         Ok(container) => {
@@ -39,7 +39,7 @@ pub(crate) async fn remove(pod: &Pod, id: &str) -> Result<(), ContainerError> {
     }
 }
 
-/// Takes down all of a container, in whatever phase it is, and forgets it.
+/// Takes down all of a container, whatever its phase, and forgets it.
 pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(), ContainerError> {
     let _one_at_a_time = container.removal.lock().await;
     if !pod.containers.get(container.id()).is_ok_and(|known| Arc::ptr_eq(&known, container)) {
@@ -75,7 +75,7 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
     Ok(())
 }
 
-/// Ends every container's processes and lets go of the scratch disk, whose contents are then on it.
+/// Ends every container's processes and unmounts the scratch disk, which then has everything that was written.
 pub(crate) async fn shut_down(pod: &Pod) -> Result<(), ContainerError> {
     let containers = pod.containers.all();
     for container in &containers {
@@ -108,7 +108,7 @@ async fn kill_and_wait(container: &Container) -> io::Result<()> {
     }
 }
 
-/// Unmounts; what is not mounted is no error. What is still in use goes when its last user does.
+/// Unmounts `path`; a path that is no mount is no error. A mount in use goes with its last user.
 fn unmount(path: &std::path::Path) -> io::Result<()> {
     match nix::mount::umount2(path, MntFlags::empty()) {
         Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => Ok(()),
@@ -125,7 +125,7 @@ fn remove_directory(path: &str) -> io::Result<()> {
     }
 }
 
-/// Removes what the container wrote, in a process of its own.
+/// Removes the container's writable layer, in a process of its own ([`crate::remove_tree`]).
 async fn remove_scratch(pod: &Pod, container: &Container) -> io::Result<()> {
     let path = container.scratch();
     if !path.exists() {

@@ -1,6 +1,6 @@
-//! A container's root file system: the image below, a directory of the scratch disk above. In a pod with a
-//! user namespace the image is shown as the namespace maps its owners, so that what the image gives to root
-//! is the namespace's root's; what lies above is written with the mapped owners, and needs no mapping.
+//! A container's root file system: an overlay of the image below and a directory of the scratch disk above. In a pod
+//! with a user namespace the image is mounted with mapped owners, so that root's files belong to the namespace's
+//! root. Files above are written with mapped owners already.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,16 +13,16 @@ use crate::lifecycle::mapped_mount::MappedMount;
 use crate::pod::Pod;
 use crate::scratch;
 
-/// Mounts it.
+/// Mounts the container's root file system.
 pub(super) fn mount(pod: &Pod, container: &Container, image: &Path) -> Result<(), ContainerError> {
     let (upper, work) = (container.scratch().join("upper"), container.scratch().join("work"));
-    // Before there is anything in it.
+    // While the directory is empty: only files made later join the project.
     fs::create_dir_all(container.scratch()).map_err(container.io("make the directories"))?;
     scratch::assign(&container.scratch(), container.project());
     for directory in [&container.rootfs(), &upper, &work] {
         fs::create_dir_all(directory).map_err(container.io("make the directories"))?;
     }
-    // The root directory's mode and owner are the image's; overlayfs shows the upper's.
+    // The root directory has the image's mode and owner; overlayfs shows the upper directory's.
     let root = fs::metadata(image).map_err(container.io("look at the image"))?;
     let (uid, gid) = pod.guest_ids(root.uid(), root.gid())?;
     fs::set_permissions(&upper, root.permissions())
@@ -35,7 +35,7 @@ pub(super) fn mount(pod: &Pod, container: &Container, image: &Path) -> Result<()
         ),
         None => None,
     };
-    // An overlay keeps a mount of its own, so the mapped one goes with this function.
+    // An overlay keeps a mount of its own, so the mapped one can end with this function.
     let lower = mapped.as_ref().map_or(image, MappedMount::path);
     let options =
         format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());

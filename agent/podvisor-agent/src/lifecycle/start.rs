@@ -1,4 +1,4 @@
-//! StartContainer: release a held container, and learn whether its executable ran.
+//! StartContainer: releases a held container, and waits until its program is executed or refused.
 
 use agent_container::STATE_ROOT;
 use agent_container::start::start as release;
@@ -6,12 +6,12 @@ use agent_container::start::start as release;
 use crate::containers::{ContainerError, Phase};
 use crate::pod::Pod;
 
-/// Starts the container. One that is not held is refused.
+/// Starts the container. A container that is not held is refused.
 pub(crate) async fn start(pod: &Pod, id: &str) -> Result<(), ContainerError> {
     let container = pod.containers.get(id)?;
     let reports = {
         let mut phase = container.phase();
-        // Taken out and put back: the phase owns what it carries.
+        // The phase owns its values, so it is taken out and put back.
         match std::mem::replace(&mut *phase, Phase::Creating) {
             Phase::Created { first, reports } => {
                 *phase = Phase::Running { first };

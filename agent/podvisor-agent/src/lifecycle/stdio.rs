@@ -1,4 +1,5 @@
-//! A process's standard streams: the descriptors that it gets, and our ends of them.
+//! A process's standard streams: the descriptors that the process gets, and the agent's ends, which
+//! [`crate::streams`] serves.
 
 use std::fs::File;
 use std::io;
@@ -11,25 +12,25 @@ use crate::console::ConsoleSocket;
 use crate::process::Streams;
 use crate::streams::{Direct, Input, Output, ProcessOutput};
 
-/// What the process is to have.
+/// The standard streams asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StdioSpec {
     pub(super) terminal: bool,
     pub(super) stdin: bool,
-    /// Whether the host may open an output again, from where it was.
+    /// Whether output is held until the host acknowledges it, so that the host may open a stream again.
     pub(super) buffered: bool,
     pub(super) uid: u32,
     pub(super) gid: u32,
 }
 
-/// Our ends, before the process is there.
+/// The agent's ends, before the process exists.
 #[derive(Debug)]
 pub(super) enum Pending {
     Terminal { socket: ConsoleSocket, spec: StdioSpec },
     Pipes(Streams),
 }
 
-/// Makes the descriptors, and our ends. `console` is where a terminal's socket would be.
+/// Makes the process's descriptors and the agent's ends. `console` is the path for a terminal's socket.
 pub(super) fn make(spec: StdioSpec, console: PathBuf) -> io::Result<([OwnedFd; 3], Pending)> {
     if spec.terminal {
         let socket = ConsoleSocket::bind(console)?;
@@ -62,7 +63,7 @@ impl Pending {
         }
     }
 
-    /// The streams, once the process is there.
+    /// The streams, once the process exists.
     pub(super) async fn streams(self) -> io::Result<Streams> {
         let (socket, spec) = match self {
             Pending::Pipes(streams) => return Ok(streams),
@@ -70,7 +71,7 @@ impl Pending {
         };
         let master = socket.receive(spec.uid, spec.gid).await?;
         let (ended, has_ended) = watch::channel(false);
-        // There without a stdin too: a terminal's size goes this way.
+        // An input even where no stdin is asked for: it carries the terminal's size.
         let stdin = Some(Input::new(master.try_clone()?, true, has_ended.clone())?);
         Ok(Streams { stdin, stdout: output(spec, master, has_ended)?, stderr: None, ended })
     }
@@ -83,7 +84,7 @@ fn output(spec: StdioSpec, source: OwnedFd, ended: watch::Receiver<bool>) -> io:
     })
 }
 
-/// A pipe that belongs to the process's user, who may open it again by `/dev/stdout`.
+/// A pipe that belongs to the process's user, who may reopen it as `/dev/stdout`.
 fn pipe(spec: StdioSpec) -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     std::os::unix::fs::fchown(&writer, Some(spec.uid), Some(spec.gid))?;

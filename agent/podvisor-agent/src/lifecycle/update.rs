@@ -6,7 +6,7 @@ use proto_agent::agent::UpdateContainerRequest;
 use crate::containers::{ContainerError, Phase};
 use crate::pod::Pod;
 
-/// Writes the limits, all of them or none, on a thread of its own: the kernel may have to reclaim memory.
+/// Writes the limits, all of them or none, on a thread of its own, since the kernel may have to reclaim memory.
 pub(crate) async fn update(pod: &Pod, request: UpdateContainerRequest) -> Result<(), ContainerError> {
     let container = pod.containers.get(&request.container_id)?;
     {

@@ -1,6 +1,6 @@
 //! Image volumes: images that a container mounts beside its own, whole or in part.
 //!
-//! An image is hostile: its links lead where they would inside it, and never out of it.
+//! An image is hostile: its links are resolved with the image as root and never lead out of it.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -15,8 +15,8 @@ use crate::containers::{Container, VolumeError};
 use crate::lifecycle::mapped_mount::MappedMount;
 use crate::pod::Pod;
 
-/// Mounts the images and lets the specification's mounts begin where they are. The images are the
-/// container's to release; the mapped mounts are for as long as it is being built.
+/// Mounts the images and sets the sources of the specification's mounts to them. The container's removal releases
+/// the images; the mapped mounts must live until the container is built.
 pub(super) async fn mount(
     pod: &Pod,
     container: &Container,
@@ -43,7 +43,7 @@ pub(super) async fn mount(
     Ok(mapped)
 }
 
-/// Where in the image the path leads, free of links. The image does not change.
+/// Resolves a path in the image to one without links. The image does not change afterwards.
 fn resolve(image: &Path, sub_path: &str) -> std::io::Result<PathBuf> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, image, flags | OFlags::DIRECTORY, Mode::empty())?;
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_no_file_is_refused() {
+    fn a_path_to_nothing_or_to_no_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("a")).unwrap();
         symlink("/nowhere", dir.path().join("dangling")).unwrap();

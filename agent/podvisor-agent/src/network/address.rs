@@ -1,4 +1,4 @@
-//! Addresses as text: pure parsing of what the host sends.
+//! Parses the host's addresses. Pure.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Links: found by slot, renamed, and brought up.
+//! Links: found by the kernel's name, moved, renamed, and brought up.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -39,7 +39,7 @@ async fn find(handle: &Handle, device: &str) -> Result<u32, NetworkError> {
     Ok(link.ok_or_else(|| NetworkError::NoInterface(device.to_owned()))?.header.index)
 }
 
-/// Gives the interface's device its name, MAC and MTU, and brings it up. Its index.
+/// Gives the interface's device the name, MAC and MTU of the request, and brings it up. Returns the link's index.
 pub(super) async fn configure(
     handle: &Handle,
     interface: &Interface,
@@ -64,7 +64,7 @@ pub(super) async fn configure(
         message = message.mtu(interface.mtu);
     }
     handle.link().change(message.build()).execute().await.map_err(failed("configure", name))?;
-    // Apart from the rest: a link that is up refuses a new name.
+    // In a message of its own: a link that is up refuses a new name.
     let up = LinkUnspec::new_with_index(index).up().build();
     handle.link().change(up).execute().await.map_err(failed("bring up", name))?;
     Ok(index)

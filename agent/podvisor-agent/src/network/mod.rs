@@ -1,5 +1,5 @@
-//! The guest's links, addresses, routes and neighbours, by rtnetlink, as CNI left them on the host.
-//! It decides nothing: what cannot be applied as it stands is an error.
+//! The guest's links, addresses, routes and neighbours, set by rtnetlink to what CNI left on the host. This module
+//! decides nothing: a request that cannot be applied as it stands is an error.
 
 mod address;
 mod error;
@@ -35,7 +35,7 @@ pub(crate) async fn move_to(namespace: BorrowedFd<'_>, devices: &[String]) -> Re
     Ok(())
 }
 
-/// Applies the request's interfaces, then routes, then neighbours. `devices` is what [`devices`] found.
+/// Applies the request's interfaces, then routes, then neighbours. `devices` are those that [`devices`] found.
 pub(crate) async fn configure(request: &ConfigurePodRequest, devices: &[String]) -> Result<(), NetworkError> {
     if request.interfaces.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Addresses, routes and neighbours of a link that is up.
+//! Addresses, routes and neighbours of a link that is up ([`crate::network::link`]).
 
 use std::net::IpAddr;
 
@@ -12,7 +12,8 @@ use crate::network::address;
 use crate::network::error::NetworkError;
 use crate::network::netlink::{Indices, index};
 
-/// Adds one address. IPv6 ones are usable at once: the host has made sure that they are nobody else's.
+/// Adds one address. IPv6 addresses are usable at once, without duplicate detection: the host has made sure that
+/// nobody else has them.
 pub(super) async fn add_address(handle: &Handle, link: u32, text: &str) -> Result<(), NetworkError> {
     let (ip, prefix) = address::cidr(text)?;
     let mut request = handle.address().add(link, ip, prefix).replace();

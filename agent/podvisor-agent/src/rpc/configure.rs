@@ -1,4 +1,4 @@
-//! ConfigurePod: the barrier before everything else.
+//! ConfigurePod, before which no other call is served. [`crate::configure`] does the work.
 
 use proto_agent::agent::{ConfigurePodRequest, ConfigurePodResponse};
 use ttrpc::Code;

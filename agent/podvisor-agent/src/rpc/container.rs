@@ -1,4 +1,4 @@
-//! Containers: create, start, update, remove, and the end of all.
+//! Containers: create, start, update, remove, and the shutdown of all. [`crate::lifecycle`] does the work.
 
 use proto_agent::agent::{
     CreateContainerRequest, CreateContainerResponse, Empty, RemoveContainerRequest, ShutdownRequest,
@@ -37,7 +37,7 @@ pub(super) async fn remove(gate: &Gate, request: RemoveContainerRequest) -> ttrp
 }
 
 pub(super) async fn shutdown(gate: &Gate, _: ShutdownRequest) -> ttrpc::Result<Empty> {
-    // Before the barrier there is nothing to shut down.
+    // A pod that is not configured has nothing to shut down.
     if *gate.pod.configured.lock().await {
         gate.run(|pod| async move { lifecycle::shut_down(&pod).await }).await?;
     }

@@ -1,4 +1,5 @@
-//! The way of every call to the pod: refused before the pod is configured, and run to the end once begun.
+//! The way of every call to the pod: calls are refused before the pod is configured, and run to their end once they
+//! have started.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! The agent's RPCs, one file per group. Each only checks the barrier, forwards, and turns errors into
-//! status codes; the contract is `agent.proto`.
+//! The agent's RPCs, one file per group. Each only passes the gate ([`gate`]), forwards, and turns errors into statuses
+//! ([`status`]); the contract is `agent.proto`.
 //!
-//! What changes something runs in a task of its own: a daemon that goes away in the middle does not
-//! stop it halfway.
+//! A call that changes something runs in a task of its own: a daemon that goes away in the middle does not stop it
+//! halfway.
 
 mod configure;
 mod container;

@@ -1,4 +1,4 @@
-//! Processes: exec, wait, signal.
+//! Processes: exec, wait, signal. [`crate::process`] follows them.
 
 use proto_agent::agent::{Empty, ExecRequest, ExecResponse, SignalRequest, WaitRequest, WaitResponse};
 use ttrpc::Code;

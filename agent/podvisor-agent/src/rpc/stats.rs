@@ -1,4 +1,4 @@
-//! Stats: the guest's memory and processes as it sees them.
+//! Stats: the guest's memory and processes as its kernel counts them.
 
 use std::fs;
 

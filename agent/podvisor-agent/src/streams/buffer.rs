@@ -1,4 +1,5 @@
-//! What an output stream holds: the bytes that the host has not yet made durable. Pure.
+//! The buffer of an output stream: the bytes that the host has not yet made durable. Pure; [`crate::streams::output`] moves the
+//! bytes.
 //!
 //! ```text
 //!   0 ─────────── start ═══════════════ end ─ ─ ─ ▶
@@ -39,19 +40,19 @@ impl OutputBuffer {
         if self.ended { 0 } else { self.capacity - self.held.len() }
     }
 
-    /// Adds what the process wrote; the caller has asked for [`space`](Self::space) before.
+    /// Adds bytes of the process, at most [`space`](Self::space).
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         debug_assert!(bytes.len() <= self.space());
         self.held.extend(bytes);
     }
 
-    /// The process writes no more.
+    /// Notes that the process writes no more.
     pub(crate) fn end_of_stream(&mut self) {
         self.ended = true;
         self.release();
     }
 
-    /// The host has the first `total` bytes; less than it said before is nothing new.
+    /// Drops the first `total` bytes of the stream, which the host has. A smaller total than before changes nothing.
     pub(crate) fn acknowledge(&mut self, total: u64) -> Result<(), OffsetError> {
         if total > self.end() {
             return Err(OffsetError::Beyond { offset: total, end: self.end() });
@@ -65,12 +66,12 @@ impl OutputBuffer {
         Ok(())
     }
 
-    /// Gives back memory that holds nothing. What comes next has to be given some anew, page by page.
+    /// Frees memory that holds nothing. Bytes that come later need new memory, page by page.
     pub(crate) fn release(&mut self) {
         self.held.shrink_to_fit();
     }
 
-    /// Whether a host may go on at this byte.
+    /// Checks that a host may continue at this byte.
     pub(crate) fn check(&self, offset: u64) -> Result<(), OffsetError> {
         if offset < self.start {
             return Err(OffsetError::Acknowledged { offset, start: self.start });
@@ -152,7 +153,7 @@ mod tests {
         assert!(buffer.finished());
     }
 
-    /// What may happen to a stream; the host keeps what it has made durable across its deaths.
+    /// An event of a stream. The host keeps what it has made durable across its deaths.
     #[derive(Clone, Debug)]
     enum Step {
         Write(Vec<u8>),

@@ -1,6 +1,6 @@
-//! A command's output: from its pipe or terminal to the one host connection that takes it, by the kernel where
-//! it can. It keeps nothing: nobody asks for a command's output twice, so what is not taken yet stays in the
-//! pipe, and so holds the command and nobody else.
+//! A command's output: from its pipe or terminal to the one host connection that takes it, moved by the kernel where
+//! possible. Nothing is stored: nobody asks for a command's output twice, so bytes that the host has not taken stay in
+//! the pipe, and block the command and nobody else. A container's output is in [`crate::streams::output`].
 //!
 //! ```text
 //!   waiting ──take──▶ taken ──all is sent──▶ finished
@@ -20,30 +20,30 @@ use tokio::sync::watch;
 
 use crate::streams::grace::Grace;
 
-/// What a command's pipe holds: room to go on in while the host takes what is before. All of it is moved at
-/// once, since each turn between the command and us costs more than a page.
+/// Capacity of a command's pipe: room to write while the host takes earlier bytes. All of it is moved at once, since
+/// each switch between the command and the agent costs more than a page.
 const PIPE_BYTES: usize = 256 * 1024;
-/// What a terminal says at a time (`N_TTY_BUF_SIZE`, drivers/tty/n_tty.c).
+/// Most bytes of one read from a terminal (`N_TTY_BUF_SIZE`, drivers/tty/n_tty.c).
 const TERMINAL_BYTES: usize = 4 * 1024;
 
 /// One output stream of one command.
 #[derive(Debug)]
 pub(crate) struct Direct {
-    /// Until a connection takes it.
+    /// The pipe or terminal, until a connection takes it.
     source: Mutex<Option<OwnedFd>>,
     ended: watch::Receiver<bool>,
     finished: AtomicBool,
 }
 
 impl Direct {
-    /// A stream of what `source` says until its end, or until a little after `ended` turns true.
+    /// A stream of the bytes of `source`, to its end or until a little after `ended` turns true.
     pub(crate) fn new(source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<Arc<Direct>> {
         rustix::io::ioctl_fionbio(&source, true)?;
         let direct = Direct { source: Mutex::new(Some(source)), ended, finished: AtomicBool::new(false) };
         Ok(Arc::new(direct))
     }
 
-    /// The stream, for the one connection that may have it.
+    /// Gives the stream to the one connection that may have it.
     pub(crate) fn take(self: &Arc<Self>, offset: u64) -> Result<Taken, String> {
         if offset != 0 {
             return Err("a command's output is not kept: it is there from its first byte on only".into());
@@ -52,7 +52,7 @@ impl Direct {
         Ok(Taken { source, stream: Arc::clone(self) })
     }
 
-    /// Whether the host has all that there is.
+    /// Whether the host has all of the output.
     pub(crate) fn finished(&self) -> bool {
         let at_end =
             |source: &OwnedFd| poll(source.as_fd(), PollFlags::IN).is_ok_and(|now| now == PollFlags::HUP);
@@ -72,17 +72,18 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Sends all of it. The connection must not block; it fails when the host leaves before the end.
+    /// Sends the whole output on a connection, which must not block. Fails when the host leaves before the end.
     pub(crate) async fn serve(self, connection: OwnedFd) -> io::Result<()> {
         let Taken { source, stream } = self;
         let mut mover = match rustix::pipe::fcntl_setpipe_size(&source, PIPE_BYTES) {
             Err(rustix::io::Errno::BADF) => Mover::Copy { held: Vec::new() },
-            // A pipe that cannot be made larger is one all the same.
+            // A pipe that cannot be made larger works all the same.
             _ => Mover::Splice,
         };
         // Unchecked, since a terminal's master side is no pipe; readiness works the same.
         let source = pipe::Receiver::from_owned_fd_unchecked(source)?;
-        // Nothing tells of its room but where it is waited for: else each word of credit from the host would wake us.
+        // The connection is watched for input only: watched for room too, each credit from the host would wake the
+        // agent.
         let from_host = pipe::Receiver::from_owned_fd_unchecked(connection.try_clone()?)?;
         tokio::select! {
             sent = send(&mut mover, &source, &connection, stream.ended.clone()) => sent?,
@@ -116,7 +117,7 @@ async fn send(
                 tokio::task::yield_now().await;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // Which of the two it was is not said. Asking the source makes us wait for it, if it has nothing.
+                // Either end may have blocked. Trying the source clears its readiness if it has nothing.
                 let _ = source.try_io(|| ready(source.as_fd(), PollFlags::IN));
                 if ready(connection.as_fd(), PollFlags::OUT).is_err() {
                     pipe::Sender::from_owned_fd_unchecked(connection.try_clone()?)?.writable().await?;
@@ -129,7 +130,7 @@ async fn send(
     Ok(())
 }
 
-/// Waits for the host to close; it has nothing to say.
+/// Waits until the host closes its side, on which it must send nothing.
 async fn host_left(connection: &pipe::Receiver) -> io::Error {
     loop {
         let said = match connection.readable().await {
@@ -147,17 +148,17 @@ async fn host_left(connection: &pipe::Receiver) -> io::Error {
     }
 }
 
-/// How bytes go.
+/// How bytes are moved.
 #[derive(Debug)]
 enum Mover {
-    /// From a pipe, by the kernel.
+    /// The kernel moves them from a pipe.
     Splice,
-    /// From a terminal: what was read and not sent.
+    /// The agent copies them from a terminal; `held` was read and not sent yet.
     Copy { held: Vec<u8> },
 }
 
 impl Mover {
-    /// Moves what is there, as far as there is room; zero at the end.
+    /// Moves the bytes that are there, as far as there is room; returns how many, and zero at the end.
     fn step(&mut self, source: BorrowedFd<'_>, connection: BorrowedFd<'_>) -> io::Result<usize> {
         let Mover::Copy { held } = self else {
             let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
@@ -166,7 +167,7 @@ impl Mover {
         if held.is_empty() {
             let mut place = [0; TERMINAL_BYTES];
             let count = match rustix::io::read(source, &mut place) {
-                // A terminal whose other side is closed says this (drivers/tty/n_tty.c).
+                // A terminal whose other side is closed answers this (drivers/tty/n_tty.c).
                 Ok(0) | Err(rustix::io::Errno::IO) => return Ok(0),
                 count => count?,
             };
@@ -177,13 +178,13 @@ impl Mover {
         Ok(sent)
     }
 
-    /// Whether there are bytes that no source is needed for.
+    /// Whether there are bytes to send that have been read already.
     fn holds(&self) -> bool {
         matches!(self, Mover::Copy { held } if !held.is_empty())
     }
 }
 
-/// Succeeds if one of the flags is so, or the descriptor has failed or ended.
+/// Succeeds if one of the flags holds, or the descriptor has failed or ended.
 fn ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> io::Result<()> {
     match poll(descriptor, flags)?.is_empty() {
         true => Err(io::ErrorKind::WouldBlock.into()),
@@ -191,7 +192,7 @@ fn ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> io::Result<()> {
     }
 }
 
-/// What is so of it now.
+/// The flags that hold for the descriptor now.
 fn poll(descriptor: BorrowedFd<'_>, flags: PollFlags) -> io::Result<PollFlags> {
     let mut asked = [PollFd::from_borrowed_fd(descriptor, flags)];
     rustix::event::poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
@@ -209,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// A command's stream, its end of the pipe, and how it is told that it has ended.
+    /// A command's stream, the command's end of the pipe, and the sender that reports the command's end.
     fn command() -> (Arc<Direct>, File, watch::Sender<bool>) {
         let (reader, writer) = std::io::pipe().unwrap();
         let (alive, ended) = watch::channel(false);
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_that_a_command_says_comes_through_and_then_the_end() {
+    async fn all_output_of_a_command_comes_through_and_then_the_end() {
         let (stream, mut process, _alive) = command();
         let (mut host, serving) = serve(&stream);
         let said: Vec<u8> = (0..3_000_000u32).map(|number| number.to_le_bytes()[1]).collect();
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_that_does_not_read_holds_the_command_and_loses_nothing() {
+    async fn a_host_that_does_not_read_blocks_the_command_and_loses_nothing() {
         let (stream, process, _alive) = command();
         let (mut host, serving) = serve(&stream);
         let length = 4 * PIPE_BYTES;
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_an_ended_command_left_in_its_pipe_counts_though_others_hold_it() {
+    async fn output_that_an_ended_command_left_in_a_pipe_that_others_hold_is_sent() {
         let (stream, mut process, alive) = command();
         process.write_all(b"last words").unwrap();
         alive.send(true).unwrap();
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_that_talks_is_not_listened_to() {
+    async fn a_host_that_sends_on_an_output_is_refused() {
         let (stream, _process, _alive) = command();
         let (mut host, serving) = serve(&stream);
         host.write_all(&8u64.to_le_bytes()).await.unwrap();
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_terminal_is_heard_until_its_other_side_closes() {
+    async fn a_terminal_is_read_until_its_other_side_closes() {
         let pair = nix::pty::openpty(None, None).unwrap();
         let (_alive, ended) = watch::channel(false);
         let stream = Direct::new(pair.master, ended).unwrap();
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_said_nothing_is_finished_without_a_host() {
+    async fn a_command_without_output_is_finished_without_a_host() {
         let (stream, process, _alive) = command();
         assert!(!stream.finished());
         drop(process);

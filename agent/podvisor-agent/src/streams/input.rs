@@ -1,5 +1,5 @@
-//! Input: from host connections into a process's pipe or terminal, record by record. A process that does not
-//! read holds those who write to it, and nobody else.
+//! Input: from host connections into a process's pipe or terminal, record by record ([`proto_agent::record`]). A
+//! process that does not read blocks its writers and nobody else.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,19 +13,19 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 
 /// Bytes moved at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
-/// Connections to one input at a time. One whose host has gone stays until the process takes what it wrote.
+/// Most connections to one input at a time. One whose host has gone stays until the process takes its bytes.
 const WRITERS_MAX: usize = 32;
-/// What a terminal takes as end of file at the start of a line: EOT (termios(3), VEOF).
+/// End of file for a terminal, at the start of a line: EOT (termios(3), VEOF).
 const END_OF_TRANSMISSION: [u8; 1] = [4];
 
-/// Standard input of one process, or the way to its terminal. Several connections may write; what one
-/// writes at a time stays together.
+/// Standard input of one process, or of its terminal. Several connections may write; the bytes of one write stay
+/// together.
 #[derive(Debug)]
 pub(crate) struct Input {
     target: Mutex<Option<pipe::Sender>>,
     terminal: bool,
     writers: Arc<Semaphore>,
-    /// The process has ended.
+    /// Whether the process has ended.
     ended: watch::Receiver<bool>,
 }
 
@@ -50,8 +50,8 @@ impl Input {
         Ok(Arc::new(Input { target: Mutex::new(Some(target)), terminal, writers, ended }))
     }
 
-    /// A place for one more connection, or why there is none. One that comes after the process's end finds that
-    /// end: a command may be over before its client has come.
+    /// A place for one more connection, or the text why there is none. After the process's end a connection still opens,
+    /// and ends at once: a command may be over before its client has come.
     pub(crate) fn writer(self: &Arc<Self>) -> Result<Writer, String> {
         if self.closed() && !*self.ended.borrow() {
             return Err("standard input has been closed".into());
@@ -61,7 +61,7 @@ impl Input {
         Ok(Writer { input: Arc::clone(self), _place: place })
     }
 
-    /// Lets go of the descriptor: the process has ended.
+    /// Closes the descriptor of a process that has ended.
     pub(crate) async fn release(&self) {
         *self.target.lock().await = None;
     }
@@ -71,8 +71,8 @@ impl Input {
         self.target.try_lock().is_ok_and(|target| target.is_none())
     }
 
-    /// Does what the connection's records say, until its end or the process's. The end of a connection is
-    /// not the end of the input.
+    /// Carries out the connection's records until the connection or the process ends. The end of a connection is not
+    /// the end of the input.
     async fn serve<S: AsyncRead>(&self, connection: S) -> io::Result<()> {
         tokio::pin!(connection);
         let mut ended = self.ended.clone();
@@ -93,7 +93,7 @@ impl Input {
         };
         tokio::select! {
             outcome = records => outcome,
-            // The sender goes with the process's record: that is an end too.
+            // The sender is dropped with the process, which is an end too.
             _ = ended.wait_for(|ended| *ended) => Ok(()),
         }
     }
@@ -132,7 +132,7 @@ impl Input {
             *slot = None;
             return;
         }
-        // Its master side carries the output too, so it stays open.
+        // A terminal's master side carries the output too, so it stays open.
         if let Some(target) = slot.as_ref()
             && let Err(error) = write_all(target, &END_OF_TRANSMISSION).await
         {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_write_are_bounded_and_make_room_when_they_go() {
+    async fn writers_are_bounded_and_make_room_when_they_leave() {
         let (_process, target) = std::io::pipe().unwrap();
         let (alive, ended) = watch::channel(false);
         let input = Input::new(target.into(), false, ended).unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_s_end_frees_those_who_wait_to_write() {
+    async fn a_process_s_end_frees_writers_that_wait() {
         let (_process, target) = std::io::pipe().unwrap();
         let (alive, ended) = watch::channel(false);
         let input = Input::new(target.into(), false, ended).unwrap();

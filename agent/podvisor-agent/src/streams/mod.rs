@@ -1,7 +1,7 @@
-//! Byte streams between containers' processes and the host, on vsock port 1025. The contract is in
-//! `proto_agent`'s documentation; [`buffer`] is its state machine, [`output`], [`direct`] and [`input`] move
-//! the bytes, [`grace`] says when an ended process has said all, [`forward`] connects to the pod's own ports.
-//! [`crate::stream_server`] meets the host.
+//! Byte streams between containers' processes and the host. The contract is in [`proto_agent`]'s documentation:
+//! [`buffer`] keeps its states, [`output`], [`direct`] and [`input`] move the bytes, [`grace`] decides when an ended
+//! process's output is complete, and [`forward`] connects to the pod's own ports. [`crate::stream_server`] serves the
+//! host's connections.
 
 mod buffer;
 mod direct;
@@ -21,14 +21,14 @@ use std::sync::Arc;
 /// An output stream of a process.
 #[derive(Clone, Debug)]
 pub(crate) enum ProcessOutput {
-    /// A container's, which the host may open again.
+    /// A container's output, which the host may open again.
     Buffered(Arc<Output>),
-    /// A command's, which it may not.
+    /// A command's output, which the host opens once.
     Direct(Arc<Direct>),
 }
 
 impl ProcessOutput {
-    /// Whether the host has all of it.
+    /// Whether the host has all of the output.
     pub(crate) fn finished(&self) -> bool {
         match self {
             ProcessOutput::Buffered(output) => output.finished(),

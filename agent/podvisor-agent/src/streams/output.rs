@@ -1,5 +1,5 @@
-//! Output: from a process's pipe or terminal into a bounded buffer, and from there to whichever host
-//! connection came last. A full buffer leaves bytes in the pipe, and so holds the process and nobody
+//! A container's output: from the process's pipe or terminal into a bounded buffer ([`crate::streams::buffer`]), and
+//! from there to the newest host connection. A full buffer leaves bytes in the pipe, and blocks the process and nobody
 //! else.
 
 use std::cell::RefCell;
@@ -18,16 +18,16 @@ use tokio::sync::{Notify, watch};
 use crate::streams::buffer::{OffsetError, OutputBuffer};
 use crate::streams::grace::Grace;
 
-/// A pipe's capacity (`PIPE_DEF_BUFFERS` pages, pipe(7)): what the process itself can have left in it.
+/// A pipe's capacity (`PIPE_DEF_BUFFERS` pages, pipe(7)): the most that the process itself can have left there.
 const PIPE_BYTES: usize = 64 * 1024;
-/// Bytes moved at a time: what a pipe holds, and the most that one vsock packet carries
+/// Bytes moved at a time: the capacity of a pipe, and the most that one vsock packet carries
 /// (`VIRTIO_VSOCK_MAX_PKT_BUF_SIZE`, include/linux/virtio_vsock.h). Each packet costs an exit or two.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// After how long a silence a stream gives back the memory that it does not use.
+/// After so long without bytes a stream frees the memory that it does not use.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Lends a place for bytes on their way, with no await in between: one for all the streams of a thread, so that
-/// no stream keeps memory of its own for it.
+/// Lends a buffer for bytes on their way, with no await in between: one for all streams of a thread, so that no stream
+/// needs memory of its own.
 fn passing<T>(through: impl FnOnce(&mut [u8]) -> T) -> T {
     thread_local!(static PLACE: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK_BYTES]));
     PLACE.with_borrow_mut(|place| through(place))
@@ -37,11 +37,11 @@ fn passing<T>(through: impl FnOnce(&mut [u8]) -> T) -> T {
 #[derive(Debug)]
 pub(crate) struct Output {
     buffer: Mutex<OutputBuffer>,
-    /// The buffer has more bytes, or its end.
+    /// Notified when the buffer has more bytes, or its end.
     grew: Notify,
-    /// The buffer has more space.
+    /// Notified when the buffer has more space.
     shrank: Notify,
-    /// Counts the host's connections: an older one ends when a newer one comes.
+    /// Number of the newest host connection; older ones end.
     connection: watch::Sender<u64>,
 }
 
@@ -98,7 +98,7 @@ impl Output {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A terminal whose other side is closed says this (drivers/tty/n_tty.c).
+                // A terminal whose other side is closed answers this (drivers/tty/n_tty.c).
                 Err(error) if error.raw_os_error() == Some(nix::libc::EIO) => break,
                 Err(error) => {
                     tracing::warn!(%error, "an output stream cannot be read");
@@ -110,8 +110,8 @@ impl Output {
         self.grew.notify_waiters();
     }
 
-    /// Sends the stream from `offset` on to a host connection, and takes its acknowledgements, until the
-    /// host has all, closes, or opens the stream anew.
+    /// Sends the stream from `offset` on to a host connection, and takes the host's acknowledgements, until the host has
+    /// all, closes, or opens the stream anew.
     pub(crate) async fn serve<S>(&self, connection: S, offset: u64) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite,
@@ -160,7 +160,7 @@ impl Output {
             match reader.read_exact(&mut total).await {
                 Ok(_) => self.acknowledge(u64::from_le_bytes(total)).map_err(io::Error::other)?,
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    // A host that is gone acknowledges no more; one that has all has no more to say.
+                    // A host that has everything may close; any other has gone.
                     let finished = self.buffer().finished();
                     return if finished { Ok(()) } else { Err(error) };
                 }
@@ -169,7 +169,7 @@ impl Output {
         }
     }
 
-    /// The host may go on at `offset`; what is before it counts as acknowledged.
+    /// Checks that the host may continue at `offset`, and counts the bytes before as acknowledged.
     pub(crate) fn resume(&self, offset: u64) -> Result<(), OffsetError> {
         self.buffer().check(offset)?;
         self.acknowledge(offset)
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_that_comes_back_goes_on_where_it_was_durable() {
+    async fn a_host_that_comes_back_continues_where_it_was_durable() {
         let (source, mut process) = pipe();
         let (_alive, ended) = watch::channel(false);
         let output = Output::start(source, ended).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_is_held_while_nobody_takes_its_output() {
+    async fn a_process_is_blocked_while_nobody_takes_its_output() {
         let (source, process) = pipe();
         let (_alive, ended) = watch::channel(false);
         let output = Output::start(source, ended).unwrap();

@@ -1,4 +1,5 @@
-//! A container's cgroup files (Documentation/admin-guide/cgroup-v2.rst, Documentation/accounting/psi.rst).
+//! Parses a container's cgroup files (Documentation/admin-guide/cgroup-v2.rst, Documentation/accounting/psi.rst).
+//! A file that is missing counts as empty.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,7 +7,7 @@ use std::path::Path;
 
 use proto_agent::agent::{CpuUsage, DeviceUsage, HugepageUsage, MemoryUsage, Pressure, Stall};
 
-/// Disks of one container that are told: a VM has far fewer.
+/// Most disks reported of one container: a VM has far fewer.
 const DEVICES_MAX: usize = 64;
 
 pub(super) fn cpu(cgroup: &Path) -> CpuUsage {
@@ -45,7 +46,7 @@ pub(super) fn memory(cgroup: &Path) -> MemoryUsage {
     }
 }
 
-/// `None` where the kernel does not measure it.
+/// Pressure of a resource; `None` where the kernel does not measure it.
 pub(super) fn pressure(cgroup: &Path, resource: &str) -> Option<Pressure> {
     let text = read(cgroup, &format!("{resource}.pressure"));
     (!text.is_empty()).then(|| parse_pressure(&text))
@@ -87,12 +88,12 @@ fn read(cgroup: &Path, name: &str) -> String {
     fs::read_to_string(cgroup.join(name)).unwrap_or_default()
 }
 
-/// A file that holds one number; 0 for "max" and for none.
+/// Number in a file that holds one; 0 for "max" and for a missing file.
 fn number(cgroup: &Path, name: &str) -> u64 {
     read(cgroup, name).trim().parse().unwrap_or(0)
 }
 
-/// `hugetlb.2MB.current` and not `hugetlb.2MB.rsvd.current`.
+/// The page size in names such as `hugetlb.2MB.current`, but not in `hugetlb.2MB.rsvd.current`.
 fn page_size(file: &str) -> Option<&str> {
     let size = file.strip_prefix("hugetlb.")?.strip_suffix(".current")?;
     (!size.contains('.')).then_some(size)
@@ -116,13 +117,13 @@ impl<'a> Flat<'a> {
         Flat(pairs.collect())
     }
 
-    /// 0 when absent.
+    /// Value of a name; 0 when absent.
     fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
 }
 
-/// `some avg10=0.12 avg60=0.00 avg300=0.00 total=345` and the same for `full`.
+/// Parses the lines `some avg10=0.12 avg60=0.00 avg300=0.00 total=345` and `full …` alike.
 fn parse_pressure(text: &str) -> Pressure {
     let stall = |kind: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(' '))?;
@@ -139,7 +140,7 @@ fn parse_pressure(text: &str) -> Pressure {
     Pressure { some: stall("some").into(), full: stall("full").into(), ..Default::default() }
 }
 
-/// "12.34" is 1234.
+/// Parses "12.34" as 1234.
 fn hundredths(text: &str) -> Option<u32> {
     let (whole, part) = text.split_once('.')?;
     if part.len() != 2 {
@@ -148,7 +149,7 @@ fn hundredths(text: &str) -> Option<u32> {
     whole.parse::<u32>().ok()?.checked_mul(100)?.checked_add(part.parse().ok()?)
 }
 
-/// `254:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6`; a device that did nothing may have no figures.
+/// Parses `254:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6`; a device that did nothing may have no figures.
 fn parse_device(line: &str) -> Option<DeviceUsage> {
     let (device, figures) = line.split_once(' ')?;
     let (major, minor) = device.split_once(':')?;

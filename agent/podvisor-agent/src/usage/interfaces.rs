@@ -1,10 +1,10 @@
-//! The pod's interfaces: the guest's own network is the pod's.
+//! Traffic of the pod's interfaces, from `/proc/net/dev`: the agent lives in the pod's network.
 
 use std::fs;
 
 use proto_agent::agent::InterfaceUsage;
 
-/// Interfaces that are told: a privileged container may make as many as it likes.
+/// Most interfaces reported: a privileged container may make as many as it likes.
 const INTERFACES_MAX: usize = 64;
 
 pub(super) fn read() -> Vec<InterfaceUsage> {
@@ -60,7 +60,7 @@ Inter-|   Receive                                                |  Transmit
     }
 
     #[test]
-    fn interfaces_are_bounded_and_lines_that_are_none_are_passed_over() {
+    fn interfaces_are_bounded_and_other_lines_are_skipped() {
         let many: String =
             (0..200).map(|n| format!("d{n}: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n")).collect();
         assert_eq!(parse(&many).len(), INTERFACES_MAX);

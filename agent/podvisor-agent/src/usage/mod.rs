@@ -1,14 +1,14 @@
-//! What the containers have used: read from the kernel when asked, kept nowhere.
+//! Usage figures of the containers and the pod, read from the kernel when the host asks, and stored nowhere.
 //!
-//! | file | whose figures |
+//! | file | figures and their source |
 //! |---|---|
 //! | [`cgroup`] | CPU, memory, disks, pressure: a container's cgroup |
 //! | [`tasks`] | processes and what they hold open: `/proc` |
 //! | [`scratch`] | the writable layers: project quotas of the scratch disk |
 //! | [`interfaces`] | the pod's network: `/proc/net/dev` |
 //!
-//! Everything here may wait for the kernel, so it runs beside the agent's own thread. What cannot be
-//! read is left out: a container may be on its way out while it is looked at.
+//! Reading may wait for the kernel, so everything here runs beside the agent's own thread. Figures that cannot be read
+//! are left out: a container may end while it is read.
 
 mod cgroup;
 mod interfaces;
@@ -20,7 +20,7 @@ use proto_agent::agent::{ContainerUsage, UsageResponse};
 use crate::containers::Container;
 use crate::pod::Pod;
 
-/// All of it.
+/// Reads all figures.
 pub(crate) fn read(pod: &Pod) -> UsageResponse {
     UsageResponse {
         containers: pod.containers.all().iter().map(|container| of_container(container)).collect(),

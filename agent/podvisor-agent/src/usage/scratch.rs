@@ -12,15 +12,15 @@ use proto_agent::agent::{FilesystemUsage, WritableLayerUsage};
 
 use crate::scratch::SCRATCH;
 
-/// `None` where nothing is counted.
+/// Usage of one writable layer; `None` where nothing is counted.
 pub(super) fn writable_layer(project: u32) -> Option<WritableLayerUsage> {
     let disk = File::open(SCRATCH).ok()?;
     let (bytes, inodes) = syscall::project_usage(disk.as_fd(), project).ok()?;
-    // The layer's own directory counts: without it nothing counts.
+    // The layer's own directory is an inode: without any, nothing is counted.
     (inodes > 0).then(|| WritableLayerUsage { bytes, inodes, ..Default::default() })
 }
 
-/// The file system that the layers share; `None` without one.
+/// The file system that the layers share; `None` without a disk.
 pub(super) fn file_system() -> Option<FilesystemUsage> {
     of(Path::new(SCRATCH)).ok().flatten()
 }

@@ -1,14 +1,14 @@
-//! A container's processes, and what they hold open.
+//! A container's processes, and the descriptors that they hold open, from `/proc`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use proto_agent::agent::TaskUsage;
 
-use super::cgroup;
 use crate::containers::Container;
+use crate::usage::cgroup;
 
-/// Descriptors of one container that are looked at for sockets: some 10 ms of work.
+/// Most descriptors of one container that are searched for sockets: some 10 ms of work.
 const DESCRIPTORS_MAX: usize = 16384;
 
 pub(super) fn read(container: &Container) -> TaskUsage {
@@ -41,7 +41,7 @@ fn sockets(tables: &[PathBuf]) -> usize {
     links.filter(|link| link.as_os_str().as_encoded_bytes().starts_with(b"socket:")).count()
 }
 
-/// All ones for no limit.
+/// Soft limit of open files; all ones for no limit.
 fn open_files_max(pid: i32) -> Option<u64> {
     soft_limit(&fs::read_to_string(format!("/proc/{pid}/limits")).ok()?, "Max open files")
 }
