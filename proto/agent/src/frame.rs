@@ -1,5 +1,5 @@
-//! One frame: a `u32` little-endian length and that many bytes of protobuf. Pure: it turns messages
-//! into bytes and back, and never reads or writes a socket.
+//! Frames: a `u32` little-endian length and that many bytes of protobuf. Pure: messages become bytes and bytes become
+//! messages here, and no socket is read or written. Agent and daemon each have their own sockets.
 
 use protobuf::Message;
 
@@ -8,13 +8,13 @@ use crate::FRAME_BYTES_MAX;
 /// Bytes of a frame's length.
 pub const HEADER_BYTES: usize = 4;
 
-/// What is wrong with a frame.
+/// Why a frame is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// Longer than [`FRAME_BYTES_MAX`].
+    /// The frame is longer than [`FRAME_BYTES_MAX`].
     #[error("a frame of {0} bytes is longer than {FRAME_BYTES_MAX}")]
     TooLong(usize),
-    /// The body is not the message it should be.
+    /// The body is not a valid message of the expected type.
     #[error("a frame's body is no valid message")]
     Malformed(#[source] protobuf::Error),
 }
@@ -32,7 +32,7 @@ pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, FrameError> {
     Ok(frame)
 }
 
-/// How many bytes of body follow this header; refused beyond [`FRAME_BYTES_MAX`].
+/// Number of bytes of body that follow this header; more than [`FRAME_BYTES_MAX`] is an error.
 pub fn body_bytes(header: [u8; HEADER_BYTES]) -> Result<usize, FrameError> {
     let length = u32::from_le_bytes(header);
     let bytes = usize::try_from(length).unwrap_or(usize::MAX);

@@ -9,7 +9,7 @@
 //! | host | guest [`port::STREAM`] | a [`StreamOpen`](agent::StreamOpen) frame, a [`StreamOpened`](agent::StreamOpened) frame back, then raw bytes |
 //!
 //! A *frame* is a `u32` little-endian length followed by that many bytes of protobuf, at most
-//! [`FRAME_BYTES_MAX`].
+//! [`FRAME_BYTES_MAX`] ([`frame`]). A refused call carries its reason in the ttrpc status ([`failure`]).
 //!
 //! Output of a container's first process (stdout, stderr): guest to host raw bytes from
 //! `StreamOpen.offset` on; host to guest a sequence of `u64` little-endian acknowledgements, each the
@@ -17,11 +17,11 @@
 //! acknowledged (at most [`UNACKNOWLEDGED_BYTES_MAX`]) and stops reading the process's pipe when that is
 //! full. After the last byte it shuts its sending side down; it forgets the stream when all is acknowledged.
 //!
-//! Output of a command (an exec): guest to host raw bytes, once; host to guest nothing. What the host does
-//! not take stays in the command's pipe. After the last byte the agent shuts its sending side down; a host
-//! that closes before hangs up on the command.
+//! Output of a command (an exec): guest to host raw bytes, once; host to guest nothing. Bytes that the host does
+//! not take stay in the command's pipe. After the last byte the agent shuts its sending side down; where the host
+//! closes before, the agent ends the command.
 //!
-//! Stdin: host to guest, a sequence of [`record`]s: bytes, a terminal's sizes, the end of file. Several
+//! Stdin: host to guest, a sequence of [`record`]s: bytes, sizes of a terminal, the end of file. Several
 //! connections may write to one stdin.
 //!
 //! Port-forward: raw bytes both ways between the host and a port of the pod's loopback; each side's
@@ -84,13 +84,13 @@ pub mod guest_path {
     pub const HOSTNAME: &str = "/run/podvisor/pod/hostname";
     /// Bind-mount source for `/dev/shm`: one tmpfs for the whole pod.
     pub const SHM: &str = "/run/podvisor/pod/shm";
-    /// Where the agent mounts the pod's shared directory, with [`SHARE_TAG`](crate::SHARE_TAG), once a pod
-    /// has something in it.
+    /// Mount point of the pod's shared directory, with [`SHARE_TAG`](crate::SHARE_TAG), once a container
+    /// uses it.
     pub const SHARED: &str = "/run/podvisor/shared";
     /// The PID namespace that containers share when the pod asks for one.
     pub const POD_PID_NAMESPACE: &str = "/run/podvisor/pod/pid";
-    /// Bind-mount sources below this path stand for image volumes; the agent replaces them by where the
-    /// image is ([`ImageVolume`](crate::agent::ImageVolume)). Nothing is there.
+    /// Bind-mount sources below this path stand for image volumes; the agent replaces them by the path of
+    /// the mounted image ([`ImageVolume`](crate::agent::ImageVolume)). The path itself is empty.
     pub const IMAGE_VOLUMES: &str = "/run/podvisor/image-volumes";
     /// Parent of every container's cgroup; a spec's `cgroupsPath` is `CGROUP_PARENT/<container id>`.
     pub const CGROUP_PARENT: &str = "/pod";

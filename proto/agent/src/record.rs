@@ -1,13 +1,13 @@
-//! Records of an input stream: what goes to a process's stdin, in its order. Pure.
+//! Records of an input stream: bytes for a process's stdin, terminal sizes and the end of file, in their order. Pure.
 //!
 //! ```text
 //!   kind (u8) | argument (u32, little-endian)
-//!   0 bytes   | how many follow
+//!   0 bytes   | number of bytes that follow
 //!   1 resize  | columns in the low half, rows in the high half
 //!   2 end     | 0: the process's end of file; sizes may follow
 //! ```
 //!
-//! A connection that closes without an end leaves the process's stdin open: its client has only gone away.
+//! A connection that closes without an end leaves the process's stdin open: only the client has gone away.
 
 use crate::FRAME_BYTES_MAX;
 
@@ -21,7 +21,7 @@ const END: u8 = 2;
 /// One record's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// So many bytes follow, at most [`FRAME_BYTES_MAX`].
+    /// Number of bytes that follow, at most [`FRAME_BYTES_MAX`].
     Bytes(u32),
     /// The terminal's new size, in characters.
     Resize {
@@ -34,7 +34,7 @@ pub enum Record {
     End,
 }
 
-/// A record that is none.
+/// A record of an unknown kind, or with an argument beyond its bound.
 #[derive(Debug, thiserror::Error)]
 #[error("an input record of kind {kind} with {argument} is not known")]
 pub struct RecordError {
@@ -43,7 +43,7 @@ pub struct RecordError {
 }
 
 impl Record {
-    /// As it is sent.
+    /// The record's bytes on the wire.
     pub fn encode(self) -> [u8; RECORD_BYTES] {
         let (kind, argument) = match self {
             Record::Bytes(count) => (BYTES, count),
@@ -54,7 +54,7 @@ impl Record {
         [kind, a, b, c, d]
     }
 
-    /// As it was sent.
+    /// The record in these bytes of the wire.
     pub fn decode([kind, a, b, c, d]: [u8; RECORD_BYTES]) -> Result<Record, RecordError> {
         let argument = u32::from_le_bytes([a, b, c, d]);
         match kind {

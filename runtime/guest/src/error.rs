@@ -1,4 +1,4 @@
-//! What may go wrong with a guest, as a caller must tell it apart.
+//! Failures of calls to a guest, by the kinds and reasons that callers distinguish.
 
 use std::io;
 
@@ -7,43 +7,43 @@ use proto_agent::{agent, failure};
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
-    /// The agent answered, and said no.
+    /// The agent answered with a refusal.
     #[error("the agent refused {method}: {message}")]
     Refused {
-        /// Which call.
+        /// Name of the call.
         method: &'static str,
-        /// The agent's words. They may come from a guest that lies.
+        /// The agent's text, which may come from a guest that lies.
         message: String,
-        /// What sort of refusal.
+        /// The sort of refusal.
         code: RefusedCode,
-        /// Why, where the daemon acts on it.
+        /// The reason, where the daemon acts on it.
         reason: Option<FailureReason>,
     },
-    /// The guest cannot be talked to: it has ended, or never listened.
+    /// The guest cannot be reached: it has ended, or never listened.
     #[error("the guest cannot be reached for {method}")]
     Unreachable {
-        /// Which call.
+        /// Name of the call.
         method: &'static str,
         /// The connection's failure.
         source: io::Error,
     },
-    /// It answered with something that is no answer.
+    /// The guest's answer is not valid.
     #[error("the guest's answer to {method} is not valid: {message}")]
     Protocol {
-        /// Which call.
+        /// Name of the call.
         method: &'static str,
-        /// What is wrong with it.
+        /// Why the answer is not valid.
         message: String,
     },
-    /// It did not answer in time.
+    /// The guest did not answer in time.
     #[error("the guest did not answer {method} in time")]
     Deadline {
-        /// Which call.
+        /// Name of the call.
         method: &'static str,
     },
 }
 
-/// The refusals that callers tell apart.
+/// The sorts of refusals that callers distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedCode {
     /// No such container, exec, or executable.
@@ -52,7 +52,7 @@ pub enum RefusedCode {
     PermissionDenied,
     /// The container, exec or pod is there already.
     AlreadyExists,
-    /// Not in this phase: an exec in a container that has ended.
+    /// The container's phase does not allow the call: an exec in a container that has ended.
     FailedPrecondition,
     /// The request makes no sense to the agent.
     InvalidArgument,
