@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod code;
 pub mod edges;
 pub mod headers;
 pub mod names;
