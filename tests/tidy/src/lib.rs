@@ -6,7 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod allowance;
 pub mod code;
+pub mod cycles;
 pub mod edges;
 pub mod headers;
 pub mod names;

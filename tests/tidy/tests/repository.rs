@@ -5,13 +5,25 @@
 
 use std::sync::LazyLock;
 
-use tests_tidy::{Repository, edges, headers, names, sizes, unsafe_code, versions};
+use tests_tidy::{
+    Repository,
+    allowance::{self, ANY, Allowance, Breaches},
+    code::Code,
+    cycles, edges, headers, names, sizes, unsafe_code, versions,
+};
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
 
 #[track_caller]
 fn holds(breaches: &[String]) {
     assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
+}
+
+/// No more than is allowed; what is less is shown, so that the list can follow.
+#[track_caller]
+fn holds_but_for(allowed: &Allowance, list: &str, found: &Breaches) {
+    allowance::stale(found, allowed, list).iter().for_each(|line| println!("{line}"));
+    holds(&allowance::beyond(found, allowed));
 }
 
 #[test]
@@ -27,6 +39,34 @@ fn the_repository_is_seen_whole() {
 #[test]
 fn crates_use_only_the_crates_that_the_architecture_gives_them() {
     holds(&edges::check(&REPOSITORY.crates));
+}
+
+/// Crates whose modules are still to be untied.
+const TIED: &Allowance = &[
+    ("agent-container", ANY),
+    ("podvisor", ANY),
+    ("podvisor-agent", ANY),
+    ("podvisor-vmm", ANY),
+    ("runtime-cri", ANY),
+    ("runtime-erofs", ANY),
+    ("runtime-image", ANY),
+    ("runtime-pod", ANY),
+    ("runtime-share", ANY),
+    ("runtime-spec", ANY),
+    ("runtime-store", ANY),
+    ("runtime-streaming", ANY),
+    ("tests-bench", ANY),
+    ("tests-e2e", ANY),
+    ("tests-registry", ANY),
+    ("vmm-devices", ANY),
+    ("vmm-machine", ANY),
+];
+
+#[test]
+fn the_modules_of_a_crate_use_each_other_in_one_direction() {
+    let code = Code::read(&REPOSITORY.crates, &REPOSITORY.sources);
+    assert!(code.modules.len() > 300 && code.definitions.len() > 3000, "the code is read whole");
+    holds_but_for(TIED, "TIED", &cycles::check(&code));
 }
 
 #[test]
