@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allowance;
+pub mod callers;
 pub mod code;
 pub mod cycles;
 pub mod edges;
