@@ -14,8 +14,10 @@ pub mod edges;
 pub mod headers;
 pub mod names;
 mod repository;
+pub mod sentences;
 pub mod sizes;
 pub mod unsafe_code;
 pub mod versions;
+pub mod words;
 
 pub use repository::{Crate, Dependency, Repository, Source};

@@ -3,14 +3,14 @@
 // Steps shared by the tests below; clippy's exception for tests knows marked functions only.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::LazyLock;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use tests_tidy::{
-    Crate, Repository,
+    Crate, Repository, Source,
     allowance::{self, ANY, Allowance, Breaches},
     callers,
     code::Code,
-    cycles, edges, headers, names, sizes, unsafe_code, versions,
+    cycles, edges, headers, names, sentences, sizes, unsafe_code, versions, words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -25,6 +25,16 @@ fn holds(breaches: &[String]) {
 fn holds_but_for(allowed: &Allowance, list: &str, found: &Breaches) {
     allowance::stale(found, allowed, list).iter().for_each(|line| println!("{line}"));
     holds(&allowance::beyond(found, allowed));
+}
+
+/// The breaches of all sources, by folder.
+fn by_folder(check: impl Fn(&Source) -> Vec<String>) -> Breaches {
+    let mut found: Breaches = BTreeMap::new();
+    for source in &REPOSITORY.sources {
+        let folder: Vec<_> = source.path.split('/').take(2).collect();
+        found.entry(folder.join("/")).or_default().extend(check(source));
+    }
+    found
 }
 
 #[test]
@@ -89,6 +99,75 @@ fn public_items_are_used_by_the_product() {
     let code = Code::read(&product, &REPOSITORY.sources);
     holds_but_for(UNCALLED, "UNCALLED", &callers::check(&product, &code));
     holds(&callers::check_exceptions(&code));
+}
+
+/// Folders with doc sentences that are still to name their subject.
+const LEANING: &Allowance = &[
+    ("agent/container", ANY),
+    ("agent/podvisor-agent", ANY),
+    ("proto/agent", ANY),
+    ("proto/cri", ANY),
+    ("proto/vmm", ANY),
+    ("runtime/cri", ANY),
+    ("runtime/erofs", ANY),
+    ("runtime/guest", ANY),
+    ("runtime/image", ANY),
+    ("runtime/logs", ANY),
+    ("runtime/net", ANY),
+    ("runtime/pieces", ANY),
+    ("runtime/pod", ANY),
+    ("runtime/podvisor", ANY),
+    ("runtime/share", ANY),
+    ("runtime/spec", ANY),
+    ("runtime/store", ANY),
+    ("runtime/streaming", ANY),
+    ("runtime/vm", ANY),
+    ("tests/bench", ANY),
+    ("tests/conformance", ANY),
+    ("tests/e2e", ANY),
+    ("tests/fuzz", ANY),
+    ("tests/registry", ANY),
+    ("vmm/batch", ANY),
+    ("vmm/devices", ANY),
+    ("vmm/machine", ANY),
+    ("vmm/podvisor-vmm", ANY),
+];
+
+#[test]
+fn doc_sentences_name_their_subject() {
+    holds_but_for(LEANING, "LEANING", &by_folder(sentences::check));
+}
+
+/// Folders with lines that still have banned words.
+const WORDS: &Allowance = &[
+    ("agent/container", ANY),
+    ("agent/podvisor-agent", ANY),
+    ("proto/agent", ANY),
+    ("proto/vmm", ANY),
+    ("runtime/cri", ANY),
+    ("runtime/erofs", ANY),
+    ("runtime/guest", ANY),
+    ("runtime/image", ANY),
+    ("runtime/logs", ANY),
+    ("runtime/net", ANY),
+    ("runtime/pod", ANY),
+    ("runtime/podvisor", ANY),
+    ("runtime/share", ANY),
+    ("runtime/spec", ANY),
+    ("runtime/store", ANY),
+    ("runtime/streaming", ANY),
+    ("runtime/vm", ANY),
+    ("tests/bench", ANY),
+    ("tests/conformance", ANY),
+    ("tests/e2e", ANY),
+    ("vmm/devices", ANY),
+    ("vmm/machine", ANY),
+    ("vmm/podvisor-vmm", ANY),
+];
+
+#[test]
+fn the_fields_words_are_used() {
+    holds_but_for(WORDS, "WORDS", &by_folder(words::check));
 }
 
 #[test]
