@@ -9,6 +9,7 @@
 pub mod allowance;
 pub mod callers;
 pub mod code;
+pub mod commits;
 pub mod cycles;
 pub mod edges;
 pub mod headers;

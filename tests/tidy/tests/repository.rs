@@ -3,14 +3,14 @@
 // Steps shared by the tests below; clippy's exception for tests knows marked functions only.
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{collections::BTreeMap, path::Path, sync::LazyLock};
 
 use tests_tidy::{
     Crate, Repository, Source,
     allowance::{self, ANY, Allowance, Breaches},
     callers,
     code::Code,
-    cycles, edges, headers, names, sentences, sizes, unsafe_code, versions, words,
+    commits, cycles, edges, headers, names, sentences, sizes, unsafe_code, versions, words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -168,6 +168,15 @@ const WORDS: &Allowance = &[
 #[test]
 fn the_fields_words_are_used() {
     holds_but_for(WORDS, "WORDS", &by_folder(words::check));
+}
+
+#[test]
+fn commits_say_where_what_and_why() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    match commits::read(&root).unwrap() {
+        Ok(commits) => holds(&commits::check(&commits)),
+        Err(reason) => eprintln!("passed over: {reason}"),
+    }
 }
 
 #[test]
