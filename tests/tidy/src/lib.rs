@@ -10,6 +10,7 @@ pub mod allowance;
 pub mod callers;
 pub mod code;
 pub mod commits;
+pub mod conversions;
 pub mod cycles;
 pub mod edges;
 pub mod headers;
@@ -21,4 +22,4 @@ pub mod unsafe_code;
 pub mod versions;
 pub mod words;
 
-pub use repository::{Crate, Dependency, Repository, Source};
+pub use repository::{Checkout, Crate, Dependency, Repository, Source};

@@ -42,11 +42,11 @@ pub struct Dependency {
 pub struct Source {
     /// From the repository's root, with '/'.
     pub path: String,
-    /// Its text.
+    /// The file's text.
     pub text: String,
 }
 
-/// What the checks look at.
+/// Everything that the checks look at.
 #[derive(Debug)]
 pub struct Repository {
     /// The workspace's crates.
@@ -57,6 +57,66 @@ pub struct Repository {
     pub sources: Vec<Source>,
     /// The text of deny.toml.
     pub deny: String,
+}
+
+/// A checkout as its files alone describe it, without cargo. The checkout may be of any age, and need not build.
+#[derive(Debug)]
+pub struct Checkout {
+    /// The crates that have a manifest in the checkout; [`Crate::linked`] is empty.
+    pub crates: Vec<Crate>,
+    /// Every Rust file outside build directories.
+    pub sources: Vec<Source>,
+    /// The text of Cargo.lock.
+    pub lock: String,
+}
+
+impl Checkout {
+    /// Reads the checkout at a path.
+    ///
+    /// # Errors
+    /// If a file of it cannot be read, or a manifest is no TOML.
+    pub fn read(root: &Path) -> anyhow::Result<Self> {
+        let manifests = files(root, |path| path.file_name().is_some_and(|name| name == "Cargo.toml"))?;
+        let manifests: Vec<_> = manifests
+            .into_iter()
+            .map(|file| Ok((file.path.clone(), file.text.parse::<toml::Table>().context(file.path)?)))
+            .collect::<anyhow::Result<_>>()?;
+        let sources = sources(root)?;
+        let crates =
+            manifests.iter().filter_map(|(path, manifest)| listed(path, manifest, &manifests, &sources));
+        let lock = fs::read_to_string(root.join("Cargo.lock")).context("Cargo.lock")?;
+        Ok(Self { crates: crates.collect(), sources, lock })
+    }
+}
+
+/// The crate of a manifest, if it has one.
+fn listed(
+    path: &str,
+    manifest: &toml::Table,
+    manifests: &[(String, toml::Table)],
+    sources: &[Source],
+) -> Option<Crate> {
+    let name = |manifest: &toml::Table| Some(manifest.get("package")?.get("name")?.as_str()?.to_owned());
+    let dir = path.strip_suffix("/Cargo.toml")?;
+    let ours: BTreeSet<_> = manifests.iter().filter_map(|(_, manifest)| name(manifest)).collect();
+    let keys = |table: &str| {
+        let table = manifest.get(table).and_then(toml::Value::as_table);
+        table.into_iter().flat_map(|table| table.keys().cloned()).collect::<Vec<_>>()
+    };
+    let used = keys("dependencies").into_iter().chain(keys("build-dependencies"));
+    let bins = manifest.get("bin").and_then(toml::Value::as_array).into_iter().flatten();
+    let named = bins.filter_map(|bin| Some(format!("{dir}/{}", bin.get("path")?.as_str()?)));
+    let usual = ["lib.rs", "main.rs"].map(|file| format!("{dir}/src/{file}"));
+    let folder = format!("{dir}/src/bin/");
+    let beside = sources.iter().map(|source| source.path.clone()).filter(|path| path.starts_with(&folder));
+    let roots: BTreeSet<_> = usual.into_iter().chain(named).chain(beside).collect();
+    Some(Crate {
+        name: name(manifest)?,
+        dir: dir.to_owned(),
+        uses: used.filter(|name| ours.contains(name)).collect(),
+        linked: BTreeSet::new(),
+        roots: roots.into_iter().filter(|root| sources.iter().any(|source| source.path == *root)).collect(),
+    })
 }
 
 impl Repository {
@@ -141,18 +201,23 @@ impl<'a> Graph<'a> {
 }
 
 fn sources(root: &Path) -> anyhow::Result<Vec<Source>> {
+    files(root, |path| path.extension().is_some_and(|extension| extension == "rs"))
+}
+
+/// Files outside build directories and hidden ones.
+fn files(root: &Path, wanted: impl Fn(&Path) -> bool) -> anyhow::Result<Vec<Source>> {
     let built = |entry: &DirEntry| {
         let name = entry.file_name().to_string_lossy();
         entry.depth() > 0 && (name.starts_with('.') || name == "target" || name.starts_with("target-"))
     };
-    let mut sources = Vec::new();
+    let mut files = Vec::new();
     for entry in WalkDir::new(root).sort_by_file_name().into_iter().filter_entry(|entry| !built(entry)) {
         let entry = entry?;
-        if entry.file_type().is_file() && entry.path().extension().is_some_and(|e| e == "rs") {
+        if entry.file_type().is_file() && wanted(entry.path()) {
             let path = entry.path().strip_prefix(root)?.to_string_lossy().into_owned();
             let text = fs::read_to_string(entry.path()).with_context(|| path.clone())?;
-            sources.push(Source { path, text });
+            files.push(Source { path, text });
         }
     }
-    Ok(sources)
+    Ok(files)
 }

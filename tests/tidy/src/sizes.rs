@@ -9,6 +9,9 @@ use syn::{
 
 use crate::Source;
 
+/// Lines up to which a function is easily read.
+pub const FUNCTION_LINES_MAX: usize = 70;
+
 /// Something long, and its lines.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Long {

@@ -1,7 +1,7 @@
 //! Crates of which there is one version in everything we ship. The list is deny.toml's: entries of
 //! `bans.deny` with `deny-multiple-versions`. So that it is checked where cargo-deny is not installed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 
@@ -20,6 +20,24 @@ pub fn shared(deny: &str) -> anyhow::Result<Vec<String>> {
     };
     let names = list.iter().filter(one_version).filter_map(|entry| entry.get("crate")?.as_str());
     Ok(names.map(str::to_owned).collect())
+}
+
+/// The versions of each crate in the text of a Cargo.lock.
+///
+/// # Errors
+/// If the text is no TOML or has no packages.
+pub fn locked(lock: &str) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+    let lock: toml::Table = lock.parse().context("Cargo.lock")?;
+    let packages =
+        lock.get("package").and_then(toml::Value::as_array).context("Cargo.lock has no packages")?;
+    let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for package in packages {
+        let text = |key: &str| package.get(key).and_then(toml::Value::as_str).map(str::to_owned);
+        if let (Some(name), Some(version)) = (text("name"), text("version")) {
+            versions.entry(name).or_default().push(version);
+        }
+    }
+    Ok(versions)
 }
 
 /// One line for each shared crate of which there are several versions.
@@ -56,6 +74,14 @@ mod tests {
         assert_eq!(check(&shared, &linked), Vec::<String>::new());
         linked.insert(dependency("tokio", "0.2.25"));
         assert_eq!(check(&shared, &linked), ["tokio: 0.2.25 and 1.54.1 are linked; one must do"]);
+    }
+
+    #[test]
+    fn each_version_in_the_lock_file_is_listed() {
+        let lock = "[[package]]\nname = \"nix\"\nversion = \"0.26.4\"\n\n[[package]]\nname = \"nix\"\nversion = \"0.31.3\"\n";
+        let expected = BTreeMap::from([("nix".to_owned(), vec!["0.26.4".to_owned(), "0.31.3".to_owned()])]);
+        assert_eq!(locked(lock).unwrap(), expected);
+        assert!(locked("[package]").is_err());
     }
 
     #[test]

@@ -17,10 +17,8 @@ const TERMS: &[&str] = &[
     "machine-specific",
     "machine code",
     "machine-readable",
-    // The crate, by its name and its folder.
-    "vmm-machine",
-    "vmm_machine",
-    "vmm/machine",
+    // ELF's e_machine.
+    "MACHINE_X86_64",
 ];
 
 /// Files that cannot do without the words, as beginnings of paths, and why.
