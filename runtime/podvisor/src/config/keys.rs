@@ -65,7 +65,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "guest_image",
                 kind: "path",
                 unset: None,
-                text: "Directory of `vmlinux`, `root.erofs` and `scratch.ext4`, which `make guest-image` builds.",
+                text: "Directory of `vmlinux`, `root.erofs` and `scratch.ext4`, which `make build` makes.",
             },
         ],
     },
