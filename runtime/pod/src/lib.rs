@@ -8,6 +8,7 @@
 
 mod backend;
 mod blocking;
+mod capacity;
 mod clock;
 mod command;
 mod config;
@@ -16,8 +17,10 @@ mod driver;
 mod error;
 mod host;
 mod io;
+mod journal;
 mod live;
 mod node;
+mod plugs;
 mod pods;
 mod record;
 mod recover;

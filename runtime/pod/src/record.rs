@@ -52,14 +52,8 @@ pub(crate) struct PodStatus {
     pub(crate) ips: Vec<IpAddr>,
     pub(crate) netns: Option<PathBuf>,
     pub(crate) phases: Vec<Phase>,
-    /// Where an update has changed the spec's.
-    #[serde(default)]
-    pub(crate) resources: Option<Resources>,
-    #[serde(default)]
-    pub(crate) overhead: Option<Resources>,
-    /// What its machine was last told to have, where that is not what it booted with.
-    #[serde(default)]
-    pub(crate) size: Option<VmSize>,
+    #[serde(flatten)]
+    pub(crate) capacity: CapacityStatus,
     /// Why it is not ready, where nobody asked for that.
     pub(crate) message: Option<String>,
     pub(crate) unclean: Option<String>,
@@ -73,13 +67,24 @@ impl PodStatus {
             ips: Vec::new(),
             netns: None,
             phases: Vec::new(),
-            resources: None,
-            overhead: None,
-            size: None,
+            capacity: CapacityStatus::default(),
             message: None,
             unclean: None,
         }
     }
+}
+
+/// A pod's limits, and the size of its VM.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CapacityStatus {
+    /// The pod's limits, where an update has changed the spec's.
+    #[serde(default)]
+    pub(crate) resources: Option<Resources>,
+    #[serde(default)]
+    pub(crate) overhead: Option<Resources>,
+    /// The size that the VM was last asked to have, where it is not the one that the VM booted with.
+    #[serde(default)]
+    pub(crate) size: Option<VmSize>,
 }
 
 /// A monitor's process; the start time tells it from a later one with the same id.

@@ -4,6 +4,7 @@
 //! traits are there so that tests can let each step fail and see that the steps before it are undone.
 
 mod agent;
+mod backends;
 mod disks;
 mod error;
 mod images;
@@ -11,14 +12,20 @@ mod network;
 mod shares;
 mod vm;
 
-#[cfg(test)]
-pub(crate) use agent::{Acknowledge, Connection};
 pub(crate) use agent::{Agent, Input, Output};
-#[cfg(test)]
-pub(crate) use disks::DiskError;
-pub(crate) use disks::{Disks, HostDisk, KernelDisks};
+pub(crate) use backends::Backends;
+pub(crate) use disks::{HostDisk, KernelDisks};
 pub(crate) use error::{BackendError, BackendErrorKind};
-pub(crate) use images::{FoundImage, ImageSource, StoredImages};
-pub(crate) use network::{CniNetwork, Network};
-pub(crate) use shares::{HostShares, Place, Shares};
-pub(crate) use vm::{BootRequest, Plug, SpawnRequest, SpawnedVms, Vm, Vms};
+pub(crate) use images::{FoundImage, StoredImages};
+pub(crate) use network::CniNetwork;
+pub(crate) use shares::{HostShares, Place};
+pub(crate) use vm::{BootRequest, Plug, SpawnRequest, SpawnedVms, Vm};
+#[cfg(test)]
+pub(crate) use {
+    agent::{Acknowledge, Connection},
+    disks::{DiskError, Disks},
+    images::ImageSource,
+    network::Network,
+    shares::Shares,
+    vm::Vms,
+};

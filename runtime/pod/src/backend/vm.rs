@@ -72,6 +72,8 @@ pub(crate) trait Vm: Debug + Send + Sync {
     async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError>;
     async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), BackendError>;
     async fn unplug(&self, slot: Slot) -> Result<(), BackendError>;
+    /// The slots that hold a device, whoever plugged it.
+    async fn filled_slots(&self) -> Result<Vec<Slot>, BackendError>;
     /// Offers the guest memory of this size in all, through the device in [`Slot::MEM`]. The guest takes
     /// or gives it back in its own time.
     async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError>;
@@ -164,6 +166,10 @@ impl Vm for SpawnedVm {
 
     async fn unplug(&self, slot: Slot) -> Result<(), BackendError> {
         Ok(self.0.unplug(slot).await?)
+    }
+
+    async fn filled_slots(&self) -> Result<Vec<Slot>, BackendError> {
+        Ok(self.0.filled_slots().await?.into_iter().map(|filled| filled.slot).collect())
     }
 
     async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError> {

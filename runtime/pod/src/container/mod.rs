@@ -2,7 +2,9 @@
 
 pub(crate) mod admission;
 pub(crate) mod attach;
+pub(crate) mod containers;
 pub(crate) mod log;
+pub(crate) mod mounts;
 pub(crate) mod seccomp_file;
 pub(crate) mod stop;
 pub(crate) mod watcher;

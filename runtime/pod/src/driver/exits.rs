@@ -13,11 +13,7 @@ impl Driver {
     /// A container has ended, and its output is in the log.
     pub(super) async fn exited(&mut self, exited: Exited) {
         let Exited { container_id: id, outcome } = exited;
-        let Some(container) = self.containers.get_mut(&id) else { return };
-        if container.status.stage == ContainerStage::Exited {
-            return;
-        }
-        match outcome {
+        let ended = match outcome {
             Ok(end) => {
                 let reason = match (end.reason.enum_value_or_default(), end.exit_code) {
                     (ExitReason::EXIT_REASON_OOM_KILLED, _) => "OOMKilled",
@@ -27,9 +23,12 @@ impl Driver {
                     (ExitReason::EXIT_REASON_ERROR | ExitReason::EXIT_REASON_UNSPECIFIED, _) => "Error",
                 };
                 let at = if end.exited_at_ns > 0 { end.exited_at_ns } else { clock::now_ns() };
-                container.exit(at, end.exit_code, reason, "");
+                self.containers.exit(&id, at, end.exit_code, reason, "")
             }
-            Err(why) => container.exit(clock::now_ns(), LOST_CODE, "Error", why),
+            Err(why) => self.containers.exit(&id, clock::now_ns(), LOST_CODE, "Error", why),
+        };
+        if !ended {
+            return;
         }
         self.keep_container(&id).await;
         self.pin().await;
@@ -53,14 +52,8 @@ impl Driver {
 
     /// Ends the containers that no watcher will report: the created and the unknown.
     async fn lose_idle(&mut self, why: &str) {
-        let idle: Vec<String> = self
-            .containers
-            .values()
-            .filter(|container| {
-                !matches!(container.status.stage, ContainerStage::Running | ContainerStage::Exited)
-            })
-            .map(|container| container.record.id.clone())
-            .collect();
+        let watched = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Exited);
+        let idle = self.containers.ids_in(|stage| !watched(stage));
         for id in idle {
             self.lose(&id, why).await;
         }
@@ -68,21 +61,14 @@ impl Driver {
 
     /// Ends every container that has not ended.
     pub(super) async fn lose_all(&mut self, why: &str) {
-        let open: Vec<String> = self.open_containers().map(str::to_owned).collect();
-        for id in open {
+        for id in self.containers.ids() {
             self.lose(&id, why).await;
         }
     }
 
     async fn lose(&mut self, id: &str, why: &str) {
-        let Some(container) = self.containers.get_mut(id) else { return };
-        container.exit(clock::now_ns(), LOST_CODE, "Error", why);
-        self.keep_container(id).await;
-    }
-
-    /// Those that have not ended.
-    pub(super) fn open_containers(&self) -> impl Iterator<Item = &str> {
-        let open = self.containers.values().filter(|one| one.status.stage != ContainerStage::Exited);
-        open.map(|one| one.record.id.as_str())
+        if self.containers.exit(id, clock::now_ns(), LOST_CODE, "Error", why) {
+            self.keep_container(id).await;
+        }
     }
 }

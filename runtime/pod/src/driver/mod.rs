@@ -10,31 +10,29 @@
 //! waits (stopping a container, exec) runs outside, so that the inbox stays open.
 
 mod create_container;
-mod device_slots;
-mod disks;
 mod exits;
 mod mounts;
-mod pin;
 mod recover;
-mod resize;
+mod size;
 mod start_container;
+mod step;
 mod stop;
 mod update_limits;
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use proto_vmm::StopReport;
 use tokio::sync::{mpsc, watch};
 
-use self::device_slots::DeviceSlots;
+use crate::capacity::Capacity;
 use crate::command::{Command, Reply};
-use crate::container::Container;
+use crate::container::containers::Containers;
 use crate::container::watcher::Exited;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
 use crate::node::Node;
+use crate::plugs::Plugs;
 use crate::record::{PodRecord, PodStage, PodStatus, VmmProcess};
 use crate::roster::{Outcome, PodEntry};
 use crate::start::{self, Failed, undo};
@@ -53,11 +51,9 @@ pub(crate) struct Driver {
     record: Arc<PodRecord>,
     status: PodStatus,
     live: Option<Live>,
-    containers: BTreeMap<String, Container>,
-    slots: DeviceSlots,
-    disks: DeviceSlots,
-    /// CPUs that the vCPUs are bound to; empty for none in particular.
-    pinned: Vec<u32>,
+    containers: Containers,
+    plugs: Plugs,
+    capacity: Capacity,
     inbox: mpsc::Receiver<Command>,
     commands: mpsc::Sender<Command>,
     exits: mpsc::Receiver<Exited>,
@@ -73,15 +69,15 @@ impl Driver {
     ) -> Driver {
         let (commands, inbox) = mpsc::channel(INBOX);
         let (exit_sender, exits) = mpsc::channel(EXITS);
+        let capacity = Capacity::new(&record, status.capacity.clone());
         Driver {
             node,
             record,
             status,
             live,
-            containers: BTreeMap::new(),
-            slots: DeviceSlots::images(),
-            disks: DeviceSlots::disks(),
-            pinned: Vec::new(),
+            containers: Containers::default(),
+            plugs: Plugs::new(),
+            capacity,
             inbox,
             commands,
             exits,
@@ -217,9 +213,15 @@ impl Driver {
         })
     }
 
+    /// Commits the status as it is now.
+    async fn commit_status(&mut self) -> Result<(), PodError> {
+        self.status.capacity = self.capacity.status().clone();
+        self.node.records.put_pod_status(&self.record.id, &self.status).await
+    }
+
     /// Commits the status; a failure is told to the daemon's log alone, for outcomes that stand anyway.
-    async fn keep_status(&self) {
-        if let Err(error) = self.node.records.put_pod_status(&self.record.id, &self.status).await {
+    async fn keep_status(&mut self) {
+        if let Err(error) = self.commit_status().await {
             tracing::error!(pod = self.record.id, error = error.chain(), "a pod's status is not on disk");
         }
     }
@@ -234,7 +236,7 @@ impl Driver {
             created_at_ns: record.created_at_ns,
             ips: status.ips.clone(),
             netns: status.netns.clone(),
-            ledger: self.ledger(),
+            ledger: self.capacity.ledger(self.containers.limits_with(None)),
             vmm_pid: self.live.as_ref().map(|live| live.vm.pid()),
             message: status.message.clone(),
             unclean: status.unclean.clone(),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use proto_vmm::Slot;
 use runtime_spec::resolve;
 
-use super::Driver;
+use super::{Driver, step};
 use crate::clock;
 use crate::container::{Container, GUEST_PATHS, LOST_CODE, log, watcher};
 use crate::error::PodError;
@@ -32,13 +33,34 @@ impl Driver {
         driver.keep_status().await;
         for (record, status) in left {
             let id = record.id.clone();
-            if let Err(error) = driver.take_up(Arc::new(record), status).await {
+            if let Err(error) = driver.recover_container(Arc::new(record), status).await {
                 tracing::error!(container = id, error = error.chain(), "a container was not recovered");
             }
         }
+        driver.compare_plugs().await;
         driver.pin().await;
         driver.publish();
         tokio::spawn(driver.run());
+    }
+
+    /// Compares the devices on record with those that the VMM has.
+    async fn compare_plugs(&mut self) {
+        let Some(live) = self.live.clone() else { return };
+        let pod = &self.record.id;
+        match self.plugs.compare(&live).await {
+            Ok(missing) if missing.is_empty() => {}
+            Ok(missing) => {
+                let slots: Vec<u8> = missing.into_iter().map(Slot::number).collect();
+                tracing::error!(pod, ?slots, "a VM lacks devices that its containers have on record");
+            }
+            Err(error) => {
+                tracing::error!(
+                    pod,
+                    error = error.chain(),
+                    "a VM's devices are not compared with the records"
+                );
+            }
+        }
     }
 
     /// Forgets a pod whose half-done start has been undone.
@@ -61,37 +83,27 @@ impl Driver {
         }
     }
 
-    async fn take_up(
+    async fn recover_container(
         &mut self,
         record: Arc<ContainerRecord>,
         mut status: ContainerStatus,
     ) -> Result<(), PodError> {
         let id = record.id.clone();
         if status.stage == ContainerStage::Creating {
-            // The guest may have it or not; nobody was told of it.
-            if let Some(live) = &self.live {
-                live.call("removing a half-made container", live.agent.remove_container(&id)).await?;
+            // The guest may have it or not; no caller knows of it.
+            if self.live.is_some() {
+                self.plugs.hold(&record);
             }
-            self.unbind_mounts(&id, &record.spec).await?;
-            self.node.records.forget(None, std::slice::from_ref(&id)).await?;
-            if let Some(live) = self.live.clone() {
-                record.disks.iter().for_each(|disk| self.disks.hold(disk.slot, &disk.key));
-                self.release_disks(&live, &record.disks).await;
-            }
-            return Ok(());
+            return step::made(&record).drain_until_failure(self).await;
         }
         if status.stage == ContainerStage::Starting {
             status.stage = ContainerStage::Unknown;
         }
         let container = self.open_container(&record, status).await?;
         if self.live.is_some() {
-            self.slots.hold(record.slot, &record.image_id);
-            for volume in &record.image_volumes {
-                self.slots.hold(volume.slot, &volume.image_id);
-            }
-            record.disks.iter().for_each(|disk| self.disks.hold(disk.slot, &disk.key));
+            self.plugs.hold(&record);
         }
-        self.containers.insert(id.clone(), container);
+        self.containers.insert(container);
         match self.live.clone() {
             Some(live) => self.watch_again(&live, &id).await,
             None => self.lose_with_pod(&id),
@@ -123,10 +135,7 @@ impl Driver {
     }
 
     fn lose_with_pod(&mut self, id: &str) {
-        let Some(container) = self.containers.get_mut(id) else { return };
-        if container.status.stage != ContainerStage::Exited {
-            let why = self.status.message.clone().unwrap_or_else(|| "the pod was stopped".to_owned());
-            container.exit(clock::now_ns(), LOST_CODE, "Error", why);
-        }
+        let why = self.status.message.clone().unwrap_or_else(|| "the pod was stopped".to_owned());
+        self.containers.exit(id, clock::now_ns(), LOST_CODE, "Error", why);
     }
 }

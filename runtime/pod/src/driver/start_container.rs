@@ -5,7 +5,7 @@ use runtime_guest::FailureReason;
 use super::Driver;
 use crate::clock;
 use crate::container::{admission, watcher};
-use crate::error::{PodError, PodErrorKind};
+use crate::error::PodError;
 use crate::io::copiers::Copiers;
 use crate::live::Live;
 use crate::record::{ContainerStage, ContainerStatus};
@@ -13,7 +13,7 @@ use crate::record::{ContainerStage, ContainerStatus};
 impl Driver {
     /// Starts the container. One that cannot be started is `Exited`.
     pub(super) async fn start_container(&mut self, id: &str) -> Result<(), PodError> {
-        let stage = self.containers.get(id).ok_or_else(|| no_container(id))?.status.stage;
+        let stage = self.containers.find(id)?.status.stage;
         admission::start(id, self.status.stage, stage)?;
         let live = self.live()?;
         self.put_stage(id, ContainerStage::Starting).await?;
@@ -32,33 +32,33 @@ impl Driver {
 
     /// Opens the output first, so that no byte has to wait, then releases the program.
     async fn release(&self, live: &Live, id: &str) -> Result<Copiers, PodError> {
-        let container = self.containers.get(id).ok_or_else(|| no_container(id))?;
+        let container = self.containers.find(id)?;
         let copiers = Copiers::open(live, id, &container.record.spec, &container.output).await?;
         live.call("starting the container", live.agent.start_container(id)).await?;
         Ok(copiers)
     }
 
     async fn running(&mut self, id: &str) {
-        let Some(container) = self.containers.get_mut(id) else { return };
-        container.status.stage = ContainerStage::Running;
+        let Some(container) = self.containers.get(id) else { return };
         // The clock may have been set back meanwhile.
-        container.status.started_at_ns = clock::now_ns().max(container.record.created_at_ns);
+        let started_at_ns = clock::now_ns().max(container.record.created_at_ns);
+        let stage = ContainerStage::Running;
+        self.containers.set_status(id, ContainerStatus { stage, started_at_ns, ..container.status.clone() });
         self.keep_container(id).await;
     }
 
     async fn not_started(&mut self, id: &str, error: &PodError) {
-        let Some(container) = self.containers.get_mut(id) else { return };
         let (reason, code) = why_not_started(error);
-        container.exit(clock::now_ns(), code, reason, error.chain());
-        self.keep_container(id).await;
+        if self.containers.exit(id, clock::now_ns(), code, reason, error.chain()) {
+            self.keep_container(id).await;
+        }
     }
 
     /// Commits the stage, then takes it on.
     async fn put_stage(&mut self, id: &str, stage: ContainerStage) -> Result<(), PodError> {
-        let container = self.containers.get_mut(id).ok_or_else(|| no_container(id))?;
-        let status = ContainerStatus { stage, ..container.status.clone() };
+        let status = ContainerStatus { stage, ..self.containers.find(id)?.status.clone() };
         self.node.records.put_container_status(id, &status).await?;
-        container.status = status;
+        self.containers.set_status(id, status);
         Ok(())
     }
 
@@ -83,8 +83,4 @@ fn why_not_started(error: &PodError) -> (&'static str, i32) {
         Some(FailureReason::ExecutableNotRunnable) => ("ContainerCannotRun", 126),
         Some(FailureReason::ImageVolumeMount) | None => ("StartError", 128),
     }
-}
-
-pub(super) fn no_container(id: &str) -> PodError {
-    PodError::new(PodErrorKind::NotFound, format!("no container {id}"))
 }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use proto_agent::agent::SignalRequest;
 
-use super::Driver;
-use crate::container::log;
+use super::{Driver, step};
 use crate::error::PodError;
 use crate::live::Live;
 use crate::record::{ContainerStage, PodStage};
@@ -22,22 +21,9 @@ impl Driver {
     /// Kills, unmounts and forgets a container. Its log stays.
     pub(super) async fn remove_container(&mut self, id: &str) -> Result<(), PodError> {
         let Some(container) = self.containers.get(id) else { return Ok(()) };
-        let record = container.record.clone();
-        if let Some(live) = self.live.clone() {
-            live.call("removing the container", live.agent.remove_container(id)).await?;
-        }
-        self.unbind_mounts(id, &record.spec).await?;
-        self.node.records.forget(None, &[id.to_owned()]).await?;
-        self.slots.release(record.slot);
-        self.release_volumes(&record.image_volumes);
-        if let Some(live) = self.live.clone() {
-            self.release_disks(&live, &record.disks).await;
-        }
-        log::remove_acks(&self.node.places.acks_path(&self.record.id, id));
+        step::made(&container.record.clone()).drain_until_failure(self).await?;
         self.node.roster.withdraw_container(id);
-        if let Some(container) = self.containers.remove(id) {
-            container.ended.send_replace(true);
-        }
+        self.containers.remove(id);
         self.pin().await;
         self.publish();
         Ok(())
@@ -51,7 +37,7 @@ impl Driver {
         if self.status.stage != PodStage::Undoing {
             self.status.stage = PodStage::Stopping;
         }
-        self.node.records.put_pod_status(&self.record.id, &self.status).await?;
+        self.commit_status().await?;
         self.publish();
         if let Some(live) = self.live.clone() {
             self.kill_containers(&live).await;
@@ -78,7 +64,7 @@ impl Driver {
                 self.status.unclean = None;
                 self.status.netns = None;
                 self.status.ips.clear();
-                let kept = self.node.records.put_pod_status(&self.record.id, &self.status).await;
+                let kept = self.commit_status().await;
                 self.publish();
                 kept
             }
@@ -103,7 +89,7 @@ impl Driver {
         let dir = self.node.places.pod_state_dir(id);
         let removed = self.node.places.remove_state_dir(id);
         removed.map_err(|error| PodError::internal(format!("removing {}", dir.display())).because(error))?;
-        let containers: Vec<String> = self.containers.keys().cloned().collect();
+        let containers = self.containers.ids();
         self.node.records.forget(Some(id), &containers).await?;
         for container in &containers {
             self.node.roster.withdraw_container(container);
@@ -115,12 +101,8 @@ impl Driver {
 
     /// Kills what runs and waits until its output is in the log, within a bound.
     async fn kill_containers(&mut self, live: &Live) {
-        let running: Vec<String> = self
-            .containers
-            .values()
-            .filter(|one| matches!(one.status.stage, ContainerStage::Running | ContainerStage::Unknown))
-            .map(|one| one.record.id.clone())
-            .collect();
+        let may_run = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Unknown);
+        let running = self.containers.ids_in(may_run);
         let kills = running.iter().map(|id| async move {
             let kill =
                 SignalRequest { container_id: id.clone(), signal: 9, all: true, ..SignalRequest::default() };
@@ -137,7 +119,7 @@ impl Driver {
             return;
         }
         let all_ended = async {
-            while self.containers.values().any(|one| one.status.stage == ContainerStage::Running) {
+            while !self.containers.ids_in(|stage| stage == ContainerStage::Running).is_empty() {
                 let Some(exited) = self.exits.recv().await else { return };
                 self.exited(exited).await;
             }

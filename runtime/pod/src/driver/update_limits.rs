@@ -2,39 +2,29 @@
 //! limit shrinks before the machine; an error leaves all as it was.
 
 use proto_agent::agent::UpdateContainerRequest;
-use runtime_spec::{Resources, SpecError};
+use runtime_spec::{Resources, SpecError, VmSize};
 
 use super::Driver;
-use super::start_container::no_container;
+use super::step::Step;
 use crate::container::admission;
 use crate::error::{PodError, PodErrorKind};
+use crate::journal::Journal;
 use crate::live::Live;
 use crate::record::PodStage;
 
 impl Driver {
     /// Changes a container's limits, in its guest and on record.
     pub(super) async fn update_container(&mut self, id: &str, update: &Resources) -> Result<(), PodError> {
-        let container = self.containers.get(id).ok_or_else(|| no_container(id))?;
+        let container = self.containers.find(id)?;
         admission::update(id, self.status.stage, container.status.stage)?;
-        let (old, kept) = (container.resources().clone(), container.status.resources.clone());
-        let new = old.merged(update);
+        let new = container.resources().merged(update);
         new.check()?;
-        let ledger = self.ledger_with(Some((id, &new)));
+        let ledger = self.capacity.ledger(self.containers.limits_with(Some((id, &new))));
         ledger.check("linux.memory_limit_in_bytes")?;
         let live = self.live()?;
-        let before = self.vm_size();
-        self.pin_with(&live, Some((id, &new))).await?;
-        let changed = match self.grow(&live, ledger.size).await {
-            Ok(()) => self.limit(&live, id, &old, &new).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = changed {
-            if let Some(container) = self.containers.get_mut(id) {
-                container.status.resources = kept;
-            }
-            self.keep_container(id).await;
-            self.shrink(&live, before).await;
-            self.pin().await;
+        let mut journal = Journal::new();
+        if let Err(error) = self.limit(&live, id, &new, ledger.size, &mut journal).await {
+            self.take_back(journal).await;
             return Err(error);
         }
         self.shrink(&live, ledger.size).await;
@@ -42,18 +32,25 @@ impl Driver {
         Ok(())
     }
 
-    /// Writes the limits down, then lets the agent set those that differ.
+    /// Lets the VM grow, writes the limits down, then lets the agent set those that differ.
     async fn limit(
         &mut self,
         live: &Live,
         id: &str,
-        old: &Resources,
         new: &Resources,
+        size: VmSize,
+        journal: &mut Journal<Step>,
     ) -> Result<(), PodError> {
-        let container = self.containers.get_mut(id).ok_or_else(|| no_container(id))?;
-        container.status.resources = Some(new.clone());
+        journal.note(Step::Pin);
+        self.pin_with(live, Some((id, new))).await?;
+        journal.note(Step::Grow(self.capacity.size()));
+        self.grow(live, size).await?;
+        let container = self.containers.find(id)?;
+        let request = changes(id, container.resources(), new)?;
+        journal.note(Step::Limits(id.to_owned(), container.status.resources.clone()));
+        self.containers.set_limits(id, Some(new.clone()));
+        let container = self.containers.find(id)?;
         self.node.records.put_container_status(id, &container.status).await?;
-        let request = changes(id, old, new)?;
         if !request.cgroup_files.is_empty() {
             live.call("changing the container's limits", live.agent.update_container(request)).await?;
         }
@@ -72,17 +69,15 @@ impl Driver {
             return Err(PodError::new(PodErrorKind::FailedPrecondition, text));
         }
         let live = self.live()?;
-        let old = (self.status.resources.clone(), self.status.overhead.clone());
-        self.status.resources = Some(self.resources().cloned().unwrap_or_default().merged(resources));
-        self.status.overhead = Some(self.overhead().cloned().unwrap_or_default().merged(overhead));
-        let ledger = self.ledger();
+        let before = self.capacity.update(resources, overhead);
+        let journal = Journal::from([Step::PodLimits(before), Step::Grow(self.capacity.size())]);
+        let ledger = self.capacity.ledger(self.containers.limits_with(None));
         let grown = match ledger.check("resources.memory_limit_in_bytes") {
             Ok(()) => self.grow(&live, ledger.size).await,
             Err(error) => Err(error.into()),
         };
         if let Err(error) = grown {
-            (self.status.resources, self.status.overhead) = old;
-            self.keep_status().await;
+            self.take_back(journal).await;
             return Err(error);
         }
         self.shrink(&live, ledger.size).await;

@@ -4,13 +4,11 @@ pub(crate) mod open;
 mod places;
 mod records;
 
-use std::sync::Arc;
-
 use runtime_spec::HandlerConfig;
 
 pub(crate) use self::places::{Places, run_name};
 pub(crate) use self::records::Records;
-use crate::backend::{Disks, ImageSource, Network, Shares, Vms};
+use crate::backend::Backends;
 use crate::error::{PodError, PodErrorKind};
 use crate::roster::Roster;
 
@@ -22,16 +20,6 @@ pub(crate) struct Node {
     pub(crate) handlers: Handlers,
     pub(crate) records: Records,
     pub(crate) roster: Roster,
-}
-
-/// Everything outside this crate that pods are made with.
-#[derive(Debug)]
-pub(crate) struct Backends {
-    pub(crate) network: Arc<dyn Network>,
-    pub(crate) vms: Arc<dyn Vms>,
-    pub(crate) images: Arc<dyn ImageSource>,
-    pub(crate) shares: Arc<dyn Shares>,
-    pub(crate) disks: Arc<dyn Disks>,
 }
 
 /// The handlers that pods may name.

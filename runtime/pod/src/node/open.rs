@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use runtime_store::Store;
 
-use super::{Backends, Handlers, Node, Places, Records};
-use crate::backend::{CniNetwork, HostShares, KernelDisks, SpawnedVms, StoredImages};
+use super::{Handlers, Node, Places, Records};
+use crate::backend::{Backends, CniNetwork, HostShares, KernelDisks, SpawnedVms, StoredImages};
 use crate::config::PodsConfig;
 use crate::error::PodError;
 use crate::host::cgroup;

@@ -4,7 +4,6 @@ use runtime_net::{PodNetwork, PodNetworkSpec};
 use runtime_spec::PodSpec;
 
 use super::context::StartContext;
-use crate::backend::BackendError;
 use crate::error::PodError;
 use crate::node::Node;
 use crate::record::PodRecord;
@@ -16,9 +15,10 @@ pub(super) async fn up(context: &StartContext) -> Result<PodNetwork, PodError> {
     setup.map_err(|error| PodError::internal("setting up the network").because(error))
 }
 
-/// Takes it down. Idempotent, from the record alone.
-pub(crate) async fn down(node: &Node, record: &PodRecord) -> Result<(), BackendError> {
-    node.backends.network.teardown(&network_spec(&record.id, &record.spec)).await
+/// Takes the pod's network down. The call is idempotent and needs the record alone.
+pub(super) async fn down(node: &Node, record: &PodRecord) -> Result<(), PodError> {
+    let torn_down = node.backends.network.teardown(&network_spec(&record.id, &record.spec)).await;
+    torn_down.map_err(|error| PodError::internal("taking the network down").because(error))
 }
 
 /// What the pod asks of its network.

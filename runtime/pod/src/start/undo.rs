@@ -1,54 +1,76 @@
 //! Takes away everything a pod holds on the host: a start's steps backwards.
 //!
-//! Every step is idempotent and works from the record alone, so that the same code undoes a failed
-//! start, stops a pod, and cleans up after a daemon that died. A step that fails does not keep the
-//! others from being tried.
+//! Every step's undo is idempotent and works from the record alone, so that the same journal undoes a failed
+//! start, stops a pod, and cleans up after a daemon that died.
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
 use super::{network, vm};
 use crate::backend::Vm;
-use crate::error::chain_of;
+use crate::error::PodError;
+use crate::journal::{Journal, Undo};
 use crate::node::Node;
 use crate::record::{PodRecord, VmmProcess};
 
-/// What an undo came to.
+/// What a start makes on the host, in the order in which it is needed.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Scratch disk, sockets, shared directory, cgroup.
+    Files,
+    Network,
+    /// The VMM, which holds taps, disk and cgroup.
+    Vm,
+}
+
+/// How far an undo came.
 #[derive(Debug)]
 pub(crate) struct Undone {
-    /// No process runs the pod's machine any more.
+    /// No process runs the pod's VM any more.
     pub(crate) vm_gone: bool,
     /// What could not be taken away, in words.
     pub(crate) left: Option<String>,
 }
 
-/// Undoes the pod, as far as it can.
+/// Undoes the pod's start, as far as possible.
 pub(crate) async fn undo(
     node: &Arc<Node>,
     record: &Arc<PodRecord>,
-    live: Option<&Arc<dyn Vm>>,
+    vm: Option<&Arc<dyn Vm>>,
     vmm: Option<VmmProcess>,
 ) -> Undone {
-    let mut left = Vec::new();
-    // The machine first: it holds taps, disk and cgroup.
-    let vm_gone = match vm::down(node, record, live, vmm).await {
-        Ok(()) => true,
-        Err(text) => {
-            left.push(format!("ending the VM: {text}"));
-            false
+    let mut start = Start { node, record, vm, vmm, vm_gone: false };
+    let left = Journal::from([Step::Files, Step::Network, Step::Vm]).drain(&mut start).await;
+    let left: Vec<String> = left.iter().map(PodError::chain).collect();
+    Undone { vm_gone: start.vm_gone, left: (!left.is_empty()).then(|| left.join("; ")) }
+}
+
+/// A start that is undone.
+struct Start<'a> {
+    node: &'a Arc<Node>,
+    record: &'a Arc<PodRecord>,
+    /// The handle, where the VM is known.
+    vm: Option<&'a Arc<dyn Vm>>,
+    /// The VMM on record.
+    vmm: Option<VmmProcess>,
+    vm_gone: bool,
+}
+
+#[async_trait]
+impl Undo<Step> for Start<'_> {
+    async fn undo(&mut self, step: Step) -> Result<(), PodError> {
+        let Start { node, record, .. } = *self;
+        match step {
+            Step::Vm => {
+                vm::down(node, record, self.vm, self.vmm).await?;
+                self.vm_gone = true;
+                Ok(())
+            }
+            Step::Network => network::down(node, record).await,
+            Step::Files if self.vm_gone => vm::clear(node, record).await,
+            // The disk of a VM that may still write to it stays; the VM's own failure says so.
+            Step::Files => Ok(()),
         }
-    };
-    if let Err(error) = network::down(node, record).await {
-        left.push(format!("taking the network down: {}", chain_of(&error)));
     }
-    // The disk of a machine that may still write to it stays.
-    if vm_gone {
-        let (clearing, of) = (node.clone(), record.clone());
-        let cleared = tokio::task::spawn_blocking(move || vm::clear(&clearing, &of)).await;
-        match cleared {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => left.push(format!("taking disk, sockets and cgroup away: {error}")),
-            Err(error) => left.push(format!("taking disk, sockets and cgroup away: {error}")),
-        }
-    }
-    Undone { vm_gone, left: (!left.is_empty()).then(|| left.join("; ")) }
 }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::context::{Failed, StartContext};
 use crate::backend::{Agent, BootRequest, SpawnRequest, Vm};
 use crate::blocking::blocking;
-use crate::error::{PodError, PodErrorKind, chain_of};
+use crate::error::{PodError, PodErrorKind};
 use crate::host::{cgroup, scratch, vmm_process};
 use crate::live::Live;
 use crate::node::Node;
@@ -122,30 +122,36 @@ fn unavailable(text: impl Into<String>) -> PodError {
     PodError::new(PodErrorKind::Unavailable, text)
 }
 
-/// Ends the monitor. Idempotent: from the handle if there is one, else from the record, else from the
-/// control socket.
-pub(crate) async fn down(
+/// Ends the VMM: by the handle if there is one, else by the record, else by the control socket. The call is
+/// idempotent.
+pub(super) async fn down(
     node: &Node,
     record: &PodRecord,
     vm: Option<&Arc<dyn Vm>>,
     vmm: Option<VmmProcess>,
-) -> Result<(), String> {
+) -> Result<(), PodError> {
+    const DOING: &str = "ending the VM";
     if let Some(vm) = vm {
-        return vm.shutdown().await.map_err(|error| chain_of(&error));
+        return vm.shutdown().await.map_err(|error| PodError::internal(DOING).because(error));
     }
-    if let Some(vmm) = vmm {
-        return vmm_process::kill(vmm).await;
-    }
-    let socket = node.places.control_socket(&record.id);
-    for stray in vmm_process::find(&socket) {
-        vmm_process::kill(stray).await?;
+    let processes = match vmm {
+        Some(vmm) => vec![vmm],
+        None => vmm_process::find(&node.places.control_socket(&record.id)),
+    };
+    for process in processes {
+        vmm_process::kill(process).await.map_err(|error| PodError::internal(DOING).because(error))?;
     }
     Ok(())
 }
 
-/// Takes the monitor's cgroup, sockets, shared directory and disk away. Idempotent; the monitor is gone.
-pub(crate) fn clear(node: &Node, record: &PodRecord) -> std::io::Result<()> {
-    scratch::remove(&node.places.scratch_path(&record.id))?;
-    node.places.remove_run_dir(&record.id)?;
-    cgroup::remove(&node.places.cgroup_root, &record.spec.cgroup_parent, &record.id)
+/// Takes the VMM's cgroup, sockets, shared directory and disk away, once the VMM is gone. The call is
+/// idempotent.
+pub(super) async fn clear(node: &Arc<Node>, record: &Arc<PodRecord>) -> Result<(), PodError> {
+    let (places, record) = (node.places.clone(), record.clone());
+    let clearing = move || {
+        scratch::remove(&places.scratch_path(&record.id))?;
+        places.remove_run_dir(&record.id)?;
+        cgroup::remove(&places.cgroup_root, &record.spec.cgroup_parent, &record.id)
+    };
+    blocking("taking disk, sockets and cgroup away", clearing).await
 }

@@ -123,6 +123,20 @@ async fn a_container_that_cannot_be_made_leaves_nothing_and_its_name_is_free() {
 }
 
 #[tokio::test]
+async fn a_slot_that_was_filled_unheard_is_emptied_before_its_next_use() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    world.script.state().unheard = true;
+    world.pods.create_container(&pod_id, container("app")).await.unwrap_err();
+    world.script.state().unheard = false;
+    for number in 0..16 {
+        let spec = ContainerSpec { image: format!("image{number}"), ..container(&format!("c{number}")) };
+        world.pods.create_container(&pod_id, spec).await.unwrap();
+    }
+    assert_eq!(world.script.count("vm.unplug"), 1);
+}
+
+#[tokio::test]
 async fn a_program_that_cannot_be_started_is_a_start_error() {
     for step in ["agent.start", "agent.output"] {
         let world = World::new().await;

@@ -9,7 +9,8 @@ use tokio::runtime::{Builder, Runtime};
 use super::{Script, World, container, pod};
 use crate::record::{ContainerStage, PodRecord, PodStage, PodStatus};
 use crate::{ContainerState, PodState, clock};
-use runtime_spec::{VmBounds, VmSize};
+use proto_vmm::Slot;
+use runtime_spec::{ContainerSpec, Device, VmBounds, VmSize};
 
 /// Runs one daemon's life; gives what outlives it.
 fn life<T>(
@@ -172,6 +173,54 @@ fn containers_caught_half_way_are_dropped_or_unknown() {
         assert_eq!(world.pods.container(&started).unwrap().exit_code, 137);
         world.pods.remove(&pod_id).await.unwrap();
         world.assert_nothing_left();
+    });
+}
+
+#[test]
+fn slots_that_a_killed_create_left_filled_are_emptied_before_their_next_use() {
+    let with_disk = |name: &str, host_path: &str| ContainerSpec {
+        devices: vec![Device {
+            host_path: host_path.into(),
+            container_path: "/dev/xvda".into(),
+            permissions: "rw".into(),
+        }],
+        image: format!("image-{name}"),
+        ..container(name)
+    };
+    let (dir, script, pod_id) = life(None, async |world: &World| {
+        let pod_id = world.pods.run(pod("web")).await.unwrap();
+        // A daemon that died before it wrote the container down.
+        let vm = world.script.vm();
+        let mut slots = vm.slots.lock().unwrap();
+        slots.insert(Slot::pmems().next().unwrap().number(), "image");
+        slots.insert(12, "disk");
+        drop(slots);
+        pod_id
+    });
+    life(Some((dir, script)), async |world: &World| {
+        // As many images as there are slots, each with a disk of the host of which five fit at once.
+        let images = Slot::pmems().count();
+        for number in 0..images {
+            let name = format!("c{number}");
+            let spec =
+                if number < 5 { with_disk(&name, &format!("/dev/{number}")) } else { container(&name) };
+            let spec = ContainerSpec { image: format!("image{number}"), ..spec };
+            world.pods.create_container(&pod_id, spec).await.unwrap();
+        }
+        // One image's slot and one disk's.
+        assert_eq!(world.script.count("vm.unplug"), 2);
+        assert_eq!(world.script.count("vm.plug_image"), images);
+        assert_eq!(world.script.count("vm.plug_disk"), 5);
+    });
+}
+
+#[test]
+fn a_container_whose_device_the_vm_lacks_stays_listed() {
+    let (dir, script, (_, id)) = life(None, async |world: &World| world.with_container().await);
+    script.vm().slots.lock().unwrap().clear();
+    life(Some((dir, script)), async |world: &World| {
+        assert_eq!(world.script.count("vm.filled_slots"), 1);
+        assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
     });
 }
 

@@ -181,9 +181,9 @@ async fn what_changed_is_known_to_the_next_daemon() {
     assert_eq!(status.resources.unwrap().memory_limit_bytes, 1024 << 20);
     let status: crate::record::PodStatus =
         world.node.records.store().get(runtime_store::Table::PodStatuses, &pod_id).unwrap().unwrap();
-    assert_eq!(status.resources.unwrap().cpu_quota, 200_000);
+    assert_eq!(status.capacity.resources.unwrap().cpu_quota, 200_000);
     assert_eq!(
-        (status.overhead.unwrap().memory_limit_bytes, status.size.unwrap().memory_bytes),
+        (status.capacity.overhead.unwrap().memory_limit_bytes, status.capacity.size.unwrap().memory_bytes),
         (64 << 20, 1088 << 20)
     );
 }

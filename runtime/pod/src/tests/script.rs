@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub(crate) lingering: bool,
     /// How the agent refuses to start a program.
     pub(crate) unrunnable: Option<FailureReason>,
+    /// VMs plug devices, and nobody hears their answer.
+    pub(crate) unheard: bool,
     /// When programs end, by the guest's clock.
     pub(crate) exited_at_ns: i64,
     /// Programs that ignore SIGTERM.

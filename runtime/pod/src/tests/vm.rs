@@ -147,6 +147,9 @@ impl Vm for FakeVm {
         self.script.step(step).await?;
         let before = self.slots.lock().unwrap().insert(slot.number(), kind);
         assert_eq!(before, None, "slot {slot} was empty");
+        if self.script.state().unheard {
+            return Err(unreachable("the answer to a plug was lost"));
+        }
         Ok(())
     }
 
@@ -154,6 +157,12 @@ impl Vm for FakeVm {
         self.script.step("vm.unplug").await?;
         assert!(self.slots.lock().unwrap().remove(&slot.number()).is_some(), "slot {slot} was filled");
         Ok(())
+    }
+
+    async fn filled_slots(&self) -> Result<Vec<Slot>, BackendError> {
+        self.script.step("vm.filled_slots").await?;
+        let numbers = self.slots.lock().unwrap().keys().copied().collect::<Vec<_>>();
+        Ok(numbers.into_iter().filter_map(Slot::new).collect())
     }
 
     async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError> {

@@ -11,7 +11,8 @@ use super::Script;
 use super::disks::FakeDisks;
 use super::mounts::FakeShares;
 use super::vm::{FakeImages, FakeNetwork, FakeVms};
-use crate::node::{Backends, Handlers, Node, Places, Records};
+use crate::backend::Backends;
+use crate::node::{Handlers, Node, Places, Records};
 use crate::roster::Roster;
 use crate::{ContainerState, ContainerView, Pods, recover};
 

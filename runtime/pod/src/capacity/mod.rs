@@ -1,0 +1,187 @@
+//! How large a pod's VM is, and on which CPUs of the host its vCPUs run.
+//!
+//! [`Capacity`] alone knows the pod's limits, the size that the VM was last asked to have, and the CPUs that
+//! its vCPUs are bound to. The containers' limits are the containers' own, and come with each call. Who may have
+//! what is the ledger's arithmetic in `runtime-spec`; `resize.rs` carries a new size out.
+
+mod resize;
+
+use runtime_spec::{Ledger, PodSpec, Resources, VmBounds, VmSize};
+
+pub(crate) use self::resize::Resize;
+use crate::error::PodError;
+use crate::live::Live;
+use crate::record::{CapacityStatus, PodRecord};
+
+/// The limits of one container, by its id.
+pub(crate) type Limits<'a> = (&'a str, &'a Resources);
+
+/// A pod's share of the node.
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    bounds: VmBounds,
+    /// The pod's own limits as its spec has them.
+    spec: PodLimits,
+    status: CapacityStatus,
+    /// CPUs that the vCPUs are bound to; empty for none in particular.
+    pinned: Vec<u32>,
+}
+
+/// A pod's own limits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PodLimits {
+    pub(crate) resources: Option<Resources>,
+    pub(crate) overhead: Option<Resources>,
+}
+
+impl Capacity {
+    /// The capacity of a pod on record. Nothing is bound to CPUs yet.
+    pub(crate) fn new(record: &PodRecord, status: CapacityStatus) -> Capacity {
+        let PodSpec { resources, overhead, .. } = record.spec.clone();
+        let spec = PodLimits { resources, overhead };
+        Capacity { bounds: record.bounds, spec, status, pinned: Vec::new() }
+    }
+
+    /// The part that is kept on disk.
+    pub(crate) fn status(&self) -> &CapacityStatus {
+        &self.status
+    }
+
+    /// Who gets what, with these containers.
+    pub(crate) fn ledger<'a>(&self, containers: impl IntoIterator<Item = Limits<'a>>) -> Ledger {
+        Ledger::draw(&self.bounds, self.resources(), self.overhead(), containers)
+    }
+
+    /// Changes the pod's own limits where the update sets some, and returns those before.
+    pub(crate) fn update(&mut self, resources: &Resources, overhead: &Resources) -> PodLimits {
+        let merged = |old: Option<&Resources>, new| Some(old.cloned().unwrap_or_default().merged(new));
+        let resources = merged(self.resources(), resources);
+        let overhead = merged(self.overhead(), overhead);
+        self.restore(PodLimits { resources, overhead })
+    }
+
+    /// Sets the changes of the pod's own limits, and returns those before.
+    pub(crate) fn restore(&mut self, limits: PodLimits) -> PodLimits {
+        PodLimits {
+            resources: std::mem::replace(&mut self.status.resources, limits.resources),
+            overhead: std::mem::replace(&mut self.status.overhead, limits.overhead),
+        }
+    }
+
+    fn resources(&self) -> Option<&Resources> {
+        self.status.resources.as_ref().or(self.spec.resources.as_ref())
+    }
+
+    fn overhead(&self) -> Option<&Resources> {
+        self.status.overhead.as_ref().or(self.spec.overhead.as_ref())
+    }
+
+    /// The size that the VM was last asked to have.
+    pub(crate) fn size(&self) -> VmSize {
+        self.status.size.unwrap_or(self.bounds.boot)
+    }
+
+    /// The smallest size that holds `wanted` and takes nothing away.
+    pub(crate) fn grown(&self, wanted: VmSize) -> VmSize {
+        let now = self.size();
+        VmSize { memory_bytes: now.memory_bytes.max(wanted.memory_bytes), vcpus: now.vcpus.max(wanted.vcpus) }
+    }
+
+    /// Notes the size that the VM is asked to have from now on, and returns the work; `None` where there is
+    /// none. The note belongs on disk before the work begins.
+    pub(crate) fn resize(&mut self, wanted: VmSize) -> Option<Resize> {
+        let (from, boot) = (self.size(), self.bounds.boot);
+        // A VM never has less memory than it booted with.
+        let to = VmSize { memory_bytes: wanted.memory_bytes.max(boot.memory_bytes), ..wanted };
+        if to == from {
+            return None;
+        }
+        self.status.size = Some(to);
+        Some(Resize { from, to, boot })
+    }
+
+    /// Binds the vCPUs as these containers ask.
+    pub(crate) async fn pin<'a>(
+        &mut self,
+        live: &Live,
+        containers: impl IntoIterator<Item = Limits<'a>>,
+    ) -> Result<(), PodError> {
+        let cpus = cpus(containers);
+        if cpus == self.pinned {
+            return Ok(());
+        }
+        live.vm.pin(&cpus).await.map_err(|error| error.during("linux.cpuset_cpus"))?;
+        self.pinned = cpus;
+        Ok(())
+    }
+}
+
+/// CPUs for the vCPUs; empty for all.
+///
+/// CPUs that the kubelet's CPU manager chose are the node's, and mean nothing inside the guest. The honest
+/// meaning: the VM's vCPUs run on those of its containers together, as soon as each container names some. How
+/// containers of one pod share them is the guest scheduler's affair.
+fn cpus<'a>(containers: impl IntoIterator<Item = Limits<'a>>) -> Vec<u32> {
+    let mut all = Vec::new();
+    for (_, resources) in containers {
+        // The specs were checked when they came.
+        match resources.cpus() {
+            Ok(cpus) if !cpus.is_empty() => all.extend(cpus),
+            _ => return Vec::new(),
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(mib: u64, vcpus: u8) -> VmSize {
+        VmSize { memory_bytes: mib << 20, vcpus }
+    }
+
+    fn capacity() -> Capacity {
+        let bounds = VmBounds { boot: size(128, 1), most: size(1024, 4), memory_default: 0 };
+        let spec = PodSpec::default();
+        let record = PodRecord { id: "p".into(), spec, bounds, scratch_bytes: 0, created_at_ns: 1 };
+        Capacity::new(&record, CapacityStatus::default())
+    }
+
+    fn bound(cpus: &str) -> Resources {
+        Resources { cpuset_cpus: cpus.into(), ..Resources::default() }
+    }
+
+    #[test]
+    fn a_vm_grows_by_what_is_wanted_and_never_shrinks_below_its_boot() {
+        let mut capacity = capacity();
+        assert_eq!(capacity.grown(size(64, 3)), size(128, 3));
+        let resize = capacity.resize(size(256, 2)).unwrap();
+        assert_eq!((resize.from, resize.to), (size(128, 1), size(256, 2)));
+        assert!(capacity.resize(size(256, 2)).is_none());
+        assert_eq!(capacity.resize(size(1, 1)).unwrap().to, size(128, 1));
+        assert_eq!(capacity.status().size, Some(size(128, 1)));
+    }
+
+    #[test]
+    fn an_update_changes_what_it_sets_and_can_be_taken_back() {
+        let mut capacity = capacity();
+        let memory = |mib: i64| Resources { memory_limit_bytes: mib << 20, ..Resources::default() };
+        let before = capacity.update(&memory(100), &memory(10));
+        capacity.update(&Resources { cpu_quota: 5000, ..Resources::default() }, &Resources::default());
+        let now = capacity.status().resources.clone().unwrap();
+        assert_eq!((now.memory_limit_bytes, now.cpu_quota), (100 << 20, 5000));
+        capacity.restore(before);
+        assert_eq!(capacity.status().resources, None);
+    }
+
+    #[test]
+    fn vcpus_are_bound_once_every_container_names_cpus() {
+        let (first, second, free) = (bound("2-3"), bound("3,5"), Resources::default());
+        assert_eq!(cpus([("a", &first), ("b", &second)]), [2, 3, 5]);
+        assert!(cpus([("a", &first), ("c", &free)]).is_empty());
+        assert!(cpus([]).is_empty());
+    }
+}

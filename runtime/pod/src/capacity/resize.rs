@@ -1,0 +1,76 @@
+//! Gives a VM another size: memory through the memory device, processors through the agent.
+//!
+//! ```text
+//!   growth:  offer memory ─► agent binds the device, brings processors up ─► guest has taken it ─► limits
+//!   less:    limits ─► agent takes processors down ─► offer less, which the guest gives back as it can
+//! ```
+
+use std::time::Duration;
+
+use proto_agent::agent::ResizePodRequest;
+use proto_vmm::Slot;
+use runtime_spec::VmSize;
+
+use crate::error::{PodError, PodErrorKind};
+use crate::live::Live;
+
+/// How long a guest may take to put memory to use that it is offered. Each 128 MiB take milliseconds.
+const TAKEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// A change of a VM's size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resize {
+    pub(crate) from: VmSize,
+    pub(crate) to: VmSize,
+    pub(crate) boot: VmSize,
+}
+
+impl Resize {
+    /// Carries the change out.
+    pub(crate) async fn apply(self, live: &Live) -> Result<(), PodError> {
+        let Resize { from, to, .. } = self;
+        let less = to.memory_bytes < from.memory_bytes;
+        if less {
+            self.take_on(live).await?;
+        }
+        if to.memory_bytes != from.memory_bytes {
+            live.call("resizing the VM", live.vm.resize(to.memory_bytes)).await?;
+        }
+        if !less {
+            self.take_on(live).await?;
+        }
+        if to.memory_bytes > from.memory_bytes {
+            taken(live, to.memory_bytes - from.memory_bytes).await?;
+        }
+        Ok(())
+    }
+
+    /// The agent's part.
+    async fn take_on(&self, live: &Live) -> Result<(), PodError> {
+        let plugged = self.to.memory_bytes > self.boot.memory_bytes;
+        let request = ResizePodRequest {
+            vcpus: u32::from(self.to.vcpus),
+            memory_slot: if plugged { u32::from(Slot::MEM.number()) } else { 0 },
+            ..ResizePodRequest::default()
+        };
+        live.call("resizing the pod in the guest", live.agent.resize_pod(request)).await
+    }
+}
+
+async fn taken(live: &Live, bytes: u64) -> Result<(), PodError> {
+    let resized = async {
+        live.vm.resized().await;
+        Ok(())
+    };
+    match tokio::time::timeout(TAKEN_WITHIN, live.call("resizing the VM", resized)).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            let text = format!(
+                "resizing the VM: its guest has not taken {} MiB of memory within {} s",
+                bytes >> 20,
+                TAKEN_WITHIN.as_secs()
+            );
+            Err(PodError::new(PodErrorKind::Unavailable, text))
+        }
+    }
+}

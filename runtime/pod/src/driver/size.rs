@@ -1,0 +1,46 @@
+//! The VM follows its ledger, and its vCPUs follow the containers' CPUs.
+
+use runtime_spec::{Resources, VmSize};
+
+use super::Driver;
+use crate::error::PodError;
+use crate::live::Live;
+
+impl Driver {
+    /// Lets the VM grow to hold `wanted`; what it has beyond stays.
+    pub(super) async fn grow(&mut self, live: &Live, wanted: VmSize) -> Result<(), PodError> {
+        let wanted = self.capacity.grown(wanted);
+        self.resize(live, wanted).await
+    }
+
+    /// Lets the VM give back what is beyond `wanted`, as far as its guest can. What it cannot it keeps:
+    /// that harms nobody but the pod's own cgroup on the host, which bounds it.
+    pub(super) async fn shrink(&mut self, live: &Live, wanted: VmSize) {
+        if let Err(error) = self.resize(live, wanted).await {
+            tracing::warn!(pod = self.record.id, error = error.chain(), "a VM is larger than its pod");
+        }
+    }
+
+    async fn resize(&mut self, live: &Live, wanted: VmSize) -> Result<(), PodError> {
+        let Some(resize) = self.capacity.resize(wanted) else { return Ok(()) };
+        self.commit_status().await?;
+        resize.apply(live).await
+    }
+
+    /// Binds the vCPUs as the containers ask, with this one new or changed.
+    pub(super) async fn pin_with(
+        &mut self,
+        live: &Live,
+        changed: Option<(&str, &Resources)>,
+    ) -> Result<(), PodError> {
+        self.capacity.pin(live, self.containers.limits_with(changed)).await
+    }
+
+    /// Binds the vCPUs as the containers ask; a failure is logged and changes nothing.
+    pub(super) async fn pin(&mut self) {
+        let Some(live) = self.live.clone() else { return };
+        if let Err(error) = self.pin_with(&live, None).await {
+            tracing::warn!(pod = self.record.id, error = error.chain(), "a VM's vCPUs stay where they were");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The steps of a change to a container or to the pod's limits, and how each is undone.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use runtime_spec::{Resources, VmSize};
+
+use super::Driver;
+use crate::capacity::PodLimits;
+use crate::container::log;
+use crate::error::PodError;
+use crate::journal::{Journal, Undo};
+use crate::plugs::ContainerPlugs;
+use crate::record::ContainerRecord;
+
+/// One step of a change that the driver makes.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// The vCPUs are bound as the change asks.
+    Pin,
+    /// The pod has other limits; these are the ones before.
+    PodLimits(PodLimits),
+    /// The VM has another size; this is the one before.
+    Grow(VmSize),
+    /// A container's devices are plugged.
+    Plug(ContainerPlugs),
+    /// A container has a file of acknowledgements.
+    Acks(String),
+    /// A container is on record.
+    Record(String),
+    /// A container's host paths are bound.
+    Bind(Arc<ContainerRecord>),
+    /// The guest has a container.
+    Guest(String),
+    /// A container has other limits; these are the ones before.
+    Limits(String, Option<Resources>),
+}
+
+/// The journal of a container that is on record, whole or half made.
+pub(super) fn made(record: &Arc<ContainerRecord>) -> Journal<Step> {
+    let id = &record.id;
+    Journal::from([
+        Step::Plug(ContainerPlugs::of(record)),
+        Step::Acks(id.clone()),
+        Step::Record(id.clone()),
+        Step::Bind(record.clone()),
+        Step::Guest(id.clone()),
+    ])
+}
+
+impl Driver {
+    /// Undoes a change that failed. Leftovers go with the pod, at the latest.
+    pub(super) async fn take_back(&mut self, journal: Journal<Step>) {
+        for left in journal.drain(self).await {
+            tracing::warn!(pod = self.record.id, error = left.chain(), "a failed change is not undone whole");
+        }
+    }
+}
+
+#[async_trait]
+impl Undo<Step> for Driver {
+    async fn undo(&mut self, step: Step) -> Result<(), PodError> {
+        match step {
+            Step::Pin => self.pin().await,
+            Step::PodLimits(before) => {
+                self.capacity.restore(before);
+                self.keep_status().await;
+            }
+            Step::Grow(before) => {
+                if let Some(live) = self.live.clone() {
+                    self.shrink(&live, before).await;
+                }
+            }
+            Step::Plug(plugs) => {
+                // A disk that stays is unplugged when its slot is needed, or goes with the pod.
+                if let Err(error) = self.plugs.release(self.live.as_ref(), &plugs).await {
+                    let pod = &self.record.id;
+                    tracing::warn!(pod, error = error.chain(), "a block device stays plugged");
+                }
+            }
+            Step::Acks(id) => log::remove_acks(&self.node.places.acks_path(&self.record.id, &id)),
+            Step::Record(id) => self.node.records.forget(None, &[id]).await?,
+            Step::Bind(record) => self.unbind_mounts(&record.id, &record.spec).await?,
+            Step::Guest(id) => {
+                if let Some(live) = &self.live {
+                    live.call("removing the container", live.agent.remove_container(&id)).await?;
+                }
+            }
+            Step::Limits(id, before) => {
+                self.containers.set_limits(&id, before);
+                self.keep_container(&id).await;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,223 @@
+//! Everything that is plugged into a pod's VM for its containers: images in pmem slots, disks of the host in
+//! block slots.
+//!
+//! [`Plugs`] alone knows what is in which slot and who uses it; `slots.rs` is its table, without effects. A
+//! daemon that comes back fills the table from the records and compares it with what the VMM says. Whether a
+//! container may be made is not decided here.
+
+mod slots;
+
+use std::path::PathBuf;
+
+use proto_vmm::Slot;
+use runtime_spec::{ContainerSpec, Device, Mount};
+
+use self::slots::{Claim, SlotTable};
+use crate::backend::{Backends, FoundImage, HostDisk, Plug};
+use crate::container::mounts::{IMAGE_VOLUME_MOUNT_FAILED, image_mounts};
+use crate::error::{PodError, PodErrorKind};
+use crate::live::Live;
+use crate::record::{ContainerRecord, Disk, ImageVolume};
+
+/// The devices of one VM.
+#[derive(Debug)]
+pub(crate) struct Plugs {
+    images: SlotTable,
+    disks: SlotTable,
+}
+
+/// The slots that one container uses.
+#[derive(Clone, Debug)]
+pub(crate) struct ContainerPlugs {
+    /// The slot of the container's own image.
+    pub(crate) slot: Slot,
+    pub(crate) image_volumes: Vec<ImageVolume>,
+    pub(crate) disks: Vec<Disk>,
+}
+
+impl ContainerPlugs {
+    /// The slots on record.
+    pub(crate) fn of(record: &ContainerRecord) -> ContainerPlugs {
+        ContainerPlugs {
+            slot: record.slot,
+            image_volumes: record.image_volumes.clone(),
+            disks: record.disks.clone(),
+        }
+    }
+}
+
+impl Plugs {
+    /// The devices of a VM in which nothing is plugged yet.
+    pub(crate) fn new() -> Plugs {
+        Plugs { images: SlotTable::images(), disks: SlotTable::disks() }
+    }
+
+    /// Plugs what the container needs and is not plugged yet, and counts it as a user: all or nothing.
+    pub(crate) async fn plug(
+        &mut self,
+        live: &Live,
+        backends: &Backends,
+        image: &FoundImage,
+        spec: &ContainerSpec,
+    ) -> Result<ContainerPlugs, PodError> {
+        let slot = self.plug_image(live, backends, image).await?;
+        let mut plugs = ContainerPlugs { slot, image_volumes: Vec::new(), disks: Vec::new() };
+        match self.plug_beside(live, backends, spec, &mut plugs).await {
+            Ok(()) => Ok(plugs),
+            Err(error) => {
+                if let Err(stays) = self.release(Some(live), &plugs).await {
+                    tracing::warn!(error = stays.chain(), "a block device stays plugged");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Counts a container on record as a user of its slots.
+    pub(crate) fn hold(&mut self, record: &ContainerRecord) {
+        self.images.hold(record.slot, &record.image_id);
+        for volume in &record.image_volumes {
+            self.images.hold(volume.slot, &volume.image_id);
+        }
+        for disk in &record.disks {
+            self.disks.hold(disk.slot, &disk.key);
+        }
+    }
+
+    /// Counts the container as a user no more, and unplugs disks that nobody uses. The agent has let go of
+    /// them; where it has not, they stay until a slot is needed, or the pod goes.
+    pub(crate) async fn release(
+        &mut self,
+        live: Option<&Live>,
+        plugs: &ContainerPlugs,
+    ) -> Result<(), PodError> {
+        self.images.release(plugs.slot);
+        plugs.image_volumes.iter().for_each(|volume| self.images.release(volume.slot));
+        plugs.disks.iter().for_each(|disk| self.disks.release(disk.slot));
+        match live {
+            Some(live) => self.unplug_unused_disks(live).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Compares the table with what the VMM has filled. What the VMM has beyond the table, left by a create
+    /// that was killed or failed, counts as plugged and unused; returned is what the VMM lacks.
+    pub(crate) async fn compare(&mut self, live: &Live) -> Result<Vec<Slot>, PodError> {
+        let filled = live.call("asking the VM for its filled slots", live.vm.filled_slots()).await?;
+        let mut missing = self.images.compare(&filled);
+        missing.extend(self.disks.compare(&filled));
+        Ok(missing)
+    }
+
+    /// Plugs image volumes and disks, and adds each to `plugs` once it is in.
+    async fn plug_beside(
+        &mut self,
+        live: &Live,
+        backends: &Backends,
+        spec: &ContainerSpec,
+        plugs: &mut ContainerPlugs,
+    ) -> Result<(), PodError> {
+        for (number, mount) in image_mounts(spec) {
+            let volume = self.plug_volume(live, backends, number, mount).await.map_err(|error| {
+                let text = format!("{IMAGE_VOLUME_MOUNT_FAILED}: {error}");
+                error.reworded(text)
+            })?;
+            plugs.image_volumes.push(volume);
+        }
+        for (number, device) in spec.devices.iter().enumerate() {
+            plugs.disks.push(self.plug_disk(live, backends, number, device).await?);
+        }
+        Ok(())
+    }
+
+    async fn plug_volume(
+        &mut self,
+        live: &Live,
+        backends: &Backends,
+        number: usize,
+        mount: &Mount,
+    ) -> Result<ImageVolume, PodError> {
+        let image = backends.find_image(&mount.image)?;
+        let slot = self.plug_image(live, backends, &image).await?;
+        Ok(ImageVolume { number, image_id: image.id, slot })
+    }
+
+    async fn plug_image(
+        &mut self,
+        live: &Live,
+        backends: &Backends,
+        image: &FoundImage,
+    ) -> Result<Slot, PodError> {
+        let claim = self.images.find(&image.id).ok_or_else(|| {
+            let text = format!("a pod takes {} images at once", self.images.count());
+            PodError::new(PodErrorKind::FailedPrecondition, text)
+        })?;
+        let slot = claim.slot();
+        if claim == Claim::Replace(slot) {
+            // The agent let it go with its last container.
+            live.call("unplugging an unused image", live.vm.unplug(slot)).await?;
+            self.images.emptied(slot);
+        }
+        if claim != Claim::Plugged(slot) {
+            let opened = backends.images.open(&image.id);
+            let file = opened.map_err(|error| error.during(format!("opening the image {}", image.id)))?;
+            self.fill(live, "plugging the image", slot, Plug::Image(file)).await?;
+        }
+        self.images.hold(slot, &image.id);
+        Ok(slot)
+    }
+
+    async fn plug_disk(
+        &mut self,
+        live: &Live,
+        backends: &Backends,
+        number: usize,
+        device: &Device,
+    ) -> Result<Disk, PodError> {
+        let writable = device.permissions.contains('w');
+        let opened = backends.disks.open(PathBuf::from(&device.host_path), writable).await;
+        let disk = opened.map_err(|error| error.during("devices"))?;
+        if self.disks.is_used(&HostDisk::key(disk.number, !writable)) {
+            let text = format!(
+                "devices: {} is in another container of the pod, {}; all must write to it or none",
+                device.host_path,
+                if writable { "which only reads it" } else { "which writes to it" },
+            );
+            return Err(PodError::new(PodErrorKind::FailedPrecondition, text));
+        }
+        // What could not be unplugged with its last container, or is of no record.
+        self.unplug_unused_disks(live).await?;
+        let key = HostDisk::key(disk.number, writable);
+        let claim = self.disks.find(&key).ok_or_else(|| {
+            let text = format!("devices: a pod takes {} block devices at once", self.disks.count());
+            PodError::new(PodErrorKind::FailedPrecondition, text)
+        })?;
+        let slot = claim.slot();
+        if claim != Claim::Plugged(slot) {
+            let plug = Plug::Disk { file: disk.file, read_only: !writable };
+            self.fill(live, "plugging the block device", slot, plug).await?;
+        }
+        self.disks.hold(slot, &key);
+        Ok(Disk { number, key, slot })
+    }
+
+    /// Fills an empty slot. After a failure the VMM is asked what it has: it may have done the work and not
+    /// been heard.
+    async fn fill(&mut self, live: &Live, doing: &str, slot: Slot, plug: Plug) -> Result<(), PodError> {
+        let plugged = live.call(doing, live.vm.plug(slot, plug)).await;
+        if plugged.is_err()
+            && let Err(error) = self.compare(live).await
+        {
+            tracing::debug!(error = error.chain(), "a VMM does not say what a failed plug left");
+        }
+        plugged
+    }
+
+    async fn unplug_unused_disks(&mut self, live: &Live) -> Result<(), PodError> {
+        for slot in self.disks.unused() {
+            live.call("unplugging a block device", live.vm.unplug(slot)).await?;
+            self.disks.emptied(slot);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! Which device is plugged into which of a VM's slots, and how many containers use it.
+//!
+//! Pure. An image that nobody uses stays plugged, so that a container which is made again starts
+//! faster; such an image makes room only when all slots are taken. A disk that nobody uses is to be unplugged.
+//! A slot may be filled with a device that no record names, left by a daemon that was killed: nobody uses that
+//! device, and its slot is emptied before the next use.
+
+use std::collections::BTreeMap;
+
+use proto_vmm::Slot;
+
+/// The slots of one kind in a VM.
+#[derive(Debug)]
+pub(crate) struct SlotTable {
+    slots: Vec<Slot>,
+    held: BTreeMap<Slot, Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// The device's name; `None` for a device that no record names.
+    device: Option<String>,
+    users: usize,
+}
+
+/// Where a device goes, and what to do for it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The device is plugged into this slot.
+    Plugged(Slot),
+    /// Plug it into this empty slot.
+    Plug(Slot),
+    /// Unplug what nobody uses from this slot, then plug it.
+    Replace(Slot),
+}
+
+impl Claim {
+    pub(crate) fn slot(self) -> Slot {
+        match self {
+            Claim::Plugged(slot) | Claim::Plug(slot) | Claim::Replace(slot) => slot,
+        }
+    }
+}
+
+impl SlotTable {
+    /// Slots for images.
+    pub(crate) fn images() -> SlotTable {
+        SlotTable { slots: Slot::pmems().collect(), held: BTreeMap::new() }
+    }
+
+    /// Slots for disks of containers.
+    pub(crate) fn disks() -> SlotTable {
+        let slots = Slot::blks().filter(|slot| *slot != Slot::SCRATCH).collect();
+        SlotTable { slots, held: BTreeMap::new() }
+    }
+
+    /// How many slots there are.
+    pub(crate) fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Slots with a device that nobody uses.
+    pub(crate) fn unused(&self) -> Vec<Slot> {
+        self.held.iter().filter(|(_, held)| held.users == 0).map(|(slot, _)| *slot).collect()
+    }
+
+    /// Whether somebody uses the device.
+    pub(crate) fn is_used(&self, device: &str) -> bool {
+        self.held.values().any(|held| held.users > 0 && held.device.as_deref() == Some(device))
+    }
+
+    /// Where the device would go; `None` when every slot holds something else in use. Changes nothing.
+    pub(crate) fn find(&self, device: &str) -> Option<Claim> {
+        if let Some((slot, _)) = self.held.iter().find(|(_, held)| held.device.as_deref() == Some(device)) {
+            return Some(Claim::Plugged(*slot));
+        }
+        if let Some(slot) = self.slots.iter().copied().find(|slot| !self.held.contains_key(slot)) {
+            return Some(Claim::Plug(slot));
+        }
+        let mut unused = self.held.iter().filter(|(_, held)| held.users == 0);
+        // A device without a name helps nobody, an image that nobody uses may be asked for again.
+        let nameless = unused.clone().find(|(_, held)| held.device.is_none());
+        nameless.or_else(|| unused.next()).map(|(slot, _)| Claim::Replace(*slot))
+    }
+
+    /// Counts one more user of the device, which is in `slot` now.
+    pub(crate) fn hold(&mut self, slot: Slot, device: &str) {
+        let held =
+            self.held.entry(slot).or_insert_with(|| Held { device: Some(device.to_owned()), users: 0 });
+        debug_assert_eq!(held.device.as_deref(), Some(device), "one slot holds one device");
+        held.users += 1;
+    }
+
+    /// Counts one user less. The device stays.
+    pub(crate) fn release(&mut self, slot: Slot) {
+        if let Some(held) = self.held.get_mut(&slot) {
+            held.users = held.users.saturating_sub(1);
+        }
+    }
+
+    /// Notes that the slot is empty now.
+    pub(crate) fn emptied(&mut self, slot: Slot) {
+        self.held.remove(&slot);
+    }
+
+    /// Compares the table with the slots that the VMM has filled. A filled slot that the table has empty holds
+    /// an unnamed device from now on; returned are the slots that the table has filled and the VMM has not.
+    pub(crate) fn compare(&mut self, filled: &[Slot]) -> Vec<Slot> {
+        for slot in filled.iter().filter(|slot| self.slots.contains(slot)) {
+            self.held.entry(*slot).or_insert(Held { device: None, users: 0 });
+        }
+        self.held.keys().filter(|slot| !filled.contains(slot)).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn one_image_takes_one_slot_for_all_its_users() {
+        let mut slots = SlotTable::images();
+        let Some(Claim::Plug(slot)) = slots.find("a") else { panic!("an empty slot") };
+        slots.hold(slot, "a");
+        assert_eq!(slots.find("a"), Some(Claim::Plugged(slot)));
+        assert_ne!(slots.find("b").unwrap().slot(), slot);
+    }
+
+    #[test]
+    fn an_unused_image_stays_until_its_slot_is_needed() {
+        let mut slots = SlotTable::images();
+        let images: Vec<String> = (0..Slot::pmems().count()).map(|i| format!("image{i}")).collect();
+        for image in &images {
+            let slot = slots.find(image).unwrap().slot();
+            slots.hold(slot, image);
+        }
+        assert_eq!(slots.find("new"), None);
+        let third = slots.find(&images[3]).unwrap().slot();
+        slots.release(third);
+        assert_eq!(slots.find(&images[3]), Some(Claim::Plugged(third)));
+        assert_eq!(slots.find("new"), Some(Claim::Replace(third)));
+        slots.emptied(third);
+        assert_eq!(slots.find("new"), Some(Claim::Plug(third)));
+    }
+
+    #[test]
+    fn a_slot_that_only_the_vmm_knows_is_filled_is_replaced_before_any_image() {
+        let mut slots = SlotTable::images();
+        let all: Vec<Slot> = Slot::pmems().collect();
+        for slot in &all[1..] {
+            slots.hold(*slot, &format!("image{slot}"));
+            slots.release(*slot);
+        }
+        assert_eq!(slots.find("new"), Some(Claim::Plug(all[0])));
+        assert_eq!(slots.compare(&all), []);
+        assert_eq!(slots.find("new"), Some(Claim::Replace(all[0])));
+        assert!(slots.unused().contains(&all[0]));
+    }
+
+    #[test]
+    fn a_slot_that_only_the_table_has_filled_is_returned_and_foreign_slots_are_passed_over() {
+        let mut slots = SlotTable::images();
+        let first = Slot::pmems().next().unwrap();
+        slots.hold(first, "a");
+        assert_eq!(slots.compare(&[Slot::ROOT, Slot::SCRATCH]), [first]);
+        assert!(slots.unused().is_empty());
+    }
+
+    proptest! {
+        /// Whatever comes and goes: an image in use is never replaced, and no slot holds two.
+        #[test]
+        fn an_image_in_use_is_never_given_away(steps in prop::collection::vec((0usize..24, any::<bool>()), 0..200)) {
+            let mut slots = SlotTable::images();
+            let mut users: Vec<(usize, Slot)> = Vec::new();
+            for (image, come) in steps {
+                let name = format!("image{image}");
+                if come {
+                    let Some(claim) = slots.find(&name) else { continue };
+                    if let Claim::Replace(slot) = claim {
+                        prop_assert!(users.iter().all(|(_, used)| *used != slot));
+                        slots.emptied(slot);
+                    }
+                    prop_assert!(users.iter().all(|(other, slot)| *other == image || *slot != claim.slot()));
+                    slots.hold(claim.slot(), &name);
+                    users.push((image, claim.slot()));
+                } else if let Some(at) = users.iter().position(|(user, _)| *user == image) {
+                    slots.release(users.swap_remove(at).1);
+                }
+            }
+        }
+    }
+}
