@@ -1,5 +1,5 @@
 //! Reads small files out of a container's root file system, which is hostile: links cannot lead out of it, only
-//! regular files are read, and never more than [`FILE_BYTES_MAX`]. [`crate::users`] parses the text.
+//! regular files are read, and never more than 1 MiB. [`crate::users`] parses the text.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Longest file that is read, in bytes: /etc/passwd of the largest images has some 100 KiB.
-pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Why a file in the image could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum ImageFileError {
     /// The path leads to a directory, device, pipe or socket.
     #[error("{0} in the image is no regular file")]
     NotRegular(PathBuf),
-    /// The file is longer than [`FILE_BYTES_MAX`].
+    /// The file is longer than 1 MiB.
     #[error("{0} in the image is longer than {FILE_BYTES_MAX} bytes")]
     TooLong(PathBuf),
 }

@@ -12,7 +12,7 @@ use libcontainer::oci_spec::runtime::{
 use crate::users::ResolvedUser;
 
 /// Longest specification, in bytes: the largest pods' are some tens of KiB.
-pub const SPEC_BYTES_MAX: usize = 2 * 1024 * 1024;
+pub(crate) const SPEC_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Why a specification is refused.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum SpecError {
         /// The builder's reason.
         source: libcontainer::oci_spec::OciSpecError,
     },
-    /// Longer than [`SPEC_BYTES_MAX`].
+    /// The specification is longer than 2 MiB.
     #[error("a specification of {0} bytes is longer than {SPEC_BYTES_MAX}")]
     TooLong(usize),
 }

@@ -12,7 +12,7 @@ use rustix::mount::OpenTreeFlags;
 use crate::bpf::Instruction;
 
 /// Bytes of random seed that [`add_entropy`] accepts at most: the kernel's pool is 256 bits.
-pub const SEED_BYTES_MAX: usize = 64;
+const SEED_BYTES_MAX: usize = 64;
 
 /// `struct rand_pool_info` of `include/uapi/linux/random.h`, with room for [`SEED_BYTES_MAX`].
 #[repr(C)]
@@ -30,7 +30,7 @@ const EXT4_IOC_RESIZE_FS: libc::Ioctl = 0x4008_6610;
 
 /// Mixes `seed` into the kernel's random pool, credits it in full, and makes the kernel reseed from it.
 ///
-/// Needs CAP_SYS_ADMIN. A seed beyond [`SEED_BYTES_MAX`] is cut there.
+/// Needs CAP_SYS_ADMIN. A seed beyond 64 bytes is cut there.
 pub fn add_entropy(random: BorrowedFd<'_>, seed: &[u8]) -> io::Result<()> {
     let seed = &seed[..seed.len().min(SEED_BYTES_MAX)];
     let bytes = i32::try_from(seed.len()).expect("the seed was cut to 64 bytes");
@@ -125,7 +125,7 @@ pub fn kill(pid: i32, signal: u32) -> io::Result<()> {
 
 /// Lets a broken pipe end this process again, as every program expects: Rust's runtime ignores the signal, and an
 /// ignored signal stays ignored through exec.
-pub fn restore_broken_pipe() {
+pub(crate) fn restore_broken_pipe() {
     // SAFETY: SIG_DFL installs no handler of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
