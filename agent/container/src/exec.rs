@@ -13,7 +13,7 @@ use crate::spec::{SPEC_BYTES_MAX, SpecError, set_home};
 /// The parts of a container's specification that execs take. The agent keeps them for each container, since probes
 /// make many execs.
 #[derive(Clone, Debug)]
-pub struct Joined {
+pub struct ExecTemplate {
     /// The container's own process.
     process: Process,
     namespaces: Vec<LinuxNamespaceType>,
@@ -48,11 +48,11 @@ struct ExecRequest {
     cwd: Option<PathBuf>,
 }
 
-impl Joined {
+impl ExecTemplate {
     /// Takes the parts of this specification, which [`crate::spec::container`] made.
-    pub fn of(spec: &Spec) -> Result<Joined, SpecError> {
+    pub fn of(spec: &Spec) -> Result<ExecTemplate, SpecError> {
         let linux = spec.linux().as_ref().ok_or(SpecError::Missing("linux part"))?;
-        Ok(Joined {
+        Ok(ExecTemplate {
             process: spec.process().clone().ok_or(SpecError::Missing("process"))?,
             namespaces: linux.namespaces().iter().flatten().map(LinuxNamespace::typ).collect(),
             cgroup: linux.cgroups_path().clone().ok_or(SpecError::Missing("cgroup"))?,
@@ -131,7 +131,7 @@ mod tests {
 
     fn exec(container: Value, request: &str, terminal: bool) -> Exec {
         let spec: Spec = serde_json::from_value(container).unwrap();
-        Joined::of(&spec).unwrap().exec(request.as_bytes(), 7, terminal).unwrap()
+        ExecTemplate::of(&spec).unwrap().exec(request.as_bytes(), 7, terminal).unwrap()
     }
 
     fn permitted(process: &Process) -> Capabilities {
@@ -178,7 +178,7 @@ mod tests {
             let mut json = container();
             json.as_object_mut().unwrap().remove(pointer);
             let spec: Spec = serde_json::from_value(json).unwrap();
-            assert!(matches!(Joined::of(&spec), Err(SpecError::Missing(_))), "{pointer}");
+            assert!(matches!(ExecTemplate::of(&spec), Err(SpecError::Missing(_))), "{pointer}");
         }
     }
 }

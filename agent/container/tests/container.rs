@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use agent_container::cgroup::Cgroup;
-use agent_container::exec::Joined;
+use agent_container::exec::ExecTemplate;
 use agent_container::launch::{ARGUMENT, Failure, FailureKind, Launch, LaunchKind, Report, send_stdio};
 use agent_container::limits::{self, LimitError};
 use agent_container::spec::{self, GuestParts};
@@ -155,7 +155,7 @@ impl Bench {
     fn exec(&self, container: &Running, args: &[&str], user: &str) -> Result<Running, Failure> {
         let spec = self.spec(args, &users::resolve(user, "", "", GroupsPolicy::Merge).unwrap());
         let request = json!({ "args": args }).to_string();
-        let exec = Joined::of(&spec).unwrap().exec(request.as_bytes(), container.pid, false).unwrap();
+        let exec = ExecTemplate::of(&spec).unwrap().exec(request.as_bytes(), container.pid, false).unwrap();
         self.launch(LaunchKind::Exec(Box::new(exec)))
     }
 

@@ -44,7 +44,7 @@ pub(crate) async fn launch(
     // The builder has copies; these would keep the pipes open.
     drop(stdio);
     let mut reports = Reports { lines: BufReader::new(socket), details: Vec::new() };
-    let line = launch.line().map_err(|error| other("the launch cannot be written down", &error))?;
+    let line = launch.line().map_err(|error| other("the launch cannot be encoded", &error))?;
     let ready = async {
         // A builder that does not take all of the line reports why, or ends.
         let _ = reports.lines.write_all(&line).await;

@@ -97,7 +97,7 @@ impl Process {
             if matches!(role, Role::First { .. })
                 && let Err(error) = cgroup.kill()
             {
-                tracing::warn!(%error, "what is left of a container cannot be killed");
+                tracing::warn!(%error, "the processes of a container that has ended cannot be killed");
             }
             let oom_killed = cgroup.oom_kills() > kills_before;
             let _ = streams_ended.send(true);

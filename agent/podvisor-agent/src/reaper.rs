@@ -106,7 +106,7 @@ impl Reaper {
                 Ok(_) | Err(Errno::EINTR) => continue,
                 Err(errno) => {
                     // nix has no name for real-time signals; the process is collected all the same.
-                    tracing::warn!(%errno, "a process ended in a way that has no name");
+                    tracing::warn!(%errno, "a process was ended by a signal without a name");
                     continue;
                 }
             };

@@ -24,7 +24,7 @@ pub(crate) enum ServeError {
     Runtime(#[source] io::Error),
     #[error(transparent)]
     Network(#[from] network::NetworkError),
-    #[error("cannot take the signals of processes that end")]
+    #[error("cannot receive SIGCHLD")]
     Reaper(#[source] io::Error),
     #[error("cannot listen on vsock port {port}")]
     Listen { port: u32, source: io::Error },

@@ -61,9 +61,9 @@ impl Shared {
         let syncing = tokio::task::spawn_blocking(move || rustix::fs::syncfs(&*root));
         match tokio::time::timeout(SYNC, syncing).await {
             Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) => tracing::warn!(%error, "the host did not take all that was written"),
-            Ok(Err(error)) => tracing::warn!(%error, "the host did not take all that was written"),
-            Err(_) => tracing::warn!("the host does not take what was written"),
+            Ok(Ok(Err(error))) => tracing::warn!(%error, "the shared directory could not be synchronized"),
+            Ok(Err(error)) => tracing::warn!(%error, "the shared directory could not be synchronized"),
+            Err(_) => tracing::warn!("the shared directory was not synchronized in time"),
         }
     }
 }

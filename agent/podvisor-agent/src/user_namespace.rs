@@ -24,7 +24,7 @@ use std::process::{Command, Stdio};
 use nix::mount::MsFlags;
 use nix::sched::CloneFlags;
 use nix::unistd::{Gid, Uid};
-use proto_agent::agent::UserNamespace as Asked;
+use proto_agent::agent::UserNamespace as UserNamespaceSpec;
 use proto_agent::guest_path::POD_PID_NAMESPACE;
 
 use crate::pause::{PAUSE_ARGUMENT, SELF};
@@ -89,9 +89,12 @@ pub(crate) struct UserNamespace {
 
 impl UserNamespace {
     /// Makes the namespaces, which takes some milliseconds.
-    pub(crate) fn make(asked: &Asked, shared_pids: bool) -> Result<UserNamespace, UserNamespaceError> {
-        let uids = IdRange::new(asked.uid_host, asked.uid_length)?;
-        let gids = IdRange::new(asked.gid_host, asked.gid_length)?;
+    pub(crate) fn make(
+        spec: &UserNamespaceSpec,
+        shared_pids: bool,
+    ) -> Result<UserNamespace, UserNamespaceError> {
+        let uids = IdRange::new(spec.uid_host, spec.uid_length)?;
+        let gids = IdRange::new(spec.gid_host, spec.gid_length)?;
         let mut helper = Command::new(SELF)
             .arg(ARGUMENT)
             .stdin(Stdio::piped())

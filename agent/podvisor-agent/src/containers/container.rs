@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agent_container::cgroup::Cgroup;
-use agent_container::exec::Joined;
+use agent_container::exec::ExecTemplate;
 
 use crate::containers::error::ContainerError;
 use crate::containers::id::cgroup_path;
@@ -76,7 +76,7 @@ pub(crate) struct Container {
     project: u32,
     cgroup: Cgroup,
     /// The part of the specification that execs take; set once the specification is complete.
-    pub(crate) joined: OnceLock<Joined>,
+    pub(crate) exec_template: OnceLock<ExecTemplate>,
     phase: Mutex<Phase>,
     execs: Mutex<HashMap<String, Exec>>,
     /// Held through a removal.
@@ -99,7 +99,7 @@ impl Container {
             disks: Mutex::default(),
             project,
             cgroup: Cgroup::new(&cgroup_path(id)),
-            joined: OnceLock::new(),
+            exec_template: OnceLock::new(),
             phase: Mutex::new(Phase::Creating),
             execs: Mutex::default(),
             removal: tokio::sync::Mutex::default(),

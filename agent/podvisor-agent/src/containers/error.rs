@@ -29,7 +29,7 @@ pub(crate) enum ContainerError {
     Phase { id: String, phase: &'static str },
     #[error("the pod has {0} containers, and can have no more")]
     TooManyContainers(usize),
-    #[error("container {id} has {count} execs whose end or output nobody has taken")]
+    #[error("container {id} has {count} execs whose end or output the host has not taken")]
     TooManyExecs { id: String, count: usize },
     #[error("cannot {what} of container {id}")]
     Io { what: &'static str, id: String, source: std::io::Error },

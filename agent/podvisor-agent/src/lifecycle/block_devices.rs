@@ -23,7 +23,7 @@ pub(super) async fn add(
         let name = pod.disks.acquire(device.slot).await?;
         container.disks().push(device.slot);
         let node = Path::new("/dev").join(name);
-        let number = fs::metadata(&node).map_err(container.io("look at a disk"))?.rdev();
+        let number = fs::metadata(&node).map_err(container.io("read the number of a disk"))?.rdev();
         let mut source = None;
         // libcontainer makes nodes below /dev alone, and in a user namespace nobody can make any: then the
         // guest's own node is mounted, and must belong to the container's root.
@@ -31,7 +31,7 @@ pub(super) async fn add(
             let (uid, gid) = pod.guest_ids(0, 0)?;
             fs::set_permissions(&node, Permissions::from_mode(0o660))
                 .and_then(|()| chown(&node, Some(uid), Some(gid)))
-                .map_err(container.io("give a disk"))?;
+                .map_err(container.io("set the owner of a disk"))?;
             source = Some(node.as_path());
         }
         spec::add_block_device(spec, Path::new(&device.path), number, &device.permissions, source)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use agent_container::STATE_ROOT;
 use agent_container::devices;
-use agent_container::exec::Joined;
+use agent_container::exec::ExecTemplate;
 use agent_container::guest_devices;
 use agent_container::image_file;
 use agent_container::launch::{Launch, LaunchKind, OpenFiles};
@@ -51,7 +51,7 @@ pub(crate) async fn create(pod: &Pod, request: CreateContainerRequest) -> Result
         Ok(created) => Ok(created),
         Err(error) => {
             if let Err(undo) = remove::tear_down(pod, &container).await {
-                tracing::warn!(container = container.id(), %undo, "a container that failed is not all undone");
+                tracing::warn!(container = container.id(), %undo, "a failed container could not be removed");
             }
             Err(error)
         }
@@ -92,7 +92,7 @@ async fn build(
     for gid in groups.iter().flatten() {
         pod.guest_ids(0, *gid)?;
     }
-    let _ = container.joined.set(Joined::of(&spec)?);
+    let _ = container.exec_template.set(ExecTemplate::of(&spec)?);
     working_directory::make(&spec, pod.guest_ids(0, 0)?)?;
     let config =
         serde_json::to_vec(&spec).map_err(|error| container.io("write the specification")(error.into()))?;
@@ -117,7 +117,7 @@ async fn build(
     devices::restrict(container.cgroup(), rules)?;
     let files = request.cgroup_files.iter().map(|(file, value)| (file.clone(), value.clone()));
     limits::apply(container.cgroup(), &files.collect())?;
-    let streams = pending.streams().await.map_err(container.io("take the terminal"))?;
+    let streams = pending.streams().await.map_err(container.io("receive the terminal"))?;
     let shared = request.shared_mounts.then(|| Arc::clone(&pod.shared));
     let role = Role::First { shared };
     let first = Process::follow(launched.pid, launched.exit, streams, container.cgroup().clone(), role);

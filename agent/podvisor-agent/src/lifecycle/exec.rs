@@ -64,8 +64,8 @@ async fn launch(
     first: i32,
     request: &ExecRequest,
 ) -> Result<Arc<Process>, ContainerError> {
-    let joined = container.joined.get().ok_or_else(|| container.wrong_phase(&Phase::Creating))?;
-    let exec = joined.exec(&request.process_json, first, request.tty)?;
+    let template = container.exec_template.get().ok_or_else(|| container.wrong_phase(&Phase::Creating))?;
+    let exec = template.exec(&request.process_json, first, request.tty)?;
     let user = exec.process.user();
     let (uid, gid) = pod.guest_ids(user.uid(), user.gid())?;
     let stdio_spec =
@@ -82,6 +82,6 @@ async fn launch(
         console_socket: pending.console(),
     };
     let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
-    let streams = pending.streams().await.map_err(container.io("take the terminal"))?;
+    let streams = pending.streams().await.map_err(container.io("receive the terminal"))?;
     Ok(Process::follow(launched.pid, launched.exit, streams, container.cgroup().clone(), Role::Exec))
 }

@@ -38,7 +38,7 @@ impl MappedMount {
 impl Drop for MappedMount {
     fn drop(&mut self) {
         if let Err(error) = umount2(&self.0, MntFlags::MNT_DETACH) {
-            tracing::warn!(%error, path = %self.0.display(), "a mapped mount stays");
+            tracing::warn!(%error, path = %self.0.display(), "a mapped mount could not be unmounted");
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn mount(pod: &Pod, container: &Container, image: &Path) -> Result<()
         fs::create_dir_all(directory).map_err(container.io("make the directories"))?;
     }
     // The root directory has the image's mode and owner; overlayfs shows the upper directory's.
-    let root = fs::metadata(image).map_err(container.io("look at the image"))?;
+    let root = fs::metadata(image).map_err(container.io("read the image"))?;
     let (uid, gid) = pod.guest_ids(root.uid(), root.gid())?;
     fs::set_permissions(&upper, root.permissions())
         .and_then(|()| std::os::unix::fs::chown(&upper, Some(uid), Some(gid)))

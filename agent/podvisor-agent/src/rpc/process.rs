@@ -20,7 +20,7 @@ pub(super) async fn wait(gate: &Gate, request: WaitRequest) -> ttrpc::Result<Wai
     let process =
         pod.containers.process(&request.container_id, &request.exec_id).map_err(|error| refused(&error))?;
     let ended = process.wait().await;
-    let ended = ended.ok_or_else(|| refusal(Code::INTERNAL, "the process is followed no more"))?;
+    let ended = ended.ok_or_else(|| refusal(Code::INTERNAL, "the end of the process is not known"))?;
     if !request.exec_id.is_empty() {
         pod.containers.exec_reported(&request.container_id, &request.exec_id);
     }
@@ -38,10 +38,16 @@ pub(super) async fn signal(gate: &Gate, request: SignalRequest) -> ttrpc::Result
         return Err(refusal(Code::INVALID_ARGUMENT, "a signal's number is 1 to 64"));
     }
     if request.all && !request.exec_id.is_empty() {
-        return Err(refusal(Code::INVALID_ARGUMENT, "all processes of a container are no exec's"));
+        return Err(refusal(
+            Code::INVALID_ARGUMENT,
+            "exec_id must be empty where all processes are signalled",
+        ));
     }
     if request.all && request.tree {
-        return Err(refusal(Code::INVALID_ARGUMENT, "all processes of a container are more than a tree"));
+        return Err(refusal(
+            Code::INVALID_ARGUMENT,
+            "all processes and a tree of processes exclude each other",
+        ));
     }
     let result = if request.all {
         let container = pod.containers.get(&request.container_id).map_err(|error| refused(&error))?;

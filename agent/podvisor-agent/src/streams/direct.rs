@@ -46,9 +46,9 @@ impl Direct {
     /// Gives the stream to the one connection that may have it.
     pub(crate) fn take(self: &Arc<Self>, offset: u64) -> Result<Taken, String> {
         if offset != 0 {
-            return Err("a command's output is not kept: it is there from its first byte on only".into());
+            return Err("a command's output can be opened from its first byte only".into());
         }
-        let source = self.source().take().ok_or("the command's output has been taken")?;
+        let source = self.source().take().ok_or("the command's output has been opened already")?;
         Ok(Taken { source, stream: Arc::clone(self) })
     }
 
@@ -140,7 +140,10 @@ async fn host_left(connection: &pipe::Receiver) -> io::Error {
         match said {
             Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
             Ok(_) => {
-                return io::Error::new(io::ErrorKind::InvalidData, "the host answers a command's output");
+                return io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the host sent bytes on a command's output",
+                );
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return error,
@@ -314,7 +317,7 @@ mod tests {
         let (stream, _process, _alive) = command();
         assert!(stream.take(1).unwrap_err().contains("first byte"));
         let _taken = stream.take(0).unwrap();
-        assert!(stream.take(0).unwrap_err().contains("has been taken"));
+        assert!(stream.take(0).unwrap_err().contains("opened already"));
     }
 
     #[tokio::test]

@@ -122,7 +122,7 @@ impl Input {
         let slot = self.target.lock().await;
         let Some(target) = slot.as_ref().filter(|_| self.terminal) else { return };
         if let Err(error) = syscall::set_window_size(target.as_fd(), columns, rows) {
-            tracing::debug!(%error, "a terminal does not take its size");
+            tracing::debug!(%error, "a terminal refused a size");
         }
     }
 
@@ -136,7 +136,7 @@ impl Input {
         if let Some(target) = slot.as_ref()
             && let Err(error) = write_all(target, &END_OF_TRANSMISSION).await
         {
-            tracing::debug!(%error, "a terminal does not take its end of file");
+            tracing::debug!(%error, "a terminal refused an end of file");
         }
     }
 }
