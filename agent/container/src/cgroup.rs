@@ -28,7 +28,7 @@ impl Cgroup {
         Cgroup { directory: Path::new(CGROUP_ROOT).join(path.trim_start_matches('/')) }
     }
 
-    /// Takes any directory for a cgroup's.
+    /// Any directory in the place of a cgroup's.
     #[cfg(test)]
     pub(crate) fn at(directory: &Path) -> Cgroup {
         Cgroup { directory: directory.to_owned() }

@@ -20,7 +20,7 @@ use crate::launch::{Failure, FailureKind, Report};
 /// directories that images use.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Runs the process of a specification, and reports on `socket`.
+/// Executes the program of a specification, and reports failures on `socket`.
 #[derive(Clone, Debug)]
 pub(crate) struct ContainerExecutor {
     pub(crate) socket: Arc<UnixStream>,

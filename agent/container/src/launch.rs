@@ -104,7 +104,7 @@ impl Launch {
     }
 }
 
-/// The builder's reports on its way.
+/// A report of the builder, or of the container's first process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// libcontainer logged an error: detail for a failure that follows.

@@ -10,7 +10,7 @@ use crate::cgroup::Cgroup;
 
 const MEMORY_MAX: &str = "memory.max";
 
-/// Why limits were not set. Files that had been written have their values of before again.
+/// Why limits were not set. Files that had been written have their old values again.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitError {
     /// The name is not a plain file name.

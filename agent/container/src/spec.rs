@@ -17,7 +17,7 @@ pub(crate) const SPEC_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Why a specification is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
-    /// No valid JSON, or not of the specification's shape.
+    /// The text is not JSON, or not a specification.
     #[error("the specification is not valid")]
     Malformed(#[source] serde_json::Error),
     /// A part is missing.
@@ -26,7 +26,7 @@ pub enum SpecError {
     /// A part that the guest does not support.
     #[error("{0} is not supported in the guest")]
     Unsupported(&'static str),
-    /// The builder of a part refused it.
+    /// A part is not valid.
     #[error("the specification's {part} is not valid")]
     Part {
         /// Name of the part.

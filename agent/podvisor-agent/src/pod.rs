@@ -13,7 +13,7 @@ use crate::reaper::Reaper;
 use crate::shared::Shared;
 use crate::user_namespace::UserNamespace;
 
-/// See the module's documentation.
+/// The pod of this guest.
 #[derive(Debug, Default)]
 pub(crate) struct Pod {
     pub(crate) reaper: Reaper,

@@ -43,7 +43,7 @@ impl Ended {
     }
 }
 
-/// See the module's documentation.
+/// One process, followed to its end.
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: i32,

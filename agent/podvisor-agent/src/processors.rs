@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 /// The kernel's directory of processors.
 const DIRECTORY: &str = "/sys/devices/system/cpu";
 
-/// One change at a time.
+/// Held through a change, so that changes come one after the other.
 static CHANGING: Mutex<()> = Mutex::new(());
 
 /// A processor that could not be switched.

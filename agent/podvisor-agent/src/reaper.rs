@@ -27,7 +27,7 @@ pub(crate) struct Exit {
     pub(crate) at_ns: i64,
 }
 
-/// See the module's documentation.
+/// Collects ends and reports them to watchers. Clones share one table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reaper {
     table: Arc<Mutex<Table>>,

@@ -70,8 +70,8 @@ fn grow(device: &str) -> io::Result<()> {
     syscall::ext4_resize(directory.as_fd(), disk_blocks)
 }
 
-/// `s_blocks_count_lo` and `_hi` of the superblock (Documentation/filesystems/ext4/super.rst);
-/// statvfs leaves out the file system's own overhead.
+/// Blocks of the file system, from `s_blocks_count_lo` and `_hi` of the superblock
+/// (Documentation/filesystems/ext4/super.rst): statvfs leaves out the file system's own overhead.
 fn ext4_blocks(device: &str) -> io::Result<u64> {
     const SUPERBLOCK: u64 = 1024;
     let file = File::open(format!("/dev/{device}"))?;

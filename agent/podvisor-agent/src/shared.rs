@@ -26,7 +26,7 @@ pub(crate) enum SharedError {
     Open(#[source] io::Error),
 }
 
-/// See the module's documentation. The lock is held through the mount.
+/// The shared directory, mounted or not. The lock is held through the mount.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     root: Mutex<Option<Arc<File>>>,

@@ -76,7 +76,7 @@ impl IdRange {
     }
 }
 
-/// See the module's documentation.
+/// The pod's user namespace and the namespaces that belong to it, held open by their files.
 #[derive(Debug)]
 pub(crate) struct UserNamespace {
     pub(crate) uids: IdRange,
@@ -132,7 +132,7 @@ impl UserNamespace {
         self.user.as_fd()
     }
 
-    /// The pod's network, for links to be moved to.
+    /// The pod's network namespace, for moving links there.
     pub(crate) fn network(&self) -> BorrowedFd<'_> {
         self.network.as_fd()
     }

@@ -10,7 +10,7 @@ use crate::containers::error::ContainerError;
 use crate::containers::id::check_id;
 use crate::process::Process;
 
-/// Containers of one pod, ended ones included: far above what a kubelet keeps.
+/// Most containers of one pod, ended ones included: far more than a kubelet keeps.
 const CONTAINERS_MAX: usize = 512;
 
 /// The pod's containers.

@@ -13,7 +13,7 @@ use rustix::mount::{MoveMountFlags, move_mount};
 
 use crate::user_namespace::UserNamespace;
 
-/// See the module's documentation.
+/// One mapped mount, unmounted when dropped.
 #[derive(Debug)]
 pub(super) struct MappedMount(PathBuf);
 

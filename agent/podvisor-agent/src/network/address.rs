@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use crate::network::error::NetworkError;
 
-/// "10.0.0.1" or "fd00::1".
+/// Parses "10.0.0.1" or "fd00::1".
 pub(super) fn ip(text: &str) -> Result<IpAddr, NetworkError> {
     text.parse().map_err(|_| malformed("IP address", text))
 }
 
-/// "10.0.0.0/8" or "fd00::1/64".
+/// Parses "10.0.0.0/8" or "fd00::1/64".
 pub(super) fn cidr(text: &str) -> Result<(IpAddr, u8), NetworkError> {
     let wrong = || malformed("address with prefix", text);
     let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
@@ -19,7 +19,7 @@ pub(super) fn cidr(text: &str) -> Result<(IpAddr, u8), NetworkError> {
     if prefix > longest { Err(wrong()) } else { Ok((address, prefix)) }
 }
 
-/// "aa:bb:cc:dd:ee:ff".
+/// Parses "aa:bb:cc:dd:ee:ff".
 pub(super) fn mac(text: &str) -> Result<Vec<u8>, NetworkError> {
     let bytes: Vec<u8> = text
         .split(':')

@@ -7,7 +7,7 @@ use crate::lifecycle;
 use crate::rpc::gate::Gate;
 use crate::rpc::status::{refusal, refused};
 
-/// Linux's last signal number.
+/// Largest signal number of Linux.
 const SIGNAL_MAX: u32 = 64;
 
 pub(super) async fn exec(gate: &Gate, request: ExecRequest) -> ttrpc::Result<ExecResponse> {

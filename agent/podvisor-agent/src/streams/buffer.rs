@@ -101,7 +101,7 @@ impl OutputBuffer {
         self.ended && offset >= self.end()
     }
 
-    /// Whether the host has all of it.
+    /// Whether the host has the whole stream.
     pub(crate) fn finished(&self) -> bool {
         self.ended && self.held.is_empty()
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// How long a stream without bytes is read after the process's end.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// See the module.
+/// The end of one stream, as the process's end and later bytes decide it.
 #[derive(Debug)]
 pub(crate) struct Grace {
     ended: watch::Receiver<bool>,
@@ -21,7 +21,7 @@ pub(crate) struct Grace {
 }
 
 impl Grace {
-    /// Makes one for a process whose pipe holds `pipe_bytes` at most.
+    /// The grace of a process whose pipe holds `pipe_bytes` at most.
     pub(crate) fn new(ended: watch::Receiver<bool>, pipe_bytes: usize) -> Grace {
         Grace { ended, deadline: None, after_end: 0, pipe_bytes }
     }

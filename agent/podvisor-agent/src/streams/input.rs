@@ -66,7 +66,7 @@ impl Input {
         *self.target.lock().await = None;
     }
 
-    /// Whether its end of file has been passed on.
+    /// Whether the end of file has been passed on.
     fn closed(&self) -> bool {
         self.target.try_lock().is_ok_and(|target| target.is_none())
     }
@@ -154,7 +154,7 @@ async fn write_all(target: &pipe::Sender, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 impl Writer {
-    /// See [`Input::serve`].
+    /// Carries out the connection's records until the connection or the process ends.
     pub(crate) async fn serve<S: AsyncRead>(&self, connection: S) -> io::Result<()> {
         self.input.serve(connection).await
     }

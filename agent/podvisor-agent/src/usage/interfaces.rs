@@ -11,7 +11,7 @@ pub(super) fn read() -> Vec<InterfaceUsage> {
     parse(&fs::read_to_string("/proc/net/dev").unwrap_or_default())
 }
 
-/// proc_pid_net(5): two lines of titles, then a name, eight figures received and eight sent.
+/// Parses two lines of titles, and then on each line a name, eight figures received and eight sent (proc_pid_net(5)).
 fn parse(table: &str) -> Vec<InterfaceUsage> {
     let lines = table.lines().filter_map(|line| line.trim_start().rsplit_once(": "));
     let interfaces = lines.filter(|(name, _)| *name != "lo").filter_map(|(name, figures)| {
