@@ -1,4 +1,4 @@
-"""What a person does with a running container, by whatever client. Each check says what it does and raises where that is not so.
+"""The streams that a person uses of a running container, by whatever client. Each check says what it does and raises where that is not so.
 
 A client gives commands, as lists: `exec(name, flags, line)`, `attach(name, flags)`, `forward(name, port)`, `logs(name)`, and with
 `copy_in`/`copy_out` files. Three pods are running: `web` serves a file on its loopback's port 8080, `shell` is a shell at a
@@ -30,7 +30,7 @@ def same(what, expected, seen):
         raise AssertionError(f"{what}: {seen!r} instead of {expected!r}")
 
 
-def output_is_whole_and_the_code_told(client, _):
+def output_is_whole_and_the_code_is_reported(client, _):
     done = run(client, client.exec("web", [], f"head -c {BYTES} /dev/zero; echo oops >&2; exit 3"))
     same("bytes of stdout", BYTES, done.stdout.count(b"\0"))
     if b"oops\n" not in done.stderr or not (done.returncode == 3 or b"exit code 3" in done.stderr or b"exit status 3" in done.stderr):
@@ -85,7 +85,7 @@ def ports_are_forwarded_many_at_once(client, _):
         same("answers", [b"forwarded\n"] * CONNECTIONS, answers)
 
 
-def a_refused_port_is_told(client, _):
+def a_refused_port_is_reported(client, _):
     with Forward(client, 8081) as forward:
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{forward.port}/file", timeout=LIMIT)
@@ -94,7 +94,7 @@ def a_refused_port_is_told(client, _):
             pass
         while "refused" not in forward.process.stderr.readline():
             if forward.process.poll() is not None:
-                raise AssertionError("the refused port is not told")
+                raise AssertionError("the refused port is not reported")
 
 
 class Forward:
@@ -137,13 +137,13 @@ def files_are_copied_both_ways(client, directory):
 
 
 STREAMS = [
-    output_is_whole_and_the_code_told, input_arrives_and_its_end_too, a_terminal_has_its_size_keys_and_code,
-    ports_are_forwarded_many_at_once, a_refused_port_is_told,
+    output_is_whole_and_the_code_is_reported, input_arrives_and_its_end_too, a_terminal_has_its_size_keys_and_code,
+    ports_are_forwarded_many_at_once, a_refused_port_is_reported,
 ]  # fmt: skip
 
 
 def all_of(client, directory, checks, transport):
-    """Runs the checks; gives how many failed."""
+    """Runs the checks; returns how many failed."""
     failed = 0
     for check in checks:
         try:

@@ -15,11 +15,11 @@ LIMIT = 300
 
 
 class Terminal:
-    """Starts the command; what it shows is kept."""
+    """A command at a terminal; everything that it shows is kept."""
 
     def __init__(self, command, environment, rows=33, columns=101):
         self.master, slave = pty.openpty()
-        self.resize(rows, columns, told=False)
+        self.resize(rows, columns, notify=False)
         self.process = subprocess.Popen(
             command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
@@ -27,9 +27,9 @@ class Terminal:
         os.close(slave)
         self.shown = ""
 
-    def resize(self, rows, columns, told=True):
+    def resize(self, rows, columns, notify=True):
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        if told:
+        if notify:
             self.process.send_signal(signal.SIGWINCH)
 
     def type(self, text):
@@ -43,7 +43,7 @@ class Terminal:
                 raise AssertionError(f"{text!r} is not shown, but: {self.shown[-2000:]!r}")
 
     def ended(self):
-        """Its exit code."""
+        """Waits for the program's end; returns its exit code."""
         while self._look(LIMIT):
             pass
         return self.process.wait(LIMIT)
@@ -54,7 +54,7 @@ class Terminal:
         os.close(self.master)
 
     def _look(self, seconds):
-        """Whether more may come."""
+        """Reads what is there; returns whether more may come."""
         if not select.select([self.master], [], [], seconds)[0]:
             return self.process.poll() is None
         try:

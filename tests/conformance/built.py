@@ -1,4 +1,4 @@
-"""What a runner hands to its session in the node: the stand-in images' programs and what the build made. Starts nothing."""
+"""Collects what a runner passes to its session in the node: the stand-in images' programs and what the build made. Starts nothing."""
 
 import os
 import pathlib

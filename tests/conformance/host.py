@@ -20,7 +20,7 @@ START_LIMIT = 120
 
 
 class Host:
-    """Starts all of it. `binaries` has the daemon and the registry, `logs` gets what they say."""
+    """Starts all of the host. `binaries` has the daemon and the registry, `logs` gets their logs."""
 
     def __init__(self, directory, binaries, guest_image, files, logs, name="host"):
         self.directory, self.binaries, self.logs, self.name = pathlib.Path(directory), pathlib.Path(binaries), pathlib.Path(logs), name
@@ -81,7 +81,7 @@ class Host:
         return registry
 
     def start_daemon(self):
-        """Again after it ended, too."""
+        """Starts the daemon, also again after it ended."""
         log = open(self.logs / f"{self.name}-daemon.log", "a")
         environment = {**os.environ, "PODVISOR_LOG": os.environ.get("PODVISOR_LOG", "info,runtime_cri=debug,runtime_pod=debug")}
         command = [self.binaries / "podvisor", "--config", self.directory / "config.toml", "serve"]

@@ -1,4 +1,4 @@
-"""A kubelet on the node: alone with a directory of static pods, or with an API server that it is told of.
+"""A kubelet on the node: alone with a directory of static pods, or with an API server that it is given.
 
 Everything is below one directory. What runs it says where its log goes, and asks it over its read-only port.
 """
@@ -10,12 +10,12 @@ import urllib.request
 
 # klog's error lines that concern the runtime.
 RUNTIME_ERROR = re.compile(r"^E\d{4} .*(?i:runtime|cri_|remote_|rpc error|podvisor|image_?fs|imagefs|sandbox)")
-# Not the runtime's: the back-off itself is told as an error, and so is what a node without an API server lacks.
+# Not the runtime's: the back-off itself is logged as an error, and so is what a node without an API server lacks.
 EXPECTED = re.compile(r"CrashLoopBackOff|nodes? .*not found|mirror pod")
 
 
 def configuration(directory, endpoint, address):
-    """All that a kubelet would do on a node, with nobody asked who may."""
+    """Everything that a kubelet does on a node, without authorization."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -38,7 +38,7 @@ def configuration(directory, endpoint, address):
 
 
 class Kubelet:
-    """`cluster` is the kubeconfig of its API server; without one it stands alone."""
+    """A running kubelet. `cluster` is the kubeconfig of its API server; without one it stands alone."""
 
     def __init__(self, binary, directory, endpoint, logs, address="127.0.0.1", cluster=None):
         for name in ("manifests", "podlogs", "volume-plugins", "root", "pki", "empty"):
@@ -51,7 +51,7 @@ class Kubelet:
             "--hostname-override", "node1", "--node-ip", address, "--v=2", *(["--kubeconfig", cluster] if cluster else []),
         ]  # fmt: skip
         self.read_only = f"http://{address}:10255"
-        # An empty directory: a runtime that told an empty log path would have the kubelet delete what is in it.
+        # An empty directory: a runtime that reported an empty log path would have the kubelet delete what is in it.
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(command, cwd=directory / "empty", stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

@@ -1,4 +1,4 @@
-//! From the guest's first instruction to the agent's word that it serves: instructions and exits.
+//! Measures a boot from the guest's first instruction until the agent serves: instructions and exits.
 
 use std::fs::File;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tests_e2e::host::Built;
 
 use crate::millions;
 
-/// A guest that has not said anything by then never will, even in the slowest node.
+/// Longest wait for the agent: even in the slowest node a guest that boots is ready before.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The design's budget and its aim, millions of instructions.

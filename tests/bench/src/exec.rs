@@ -1,7 +1,7 @@
-//! What a command costs by ExecSync, over what the same program costs whoever is in the container already.
+//! Measures the cost of a command by ExecSync, as a multiple of the program's cost inside the container.
 //!
-//! Both are measured from the same seat, in turns. The inside is a shell that starts the program many times;
-//! the same loop without the program is subtracted, and with it the command that the loop is itself.
+//! Both are measured from the client, in turns. Inside, a shell starts the program many times. The cost of the same
+//! loop without the program is subtracted, and with it the cost of the command that runs the loop.
 
 use std::time::{Duration, Instant};
 
@@ -11,24 +11,24 @@ use tests_e2e::{Host, spec};
 
 use crate::{median, millions};
 
-/// By its path: a shell runs it as a program, and not as a word of its own.
+/// The program, by its path, so that a shell runs it and not a builtin of that name.
 const PROGRAM: &str = "/bin/true";
 
-/// A word that the shell does itself: what the loop costs.
+/// A builtin of the shell that does nothing, for the cost of the loop.
 const NOTHING: &str = ":";
 
 /// Calls before the first that counts.
 const WARM_UP: usize = 5;
 
-/// In each round: calls of ExecSync, and then programs started inside.
+/// Rounds, each with calls of ExecSync and then programs started inside.
 const ROUNDS: usize = 5;
 const CALLS: usize = 8;
 const STARTS: u32 = 100;
 
-/// Beyond which an answer has failed, seconds.
+/// Seconds after which a call has failed.
 const TIMEOUT_SECONDS: i64 = 600;
 
-/// What the project aims at.
+/// The ratio that the project aims at.
 const AIM: f64 = 10.0;
 
 /// Prints both and their ratio, of medians.

@@ -1,9 +1,9 @@
 //! `bench-list`: how long ListPodSandbox and ListContainers take with a hundred pods, over a real socket.
 //!
-//! A call ends with the last byte of its answer: what a client makes of that is not the daemon's.
+//! A call ends with the last byte of its answer: decoding it is the client's cost, not the daemon's.
 //!
-//! The pods are stopped ones on a store's record, found again as a restarted daemon finds them: so there
-//! is no VM, and it runs on any machine. The kubelet asks both every second, and all of them each time.
+//! The pods are stopped ones in a store, recovered as a restarted daemon recovers them. So there is no VM, and the
+//! program runs on any host. The kubelet calls both every second, and lists all pods each time.
 
 #![forbid(unsafe_code)]
 
@@ -31,13 +31,13 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
-/// What a node is asked to carry.
+/// Pods that a node is asked to carry.
 const PODS: u32 = 100;
-/// Of each pod: one that runs and one beside it.
+/// Containers of each pod: a main one and a side-car.
 const CONTAINERS_PER_POD: u32 = 2;
-/// Calls of each kind; the median is told.
+/// Calls of each kind; the median is printed.
 const CALLS: usize = 300;
-/// What the project aims at, natively.
+/// The median that the project aims at, on hardware.
 const AIM: Duration = Duration::from_millis(1);
 
 struct NoNetwork;
@@ -87,19 +87,19 @@ async fn main() -> anyhow::Result<()> {
         let expected = (PODS * CONTAINERS_PER_POD) as usize;
         ensure!(listed.len() == expected, "{} containers are listed", listed.len());
     }
-    tell("ListPodSandbox", &mut pods);
-    tell("ListContainers", &mut containers);
+    print("ListPodSandbox", &mut pods);
+    print("ListContainers", &mut containers);
     Ok(())
 }
 
-/// Either list's answer, its items as they came.
+/// The answer of either RPC, with its items still encoded.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Answer {
     #[prost(bytes = "bytes", repeated, tag = "1")]
     items: Vec<Bytes>,
 }
 
-/// Asks for all; gives them, and how long their answer took to come.
+/// Lists everything. Returns the items, and how long the answer took to arrive.
 async fn list<M: Message + Default>(
     client: &mut Grpc<Channel>,
     rpc: &str,
@@ -116,14 +116,14 @@ async fn list<M: Message + Default>(
     Ok((items.into_iter().map(M::decode).collect::<Result<_, _>>()?, took))
 }
 
-fn tell(rpc: &str, took: &mut [Duration]) {
+fn print(rpc: &str, took: &mut [Duration]) {
     took.sort_unstable();
     let median = took[took.len() / 2];
     let of_aim = median.as_secs_f64() / AIM.as_secs_f64();
     println!("bench: {rpc} with {PODS} pods: median {median:.2?}, {of_aim:.2} of the aim of {AIM:?}");
 }
 
-/// The daemon's pods over what is on record.
+/// Opens the daemon's pods over what is in the store.
 async fn open(dir: &Path) -> anyhow::Result<Pods> {
     let at = |name: &str| dir.join(name);
     Ok(Pods::open(PodsConfig {
@@ -141,7 +141,7 @@ async fn open(dir: &Path) -> anyhow::Result<Pods> {
     .await?)
 }
 
-/// Writes stopped pods down, with labels and annotations as the kubelet sends them.
+/// Stores stopped pods, with labels and annotations as the kubelet sends them.
 fn record(state: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(state)?;
     let store = Store::open(&state.join("store.redb"))?;

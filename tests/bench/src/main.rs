@@ -1,11 +1,11 @@
-//! `make bench`: what a pod's start costs, counted and not timed; and what commands and their output cost, as
+//! `make bench`: the cost of a pod's start, counted and not timed; and the cost of commands and of their output, as
 //! ratios.
 //!
-//! It runs in the software node under `-icount shift=1`, where one CPU's clock advances by two
+//! The program runs in the software node under `-icount shift=1`, where one CPU's clock advances by two
 //! nanoseconds with each instruction and waiting costs nothing. So a duration there *is* a number of
-//! instructions: of the guest, and of what KVM and the VMM do on its behalf in between. The same build
-//! gives the same counts whatever else the machine does. Elsewhere the counts are no more than times, but the
-//! ratios still tell something: both of their sides are measured in turns in the same run.
+//! instructions: of the guest, and of what KVM and the VMM do on its behalf in between. One build
+//! gives equal counts in every run, however busy the host is. Elsewhere the counts are no more than times, but the
+//! ratios still hold: both of their sides are measured in turns in one run.
 
 #![forbid(unsafe_code)]
 
@@ -37,10 +37,10 @@ struct Args {
     /// The static program that writes in a guest.
     #[arg(long)]
     writer: PathBuf,
-    /// Only these, with commas between them; all without it.
+    /// Parts to run, with commas between them; all without it.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
-    /// Guests booted; the first one pays for cold caches of the node and is shown apart.
+    /// Guests booted; the first one pays for cold caches of the node and is shown separately.
     #[arg(long, default_value_t = 3)]
     boots: u32,
     /// Memory of those guests.
@@ -48,7 +48,7 @@ struct Args {
     memory_mib: u64,
 }
 
-/// What is measured; each has a file of its name.
+/// The parts that are measured; each has a file of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     Boot,
@@ -98,7 +98,7 @@ fn instructions(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e9 / NS_PER_INSTRUCTION
 }
 
-/// The same, in millions.
+/// Millions of instructions that fit into a duration of the node's clock.
 fn millions(duration: Duration) -> f64 {
     instructions(duration) / 1e6
 }

@@ -1,5 +1,5 @@
-//! How long each thread on a stream's way ran while the stream flowed. Where every one of them has a processor of its
-//! own, as on a machine with some, the busiest sets the stream's rate; on one processor, all of them together do.
+//! How long each thread on a stream's way ran while the stream flowed. Where each of them has a processor of its own,
+//! the busiest sets the stream's rate; on one processor, all of them together do.
 
 use std::collections::HashMap;
 use std::fs;
@@ -30,13 +30,13 @@ pub(crate) struct Busiest {
 }
 
 impl Stages {
-    /// This process too, which takes what the stream carries.
+    /// The stages in these processes, and in this one, which receives what the stream carries.
     pub(crate) fn of(pids: impl IntoIterator<Item = u32>) -> Stages {
         Stages(pids.into_iter().chain([std::process::id()]).collect())
     }
 
-    /// What has been run up to now, to the nanosecond (`/proc/<pid>/task/<tid>/schedstat`, whose first figure it is:
-    /// Documentation/scheduler/sched-stats.rst).
+    /// Reads how long each thread has run up to now, to the nanosecond: the first figure of
+    /// `/proc/<pid>/task/<tid>/schedstat` (Documentation/scheduler/sched-stats.rst).
     pub(crate) fn look(&self) -> anyhow::Result<Ran> {
         let mut ran = HashMap::new();
         for &pid in &self.0 {
@@ -62,7 +62,7 @@ impl Stages {
 }
 
 impl Ran {
-    /// Since an earlier look.
+    /// The thread that ran longest since an earlier look.
     pub(crate) fn busiest_since(&self, earlier: &Ran) -> anyhow::Result<Busiest> {
         let threads = self.0.iter().map(|(id, thread)| {
             let before = earlier.0.get(id).map_or(Duration::ZERO, |thread| thread.ran);

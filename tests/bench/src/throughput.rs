@@ -1,5 +1,5 @@
-//! How fast a command's output comes to a client of the streaming server, over a bare vsock stream of the same
-//! machine: what the agent, the daemon and SPDY cost.
+//! Measures how fast a command's output comes to a client of the streaming server, as a ratio to a bare vsock stream
+//! of the same VM. The ratio shows what the agent, the daemon and SPDY cost.
 //!
 //! ```text
 //!   writer ─ pipe ─ agent ─ vsock ─ VMM ─ unix socket ─ daemon ─ TCP, SPDY ─ here      the command
@@ -9,8 +9,8 @@
 //! The writer (`tests/bench/writer`) runs in one container and writes the same pieces to either. A figure is
 //! the bytes between the first and the last that arrive, so that starting the command is no part of it.
 //!
-//! The node has one processor, on which the rate is that of all the stages' work together. What the busiest of them
-//! does is printed as well: where each has a processor of its own, that is what sets the rate.
+//! The node has one processor, on which the rate is that of all the stages' work together. The time
+//! of the busiest of them is printed as well: where each has a processor of its own, the busiest sets the rate.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,16 +28,16 @@ use tokio::net::UnixStream;
 use crate::stages::{Busiest, Ran, Stages};
 use crate::{instructions, median};
 
-/// Carried by each stream.
+/// Bytes that each stream carries.
 const BYTES: usize = 32 << 20;
 
 /// Streams of each kind, in turns.
 const ROUNDS: usize = 5;
 
-/// Read at a time from the bare stream: the most that one vsock packet carries.
+/// Bytes read at a time from the bare stream: the most that one vsock packet carries.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Where the writer listens in the guest; any that is not the agent's.
+/// The vsock port that the writer listens on in the guest: any but the agent's.
 const PORT: u32 = 5000;
 
 /// Tries until the writer listens, and the pause between two.
@@ -50,7 +50,7 @@ const RUN_NAME_DIGITS: usize = 24;
 /// The writer's path in its image.
 const WRITER: &str = "/writer";
 
-/// What the project aims at.
+/// The ratio that the project aims at.
 const AIM: f64 = 0.5;
 
 /// Prints both and their ratio, of medians.
@@ -180,13 +180,13 @@ async fn exec(client: &mut Client, container: &str, stages: &Stages) -> anyhow::
     carried.flow()
 }
 
-/// What carrying all the bytes took.
+/// The time that carrying all the bytes took.
 struct Flow {
     took: Duration,
     busiest: Busiest,
 }
 
-/// What has come so far, and when.
+/// The bytes that have come so far, and when.
 struct Carried<'a> {
     stages: &'a Stages,
     bytes: usize,
@@ -210,7 +210,7 @@ impl Carried<'_> {
         Ok(())
     }
 
-    /// From the first to the last.
+    /// The flow from the first byte to the last.
     fn flow(self) -> anyhow::Result<Flow> {
         let (Some((before, first)), Some((last, after))) = (self.first, self.last) else {
             bail!("{} bytes came of {BYTES}", self.bytes)

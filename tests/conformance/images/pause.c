@@ -1,4 +1,4 @@
-// Does nothing until it is told to end. A handler, since as PID 1 it would ignore a signal's default action.
+// Does nothing until a signal ends it. The signal needs a handler, since PID 1 ignores a signal's default action.
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-//! What the suite's images are. Owns their names, layers and configs; what they must hold is what the suite's specs do
-//! with them. Every image stands on the same busybox, so that one has a shell wherever a spec wants one.
+//! The stand-ins for the suite's images: their names, layers and configs. An image holds what the suite's specs use of
+//! the original, and no more. Every image is built on one busybox, so that there is a shell wherever a spec wants one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ const HTTPD: &str = include_str!("../images/httpd.conf");
 /// Where the suite's host-network specs look for its web server.
 const HOST_NETWORK_PORT: &str = "12003";
 
-/// Users of the image whose groups are told apart from those that a request adds.
+/// Users of the image whose groups a spec distinguishes from those that a request adds.
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\ndefault-user:x:1000:1000::/home/default-user:/bin/sh\n";
 const GROUP: &str = "root:x:0:\ndefault-user:x:1000:\ngroup-defined-in-image:x:50000:default-user\n";
 
@@ -29,7 +29,7 @@ pub(crate) struct Image {
     pub(crate) config: Value,
 }
 
-/// All of them, from the programs in `files`.
+/// All images, from the programs in `files`.
 pub(crate) fn all(files: &Path) -> Result<Vec<Image>> {
     let (busybox, shell) = busybox_image_of(&files.join("busybox"))?;
     let on_busybox = |repository, tag, layer: Option<Layer>, changes: Value| {

@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Parser)]
 #[command(about = "A registry on loopback with stand-ins for the images of the CRI conformance suite")]
 struct Options {
-    /// What `tests/conformance/files` made.
+    /// The directory that `tests/conformance/files` made.
     #[arg(long)]
     files: PathBuf,
     /// Port on 127.0.0.1.

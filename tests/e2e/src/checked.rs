@@ -122,7 +122,7 @@ impl Answer for StatusResponse {
         first_broken(&[
             (has("RuntimeReady"), "RuntimeReady is among the conditions"),
             (has("NetworkReady"), "NetworkReady is among the conditions"),
-            (self.features.is_some(), "features are told"),
+            (self.features.is_some(), "features are reported"),
             (
                 self.runtime_handlers.iter().all(|handler| handler.features.is_some()),
                 "handlers have features",
@@ -150,7 +150,7 @@ impl Answer for PodSandboxStatusResponse {
             (!metadata.namespace.is_empty(), "metadata.namespace is set"),
             (!metadata.uid.is_empty(), "metadata.uid is set"),
             (status.created_at > 0, "created_at is set"),
-            (options.is_some(), "the namespaces' modes are told"),
+            (options.is_some(), "the namespaces' modes are reported"),
             (!ready || !ip.is_empty(), "a ready pod has an address"),
             (self.timestamp >= status.created_at, "timestamp is set"),
             (
@@ -207,7 +207,7 @@ fn container(status: &ContainerStatus) -> Option<&'static str> {
             "it ended after it started",
         ),
         (ended != status.reason.is_empty(), "reason is set once it has ended"),
-        (status.user.is_some(), "user is told"),
+        (status.user.is_some(), "user is reported"),
         (status.stop_signal() != Signal::RuntimeDefault, "stop_signal is the one in force"),
     ])
 }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_breaks_a_rule_is_told_by_the_rule() {
+    fn a_status_that_breaks_a_rule_is_reported_by_the_rule() {
         assert_eq!(container(&ended()), None);
         for (status, rule) in [
             (ContainerStatus { log_path: String::new(), ..ended() }, "log_path"),

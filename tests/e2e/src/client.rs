@@ -28,9 +28,9 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(1200);
 pub struct Client {
     /// The connection, for services that have no client here.
     pub channel: Channel,
-    /// For calls that have no method here.
+    /// The runtime's calls that have no method here.
     pub runtime: Runtime,
-    /// The same.
+    /// The images' calls that have no method here.
     pub images: Images,
 }
 
@@ -161,10 +161,10 @@ impl Client {
         Ok(self.runtime.container_status(request).await?.into_inner().status.expect("a status in the answer"))
     }
 
-    /// Waits until it has ended.
+    /// Waits until the container has ended.
     ///
     /// # Panics
-    /// When it has not within twenty minutes.
+    /// When the container has not ended within twenty minutes.
     pub async fn wait(&mut self, container: &str) -> Result<v1::ContainerStatus, Status> {
         let deadline = tokio::time::Instant::now() + EXIT_TIMEOUT;
         loop {
@@ -197,7 +197,7 @@ impl Client {
         Ok(self.runtime.exec_sync(request).await?.into_inner())
     }
 
-    /// What a line of shell prints, for tests that only look.
+    /// Runs a line of shell in the container and returns its output.
     pub async fn sh(&mut self, container: &str, line: &str) -> Result<String, Status> {
         let answer = self.exec(container, &["sh", "-c", line], 60).await?;
         Ok(String::from_utf8_lossy(&answer.stdout).into_owned())

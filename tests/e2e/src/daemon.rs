@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::host::Built;
 use crate::network::{Network, PLUGINS};
 
-/// Generous: the software node is slow, and the tests run two at a time.
+/// Longest wait for a start or an end. Generous: the software node is slow, and the tests run two at a time.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -31,7 +31,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one with its state, sockets and logs under `dir`.
+    /// Starts a daemon with its state, sockets and logs under `dir`.
     ///
     /// # Errors
     /// When it does not serve in time; the error has its log.
@@ -44,12 +44,12 @@ impl Daemon {
         Ok(Daemon { child, client, binary, config, log, socket })
     }
 
-    /// A client of it.
+    /// A client of the daemon.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Its process.
+    /// The daemon's process.
     pub fn pid(&self) -> u32 {
         self.child.id().unwrap_or_default()
     }
@@ -59,7 +59,7 @@ impl Daemon {
         &self.socket
     }
 
-    /// Its configuration file.
+    /// The daemon's configuration file.
     pub fn config(&self) -> &Path {
         &self.config
     }
@@ -69,12 +69,12 @@ impl Daemon {
         &self.binary
     }
 
-    /// What it has logged so far.
+    /// The log up to now.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Kills it as a crash would, and starts it again over the same state.
+    /// Kills the daemon as a crash would, and starts another over its state.
     ///
     /// # Errors
     /// When it does not serve again in time.
@@ -84,7 +84,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Ends it by SIGTERM.
+    /// Stops the daemon by SIGTERM.
     ///
     /// # Errors
     /// When it does not end in time or not with status 0; the error has its log.

@@ -1,5 +1,5 @@
-//! A host for one test: directories, a network and a daemon of its own, so that tests run side by side
-//! and nothing of one is seen by another. The registry is shared by the tests of a process.
+//! A host for one test: directories, a network and a daemon of its own, so that tests run side by side and none
+//! sees anything of another. The tests of a process share its registry.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ const BIN_VARIABLE: &str = "PODVISOR_E2E_BIN";
 /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
 const GUEST_IMAGE_VARIABLE: &str = "PODVISOR_E2E_GUEST_IMAGE";
 
-/// Where the built things are.
+/// Places of the built programs and files.
 #[derive(Clone, Debug)]
 pub struct Built {
     /// Directory of `podvisor` and `podvisor-vmm`.
@@ -28,9 +28,9 @@ pub struct Built {
 /// One test's host.
 #[derive(Debug)]
 pub struct Host {
-    /// Its daemon.
+    /// The host's daemon.
     pub daemon: Daemon,
-    /// Its network.
+    /// The host's network.
     pub network: Network,
     /// The registry that the tests of this process share.
     pub registry: &'static Registry,
@@ -54,7 +54,7 @@ async fn registry() -> anyhow::Result<&'static Registry> {
 }
 
 impl Host {
-    /// A host, or `None` with a word on stderr where the tests are not run by `make test`.
+    /// Starts a host. Where `make test` does not run the tests, there is none, and a line on stderr says so.
     pub async fn start() -> Option<Host> {
         let built = match (std::env::var_os(BIN_VARIABLE), std::env::var_os(GUEST_IMAGE_VARIABLE)) {
             (Some(bin), Some(guest_image)) => Built { bin: bin.into(), guest_image: guest_image.into() },
@@ -68,7 +68,7 @@ impl Host {
         Some(Host::with(&built).await.expect("a host for the test"))
     }
 
-    /// A host over these binaries.
+    /// Starts a host with these binaries.
     ///
     /// # Errors
     /// When the registry or the daemon does not start.
@@ -80,12 +80,12 @@ impl Host {
         Ok(Host { daemon, network, registry, dir })
     }
 
-    /// A client of its daemon.
+    /// A client of the host's daemon.
     pub fn client(&self) -> Client {
         self.daemon.client()
     }
 
-    /// Its directory, for logs and whatever a test puts there.
+    /// The host's directory, for logs and whatever a test puts there.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -100,7 +100,7 @@ impl Host {
         format!("{}/{name}", self.registry.addr)
     }
 
-    /// Ends the daemon, and says so where it does not end well.
+    /// Stops the daemon. A daemon that does not end well is an error.
     ///
     /// # Errors
     /// When it has to be killed.

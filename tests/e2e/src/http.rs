@@ -1,4 +1,4 @@
-//! As much HTTP as asking a pod's web server takes.
+//! An HTTP client for a pod's web server: one GET, and no more.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::net::TcpStream;
 /// How long one try may take.
 const TRY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between two tries.
+/// Pause between two tries.
 const TRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The body of `/`, asked again until somebody listens.
+/// Returns the body of `/`. The request is repeated until somebody listens.
 ///
 /// # Errors
 /// When nobody answers within `tries_max` tries, or the answer is not 200.

@@ -1,12 +1,12 @@
-//! What a VMM costs while its guest does nothing: memory by the kernel's own account, and how often
-//! each thread wakes.
+//! The cost of a VMM while its guest does nothing: memory by the kernel's own account, and how often each thread
+//! wakes.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 
-/// How long it is watched: at ten wakeups a second, fifty are expected at most.
+/// How long a VMM is watched: at ten wakeups a second, fifty are expected at most.
 const WATCH: Duration = Duration::from_secs(5);
 
 /// How long a guest gets to come to rest after its last container started.
@@ -15,9 +15,9 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// A thread and how often it woke.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thread {
-    /// Its name.
+    /// The thread's name.
     pub name: String,
-    /// Over the watch.
+    /// Wakeups during the watch.
     pub wakeups_per_second: f64,
 }
 
@@ -26,20 +26,20 @@ pub struct Thread {
 pub struct Idle {
     /// Proportional set size of the whole process, KiB.
     pub pss_kib: u64,
-    /// Of that, anonymous memory: the guest's RAM, but for a megabyte or two of the VMM's own.
+    /// Anonymous memory in it, KiB: the guest's RAM, but for a megabyte or two of the VMM's own.
     pub pss_anonymous_kib: u64,
-    /// Its threads.
+    /// The VMM's threads.
     pub threads: Vec<Thread>,
 }
 
 impl Idle {
-    /// More than this, and a thread polls.
+    /// Wakeups a second above which a thread polls.
     pub const WAKEUPS_PER_SECOND_MAX: f64 = 10.0;
 
     /// Lets the process come to rest, then watches it.
     ///
     /// # Errors
-    /// When it is gone.
+    /// When the process is gone.
     pub async fn measure(pid: u32) -> anyhow::Result<Idle> {
         tokio::time::sleep(SETTLE).await;
         let process = Path::new("/proc").join(pid.to_string());
@@ -78,7 +78,7 @@ fn switches(process: &Path) -> anyhow::Result<Vec<(String, String, u64)>> {
     Ok(found)
 }
 
-/// The number behind a key at the beginning of a line; 0 where the kernel does not tell it.
+/// The number behind a key at the beginning of a line; 0 where the kernel does not have it.
 fn field(text: &str, key: &str) -> u64 {
     text.lines()
         .find_map(|line| line.strip_prefix(key))

@@ -1,5 +1,5 @@
-//! What the end-to-end tests and the demo stand on: a [`Host`] with a daemon of its own, a registry,
-//! a CNI network, a CRI [`Client`](client::Client), and a [`Traces`](traces::Traces) that finds what
+//! The ground of the end-to-end tests and of the demo: a [`Host`] with a daemon of its own, a registry,
+//! a CNI network, a CRI [`Client`](client::Client), and [`Traces`](traces::Traces), which finds what
 //! was left behind.
 //!
 //! A test starts from `let Some(host) = Host::start().await else { return };` and reads as what a

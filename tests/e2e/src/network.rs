@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use anyhow::Context;
 use tokio::process::Command;
 
-/// Where Debian's package has the plugins.
+/// The plugins' directory in Debian's package.
 pub const PLUGINS: &str = "/usr/lib/cni";
 
 /// A network's files and names.
@@ -73,7 +73,7 @@ impl Network {
         })
     }
 
-    /// Takes the bridge away; CNI leaves it for the next pod.
+    /// Removes the bridge, which CNI leaves for the next pod.
     ///
     /// # Errors
     /// When `ip` cannot be run.

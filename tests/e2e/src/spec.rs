@@ -52,7 +52,7 @@ pub fn shell(name: &str, image: &str, line: &str) -> v1::ContainerConfig {
     container(name, image, &["sh", "-c", line])
 }
 
-/// The same container with a memory limit.
+/// Sets a container's memory limit.
 pub fn with_memory(mut config: v1::ContainerConfig, bytes: i64) -> v1::ContainerConfig {
     let linux = config.linux.get_or_insert_default();
     linux.resources.get_or_insert_default().memory_limit_in_bytes = bytes;

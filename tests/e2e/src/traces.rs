@@ -1,5 +1,5 @@
-//! What pods leave on a host while they live: processes, network namespaces, links, mounts, cgroups.
-//! Taken before and after, the difference is what was left behind.
+//! Traces of pods on a host: processes, network namespaces, links, mounts, cgroups. The difference between those
+//! before and after a test was left behind.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,7 +27,7 @@ impl Traces {
         Ok(Traces { found })
     }
 
-    /// What is here and was not there before.
+    /// The traces that are here and were not there before.
     pub fn since(&self, before: &Traces) -> Vec<String> {
         self.found.difference(&before.found).cloned().collect()
     }
@@ -73,7 +73,7 @@ fn mounts(dir: &Path) -> std::io::Result<Vec<String>> {
 }
 
 fn cgroups(root: &Path) -> Vec<String> {
-    /// Deep enough for `kubepods/<class>/<pod>/<ours>`, and for cgroup v1's folder per controller.
+    /// Depth of folders looked into: enough for `kubepods/<class>/<pod>/<ours>`, and for cgroup v1's folder per controller.
     const DEPTH_MAX: usize = 6;
     let mut found = Vec::new();
     let mut pending = vec![(root.to_owned(), 0)];

@@ -1,4 +1,4 @@
-//! Bytes of a hostile guest: its word of being ready, and its answers to an RPC and to the opening of a stream.
+//! Bytes of a hostile guest: its message that it is ready, and its answers to an RPC and to the opening of a stream.
 //! The daemon's client must come back with an error or an answer, whatever comes.
 #![no_main]
 
@@ -16,8 +16,8 @@ fn runtime() -> &'static Runtime {
     RUNTIME.get_or_init(|| Builder::new_current_thread().enable_all().build().expect("a runtime"))
 }
 
-/// Accepts as the VMM does, and says `bytes`, then nothing more.
-async fn say(listener: &UnixListener, bytes: &[u8]) {
+/// Accepts as the VMM does, and sends `bytes`, then nothing more.
+async fn send(listener: &UnixListener, bytes: &[u8]) {
     let Ok((mut stream, _)) = listener.accept().await else { return };
     let mut line = [0; 64];
     let _ = stream.read(&mut line).await;
@@ -29,7 +29,7 @@ async fn say(listener: &UnixListener, bytes: &[u8]) {
     while matches!(stream.read(&mut rest).await, Ok(n) if n > 0) {}
 }
 
-async fn hear(bytes: &[u8]) {
+async fn receive(bytes: &[u8]) {
     let (here, mut there) = UnixStream::pair().expect("a pair");
     let _ = there.write_all(bytes).await;
     drop(there);
@@ -43,18 +43,18 @@ async fn hear(bytes: &[u8]) {
             let _ = guest.wait(&WaitRequest::default()).await;
         }
     };
-    tokio::join!(say(&listener, bytes), client);
+    tokio::join!(send(&listener, bytes), client);
     let client = async {
         let Ok(guest) = Guest::connect(&path).await else { return };
         let _ = guest.output("c", StreamKind::STREAM_KIND_STDOUT, 0).await;
     };
     let twice = async {
-        // The connection for RPCs stays silent; the stream's says the bytes.
+        // The connection for RPCs stays silent; the stream's sends the bytes.
         let Ok((rpc, _)) = listener.accept().await else { return };
         let (mut rpc, mut line) = (rpc, [0; 64]);
         let _ = rpc.read(&mut line).await;
         let _ = rpc.write_all(b"OK 1\n").await;
-        say(&listener, bytes).await;
+        send(&listener, bytes).await;
     };
     tokio::join!(twice, client);
 }
@@ -62,6 +62,6 @@ async fn hear(bytes: &[u8]) {
 fuzz_target!(|bytes: &[u8]| {
     // Longer ones only fill the socket's buffer.
     if bytes.len() <= 4096 {
-        runtime().block_on(hear(bytes));
+        runtime().block_on(receive(bytes));
     }
 });

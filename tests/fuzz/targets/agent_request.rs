@@ -1,5 +1,5 @@
-//! Bytes as the agent's RPCs and streams read them: every request, and the frames around the streams.
-//! What parses must write out and parse to the same again.
+//! Bytes as the agent's RPCs and streams read them: every request, and the frames around the streams. A message that
+//! parses must be writable, and parse to an equal message again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
 //! Bytes of a CRI client: a RunPodSandbox and a CreateContainer in its pod, through conversion, checks, sizing and
-//! the resolution for the guest. Nothing may panic, and what is accepted must be sayable to the agent.
+//! the resolution for the guest. Nothing may panic, and what is accepted must be expressible to the agent.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Bytes of a streaming client: SPDY frames and header blocks, in any pieces. What is held is bounded, and pieces make
-//! no difference.
+//! Bytes of a streaming client: SPDY frames and header blocks, in any pieces. The memory that is held is bounded, and pieces
+//! make no difference.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
 //! Bytes on the control socket, from a VMM that its guest has taken over or from anyone to a VMM.
-//! What parses must write out and parse again.
+//! A message that parses must be writable, and parse again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -26,7 +26,7 @@ users:x:100:
 nogroup:x:65534:
 ";
 
-/// [`busybox_image_of`] what Debian has installed.
+/// Returns [`busybox_image_of`] the busybox that Debian has installed.
 ///
 /// # Errors
 /// If `/bin/busybox` (package `busybox-static`) is not there.

@@ -11,7 +11,7 @@ use crate::registry::digest_of;
 pub enum Compression {
     /// Plain tar.
     None,
-    /// gzip, the usual.
+    /// gzip, which most images use.
     Gzip,
     /// zstd.
     Zstd,
@@ -20,7 +20,7 @@ pub enum Compression {
 /// A layer as a registry keeps it.
 #[derive(Debug, Clone)]
 pub struct Layer {
-    /// What the manifest says it is.
+    /// The media type, as the manifest has it.
     pub media_type: String,
     /// The compressed archive.
     pub bytes: Vec<u8>,
@@ -147,7 +147,7 @@ impl LayerBuilder {
         self.file(&format!("{directory}/.wh..wh..opq"), 0o644, b"")
     }
 
-    /// How to compress.
+    /// Sets how the layer is compressed.
     pub fn compression(mut self, compression: Compression) -> Self {
         self.compression = compression;
         self

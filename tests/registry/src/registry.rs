@@ -17,14 +17,14 @@ use crate::layer::Layer;
 
 const BINARY: &str = "/usr/bin/docker-registry";
 
-/// For the registry to listen.
+/// Longest wait until the registry listens.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// User of a registry made by [`Registry::start_with_password`].
 pub const USERNAME: &str = "tester";
 /// That user's password.
 pub const PASSWORD: &str = "secret";
-/// The same, as `htpasswd -B` has it.
+/// The password, as `htpasswd -B` writes it.
 const PASSWORD_HASH: &str = "$2b$04$PDiG8RxvY9a831NECHxpo.SjcP.72jvYRbwivYz5d28PNPsBw9S02";
 
 /// `sha256:…` of some bytes.

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Both write the same pieces, so that what `tests/bench/src/throughput.rs` compares is only the way to the
-//! host. A crate of its own, since it is static and would have to be built with all that the benchmarks use.
+//! host. The writer is a crate of its own, since it is linked statically: in one crate with the
+//! benchmarks, everything that they use would have to be built so.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 
 use vsock::{VMADDR_CID_ANY, VsockListener};
 
-/// Written at a time: what a pipe holds (pipe(7)), and the most that one vsock packet carries.
+/// Bytes written at a time: what a pipe holds (pipe(7)), and the most that one vsock packet carries.
 const PIECE_BYTES: usize = 64 * 1024;
 
 fn main() -> ExitCode {

@@ -130,7 +130,7 @@ async fn phases(client: &mut Client, pod: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the host pays for a pod of 128 MiB in which one `sleep` sleeps.
+/// Prints what the host pays for a pod of 128 MiB in which one `sleep` sleeps.
 async fn idle_pod(host: &Host, client: &mut Client, image: &str) -> anyhow::Result<()> {
     let pod = client.run_pod(&spec::pod("idle", host.dir())).await?;
     client.run(&pod, spec::container("sleep", image, &["sleep", "3600"])).await?;

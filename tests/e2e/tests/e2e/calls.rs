@@ -121,7 +121,7 @@ const LIFE: &[(&str, Code)] = &[
     ("RemoveImage", Code::Ok),
 ];
 
-/// What the calls are made with.
+/// The client and the ids that the calls are made with.
 struct Caller {
     client: Client,
     image: String,
@@ -130,7 +130,7 @@ struct Caller {
     config: PodSandboxConfig,
 }
 
-/// Calls, and gives the answer away.
+/// Calls, and drops the answer.
 macro_rules! plain {
     ($client:expr, $call:ident, $request:expr) => {
         $client.$call($request).await.map(drop)
@@ -256,7 +256,7 @@ impl Caller {
     }
 }
 
-/// What is wrong with an answer.
+/// Returns what is wrong with an answer, if anything.
 fn wrong(rpc: &str, answer: &Result<(), Status>, expected: Code) -> Option<String> {
     let found = answer.as_ref().map_or_else(Status::code, |()| Code::Ok);
     (found != expected).then(|| format!("{rpc}: {answer:?} instead of {expected:?}"))

@@ -1,4 +1,4 @@
-//! Devices of the node in containers: block devices as disks of the pod's machine, and what is refused.
+//! Devices of the node in containers: block devices as disks of the pod's VM, and devices that are refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ impl Loop {
         Loop { device: String::from_utf8(made.stdout).unwrap().trim().into(), file }
     }
 
-    /// Processes that have it open.
+    /// Processes that have the device open.
     fn holders(&self) -> usize {
         let open = |process: PathBuf| {
             let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
@@ -127,8 +127,8 @@ async fn in_a_user_namespace(host: &Host, image: &str, disk: &Loop) {
     config.linux.get_or_insert_default().security_context = Some(context);
     let container = client.run(&pod, config).await.unwrap();
     let used = "head -c 11 /dev/xvda; echo mapped > /dev/xvda; stat -c %F:%u:%g /dev/xvda";
-    let told = client.sh(&container, used).await.unwrap();
-    assert_eq!(told, "left behindblock special file:0:0\n");
+    let seen = client.sh(&container, used).await.unwrap();
+    assert_eq!(seen, "left behindblock special file:0:0\n");
     client.remove_pod(&pod).await.unwrap();
     assert!(fs::read(&disk.file).unwrap().starts_with(b"mapped\n"));
 }

@@ -91,7 +91,7 @@ async fn a_cni_result_that_is_not_json_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_guest_that_panics_is_told_with_its_last_words() {
+async fn a_guest_that_panics_is_reported_with_the_end_of_its_console() {
     let Some(mut host) = Host::start().await else { return };
     let before = Traces::take(host.dir()).unwrap();
     // A root image without an agent: the kernel finds no init and panics.

@@ -1,10 +1,10 @@
-//! Images as containers see them, and bad ones as callers are told of them.
+//! Images as containers see them, and the errors that bad ones give.
 
 use serde_json::json;
 use tests_e2e::{Host, spec};
 use tests_registry::Layer;
 
-/// A busybox image with this stop signal in its config; its name.
+/// Pushes a busybox image with this stop signal in its config; returns its name.
 pub(crate) async fn with_stop_signal(host: &Host, signal: &str) -> String {
     let (layers, mut config) = tests_registry::busybox_image().unwrap();
     config["StopSignal"] = json!(signal);

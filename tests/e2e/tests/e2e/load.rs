@@ -1,4 +1,4 @@
-//! What tests under load have in common: their sizes, and a look at all of a guest.
+//! The ground of tests under load: their sizes, and a container that sees all of a guest.
 
 use proto_cri::v1;
 use tests_e2e::client::Client;

@@ -1,4 +1,4 @@
-//! Container logs: whole, in CRI's form, and there before the exit is told.
+//! Container logs: whole, in CRI's form, and complete before the exit is reported.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ fn content(log: &[u8]) -> Vec<Vec<u8>> {
     lines
 }
 
-/// That these are the lines of [`numbers`], again and again.
+/// Asserts that these are the lines of [`numbers`], again and again.
 fn assert_numbered(log: &[u8], lines: u32, times: u32) {
     let mut seen = content(log);
     assert_eq!(seen.pop(), Some(Vec::new()));
@@ -54,7 +54,7 @@ async fn a_hundred_megabytes_of_output_lose_no_byte() {
     let image = client.pull(&host.busybox()).await.unwrap();
     let config = spec::pod("flood", host.dir());
     let pod = client.run_pod(&config).await.unwrap();
-    // Written once and told many times: nothing but the log's own way is to take its time.
+    // Written once and printed many times: the log alone is to be the slow part.
     let line = format!("awk '{}' > /lines; for time in $(seq {TIMES}); do cat /lines; done", numbers(LINES));
     let container = client.run(&pod, spec::shell("flood", &image, &line)).await.unwrap();
     let status = client.wait(&container).await.unwrap();
@@ -78,7 +78,7 @@ async fn rotation_at_full_speed_loses_doubles_and_tears_no_line() {
     let container = client.run(&pod, writer).await.unwrap();
     let path = PathBuf::from(&config.log_directory).join("writer.log");
     let mut rotated = Vec::new();
-    // As the kubelet does: the file is moved away, then the runtime is told.
+    // As the kubelet does: the file is moved away, then the runtime reopens it.
     while client.status(&container).await.unwrap().state() == v1::ContainerState::ContainerRunning {
         let begun = std::fs::metadata(&path).is_ok_and(|file| file.len() > 0);
         if !begun {
@@ -165,7 +165,7 @@ async fn a_full_log_disk_is_reported_stops_no_container_and_is_written_again_whe
 }
 
 #[tokio::test]
-async fn stdout_and_stderr_are_told_apart_and_a_last_line_without_its_end_is_partial() {
+async fn stdout_and_stderr_are_distinguished_and_a_last_line_without_its_end_is_partial() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();

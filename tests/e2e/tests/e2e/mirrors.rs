@@ -49,7 +49,7 @@ async fn an_image_of_two_mirrored_registries_is_one_and_goes_as_one() {
 }
 
 #[tokio::test]
-async fn an_images_user_is_told_as_number_or_as_name() {
+async fn an_images_user_is_reported_as_number_or_as_name() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let cases = [

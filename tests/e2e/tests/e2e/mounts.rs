@@ -1,4 +1,4 @@
-//! What containers mount of the host, and of images.
+//! Mounts of the host's directories and of images in containers.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -78,7 +78,7 @@ fn sleeper(name: &str, image: &str, mounts: Vec<v1::Mount>) -> v1::ContainerConf
     v1::ContainerConfig { mounts, ..spec::container(name, image, &["sleep", "3600"]) }
 }
 
-/// What is mounted in a pod's shared directory, by the table of its VMM, whose root it is.
+/// Counts the mounts in a pod's shared directory, by the mount table of its VMM, whose root the directory is.
 async fn bound(client: &mut Client, pod: &str) -> usize {
     let info = client.pod_status_verbose(pod).await.unwrap().1;
     let table = fs::read_to_string(format!("/proc/{}/mountinfo", info["vmm"]["pid"])).unwrap();
@@ -151,9 +151,9 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
 
     // Read-only: the mount alone, or all below too.
     let line = "for i in ro/x ro/below/x rro/x rro/below/x; do touch /$i 2>&1 && echo $i; done";
-    let told = client.sh(&main, line).await.unwrap();
-    assert_eq!(told.lines().filter(|line| line.contains("Read-only file system")).count(), 3, "{told}");
-    assert!(told.contains("ro/below/x\n") && volumes.path("tree/below/x").exists(), "{told}");
+    let output = client.sh(&main, line).await.unwrap();
+    assert_eq!(output.lines().filter(|line| line.contains("Read-only file system")).count(), 3, "{output}");
+    assert!(output.contains("ro/below/x\n") && volumes.path("tree/below/x").exists(), "{output}");
 
     // A later mount of the host reaches the one that asked for it.
     volumes.tmpfs("late/point");
@@ -181,7 +181,7 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
 }
 
 #[tokio::test]
-async fn what_a_program_wrote_through_its_memory_is_on_the_host_before_its_end_is_told() {
+async fn writes_through_memory_are_on_the_host_before_the_exit_is_reported() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
@@ -202,8 +202,8 @@ async fn what_a_program_wrote_through_its_memory_is_on_the_host_before_its_end_i
     let pod = client.run_pod(&sandbox).await.unwrap();
     let writer = client.run(&pod, config).await.unwrap();
     let ended = client.wait(&writer).await.unwrap();
-    let told = fs::read_to_string(Path::new(&sandbox.log_directory).join("writer.log")).unwrap();
-    assert_eq!(ended.exit_code, 7, "{told}");
+    let log = fs::read_to_string(Path::new(&sandbox.log_directory).join("writer.log")).unwrap();
+    assert_eq!(ended.exit_code, 7, "{log}");
     assert!(fs::read(data.join("mapped")).unwrap().iter().all(|byte| *byte == b'x'));
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
@@ -223,13 +223,13 @@ async fn images_are_mounted_as_volumes_and_what_cannot_be_mounted_is_refused_by_
     let mounts = vec![image_volume(&image, "/all", ""), image_volume(&image, "/part", "etc")];
     let main = client.run(&pod, sleeper("main", &image, mounts)).await.unwrap();
     let line = "ls /part/passwd; /all/bin/busybox echo runs; touch /all/x /part/x 2>&1";
-    let told = client.sh(&main, line).await.unwrap();
-    assert!(told.starts_with("/part/passwd\nruns\n"), "{told}");
-    assert_eq!(told.matches("Read-only file system").count(), 2, "{told}");
-    let told = client.status(&main).await.unwrap().mounts;
+    let output = client.sh(&main, line).await.unwrap();
+    assert!(output.starts_with("/part/passwd\nruns\n"), "{output}");
+    assert_eq!(output.matches("Read-only file system").count(), 2, "{output}");
+    let shown = client.status(&main).await.unwrap().mounts;
     let image_of = |mount: &v1::Mount| mount.image.clone().unwrap();
-    assert!(told.iter().all(|one| image_of(one).image == image && image_of(one).image_ref == image));
-    assert_eq!(told[1].image_sub_path, "etc");
+    assert!(shown.iter().all(|one| image_of(one).image == image && image_of(one).image_ref == image));
+    assert_eq!(shown[1].image_sub_path, "etc");
 
     let bidirectional = v1::MountPropagation::PropagationBidirectional.into();
     let writable = v1::Mount { readonly: false, ..image_volume(&image, "/v", "") };

@@ -1,9 +1,9 @@
-//! What a container's process is started with, and the commands that join it.
+//! The environment that a container's process is started with, and the commands that join it.
 
 use proto_cri::v1;
 use tests_e2e::{Host, spec};
 
-/// What a process sees of itself, and the size of `/dev/shm` in KiB.
+/// Prints what a process sees of itself, and the size of `/dev/shm` in KiB.
 const LOOK: &str = "pwd; echo $GREETING; cat /proc/self/oom_score_adj; ulimit -n; umask; \
                     df -k /dev/shm | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2";
 

@@ -10,7 +10,7 @@ const MIB: i64 = 1 << 20;
 /// Looks at what the guest does in its own time, a tenth of a second apart.
 const LOOKS_MAX: usize = 600;
 
-/// A handler whose pods may grow whatever machine the test runs on.
+/// A host with a handler whose pods may grow, however little memory the host has.
 const ROOMY: &str = "[[handler]]\nname = \"roomy\"\nmemory_mib = 128\nmemory_max_mib = 640\nvcpus_max = 2\nscratch_mib = 1024\n";
 
 async fn roomy() -> Option<Host> {
@@ -73,7 +73,7 @@ async fn cgroup<const N: usize>(client: &mut Client, id: &str, files: [&str; N])
     values
 }
 
-async fn told(client: &mut Client, id: &str) -> v1::LinuxContainerResources {
+async fn reported(client: &mut Client, id: &str) -> v1::LinuxContainerResources {
     client.status(id).await.unwrap().resources.unwrap().linux.unwrap()
 }
 
@@ -100,7 +100,7 @@ async fn limits_hold_in_the_guest_and_change_while_a_container_runs() {
         ..limits(64, 50_000)
     };
     let main = client.run(&pod, sleeper("main", &image, asked.clone())).await.unwrap();
-    assert_eq!(told(&mut client, &main).await, asked);
+    assert_eq!(reported(&mut client, &main).await, asked);
     let files = ["memory.max", "memory.swap.max", "memory.oom.group", "cpu.weight", "cpu.max"];
     let found = cgroup(&mut client, &main, files).await;
     assert_eq!(found, ["67108864", "0", "1", "100", "50000 100000"]);
@@ -113,7 +113,7 @@ async fn limits_hold_in_the_guest_and_change_while_a_container_runs() {
     update(&mut client, &main, change).await.unwrap();
     let found = cgroup(&mut client, &main, files).await;
     assert_eq!(found, ["83886080", "10485760", "1", "59", "max 100000"]);
-    let now = told(&mut client, &main).await;
+    let now = reported(&mut client, &main).await;
     assert_eq!((now.memory_limit_in_bytes, now.cpu_shares, now.unified), (80 * MIB, 512, asked.unified));
 
     // What is used and cannot go: shared memory, in a guest without swap.
@@ -127,7 +127,7 @@ async fn limits_hold_in_the_guest_and_change_while_a_container_runs() {
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     assert!(refused.message().contains("memory.nonsense"), "{refused}");
     assert_eq!(cgroup(&mut client, &main, ["memory.max", "cpu.weight"]).await, ["83886080", "59"]);
-    assert_eq!(told(&mut client, &main).await.cpu_shares, 512);
+    assert_eq!(reported(&mut client, &main).await.cpu_shares, 512);
 
     let second = client.create(&pod, sleeper("second", &image, limits(16, 50_000))).await.unwrap();
     update(&mut client, &second, limits(24, 0)).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_vm_grows_and_shrinks_with_its_pod_up_to_its_handlers_most() {
 
     host.daemon.kill_and_restart().await.unwrap();
     client = host.client();
-    assert_eq!(told(&mut client, &main).await.memory_limit_in_bytes, 350 * MIB);
+    assert_eq!(reported(&mut client, &main).await.memory_limit_in_bytes, 350 * MIB);
     update(&mut client, &main, limits(90, 0)).await.unwrap();
     update_pod(&mut client, &pod, limits(100, 100_000)).await.unwrap();
     assert_eq!(client.sh(&main, "nproc").await.unwrap(), "1\n");

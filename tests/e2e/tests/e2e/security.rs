@@ -75,8 +75,11 @@ async fn a_container_runs_as_whom_and_with_what_its_context_says() {
     );
     let status =
         "grep -E '^(Seccomp|NoNewPrivs):' /proc/self/status; cut -d' ' -f4 /proc/self/mounts | head -1";
-    let told = client.sh(&merge, status).await.unwrap();
-    assert!(told.starts_with("NoNewPrivs:\t0\nSeccomp:\t0\nrw,") && !told.contains("nosuid"), "{told}");
+    let status_lines = client.sh(&merge, status).await.unwrap();
+    assert!(
+        status_lines.starts_with("NoNewPrivs:\t0\nSeccomp:\t0\nrw,") && !status_lines.contains("nosuid"),
+        "{status_lines}"
+    );
     let sysctls = "cd /proc/sys; cat kernel/shm_rmid_forced fs/mqueue/msg_max net/ipv4/ip_default_ttl";
     assert_eq!(client.sh(&merge, sysctls).await.unwrap(), "1\n100\n77\n");
     assert_eq!(client.sh(&merge, "cat /proc/1/comm").await.unwrap(), "pause\n");
@@ -157,7 +160,7 @@ async fn pid_namespaces_are_the_pods_the_containers_a_targets_or_the_guests() {
     config.command = ["sh", "-c", "echo $$ > /dev/shm/pid; exec sleep 4712"].map(str::to_owned).into();
     let one = client.run(&pod, config).await.unwrap();
     let two = client.run(&pod, secured("node2", &image, node)).await.unwrap();
-    // The same number means the same process to both; it is a shell until it has become what it was told to.
+    // The same number means the same process to both; it is a shell until it has started its command.
     let line =
         "until tr '\\0' ' ' < /proc/$(cat /dev/shm/pid)/cmdline | grep -x 'sleep 4712 '; do sleep 0.1; done";
     assert_eq!(client.sh(&two, line).await.unwrap(), "sleep 4712 \n");

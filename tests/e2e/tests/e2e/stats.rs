@@ -1,4 +1,4 @@
-//! What pods and containers use: figures that grow with what is done, and where the host accounts it.
+//! Usage of pods and containers: figures that grow with the work that is done, and where the host accounts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ async fn figures_grow_with_what_a_container_does() {
     let ((rx, tx), (rx_after, tx_after)) = (network(&pod_before), network(&pod_after));
     assert!(rx_after > rx && tx_after > tx);
     assert!(cpu_ns(&pod_after.cpu) > cpu_ns(&pod_before.cpu));
-    // The machine holds the container's memory, and its own.
+    // The VM holds the container's memory, and its own.
     assert!(working_set(&pod_after.memory) > 16 * MIB, "{pod_after:?}");
     assert!(number(pod_after.process.unwrap().process_count) >= 1);
     assert_eq!(pod_after.containers.len(), 1);
@@ -101,7 +101,7 @@ async fn figures_grow_with_what_a_container_does() {
     assert_eq!(stats(&mut client, &idle).await.attributes.unwrap().metadata.unwrap().name, "idle");
     metrics(&mut client, &pod, &container).await;
     disks(&mut client).await;
-    a_hung_machine_is_told_with_its_last_figures(&mut client, &pod, &container).await;
+    a_hung_vm_is_reported_with_its_last_figures(&mut client, &pod, &container).await;
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
@@ -143,11 +143,11 @@ async fn metrics(client: &mut Client, pod: &str, container: &str) {
     let labels: BTreeMap<_, _> =
         described.iter().map(|one| (one.name.as_str(), one.label_keys.len())).collect();
     let request = v1::ListPodSandboxMetricsRequest::default();
-    let told = client.runtime.list_pod_sandbox_metrics(request).await.unwrap().into_inner().pod_metrics;
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].pod_sandbox_id, pod);
-    assert_eq!(told[0].container_metrics[0].container_id, container);
-    let values: Vec<_> = told[0].metrics.iter().chain(&told[0].container_metrics[0].metrics).collect();
+    let pods = client.runtime.list_pod_sandbox_metrics(request).await.unwrap().into_inner().pod_metrics;
+    assert_eq!(pods.len(), 1);
+    assert_eq!(pods[0].pod_sandbox_id, pod);
+    assert_eq!(pods[0].container_metrics[0].container_id, container);
+    let values: Vec<_> = pods[0].metrics.iter().chain(&pods[0].container_metrics[0].metrics).collect();
     for value in &values {
         assert_eq!(value.label_values.len(), labels[value.name.as_str()], "{value:?}");
     }
@@ -169,7 +169,7 @@ async fn disks(client: &mut Client) {
     }
 }
 
-async fn a_hung_machine_is_told_with_its_last_figures(client: &mut Client, pod: &str, container: &str) {
+async fn a_hung_vm_is_reported_with_its_last_figures(client: &mut Client, pod: &str, container: &str) {
     let info = client.pod_status_verbose(pod).await.unwrap().1;
     let vmm = Pid::from_raw(i32::try_from(info["vmm"]["pid"].as_i64().unwrap()).unwrap());
     let before = stats(client, container).await.cpu.unwrap();
@@ -192,7 +192,7 @@ async fn cgroup_of(client: &mut Client, pod: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_pods_machine_is_accounted_below_its_cgroup_parent() {
+async fn a_pods_vm_is_accounted_below_its_cgroup_parent() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let root = Path::new("/sys/fs/cgroup");

@@ -12,27 +12,27 @@ use crate::session::{Session, attach, exec_url};
 
 // Of each size: normal, full, soak.
 
-/// Commands one after the other, and those before it is looked what they leave.
+/// Commands one after the other, and the first of them, after which the census is taken.
 const SHORT: [usize; 3] = [200, 200, 5000];
 const WARM: usize = 60;
 /// Commands at once.
 const AT_ONCE: usize = 30;
-/// Commands that end at once, and what each says.
+/// Commands that end at once, and the bytes that each prints.
 const ABRUPT: [usize; 3] = [25, 100, 100];
 const ABRUPT_BYTES: usize = 1_000_000;
 
-/// Of a session in which nobody says anything.
+/// Length of a session in which nothing is sent.
 const SILENCE_SECONDS: [usize; 3] = [10, 10, 600];
 
-/// What may stay of a thousand commands' memory in processes that keep an allocator's reserves.
+/// Memory that may stay after a thousand commands, in processes that keep an allocator's reserves.
 const AGENT_GROWTH_KIB: u64 = 1024;
 const DAEMON_GROWTH_KIB: u64 = 8 * 1024;
 
-/// Looks before something that takes a moment must have happened.
+/// Looks until something that takes a moment must have happened.
 const LOOKS_MAX: usize = 200;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is there on both sides of a pod.
+/// The processes, descriptors and memory on both sides of a pod.
 #[derive(Debug)]
 struct Census {
     /// The agent's descriptors, the guest's processes, and the daemon's descriptors.
@@ -192,7 +192,7 @@ async fn an_attached_client_that_does_not_read_stops_neither_the_log_nor_another
     let log = std::fs::read(format!("{}/talker.log", config.log_directory)).unwrap();
     assert_eq!(log.iter().filter(|byte| **byte == 0).count(), PIECES * PIECE_BYTES);
     assert!(log.ends_with(b"stdout F end\n"));
-    // It is told why it does not see all.
+    // The client gets the reason for what it does not see.
     let status = deaf.end().await;
     assert!(status["message"].as_str().unwrap().contains("keep up"), "{status}");
     assert!(deaf.said["stdout"].len() < PIECES * PIECE_BYTES);

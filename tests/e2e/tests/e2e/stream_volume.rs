@@ -20,8 +20,8 @@ const IN: [usize; 3] = [16 << 20, 64 << 20, 1 << 30];
 /// Bytes between two looks at the memory.
 const LOOK_EVERY: usize = 8 << 20;
 
-/// What a stream may take of each process, in KiB: the connections' buffers, and an allocator's reserves. It is far
-/// below what goes through.
+/// Memory that a stream may take of each process, in KiB: the connections' buffers, and an allocator's reserves. The
+/// bound is far below what goes through.
 const DAEMON_GROWTH_KIB: u64 = 16 * 1024;
 const VMM_GROWTH_KIB: u64 = 4 * 1024;
 const AGENT_GROWTH_KIB: u64 = 4 * 1024;
@@ -31,7 +31,7 @@ fn pattern() -> Vec<u8> {
     (0..65_521u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Who carries a stream.
+/// The processes that carry a stream.
 struct Carriers {
     daemon: PathBuf,
     vmm: PathBuf,
@@ -65,7 +65,7 @@ impl Carriers {
         carriers
     }
 
-    /// While data flows.
+    /// Looks at the host's processes while data flows.
     fn look(&mut self) {
         let figure = |path, name| status_kib(&std::fs::read_to_string(path).unwrap(), name);
         self.most.daemon_kib = self.most.daemon_kib.max(figure(&self.daemon, "VmHWM"));

@@ -21,7 +21,7 @@ const CONNECTIONS: usize = 10;
 const LEFT: &str = "ps | grep 'sleep 43[2]1' || true";
 
 #[tokio::test]
-async fn commands_have_their_streams_and_tell_their_code_last() {
+async fn commands_have_their_streams_and_their_code_comes_last() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
@@ -60,7 +60,7 @@ async fn commands_have_their_streams_and_tell_their_code_last() {
     assert_eq!(session.end().await["details"]["causes"][0]["message"], "7");
     assert!(session.text("stdout").contains("xterm"));
 
-    // What cannot be started is told as a failure, and a client that goes away leaves nothing behind.
+    // A command that cannot be started is reported as a failure, and a client that goes away leaves nothing behind.
     let url = exec_url(&mut client, &id, &["no-such-command"], false, false).await;
     let status = Session::open(&url, &["stdout", "stderr"]).await.end().await;
     assert_eq!(status["reason"], "InternalError", "{status}");
@@ -177,7 +177,7 @@ async fn clients_attach_and_leave_and_a_containers_input_ends_once() {
 }
 
 #[tokio::test]
-async fn ports_are_forwarded_many_at_once_and_a_refused_one_is_told() {
+async fn ports_are_forwarded_many_at_once_and_a_refused_one_is_reported() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();

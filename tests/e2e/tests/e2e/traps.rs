@@ -1,5 +1,5 @@
-//! What a kubelet takes badly without saying so: each test is named by what it protects. The client's own
-//! rules are held against every answer of every test, in `tests/e2e/src/checked.rs`.
+//! Answers that a kubelet takes badly without saying so: each test is named by what it protects. The client's own
+//! rules are checked for every answer of every test, in `tests/e2e/src/checked.rs`.
 
 use proto_cri::v1;
 use tests_e2e::{Host, spec};
@@ -24,7 +24,7 @@ async fn the_kubelets_files_and_pods_and_images_are_safe_from_what_a_status_says
         assert!(!std::path::Path::new(&status.log_path).exists());
     }
 
-    // A pod whose network mode is not told back, or without an address, is made anew for ever.
+    // A pod whose network mode is not reported back, or without an address, is made anew for ever.
     let status = client.pod_status(&pod).await.unwrap();
     let options = status.linux.unwrap().namespaces.unwrap().options.unwrap();
     assert_eq!((options.network(), options.pid()), (v1::NamespaceMode::Pod, v1::NamespaceMode::Container));

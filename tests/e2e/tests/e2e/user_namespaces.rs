@@ -93,8 +93,8 @@ async fn a_pod_with_a_user_namespace_is_root_of_its_own_and_of_nothing_else() {
     let ids = [mapping(0, 1000, 100_000)];
     let options = options(v1::NamespaceMode::Pod, &ids);
     let pod = client.run_pod(&pod("users", &host, options.clone())).await.unwrap();
-    let told = client.pod_status(&pod).await.unwrap().linux.unwrap().namespaces.unwrap().options.unwrap();
-    assert_eq!(told, options);
+    let reported = client.pod_status(&pod).await.unwrap().linux.unwrap().namespaces.unwrap().options.unwrap();
+    assert_eq!(reported, options);
 
     let add_capabilities = vec!["SYS_ADMIN".into(), "NET_ADMIN".into()];
     let root = v1::LinuxContainerSecurityContext {
@@ -144,7 +144,7 @@ async fn volume_is_written_as_the_nodes_users(client: &mut Client, root: &str, v
     assert_eq!(volume.owner("given"), (5, 6));
 }
 
-/// Its own network, host name, mounts and IPC; not the guest's clock or devices.
+/// Root of the namespace has the pod's network, host name, mounts and IPC, and not the guest's clock or devices.
 async fn not_of_the_guest(client: &mut Client, root: &str) {
     let own = "ip link set lo mtu 9000 && hostname its-own && hostname && mount -t tmpfs none /mnt && \
                echo mounted; cat /proc/sys/kernel/shm_rmid_forced";
