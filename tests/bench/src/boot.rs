@@ -7,9 +7,9 @@ use anyhow::{Context, bail};
 use nix::time::{ClockId, clock_gettime};
 use proto_vmm::{ExitCounts, VmStats};
 use runtime_vm::{Size, Spawn, Vm};
-use tests_e2e::host::Built;
+use tests_e2e::built::Built;
 
-use crate::millions;
+use crate::figures::millions;
 
 /// Longest wait for the agent: even in the slowest node a guest that boots is ready before.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);

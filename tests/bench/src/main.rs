@@ -11,20 +11,17 @@
 
 mod boot;
 mod exec;
+mod figures;
 mod pod;
 mod stages;
 mod throughput;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use tests_e2e::Host;
-use tests_e2e::host::Built;
-
-/// Virtual nanoseconds per instruction under `-icount shift=1` (2 to the power of the shift).
-const NS_PER_INSTRUCTION: f64 = 2.0;
+use tests_e2e::built::Built;
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -91,20 +88,4 @@ fn stage(built: &Built, memory: &Path) -> anyhow::Result<Built> {
             .with_context(|| format!("copying {name}"))?;
     }
     Ok(Built { bin: memory.to_owned(), guest_image: memory.to_owned() })
-}
-
-/// Instructions that fit into a duration of the node's clock.
-fn instructions(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e9 / NS_PER_INSTRUCTION
-}
-
-/// Millions of instructions that fit into a duration of the node's clock.
-fn millions(duration: Duration) -> f64 {
-    instructions(duration) / 1e6
-}
-
-/// The middle one of some durations, which it sorts.
-fn median(took: &mut [Duration]) -> Duration {
-    took.sort_unstable();
-    took[took.len() / 2]
 }

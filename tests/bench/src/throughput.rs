@@ -25,8 +25,8 @@ use tests_registry::Layer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use crate::figures::{instructions, median};
 use crate::stages::{Busiest, Ran, Stages};
-use crate::{instructions, median};
 
 /// Bytes that each stream carries.
 const BYTES: usize = 32 << 20;

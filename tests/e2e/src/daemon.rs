@@ -11,8 +11,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
+use crate::built::Built;
 use crate::client::Client;
-use crate::host::Built;
 use crate::network::{Network, PLUGINS};
 
 /// Longest wait for a start or an end. Generous: the software node is slow, and the tests run two at a time.

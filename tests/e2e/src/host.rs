@@ -1,29 +1,16 @@
 //! A host for one test: directories, a network and a daemon of its own, so that tests run side by side and none
 //! sees anything of another. The tests of a process share its registry.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use tests_registry::Registry;
 use tokio::sync::OnceCell;
 
+use crate::built::Built;
 use crate::client::Client;
 use crate::daemon::Daemon;
 use crate::network::Network;
-
-/// Directory of `podvisor` and `podvisor-vmm`.
-const BIN_VARIABLE: &str = "PODVISOR_E2E_BIN";
-/// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
-const GUEST_IMAGE_VARIABLE: &str = "PODVISOR_E2E_GUEST_IMAGE";
-
-/// Places of the built programs and files.
-#[derive(Clone, Debug)]
-pub struct Built {
-    /// Directory of `podvisor` and `podvisor-vmm`.
-    pub bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
-    pub guest_image: PathBuf,
-}
 
 /// One test's host.
 #[derive(Debug)]
@@ -56,15 +43,7 @@ async fn registry() -> anyhow::Result<&'static Registry> {
 impl Host {
     /// Starts a host. Where `make test` does not run the tests, there is none, and a line on stderr says so.
     pub async fn start() -> Option<Host> {
-        let built = match (std::env::var_os(BIN_VARIABLE), std::env::var_os(GUEST_IMAGE_VARIABLE)) {
-            (Some(bin), Some(guest_image)) => Built { bin: bin.into(), guest_image: guest_image.into() },
-            _ => {
-                eprintln!(
-                    "skipped: {BIN_VARIABLE} and {GUEST_IMAGE_VARIABLE} are not set; `make test` sets them"
-                );
-                return None;
-            }
-        };
+        let built = Built::of_environment()?;
         Some(Host::with(&built).await.expect("a host for the test"))
     }
 

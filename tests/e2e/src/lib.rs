@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod built;
 pub mod checked;
 pub mod client;
 pub mod daemon;

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use tar::{Builder, EntryType, Header};
 
-use crate::registry::digest_of;
+use crate::digest::digest_of;
 
 /// How a layer is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

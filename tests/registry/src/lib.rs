@@ -14,9 +14,11 @@
 #![forbid(unsafe_code)]
 
 mod busybox;
+mod digest;
 mod layer;
 mod registry;
 
 pub use busybox::{busybox_image, busybox_image_of};
+pub use digest::digest_of;
 pub use layer::{Compression, Layer, LayerBuilder};
-pub use registry::{PASSWORD, Registry, USERNAME, digest_of};
+pub use registry::{PASSWORD, Registry, USERNAME};

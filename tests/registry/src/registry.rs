@@ -10,9 +10,9 @@ use oci_client::Reference;
 use oci_client::client::{Client, ClientConfig, ClientProtocol};
 use oci_client::secrets::RegistryAuth;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
+use crate::digest::digest_of;
 use crate::layer::Layer;
 
 const BINARY: &str = "/usr/bin/docker-registry";
@@ -26,11 +26,6 @@ pub const USERNAME: &str = "tester";
 pub const PASSWORD: &str = "secret";
 /// The password, as `htpasswd -B` writes it.
 const PASSWORD_HASH: &str = "$2b$04$PDiG8RxvY9a831NECHxpo.SjcP.72jvYRbwivYz5d28PNPsBw9S02";
-
-/// `sha256:…` of some bytes.
-pub fn digest_of(bytes: &[u8]) -> String {
-    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
-}
 
 /// A running registry; it ends, and its storage goes, when this is dropped.
 #[derive(Debug)]

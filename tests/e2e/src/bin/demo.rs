@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
+use tests_e2e::built::Built;
 use tests_e2e::client::Client;
-use tests_e2e::host::Built;
 use tests_e2e::idle::Idle;
 use tests_e2e::traces::Traces;
 use tests_e2e::{Host, http, spec};

@@ -1,0 +1,34 @@
+//! Where the programs and files lie that the tests run: `make` builds them, `make test` names their directories.
+
+use std::path::PathBuf;
+
+/// Directory of `podvisor` and `podvisor-vmm`.
+const BIN_VARIABLE: &str = "PODVISOR_E2E_BIN";
+/// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
+const GUEST_IMAGE_VARIABLE: &str = "PODVISOR_E2E_GUEST_IMAGE";
+
+/// Places of the built programs and files.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// Directory of `podvisor` and `podvisor-vmm`.
+    pub bin: PathBuf,
+    /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
+    pub guest_image: PathBuf,
+}
+
+impl Built {
+    /// The directories that the environment names. Where it does not, there are none, and a line on stderr says so.
+    pub fn of_environment() -> Option<Built> {
+        match (std::env::var_os(BIN_VARIABLE), std::env::var_os(GUEST_IMAGE_VARIABLE)) {
+            (Some(bin), Some(guest_image)) => {
+                Some(Built { bin: bin.into(), guest_image: guest_image.into() })
+            }
+            _ => {
+                eprintln!(
+                    "skipped: {BIN_VARIABLE} and {GUEST_IMAGE_VARIABLE} are not set; `make test` sets them"
+                );
+                None
+            }
+        }
+    }
+}
