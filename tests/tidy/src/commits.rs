@@ -19,10 +19,10 @@ const TRIVIAL_LINES: usize = 20;
 
 /// First words that are no order: whoever begins with them names a thing or a state.
 const NO_VERBS: &[&str] = &[
-    "a", "an", "the", "this", "that", "these", "those", "it", "its", "they", "we", "what", "who", "which",
-    "why", "how", "when", "where", "if", "no", "not", "one", "two", "more", "less", "every", "each", "all",
-    "some", "any", "now", "new", "is", "are", "was", "were", "has", "have", "had", "in", "on", "of", "for",
-    "to", "with", "without", "from", "by", "at",
+    "a", "an", "the", "plain", "only", "this", "that", "these", "those", "it", "its", "they", "we", "what",
+    "who", "which", "why", "how", "when", "where", "if", "no", "not", "one", "two", "more", "less", "every",
+    "each", "all", "some", "any", "now", "new", "is", "are", "was", "were", "has", "have", "had", "in", "on",
+    "of", "for", "to", "with", "without", "from", "by", "at",
 ];
 
 /// Verbs whose plain form ends as others do in the past tense, as a participle or in the third person.
