@@ -61,7 +61,7 @@ def a_terminal_has_its_size_keys_and_code(client, _):
     same("code", 0, terminal.ended())
 
 
-def who_attaches_types_to_the_container_and_may_leave(client, _):
+def an_attached_client_types_to_the_container_and_may_leave(client, _):
     first = Terminal(client.attach("shell", ["-i", "-t"]), client.environment)
     first.type("echo one-$((40 + 2))\r")
     first.until("one-42")

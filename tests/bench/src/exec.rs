@@ -31,7 +31,7 @@ const TIMEOUT_SECONDS: i64 = 600;
 /// The ratio that the project aims at.
 const AIM: f64 = 10.0;
 
-/// Prints both and their ratio, of medians.
+/// Prints the medians of both and their ratio.
 pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await?;

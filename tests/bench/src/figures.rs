@@ -15,7 +15,7 @@ pub(crate) fn millions(duration: Duration) -> f64 {
     instructions(duration) / 1e6
 }
 
-/// The middle one of some durations, which it sorts.
+/// Sorts some durations and returns the middle one.
 pub(crate) fn median(took: &mut [Duration]) -> Duration {
     took.sort_unstable();
     took[took.len() / 2]

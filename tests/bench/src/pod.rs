@@ -3,7 +3,7 @@
 use anyhow::Context;
 use tests_e2e::{Host, spec};
 
-/// Of the node's clock; two nanoseconds an instruction.
+/// Millions of instructions in a millisecond of the node's clock, at two nanoseconds an instruction.
 const INSTRUCTIONS_PER_MS_MILLIONS: f64 = 0.5;
 
 /// Runs a pod twice and prints the second one's phases: the first one pays for CNI's first bridge.

@@ -53,7 +53,7 @@ const WRITER: &str = "/writer";
 /// The ratio that the project aims at.
 const AIM: f64 = 0.5;
 
-/// Prints both and their ratio, of medians.
+/// Prints the medians of both and their ratio.
 pub(crate) async fn bench(host: &Host, writer: &Path) -> anyhow::Result<()> {
     let mut client = host.client();
     let image = image(host, &mut client, writer).await?;

@@ -17,7 +17,7 @@ pub struct Built {
 }
 
 impl Built {
-    /// The directories that the environment names. Where it does not, there are none, and a line on stderr says so.
+    /// The directories that the environment names. Where a name is missing there are none, and a line on stderr says so.
     pub fn of_environment() -> Option<Built> {
         match (std::env::var_os(BIN_VARIABLE), std::env::var_os(GUEST_IMAGE_VARIABLE)) {
             (Some(bin), Some(guest_image)) => {

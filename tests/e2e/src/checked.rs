@@ -1,6 +1,6 @@
 //! The rules by which the kubelet's client judges answers (cri-client `utils.go` and `remote_*.go`), applied
-//! to every answer that a test gets, whatever the test is about; and the rules of the API that it trusts
-//! in. An answer that breaks one fails the test.
+//! to every answer that a test gets, whatever the test is about; and the rules of the API that the client
+//! relies on. An answer that breaks one fails the test.
 //!
 //! [`Runtime`] and [`Images`] are the generated clients with these calls checked; all others go through.
 
@@ -12,11 +12,11 @@ use proto_cri::v1::*;
 use tonic::transport::Channel;
 use tonic::{IntoRequest, Response, Status};
 
-/// The RuntimeService.
+/// The RuntimeService's client.
 #[derive(Clone, Debug)]
 pub struct Runtime(pub(crate) RuntimeServiceClient<Channel>);
 
-/// The ImageService.
+/// The ImageService's client.
 #[derive(Clone, Debug)]
 pub struct Images(pub(crate) ImageServiceClient<Channel>);
 
@@ -46,9 +46,9 @@ impl DerefMut for Images {
     }
 }
 
-/// An answer with rules.
+/// An answer that has rules to keep.
 trait Answer: std::fmt::Debug {
-    /// The rule that it breaks.
+    /// The first rule that the answer breaks.
     fn broken(&self) -> Option<&'static str>;
 }
 
@@ -59,7 +59,7 @@ macro_rules! checked {
                 #[doc = concat!("`", stringify!($call), "`, checked.")]
                 ///
                 /// # Errors
-                /// As the server answers.
+                /// The server's error.
                 ///
                 /// # Panics
                 /// When the answer breaks a rule.

@@ -13,10 +13,10 @@ use tonic::{Request, Status};
 
 use crate::checked::{Images, Runtime};
 
-/// Longest message either way, bytes.
+/// Longest message in either direction, bytes.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Between two looks at a container's state.
+/// Pause between two looks at a container's state.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a container may take to end before the test has failed. Only a hang takes that long: emulated
@@ -58,19 +58,19 @@ impl Client {
         })
     }
 
-    /// PullImage: the image's id.
+    /// PullImage; returns the image's id.
     pub async fn pull(&mut self, image: &str) -> Result<String, Status> {
         let image = Some(v1::ImageSpec { image: image.into(), ..Default::default() });
         let request = v1::PullImageRequest { image, ..Default::default() };
         Ok(self.images.pull_image(request).await?.into_inner().image_ref)
     }
 
-    /// RunPodSandbox on the default handler: the pod's id.
+    /// RunPodSandbox on the default handler; returns the pod's id.
     pub async fn run_pod(&mut self, config: &v1::PodSandboxConfig) -> Result<String, Status> {
         self.run_pod_on(config, "").await
     }
 
-    /// RunPodSandbox on the handler named.
+    /// RunPodSandbox on the named handler; returns the pod's id.
     pub async fn run_pod_on(
         &mut self,
         config: &v1::PodSandboxConfig,
@@ -120,7 +120,7 @@ impl Client {
         Ok(self.runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await?.into_inner().items)
     }
 
-    /// CreateContainer: its id.
+    /// CreateContainer; returns the container's id.
     pub async fn create(&mut self, pod: &str, config: v1::ContainerConfig) -> Result<String, Status> {
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: pod.into(),
@@ -136,7 +136,7 @@ impl Client {
         self.runtime.start_container(request).await.map(|_| ())
     }
 
-    /// CreateContainer and StartContainer.
+    /// CreateContainer and StartContainer; returns the container's id.
     pub async fn run(&mut self, pod: &str, config: v1::ContainerConfig) -> Result<String, Status> {
         let container = self.create(pod, config).await?;
         self.start(&container).await?;

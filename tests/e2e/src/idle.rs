@@ -60,7 +60,7 @@ impl Idle {
         Ok(Idle { pss_kib: field(&rollup, "Pss:"), pss_anonymous_kib: field(&rollup, "Pss_Anon:"), threads })
     }
 
-    /// The most restless thread's rate.
+    /// Wakeups a second of the thread that wakes most.
     pub fn busiest(&self) -> f64 {
         self.threads.iter().map(|thread| thread.wakeups_per_second).fold(0.0, f64::max)
     }

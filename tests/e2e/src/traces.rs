@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A look at the host.
+/// The traces on the host at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traces {
     found: BTreeSet<String>,
 }
 
 impl Traces {
-    /// Looks, at what belongs to the daemon whose directory is `dir`, and at links and namespaces of ours.
+    /// Looks for what belongs to the daemon whose directory is `dir`, and for links and namespaces of ours.
     ///
     /// # Errors
     /// When `/proc` or `/sys` cannot be read.

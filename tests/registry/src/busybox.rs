@@ -26,7 +26,7 @@ users:x:100:
 nogroup:x:65534:
 ";
 
-/// Returns [`busybox_image_of`] the busybox that Debian has installed.
+/// Makes an image of the busybox that Debian's package installs, as [`busybox_image_of`] does.
 ///
 /// # Errors
 /// If `/bin/busybox` (package `busybox-static`) is not there.

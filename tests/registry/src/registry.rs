@@ -27,7 +27,7 @@ pub const PASSWORD: &str = "secret";
 /// The password, as `htpasswd -B` writes it.
 const PASSWORD_HASH: &str = "$2b$04$PDiG8RxvY9a831NECHxpo.SjcP.72jvYRbwivYz5d28PNPsBw9S02";
 
-/// A running registry; it ends, and its storage goes, when this is dropped.
+/// A running registry. Dropping it stops the process and removes the storage.
 #[derive(Debug)]
 pub struct Registry {
     /// `127.0.0.1:port`.

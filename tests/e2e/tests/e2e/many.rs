@@ -1,4 +1,4 @@
-//! Many pods at once, and what they cost one another.
+//! Many pods at once, and how they slow each other.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

@@ -210,7 +210,7 @@ async fn writes_through_memory_are_on_the_host_before_the_exit_is_reported() {
 }
 
 #[tokio::test]
-async fn images_are_mounted_as_volumes_and_what_cannot_be_mounted_is_refused_by_name() {
+async fn images_are_mounted_as_volumes_and_impossible_mounts_are_refused_by_name() {
     let Some(host) = Host::start().await else { return };
     let before = Traces::take(host.dir()).unwrap();
     let mut client = host.client();

@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 
 const MIB: i64 = 1 << 20;
 
-/// Looks at what the guest does in its own time, a tenth of a second apart.
+/// Looks, a tenth of a second apart, at what the guest does in its own time.
 const LOOKS_MAX: usize = 600;
 
 /// A host with a handler whose pods may grow, however little memory the host has.
@@ -63,7 +63,7 @@ async fn update_pod(client: &mut Client, id: &str, linux: v1::LinuxContainerReso
     client.runtime.update_pod_sandbox_resources(request).await.map(drop)
 }
 
-/// Files of the container's cgroup, as it sees them.
+/// Files of the container's cgroup, as the container sees them.
 async fn cgroup<const N: usize>(client: &mut Client, id: &str, files: [&str; N]) -> [String; N] {
     let mut values = [const { String::new() }; N];
     for (value, file) in values.iter_mut().zip(files) {

@@ -60,7 +60,7 @@ fn app() -> v1::LinuxContainerSecurityContext {
 }
 
 #[tokio::test]
-async fn a_container_runs_as_whom_and_with_what_its_context_says() {
+async fn a_container_runs_with_the_user_and_privileges_of_its_context() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let features = client.runtime.status(v1::StatusRequest::default()).await.unwrap().into_inner().features;
@@ -176,7 +176,7 @@ async fn pid_namespaces_are_the_pods_the_containers_a_targets_or_the_guests() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_in_a_guest_is_refused_by_name() {
+async fn settings_without_a_meaning_in_a_guest_are_refused_by_name() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let mut odd = spec::pod("odd", host.dir());

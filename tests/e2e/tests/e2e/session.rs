@@ -28,7 +28,7 @@ impl Session {
         self.sender.send(self.ids[name], text.into(), end).await.unwrap();
     }
 
-    /// Takes what comes; false at the session's end.
+    /// Takes the next message; false at the session's end.
     pub(crate) async fn step(&mut self) -> bool {
         let Some(event) = self.receiver.next().await.unwrap() else { return false };
         let Event::Data { id, bytes, fin } = event else { return true };

@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-/// Looks before what is waited for must have come.
+/// Looks until the awaited text must have come.
 const LOOKS_MAX: usize = 1200;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -28,7 +28,7 @@ pub(crate) fn podvisor(host: &Host, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it with this input.
+/// Runs a command with this input.
 async fn with_input(mut command: Command, input: &[u8]) -> Output {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -83,7 +83,7 @@ impl Terminal {
         panic!("no {text:?} in {:?}", self.text());
     }
 
-    /// The command's code; the terminal is again as it was.
+    /// Waits for the command's end and returns its code. The terminal must be again as it was.
     async fn ended(&mut self) -> Option<i32> {
         let status = self.child.wait().await.unwrap();
         let flags = tcgetattr(&self.slave).unwrap().local_flags;

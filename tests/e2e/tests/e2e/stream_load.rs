@@ -10,7 +10,7 @@ use tests_e2e::{Host, spec};
 use crate::load::{container, size, status_kib, watcher};
 use crate::session::{Session, attach, exec_url};
 
-// Of each size: normal, full, soak.
+// Each has three sizes: normal, full, soak.
 
 /// Commands one after the other, and the first of them, after which the census is taken.
 const SHORT: [usize; 3] = [200, 200, 5000];
@@ -42,7 +42,7 @@ struct Census {
 }
 
 impl Census {
-    /// `watcher` sees the guest's own processes.
+    /// Takes the census. The container `watcher` sees the guest's own processes.
     async fn take(host: &Host, client: &mut Client, watcher: &str) -> Census {
         let line = "ls /proc/1/fd | wc -l; for p in /proc/[0-9]*; do readlink $p/exe; done 2>/dev/null | wc -l; \
                     grep VmRSS /proc/1/status | tr -dc 0-9";

@@ -12,7 +12,7 @@ use crate::session::{Session, exec_url};
 
 /// Bytes that come out, in printed files of a little over 1 MiB: normal, full, soak; 32 MiB, 256 MB and 10 GB at least.
 const OUT: [usize; 3] = [32, 256, 10_240];
-/// Patterns in the file that is printed again and again. A program is started for each time, and few are cheap.
+/// Patterns in the file that is printed again and again. Each time starts a program, so few times are cheap.
 const PATTERNS: usize = 17;
 /// Bytes that go in.
 const IN: [usize; 3] = [16 << 20, 64 << 20, 1 << 30];
@@ -40,7 +40,8 @@ struct Carriers {
     most: Memory,
 }
 
-/// Of the daemon's and the agent's, the most that was ever resident; of the VMM's, what is its own and not its guest's.
+/// Memory of the carriers in KiB: of the daemon and the agent the most that was ever resident, of the VMM its own, without
+/// its guest's.
 #[derive(Clone, Copy, Debug, Default)]
 struct Memory {
     daemon_kib: u64,

@@ -17,7 +17,7 @@ use crate::session::{Session, attach, exec_url};
 /// Connections over one port-forward at once.
 const CONNECTIONS: usize = 10;
 
-/// Finds the commands that should be gone.
+/// A line of shell that finds the commands that should be gone.
 const LEFT: &str = "ps | grep 'sleep 43[2]1' || true";
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn commands_have_their_streams_and_their_code_comes_last() {
     drop(session);
     while client.sh(&id, LEFT).await.unwrap() != "" {}
 
-    // The same over WebSocket.
+    // All this over WebSocket.
     let url = exec_url(&mut client, &id, &["cat"], true, false).await;
     let messages = websocket_cat(&url).await;
     assert_eq!(
@@ -241,7 +241,7 @@ async fn answer(url: &str, headers: &str) -> String {
 }
 
 #[tokio::test]
-async fn clients_that_mean_no_good_get_nothing_and_leave_nothing() {
+async fn hostile_clients_get_nothing_and_leave_nothing() {
     const UPGRADE: &str =
         "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
     let Some(mut host) = Host::start().await else { return };

@@ -6,7 +6,7 @@ use tests_e2e::{Host, spec};
 use tonic::Code;
 
 #[tokio::test]
-async fn the_kubelets_files_and_pods_and_images_are_safe_from_what_a_status_says() {
+async fn no_status_makes_the_kubelet_remove_files_pods_or_images() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let pulled = client.pull(&host.busybox()).await.unwrap();
@@ -56,7 +56,7 @@ async fn the_kubelets_files_and_pods_and_images_are_safe_from_what_a_status_says
 }
 
 #[tokio::test]
-async fn the_nodes_answers_say_what_the_kubelet_would_else_guess() {
+async fn the_node_reports_what_the_kubelet_would_otherwise_guess() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     // Its image collector looks up which disk this directory is on; without one evictions stop.

@@ -4,7 +4,7 @@ use proto_cri::{v1, v1alpha2};
 use tests_e2e::{Host, spec};
 use tonic::Code;
 
-/// Walks a pod through its life with one version's clients; what it saw, without ids and times.
+/// Walks a pod through its life with one version's clients. Returns what the clients saw, without ids and times.
 macro_rules! life {
     ($name:ident, $version:ident) => {
         async fn $name(host: &Host, pod: &v1::PodSandboxConfig) -> Vec<String> {
