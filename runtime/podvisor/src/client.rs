@@ -1,6 +1,7 @@
 //! A CRI client of our own socket, for the commands that people use.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use hyper_util::rt::TokioIo;
@@ -48,4 +49,13 @@ pub(crate) async fn dial(config: &Config) -> anyhow::Result<Client> {
 #[expect(clippy::needless_pass_by_value, reason = "map_err gives the status away")]
 pub(crate) fn refused(status: tonic::Status) -> anyhow::Error {
     anyhow!("{}", status.message())
+}
+
+/// Runs a command for people to its end, on a runtime of its own. The end waits for no blocking read: one of standard
+/// input may never return.
+pub(crate) fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(command);
+    runtime.shutdown_background();
+    outcome
 }

@@ -2,7 +2,7 @@
 //! The meaning of each key is in `config/keys.rs`, from which the operator's documents are made; a test in
 //! `config/reference.rs` fails where a key is missing. Nothing here looks at the host beyond reading the file.
 
-mod command;
+pub(crate) mod command;
 mod keys;
 mod reference;
 
@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 
 use runtime_streaming::Tls;
 use serde::{Deserialize, Serialize};
-
-pub(crate) use command::{Args, print};
 
 /// Read when no file is named; may be absent.
 const DEFAULT_FILE: &str = "/etc/podvisor/config.toml";

@@ -8,7 +8,7 @@ use proto_cri::v1;
 
 use crate::client;
 use crate::config::Config;
-use crate::log::Log;
+use crate::log_follower::LogFollower;
 
 /// Between two looks at the log and the container's state. CRI has no call that waits for either.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -39,7 +39,7 @@ pub(crate) async fn logs(config: &Config, args: Args) -> anyhow::Result<ExitCode
             bail!("container {} has no log", status.id);
         }
         // The state is read before the log: an exit is told only after its last byte is there.
-        log.get_or_insert_with(|| Log::open(status.log_path.as_ref())).print()?;
+        log.get_or_insert_with(|| LogFollower::open(status.log_path.as_ref())).print()?;
         let ended = status.state() == v1::ContainerState::ContainerExited;
         if ended || !args.follow {
             break;

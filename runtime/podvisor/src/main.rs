@@ -7,12 +7,12 @@ mod attach;
 mod check;
 mod client;
 mod config;
-mod detach;
+mod detach_keys;
 #[cfg(test)]
 mod dist;
 mod exec;
 mod exit_code;
-mod log;
+mod log_follower;
 mod logs;
 mod port_forward;
 mod run;
@@ -54,7 +54,7 @@ enum Command {
     /// Say whether this host can run pods, and what to do where it cannot.
     Check(check::Args),
     /// Print an example configuration, or the reference of all keys.
-    Config(config::Args),
+    Config(config::command::Args),
 }
 
 /// Exit status of a command that failed before it had one of its own, as `docker run` has it.
@@ -67,13 +67,13 @@ fn main() -> ExitCode {
             match cli.command {
                 Command::Serve => serve::serve(&config),
                 Command::Run(args) => run::run(&config, cli.config.as_deref(), &args),
-                Command::Exec(args) => person(exec::exec(&config, args)),
-                Command::Attach(args) => person(attach::attach(&config, args)),
-                Command::Logs(args) => person(logs::logs(&config, args)),
-                Command::PortForward(args) => person(port_forward::port_forward(&config, args)),
+                Command::Exec(args) => client::block_on(exec::exec(&config, args)),
+                Command::Attach(args) => client::block_on(attach::attach(&config, args)),
+                Command::Logs(args) => client::block_on(logs::logs(&config, args)),
+                Command::PortForward(args) => client::block_on(port_forward::port_forward(&config, args)),
                 Command::Check(args) => check::check(&config, &args),
                 Command::Config(args) => {
-                    config::print(args);
+                    config::command::print(args);
                     Ok(ExitCode::SUCCESS)
                 }
             }
@@ -82,12 +82,4 @@ fn main() -> ExitCode {
         eprintln!("podvisor: {error:#}");
         ExitCode::from(EXIT_PODVISOR_FAILED)
     })
-}
-
-/// Carries out a command for a person. Its end waits for nobody: a read of standard input may never return.
-fn person(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(command);
-    runtime.shutdown_background();
-    outcome
 }

@@ -10,7 +10,7 @@ use runtime_streaming::client::{self, DialError, Event, Receiver, Sender};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::detach::DetachKeys;
+use crate::detach_keys::DetachKeys;
 use crate::exit_code::start_failure;
 use crate::terminal::{self, Raw};
 

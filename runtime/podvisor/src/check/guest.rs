@@ -8,7 +8,7 @@ use std::time::Duration;
 use proto_vmm::{StopReason, StopReport};
 use runtime_vm::{Size, Spawn, Vm};
 
-use super::Problem;
+use super::finding::Problem;
 use crate::config::Config;
 
 /// A guest that boots at all needs far less, even where it is emulated.

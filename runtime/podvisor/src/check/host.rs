@@ -7,7 +7,7 @@ use std::path::Path;
 use runtime_net::{Cni, CniConfig};
 use runtime_streaming::Tls;
 
-use super::{Finding, Problem};
+use super::finding::{Finding, Problem};
 use crate::config::Config;
 
 /// Everything, in the order in which a pod's start needs it.

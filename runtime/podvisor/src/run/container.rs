@@ -10,11 +10,11 @@ use proto_cri::v1;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::debug;
 
-use super::Args;
+use super::args::Args;
 use crate::attach;
 use crate::client::{Client, refused};
 use crate::exit_code::start_failure;
-use crate::log::Log;
+use crate::log_follower::LogFollower;
 use crate::session::{self, Ended, Wanted};
 
 /// Between two looks at the log and the container's state. CRI has no call that waits for an exit.
@@ -204,7 +204,7 @@ impl Run<'_> {
     async fn follow(&mut self, container_id: String, print: bool) -> anyhow::Result<Ended> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let mut log = Log::open(&self.logs.join("main.log"));
+        let mut log = LogFollower::open(&self.logs.join("main.log"));
         loop {
             let request = v1::ContainerStatusRequest { container_id: container_id.clone(), verbose: false };
             let answer = self.client.runtime.container_status(request).await.map_err(refused)?.into_inner();

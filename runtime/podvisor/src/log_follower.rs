@@ -13,16 +13,16 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The log file as it grows.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct LogFollower {
     file: Option<File>,
     path: PathBuf,
     decoder: Decoder,
 }
 
-impl Log {
+impl LogFollower {
     /// A log that may not be there yet.
-    pub(crate) fn open(path: &Path) -> Log {
-        Log { file: None, path: path.to_owned(), decoder: Decoder::default() }
+    pub(crate) fn open(path: &Path) -> LogFollower {
+        LogFollower { file: None, path: path.to_owned(), decoder: Decoder::default() }
     }
 
     /// Prints what has come since the last time. Where the log was rotated, the old file is read to its end, and

@@ -1,0 +1,58 @@
+//! A line of `podvisor check`: a need of pods, and whether the host meets it. How a need is examined is not known here.
+
+/// One thing looked at.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    /// What was looked at.
+    pub(super) what: &'static str,
+    /// What was found, or why it does not do and what to do.
+    pub(super) outcome: Result<String, Problem>,
+}
+
+/// Something that does not do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    /// What is wrong.
+    pub(super) why: String,
+    /// What to do.
+    pub(super) remedy: String,
+    /// Pods can run all the same.
+    pub(super) minor: bool,
+}
+
+impl Problem {
+    pub(super) fn new(why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Problem { why: why.into(), remedy: remedy.into(), minor: false }
+    }
+
+    pub(super) fn minor(self) -> Self {
+        Problem { minor: true, ..self }
+    }
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.outcome {
+            Ok(found) => write!(f, "ok    {}: {found}", self.what),
+            Err(problem) => {
+                let mark = if problem.minor { "note " } else { "FAIL " };
+                write!(f, "{mark} {}: {}; {}", self.what, problem.why, problem.remedy)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_one_line_that_says_what_to_do() {
+        let finding = Finding {
+            what: "/dev/kvm",
+            outcome: Err(Problem::new("not there", "load kvm_amd or kvm_intel")),
+        };
+        assert_eq!(finding.to_string(), "FAIL  /dev/kvm: not there; load kvm_amd or kvm_intel");
+        assert_eq!(Finding { what: "tun", outcome: Ok("there".into()) }.to_string(), "ok    tun: there");
+    }
+}
