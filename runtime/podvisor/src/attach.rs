@@ -1,5 +1,4 @@
-//! `podvisor attach`: this process's own streams become a running container's, from now on. Leaving does nothing
-//! to the container.
+//! `podvisor attach`: connects this process's streams to a running container's. Leaving does not affect the container.
 
 use std::process::ExitCode;
 
@@ -10,7 +9,7 @@ use crate::client::{self, Client};
 use crate::config::Config;
 use crate::session::{self, Ended, Trust, Wanted};
 
-/// What `podvisor attach` takes.
+/// Arguments of `podvisor attach`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Pass standard input on, where the container has one.
@@ -25,7 +24,7 @@ pub(crate) struct Args {
     container: String,
 }
 
-/// Follows the container until it ends; the exit code is its own.
+/// Follows the container until it ends; returns the container's exit code.
 pub(crate) async fn attach(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let mut client = client::dial(config).await?;
     let wanted = Wanted {
@@ -42,7 +41,7 @@ pub(crate) async fn attach(config: &Config, args: Args) -> anyhow::Result<ExitCo
     }
 }
 
-/// Where the container's streams are served.
+/// Returns the URL at which the container's streams are served.
 pub(crate) async fn url(
     client: &mut Client,
     container: &str,
@@ -58,7 +57,7 @@ pub(crate) async fn url(
     Ok(client.runtime.attach(request).await?.into_inner().url)
 }
 
-/// The code of a container that has ended; 0 where it has not, or is gone already.
+/// Returns the exit code of a container that has ended; 0 where it has not, or was removed.
 async fn exit_code(client: &mut Client, container: &str) -> anyhow::Result<u8> {
     let request = v1::ContainerStatusRequest { container_id: container.to_owned(), verbose: false };
     let status = match client.runtime.container_status(request).await {

@@ -1,4 +1,4 @@
-//! A CRI client of our own socket, for the commands that people use.
+//! A CRI client of the daemon's socket, for the commands that people use. Each command's own calls are in its file.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::config::Config;
 
-/// Longest message either way, bytes: what the kubelet's client allows (cri-client `maxMsgSize`).
+/// Longest message either way, in bytes: as much as the kubelet's client allows (cri-client `maxMsgSize`).
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Both services of one daemon.
@@ -22,7 +22,7 @@ pub(crate) struct Client {
     pub(crate) images: ImageServiceClient<Channel>,
 }
 
-/// Dials the socket; fails at once where nobody listens.
+/// Connects to the socket; fails at once where nobody listens.
 pub(crate) async fn connect(socket: &Path) -> Result<Client, tonic::transport::Error> {
     let path: PathBuf = socket.to_owned();
     // The URI is needed by HTTP/2 and otherwise ignored: the connector knows the path.
@@ -38,14 +38,14 @@ pub(crate) async fn connect(socket: &Path) -> Result<Client, tonic::transport::E
     })
 }
 
-/// Dials the configured daemon, which must be there.
+/// Connects to the configured daemon, which must be running.
 pub(crate) async fn dial(config: &Config) -> anyhow::Result<Client> {
     let socket = config.socket();
     let client = connect(&socket).await;
     client.with_context(|| format!("no daemon serves on {} (are you root?)", socket.display()))
 }
 
-/// What the daemon said. By value, as `map_err` gives it.
+/// Returns the message of the daemon's refusal. Takes the status by value, as `map_err` gives it.
 #[expect(clippy::needless_pass_by_value, reason = "map_err gives the status away")]
 pub(crate) fn refused(status: tonic::Status) -> anyhow::Error {
     anyhow!("{}", status.message())

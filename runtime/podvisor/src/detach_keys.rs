@@ -1,4 +1,4 @@
-//! The keys that leave a session and let what it is attached to go on: ctrl-p ctrl-q, as `docker` has them.
+//! The keys that leave a session while its container goes on: ctrl-p ctrl-q, as in `docker`. Pure.
 //!
 //! ```text
 //!   typing ──ctrl-p──▶ held ──ctrl-q──▶ left
@@ -9,14 +9,14 @@
 const CTRL_P: u8 = 0x10;
 const CTRL_Q: u8 = 0x11;
 
-/// Watches what is typed.
+/// The state of the keys between two reads of the terminal.
 #[derive(Debug, Default)]
 pub(crate) struct DetachKeys {
     held: bool,
 }
 
 impl DetachKeys {
-    /// What is to be passed on, and whether the keys were pressed. What follows them is dropped.
+    /// Returns the bytes to pass on, and whether the keys were pressed. Bytes behind the keys are dropped.
     pub(crate) fn typed(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
         let mut passed = Vec::with_capacity(bytes.len() + 1);
         for &byte in bytes {

@@ -9,7 +9,7 @@ use crate::client;
 use crate::config::Config;
 use crate::session::{self, Trust, Wanted};
 
-/// What `podvisor exec` takes.
+/// Arguments of `podvisor exec`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Pass standard input on.
@@ -35,7 +35,7 @@ pub(crate) async fn exec(config: &Config, args: Args) -> anyhow::Result<ExitCode
         stdout: true,
         stderr: !args.tty,
         tty: args.tty,
-        // A command goes with its client: there is nothing to come back to.
+        // A command ends with its client, so nobody could come back to it.
         detachable: false,
     };
     let request = v1::ExecRequest {

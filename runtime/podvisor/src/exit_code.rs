@@ -3,8 +3,8 @@
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Shells tell a command that is not there from one that cannot be executed; so do we. `None` where something
-/// else went wrong.
+/// Returns the code for a program that is missing or cannot be executed, as shells distinguish them; `None` for every
+/// other failure.
 pub(crate) fn start_failure(message: &str) -> Option<u8> {
     let message = message.to_ascii_lowercase();
     if message.contains("executable") && message.contains("not found") {

@@ -1,5 +1,5 @@
-//! Follows a container's CRI log and gives its content back as it was: whole lines, with partial
-//! ones joined, stdout and stderr apart.
+//! Follows a container's CRI log and prints its content as the container wrote it: partial lines joined, stdout and
+//! stderr each to its own. When to look again is the caller's decision.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,16 +20,16 @@ pub(crate) struct LogFollower {
 }
 
 impl LogFollower {
-    /// A log that may not be there yet.
+    /// Follows a log that may not exist yet.
     pub(crate) fn open(path: &Path) -> LogFollower {
         LogFollower { file: None, path: path.to_owned(), decoder: Decoder::default() }
     }
 
-    /// Prints what has come since the last time. Where the log was rotated, the old file is read to its end, and
-    /// then the new one.
+    /// Prints everything since the last call. Where the log was rotated, the old file is read to its end, and then the new
+    /// one.
     pub(crate) fn print(&mut self) -> anyhow::Result<()> {
         loop {
-            // Looked for first: what is in the old file by then is all that it will have.
+            // Opened before the read: a file that has been rotated away is complete.
             let current = File::open(&self.path).ok();
             let Some(file) = &mut self.file else {
                 self.file = current;
@@ -73,23 +73,22 @@ fn print_rest(file: &mut File, decoder: &mut Decoder) -> anyhow::Result<()> {
     }
 }
 
-/// Where a line goes.
+/// The stream of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
     Stdout,
     Stderr,
 }
 
-/// Takes the log's bytes as they come and gives back content.
+/// Decodes the log's bytes into content, in pieces of any size.
 #[derive(Debug, Default)]
 struct Decoder {
-    /// The beginning of a log line whose end has not been read yet. A line of the log is bounded by its
-    /// writer (16 KiB of content).
+    /// The start of a log line whose end has not been read yet. The writer bounds lines (16 KiB of content).
     rest: Vec<u8>,
 }
 
 impl Decoder {
-    /// Decodes what `bytes` completes.
+    /// Decodes the lines that `bytes` completes.
     fn feed(&mut self, bytes: &[u8], mut sink: impl FnMut(Stream, &[u8])) {
         self.rest.extend_from_slice(bytes);
         let mut start = 0;
@@ -106,7 +105,7 @@ impl Decoder {
     }
 }
 
-/// `<time> <stream> <P|F> <content>`; anything else is not ours and is passed over.
+/// Parses `<time> <stream> <P|F> <content>`; returns `None` for any other line, which is skipped.
 fn parse(line: &[u8]) -> Option<(Stream, &[u8], bool)> {
     let mut parts = line.splitn(4, |byte| *byte == b' ');
     let _time = parts.next()?;
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_lines_are_joined_and_streams_kept_apart() {
+    fn partial_lines_are_joined_and_streams_separated() {
         let (out, err) = decode(&[b"t stdout P ab\nt stderr F oops\nt stdout F cd\nt stdout P tail\n"]);
         assert_eq!(out, b"abcd\ntail");
         assert_eq!(err, b"oops\n");
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_log_line_is_passed_over() {
+    fn a_line_that_is_no_log_line_is_skipped() {
         assert_eq!(decode(&[b"garbage\nt other F x\nt stdout F y\n"]).0, b"y\n");
     }
 }

@@ -1,4 +1,4 @@
-//! `podvisor logs`: what a container has written, out of its log file.
+//! `podvisor logs`: prints a container's output from its log file, which `log_follower.rs` decodes.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::client;
 use crate::config::Config;
 use crate::log_follower::LogFollower;
 
-/// Between two looks at the log and the container's state. CRI has no call that waits for either.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// The interval between two looks at the log and the container's state. CRI has no call that waits for either.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What `podvisor logs` takes.
+/// Arguments of `podvisor logs`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Go on until the container has ended.
@@ -31,20 +31,20 @@ pub(crate) async fn logs(config: &Config, args: Args) -> anyhow::Result<ExitCode
         let request = v1::ContainerStatusRequest { container_id: args.container.clone(), verbose: false };
         let status = match client.runtime.container_status(request).await {
             Ok(answer) => answer.into_inner().status.context("the daemon answered without a status")?,
-            // Removed while it was followed: all that it said was there before.
+            // The container was removed while it was followed, and its output was complete before.
             Err(status) if status.code() == tonic::Code::NotFound && log.is_some() => break,
             Err(status) => return Err(client::refused(status)),
         };
         if status.log_path.is_empty() {
             bail!("container {} has no log", status.id);
         }
-        // The state is read before the log: an exit is told only after its last byte is there.
+        // The state is read before the log: an exit is published after the last byte is in the log.
         log.get_or_insert_with(|| LogFollower::open(status.log_path.as_ref())).print()?;
         let ended = status.state() == v1::ContainerState::ContainerExited;
         if ended || !args.follow {
             break;
         }
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(ExitCode::SUCCESS)
 }

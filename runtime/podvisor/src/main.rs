@@ -1,5 +1,5 @@
-//! The `podvisor` command: the daemon (`serve`), and commands for people.
-//! One file per command; nothing here knows more than how to wire the crates together.
+//! The `podvisor` command: the daemon (`serve`), and commands for people. Each command has a file; nothing in this crate
+//! does more than wire the other crates together.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// A container runtime for Kubernetes that gives every pod its own virtual machine.
+/// A container runtime for Kubernetes that gives every pod its own VM.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Cli {
@@ -41,7 +41,7 @@ struct Cli {
 enum Command {
     /// Serve the Container Runtime Interface on a unix socket.
     Serve,
-    /// Run one container in a virtual machine of its own, and end with its exit code.
+    /// Run one container in a VM of its own, and end with its exit code.
     Run(run::Args),
     /// Run one more command in a running container, and end with its exit code.
     Exec(exec::Args),
@@ -51,13 +51,13 @@ enum Command {
     Logs(logs::Args),
     /// Listen on local ports that lead to a pod's.
     PortForward(port_forward::Args),
-    /// Say whether this host can run pods, and what to do where it cannot.
+    /// Report whether this host can run pods, and what to do where it cannot.
     Check(check::Args),
     /// Print an example configuration, or the reference of all keys.
     Config(config::command::Args),
 }
 
-/// Exit status of a command that failed before it had one of its own, as `docker run` has it.
+/// Exit status of a command that failed before its process had one, as in `docker run`.
 const EXIT_PODVISOR_FAILED: u8 = 125;
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! `podvisor port-forward`: local ports that lead to a pod's. Each connection has a session of its own, so that
-//! one that stands still holds no other.
+//! `podvisor port-forward`: local ports that lead to a pod's. Each connection has a session of its own, so that a stalled
+//! connection blocks no other.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,7 +23,7 @@ const CHUNK_BYTES: usize = 16 * 1024;
 /// Longest error text shown, in bytes.
 const TEXT_BYTES_MAX: usize = 4 * 1024;
 
-/// What `podvisor port-forward` takes.
+/// Arguments of `podvisor port-forward`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Local address to listen on.
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     ports: Vec<Ports>,
 }
 
-/// A local port and the pod's.
+/// A local port, and the port of the pod that it leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ports {
     local: u16,
@@ -52,7 +52,7 @@ fn parse_ports(text: &str) -> Result<Ports, String> {
     if ports.pod == 0 { Err("the pod's port cannot be 0".into()) } else { Ok(ports) }
 }
 
-/// Forwards until it is interrupted.
+/// Forwards until the process is interrupted.
 pub(crate) async fn port_forward(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let client = client::dial(config).await?;
     let (mut listening, trust) = (JoinSet::new(), Arc::new(args.trust));
@@ -71,7 +71,7 @@ pub(crate) async fn port_forward(config: &Config, args: Args) -> anyhow::Result<
     }
 }
 
-/// Where one local port leads.
+/// The pod and the port that a local port leads to.
 #[derive(Clone)]
 struct Pod {
     client: Client,
@@ -80,7 +80,7 @@ struct Pod {
     port: u16,
 }
 
-/// Ends only where nobody can be accepted any more.
+/// Accepts connections; returns only where that fails for good.
 async fn accept(listener: TcpListener, pod: Pod) -> anyhow::Error {
     loop {
         let connection = match listener.accept().await {
@@ -149,7 +149,7 @@ async fn forward(pod: Pod, mut connection: TcpStream) -> anyhow::Result<()> {
     }
 }
 
-/// A stream has ended; one with an error text is the connection's end.
+/// Notes that a stream has ended, which is an error where an error text came on it.
 fn ended(open: &mut HashMap<u32, Vec<u8>>, id: u32) -> anyhow::Result<()> {
     match open.remove(&id) {
         Some(text) if !text.is_empty() => bail!("{}", String::from_utf8_lossy(&text)),

@@ -1,5 +1,5 @@
-//! `podvisor serve`: opens images, networks and pods, and serves CRI until SIGTERM or SIGINT. Pods
-//! outlive it: the next start finds them again.
+//! `podvisor serve`: opens images, networks and pods, and serves CRI until SIGTERM or SIGINT. Pods outlive the daemon: its
+//! next start recovers them. Nothing here knows more of a crate than what that needs to start.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -39,8 +39,8 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<ExitCode> {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
-    // Two threads: the daemon forwards and waits; what computes (unpacking) has threads of its own. On one processor
-    // the second would only be woken.
+    // Two threads: the daemon forwards and waits, and work that computes (unpacking) has threads of its own. On one
+    // processor the second would only cost wake-ups.
     let processors = std::thread::available_parallelism().map_or(WORKERS_MAX, NonZero::get);
     let workers = processors.min(WORKERS_MAX);
     let runtime = || {
@@ -49,8 +49,8 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<ExitCode> {
         builder
     };
     let calls = runtime().build()?;
-    // Streams' threads pass bytes on and no more. Calls need not wait for them, nor they hurry.
-    let streams = runtime().thread_name("streams").on_thread_start(in_no_hurry).build()?;
+    // Streams have threads of their own, so that no call waits behind their bytes.
+    let streams = runtime().thread_name("streams").on_thread_start(schedule_as_batch).build()?;
     calls.block_on(run(config, streams.handle()))?;
     // What still runs after the last call (a detached pull) must not hold the exit.
     calls.shutdown_background();
@@ -58,14 +58,15 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn in_no_hurry() {
+/// Schedules the thread behind those that calls wait for.
+fn schedule_as_batch() {
     if let Err(error) = vmm_batch::be_batch() {
-        tracing::debug!(%error, "a thread for streams is as urgent as others");
+        tracing::debug!(%error, "a thread for streams is scheduled like every other");
     }
 }
 
 async fn run(config: &Config, streams: &Handle) -> anyhow::Result<()> {
-    // Before anything else: a daemon that is told to end while it starts does so in order, too.
+    // Before anything else, so that a signal during the start ends the daemon in order, too.
     let stop = stop_signal()?;
     let socket = config.socket();
     let listener = listen(&socket)?;
@@ -88,14 +89,13 @@ async fn run(config: &Config, streams: &Handle) -> anyhow::Result<()> {
     let pods = Pods::open(pods_config(config, images.clone(), cni)?).await.context("opening the pods")?;
     info!(socket = %socket.display(), "serving");
     runtime_cri::serve(Cri::new(pods, images, node, streaming), listener, stop).await?;
-    // A socket file without a listener would make clients wait for their connect to be refused.
+    // A socket file without a listener would make clients try to connect to it.
     let _ = fs::remove_file(&socket);
     info!("stopped; pods go on");
     Ok(())
 }
 
-/// What is told of the node: the handlers, the default one's empty name first, and the network as it is
-/// now.
+/// Returns what CRI reports of the node: the handlers, the default one's empty name first, and the network's state.
 fn node(config: &Config, cni: Cni) -> Node {
     let (handlers, default) = config.handlers();
     let names = handlers.into_iter().map(|handler| handler.name);
@@ -112,7 +112,7 @@ fn node(config: &Config, cni: Cni) -> Node {
     }
 }
 
-/// The one set, or systemd's where systemd runs the host (sd_booted(3)).
+/// Returns the configured driver, or else systemd's where systemd runs the host (sd_booted(3)).
 fn cgroup_driver(set: Option<CgroupDriver>) -> runtime_cri::CgroupDriver {
     match set {
         Some(CgroupDriver::Systemd) => runtime_cri::CgroupDriver::Systemd,
@@ -141,7 +141,8 @@ impl NodeNetwork for CniNetwork {
     }
 }
 
-/// What the pods need, checked here so that a missing file is told at the start and not by the first pod.
+/// Resolves the configuration of pods. Files are checked here, so that a missing one stops the start and not the first
+/// pod's.
 fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<PodsConfig> {
     let vmm_binary = config.vmm()?;
     for (what, path) in [
@@ -183,8 +184,8 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
     })
 }
 
-/// Binds the socket, for root alone. A file that nobody listens on any more is in the way of a new
-/// daemon; one that answers belongs to a daemon that runs.
+/// Binds the socket, for root alone. A socket file that nobody listens on is removed; where somebody does, another daemon
+/// runs, which is an error.
 fn listen(socket: &Path) -> anyhow::Result<UnixListener> {
     if let Some(parent) = socket.parent() {
         fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;

@@ -1,4 +1,5 @@
-//! A session with a command or a container, at this process's own streams: over the URL that the daemon gave.
+//! A session with a command or a container, over the URL that the daemon returned: this process's streams become the
+//! session's. The caller decides which session.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -20,16 +21,16 @@ const CHUNK_BYTES: usize = 16 * 1024;
 /// Longest status taken, in bytes.
 const STATUS_BYTES_MAX: usize = 64 * 1024;
 
-/// Whom a session's client believes, where the daemon's streams are served by TLS.
+/// The authorities that a session's client trusts, where the daemon serves streams with TLS.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Trust {
-    /// Certificates in PEM to trust besides the system's, where the daemon serves streams by TLS.
+    /// Certificates in PEM to trust besides the system's, where the daemon serves streams with TLS.
     #[arg(long, value_name = "FILE", env = "PODVISOR_STREAMING_CA")]
     streaming_ca: Option<PathBuf>,
 }
 
 impl Trust {
-    /// Comes to a session's URL.
+    /// Connects to a session's URL.
     pub(crate) async fn dial(&self, url: &str, protocol: &str) -> anyhow::Result<(Sender, Receiver)> {
         match client::dial(url, protocol, self.streaming_ca.as_deref()).await {
             Err(error @ DialError::Untrusted(_)) => Err(anyhow!(
@@ -41,26 +42,26 @@ impl Trust {
     }
 }
 
-/// What a session is to have.
+/// The streams and abilities that a session is to have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) stdin: bool,
     pub(crate) stdout: bool,
-    /// A terminal has none.
+    /// Standard error; a terminal has none.
     pub(crate) stderr: bool,
     pub(crate) tty: bool,
-    /// Whether keys leave it.
+    /// Whether the detach keys leave the session.
     pub(crate) detachable: bool,
 }
 
-/// How it ended.
+/// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// The other side ended, a command with this code.
+    /// The command or the container ended, a command with this code.
     Exited(u8),
-    /// The keys were pressed.
+    /// The detach keys were pressed.
     Detached,
-    /// This process was told to end, by this signal.
+    /// This process received this signal.
     Signalled(u8),
 }
 
@@ -78,19 +79,19 @@ pub(crate) async fn carry(url: &str, wanted: Wanted, trust: &Trust) -> anyhow::R
     for (name, _) in names.into_iter().filter(|(_, wanted)| *wanted) {
         ids.insert(name, sender.open(&[("streamtype", name)]).await?);
     }
-    // Only after all that may fail with a word; and given back before any other word.
+    // Entered after everything that may print an error, and left before anything else is printed.
     let _raw = if wanted.tty && wanted.stdin { Raw::enter().context("taking the terminal")? } else { None };
     let detachable = wanted.detachable && wanted.tty;
     tokio::select! {
-        status = take(receiver, &ids) => status_ended(&status?),
-        ended = feed(&sender, ids.get("stdin").copied(), detachable) => ended,
-        ended = follow_size(&sender, ids.get("resize").copied()) => ended,
-        ended = told_to_end(wanted.tty) => ended,
+        status = receive(receiver, &ids) => parse_status(&status?),
+        ended = send_stdin(&sender, ids.get("stdin").copied(), detachable) => ended,
+        ended = send_sizes(&sender, ids.get("resize").copied()) => ended,
+        ended = signalled(wanted.tty) => ended,
     }
 }
 
-/// Writes what comes to this process's streams; gives the status that the session ends with.
-async fn take(mut receiver: Receiver, ids: &HashMap<&'static str, u32>) -> anyhow::Result<Vec<u8>> {
+/// Writes output to this process's streams; returns the status that ends the session.
+async fn receive(mut receiver: Receiver, ids: &HashMap<&'static str, u32>) -> anyhow::Result<Vec<u8>> {
     let mut status = Vec::new();
     let is = |name, id| ids.get(name) == Some(&id);
     while let Some(event) = receiver.next().await.context("the daemon broke off the session")? {
@@ -105,7 +106,7 @@ async fn take(mut receiver: Receiver, ids: &HashMap<&'static str, u32>) -> anyho
                 }
             }
             Event::Data { id, bytes, .. } if is("stdout", id) => {
-                // Blocking, as a pipe's reader may: the session waits with it.
+                // A blocking write: the session waits for whoever reads this process's output.
                 let mut stdout = std::io::stdout().lock();
                 stdout.write_all(&bytes).and_then(|()| stdout.flush()).context("writing the output")?;
             }
@@ -118,8 +119,8 @@ async fn take(mut receiver: Receiver, ids: &HashMap<&'static str, u32>) -> anyho
     bail!("the daemon broke off the session")
 }
 
-/// A `metav1.Status`.
-fn status_ended(status: &[u8]) -> anyhow::Result<Ended> {
+/// Parses the session's outcome from a `metav1.Status`.
+fn parse_status(status: &[u8]) -> anyhow::Result<Ended> {
     let status: serde_json::Value = serde_json::from_slice(status).context("the daemon's status")?;
     if status["status"] == "Success" {
         return Ok(Ended::Exited(0));
@@ -138,8 +139,8 @@ fn status_ended(status: &[u8]) -> anyhow::Result<Ended> {
     }
 }
 
-/// Passes standard input on. Returns only where the keys leave the session.
-async fn feed(sender: &Sender, stream: Option<u32>, detachable: bool) -> anyhow::Result<Ended> {
+/// Sends standard input. Returns only where the detach keys leave the session.
+async fn send_stdin(sender: &Sender, stream: Option<u32>, detachable: bool) -> anyhow::Result<Ended> {
     let Some(stream) = stream else { return std::future::pending().await };
     // A second descriptor, so that nothing is read ahead into a buffer of the process.
     let stdin = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
@@ -150,7 +151,7 @@ async fn feed(sender: &Sender, stream: Option<u32>, detachable: bool) -> anyhow:
         let count = stdin.read(&mut chunk).await.context("reading standard input")?;
         let typed = &chunk[..count];
         let (typed, left) = if detachable { keys.typed(typed) } else { (typed.to_vec(), false) };
-        // A session that is over says so itself.
+        // The end of a session is seen where its status is received, not here.
         let sent = sender.send(stream, typed.into(), count == 0).await;
         if left {
             return Ok(Ended::Detached);
@@ -161,8 +162,8 @@ async fn feed(sender: &Sender, stream: Option<u32>, detachable: bool) -> anyhow:
     }
 }
 
-/// Tells the terminal's size, now and whenever it changes.
-async fn follow_size(sender: &Sender, stream: Option<u32>) -> anyhow::Result<Ended> {
+/// Sends the terminal's size, now and whenever it changes.
+async fn send_sizes(sender: &Sender, stream: Option<u32>) -> anyhow::Result<Ended> {
     let Some(stream) = stream else { return std::future::pending().await };
     let mut changed = signal(SignalKind::window_change())?;
     loop {
@@ -174,9 +175,9 @@ async fn follow_size(sender: &Sender, stream: Option<u32>) -> anyhow::Result<End
     }
 }
 
-/// With a terminal, signals must not end this process before the terminal is given back. Without one they do
-/// what they do to any process.
-async fn told_to_end(tty: bool) -> anyhow::Result<Ended> {
+/// Waits for a signal that ends the session. With a terminal, signals must not end this process before the terminal is
+/// restored. Without one they act as on any process.
+async fn signalled(tty: bool) -> anyhow::Result<Ended> {
     if !tty {
         return std::future::pending().await;
     }
@@ -193,7 +194,7 @@ async fn told_to_end(tty: bool) -> anyhow::Result<Ended> {
 }
 
 impl Ended {
-    /// This process's own exit code, as shells have it.
+    /// Returns this process's exit code, as shells have it.
     pub(crate) fn code(self) -> u8 {
         match self {
             Ended::Exited(code) => code,
@@ -208,15 +209,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_a_code_or_a_failure_in_words() {
-        let ended = |text: &str| status_ended(text.as_bytes());
+    fn a_status_is_a_code_or_a_failure_with_a_text() {
+        let ended = |text: &str| parse_status(text.as_bytes());
         assert_eq!(ended(r#"{"metadata":{},"status":"Success"}"#).unwrap(), Ended::Exited(0));
         let code = r#"{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}"#;
         assert_eq!(ended(code).unwrap(), Ended::Exited(3));
         let missing = r#"{"status":"Failure","reason":"InternalError","details":{"causes":[{"message":"executable `x` not found"}]}}"#;
         assert_eq!(ended(missing).unwrap(), Ended::Exited(127));
-        let failed = r#"{"status":"Failure","reason":"InternalError","message":"no such machine"}"#;
-        assert_eq!(ended(failed).unwrap_err().to_string(), "no such machine");
+        let failed = r#"{"status":"Failure","reason":"InternalError","message":"no such container"}"#;
+        assert_eq!(ended(failed).unwrap_err().to_string(), "no such container");
         assert!(ended("").is_err());
         assert_eq!(Ended::Signalled(15).code(), 143);
     }

@@ -1,21 +1,21 @@
-//! This process's own terminal: raw while a session has it, and its size.
+//! This process's terminal: raw while a session uses it, and its size. Nothing here reads or writes it.
 
 use std::io::{self, IsTerminal};
 
 use nix::sys::termios::{self, SetArg, Termios};
 
-/// The terminal at standard input, raw: what is typed goes to the other side as it is, and comes back from there
-/// alone. Dropping it gives the terminal back as it was.
+/// The terminal at standard input in raw mode: keys go to the other side unchanged, and only the other side echoes them.
+/// Dropping this restores the terminal.
 #[derive(Debug)]
 pub(crate) struct Raw {
     before: Termios,
 }
 
 impl Raw {
-    /// `None` where standard input is no terminal.
+    /// Enters raw mode; returns `None` where standard input is no terminal.
     ///
     /// # Errors
-    /// The terminal does not take it.
+    /// The terminal refuses raw mode.
     pub(crate) fn enter() -> io::Result<Option<Raw>> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
@@ -31,12 +31,12 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing back.
+        // A terminal that is gone needs nothing restored.
         let _ = termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.before);
     }
 }
 
-/// Columns and rows, where there is a terminal.
+/// Returns columns and rows, where there is a terminal.
 pub(crate) fn size() -> Option<(u16, u16)> {
     let (rows, columns) = console::Term::stdout().size_checked()?;
     Some((columns, rows))

@@ -1,22 +1,22 @@
 //! A line of `podvisor check`: a need of pods, and whether the host meets it. How a need is examined is not known here.
 
-/// One thing looked at.
+/// The outcome for one need of pods.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// What was looked at.
+    /// The need, as the line names it.
     pub(super) what: &'static str,
-    /// What was found, or why it does not do and what to do.
+    /// The state that was found, or the problem.
     pub(super) outcome: Result<String, Problem>,
 }
 
-/// Something that does not do.
+/// A need that the host does not meet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// What is wrong.
+    /// The cause.
     pub(super) why: String,
-    /// What to do.
+    /// The remedy, for the operator to carry out.
     pub(super) remedy: String,
-    /// Pods can run all the same.
+    /// Whether pods can run all the same.
     pub(super) minor: bool,
 }
 
@@ -25,6 +25,7 @@ impl Problem {
         Problem { why: why.into(), remedy: remedy.into(), minor: false }
     }
 
+    /// Marks the problem as one with which pods can run.
     pub(super) fn minor(self) -> Self {
         Problem { minor: true, ..self }
     }

@@ -1,5 +1,5 @@
-//! Boots a guest and waits for its agent: the only proof that KVM works here. Some `/dev/kvm` exist
-//! that run small programs and fail on a Linux kernel.
+//! Boots a guest and waits for its agent, which is the only proof that KVM works here: some `/dev/kvm` run small programs
+//! and fail on a Linux kernel. The guest runs no pod and leaves nothing behind.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,20 +11,20 @@ use runtime_vm::{Size, Spawn, Vm};
 use super::finding::Problem;
 use crate::config::Config;
 
-/// A guest that boots at all needs far less, even where it is emulated.
+/// How long a guest may take to boot: far longer than any guest needs, even where it is emulated.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a VM whose agent could not be heard gets to tell how it ended.
+/// How long the VMM may take to report the VM's end, once the agent's stream has broken.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Memory of the guest, bytes.
+/// Memory of the guest, in bytes.
 const MEMORY_BYTES: u64 = 128 << 20;
 
-/// What to do where KVM does not run a Linux guest.
+/// The remedy where KVM does not run a Linux guest.
 const REMEDY: &str =
     "use a host with hardware virtualization, or nested virtualization that runs Linux guests";
 
-/// Boots one and says what its agent told.
+/// Boots a guest and returns what its agent reports.
 pub(super) fn boot(config: &Config) -> Result<String, Problem> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -57,9 +57,9 @@ async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
         tokio::select! {
             biased;
             report = vm.stopped() => Err(Problem::new(ended(&report), REMEDY)),
-            ready = agent(&vm) => match ready {
+            ready = agent_ready(&vm) => match ready {
                 Ok(ready) => Ok(ready),
-                // A stream that breaks because the VM ended: the VM's own report says more.
+                // The stream may have broken because the VM ended, and then the VMM's report says more.
                 Err(problem) => match tokio::time::timeout(REPORT_TIMEOUT, vm.stopped()).await {
                     Ok(report) => Err(Problem::new(ended(&report), REMEDY)),
                     Err(_) => Err(problem),
@@ -71,12 +71,12 @@ async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
         }
     }
     .await;
-    // Whatever came before counts more than an orderly end.
+    // The outcome counts, not whether the VM ended in order.
     let _ = vm.shutdown().await;
     outcome
 }
 
-async fn agent(vm: &Vm) -> Result<String, Problem> {
+async fn agent_ready(vm: &Vm) -> Result<String, Problem> {
     let failed = |error: anyhow::Error| Problem::new(format!("{error:#}"), REMEDY);
     let stream = vm.guest_stream(proto_agent::port::READY).await.map_err(|error| failed(error.into()))?;
     let ready = runtime_guest::ready(stream).await.map_err(|error| failed(error.into()))?;
@@ -89,7 +89,7 @@ fn vmm_failed(error: runtime_vm::VmError, dir: &Path) -> Problem {
     Problem::new(format!("{:#} {last}", anyhow::Error::from(error)).trim().to_owned(), REMEDY)
 }
 
-/// One line about a guest that ended.
+/// Describes in one line how a guest ended.
 fn ended(report: &StopReport) -> String {
     match &report.reason {
         StopReason::Requested => "the VM was asked to end".into(),

@@ -1,4 +1,4 @@
-//! What can be seen of the host without running anything.
+//! Examines the host without running anything: files, devices, configuration.
 
 use std::fs::OpenOptions;
 use std::net::IpAddr;
@@ -10,8 +10,8 @@ use runtime_streaming::Tls;
 use super::finding::{Finding, Problem};
 use crate::config::Config;
 
-/// Everything, in the order in which a pod's start needs it.
-pub(super) fn look(config: &Config) -> Vec<Finding> {
+/// Examines everything, in the order in which a pod's start needs it.
+pub(super) fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = vec![
         Finding { what: "user", outcome: root() },
         Finding { what: "guest image", outcome: guest_image(config) },
@@ -21,7 +21,7 @@ pub(super) fn look(config: &Config) -> Vec<Finding> {
         Finding { what: "cgroups", outcome: cgroups() },
         Finding { what: "CNI", outcome: cni(config) },
     ];
-    // Only where there is to be one.
+    // Most streaming servers have no certificate.
     if let Some(tls) = config.streaming.tls() {
         let outcome = certificate(&tls, config.streaming.address.ip());
         findings.push(Finding { what: "streaming certificate", outcome });

@@ -1,6 +1,6 @@
-//! `podvisor check`: one line for each thing that pods need from this host, and what to do where it is
-//! missing. The last line of all is the one that counts: a Linux guest is booted for real, because a
-//! `/dev/kvm` can be there and still not run one.
+//! `podvisor check`: one line for each thing that pods need from this host, and what to do where it is missing. The last
+//! line is decisive: a Linux guest is booted, because a `/dev/kvm` can be there and still not run one. Nothing on the
+//! host is changed.
 
 mod finding;
 mod guest;
@@ -12,7 +12,7 @@ use finding::Finding;
 
 use crate::config::Config;
 
-/// What `podvisor check` takes.
+/// Arguments of `podvisor check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only boot a guest: whether KVM works here.
@@ -20,16 +20,16 @@ pub(crate) struct Args {
     kvm: bool,
 }
 
-/// Looks at everything and says whether pods can run: exit status 0 or 1.
+/// Examines everything and reports whether pods can run: exit status 0 or 1.
 pub(crate) fn check(config: &Config, args: &Args) -> anyhow::Result<ExitCode> {
     let mut failed = false;
-    let mut tell = |finding: Finding| {
+    let mut report = |finding: Finding| {
         failed |= matches!(&finding.outcome, Err(problem) if !problem.minor);
         println!("{finding}");
     };
     if !args.kvm {
-        host::look(config).into_iter().for_each(&mut tell);
+        host::examine(config).into_iter().for_each(&mut report);
     }
-    tell(Finding { what: "a Linux guest on KVM", outcome: guest::boot(config) });
+    report(Finding { what: "a Linux guest on KVM", outcome: guest::boot(config) });
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

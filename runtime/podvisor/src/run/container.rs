@@ -1,5 +1,5 @@
-//! One container from pull to clean-up, by CRI calls. The pod is stopped and removed however it ends,
-//! on Ctrl-C too.
+//! One container from pull to clean-up, by CRI calls. The pod is stopped and removed however the run ends, also by
+//! Ctrl-C.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,22 +17,22 @@ use crate::exit_code::start_failure;
 use crate::log_follower::LogFollower;
 use crate::session::{self, Ended, Wanted};
 
-/// Between two looks at the log and the container's state. CRI has no call that waits for an exit.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The interval between two looks at the log and the container's state. CRI has no call that waits for an exit.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a container that is interrupted may take to end, seconds.
+/// How long an interrupted container may take to end, in seconds.
 const STOP_GRACE_SECONDS: i64 = 5;
 
-/// What one run needs to know of itself.
+/// One run: the daemon, the arguments, and where the log is.
 struct Run<'a> {
     client: Client,
     args: &'a Args,
     logs: PathBuf,
-    /// The daemon is ours alone: nobody could look at the pod afterwards.
+    /// Whether the daemon serves this run alone, so that nobody could use the pod afterwards.
     private: bool,
 }
 
-/// Runs the container; the exit code is its own.
+/// Runs the container and returns its exit code.
 pub(super) async fn run(client: Client, args: &Args, private: bool) -> anyhow::Result<ExitCode> {
     let logs = tempfile::Builder::new()
         .prefix("podvisor-run-")
@@ -44,9 +44,9 @@ pub(super) async fn run(client: Client, args: &Args, private: bool) -> anyhow::R
     let request =
         v1::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: args.handler.clone() };
     let pod = run.client.runtime.run_pod_sandbox(request).await.map_err(refused)?.into_inner().pod_sandbox_id;
-    let outcome = run.container(&pod, config, image).await;
+    let outcome = run.run_container(&pod, config, image).await;
     if matches!(outcome, Ok(Ended::Detached)) {
-        // The log is the pod's as long as that is there.
+        // The pod goes on and writes to its log, so the directory must stay.
         let _ = logs.keep();
         eprintln!("podvisor: detached; pod {pod} goes on");
         return Ok(ExitCode::SUCCESS);
@@ -58,7 +58,7 @@ pub(super) async fn run(client: Client, args: &Args, private: bool) -> anyhow::R
 }
 
 impl Run<'_> {
-    /// The image's id; pulled only where it is not there, as `docker run` does.
+    /// Returns the image's id. An image is pulled only where it is missing, as by `docker run`.
     async fn pull(&mut self) -> anyhow::Result<String> {
         let spec = v1::ImageSpec { image: self.args.image.clone(), ..Default::default() };
         let status = v1::ImageStatusRequest { image: Some(spec.clone()), verbose: false };
@@ -98,7 +98,7 @@ impl Run<'_> {
         }
     }
 
-    /// Limits given on the command line, for pod and container alike.
+    /// Returns the limits given on the command line, which pod and container share.
     fn resources(&self) -> Option<v1::LinuxContainerResources> {
         const PERIOD_US: i64 = 100_000;
         let (cpus, memory) = (self.args.cpus, self.args.memory);
@@ -110,7 +110,8 @@ impl Run<'_> {
         })
     }
 
-    async fn container(
+    /// Creates and starts the container, and follows it to its end.
+    async fn run_container(
         &mut self,
         pod: &str,
         pod_config: v1::PodSandboxConfig,
@@ -125,7 +126,7 @@ impl Run<'_> {
             }),
             args: self.args.command.clone(),
             stdin: self.args.interactive,
-            // Whoever detaches from a terminal may come back to it.
+            // A user who detaches from a terminal may come back to it.
             stdin_once: self.args.interactive && !self.args.tty,
             tty: self.args.tty,
             log_path: "main.log".into(),
@@ -152,11 +153,12 @@ impl Run<'_> {
         if let Err(status) = self.client.runtime.start_container(start).await {
             return cannot_start(status);
         }
-        self.talk(container_id).await
+        self.connect_streams(container_id).await
     }
 
-    /// With a terminal, the session has the output too; without one the log has all of it, in whole lines.
-    async fn talk(&mut self, container_id: String) -> anyhow::Result<Ended> {
+    /// Connects this process's streams to the container until it ends. With a terminal the session carries the output,
+    /// too; without one the output comes from the log, in whole lines.
+    async fn connect_streams(&mut self, container_id: String) -> anyhow::Result<Ended> {
         let Args { interactive, tty, .. } = *self.args;
         let wanted = Wanted {
             stdin: interactive,
@@ -169,7 +171,7 @@ impl Run<'_> {
             Wanted { stdin: false, stdout: false, .. } => None,
             wanted => match attach::url(&mut self.client, &container_id, wanted).await {
                 Ok(url) => Some(url),
-                // It has ended already, and all that it said is in the log.
+                // The container has ended already, and all its output is in the log.
                 Err(status) if status.code() == tonic::Code::FailedPrecondition => None,
                 Err(status) => return Err(refused(status)),
             },
@@ -189,7 +191,7 @@ impl Run<'_> {
                 tokio::pin!(feeding, following);
                 tokio::select! {
                     ended = &mut following => return ended,
-                    // The container tells its end itself; an input that broke off is no end.
+                    // Only the container's state shows its end; standard input may break off before.
                     outcome = &mut feeding => if let Err(error) = outcome {
                         eprintln!("podvisor: standard input: {error:#}");
                     }
@@ -200,7 +202,7 @@ impl Run<'_> {
         }
     }
 
-    /// Prints what the container writes, unless somebody else does, until it has ended; an interrupt stops it first.
+    /// Waits until the container has ended, and with `print` prints its log meanwhile. An interrupt stops the container.
     async fn follow(&mut self, container_id: String, print: bool) -> anyhow::Result<Ended> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -209,7 +211,7 @@ impl Run<'_> {
             let request = v1::ContainerStatusRequest { container_id: container_id.clone(), verbose: false };
             let answer = self.client.runtime.container_status(request).await.map_err(refused)?.into_inner();
             let status = answer.status.context("the daemon answered without a status")?;
-            // The state is read before the log: an exit is told only after its last byte is there.
+            // The state is read before the log: an exit is published after the last byte is in the log.
             if print {
                 log.print()?;
             }
@@ -221,7 +223,7 @@ impl Run<'_> {
                 return Ok(Ended::Exited(u8::try_from(status.exit_code).unwrap_or(u8::MAX)));
             }
             tokio::select! {
-                () = tokio::time::sleep(LOOK_INTERVAL) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
                 _ = interrupt.recv() => self.stop(&container_id).await?,
                 _ = terminate.recv() => self.stop(&container_id).await?,
             }
@@ -235,7 +237,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Stops the pod always; removes it unless it is kept in a shared daemon on purpose.
+    /// Stops the pod; removes it with `--rm`, and always from a private daemon.
     async fn clean_up(&mut self, pod_sandbox_id: String) -> anyhow::Result<()> {
         let stop = v1::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() };
         self.client.runtime.stop_pod_sandbox(stop).await.map_err(refused).context("stopping the pod")?;
@@ -252,12 +254,12 @@ impl Run<'_> {
     }
 }
 
-/// Each container in a PID namespace of its own, as the kubelet asks by default.
+/// Returns a PID namespace for each container, as the kubelet asks by default.
 fn namespaces() -> v1::NamespaceOption {
     v1::NamespaceOption { pid: v1::NamespaceMode::Container.into(), ..Default::default() }
 }
 
-/// A command that is missing or cannot be executed has a code of its own.
+/// Returns the exit code of a command that is missing or cannot be executed, or the daemon's refusal as an error.
 fn cannot_start(status: tonic::Status) -> anyhow::Result<Ended> {
     let code = start_failure(status.message());
     let Some(code) = code else { return Err(refused(status)) };

@@ -1,5 +1,5 @@
-//! A private daemon for one `podvisor run`: the same `podvisor serve`, with a socket of its own and
-//! the host's images. It is ended with SIGTERM, and its run directory goes with it.
+//! A private daemon for one `podvisor run`: `podvisor serve` with a socket of its own and the host's images. SIGTERM stops
+//! the daemon, and its run directory is removed after it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,16 +13,16 @@ use super::network;
 use crate::client::{self, Client};
 use crate::config::{Config, Streaming};
 
-/// How long the daemon may take until it serves: it recovers pods first.
+/// How long the daemon may take until it serves: pods are recovered first.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often the socket is tried while it starts.
+/// The interval between two attempts to connect while the daemon starts.
 const START_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long it may take to end before it is killed.
+/// How long the daemon may take to end before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A daemon that runs.
+/// A running daemon.
 #[derive(Debug)]
 pub(super) struct Daemon {
     child: Child,
@@ -31,14 +31,14 @@ pub(super) struct Daemon {
     log: PathBuf,
 }
 
-/// Starts it and waits until it serves.
+/// Starts a private daemon and waits until it serves.
 pub(super) async fn start(config: &Config, config_file: Option<&Path>) -> anyhow::Result<Daemon> {
     let dir = config.paths.run.join(format!("private-{}", std::process::id()));
     std::fs::create_dir_all(&dir).with_context(|| format!("making {} (are you root?)", dir.display()))?;
     let mut private = config.clone();
     private.paths.run = dir.clone();
     private.paths.socket = None;
-    // For this command alone, which so needs to trust nobody.
+    // Plain HTTP on loopback, since this command is the only client.
     private.streaming = Streaming::default();
     if let Some(conf_dir) = network::ensure(config, &dir)? {
         private.cni.conf_dir = conf_dir;
@@ -68,9 +68,9 @@ async fn wait(mut child: Child, socket: PathBuf, dir: PathBuf, log: PathBuf) -> 
             return Ok(Daemon { child, client, dir, log });
         }
         if let Some(status) = child.try_wait()? {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            let output = std::fs::read_to_string(&log).unwrap_or_default();
             let _ = std::fs::remove_dir_all(&dir);
-            bail!("the daemon ended with {status}: {}", said.trim());
+            bail!("the daemon ended with {status}: {}", output.trim());
         }
         if tokio::time::Instant::now() > deadline {
             bail!("the daemon did not serve within {START_TIMEOUT:?}; its log is {}", log.display());
@@ -84,7 +84,7 @@ impl Daemon {
         self.client.clone()
     }
 
-    /// Ends the daemon and removes what was its own.
+    /// Stops the daemon and removes its run directory.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         if let Some(pid) = self.child.id() {
             kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM)?;

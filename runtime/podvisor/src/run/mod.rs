@@ -1,5 +1,5 @@
-//! `podvisor run`: pull, pod, container, output, exit code and clean-up, all over the CRI socket, as
-//! any client would. Where no daemon serves, a private one is started and ended again.
+//! `podvisor run`: pull, pod, container, output, exit code and clean-up, all over the CRI socket, as by any client. Where
+//! no daemon serves, a private one is started and stopped again.
 //!
 //! ```text
 //!   connect or start a daemon ─> pull ─> RunPodSandbox ─> Create, Start ─> follow the log ─> exit code
@@ -21,7 +21,7 @@ pub(crate) use args::Args;
 use crate::client;
 use crate::config::Config;
 
-/// Runs one container and ends with its exit code.
+/// Runs one container and returns its exit code.
 pub(crate) fn run(config: &Config, config_file: Option<&Path>, args: &Args) -> anyhow::Result<ExitCode> {
     client::block_on(async {
         match client::connect(&config.socket()).await {

@@ -1,12 +1,12 @@
-//! The network of a private daemon on a host that has no CNI configuration: one bridge, addresses
-//! handed out by host-local. Written into the daemon's own directory, never into the host's.
+//! The network of a private daemon on a host that has no CNI configuration: one bridge, with addresses from host-local.
+//! The configuration is written into the daemon's own directory, never into the host's.
 
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 
-/// Leaves the operator's configuration alone where there is one, else writes ours under `dir` and
-/// returns where.
+/// Returns `None` where the operator has a configuration, which is used then. Otherwise writes one below `dir` and
+/// returns its directory.
 pub(super) fn ensure(config: &Config, dir: &Path) -> std::io::Result<Option<PathBuf>> {
     let configured = std::fs::read_dir(&config.cni.conf_dir)
         .map(|entries| {
@@ -54,12 +54,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operators_configuration_is_left_alone() {
+    fn an_operators_configuration_is_used_where_there_is_one() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::default();
         config.cni.conf_dir = dir.path().join("net.d");
-        let ours = ensure(&config, dir.path()).unwrap().unwrap();
-        assert!(ours.join("10-podvisor.conflist").exists());
+        let written = ensure(&config, dir.path()).unwrap().unwrap();
+        assert!(written.join("10-podvisor.conflist").exists());
         std::fs::create_dir_all(&config.cni.conf_dir).unwrap();
         std::fs::write(config.cni.conf_dir.join("10-mine.conflist"), "{}").unwrap();
         assert_eq!(ensure(&config, dir.path()).unwrap(), None);
