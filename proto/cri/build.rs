@@ -1,6 +1,6 @@
-//! Compiles `proto/api.proto` (Kubernetes CRI v1, cri-api v0.36.3) with a pure-Rust protobuf compiler, and
-//! a second time under the name v1alpha2: that version's messages are v1's with fewer fields, so its
-//! services are generated over the very same types.
+//! Compiles `proto/api.proto` (Kubernetes CRI v1, cri-api v0.36.3) with a protobuf compiler in Rust, and a second time
+//! under the name v1alpha2. That version's messages are v1's with fewer fields, so its services are generated over v1's
+//! types. The messages of `src/list_responses.rs` are written by hand and not generated.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -9,7 +9,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const SOURCE: &str = "proto/api.proto";
 
-/// What v1alpha2 had when it was last served (Kubernetes 1.25). Everything newer is v1 alone.
+/// The RPCs of v1alpha2 when kubelets last used it (Kubernetes 1.25). Newer RPCs are v1's alone.
 const V1ALPHA2: [&str; 29] = [
     "Version",
     "RunPodSandbox",
@@ -42,15 +42,16 @@ const V1ALPHA2: [&str; 29] = [
     "ImageFsInfo",
 ];
 
-/// Written by hand in `src/listed.rs`.
-const LISTED: [&str; 2] = ["ListPodSandboxResponse", "ListContainersResponse"];
+/// Messages that are written by hand in `src/list_responses.rs`.
+const BY_HAND: [&str; 2] = ["ListPodSandboxResponse", "ListContainersResponse"];
 
 fn main() -> Result<(), Failure> {
     println!("cargo::rerun-if-changed={SOURCE}");
-    // Maps as the daemon keeps them: nothing is hashed for a list of hundreds.
+    // The daemon's maps are of this kind, so that nothing is hashed for a list of hundreds.
     let mut current = tonic_prost_build::configure().btree_map(".");
-    for answer in LISTED {
-        current = current.extern_path(format!(".runtime.v1.{answer}"), format!("crate::listed::{answer}"));
+    for answer in BY_HAND {
+        current =
+            current.extern_path(format!(".runtime.v1.{answer}"), format!("crate::list_responses::{answer}"));
     }
     current.compile_fds(protox::compile([SOURCE], ["proto"])?)?;
     let old = older(&PathBuf::from(env::var("OUT_DIR")?))?;

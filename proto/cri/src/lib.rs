@@ -1,10 +1,10 @@
-//! The Container Runtime Interface on the wire: messages, clients and servers generated from the
-//! published `api.proto` (cri-api v0.36.3), but for two in [`listed`]. No logic lives here, and only `runtime/cri` and the
-//! command line's client may use these types.
+//! The Container Runtime Interface on the wire: messages, clients and servers, generated from the published `api.proto`
+//! (cri-api v0.36.3) but for two messages in [`list_responses`]. No logic lives here, and only `runtime/cri` and the command
+//! line's client may use these types.
 
 #![forbid(unsafe_code)]
 
-pub mod listed;
+pub mod list_responses;
 
 /// CRI v1, as of Kubernetes 1.36.
 pub mod v1 {
@@ -17,7 +17,7 @@ pub mod v1 {
         rustdoc::all
     )]
     tonic::include_proto!("runtime.v1");
-    pub use crate::listed::{ListContainersResponse, ListPodSandboxResponse};
+    pub use crate::list_responses::{ListContainersResponse, ListPodSandboxResponse};
 }
 
 /// CRI v1alpha2, which kubelets up to 1.25 speak: its services over [`v1`]'s messages.

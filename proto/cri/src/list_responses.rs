@@ -1,6 +1,5 @@
-//! The answers of the lists that a kubelet asks for every second, written by hand so that a server may give items that
-//! are encoded already: most of them have not changed since the second before. On the wire they are as `api.proto` has
-//! them.
+//! The responses of the lists that a kubelet asks for every second, written by hand so that a server can send items that
+//! are encoded already: most have not changed since the second before. On the wire the responses are as in `api.proto`.
 
 use prost::bytes::{Buf, BufMut, Bytes};
 use prost::encoding::{
@@ -10,17 +9,17 @@ use prost::{DecodeError, Message};
 
 use crate::v1::{Container, PodSandbox};
 
-/// Number of the only field, the items.
+/// The number of the only field, the items.
 const ITEMS: u32 = 1;
 
-macro_rules! listed {
+macro_rules! list_response {
     ($(#[$doc:meta])* $name:ident { $items:ident: $item:ty }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct $name {
-            /// The items. Whoever reads an answer finds all of them here.
+            /// The items. After decoding, all of them are here.
             pub $items: Vec<$item>,
-            /// More items, each encoded: for who sends an answer.
+            /// Further items, encoded already, for encoding alone.
             pub encoded: Vec<Bytes>,
         }
 
@@ -60,12 +59,12 @@ macro_rules! listed {
     };
 }
 
-listed! {
+list_response! {
     /// `ListPodSandboxResponse` of `api.proto`.
     ListPodSandboxResponse { items: PodSandbox }
 }
 
-listed! {
+list_response! {
     /// `ListContainersResponse` of `api.proto`.
     ListContainersResponse { containers: Container }
 }
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_were_encoded_before_are_read_like_the_others() {
+    fn encoded_items_are_decoded_like_the_others() {
         let sent = ListContainersResponse {
             containers: vec![container("one")],
             encoded: vec![container("two").encode_to_vec().into(), container("three").encode_to_vec().into()],
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_a_later_version_is_passed_over() {
+    fn a_field_of_a_later_version_is_ignored() {
         let mut bytes = ListPodSandboxResponse::default().encode_to_vec();
         encode_key(9, WireType::Varint, &mut bytes);
         encode_varint(1, &mut bytes);
