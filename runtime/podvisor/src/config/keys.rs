@@ -1,4 +1,4 @@
-//! What can be configured: every key with its type, its default and its meaning, in one table. The order is
+//! The configuration's keys: every key with its type, its default and its meaning, in one table. The order is
 //! that of the structs in `config.rs`. `reference.rs` renders the table and has the tests that compare it with
 //! the structs.
 
