@@ -60,6 +60,8 @@ impl Endpoint {
     ) -> Result<Endpoint, ImageError> {
         let name = host.name(reference.registry());
         let root = |pem: &Vec<u8>| Certificate { encoding: CertificateEncoding::Pem, data: pem.clone() };
+        // A client refuses to be made without a provider of the process; that there is one already is no error.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::try_from(ClientConfig {
             protocol: if host.plain.unwrap_or(plain) { ClientProtocol::Http } else { ClientProtocol::Https },
             accept_invalid_certificates: host.skip_verify,

@@ -11,7 +11,7 @@ use hyper::upgrade::Upgraded;
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls_platform_verifier::Verifier;
@@ -138,7 +138,7 @@ fn trusting(authority: Option<&Path>) -> Result<ClientConfig, DialError> {
             .filter(|given: &Vec<_>| !given.is_empty())
             .ok_or_else(|| unreadable(path))?,
     };
-    let provider = Arc::new(aws_lc_rs::default_provider());
+    let provider = Arc::new(ring::default_provider());
     let verifier =
         Verifier::new_with_extra_roots(given, Arc::clone(&provider)).map_err(DialError::Untrusted)?;
     let mut config = ClientConfig::builder_with_provider(provider)

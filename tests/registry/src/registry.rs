@@ -199,6 +199,7 @@ impl Registry {
     }
 
     async fn client(&self, reference: &Reference) -> Client {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::new(ClientConfig {
             protocol: ClientProtocol::Http,
             use_monolithic_push: true,

@@ -7,7 +7,7 @@ use futures::SinkExt;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use runtime_streaming::client::{self, DialError};
 use runtime_streaming::{Outcome, Server, ServerError, Tls, TlsError};
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -90,7 +90,7 @@ impl Authority {
     async fn greet(&self, url: &str, alpn: &[&[u8]]) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.file()).unwrap()).unwrap();
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let mut config = builder.unwrap().with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
