@@ -12,6 +12,10 @@ BIN := $(CARGO_TARGET_DIR)/release
 IMAGE := $(CURDIR)/target/guest-image
 NODE := tests/node/run
 
+# `make install` puts everything below PREFIX but the configuration, which the daemon reads from /etc.
+PREFIX ?= /usr
+DESTDIR ?=
+
 .PHONY: help
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
@@ -25,6 +29,19 @@ deps: ## install the Debian packages that building and testing need (root; else 
 guest-image: build
 build: deps ## build the daemon, the VMM, the agent, and what a VM boots from: kernel, root image, scratch template
 	@.ci/build
+
+# The unit and the configuration have the paths of PREFIX=/usr; with another the installed copies are changed. A configuration that is
+# there already stays as it is.
+.PHONY: install
+install: ## install what `make build` has built, as root or with DESTDIR=; PREFIX=/usr is where the daemon looks by default
+	install -D -m 755 -t '$(DESTDIR)$(PREFIX)/bin' $(BIN)/podvisor $(BIN)/podvisor-vmm
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/podvisor' $(IMAGE)/vmlinux $(IMAGE)/root.erofs $(IMAGE)/scratch.ext4
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/podvisor' dist/runtimeclass.yaml
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/system' dist/podvisor.service
+	[ '$(PREFIX)' = /usr ] || sed -i 's|^ExecStart=/usr/|ExecStart=$(PREFIX)/|' '$(DESTDIR)$(PREFIX)/lib/systemd/system/podvisor.service'
+	[ -e '$(DESTDIR)/etc/podvisor/config.toml' ] || { \
+	  install -D -m 644 -t '$(DESTDIR)/etc/podvisor' dist/config.toml && \
+	  { [ '$(PREFIX)' = /usr ] || sed -i 's|^#guest_image = .*|guest_image = "$(PREFIX)/lib/podvisor"|' '$(DESTDIR)/etc/podvisor/config.toml'; }; }
 
 .PHONY: e2e-build
 e2e-build: deps
