@@ -221,3 +221,38 @@ fn files(root: &Path, wanted: impl Fn(&Path) -> bool) -> anyhow::Result<Vec<Sour
     }
     Ok(files)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_gives_its_crate_with_roots_and_the_crates_of_ours_that_it_uses() {
+        let manifest = |text: &str| text.parse::<toml::Table>().unwrap();
+        let manifests = [
+            ("Cargo.toml".to_owned(), manifest("[workspace]\nmembers = [\"a/*\"]")),
+            ("a/lib/Cargo.toml".to_owned(), manifest("[package]\nname = \"a-lib\"")),
+            (
+                "a/prog/Cargo.toml".to_owned(),
+                manifest(
+                    "[package]\nname = \"prog\"\n[dependencies]\na-lib.workspace = true\nanyhow.workspace = true\n\
+                     [dev-dependencies]\nprog.workspace = true\n[[bin]]\nname = \"x\"\npath = \"src/x.rs\"",
+                ),
+            ),
+        ];
+        let paths = [
+            "a/lib/src/lib.rs",
+            "a/prog/src/main.rs",
+            "a/prog/src/x.rs",
+            "a/prog/src/bin/y.rs",
+            "a/prog/src/z.rs",
+        ];
+        let sources = paths.map(|path| Source { path: path.into(), text: String::new() });
+        let crates: Vec<_> =
+            manifests.iter().filter_map(|(path, text)| listed(path, text, &manifests, &sources)).collect();
+        assert_eq!(crates.iter().map(|ours| ours.name.as_str()).collect::<Vec<_>>(), ["a-lib", "prog"]);
+        assert_eq!(crates[0].roots, ["a/lib/src/lib.rs"]);
+        assert_eq!(crates[1].roots, ["a/prog/src/bin/y.rs", "a/prog/src/main.rs", "a/prog/src/x.rs"]);
+        assert_eq!(crates[1].uses, BTreeSet::from(["a-lib".to_owned()]));
+    }
+}

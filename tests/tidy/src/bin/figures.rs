@@ -37,7 +37,8 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn lines(sources: &[Source]) {
-    let product = sources.iter().filter(|source| !format!("/{}", source.path).contains("/tests/"));
+    let of_tests = |path: &str| format!("/{path}").contains("/tests/") || path.ends_with("tests.rs");
+    let product = sources.iter().filter(|source| !of_tests(&source.path));
     for (whose, sources) in [("all", sources.to_vec()), ("the product's", product.cloned().collect())] {
         let files = sizes::longest_files(&sources, usize::MAX);
         let sum: usize = files.iter().map(|file| file.lines).sum();
