@@ -60,7 +60,7 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<ExitCode> {
 
 /// Schedules the thread behind those that calls wait for.
 fn schedule_as_batch() {
-    if let Err(error) = vmm_batch::be_batch() {
+    if let Err(error) = vmm_sched_batch::set_sched_batch() {
         tracing::debug!(%error, "a thread for streams is scheduled like every other");
     }
 }

@@ -24,7 +24,7 @@ const USES: &[(&str, &[&str])] = &[
             "runtime-spec",
             "runtime-streaming",
             "runtime-vm",
-            "vmm-batch",
+            "vmm-sched-batch",
         ],
     ),
     (
@@ -62,8 +62,8 @@ const USES: &[(&str, &[&str])] = &[
     // The VMM.
     ("podvisor-vmm", &["proto-vmm", "vmm-vm"]),
     ("vmm-vm", &["proto-vmm", "vmm-devices"]),
-    ("vmm-devices", &["vmm-batch"]),
-    ("vmm-batch", &[]),
+    ("vmm-devices", &["vmm-sched-batch"]),
+    ("vmm-sched-batch", &[]),
     // The guest side.
     ("podvisor-agent", &["agent-container", "proto-agent"]),
     ("agent-container", &[]),

@@ -9,7 +9,7 @@ use crate::{Crate, Source};
 /// denies unsafe code at its root and allows it there; a crate that is a zone as a whole need not.
 pub const ZONES: &[(&str, &str)] = &[
     ("vmm/vm/", "KVM's memory slots, mmap and the vCPUs' run pages"),
-    ("vmm/batch/", "sched_setscheduler(2): no safe crate sets a thread's policy and nothing else"),
+    ("vmm/sched-batch/", "sched_setscheduler(2): no safe crate sets a thread's policy and nothing else"),
     ("vmm/devices/", "guest memory as iovecs, and ioctls on taps and vhost"),
     ("agent/container/src/syscall", "system calls that nix does not have"),
     ("runtime/net/src/tap.rs", "two tap ioctls: no safe crate opens a tap with a 12-byte virtio-net header"),
@@ -151,7 +151,7 @@ mod tests {
             source("vmm/vm/src/lib.rs", ""),
             source("vmm/devices/src/lib.rs", ""),
             source("runtime/net/src/tap.rs", ""),
-            source("vmm/batch/src/lib.rs", ""),
+            source("vmm/sched-batch/src/lib.rs", ""),
             source("runtime/share/src/setattr.rs", ""),
             source("runtime/share/src/user_namespace.rs", ""),
         ];

@@ -102,7 +102,7 @@ impl Vsock {
         let backend = Backend::new(mux, activation, self.state.transport_reset, self.faults.clone())?;
         Worker::spawn(NAME, NAME, move |stop| {
             // The guest goes on filling the ring while others want the processor, so a wake-up finds more.
-            if let Err(error) = vmm_batch::be_batch() {
+            if let Err(error) = vmm_sched_batch::set_sched_batch() {
                 tracing::warn!(%error, "vsock: the thread is as urgent as the vCPUs");
             }
             backend.run(&stop)

@@ -1,17 +1,18 @@
-//! Threads that are in no hurry: what wakes one does not take the processor from whoever has it (`SCHED_BATCH`, sched(7)).
-//! A thread that only passes bytes on finds more of them so each time it runs, where processors are short. Its share
-//! of them stays the same.
+//! Sets the scheduling policy SCHED_BATCH (sched(7)): waking such a thread does not take the processor from
+//! the thread that has it. A thread that only passes bytes on then finds more of them each time it runs, where
+//! processors are short, and keeps its share of them. Under the ordinary policy it takes the processor from the
+//! other end of its stream, and each finds little.
 //!
-//! For whoever passes streams on, in the VMM and in the daemon: one such thread that is urgent takes the
-//! processor from the other end, and each finds little.
+//! This is a crate for the boundary around its one unsafe call: the VMM's devices and the daemon, which forbids
+//! unsafe code and must not link the devices, both pass streams on.
 
 use std::io;
 
-/// Makes the calling thread one, and those that it starts.
+/// Sets SCHED_BATCH for the calling thread and the threads that it starts from now on.
 ///
 /// # Errors
-/// The kernel's. It needs no privilege (sched(7)); a seccomp filter may refuse it.
-pub fn be_batch() -> io::Result<()> {
+/// The kernel's error. No privilege is needed (sched(7)), but a seccomp filter may refuse the call.
+pub fn set_sched_batch() -> io::Result<()> {
     let no_priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: the kernel reads the parameters, which live until it returns; zero is the calling thread.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const no_priority) } {
@@ -25,14 +26,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_calling_thread_alone_becomes_one() {
+    fn the_calling_thread_alone_gets_the_policy() {
         let policy = || {
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             // Field 41, of which two are before the name's end (proc_pid_stat(5)).
             stat.rsplit_once(") ").unwrap().1.split(' ').nth(38).unwrap().parse::<i32>().unwrap()
         };
         let there = std::thread::spawn(move || {
-            be_batch().unwrap();
+            set_sched_batch().unwrap();
             policy()
         });
         assert_eq!((there.join().unwrap(), policy()), (libc::SCHED_BATCH, libc::SCHED_OTHER));
