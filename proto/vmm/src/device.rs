@@ -14,13 +14,12 @@ use serde::{Deserialize, Serialize};
 pub enum Device<F> {
     /// A file mapped into guest-physical memory, read-only: a guest that writes there ends its VM.
     Pmem {
-        /// The file, opened for reading. Its size must be a multiple of 2 MiB, not zero.
+        /// The file, opened for reading; a multiple of 2 MiB long, not empty.
         image: F,
     },
     /// A disk.
     Blk {
-        /// The file or block device, opened for writing unless `read_only`. Its size must be a multiple of
-        /// 512 bytes.
+        /// The file or block device, opened for writing unless `read_only`; a multiple of 512 bytes long.
         image: F,
         /// Offer VIRTIO_BLK_F_RO and refuse writes.
         read_only: bool,

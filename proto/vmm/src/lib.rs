@@ -1,11 +1,12 @@
-//! What the daemon and a VMM say to each other over the control socket.
+//! The contract between the daemon and a VMM: the messages on the control socket, and the slot table.
 //!
 //! The socket is `SOCK_SEQPACKET`: one JSON [`Message`] per packet, at most [`PACKET_BYTES_MAX`] bytes,
 //! with the descriptors that it names (by [`FdIndex`]) in the same packet's `SCM_RIGHTS`. The daemon
 //! creates the listening socket and the VMM inherits it, so a restarted daemon can dial again. One
 //! client at a time: a new connection replaces the old one.
 //!
-//! This crate holds types and the packet codec only. It is the one place where `runtime` and `vmm` meet.
+//! This crate holds types and the packet codec only; `runtime` and `vmm` meet nowhere else. `message` has the
+//! requests and answers, `device` what is plugged, `slot` where it fits, `packet` the codec.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,6 @@ pub use message::{
 pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
 pub use slot::{FilledSlot, Slot};
 
-/// Descriptor number on which the VMM finds the listening control socket when it starts: its standard
-/// input, the one that needs no unsafe code to hand down or to take.
+/// Descriptor number on which the VMM finds the listening control socket when it starts: standard input,
+/// which needs no unsafe code to hand down or to take.
 pub const CONTROL_FD: i32 = 0;

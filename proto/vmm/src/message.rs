@@ -17,21 +17,21 @@ pub enum Message {
     Request {
         /// Matches the response to the request.
         id: u64,
-        /// What is asked.
+        /// The request.
         request: Request,
     },
     /// VMM to daemon: the answer to request `id`.
     Response {
-        /// Of the request.
+        /// The request's `id`.
         id: u64,
-        /// The answer, or why not.
+        /// The answer, or the reason for none.
         result: Result<Response, Refusal>,
     },
-    /// VMM to daemon, unasked.
+    /// VMM to daemon, without a request.
     Event(Event),
 }
 
-/// Why a request was not carried out. Its text names what and where, for a person.
+/// The reason why a request was not carried out. The text names what and where, for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 #[serde(deny_unknown_fields)]
@@ -40,26 +40,26 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// What the daemon asks.
+/// A request of the daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// Build the machine and run it. Once per process, before all but `Shutdown`.
+    /// Build the VM and run it. Once per process, before all but `Shutdown`.
     Boot(Box<BootConfig>),
     /// Fill an empty slot. The guest sees the device when the agent binds the slot.
     Plug {
-        /// Where; its kind must fit the device.
+        /// An empty slot, which the device must fit.
         slot: Slot,
-        /// What.
+        /// The device.
         device: Device<FdIndex>,
     },
     /// Empty a slot that the agent has unbound.
     Unplug {
-        /// Which.
+        /// A filled slot.
         slot: Slot,
     },
     /// Offer the guest memory of this size in all, between what it booted with and the most it was built for.
-    /// It takes or gives back in its own time: [`Event::Resized`] says when. The device in [`Slot::MEM`] is
+    /// The guest takes or gives back in its own time: [`Event::Resized`] says when. The device in [`Slot::MEM`] is
     /// there from the first growth on, for the agent to bind.
     Resize {
         /// Bytes, in steps of 2 MiB from the size at boot.
@@ -67,7 +67,7 @@ pub enum Request {
     },
     /// The slots that are filled.
     Slots,
-    /// What the VM has cost so far.
+    /// Counters and times of the VM.
     Stats,
     /// The console ring's content.
     Console,
@@ -100,7 +100,7 @@ pub enum Response {
     ShuttingDown,
 }
 
-/// The machine to build. All descriptors come with the same packet.
+/// The VM to build. All descriptors come with the same packet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BootConfig {
@@ -120,7 +120,7 @@ pub struct BootConfig {
     pub devices: Vec<(Slot, Device<FdIndex>)>,
 }
 
-/// Told without being asked.
+/// A message of the VMM that answers no request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Event {
@@ -135,11 +135,11 @@ pub enum Event {
     Stopped(Box<StopReport>),
 }
 
-/// How a VM ended.
+/// The end of a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopReport {
-    /// Why.
+    /// The reason.
     pub reason: StopReason,
     /// Registers of the vCPU that stopped it, where there is one.
     pub registers: Option<Registers>,
@@ -149,7 +149,7 @@ pub struct StopReport {
     pub exits: ExitCounts,
 }
 
-/// Why a VM ended.
+/// The reason why a VM ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum StopReason {
@@ -178,7 +178,7 @@ pub enum StopReason {
     },
     /// The VMM itself could not go on.
     Vmm {
-        /// What failed.
+        /// The failure, on one line.
         message: String,
     },
 }
@@ -223,7 +223,7 @@ pub struct ExitCounts {
     pub other: u64,
 }
 
-/// What a VM has cost so far.
+/// Counters and times of a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VmStats {
@@ -231,6 +231,6 @@ pub struct VmStats {
     pub exits: ExitCounts,
     /// Host CLOCK_MONOTONIC, nanoseconds, when Boot was received.
     pub boot_requested_ns: u64,
-    /// The same when the first vCPU entered the guest kernel.
+    /// Host CLOCK_MONOTONIC, nanoseconds, when the first vCPU entered the guest kernel.
     pub guest_entered_ns: u64,
 }

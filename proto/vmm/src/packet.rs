@@ -24,7 +24,7 @@ pub const FDS_MAX: usize = 40;
 pub struct Packet {
     /// The message.
     pub message: Message,
-    /// Its descriptors, in the sender's order; all close-on-exec.
+    /// The message's descriptors, in the sender's order; all close-on-exec.
     pub fds: Vec<OwnedFd>,
 }
 

@@ -71,7 +71,7 @@ impl Slot {
         (number < Self::COUNT).then_some(Slot(number))
     }
 
-    /// Its number.
+    /// Returns the slot's number.
     pub fn number(self) -> u8 {
         self.0
     }
@@ -81,7 +81,7 @@ impl Slot {
         TABLE.iter().find(|(numbers, _)| numbers.contains(&self.0)).and_then(|(_, kind)| *kind)
     }
 
-    /// The I/O APIC pin (GSI) of its interrupt.
+    /// Returns the I/O APIC pin (GSI) of the slot's interrupt.
     pub fn irq(self) -> u32 {
         match self.kind() {
             Some(DeviceKind::Pmem) => Self::IRQ_PMEM,

@@ -1,10 +1,10 @@
-//! Boots a kernel by hand and tells what became of it:
+//! Boots a kernel by hand and prints what became of it:
 //!
 //! `boot --vmm podvisor-vmm --kernel vmlinux --root root.erofs [--memory-mib 128] [--vcpus 1]
 //!  [--cmdline "…"] [--seconds 10] [--port 1026]`
 //!
-//! Waits until the guest opens a stream to `--port`, ends, or the time is over; prints when that was,
-//! the counters, the console and the stop report.
+//! The program waits until the guest opens a stream to `--port`, ends, or the time is over, and prints when
+//! that was, the counters, the console and the stop report.
 
 use std::fs::File;
 use std::path::PathBuf;

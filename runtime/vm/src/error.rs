@@ -1,4 +1,4 @@
-//! What can go wrong between the daemon and a VMM.
+//! The errors between the daemon and a VMM.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Spawns and drives a VMM: one [`Vm`] per pod's virtual machine, cheap to clone.
+//! Spawns and drives a VMM: one [`Vm`] per pod, cheap to clone.
 //!
 //! A VMM outlives the daemon: [`Vm::attach`] finds one again by process id, start time and control
 //! socket. This crate knows the control protocol (`proto-vmm`) and the VMM's process; it knows nothing of

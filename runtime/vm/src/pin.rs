@@ -1,5 +1,5 @@
-//! Which CPUs of the host a VM's vCPUs run on: the affinity of the VMM's threads of that name, set from
-//! outside, since the VMM's own filter lets it change nothing of the kind.
+//! Binds a VM's vCPUs to CPUs of the host: the affinity of the VMM's vCPU threads, set by the daemon, since
+//! the VMM's own seccomp filter does not let it change that.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use crate::VmError;
 
-/// What the VMM names its vCPU threads, before their number.
+/// The name of the VMM's vCPU threads, without their number.
 const THREAD: &str = "vcpu";
 
 pub(crate) fn pin(pid: u32, cpus: &[u32]) -> Result<(), VmError> {

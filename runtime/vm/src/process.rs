@@ -1,4 +1,4 @@
-//! The life of a VMM's process: who it is (pid and start time), when it ends, and how to end it.
+//! The life of a VMM's process: its identity (pid and start time), its end, and how to kill it.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -38,7 +38,7 @@ impl Process {
         self.pid
     }
 
-    /// In clock ticks since the machine's boot.
+    /// The process's start time in clock ticks since the host's boot.
     pub(crate) fn start_time(&self) -> u64 {
         self.start_time
     }
@@ -49,7 +49,7 @@ impl Process {
         let _ = self.pidfd.readable().await;
     }
 
-    /// SIGKILL. One that has ended already is as wanted.
+    /// Sends SIGKILL. A process that has ended already is no error.
     pub(crate) fn kill(&self) -> Result<(), VmError> {
         match pidfd_send_signal(self.pidfd.get_ref(), Signal::KILL) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),

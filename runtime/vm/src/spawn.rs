@@ -35,10 +35,10 @@ pub struct Spawn<'a> {
 
 /// The control socket's name in the pod's run directory.
 pub(crate) const CONTROL_SOCKET: &str = "control.sock";
-/// The vsock device's.
+/// The vsock device's socket in the pod's run directory.
 pub(crate) const VSOCK_SOCKET: &str = "vsock.sock";
 
-/// Starts the process. It waits on its control socket, in its cgroup, without a VM.
+/// Starts the process, which waits on its control socket, in its cgroup, without a VM.
 pub(crate) fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
     let listener = listen(&spawn.dir.join(CONTROL_SOCKET))?;
     let start = |source| VmError::Start { binary: spawn.binary.to_owned(), source };
@@ -53,7 +53,7 @@ pub(crate) fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
     let pid = child.id().ok_or_else(|| start(std::io::Error::other("it ended at once")))?;
     for cgroup in spawn.cgroups {
         if let Err(error) = enter_cgroup(cgroup, pid) {
-            // It has done nothing yet, and ends with its handle; tokio reaps it.
+            // The process has done nothing yet; tokio reaps it once its handle is gone.
             let _ = child.start_kill();
             return Err(error);
         }
@@ -62,7 +62,7 @@ pub(crate) fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
     Ok(child)
 }
 
-/// Moves the process. It allocates nothing of note before it is asked to boot.
+/// Moves the process, which allocates nothing of note before it is asked to boot.
 fn enter_cgroup(cgroup: &Path, pid: u32) -> Result<(), VmError> {
     let path = cgroup.join("cgroup.procs");
     File::options()

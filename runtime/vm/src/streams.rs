@@ -1,5 +1,5 @@
-//! Streams that the guest opened and nobody has taken yet, by port. Bounded: what is beyond is closed,
-//! which the guest sees as a reset.
+//! Streams that the guest opened and nobody has taken yet, by port. At most [`WAITING_MAX`] wait: a stream beyond
+//! that is closed, which the guest sees as a reset.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -29,7 +29,7 @@ impl Streams {
         }
     }
 
-    /// The oldest to `port`, once there is one.
+    /// Returns the oldest stream to `port`, once there is one.
     pub(crate) async fn take(&self, port: u32) -> OwnedFd {
         loop {
             let arrived = self.arrived.notified();

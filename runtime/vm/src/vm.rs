@@ -32,7 +32,7 @@ const GUEST_CID: u32 = 3;
 /// How long a VMM may take to end after it was asked; a stop takes milliseconds.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long the stop report may come after the process has ended. It was sent before, so that this
+/// How long the stop report may come after the process has ended. The VMM sent it before, so that this
 /// only bounds a connection that another daemon took over.
 const REPORT_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -56,14 +56,14 @@ struct Shared {
 pub struct Size {
     /// Memory at boot, in bytes: a multiple of 2 MiB.
     pub memory_bytes: u64,
-    /// Most memory after [`Vm::resize`]: the same, and no less.
+    /// Most memory after [`Vm::resize`], in bytes: a multiple of 2 MiB, at least `memory_bytes`.
     pub memory_max_bytes: u64,
     /// vCPUs made; the guest brings up one at boot and the agent others.
     pub vcpus: u8,
 }
 
 impl Size {
-    /// Of a VM that does not grow.
+    /// The size of a VM that does not grow.
     pub fn fixed(memory_bytes: u64, vcpus: u8) -> Size {
         Size { memory_bytes, memory_max_bytes: memory_bytes, vcpus }
     }
@@ -86,7 +86,7 @@ impl Vm {
         match joined {
             Ok((process, connection)) => Ok(Vm::join(id, &dir, process, connection, Some(child))),
             Err(error) => {
-                // Nobody else will.
+                // Nobody else has a handle of it.
                 let _ = child.kill().await;
                 Err(error)
             }
@@ -113,8 +113,9 @@ impl Vm {
         let receiving = connection.clone();
         let receiving_streams = Arc::clone(&streams);
         let resized = Arc::new(watch::Sender::new(false));
-        let told = Arc::clone(&resized);
-        let receive = tokio::spawn(async move { receiving.receive(&receiving_streams, &told).await });
+        let receiving_resized = Arc::clone(&resized);
+        let receive =
+            tokio::spawn(async move { receiving.receive(&receiving_streams, &receiving_resized).await });
         let watched = Arc::clone(&process);
         tokio::spawn(async move {
             let status = wait(&watched, child).await;
@@ -142,7 +143,7 @@ impl Vm {
     /// Builds the VM and lets it run, with vsock and random numbers besides `devices`.
     ///
     /// # Errors
-    /// The VMM refuses (its words are in the error), or cannot be reached.
+    /// The VMM refuses (the error has its reason), or cannot be reached.
     pub async fn boot(
         &self,
         size: Size,
@@ -215,7 +216,7 @@ impl Vm {
     }
 
     /// Resolves once the guest has taken, or given back, all that the last [`resize`](Self::resize) asked.
-    /// It may never: bound the wait.
+    /// A guest may never do so: callers bound the wait.
     pub async fn resized(&self) {
         // The sender is kept beside it.
         let _ = self.0.resized.subscribe().wait_for(|resized| *resized).await;
@@ -232,7 +233,7 @@ impl Vm {
         }
     }
 
-    /// What the VM has cost so far.
+    /// Returns counters and times of the VM.
     ///
     /// # Errors
     /// As [`boot`](Self::boot).
@@ -243,7 +244,7 @@ impl Vm {
         }
     }
 
-    /// The console's text, at most 64 KiB, written by the guest: do not trust it.
+    /// Returns the console's text, at most 64 KiB, written by the guest: not to be trusted.
     ///
     /// # Errors
     /// As [`boot`](Self::boot).
@@ -254,8 +255,8 @@ impl Vm {
         }
     }
 
-    /// The next stream that the guest opens to `port`, or has opened already. Waits as long as the VM
-    /// lives.
+    /// Returns the next stream that the guest opens to `port`, or has opened already. The call waits as long
+    /// as the VM lives.
     ///
     /// # Errors
     /// The VM has ended.
@@ -273,8 +274,8 @@ impl Vm {
         }
     }
 
-    /// Ends the VM: asks, and kills the VMM if it takes too long. Returns when the process is gone;
-    /// a VM that has ended already is as wanted.
+    /// Stops the VM: asks the VMM, and kills it if that takes too long. Returns when the process is gone;
+    /// a VM that has ended already is no error.
     ///
     /// # Errors
     /// The process cannot be killed.
@@ -321,7 +322,7 @@ impl Vm {
         crate::pin::pin(self.pid(), cpus)
     }
 
-    /// Where host programs reach the guest: `CONNECT <port>\n` on this unix socket.
+    /// Returns the unix socket on which host programs reach the guest, with `CONNECT <port>\n`.
     pub fn vsock_path(&self) -> &Path {
         &self.0.vsock_path
     }

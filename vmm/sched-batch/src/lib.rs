@@ -3,7 +3,7 @@
 //! processors are short, and keeps its share of them. Under the ordinary policy it takes the processor from the
 //! other end of its stream, and each finds little.
 //!
-//! This is a crate for the boundary around its one unsafe call: the VMM's devices and the daemon, which forbids
+//! The crate exists for the boundary around its one unsafe call: the VMM's devices and the daemon, which forbids
 //! unsafe code and must not link the devices, both pass streams on.
 
 use std::io;
