@@ -2,7 +2,7 @@
 //!
 //! The socket is `SOCK_SEQPACKET`: one JSON [`Message`] per packet, at most [`PACKET_BYTES_MAX`] bytes,
 //! with the descriptors that it names (by [`FdIndex`]) in the same packet's `SCM_RIGHTS`. The daemon
-//! creates the listening socket and the VMM inherits it, so a restarted daemon can dial again. One
+//! creates the listening socket and the VMM inherits it as standard input, so a restarted daemon can dial again. One
 //! client at a time: a new connection replaces the old one.
 //!
 //! This crate holds types and the packet codec only; `runtime` and `vmm` meet nowhere else. `message` has the
@@ -22,7 +22,3 @@ pub use message::{
 };
 pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
 pub use slot::{FilledSlot, Slot};
-
-/// Descriptor number on which the VMM finds the listening control socket when it starts: standard input,
-/// which needs no unsafe code to hand down or to take.
-pub const CONTROL_FD: i32 = 0;

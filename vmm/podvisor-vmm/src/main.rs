@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod error_chain;
 mod jail;
 
 use std::error::Error;
@@ -20,6 +21,7 @@ use proto_vmm::{StopReason, StopReport};
 use vmm_vm::Kvm;
 
 use control::Control;
+use error_chain::chain;
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_GUEST_ENDED: u8 = 2;
@@ -49,16 +51,4 @@ fn run() -> Result<StopReport, Box<dyn Error>> {
     let control = Control::new(listener, kvm, share)?;
     jail::filter_this_thread(jail::Thread::Control)?;
     Ok(control.run()?)
-}
-
-/// An error and its causes on one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

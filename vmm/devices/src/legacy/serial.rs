@@ -54,8 +54,9 @@ impl<W: Write> Serial<W> {
         }
     }
 
-    /// Writes that the sink or the line refused, so far.
-    pub fn lost(&self) -> u64 {
+    /// Returns how many writes the sink or the line refused so far.
+    #[cfg(test)]
+    fn lost(&self) -> u64 {
         self.lost
     }
 

@@ -17,12 +17,12 @@ use super::{DeviceError, GuestMemory, Interrupt};
 pub struct Faults(Arc<AtomicU64>);
 
 impl Faults {
-    /// One more.
+    /// Adds one.
     pub fn count(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So far.
+    /// Returns the count so far.
     pub fn total(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

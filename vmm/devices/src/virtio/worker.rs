@@ -1,16 +1,14 @@
 //! A device's back-end thread: named, stopped by an event, joined before its device lets go.
 //!
 //! ```text
-//!   spawn ──> running ──stop()──> what the thread returned (its queues)
-//!                │
-//!                └─panic──> told at once in the log, and again as an error by stop()
+//!   spawn ──> running ──stop()──> the thread's result (its queues)
 //! ```
 //!
-//! Dropping a worker stops and joins it too, so no thread outlives the device whose memory it uses.
+//! A panic ends the process, as everywhere in the VMM. Dropping a worker stops and joins it too, so no thread
+//! outlives the device whose memory it uses.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
@@ -24,9 +22,8 @@ const NAME_BYTES_MAX: usize = 15;
 /// A running thread that will return a `T`.
 #[derive(Debug)]
 pub struct Worker<T> {
-    device: &'static str,
     stop: EventFd,
-    thread: Option<JoinHandle<Option<T>>>,
+    thread: Option<JoinHandle<T>>,
 }
 
 impl<T: Send + 'static> Worker<T> {
@@ -39,25 +36,15 @@ impl<T: Send + 'static> Worker<T> {
         let failed = |error: io::Error| DeviceError { device, message: format!("no thread: {error}") };
         let (stop, seen) = Stop::new().map_err(failed)?;
         let name: String = name.chars().take(NAME_BYTES_MAX).collect();
-        let thread = std::thread::Builder::new()
-            .name(name.clone())
-            .spawn(move || {
-                let result = catch_unwind(AssertUnwindSafe(|| run(seen)));
-                if result.is_err() {
-                    tracing::error!(thread = %name, "a device's thread panicked: the device serves no more");
-                }
-                result.ok()
-            })
-            .map_err(failed)?;
-        Ok(Worker { device, stop, thread: Some(thread) })
+        let thread = std::thread::Builder::new().name(name).spawn(move || run(seen)).map_err(failed)?;
+        Ok(Worker { stop, thread: Some(thread) })
     }
 
-    /// Stops the thread and waits for it. Fails if it has panicked: what it owned is lost.
-    pub fn stop(mut self) -> Result<T, DeviceError> {
-        let lost = || DeviceError { device: self.device, message: "the thread had panicked".into() };
-        let thread = self.thread.take();
+    /// Stops the thread and returns its result.
+    pub fn stop(mut self) -> T {
+        let thread = self.thread.take().expect("only this and the drop that follows take it");
         signal(&self.stop);
-        thread.and_then(|thread| thread.join().ok().flatten()).ok_or_else(lost)
+        thread.join().expect("a panic ends the process")
     }
 }
 
@@ -173,13 +160,7 @@ mod tests {
             std::thread::current().name().map(str::to_owned)
         })
         .unwrap();
-        assert_eq!(worker.stop().unwrap().as_deref(), Some("test-worker-wit"));
-    }
-
-    #[test]
-    fn a_panic_is_an_error_and_not_the_end() {
-        let worker = Worker::<()>::spawn("test", "test-panic", |_stop| panic!("on purpose")).unwrap();
-        assert_eq!(worker.stop().unwrap_err().message, "the thread had panicked");
+        assert_eq!(worker.stop().as_deref(), Some("test-worker-wit"));
     }
 
     #[test]

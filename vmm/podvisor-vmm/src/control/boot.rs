@@ -7,9 +7,10 @@ use std::sync::Arc;
 use proto_vmm::{BootConfig, Response, Slot};
 use vmm_vm::{Backends, Vm, VmConfig, monotonic_ns};
 
+use super::answer::{Answer, refusal};
 use super::descriptors::Descriptors;
-use super::{Answer, Booted, Control, Source, refusal};
-use crate::chain;
+use super::{Booted, Control, Source};
+use crate::error_chain::chain;
 use crate::jail::{self, Thread};
 
 /// Slots without which no agent can start.

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use proto_vmm::{FdIndex, Refusal};
 
-use super::refusal;
+use super::answer::refusal;
 
 pub(super) struct Descriptors(Vec<Option<OwnedFd>>);
 

@@ -11,6 +11,7 @@
 //! does not read what it is sent is dropped: this loop waits for nobody. One file per request; `streams` carries
 //! connections that the guest opened.
 
+mod answer;
 mod boot;
 mod console;
 mod descriptors;
@@ -25,11 +26,12 @@ mod unplug;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use proto_vmm::{Event, Message, Packet, Refusal, Request, Response, StopReason, StopReport};
+use proto_vmm::{Event, Message, Packet, Refusal, Request, StopReason, StopReport};
 use rustix::net::SocketFlags;
 use vmm_vm::{Kvm, ShareThread, Vm};
 
-use crate::chain;
+use crate::error_chain::chain;
+use answer::refusal;
 use descriptors::Descriptors;
 use streams::GuestStreams;
 
@@ -203,7 +205,7 @@ impl Control {
             Request::Slots => (self.slots(), Next::Wait),
             Request::Stats => (self.stats(), Next::Wait),
             Request::Console => (self.console(), Next::Wait),
-            Request::Shutdown => shutdown::shutdown(),
+            Request::Shutdown => (self.shutdown(), Next::Stop(StopReason::Requested)),
         };
         self.send(&Message::Response { id, result }, &[]);
         next
@@ -251,11 +253,4 @@ impl Control {
 /// The reason of a process that ends without a VM and without a request.
 fn nobody() -> StopReason {
     StopReason::Vmm { message: "nobody asked for a VM".to_owned() }
-}
-
-/// The answer to a request.
-type Answer = Result<Response, Refusal>;
-
-fn refusal(message: impl Into<String>) -> Refusal {
-    Refusal { message: message.into() }
 }

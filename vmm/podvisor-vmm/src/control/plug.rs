@@ -2,9 +2,10 @@
 
 use proto_vmm::{Device, FdIndex, Response, Slot};
 
+use super::Control;
+use super::answer::{Answer, refusal};
 use super::descriptors::Descriptors;
-use super::{Answer, Control, refusal};
-use crate::chain;
+use crate::error_chain::chain;
 
 impl Control {
     pub(super) fn plug(

@@ -2,8 +2,9 @@
 
 use proto_vmm::{Event, Message, Response};
 
-use super::{Answer, Control, refusal};
-use crate::chain;
+use super::Control;
+use super::answer::{Answer, refusal};
+use crate::error_chain::chain;
 
 impl Control {
     pub(super) fn resize(&mut self, memory_bytes: u64) -> Answer {

@@ -1,9 +1,12 @@
-//! Shutdown: answered, then the loop ends the VM and reports it.
+//! Shutdown: answered, then the loop stops the VM and reports its end.
 
-use proto_vmm::{Response, StopReason};
+use proto_vmm::Response;
 
-use super::{Answer, Next};
+use super::Control;
+use super::answer::Answer;
 
-pub(super) fn shutdown() -> (Answer, Next) {
-    (Ok(Response::ShuttingDown), Next::Stop(StopReason::Requested))
+impl Control {
+    pub(super) fn shutdown(&mut self) -> Answer {
+        Ok(Response::ShuttingDown)
+    }
 }

@@ -2,7 +2,8 @@
 
 use proto_vmm::Response;
 
-use super::{Answer, Control};
+use super::Control;
+use super::answer::Answer;
 
 impl Control {
     pub(super) fn slots(&mut self) -> Answer {

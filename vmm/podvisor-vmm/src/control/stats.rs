@@ -2,7 +2,8 @@
 
 use proto_vmm::{Response, VmStats};
 
-use super::{Answer, Control, refusal};
+use super::Control;
+use super::answer::{Answer, refusal};
 
 impl Control {
     pub(super) fn stats(&self) -> Answer {

@@ -2,8 +2,9 @@
 
 use proto_vmm::{Response, Slot};
 
-use super::{Answer, Control, refusal};
-use crate::chain;
+use super::Control;
+use super::answer::{Answer, refusal};
+use crate::error_chain::chain;
 
 impl Control {
     pub(super) fn unplug(&mut self, slot: Slot) -> Answer {

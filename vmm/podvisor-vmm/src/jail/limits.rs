@@ -2,7 +2,7 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::{JailError, failed};
+use super::error::{JailError, failed};
 
 /// Open descriptors but the share's: streams of the guest, two each at most, and some hundred for the
 /// VM itself.

@@ -6,10 +6,12 @@
 //! `paths` (Landlock) holds where namespaces would not, `filter` (seccomp) is per thread and last.
 //! The jail is entered once, while there is one thread.
 
+mod error;
 mod filter;
 mod limits;
 mod namespaces;
 mod paths;
+mod privileges;
 mod share;
 mod user;
 
@@ -17,19 +19,9 @@ use nix::sys::prctl;
 use nix::unistd::{Uid, setsid};
 use vmm_vm::ShareThread;
 
+pub(crate) use error::JailError;
+use error::failed;
 pub(crate) use filter::{Thread, filter_this_thread};
-
-/// The jail could not be entered.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot enter the jail: {step}")]
-pub(crate) struct JailError {
-    step: &'static str,
-    source: Box<dyn std::error::Error + Send + Sync>,
-}
-
-fn failed<E: std::error::Error + Send + Sync + 'static>(step: &'static str) -> impl FnOnce(E) -> JailError {
-    move |source| JailError { step, source: Box::new(source) }
-}
 
 /// Enters the jail but for the seccomp filters. Returns the thread that serves the shared directory, where the
 /// process has the privileges for that.
@@ -44,11 +36,7 @@ pub(crate) fn enter() -> Result<Option<ShareThread>, JailError> {
     let share = namespaces::enter(descriptors_max)?;
     let thread = if privileged { Some(share::start(share)?) } else { None };
     user::drop()?;
-    no_new_privileges()?;
+    privileges::forbid_new()?;
     paths::deny_all()?;
     Ok(thread)
-}
-
-fn no_new_privileges() -> Result<(), JailError> {
-    prctl::set_no_new_privs().map_err(failed("set no_new_privs"))
 }

@@ -8,7 +8,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Uid, chdir, pivot_root};
 use vmm_vm::Share;
 
-use super::{JailError, failed};
+use super::error::{JailError, failed};
 
 /// Two directories that each Linux system has. Something is mounted over them for a moment.
 const MOUNT_POINTS: [&str; 2] = ["/proc", "/dev"];

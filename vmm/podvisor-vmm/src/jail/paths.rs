@@ -6,7 +6,7 @@ use landlock::{
     path_beneath_rules,
 };
 
-use super::{JailError, failed};
+use super::error::{JailError, failed};
 
 pub(super) fn deny_all() -> Result<(), JailError> {
     let status = restrict(&[]).map_err(failed("deny all paths"))?;

@@ -5,8 +5,9 @@
 use caps::{CapSet, Capability, CapsHashSet};
 use vmm_vm::{Share, ShareThread, credentials};
 
+use super::error::{JailError, failed};
 use super::filter::{Thread, filter_this_thread};
-use super::{JailError, failed, paths};
+use super::{paths, privileges};
 
 /// Capabilities to act on files as any user, and to give files to users. CAP_MKNOD is not among them: a node
 /// would be the host's device.
@@ -35,7 +36,7 @@ fn enter() -> Result<(), JailError> {
         caps::set(None, set, &kept).map_err(failed(step))?;
     }
     caps::clear(None, CapSet::Inheritable).map_err(failed(step))?;
-    super::no_new_privileges()?;
+    privileges::forbid_new()?;
     paths::allow_root()?;
     filter_this_thread(Thread::Share).map_err(failed("filter the share's system calls"))
 }

@@ -4,7 +4,7 @@
 use nix::unistd::{Pid, Uid};
 use vmm_vm::credentials;
 
-use super::{JailError, failed};
+use super::error::{JailError, failed};
 
 /// User and group are this plus the process id, which no other living process has. Far above what
 /// systems and container runtimes allot.

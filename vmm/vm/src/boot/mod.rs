@@ -3,6 +3,7 @@
 //! Never keeps anything: all of it is the guest's from its first instruction.
 
 mod command_line;
+mod error;
 mod kernel;
 mod mp_table;
 pub(crate) mod registers;
@@ -15,6 +16,7 @@ use linux_loader::loader::bootparam::boot_params;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 pub use command_line::{COMMAND_LINE_BYTES, CommandLineError};
+pub use error::BootError;
 pub use kernel::KernelError;
 
 use crate::layout::{COMMAND_LINE, HIGH_RAM, LOW_RAM_END, MMIO_GAP, MMIO_GAP_END, ZERO_PAGE};
@@ -25,20 +27,6 @@ const HEADER_MAGIC: u32 = 0x5372_6448;
 /// "Not one of the registered boot loaders".
 const LOADER_UNDEFINED: u8 = 0xff;
 const E820_RAM: u32 = 1;
-
-/// The guest could not be prepared to boot.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)]
-pub enum BootError {
-    #[error(transparent)]
-    Kernel(#[from] KernelError),
-    #[error(transparent)]
-    CommandLine(#[from] CommandLineError),
-    #[error("cannot write boot data to guest memory")]
-    Memory(#[from] vm_memory::GuestMemoryError),
-    #[error("cannot write boot_params to guest memory")]
-    Parameters(#[source] linux_loader::configurator::Error),
-}
 
 /// Loads everything for a guest of `vcpus` processors whose RAM ends at `ram_top`; gives the entry point.
 pub(crate) fn load(

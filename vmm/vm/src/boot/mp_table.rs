@@ -3,7 +3,7 @@
 
 use vm_memory::{Bytes, GuestMemoryMmap};
 
-use crate::boot::BootError;
+use super::error::BootError;
 use crate::layout::{IO_APIC, LOCAL_APIC, MP_POINTER, MP_TABLE};
 
 /// Pins of KVM's I/O APIC.

@@ -4,7 +4,7 @@
 use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs};
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
-use crate::boot::BootError;
+use super::error::BootError;
 use crate::layout::{BOOT_STACK, GDT, PAGE_TABLES, ZERO_PAGE};
 
 /// Selectors that the protocol names (__BOOT_CS, __BOOT_DS), and a TSS that VMX insists on.

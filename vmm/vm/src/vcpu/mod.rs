@@ -133,7 +133,7 @@ impl Drop for Vcpu {
     fn drop(&mut self) {
         self.finish();
         if let Some(thread) = self.thread.take() {
-            // A panic was printed on that thread, and nobody else needs to know.
+            // There is no error to see: a panic ends the process.
             let _ = thread.join();
         }
     }

@@ -58,8 +58,9 @@ impl Blk {
         })
     }
 
-    /// Chains that made no sense, so far.
-    pub fn faults(&self) -> u64 {
+    /// Returns how many chains made no sense so far.
+    #[cfg(test)]
+    pub(super) fn faults(&self) -> u64 {
         self.faults.total()
     }
 
@@ -152,8 +153,7 @@ impl VirtioDevice for Blk {
     }
 
     fn pause(&mut self) -> Option<Vec<Queue>> {
-        // A panic was told when it happened; without its queue there is nothing to go on with.
-        self.worker.take()?.stop().ok()
+        self.worker.take().map(Worker::stop)
     }
 
     fn save(&self) -> serde_json::Value {

@@ -36,8 +36,9 @@ impl Fs {
         Ok(Fs { tag: tag.to_owned(), thread, faults: Faults::default(), session: None, paused: false })
     }
 
-    /// Requests that made no sense, so far.
-    pub fn faults(&self) -> u64 {
+    /// Returns how many requests and chains made no sense so far.
+    #[cfg(test)]
+    pub(super) fn faults(&self) -> u64 {
         self.faults.total()
     }
 

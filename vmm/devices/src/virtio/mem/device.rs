@@ -55,8 +55,9 @@ impl Mem {
         MemHandle(Arc::clone(&self.region))
     }
 
-    /// Chains that made no sense, so far.
-    pub fn faults(&self) -> u64 {
+    /// Returns how many chains made no sense so far.
+    #[cfg(test)]
+    pub(super) fn faults(&self) -> u64 {
         self.faults.total()
     }
 

@@ -35,9 +35,6 @@ use status::{Status, Step};
 
 use crate::virtio::{GuestMemory, VirtioDevice};
 
-/// Bytes of guest-physical address space that a slot takes: registers below 0x100, configuration above.
-pub const MMIO_BYTES: u64 = 0x1000;
-
 /// Offset of the register that drivers write to notify a queue: where the machine puts its ioeventfds,
 /// told apart by the queue's number as a 32-bit value.
 pub const NOTIFY_OFFSET: u64 = 0x50;
@@ -129,7 +126,8 @@ impl MmioTransport {
     }
 
     /// How often activation failed in this slot's life. The guest can drive this up at will.
-    pub fn activation_failures(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn activation_failures(&self) -> u64 {
         self.activation_failures
     }
 

@@ -2,6 +2,9 @@
 
 use virtio_bindings::virtio_mmio as mmio;
 
+/// Bytes of guest-physical address space that a slot takes: registers below 0x100, configuration above.
+pub(super) const MMIO_BYTES: u64 = 0x1000;
+
 /// A place that the driver may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Register {
@@ -44,7 +47,7 @@ impl Register {
     /// whole; configuration space takes 1, 2, 4 or 8 bytes. Anything else is `None`.
     pub(super) fn at(offset: u64, width: usize) -> Option<Register> {
         let config = u64::from(mmio::VIRTIO_MMIO_CONFIG);
-        if (config..super::MMIO_BYTES).contains(&offset) {
+        if (config..MMIO_BYTES).contains(&offset) {
             return matches!(width, 1 | 2 | 4 | 8).then_some(Register::Config(offset - config));
         }
         if width != 4 {

@@ -11,10 +11,11 @@ use virtio_bindings::virtio_net as spec;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::Queue;
 
+use super::drops::Drops;
 use super::rx::Rx;
 use super::state::NetState;
 use super::tx::Tx;
-use super::worker::{Drops, NetWorker};
+use super::worker::NetWorker;
 use super::{ETHERNET_BYTES, HEADER_BYTES, MERGED_BYTES_MAX, tap};
 use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::worker::Worker;
@@ -63,16 +64,6 @@ impl Net {
             faults: Faults::default(),
             worker: None,
         }
-    }
-
-    /// Frames lost so far.
-    pub fn drops(&self) -> &Drops {
-        &self.drops
-    }
-
-    /// Chains that made no sense, so far.
-    pub fn faults(&self) -> u64 {
-        self.faults.total()
     }
 
     pub(super) fn back_end(&self, activation: Activation) -> Result<NetWorker, DeviceError> {
@@ -155,8 +146,7 @@ impl VirtioDevice for Net {
     }
 
     fn pause(&mut self) -> Option<Vec<Queue>> {
-        // A panic was told when it happened; without its queues there is nothing to go on with.
-        self.worker.take()?.stop().ok()
+        self.worker.take().map(Worker::stop)
     }
 
     fn save(&self) -> serde_json::Value {

@@ -18,6 +18,7 @@
 //! `rx` and `tx` each serve a queue, `worker` runs both on one thread, `tap` asks the kernel for offloads.
 
 mod device;
+mod drops;
 mod rx;
 mod state;
 mod tap;
@@ -28,7 +29,6 @@ mod worker;
 
 pub use device::Net;
 pub use state::NetState;
-pub use worker::Drops;
 
 /// Bytes of the header before each frame, with VIRTIO_F_VERSION_1 (section 5.1.6.1).
 pub(crate) const HEADER_BYTES: u32 = 12;

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use super::worker::Drops;
+use super::drops::Drops;
 use super::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
 use crate::virtio::GuestMemory;
 use crate::virtio::chain::Chain;

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::worker::Drops;
+use super::drops::Drops;
 use super::{HEADER_BYTES, MERGED_BYTES_MAX};
 use crate::virtio::GuestMemory;
 use crate::virtio::chain::Chain;

@@ -7,11 +7,11 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use virtio_queue::Queue;
 use vmm_sys_util::eventfd::EventFd;
 
+use super::drops::Drops;
 use super::rx::{Received, Rx};
 use super::tx::Tx;
 use crate::virtio::Interrupt;
@@ -24,39 +24,6 @@ const BATCH: usize = 64;
 const TAP: u8 = 0;
 const RX: u8 = 1;
 const TX: u8 = 2;
-
-/// Counts frames that were lost; shared between the interface and its worker.
-#[derive(Clone, Debug, Default)]
-pub struct Drops(Arc<[AtomicU64; 3]>);
-
-impl Drops {
-    pub(super) fn received(&self) {
-        self.0[0].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn sent(&self) {
-        self.0[1].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn tap_error(&self) {
-        self.0[2].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Frames from the tap that did not fit the driver's buffers.
-    pub fn received_total(&self) -> u64 {
-        self.0[0].load(Ordering::Relaxed)
-    }
-
-    /// Frames from the driver that made no sense, or that the tap refused.
-    pub fn sent_total(&self) -> u64 {
-        self.0[1].load(Ordering::Relaxed)
-    }
-
-    /// Times that the tap could not be read, as when it is down.
-    pub fn tap_errors_total(&self) -> u64 {
-        self.0[2].load(Ordering::Relaxed)
-    }
-}
 
 /// An interface at work.
 #[derive(Debug)]

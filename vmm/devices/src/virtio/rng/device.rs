@@ -39,8 +39,9 @@ impl Rng {
         Rng::default()
     }
 
-    /// Chains that made no sense, so far.
-    pub fn faults(&self) -> u64 {
+    /// Returns how many chains made no sense so far.
+    #[cfg(test)]
+    pub(super) fn faults(&self) -> u64 {
         self.faults.total()
     }
 

@@ -79,8 +79,9 @@ impl Vsock {
         })
     }
 
-    /// Malformed packets and descriptor chains since the device was made.
-    pub fn faults(&self) -> u64 {
+    /// Returns how many packets and descriptor chains were malformed since the device was made.
+    #[cfg(test)]
+    pub(super) fn faults(&self) -> u64 {
         self.faults.total()
     }
 
@@ -109,9 +110,9 @@ impl Vsock {
         })
     }
 
-    /// Ends the thread, if there is one; what it leaves. A panic was logged when it happened.
+    /// Stops the thread, if there is one, and returns what it leaves.
     fn stop(&mut self) -> Option<Parked> {
-        let parked = self.running.take()?.stop().ok()?;
+        let parked = self.running.take()?.stop();
         self.state.next_host_port = parked.mux.table.next_host_port();
         self.state.transport_reset = parked.announce_reset;
         Some(parked)

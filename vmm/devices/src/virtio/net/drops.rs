@@ -1,0 +1,42 @@
+//! Counters of lost frames. Frames are dropped as on any wire, and never logged: the guest decides how many.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Frames that were lost; shared between the interface and its worker.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Drops(Arc<Counters>);
+
+#[derive(Debug, Default)]
+struct Counters {
+    /// Frames from the tap that did not fit the driver's buffers.
+    received: AtomicU64,
+    /// Frames from the driver that made no sense, or that the tap refused.
+    sent: AtomicU64,
+    /// Times that the tap could not be read, as when it is down.
+    tap_errors: AtomicU64,
+}
+
+impl Drops {
+    pub(super) fn received(&self) {
+        self.0.received.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn sent(&self) {
+        self.0.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn tap_error(&self) {
+        self.0.tap_errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn received_total(&self) -> u64 {
+        self.0.received.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(super) fn sent_total(&self) -> u64 {
+        self.0.sent.load(Ordering::Relaxed)
+    }
+}
