@@ -1,5 +1,5 @@
-//! What belongs to the VM and to no vCPU: the paravirtual clock and the interrupt controllers. Saved
-//! while all vCPUs are paused, restored before any runs.
+//! The state that belongs to the VM and to no vCPU: the paravirtual clock and the interrupt controllers. That
+//! state is saved while all vCPUs are paused, and restored before any runs.
 
 use kvm_bindings::{
     KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, kvm_clock_data, kvm_irqchip,

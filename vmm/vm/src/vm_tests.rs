@@ -210,7 +210,7 @@ fn a_guest_that_loops_is_stopped_paused_and_resumed() {
 }
 
 #[test]
-fn a_running_machine_has_no_state_to_save() {
+fn a_running_vm_has_no_state_to_save() {
     let Some(kvm) = kvm() else { return };
     let vm = real_mode(&kvm, &[0xeb, 0xfe]);
     vm.resume().unwrap();
@@ -218,7 +218,7 @@ fn a_running_machine_has_no_state_to_save() {
 }
 
 #[test]
-fn a_saved_machine_is_the_same_after_a_restore() {
+fn a_saved_vm_is_the_same_after_a_restore() {
     let Some(kvm) = kvm() else { return };
     // mov ebx, 0x12345678; jmp $
     let vm = real_mode(&kvm, &[0x66, 0xbb, 0x78, 0x56, 0x34, 0x12, 0xeb, 0xfe]);
@@ -243,7 +243,7 @@ fn a_saved_machine_is_the_same_after_a_restore() {
 }
 
 #[test]
-fn a_machine_is_offered_memory_up_to_its_most() {
+fn a_vm_is_offered_memory_up_to_its_most() {
     let Some(kvm) = kvm() else { return };
     let config = VmConfig { memory_max_bytes: 512 << 20, ..config() };
     let mut vm = Vm::assemble(&kvm, &config, |_, _| Ok(())).unwrap();
@@ -273,7 +273,7 @@ fn a_guest_reaches_memory_that_it_was_offered() {
 }
 
 #[test]
-fn odd_machines_are_refused() {
+fn odd_vms_are_refused() {
     let Some(kvm) = kvm() else { return };
     let build = |vcpus, memory_bytes| {
         Vm::build(&kvm, VmConfig { vcpus, memory_bytes, memory_max_bytes: memory_bytes, ..config() })
