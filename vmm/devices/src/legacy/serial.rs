@@ -1,7 +1,7 @@
 //! The 16550 serial port that the guest's kernel writes its console to.
 //!
-//! Owns the port's registers. It only ever gives bytes to its sink: nobody types into a pod's console.
-//! A sink that fails loses the bytes; it must never block, since the vCPU waits for it.
+//! The port owns its registers and only gives bytes to its sink: nobody types into a pod's console. A sink
+//! that fails loses the bytes; a sink must never block, since the vCPU waits for it.
 
 use std::io::{self, Write};
 
@@ -42,7 +42,7 @@ impl<W: Write> Serial<W> {
         Serial { port: Port::new(Line(irq), sink), lost: 0 }
     }
 
-    /// The guest reads the register at `offset`. What is not there reads as all ones, as on an empty bus.
+    /// The guest reads the register at `offset`. A register beyond the port reads as all ones, as on an empty bus.
     pub fn read(&mut self, offset: u8) -> u8 {
         if offset < REGISTERS { self.port.read(offset) } else { u8::MAX }
     }
@@ -60,7 +60,7 @@ impl<W: Write> Serial<W> {
         self.lost
     }
 
-    /// Where the output goes.
+    /// Returns the sink.
     pub fn sink(&self) -> &W {
         self.port.writer()
     }

@@ -20,10 +20,10 @@ pub struct Segment {
     pub length: u32,
 }
 
-/// What is wrong with a chain.
+/// A fault in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainFault {
-    /// It loops, leaves the table, nests indirect tables or is too long: its end is not known.
+    /// The chain loops, leaves the table, nests indirect tables or is too long: its end is not known.
     #[error("the chain does not end")]
     Endless,
     /// A buffer to be read follows one to be written.
@@ -122,7 +122,7 @@ impl Segments {
 /// A chain as a device sees it. Kept and loaded again, so that its lists are allocated once.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
-    /// What the driver wrote for the device.
+    /// Buffers that the driver wrote for the device.
     pub readable: Segments,
     /// Where the device writes.
     pub writable: Segments,

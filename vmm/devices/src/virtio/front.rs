@@ -1,4 +1,4 @@
-//! What the front ends of all devices do alike.
+//! Functions that the front ends of all devices share.
 
 use serde::de::DeserializeOwned;
 use virtio_queue::Queue;

@@ -119,7 +119,7 @@ impl Iovecs {
         Ok(done)
     }
 
-    /// Calls `transfer` until all buffers are done. What is done is taken off the list.
+    /// Calls `transfer` until all buffers are done. Buffers that are done are taken off the list.
     fn whole(&mut self, mut offset: u64, transfer: impl Fn(&[libc::iovec], i64) -> isize) -> io::Result<()> {
         let mut list = &mut self.list[..];
         while !list.is_empty() {
@@ -144,7 +144,7 @@ impl Iovecs {
     }
 }
 
-/// What came of reading a packet.
+/// The outcome of reading a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet {
     /// All of it is in the buffers.
@@ -152,7 +152,7 @@ pub enum Packet {
         /// Bytes.
         length: u64,
     },
-    /// It did not fit and is lost.
+    /// The packet did not fit and is lost.
     TooLong,
 }
 

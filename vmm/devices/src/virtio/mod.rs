@@ -1,4 +1,4 @@
-//! What every virtio device is to the transport (virtio 1.2, sections 2 and 4.2).
+//! The interface between the transport and every virtio device (virtio 1.2, sections 2 and 4.2).
 //!
 //! ```text
 //!   plugged ──driver writes DRIVER_OK──> activate() ──> active ──driver writes 0──> reset() ──> plugged
@@ -42,10 +42,10 @@ pub trait Interrupt: Send + Sync + std::fmt::Debug {
     fn config_changed(&self) -> std::io::Result<()>;
 }
 
-/// What a device gets when the driver is ready.
+/// The parts that a device gets when the driver is ready.
 #[derive(Debug)]
 pub struct Activation {
-    /// Where descriptors point into.
+    /// Guest memory, into which descriptors point.
     pub memory: GuestMemory,
     /// The device's queues, in order, as the driver set them up. A queue that the driver left
     /// disabled is here too, with `ready()` false.
@@ -53,7 +53,7 @@ pub struct Activation {
     /// One per queue: readable when the driver has notified the queue (an ioeventfd where the device
     /// says [`VirtioDevice::uses_queue_events`]). Not written otherwise.
     pub queue_events: Vec<EventFd>,
-    /// To tell the driver.
+    /// Raises the driver's interrupt.
     pub interrupt: Arc<dyn Interrupt>,
     /// Features that both sides agreed on.
     pub features: u64,
@@ -63,9 +63,9 @@ pub struct Activation {
 #[derive(Debug, thiserror::Error)]
 #[error("{device}: {message}")]
 pub struct DeviceError {
-    /// Which kind, as in its thread's name.
+    /// The device's kind, as in its thread's name.
     pub device: &'static str,
-    /// What failed, for a person.
+    /// The failure, for a person.
     pub message: String,
 }
 

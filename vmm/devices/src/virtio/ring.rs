@@ -32,9 +32,9 @@ impl Faults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a chain that is taken must be completed or put back"]
 pub struct Taken {
-    /// Its name when it is completed.
+    /// The chain's name when it is completed.
     pub head: u16,
-    /// What is wrong with it, if anything.
+    /// The fault in the chain, if there is one.
     pub fault: Option<ChainFault>,
 }
 
@@ -46,12 +46,12 @@ pub struct Ring {
     faults: Faults,
     /// The driver's indices made no sense: nothing is taken any more until the device is reset.
     broken: bool,
-    /// Something was completed since the driver was last told.
+    /// Something was completed since the driver was last interrupted.
     news: bool,
 }
 
 impl Ring {
-    /// Takes a queue over. One that the driver has not set up is an error of `device`.
+    /// Takes a queue over. A queue that the driver has not set up is an error of `device`.
     pub fn open(
         device: &'static str,
         queue: Queue,
@@ -75,7 +75,7 @@ impl Ring {
     }
 
     /// As [`take`](Self::take), and shows the descriptors of a chain without a fault to `also`, as they are
-    /// in guest memory: for libraries that read them themselves. They may have changed since `chain` was
+    /// in guest memory: for libraries that read them themselves. Descriptors may have changed since `chain` was
     /// loaded.
     pub fn take_with<T>(
         &mut self,
@@ -125,7 +125,7 @@ impl Ring {
         !self.broken && self.queue.enable_notification(&*self.memory).unwrap_or(false)
     }
 
-    /// Tells the driver that it need not notify.
+    /// Lets the driver know that it need not notify.
     pub fn mute(&mut self) {
         if !self.broken && self.queue.disable_notification(&*self.memory).is_err() {
             self.broken = true;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn listening_tells_of_what_came_meanwhile() {
+    fn listening_reports_what_came_meanwhile() {
         let mut driver = Driver::new(&memory(), 0);
         let (mut ring, _) = ring(&driver);
         ring.mute();

@@ -189,7 +189,7 @@ impl Driver {
     }
 }
 
-/// What a device is activated with, and the events that kick its queues.
+/// An activation of a device, and the events that kick its queues.
 pub(crate) fn activation(
     memory: &GuestMemory,
     queues: Vec<Queue>,

@@ -1,4 +1,4 @@
-//! Devices behind their transport: what a driver does from the first register to the last, a machine's
+//! Devices behind their transport: the driver's accesses from the first register to the last, a VM's
 //! plug, pause, save, restore and unplug in between.
 
 use std::fs::File;
@@ -59,7 +59,7 @@ impl Slot {
         u32::from_le_bytes(data)
     }
 
-    /// What Linux does on probe, with all features that are offered.
+    /// Does what Linux does on probe, with all features that are offered.
     fn probe(&mut self, driver: &Driver) {
         for status in [0, 1, 3] {
             self.set(0x70, status);
@@ -130,7 +130,7 @@ fn a_disk_is_plugged_driven_reset_and_unplugged() {
 }
 
 #[test]
-fn a_saved_disk_goes_on_in_another_machine() {
+fn a_saved_disk_goes_on_in_another_vm() {
     let memory = memory();
     let mut driver = Driver::new(&memory, 0);
     let (mut here, image) = (slot(&memory), image());

@@ -81,7 +81,7 @@ impl AsRawFd for Stop {
     }
 }
 
-/// What a worker waits for: its stop event and up to [`SOURCES_MAX`] others, each by a number of its own.
+/// The events that a worker waits for: its stop event and up to [`SOURCES_MAX`] others, each by a number of its own.
 #[derive(Debug)]
 pub struct Wakeups {
     epoll: Epoll,
@@ -96,7 +96,7 @@ const STOP: u64 = u64::MAX;
 /// Why a worker woke up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Woken {
-    /// It is to end.
+    /// The worker is to end.
     pub stop: bool,
     sources: u64,
 }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_told_apart() {
+    fn sources_wake_by_their_own_numbers() {
         let stop = Stop(EventFd::new(EFD_NONBLOCK).unwrap());
         let wakeups = Wakeups::new(stop).unwrap();
         let (one, two) = (EventFd::new(EFD_NONBLOCK).unwrap(), EventFd::new(EFD_NONBLOCK).unwrap());

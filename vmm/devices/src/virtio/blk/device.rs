@@ -21,10 +21,10 @@ use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::worker::Worker;
 use crate::virtio::{Activation, DeviceError, VirtioDevice, front};
 
-/// In errors and thread names.
+/// The device's name in errors and thread names.
 const DEVICE: &str = "blk";
 
-/// Sectors that the host's file systems work in, as a power of two, told to the driver as a hint. Its
+/// Sectors that the host's file systems work in, as a power of two, a hint for the driver. The disk's
 /// block size stays at one sector: partitions and file systems made elsewhere count on that.
 const PHYSICAL_BLOCK_EXPONENT: u8 = 3;
 
@@ -46,7 +46,7 @@ pub struct Blk {
 
 impl Blk {
     /// A disk with the content of `file`: a regular file or a block device, opened for writing too
-    /// unless `read_only`. Its capacity is the file's size now, in whole sectors.
+    /// unless `read_only`. The capacity is the file's size now, in whole sectors.
     pub fn new(file: File, read_only: bool) -> io::Result<Blk> {
         let bytes = (&file).seek(SeekFrom::End(0))?;
         Ok(Blk {

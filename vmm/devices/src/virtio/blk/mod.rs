@@ -1,9 +1,9 @@
 //! virtio-blk: a disk whose content is a file (virtio 1.2, section 5.2).
 //!
-//! Owns the open file and, between activation and reset, the queue. It must never touch a byte beyond
-//! the capacity it has told, nor write to a read-only disk.
+//! The device owns the open file and, between activation and reset, the queue. Never does it touch a byte
+//! beyond the capacity that the driver read, nor write to a read-only disk.
 //!
-//! One queue. A request is one chain:
+//! There is one queue. A request is one chain:
 //!
 //! ```text
 //!   driver → device                          device → driver
@@ -32,7 +32,7 @@ pub(crate) const SECTOR_BYTES: u64 = 512;
 /// Buffers of data in one request; header and status take two more of the queue's 256.
 pub(crate) const DATA_SEGMENTS_MAX: u32 = 254;
 
-/// Bytes in one buffer of data, told to the driver as SIZE_MAX.
+/// Bytes in one buffer of data, which the driver reads as SIZE_MAX.
 pub(crate) const SEGMENT_BYTES_MAX: u32 = 128 * 1024;
 
 /// Bytes in one request: bounds how long a single request keeps the thread.

@@ -1,5 +1,5 @@
-//! What a chain asks of the disk. Pure: reads the request out of guest memory and checks it against the
-//! disk, without touching the disk.
+//! A request to the disk: read out of guest memory and checked against the disk's limits, without touching the
+//! disk.
 
 use virtio_bindings::virtio_blk as spec;
 use vm_memory::{GuestAddress, GuestMemoryMmap};
@@ -16,7 +16,7 @@ pub(super) enum Status {
     Unsupported = spec::VIRTIO_BLK_S_UNSUPP as u8,
 }
 
-/// What the disk allows.
+/// The limits of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Whole sectors.
@@ -55,7 +55,7 @@ pub(super) enum Operation {
 pub(super) struct Request {
     /// Where the status byte goes.
     pub(super) status: GuestAddress,
-    /// What to do, or the answer already.
+    /// The action, or the answer already.
     pub(super) operation: Result<Operation, Status>,
 }
 

@@ -1,4 +1,4 @@
-//! What is kept of a disk when its VM is saved. The content is the file's affair.
+//! The state of a disk in a saved VM. The content stays in the file.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlkState {
-    /// Sectors of 512 bytes that the driver was told.
+    /// Capacity in sectors of 512 bytes, as the driver read it.
     pub sectors: u64,
-    /// Whether the driver was told that it may not write.
+    /// Whether the driver read that it may not write.
     pub read_only: bool,
 }

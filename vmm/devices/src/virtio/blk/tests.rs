@@ -293,7 +293,7 @@ fn a_restored_disk_goes_on_where_the_saved_one_stopped() {
 }
 
 #[test]
-fn the_configuration_tells_capacity_and_limits() {
+fn the_configuration_has_capacity_and_limits() {
     let blk = Blk::new(file(), false).unwrap();
     let mut config = [0xaa; 64];
     blk.read_config(0, &mut config);

@@ -25,7 +25,7 @@ const BATCH: usize = 16;
 /// Number of the queue's event among the worker's wake-ups.
 const QUEUE: u8 = 0;
 
-/// What GET_ID answers; shorter than its field, so the rest is zero.
+/// The answer to GET_ID; shorter than its field, so the rest is zero.
 const IDENTITY: &[u8] = b"podvisor";
 
 /// A disk at work.
@@ -45,7 +45,7 @@ pub(super) struct BlkWorker {
 }
 
 impl BlkWorker {
-    /// Serves until told to stop; then gives the queue back.
+    /// Serves until `stop` is readable, then gives the queue back.
     pub(super) fn run(mut self, stop: Stop) -> Vec<Queue> {
         if let Err(error) = self.serve(stop) {
             tracing::error!(%error, "a disk's thread cannot wait for requests");

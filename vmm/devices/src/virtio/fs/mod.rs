@@ -1,8 +1,8 @@
 //! virtio-fs: a directory of the host as a file system (virtio 1.2, section 5.11). The driver sends FUSE
 //! requests (linux/fuse.h); `fuse-backend-rs` parses them and carries them out.
 //!
-//! Owns the queues between activation and reset. What files may be touched is not decided here: the
-//! serving thread's root, credentials and filters decide, which the VMM's jail sets before it starts.
+//! The device owns the queues between activation and reset. Nothing here decides which files may be touched:
+//! the serving thread's root, credentials and filters do, which the VMM's jail sets before it starts.
 //!
 //! ```text
 //!   device ──a session: queues, stop──► ShareThread ("fs", as old as the process) ──► Share ──► host files
@@ -27,10 +27,10 @@ pub use share::Share;
 pub use state::FsState;
 pub use thread::ShareThread;
 
-/// In errors and the thread's name.
+/// The device's name in errors, and the thread's.
 const DEVICE: &str = "fs";
 
-/// Bytes of a request or of its answer: the 1 MiB of data that FUSE is told to send at most, with headers.
+/// Bytes of a request or of its answer: the 1 MiB of data that FUSE may send at most, with headers.
 pub(crate) const MESSAGE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 
 /// Bytes of one answer to READDIR; a driver asks for a page or a few.

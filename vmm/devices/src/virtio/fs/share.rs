@@ -1,8 +1,8 @@
-//! What is served: `fuse-backend-rs`'s pass-through file system over the root of the process, and where
-//! it would do too much or too little for a guest that nobody trusts.
+//! The share: `fuse-backend-rs`'s pass-through file system over the root of the process, changed where that
+//! would do too much or too little for a guest that nobody trusts.
 //!
-//! Nothing is cached in the guest without asking: the host changes files too. Names of mounts below are
-//! told to the driver, so that each file system keeps device and inode numbers of its own.
+//! Nothing is cached in the guest without asking: the host changes files too. The driver learns of mounts
+//! below, so that each file system keeps device and inode numbers of its own.
 
 use std::ffi::CStr;
 use std::io;
@@ -19,7 +19,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::LISTING_BYTES_MAX;
 
-/// What the driver may do beyond the oldest protocol, where it can.
+/// Capabilities that the driver may use beyond the oldest protocol, where it can.
 const OPTIONS: [FsOptions; 8] = [
     FsOptions::ASYNC_READ,
     FsOptions::ATOMIC_O_TRUNC,

@@ -1,4 +1,4 @@
-//! What of a share survives in a saved VM.
+//! The state of a share in a saved VM.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +8,6 @@ use serde::{Deserialize, Serialize};
 pub struct FsState {
     /// The name that the driver mounts it by.
     pub tag: String,
-    /// The driver had it mounted. It holds numbers of files then that mean nothing to another process.
+    /// The driver had it mounted, and holds numbers of files then that mean nothing to another process.
     pub mounted: bool,
 }

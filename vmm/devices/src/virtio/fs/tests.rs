@@ -243,7 +243,7 @@ fn names_do_not_lead_out_and_devices_are_not_made() {
 }
 
 #[test]
-fn the_root_of_another_file_system_is_told() {
+fn the_root_of_another_file_system_is_marked() {
     let device = serve(Path::new("/"), i32::MAX);
     let mut guest = Guest::over(device, tempfile::tempdir().unwrap());
     assert_eq!(le32(&guest.lookup(ROOT, "proc").unwrap(), FLAGS), ATTR_SUBMOUNT);

@@ -1,6 +1,6 @@
-//! The thread that serves a share. It is as old as the process: its credentials and filters are set
+//! The thread that serves a share. This thread is as old as the process: its credentials and filters are set
 //! before the rest of the process gives up the means to, and a thread that is started later could not
-//! have them. It rests until a driver activates the device.
+//! have them. The thread sleeps until a driver activates the device.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{DEVICE, Share};
 use crate::virtio::DeviceError;
 use crate::virtio::worker::Stop;
 
-/// What a thread with a share is asked to do.
+/// A job for a thread with a share.
 struct Job {
     worker: FsWorker,
     stop: Stop,
@@ -24,7 +24,7 @@ struct Job {
     done: Sender<Vec<Queue>>,
 }
 
-/// A thread that serves a share, for one device at a time. It ends with its last handle.
+/// A thread that serves a share, for one device at a time. The thread ends with its last handle.
 #[derive(Clone)]
 pub struct ShareThread {
     jobs: Sender<Job>,
@@ -83,7 +83,7 @@ fn serve(share: &Arc<Share>, jobs: &Receiver<Job>) {
         if afresh {
             share.forget_all();
         }
-        // One that wants them no more has gone with its machine.
+        // A session that wants them no more has gone with its VM.
         let _ = done.send(worker.run(&server, stop));
     }
 }

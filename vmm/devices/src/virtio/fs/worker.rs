@@ -32,7 +32,7 @@ pub(super) struct FsWorker {
 }
 
 impl FsWorker {
-    /// Serves until told to stop; then gives the queues back.
+    /// Serves until `stop` is readable, then gives the queues back.
     pub(super) fn run(mut self, server: &Server<Arc<Share>>, stop: Stop) -> Vec<Queue> {
         if let Err(error) = self.serve(server, stop) {
             tracing::error!(%error, "the share's thread cannot wait for requests");

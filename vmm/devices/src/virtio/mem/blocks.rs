@@ -1,8 +1,8 @@
-//! Which blocks of a region are plugged. Pure.
+//! The record of which blocks of a region are plugged. Pure.
 
 use super::BLOCK_BYTES;
 
-/// What a range of blocks is like.
+/// The state of a range of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plugged {
     All,
@@ -10,7 +10,7 @@ pub(super) enum Plugged {
     Some,
 }
 
-/// The book: a bit for each block.
+/// A bit for each block of a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocks {
     plugged: Vec<bool>,
@@ -18,7 +18,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Of a region of `length` bytes; nothing is plugged.
+    /// The blocks of a region of `length` bytes, none of them plugged.
     pub(super) fn new(length: u64) -> Blocks {
         let blocks = usize::try_from(length / BLOCK_BYTES).unwrap_or(usize::MAX);
         Blocks { plugged: vec![false; blocks], count: 0 }
@@ -29,7 +29,7 @@ impl Blocks {
         self.count * BLOCK_BYTES
     }
 
-    /// What the blocks at these offsets are like; `None` where the region has not all of them.
+    /// Returns the state of the blocks at these offsets; `None` where the region has not all of them.
     pub(super) fn state(&self, first: usize, count: usize) -> Option<Plugged> {
         let blocks = self.plugged.get(first..first.checked_add(count)?)?;
         let plugged = blocks.iter().filter(|plugged| **plugged).count();

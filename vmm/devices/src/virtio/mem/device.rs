@@ -15,7 +15,7 @@ use crate::virtio::chain::Chain;
 use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::{Activation, DeviceError, GuestMemory, VirtioDevice, front};
 
-/// In errors.
+/// The device's name in errors.
 const DEVICE: &str = "mem";
 
 /// Device ID of a memory device (virtio 1.2, section 5).
@@ -50,7 +50,7 @@ impl Mem {
         Mem { region, faults: Faults::default(), active: None }
     }
 
-    /// For the machine.
+    /// Returns the VM's handle of the device.
     pub fn handle(&self) -> MemHandle {
         MemHandle(Arc::clone(&self.region))
     }
@@ -134,7 +134,7 @@ impl VirtioDevice for Mem {
         self.serve();
     }
 
-    /// What is plugged stays so: a driver that comes again finds it (virtio 1.2, section 5.15.5).
+    /// Blocks that are plugged stay so: a driver that comes again finds it (virtio 1.2, section 5.15.5).
     fn reset(&mut self) {
         self.active = None;
         self.region.book().interrupt = None;

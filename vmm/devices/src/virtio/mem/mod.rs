@@ -1,7 +1,7 @@
 //! virtio-mem: memory that the guest takes and gives back in blocks (virtio 1.2, section 5.15).
 //!
-//! Owns the book of which blocks of its region are plugged, and gives unplugged ones back to the host.
-//! It must never plug more than is requested, nor touch memory outside its region.
+//! The device owns the record of which blocks of its region are plugged, and gives unplugged ones back to the
+//! host. Never does it plug more than is requested, nor touch memory outside its region.
 //!
 //! ```text
 //!   driver → device, 24 bytes                           device → driver, 10 bytes
@@ -11,7 +11,7 @@
 //!   └────────────────────────────────────────────┘      └─────────────────────────────────────────┘
 //! ```
 //!
-//! The machine asks for another size through a [`MemHandle`]; the driver learns of it by a change of the
+//! The VM asks for another size through a [`MemHandle`]; the driver learns of it by a change of the
 //! configuration space and plugs or unplugs in its own time. Requests are served on the vCPU's thread:
 //! there are few, and each is one call of the host's at most.
 

@@ -1,4 +1,4 @@
-//! The region behind the device, shared with the machine: sizes, the book of blocks, and the host's pages.
+//! The region behind the device, shared with the VM: sizes, plugged blocks, and the host's pages.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,19 +16,19 @@ const STATE_PLUGGED: u16 = 0;
 const STATE_UNPLUGGED: u16 = 1;
 const STATE_MIXED: u16 = 2;
 
-/// The machine's end of the device.
+/// The VM's handle of the device.
 #[derive(Clone, Debug)]
 pub struct MemHandle(pub(super) Arc<Region>);
 
 impl MemHandle {
     /// Asks the driver to have `requested` bytes plugged, within the first `usable` of the region, which the
-    /// machine has given to the guest. The event is written once it has; or at once, if it has.
+    /// VM has given to the guest. The event is written once it has; or at once, if it has.
     pub fn request(&self, requested: u64, usable: u64) {
         let mut book = self.0.book();
         book.usable = usable.min(self.0.length).max(book.usable);
         book.requested = requested.min(book.usable);
         book.asked = true;
-        book.tell_if_settled(&self.0.settled);
+        book.notify_if_settled(&self.0.settled);
         if let Some(interrupt) = &book.interrupt {
             // The line's counter is full only if the driver has not looked yet: then it will.
             let _ = interrupt.config_changed();
@@ -57,13 +57,13 @@ pub(super) struct Book {
     pub(super) blocks: Blocks,
     /// While the driver is there.
     pub(super) interrupt: Option<Arc<dyn Interrupt>>,
-    /// The machine waits to hear that what it asked for is so. Told once: a guest that goes back and
-    /// forth is not to wake anyone.
+    /// The VM waits for the requested size. The event is written once: a guest that goes back and forth is
+    /// not to wake anyone.
     asked: bool,
 }
 
 impl Book {
-    fn tell_if_settled(&mut self, settled: &EventFd) {
+    fn notify_if_settled(&mut self, settled: &EventFd) {
         if self.asked && self.blocks.plugged_bytes() == self.requested {
             self.asked = false;
             // Full only if nobody has read it: then it is readable.
@@ -97,7 +97,7 @@ impl Region {
             },
             Request::Unknown => Answer::Error,
         };
-        book.tell_if_settled(&self.settled);
+        book.notify_if_settled(&self.settled);
         answer
     }
 

@@ -1,4 +1,4 @@
-//! What a chain asks and is answered (virtio 1.2, section 5.15.6). Pure but for the answer it places.
+//! Requests and their answers (virtio 1.2, section 5.15.6). Pure but for the answer that is placed.
 
 use vm_memory::GuestMemoryMmap;
 
@@ -19,7 +19,7 @@ pub(super) enum Request {
     Unknown,
 }
 
-/// VIRTIO_MEM_RESP_*. We are never busy.
+/// VIRTIO_MEM_RESP_*. The device is never busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Ack,

@@ -1,4 +1,4 @@
-//! What is kept of the device when its VM is saved. The memory's content is the machine's affair.
+//! The state of the device in a saved VM. The memory's content is saved with the VM's RAM.
 
 use serde::{Deserialize, Serialize};
 

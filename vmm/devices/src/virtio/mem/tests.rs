@@ -65,7 +65,7 @@ impl Bench {
         u64::from_le_bytes(bytes)
     }
 
-    fn told(&self) -> bool {
+    fn settled(&self) -> bool {
         self.settled.read().is_ok()
     }
 }
@@ -79,27 +79,27 @@ fn at(block: u64) -> u64 {
 }
 
 #[test]
-fn blocks_are_plugged_up_to_what_is_requested_and_the_machine_is_told_once() {
+fn blocks_are_plugged_up_to_what_is_requested_and_the_vm_is_notified_once() {
     let mut bench = Bench::new();
     assert_eq!([0, 16, 24].map(|offset| bench.config(offset)), [BLOCK_BYTES, BASE, LENGTH]);
     assert_eq!(bench.ask(PLUG, at(0), 1).0, ERROR, "nothing is usable yet");
     bench.handle.request(3 * BLOCK_BYTES, 6 * BLOCK_BYTES);
     assert_eq!([32, 40, 48].map(|o| bench.config(o)), [6 * BLOCK_BYTES, 0, 3 * BLOCK_BYTES]);
     assert_eq!(bench.ask(PLUG, at(1), 2).0, ACK);
-    assert!(!bench.told());
+    assert!(!bench.settled());
     assert_eq!(bench.ask(PLUG, at(4), 2).0, NACK);
     assert_eq!(bench.ask(PLUG, at(5), 1).0, ACK);
-    assert!(bench.told());
+    assert!(bench.settled());
     assert_eq!((bench.handle.plugged_bytes(), bench.config(40)), (3 * BLOCK_BYTES, 3 * BLOCK_BYTES));
     // Back and forth again wakes nobody.
     assert_eq!((bench.ask(UNPLUG, at(5), 1).0, bench.ask(PLUG, at(0), 1).0), (ACK, ACK));
-    assert!(!bench.told());
+    assert!(!bench.settled());
     bench.handle.request(3 * BLOCK_BYTES, 6 * BLOCK_BYTES);
-    assert!(bench.told(), "it is so already");
+    assert!(bench.settled(), "it is so already");
 }
 
 #[test]
-fn the_state_of_ranges_is_told() {
+fn the_state_of_ranges_is_answered() {
     let mut bench = Bench::new();
     bench.handle.request(2 * BLOCK_BYTES, LENGTH);
     bench.ask(PLUG, at(2), 2);
@@ -125,7 +125,7 @@ fn unplugged_memory_goes_back_to_the_host() {
     assert_eq!([0, 1, 2].map(value), [0, 0, 0]);
     assert_eq!(bench.handle.plugged_bytes(), 0);
     bench.handle.request(0, LENGTH);
-    assert!(bench.told());
+    assert!(bench.settled());
 }
 
 #[test]
@@ -161,12 +161,12 @@ fn a_request_for_less_does_not_take_by_force() {
     let mut bench = Bench::new();
     bench.handle.request(4 * BLOCK_BYTES, LENGTH);
     bench.ask(PLUG, at(0), 4);
-    assert!(bench.told());
+    assert!(bench.settled());
     bench.handle.request(BLOCK_BYTES, LENGTH);
-    assert_eq!((bench.handle.plugged_bytes(), bench.told()), (4 * BLOCK_BYTES, false));
+    assert_eq!((bench.handle.plugged_bytes(), bench.settled()), (4 * BLOCK_BYTES, false));
     assert_eq!(bench.ask(PLUG, at(4), 1).0, NACK);
     bench.ask(UNPLUG, at(1), 3);
-    assert!(bench.told());
+    assert!(bench.settled());
     // Never more than the region.
     bench.handle.request(u64::MAX, u64::MAX);
     assert_eq!((bench.config(32), bench.config(48)), (LENGTH, LENGTH));

@@ -1,4 +1,4 @@
-//! What happens to the device as a whole: plug, activate, pause, save, restore, reset, unplug.
+//! The life of the device as a whole: plug, activate, pause, save, restore, reset, unplug.
 
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::Queue;
@@ -150,7 +150,7 @@ impl MmioTransport {
     pub(super) fn activate_for_driver(&mut self) {
         let Err(error) = self.activate() else { return };
         self.activation_failures += 1;
-        // The guest can repeat this for ever: the first one is told, the rest counted.
+        // The guest can repeat this for ever: the first one is logged, the rest counted.
         if self.activation_failures == 1 {
             tracing::warn!(%error, "a device could not be activated");
         }

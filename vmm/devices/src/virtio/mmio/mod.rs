@@ -1,8 +1,8 @@
 //! virtio over MMIO, register layout version 2 (virtio 1.2, section 4.2.2): one transport per slot.
 //!
-//! Owns a slot's registers, its interrupt line and, while one is plugged, its device. It checks every
-//! access of the driver and hands the device only queues whose rings lie in guest memory. It must never
-//! trust a width, an offset or an order of writes, and never look into a ring.
+//! The transport owns a slot's registers, its interrupt line and, while one is plugged, its device. Every
+//! access of the driver is checked, and the device gets only queues whose rings lie in guest memory. Never does
+//! the transport trust a width, an offset or an order of writes, nor look into a ring.
 //!
 //! ```text
 //!   empty ──plug──> idle ──DRIVER_OK──> running ──pause──> paused
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! An access that makes no sense is not an error: a read gives zero, a write is dropped. `status` holds
-//! the driver's state machine, `queue` the rules for rings, `register` the map of offsets.
+//! the driver's states, `queue` the rules for rings, `register` the map of offsets.
 
 use std::io;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ use status::{Status, Step};
 
 use crate::virtio::{GuestMemory, VirtioDevice};
 
-/// Offset of the register that drivers write to notify a queue: where the machine puts its ioeventfds,
-/// told apart by the queue's number as a 32-bit value.
+/// Offset of the register that drivers write to notify a queue: where the VM puts its ioeventfds,
+/// one for each queue's number as a 32-bit value.
 pub const NOTIFY_OFFSET: u64 = 0x50;
 
 /// "virt", little endian.
@@ -46,7 +46,7 @@ const VERSION: u32 = 2;
 /// Any value will do for drivers; ours reads "podv" in a dump.
 const VENDOR: u32 = u32::from_le_bytes(*b"podv");
 
-/// How a transport asks the machine that a notification of `queue` reaches `event` without passing a
+/// How a transport asks the VM that a notification of `queue` reaches `event` without passing a
 /// vCPU thread (KVM's ioeventfd, a 32-bit write of the queue's number at [`NOTIFY_OFFSET`]).
 pub trait QueueEvents: Send {
     /// From now on a notification of `queue` writes `event`.
@@ -55,7 +55,7 @@ pub trait QueueEvents: Send {
     fn unregister(&self, event: &EventFd, queue: u16) -> io::Result<()>;
 }
 
-/// What the device in the slot is doing.
+/// The activity of the device in the slot.
 #[derive(Debug)]
 enum Activity {
     /// Not activated.
@@ -66,7 +66,7 @@ enum Activity {
     Paused,
 }
 
-/// One slot: registers, interrupt and perhaps a device. The machine keeps it behind a lock of its own.
+/// One slot: registers, interrupt and perhaps a device. The VM keeps it behind a lock of its own.
 pub struct MmioTransport {
     memory: GuestMemory,
     interrupt: Arc<MmioInterrupt>,

@@ -43,7 +43,7 @@ pub(super) enum Register {
 }
 
 impl Register {
-    /// What lies at `offset` for an access of `width` bytes. Registers are 32 bits wide and accessed
+    /// Returns the register at `offset` for an access of `width` bytes. Registers are 32 bits wide and accessed
     /// whole; configuration space takes 1, 2, 4 or 8 bytes. Anything else is `None`.
     pub(super) fn at(offset: u64, width: usize) -> Option<Register> {
         let config = u64::from(mmio::VIRTIO_MMIO_CONFIG);

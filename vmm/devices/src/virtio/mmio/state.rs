@@ -1,4 +1,4 @@
-//! What is kept of a transport when its VM is saved.
+//! The state of a transport in a saved VM.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +16,9 @@ pub struct TransportState {
     pub(super) status: Status,
     /// Features that the driver chose.
     pub driver_features: u64,
-    /// Which 32 bits of the device's features are read.
+    /// Selects the 32 bits of the device's features that are read.
     pub device_features_select: u32,
-    /// Which 32 bits of the driver's features are written.
+    /// Selects the 32 bits of the driver's features that are written.
     pub driver_features_select: u32,
     /// Queue that the queue registers speak of.
     pub queue_select: u32,
@@ -34,7 +34,7 @@ pub struct TransportState {
     pub device: serde_json::Value,
 }
 
-/// The transport could not do what the machine asked.
+/// The transport could not do what the VM asked.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// A device is already in the slot.
@@ -58,7 +58,7 @@ pub enum TransportError {
     /// The state was saved from something else.
     #[error("the saved state does not fit the device: {reason}")]
     Mismatch {
-        /// What differs.
+        /// The difference.
         reason: String,
     },
     /// The device refused.

@@ -35,7 +35,7 @@ const STEPS: [u8; 4] = [ACKNOWLEDGE, DRIVER, FEATURES_OK, DRIVER_OK];
 /// Bit 32, VIRTIO_F_VERSION_1: the layout that this transport speaks.
 pub(super) const VERSION_1: u64 = 1 << config::VIRTIO_F_VERSION_1;
 
-/// What a write to the status register asks the transport to do.
+/// The action that a write to the status register asks of the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Nothing beyond the bits that are now set.

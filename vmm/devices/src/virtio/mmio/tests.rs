@@ -1,4 +1,4 @@
-//! The transport as a driver sees it, with a device that records what it is told.
+//! The transport as a driver sees it, with a device that records its calls.
 
 use std::io;
 use std::sync::{Arc, Mutex};

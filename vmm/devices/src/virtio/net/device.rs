@@ -21,7 +21,7 @@ use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::worker::Worker;
 use crate::virtio::{Activation, DeviceError, VirtioDevice, front};
 
-/// In errors and thread names.
+/// The device's name in errors and thread names.
 const DEVICE: &str = "net";
 
 /// Bytes of `struct virtio_net_config` up to the MTU (section 5.1.4).
@@ -30,7 +30,7 @@ const CONFIG_BYTES: usize = 12;
 /// Interfaces made so far, to number their threads.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// How the other end is told which frames the driver takes.
+/// Sets which frames the driver takes at the other end.
 pub(super) type Offload = fn(BorrowedFd<'_>, u64) -> io::Result<()>;
 
 /// A network interface.
@@ -38,7 +38,7 @@ pub(super) type Offload = fn(BorrowedFd<'_>, u64) -> io::Result<()>;
 pub struct Net {
     pub(super) tap: Arc<OwnedFd>,
     offload: Offload,
-    told: NetState,
+    settings: NetState,
     name: String,
     drops: Drops,
     faults: Faults,
@@ -58,7 +58,7 @@ impl Net {
         Net {
             tap: Arc::new(link),
             offload,
-            told: NetState { mac, mtu },
+            settings: NetState { mac, mtu },
             name: format!("{DEVICE}-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
             drops: Drops::default(),
             faults: Faults::default(),
@@ -76,7 +76,7 @@ impl Net {
         let merge = features & (1 << spec::VIRTIO_NET_F_MRG_RXBUF) != 0;
         let segments = 1 << spec::VIRTIO_NET_F_GUEST_TSO4 | 1 << spec::VIRTIO_NET_F_GUEST_TSO6;
         let frame_bytes_max = if features & segments == 0 {
-            u64::from(HEADER_BYTES) + ETHERNET_BYTES + u64::from(self.told.mtu)
+            u64::from(HEADER_BYTES) + ETHERNET_BYTES + u64::from(self.settings.mtu)
         } else {
             MERGED_BYTES_MAX
         };
@@ -88,7 +88,7 @@ impl Net {
             tx_event,
             interrupt,
             drops: self.drops.clone(),
-            // After a pause there may be work that nobody tells of again.
+            // After a pause there may be work that nobody notifies of again.
             tap_ready: true,
             starved: false,
             tx_ready: true,
@@ -127,10 +127,10 @@ impl VirtioDevice for Net {
 
     fn read_config(&self, offset: u64, data: &mut [u8]) {
         let mut config = [0; CONFIG_BYTES];
-        config[..6].copy_from_slice(&self.told.mac);
+        config[..6].copy_from_slice(&self.settings.mac);
         config[6..8].copy_from_slice(&(spec::VIRTIO_NET_S_LINK_UP as u16).to_le_bytes());
         config[8..10].copy_from_slice(&1u16.to_le_bytes());
-        config[10..].copy_from_slice(&self.told.mtu.to_le_bytes());
+        config[10..].copy_from_slice(&self.settings.mtu.to_le_bytes());
         front::read_config(&config, offset, data);
     }
 
@@ -150,10 +150,10 @@ impl VirtioDevice for Net {
     }
 
     fn save(&self) -> serde_json::Value {
-        serde_json::json!(self.told)
+        serde_json::json!(self.settings)
     }
 
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
-        front::check_state(DEVICE, state, &self.told)
+        front::check_state(DEVICE, state, &self.settings)
     }
 }

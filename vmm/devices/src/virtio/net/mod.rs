@@ -1,7 +1,7 @@
 //! virtio-net: an interface whose other end is a tap (virtio 1.2, section 5.1).
 //!
-//! Owns the tap's descriptor and, between activation and reset, the two queues. It must never look into
-//! a packet: tap and driver speak the same header, so frames and offload requests pass as they are.
+//! The device owns the tap's descriptor and, between activation and reset, the two queues. Never does it look
+//! into a packet: tap and driver speak the same header, so frames and offload requests pass as they are.
 //!
 //! ```text
 //!   queue 0, receive:   tap ──readv──> driver's buffers      queue 1, transmit:   driver's buffers ──writev──> tap
@@ -13,9 +13,9 @@
 //! ```
 //!
 //! The tap fills all of the header but `num buffers`: over how many of the driver's chains the packet
-//! lies, which is ours to tell. A packet that finds no room is dropped and counted, as on any wire.
+//! lies, which the device fills in. A packet that finds no room is dropped and counted, as on any wire.
 //!
-//! `rx` and `tx` each serve a queue, `worker` runs both on one thread, `tap` asks the kernel for offloads.
+//! `rx` and `tx` each serve a queue, `worker` runs both on one thread, `drops` counts lost frames, `tap` asks the kernel for offloads.
 
 mod device;
 mod drops;

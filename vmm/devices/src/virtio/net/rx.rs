@@ -46,10 +46,10 @@ struct Held {
     segments: usize,
 }
 
-/// What came of trying to receive one frame.
+/// The outcome of trying to receive one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
-    /// It is with the driver, or was dropped: there may be more.
+    /// The frame is with the driver, or was dropped: there may be more.
     Frame,
     /// The tap has none.
     Drained,
@@ -86,7 +86,7 @@ impl Rx {
                 drops.received();
                 Received::Frame
             }
-            // Nothing there; or the tap is down, and tells of new frames when it is up again.
+            // Nothing there; or the tap is down, and wakes the worker for new frames when it is up again.
             Err(error) => {
                 if error.kind() != io::ErrorKind::WouldBlock {
                     drops.tap_error();
@@ -135,7 +135,7 @@ impl Rx {
                 self.spare.push(chain);
                 break;
             };
-            // A first buffer too short for the header could not tell how many follow.
+            // A first buffer too short for the header could not say how many follow.
             if taken.fault.is_some() || chain.writable.bytes() < u64::from(HEADER_BYTES) {
                 self.spare.push(chain);
                 // What is put back at a pause must be in one piece: a bad chain waits for its turn.

@@ -1,8 +1,8 @@
-//! What is kept of an interface when its VM is saved. The tap is the network's affair.
+//! The state of an interface in a saved VM. The tap stays with the pod's network.
 
 use serde::{Deserialize, Serialize};
 
-/// An interface's state: what the driver was told.
+/// The settings of an interface, as the driver read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetState {

@@ -11,7 +11,7 @@ use super::HEADER_BYTES;
 nix::ioctl_write_int!(set_offload, b'T', 208);
 nix::ioctl_write_ptr!(set_header_bytes, b'T', 216, libc::c_int);
 
-/// What the guest takes from the tap: frames without a checksum, and merged TCP segments.
+/// Offloads that the guest takes from the tap: frames without a checksum, and merged TCP segments.
 const TUN_F_CSUM: u32 = 1;
 const TUN_F_TSO4: u32 = 2;
 const TUN_F_TSO6: u32 = 4;
@@ -27,7 +27,7 @@ pub(super) fn prepare(tap: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the tap which frames the driver can take, by the features that it chose.
+/// Sets on the tap which frames the driver can take, by the features that it chose.
 pub(super) fn offload(tap: BorrowedFd<'_>, features: u64) -> io::Result<()> {
     // SAFETY: the descriptor is open; TUNSETOFFLOAD takes its argument by value.
     unsafe { set_offload(tap.as_raw_fd(), libc::c_ulong::from(offload_bits(features))) }?;

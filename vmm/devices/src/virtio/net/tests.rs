@@ -218,7 +218,7 @@ fn a_closed_tap_is_counted_and_does_not_spin() {
 }
 
 #[test]
-fn the_configuration_tells_address_link_and_mtu() {
+fn the_configuration_has_address_link_and_mtu() {
     let (net, _wire) = net();
     let mut config = [0xaa; 16];
     net.read_config(0, &mut config);

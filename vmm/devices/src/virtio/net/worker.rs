@@ -1,8 +1,8 @@
 //! The interface's back end: one thread that moves frames both ways.
 //!
-//! It sleeps until the tap has frames, the driver has given buffers to receive into, or the driver has
+//! The thread sleeps until the tap has frames, the driver has given buffers to receive into, or the driver has
 //! frames to send. The tap wakes it once per arrival only, so that frames which find no buffers do not
-//! keep it awake: it remembers that the tap is not empty, and goes on when there are buffers.
+//! keep the thread awake: it remembers that the tap is not empty, and goes on when there are buffers.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -44,7 +44,7 @@ pub(super) struct NetWorker {
 }
 
 impl NetWorker {
-    /// Serves until told to stop; then gives the queues back.
+    /// Serves until `stop` is readable, then gives the queues back.
     pub(super) fn run(mut self, stop: Stop) -> Vec<Queue> {
         if let Err(error) = self.serve(stop) {
             tracing::error!(%error, "an interface's thread cannot wait for frames");

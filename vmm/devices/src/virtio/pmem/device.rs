@@ -11,7 +11,7 @@ use crate::virtio::chain::Chain;
 use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::{Activation, DeviceError, GuestMemory, Interrupt, VirtioDevice, front};
 
-/// In errors.
+/// The device's name in errors.
 const DEVICE: &str = "pmem";
 
 /// Device ID of pmem (virtio 1.2, section 5).
@@ -34,7 +34,7 @@ struct Active {
 }
 
 impl Pmem {
-    /// A region of `length` bytes at `guest_base`, where the machine has mapped the file. Linux wants
+    /// A region of `length` bytes at `guest_base`, where the VM has mapped the file. Linux wants
     /// both to be multiples of 2 MiB for DAX.
     pub fn new(guest_base: u64, length: u64) -> Pmem {
         Pmem { place: PmemState { guest_base, length }, faults: Faults::default(), active: None }

@@ -1,8 +1,8 @@
 //! virtio-pmem: a file in guest-physical memory (virtio 1.2, section 5.19).
 //!
-//! Owns the place of the region in guest-physical space and, between activation and reset, the queue on
-//! which the driver asks for flushes. It must never touch the region itself: the machine maps the file
-//! there, read-only, and the guest reads it without coming by here.
+//! The device owns the place of the region in guest-physical space and, between activation and reset, the queue
+//! on which the driver asks for flushes. Never does it touch the region itself: the VM maps the file there,
+//! read-only, and the guest reads it without coming by here.
 //!
 //! ```text
 //!   driver → device                 device → driver

@@ -1,4 +1,4 @@
-//! What a chain asks of the region (virtio 1.2, section 5.19.6). Pure but for the answer it places.
+//! Requests to the region (virtio 1.2, section 5.19.6). Pure but for the answer that is placed.
 
 use vm_memory::GuestMemoryMmap;
 

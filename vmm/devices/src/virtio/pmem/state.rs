@@ -1,4 +1,4 @@
-//! What is kept of a region when its VM is saved. The content is the file's affair.
+//! The state of a region in a saved VM. The content stays in the file.
 
 use serde::{Deserialize, Serialize};
 

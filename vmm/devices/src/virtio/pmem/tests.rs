@@ -19,7 +19,7 @@ fn region() -> (Pmem, Driver) {
 }
 
 #[test]
-fn the_configuration_tells_where_the_region_is() {
+fn the_configuration_has_the_place_of_the_region() {
     let (pmem, _driver) = region();
     let mut config = [0; 20];
     pmem.read_config(0, &mut config);

@@ -12,7 +12,7 @@ use crate::virtio::iovec::Iovecs;
 use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::{Activation, DeviceError, Interrupt, VirtioDevice, front};
 
-/// In errors.
+/// The device's name in errors.
 const DEVICE: &str = "rng";
 
 /// Device ID of an entropy source (virtio 1.2, section 5).
@@ -34,7 +34,7 @@ struct Active {
 }
 
 impl Rng {
-    /// One that draws from the host's kernel.
+    /// A source that draws from the host's kernel.
     pub fn new() -> Rng {
         Rng::default()
     }

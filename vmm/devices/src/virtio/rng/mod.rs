@@ -1,7 +1,7 @@
 //! virtio-rng: random bytes from the host (virtio 1.2, section 5.4).
 //!
-//! Owns, between activation and reset, the queue. It must never give the guest bytes that it did not
-//! get from the kernel's generator.
+//! The device owns, between activation and reset, the queue. Never does it give the guest bytes that did not
+//! come from the kernel's generator.
 //!
 //! A request is a chain of writable buffers; the answer is as many random bytes in them as the used
 //! length says. A guest asks for little and seldom, so it is served on the vCPU's thread, and at most

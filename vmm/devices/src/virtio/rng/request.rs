@@ -1,4 +1,4 @@
-//! Which of a chain's buffers are filled. Pure.
+//! Gathers the buffers of a chain that are to be filled. Pure.
 
 use super::REQUEST_BYTES_MAX;
 use crate::virtio::chain::{Chain, ChainFault};

@@ -25,7 +25,7 @@ impl<'a> Buffer<'a> {
         usize::try_from(self.segments.bytes()).unwrap_or(usize::MAX)
     }
 
-    /// The pieces of `offset..offset + length`, in order. What lies beyond the end is not there.
+    /// The pieces of `offset..offset + length`, in order. A part beyond the end is left out.
     pub(super) fn slices(&self, offset: usize, length: usize) -> impl Iterator<Item = VolatileSlice<'a>> {
         let memory = self.memory;
         let (mut skip, mut left) = (offset, length);

@@ -1,7 +1,7 @@
-//! One connection between a guest port and a host port, as a state machine.
+//! One connection between a guest port and a host port, and its phases.
 //!
-//! Owns the phase, both halves' ends, the credit of both directions and the bytes on their way to the
-//! host. It decides and counts; it never touches a queue, guest memory or a descriptor (the host's end is
+//! A connection owns the phase, both halves' ends, the credit of both directions and the bytes on their way to
+//! the host. The code decides and counts; it never touches a queue, guest memory or a descriptor (the host's end is
 //! any [`Write`]), so it is tested without them.
 //!
 //! ```text
@@ -28,12 +28,12 @@ use std::io::{ErrorKind, Write};
 
 use super::packet::{Op, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
 
-/// Bytes from the guest that one connection keeps for a slow host program; told to the guest as `buf_alloc`.
+/// Bytes from the guest that one connection keeps for a slow host program; the guest reads it as `buf_alloc`.
 pub(super) const BUFFER_BYTES: u32 = 256 * 1024;
 
-/// Bytes delivered to the host and not yet told to the guest, from which on a CREDIT_UPDATE is owed. A quarter
+/// Bytes delivered to the host and not yet reported to the guest, from which on a CREDIT_UPDATE is owed. A quarter
 /// of the buffer: the guest never waits with less than three quarters of its credit.
-const UNTOLD_BYTES: u32 = BUFFER_BYTES / 4;
+const UNREPORTED_BYTES: u32 = BUFFER_BYTES / 4;
 
 /// Capacity that an empty buffer keeps; more is given back.
 const KEPT_CAPACITY: usize = 4096;
@@ -65,7 +65,7 @@ struct Owed {
     reset: bool,
 }
 
-/// What is to be done with a payload from the guest.
+/// The next step for a payload from the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// Deliver or keep all of it.
@@ -85,15 +85,15 @@ pub(super) struct Connection {
     guest_receives: bool,
     host_sends: bool,
     host_receives: bool,
-    /// SHUTDOWN flags that the guest has been told.
-    told: u32,
+    /// SHUTDOWN flags that were sent to the guest.
+    shutdown_sent: u32,
     /// Whether the stream's sides have been shut.
     write_shut: bool,
     read_shut: bool,
-    /// Guest to host, modulo 2^32: bytes admitted, bytes that left our buffer, and the last told of those.
+    /// Guest to host, modulo 2^32: bytes admitted, bytes that left our buffer, and the last reported of those.
     admitted: u32,
     forwarded: u32,
-    forwarded_told: u32,
+    forwarded_reported: u32,
     /// Host to guest, modulo 2^32: bytes sent, and the guest's last word on its buffer.
     sent: u32,
     guest_alloc: u32,
@@ -127,12 +127,12 @@ impl Connection {
             guest_receives: true,
             host_sends: true,
             host_receives: true,
-            told: 0,
+            shutdown_sent: 0,
             write_shut: false,
             read_shut: false,
             admitted: 0,
             forwarded: 0,
-            forwarded_told: 0,
+            forwarded_reported: 0,
             sent: 0,
             guest_alloc: 0,
             guest_forwarded: 0,
@@ -141,7 +141,7 @@ impl Connection {
         }
     }
 
-    /// Its name.
+    /// Returns the connection's name.
     pub(super) fn ports(&self) -> Ports {
         self.ports
     }
@@ -209,7 +209,7 @@ impl Connection {
     pub(super) fn forward(&mut self, len: u32) {
         self.forwarded = self.forwarded.wrapping_add(len);
         let open = self.phase == Phase::Open && self.guest_sends;
-        if open && self.forwarded.wrapping_sub(self.forwarded_told) >= UNTOLD_BYTES {
+        if open && self.forwarded.wrapping_sub(self.forwarded_reported) >= UNREPORTED_BYTES {
             self.owed.credit_update = true;
         }
     }
@@ -273,7 +273,7 @@ impl Connection {
 
     fn owe_shutdown(&mut self) {
         if self.phase == Phase::Open {
-            self.owed.shutdown = self.shutdown_flags() & !self.told != 0;
+            self.owed.shutdown = self.shutdown_flags() & !self.shutdown_sent != 0;
             self.close_if_ended();
         }
     }
@@ -285,7 +285,7 @@ impl Connection {
         send | receive
     }
 
-    /// Both senders have ended: after the owed SHUTDOWN, RST tells the guest that all is done.
+    /// Both senders have ended: after the owed SHUTDOWN, RST says to the guest that all is done.
     fn close_if_ended(&mut self) {
         if self.phase == Phase::Open && !self.guest_sends && !self.host_sends {
             self.phase = Phase::Closed;
@@ -360,8 +360,8 @@ impl Connection {
     }
 
     /// `buf_alloc` and `fwd_cnt` for a packet that now goes to the guest.
-    pub(super) fn tell_credit(&mut self) -> (u32, u32) {
-        self.forwarded_told = self.forwarded;
+    pub(super) fn report_credit(&mut self) -> (u32, u32) {
+        self.forwarded_reported = self.forwarded;
         self.owed.credit_update = false;
         (BUFFER_BYTES, self.forwarded)
     }
@@ -382,7 +382,7 @@ impl Connection {
         if op != Op::Shutdown {
             return Some((op, 0));
         }
-        self.told |= self.shutdown_flags();
-        Some((op, self.told))
+        self.shutdown_sent |= self.shutdown_flags();
+        Some((op, self.shutdown_sent))
     }
 }

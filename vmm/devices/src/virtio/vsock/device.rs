@@ -53,7 +53,7 @@ impl Vsock {
     /// A device for the guest with context id `guest_cid` (3 or above).
     ///
     /// Host programs reach guest ports by dialling `listener` and writing `CONNECT <port>\n`. Streams that the
-    /// guest opens go to `guest_stream` with the host port that it dialled; false refuses. It is called on the
+    /// guest opens go to `guest_stream` with the host port that it dialled; false refuses. The function is called on the
     /// device's thread and must not block. A guest may dial as fast as it likes: a taker bounds what it keeps.
     ///
     /// The process must ignore SIGPIPE, as Rust programs do: host programs hang up when they like.

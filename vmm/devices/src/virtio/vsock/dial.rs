@@ -1,6 +1,6 @@
 //! Host programs that have connected to the listener and not yet said which guest port they want.
 //!
-//! Owns the half-done dials and the one line `CONNECT <port>\n`. It takes exactly that line off the stream:
+//! This module owns the half-done dials and the one line `CONNECT <port>\n`. Exactly that line is taken off the stream:
 //! whatever follows belongs to the connection.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const DIALS_MAX: usize = 64;
 /// A port that names no port (VMADDR_PORT_ANY).
 const PORT_ANY: u32 = u32::MAX;
 
-/// What a dialler has said so far.
+/// The bytes that a dialler has sent so far.
 #[derive(Debug)]
 pub(super) enum Said {
     /// Too little; its next bytes raise an event.

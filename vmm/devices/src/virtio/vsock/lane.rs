@@ -1,6 +1,6 @@
 //! A queue of this device: a ring whose chains all go one way, with its etiquette of notifications.
 //!
-//! Owns whether the driver is asked to notify, and whether it is to be told. Chains are passed on, not
+//! A lane owns whether the driver is asked to notify, and whether it is to be interrupted. Chains are passed on, not
 //! understood. A queue that the driver left disabled, or has corrupted, gives nothing.
 
 use vm_memory::GuestMemoryMmap;
@@ -11,7 +11,7 @@ use crate::virtio::{GuestMemory, Interrupt};
 
 use super::buffer::Buffer;
 
-/// Which way a lane's buffers must go.
+/// The direction of a lane's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// The device reads them (tx).
@@ -20,7 +20,7 @@ pub(super) enum Access {
     Write,
 }
 
-/// What a lane gives.
+/// A buffer of a lane.
 #[derive(Debug)]
 pub(super) enum Next {
     /// [`Lane::buffer`] is to be worked on, then [`Lane::used`] or [`Lane::put_back`].
@@ -43,15 +43,15 @@ pub(super) struct Lane {
     stuck: bool,
     /// The driver is asked to keep quiet.
     muted: bool,
-    /// A buffer was used since the driver was last told.
-    told_less: bool,
+    /// A buffer was used since the driver was last interrupted.
+    buffer_used: bool,
 }
 
 impl Lane {
     /// A lane over a ring as it stands.
     pub(super) fn new(ring: Ring, memory: GuestMemory, faults: Faults, access: Access) -> Lane {
         let chain = Chain::default();
-        Lane { ring, memory, faults, access, chain, stuck: false, muted: false, told_less: false }
+        Lane { ring, memory, faults, access, chain, stuck: false, muted: false, buffer_used: false }
     }
 
     /// The ring, for whoever takes the queue over.
@@ -108,7 +108,7 @@ impl Lane {
     /// The device is done with the chain and wrote `length` bytes into it.
     pub(super) fn used(&mut self, taken: Taken, length: u32) {
         self.ring.complete(taken, length);
-        self.told_less = true;
+        self.buffer_used = true;
     }
 
     /// Leaves the chain that [`next`](Self::next) gave last to be taken again.
@@ -118,12 +118,12 @@ impl Lane {
 
     /// Interrupts the driver if it wants to know of what was used.
     pub(super) fn notify(&mut self, interrupt: &dyn Interrupt) {
-        if std::mem::take(&mut self.told_less) {
+        if std::mem::take(&mut self.buffer_used) {
             self.ring.signal(interrupt);
         }
     }
 
-    /// How many chains the driver has on offer. It raises the queue's event at the next one.
+    /// How many chains the driver has on offer. The driver raises the queue's event at the next one.
     pub(super) fn on_offer(&mut self) -> u16 {
         let mut count = 0;
         // One round: the ring holds no more than its size, and refuses an index that says otherwise.

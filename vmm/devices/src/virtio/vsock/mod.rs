@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Each header says how much buffer its sender has (`buf_alloc`) and how many bytes have left it (`fwd_cnt`). The
-//! other side may have `buf_alloc - (bytes sent - fwd_cnt)` bytes more under way: its *credit*. CREDIT_UPDATE is a
+//! peer may have `buf_alloc - (bytes sent - fwd_cnt)` bytes more under way: its *credit*. CREDIT_UPDATE is a
 //! packet for that alone, CREDIT_REQUEST asks for one.
 //!
 //! # The host side
@@ -36,7 +36,7 @@
 //!   connection.rs  one connection's states, credit and buffer: pure     packet.rs  the header: pure
 //! ```
 //!
-//! What bounds a hostile guest: connections (`table::CONNECTIONS_MAX`), bytes kept per connection
+//! Bounds on a hostile guest: connections (`table::CONNECTIONS_MAX`), bytes kept per connection
 //! (`connection::BUFFER_BYTES`), waiting resets (`mux::REPLIES_MAX`), and one log line.
 
 mod buffer;

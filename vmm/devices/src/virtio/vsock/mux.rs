@@ -1,7 +1,7 @@
-//! What a packet from the guest means, and which packet the guest gets next.
+//! Handles packets from the guest, and decides which packet the guest gets next.
 //!
-//! Owns the table, the half-done dials, the resets that answer stray packets, and the epoll set that
-//! watches the host's ends. It sees chains of guest memory but no queue, so it outlives a pause.
+//! The multiplexer owns the table, the half-done dials, the resets that answer stray packets, and the epoll set that
+//! watches the host's ends. Since it sees chains of guest memory but no queue, it outlives a pause.
 //!
 //! Every packet for the guest waits as a flag or a place in line, never as bytes: control packets at most one
 //! of each kind per connection, stray resets at most [`REPLIES_MAX`]. When those are full, no packet is taken
@@ -74,7 +74,7 @@ impl Mux {
         self.epoll.ctl(ControlOperation::Add, self.listener.as_raw_fd(), event)
     }
 
-    /// The opposite, for when no worker waits. What comes meanwhile is found by the next one.
+    /// The opposite, for when no worker waits. The next worker finds what comes meanwhile.
     pub(super) fn unwatch_listener(&mut self) {
         self.acceptable = true;
         // Only a listener that is not watched fails.
@@ -229,7 +229,7 @@ impl Mux {
             // A second REQUEST: the guest has lost count.
             Op::Request => connection.reset(),
             Op::Response => {
-                if connection.accept() && !tell_dialler(link.stream.as_ref(), connection.ports().host) {
+                if connection.accept() && !answer_dialler(link.stream.as_ref(), connection.ports().host) {
                     connection.reset();
                 }
             }
@@ -255,15 +255,15 @@ impl Mux {
     }
 }
 
-/// What a host's stream is watched for. Edges: a stream that is not being served causes no wake-ups, and
+/// The events that a host's stream is watched for, as edges: a stream that is not being served causes no wake-ups, and
 /// needs no calls to be left alone.
 fn stream_events(room: bool) -> EventSet {
     let events = EventSet::IN | EventSet::READ_HANG_UP | EventSet::EDGE_TRIGGERED;
     if room { events | EventSet::OUT } else { events }
 }
 
-/// Writes the line that a dialler waits for. It is the first to be written, so the socket has room for it.
-fn tell_dialler(stream: Option<&UnixStream>, host_port: u32) -> bool {
+/// Writes the line that a dialler waits for. That line is the first to be written, so the socket has room for it.
+fn answer_dialler(stream: Option<&UnixStream>, host_port: u32) -> bool {
     let line = format!("OK {host_port}\n");
     stream.is_some_and(|mut stream| io::Write::write(&mut stream, line.as_bytes()).ok() == Some(line.len()))
 }

@@ -1,6 +1,6 @@
 //! The packet header on the wire (virtio 1.2 section 5.10.6; Linux `include/uapi/linux/virtio_vsock.h`).
 //!
-//! Owns the layout and its constants. Pure: bytes in, header out. It never judges whether a packet makes
+//! Owns the layout and its constants. Pure: bytes in, header out. This module never judges whether a packet makes
 //! sense for a connection, and touches no guest memory.
 //!
 //! ```text
@@ -24,7 +24,7 @@ pub(super) const SHUTDOWN_RECEIVE: u32 = 1;
 /// SHUTDOWN flag: the sender will send no more (VIRTIO_VSOCK_SHUTDOWN_SEND).
 pub(super) const SHUTDOWN_SEND: u32 = 2;
 
-/// What a packet is for. Values are those on the wire.
+/// The purpose of a packet. Values are those on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Op {
@@ -38,7 +38,7 @@ pub(super) enum Op {
     Shutdown = 4,
     /// Carries bytes.
     Data = 5,
-    /// Tells `buf_alloc` and `fwd_cnt`, as every packet does.
+    /// Carries `buf_alloc` and `fwd_cnt`, as every packet does.
     CreditUpdate = 6,
     /// Asks for a credit update.
     CreditRequest = 7,
@@ -59,7 +59,7 @@ impl Op {
         })
     }
 
-    /// Its number on the wire.
+    /// Returns the number on the wire.
     pub(super) fn to_wire(self) -> u16 {
         self as u16
     }
@@ -123,7 +123,7 @@ impl Header {
         bytes
     }
 
-    /// The RST that answers this packet: its addresses swapped, no credit told.
+    /// The RST that answers this packet: its addresses swapped, no credit given.
     pub(super) fn reset_reply(&self) -> Header {
         Header {
             src_cid: self.dst_cid,

@@ -19,7 +19,7 @@ pub(super) const TURN_BYTES: usize = 64 * 1024;
 /// Most payload in one packet, as Linux has it (VIRTIO_VSOCK_MAX_PKT_BUF_SIZE).
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 
-/// What a read from the host gave.
+/// The outcome of a read from the host.
 enum HostRead {
     /// This many bytes, at least one.
     Bytes(usize),
@@ -64,7 +64,7 @@ impl Mux {
         let guest_cid = self.guest_cid();
         let connection = &mut self.table.get_mut(id)?.connection;
         let (op, flags) = connection.next_control()?;
-        let (buf_alloc, fwd_cnt) = connection.tell_credit();
+        let (buf_alloc, fwd_cnt) = connection.report_credit();
         Some(Header { flags, buf_alloc, fwd_cnt, ..header(guest_cid, connection.ports(), op) })
     }
 
@@ -90,7 +90,7 @@ impl Mux {
                 HostRead::Ended => connection.host_ended(),
                 HostRead::Bytes(bytes) => {
                     connection.sent(bytes as u32);
-                    let (buf_alloc, fwd_cnt) = connection.tell_credit();
+                    let (buf_alloc, fwd_cnt) = connection.report_credit();
                     let header = Header {
                         len: bytes as u32,
                         buf_alloc,

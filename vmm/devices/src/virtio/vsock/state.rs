@@ -1,7 +1,7 @@
-//! What of a vsock device is kept when its VM is saved.
+//! The state of a vsock device in a saved VM.
 //!
-//! Open connections are not: their other ends are other programs' sockets. A guest that is restored from the
-//! state is told that its connections are gone.
+//! Open connections are not kept: their other ends are other programs' sockets. A guest that is restored from the
+//! state learns that its connections are gone.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +11,10 @@ use super::table::HOST_PORT_FIRST;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct State {
-    /// Host port that the next host program gets. It goes on where it was, so that no new connection has the
+    /// Host port that the next host program gets. The count goes on where it was, so that no new connection has the
     /// ports of one that the guest still believes in.
     pub(super) next_host_port: u32,
-    /// The driver was running: it must be told to drop its connections.
+    /// The driver was running: it must drop its connections.
     pub(super) transport_reset: bool,
 }
 

@@ -1,7 +1,7 @@
 //! All connections of a device, their streams, and the host ports in use.
 //!
 //! Owns the limit on connections and the two waiting lines for the guest's attention: connections that owe a
-//! control packet, and connections whose host may have bytes. It moves no bytes.
+//! control packet, and connections whose host may have bytes. The table moves no bytes.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ pub(super) const HOST_PORT_FIRST: u32 = 1 << 30;
 /// A connection and the host's end of it.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// The state machine.
+    /// The connection's phases and credit.
     pub(super) connection: Connection,
     /// Until the host's end has no more use.
     pub(super) stream: Option<UnixStream>,
@@ -75,7 +75,7 @@ impl Table {
         }
     }
 
-    /// Adds a connection whose ports are free. What it owes is put in line.
+    /// Adds a connection whose ports are free. A packet that it owes is put in line.
     pub(super) fn insert(&mut self, id: u64, connection: Connection, stream: UnixStream) {
         debug_assert!(!self.is_full(), "the caller asks first");
         self.by_ports.insert(connection.ports(), id);
@@ -172,7 +172,7 @@ impl Link {
     }
 
     /// Shuts the halves of the stream that have ended, and closes it after both. A stream that fails here
-    /// has been left by the host already, which its event tells.
+    /// has been left by the host already, which its event says.
     fn close_ended_halves(&mut self) {
         let Some(stream) = &self.stream else { return };
         if self.connection.left_by_host() {

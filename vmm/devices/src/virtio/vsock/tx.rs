@@ -15,7 +15,7 @@ use super::table::Link;
 /// A packet whose payload is still in guest memory.
 #[derive(Debug)]
 pub(super) struct Packet<'a> {
-    /// Its header.
+    /// The packet's header.
     pub(super) header: Header,
     /// The buffer holds all `header.len` bytes of payload.
     pub(super) whole: bool,

@@ -1,12 +1,12 @@
 //! The back-end thread: waits for the guest and the hosts, and moves packets.
 //!
 //! Owns the three queues while the device is active. Each wake-up is one or more *turns*: take packets from
-//! tx, put packets into rx, tell the driver. Turns are bounded, so that a busy guest cannot keep the thread
+//! tx, put packets into rx, interrupt the driver. Turns are bounded, so that a busy guest cannot keep the thread
 //! from being stopped; without work the thread sleeps for as long as it takes.
 //!
 //! ```text
 //!            ┌────────────── after a restore ─────────────┐
-//!   start ──>│ Owed ──event written──> Told ──buffer back─┼──> None: streams flow
+//!   start ──>│ Owed ──event written──> Sent ──buffer back─┼──> None: streams flow
 //!            └────────────────────────────────────────────┘
 //! ```
 //! A guest that was restored must drop its old connections first (virtio 1.2 section 5.10.6.7). The driver
@@ -51,7 +51,7 @@ enum Announcement {
     None,
     Owed,
     /// And how many buffers the driver had on offer before.
-    Told(u16),
+    Sent(u16),
 }
 
 /// See the module.
@@ -70,14 +70,14 @@ pub(super) struct Backend {
     complained: bool,
 }
 
-/// What outlives the thread.
+/// The part that outlives the thread.
 #[derive(Debug)]
 pub(super) struct Parked {
     /// The queues as they stand.
     pub(super) queues: Vec<Queue>,
     /// All connections.
     pub(super) mux: Mux,
-    /// The guest has yet to be told, or to have heard, that its connections are gone.
+    /// The guest has yet to learn that its connections are gone.
     pub(super) announce_reset: bool,
 }
 
@@ -103,7 +103,7 @@ impl Backend {
         let rx = lane(rx, Access::Write)?;
         let tx = lane(tx, Access::Read)?;
         let events = if events.ready() { Ok(lane(events, Access::Write)?) } else { Err(events) };
-        // A driver without an event queue cannot be told; that is its choice.
+        // A driver without an event queue cannot learn of it; that is its choice.
         let announcement =
             if announce_reset && events.is_ok() { Announcement::Owed } else { Announcement::None };
         let complained = faults.total() > 0;
@@ -122,7 +122,7 @@ impl Backend {
         self.mux.watch_listener(LISTENER)
     }
 
-    /// Works until told to stop. If waiting itself fails, the device falls silent until reset.
+    /// Works until `stop` is readable. If waiting itself fails, the device falls silent until reset.
     pub(super) fn run(mut self, stop: &Stop) -> Parked {
         let watched = EpollEvent::new(EventSet::IN, STOP);
         if let Err(error) = self.mux.epoll.ctl(ControlOperation::Add, stop.as_raw_fd(), watched) {
@@ -229,11 +229,11 @@ impl Backend {
             if let Next::Chain(taken) = events.next() {
                 events.buffer().write(&TRANSPORT_RESET);
                 events.used(taken, TRANSPORT_RESET.len() as u32);
-                self.announcement = Announcement::Told(before);
+                self.announcement = Announcement::Sent(before);
             }
             events.notify(self.interrupt.as_ref());
         }
-        if let Announcement::Told(before) = self.announcement
+        if let Announcement::Sent(before) = self.announcement
             && events.on_offer() >= before
         {
             self.announcement = Announcement::None;
@@ -241,7 +241,7 @@ impl Backend {
         self.announcement == Announcement::None
     }
 
-    /// Tells the driver what was used, and, once, the log what it did wrong: a guest must not fill the log.
+    /// Interrupts the driver for what was used, and logs once what it did wrong: a guest must not fill the log.
     fn notify(&mut self) {
         self.rx.notify(self.interrupt.as_ref());
         self.tx.notify(self.interrupt.as_ref());

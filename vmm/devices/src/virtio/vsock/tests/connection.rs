@@ -1,4 +1,4 @@
-//! The state machine under random use by both sides: bytes in order, none lost, credit kept, buffers bounded.
+//! A connection under random use by both sides: bytes in order, none lost, credit kept, buffers bounded.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -10,7 +10,7 @@ use super::super::packet::{Op, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
 
 const PORTS: Ports = Ports { guest: 7, host: 80 };
 
-/// What may happen next.
+/// An event that may happen next.
 #[derive(Clone, Debug)]
 enum Step {
     GuestSends(u32),
@@ -68,7 +68,7 @@ struct World {
     in_guest: u32,
     guest_took: u32,
     host_ended: bool,
-    told: Vec<(Op, u32)>,
+    sent: Vec<(Op, u32)>,
 }
 
 impl World {
@@ -86,10 +86,10 @@ impl World {
             in_guest: 0,
             guest_took: 0,
             host_ended: false,
-            told: Vec::new(),
+            sent: Vec::new(),
         };
         world.controls();
-        assert_eq!(world.told, [(Op::Response, 0)]);
+        assert_eq!(world.sent, [(Op::Response, 0)]);
         world
     }
 
@@ -151,8 +151,8 @@ impl World {
 
     fn controls(&mut self) {
         while let Some(control) = self.connection.next_control() {
-            self.guest_knows = self.connection.tell_credit();
-            self.told.push(control);
+            self.guest_knows = self.connection.report_credit();
+            self.sent.push(control);
         }
     }
 }
@@ -183,10 +183,10 @@ proptest! {
         prop_assert_eq!(world.connection.shuts_write_side(), world.guest_ended);
         prop_assert!(!world.connection.shuts_write_side(), "only once");
         world.controls();
-        let reset = world.told.iter().any(|told| told.0 == Op::Reset);
+        let reset = world.sent.iter().any(|sent| sent.0 == Op::Reset);
         prop_assert_eq!(reset, world.guest_ended && world.host_ended);
         prop_assert_eq!(world.connection.left_by_guest(), reset);
-        let shutdown = world.told.contains(&(Op::Shutdown, SHUTDOWN_SEND));
+        let shutdown = world.sent.contains(&(Op::Shutdown, SHUTDOWN_SEND));
         prop_assert_eq!(shutdown, world.host_ended);
         if !world.guest_ended && !world.host_ended {
             // All is delivered: the guest knows of at least three quarters of its credit.
@@ -233,7 +233,7 @@ fn a_host_that_is_gone_costs_the_guest_no_credit() {
     world.connection.host_gone();
     world.controls();
     assert_eq!(world.guest_knows, (BUFFER_BYTES, BUFFER_BYTES));
-    assert_eq!(world.told.last(), Some(&(Op::Shutdown, SHUTDOWN_RECEIVE)));
+    assert_eq!(world.sent.last(), Some(&(Op::Shutdown, SHUTDOWN_RECEIVE)));
     assert_eq!(world.connection.admit(5), Admission::Discard);
     assert!(!world.connection.left_by_guest());
 }
@@ -246,7 +246,7 @@ fn one_byte_over_the_credit_is_a_reset() {
     // One byte went straight through.
     assert_eq!(world.connection.admit(2), Admission::Discard);
     world.controls();
-    assert_eq!(world.told.last(), Some(&(Op::Reset, 0)));
+    assert_eq!(world.sent.last(), Some(&(Op::Reset, 0)));
     assert!(world.connection.is_buffering(), "what was admitted is still delivered");
 }
 

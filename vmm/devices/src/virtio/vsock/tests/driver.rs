@@ -1,6 +1,6 @@
 //! The driver's end of a queue: descriptors, available and used rings in plain guest memory.
 //!
-//! Knows nothing of vsock. It can write nonsense as well as sense: descriptors go in as given.
+//! Knows nothing of vsock. This driver can write nonsense as well as sense: descriptors go in as given.
 
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress};

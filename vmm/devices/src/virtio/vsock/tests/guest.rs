@@ -182,7 +182,7 @@ impl Guest {
         Some((packet.0, packet.1))
     }
 
-    /// The same, but the buffer stays with the guest; its index comes last.
+    /// The packet in the next used rx buffer, which stays with the guest, and the buffer's index.
     pub(super) fn peek_receive(&mut self) -> Option<(Header, Vec<u8>, u16)> {
         let (index, length) = self.queues[0].take_used()?;
         let mut bytes = vec![0; length as usize];
@@ -236,7 +236,7 @@ impl Guest {
         (stream, answer)
     }
 
-    /// The same, opened by the guest.
+    /// An open connection that the guest opened.
     pub(super) fn connect_from_guest(&mut self, guest_port: u32, host_port: u32) -> (UnixStream, Header) {
         let request = packet(Op::Request, guest_port, host_port);
         self.send(request, &[]);

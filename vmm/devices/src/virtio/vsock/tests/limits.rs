@@ -1,4 +1,4 @@
-//! What one party does must not cost another: slow hosts, many connections, a guest without buffers.
+//! One party must not slow another down: slow hosts, many connections, a guest without buffers.
 
 use std::io::{Read, Write};
 

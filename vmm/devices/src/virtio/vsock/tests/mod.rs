@@ -1,4 +1,4 @@
-//! The device as a driver and host programs meet it, and the state machine under random use.
+//! The device as a driver and host programs meet it, and a connection under random use.
 
 mod connection;
 mod driver;

@@ -32,7 +32,7 @@ fn connections_go_on_after_a_pause() {
 }
 
 #[test]
-fn a_restored_guest_is_told_first_that_its_connections_are_gone() {
+fn a_restored_guest_learns_first_that_its_connections_are_gone() {
     let mut guest = Guest::awake();
     let (mut old_host, old) = guest.connect(1024);
     let queues = guest.device_pause();

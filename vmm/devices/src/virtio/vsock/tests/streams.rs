@@ -216,7 +216,7 @@ fn the_guest_never_gets_more_than_its_credit() {
 }
 
 #[test]
-fn the_guest_is_told_its_credit_when_it_asks_and_as_the_host_reads() {
+fn the_guest_gets_its_credit_when_it_asks_and_as_the_host_reads() {
     let mut guest = Guest::awake();
     let (mut host, header) = guest.connect(1024);
     guest.send(with_op(header, Op::CreditRequest), &[]);

@@ -48,7 +48,7 @@ fn sixty_four_mebibytes_each_way_arrive_whole() {
     });
 
     let mut hasher = DefaultHasher::new();
-    let (mut kept, mut received, mut told) = (Vec::new(), 0_usize, 0_usize);
+    let (mut kept, mut received, mut reported) = (Vec::new(), 0_usize, 0_usize);
     let (mut pieces_sent, mut credit) = (0, Header::default());
     while received < TOTAL || pieces_sent < TOTAL / PIECE {
         let sent = (pieces_sent * PIECE) as u32;
@@ -66,8 +66,8 @@ fn sixty_four_mebibytes_each_way_arrive_whole() {
                 kept.drain(..PIECE);
             }
             header.fwd_cnt = received as u32;
-            if received - told >= 32 * 1024 {
-                told = received;
+            if received - reported >= 32 * 1024 {
+                reported = received;
                 guest.send(with_op(header, Op::CreditUpdate), &[]);
             }
         }
