@@ -15,9 +15,9 @@ mod layout;
 mod memory;
 mod memory_hotplug;
 mod pmem;
+mod snapshot;
 mod vcpu;
 mod vm;
-mod vm_state;
 
 pub use boot::{BootError, COMMAND_LINE_BYTES, CommandLineError, KernelError};
 pub use bus::BusError;
@@ -28,9 +28,9 @@ pub use device::{Backends, PlugError};
 pub use memory::{MemoryError, RAM_MIN};
 pub use memory_hotplug::ResizeError;
 pub use pmem::PmemError;
-pub use vcpu::{ThreadSetup, VcpuError, VcpuState, VcpuStateError};
+pub use snapshot::{VcpuSnapshot, VcpuSnapshotError, VmSnapshot, VmSnapshotError};
+pub use vcpu::{ThreadSetup, VcpuError};
 pub use vm::{VCPUS_MAX, Vm, VmConfig, VmError};
-pub use vm_state::{VmState, VmStateError};
 
 pub use kvm_ioctls::Kvm;
 pub use vmm_devices::virtio::fs::{Share, ShareThread, credentials};

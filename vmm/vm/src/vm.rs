@@ -29,8 +29,8 @@ use crate::layout;
 use crate::memory::{self, MemoryError};
 use crate::memory_hotplug::{MemoryHotplug, ResizeError};
 use crate::pmem::PmemWindows;
-use crate::vcpu::{ThreadSetup, Vcpu, VcpuContext, VcpuEnd, VcpuError, VcpuState};
-use crate::vm_state::{VmState, VmStateError};
+use crate::snapshot::VmSnapshotError;
+use crate::vcpu::{ThreadSetup, Vcpu, VcpuContext, VcpuEnd, VcpuError};
 
 /// Most vCPUs: what the guest kernel is built for (CONFIG_NR_CPUS).
 pub const VCPUS_MAX: u8 = 64;
@@ -96,7 +96,7 @@ pub enum VmError {
     #[error(transparent)]
     Vcpu(#[from] VcpuError),
     #[error(transparent)]
-    State(#[from] VmStateError),
+    State(#[from] VmSnapshotError),
     #[error(transparent)]
     Resize(#[from] ResizeError),
 }
@@ -108,9 +108,9 @@ fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> VmError {
 /// A VM. Dropping it stops it. Fields are dropped in order: vCPU threads end before the devices, and
 /// those before the memory that both use.
 pub struct Vm {
-    vcpus: Vec<Vcpu>,
+    pub(crate) vcpus: Vec<Vcpu>,
     bus: Arc<Bus>,
-    vm_fd: Arc<VmFd>,
+    pub(crate) vm_fd: Arc<VmFd>,
     windows: PmemWindows,
     filled: BTreeMap<Slot, FilledSlot>,
     backends: Backends,
@@ -214,12 +214,6 @@ impl Vm {
             vcpu.pause()?;
         }
         Ok(())
-    }
-
-    /// Returns the state of a paused VM and its vCPUs; devices save theirs through their transports.
-    pub fn save(&self) -> Result<(VmState, Vec<VcpuState>), VmError> {
-        let vcpus = self.vcpus.iter().map(|vcpu| vcpu.save().map(|state| *state));
-        Ok((VmState::save(&self.vm_fd)?, vcpus.collect::<Result<_, _>>()?))
     }
 
     /// Fills an empty slot. The guest finds the device when it probes the slot.

@@ -9,6 +9,7 @@ use vm_memory::Bytes;
 
 use super::*;
 use crate::layout::PAGE_TABLES;
+use crate::snapshot::{VcpuSnapshot, VmSnapshot};
 
 const CODE: u64 = 0x1000;
 /// Where guests leave what they read.
@@ -229,17 +230,17 @@ fn a_saved_vm_is_the_same_after_a_restore() {
     vm.pause().unwrap();
     let (vm_state, vcpus) = vm.save().unwrap();
     let text = serde_json::to_string(&(&vm_state, &vcpus)).unwrap();
-    let (vm_state, vcpus): (VmState, Vec<VcpuState>) = serde_json::from_str(&text).unwrap();
+    let (vm_state, vcpus): (VmSnapshot, Vec<VcpuSnapshot>) = serde_json::from_str(&text).unwrap();
 
-    VcpuState::check(&kvm).unwrap();
+    VcpuSnapshot::check(&kvm).unwrap();
     let fresh = create_vm(&kvm).unwrap();
     let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).unwrap();
     let fds = create_vcpus(&fresh, &supported, 1).unwrap();
     vm_state.restore(&fresh).unwrap();
     vcpus[0].restore(&fds[0]).unwrap();
-    let again = VcpuState::save(&fds[0]).unwrap();
+    let again = VcpuSnapshot::save(&fds[0]).unwrap();
     assert_eq!(again.without_time(), vcpus[0].without_time());
-    assert!(VmState::save(&fresh).unwrap().clock_ns() >= vm_state.clock_ns());
+    assert!(VmSnapshot::save(&fresh).unwrap().clock_ns() >= vm_state.clock_ns());
 }
 
 #[test]

@@ -9,11 +9,10 @@
 //! ```
 //!
 //! There are no shared flags: a caller sends a message and kicks the thread out of the guest (`kick`).
-//! `exit` handles exits; `state` saves and restores a vCPU.
+//! `exit` handles exits.
 
 mod exit;
 mod kick;
-mod state;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -26,7 +25,7 @@ use proto_vmm::{Registers, StopReason};
 use crate::bus::Bus;
 use crate::clock::Milestones;
 use crate::counters::Counters;
-pub use state::{VcpuState, VcpuStateError};
+use crate::snapshot::{VcpuSnapshot, VcpuSnapshotError};
 
 use exit::Next;
 
@@ -47,7 +46,7 @@ enum Command {
     /// Answered once out of the guest.
     Pause(Sender<()>),
     /// Answered only while paused.
-    Save(Sender<Result<Box<VcpuState>, VcpuStateError>>),
+    Save(Sender<Result<Box<VcpuSnapshot>, VcpuSnapshotError>>),
     Finish,
 }
 
@@ -60,7 +59,7 @@ pub enum VcpuError {
     #[error("vCPU {id} has ended")]
     Ended { id: u8 },
     #[error(transparent)]
-    State(#[from] VcpuStateError),
+    State(#[from] VcpuSnapshotError),
 }
 
 /// The parts of the VM that every vCPU thread works with.
@@ -108,7 +107,7 @@ impl Vcpu {
     }
 
     /// The state of a paused vCPU.
-    pub(crate) fn save(&self) -> Result<Box<VcpuState>, VcpuError> {
+    pub(crate) fn save(&self) -> Result<Box<VcpuSnapshot>, VcpuError> {
         let (answer, answered) = channel();
         self.send(Command::Save(answer))?;
         Ok(answered.recv().map_err(|_| VcpuError::Ended { id: self.id })??)
@@ -182,7 +181,7 @@ impl Runner {
                 Phase::Paused
             }
             Ok(Command::Save(answer)) => {
-                let _ = answer.send(VcpuState::save(&self.fd).map(Box::new));
+                let _ = answer.send(VcpuSnapshot::save(&self.fd).map(Box::new));
                 Phase::Paused
             }
             Ok(Command::Finish) | Err(_) => Phase::Finished,
@@ -202,7 +201,7 @@ impl Runner {
                 return Phase::Paused;
             }
             Ok(Command::Save(answer)) => {
-                let _ = answer.send(Err(VcpuStateError::Running));
+                let _ = answer.send(Err(VcpuSnapshotError::Running));
             }
             Ok(Command::Finish) | Err(TryRecvError::Disconnected) => return Phase::Finished,
             Ok(Command::Resume) | Err(TryRecvError::Empty) => {}

@@ -12,7 +12,7 @@ const CHIPS: [u32; 3] = [KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_IRQC
 /// The VM's state could not be saved or restored.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
-pub enum VmStateError {
+pub enum VmSnapshotError {
     #[error("cannot read the VM's {part}")]
     Read { part: &'static str, source: kvm_ioctls::Error },
     #[error("cannot write the VM's {part}")]
@@ -21,21 +21,21 @@ pub enum VmStateError {
 
 /// Clock and interrupt controllers.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct VmState {
+pub struct VmSnapshot {
     clock: kvm_clock_data,
     chips: Vec<kvm_irqchip>,
 }
 
-impl std::fmt::Debug for VmState {
+impl std::fmt::Debug for VmSnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("VmState").field("clock", &self.clock.clock).finish_non_exhaustive()
+        f.debug_struct("VmSnapshot").field("clock", &self.clock.clock).finish_non_exhaustive()
     }
 }
 
-impl VmState {
+impl VmSnapshot {
     /// Reads the state.
-    pub fn save(vm: &VmFd) -> Result<VmState, VmStateError> {
-        let mut clock = vm.get_clock().map_err(|source| VmStateError::Read { part: "clock", source })?;
+    pub fn save(vm: &VmFd) -> Result<VmSnapshot, VmSnapshotError> {
+        let mut clock = vm.get_clock().map_err(|source| VmSnapshotError::Read { part: "clock", source })?;
         // These say how exact the reading is; KVM refuses them on the way back.
         clock.flags = 0;
         let chips = CHIPS
@@ -43,25 +43,26 @@ impl VmState {
             .map(|chip_id| {
                 let mut chip = kvm_irqchip { chip_id, ..Default::default() };
                 vm.get_irqchip(&mut chip)
-                    .map_err(|source| VmStateError::Read { part: "interrupt controller", source })?;
+                    .map_err(|source| VmSnapshotError::Read { part: "interrupt controller", source })?;
                 Ok(chip)
             })
-            .collect::<Result<_, VmStateError>>()?;
-        Ok(VmState { clock, chips })
+            .collect::<Result<_, VmSnapshotError>>()?;
+        Ok(VmSnapshot { clock, chips })
     }
 
     /// Writes the state to a fresh VM that has its irqchip. The guest's clock goes on from the moment
     /// of the save.
-    pub fn restore(&self, vm: &VmFd) -> Result<(), VmStateError> {
+    pub fn restore(&self, vm: &VmFd) -> Result<(), VmSnapshotError> {
         for chip in &self.chips {
             vm.set_irqchip(chip)
-                .map_err(|source| VmStateError::Write { part: "interrupt controller", source })?;
+                .map_err(|source| VmSnapshotError::Write { part: "interrupt controller", source })?;
         }
-        vm.set_clock(&self.clock).map_err(|source| VmStateError::Write { part: "clock", source })
+        vm.set_clock(&self.clock).map_err(|source| VmSnapshotError::Write { part: "clock", source })
     }
 
-    /// The guest's paravirtual clock at the save, in nanoseconds.
-    pub fn clock_ns(&self) -> u64 {
+    /// Returns the guest's paravirtual clock at the save, in nanoseconds.
+    #[cfg(test)]
+    pub(crate) fn clock_ns(&self) -> u64 {
         self.clock.clock
     }
 }

@@ -1,4 +1,4 @@
-//! All that makes up a vCPU, to be saved while it is paused and restored before it first runs.
+//! The whole state of a vCPU, saved while the vCPU is paused and restored before it first runs.
 
 use kvm_bindings::{
     Msrs, kvm_debugregs, kvm_lapic_state, kvm_mp_state, kvm_msr_entry, kvm_regs, kvm_sregs, kvm_vcpu_events,
@@ -19,7 +19,7 @@ const XSAVE_BYTES: i32 = 4096;
 /// A state could not be saved or restored.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
-pub enum VcpuStateError {
+pub enum VcpuSnapshotError {
     #[error("a running vCPU has no state to save")]
     Running,
     #[error("cannot read a vCPU's {part}")]
@@ -36,7 +36,7 @@ pub enum VcpuStateError {
 
 /// A vCPU's state. CPUID is not part of it: it follows from the VM's configuration.
 #[derive(Serialize, Deserialize)]
-pub struct VcpuState {
+pub struct VcpuSnapshot {
     regs: kvm_regs,
     sregs: kvm_sregs,
     msrs: Vec<kvm_msr_entry>,
@@ -49,19 +49,19 @@ pub struct VcpuState {
     tsc_khz: u32,
 }
 
-impl std::fmt::Debug for VcpuState {
+impl std::fmt::Debug for VcpuSnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("VcpuState").field("regs", &self.regs).finish_non_exhaustive()
+        f.debug_struct("VcpuSnapshot").field("regs", &self.regs).finish_non_exhaustive()
     }
 }
 
-impl VcpuState {
+impl VcpuSnapshot {
     /// Reads the state of a vCPU that is not in the guest.
-    pub fn save(fd: &VcpuFd) -> Result<VcpuState, VcpuStateError> {
-        let read = |part| move |source| VcpuStateError::Read { part, source };
+    pub fn save(fd: &VcpuFd) -> Result<VcpuSnapshot, VcpuSnapshotError> {
+        let read = |part| move |source| VcpuSnapshotError::Read { part, source };
         // The multiprocessing state first: reading it makes KVM settle pending start-up interrupts.
         let mp_state = fd.get_mp_state().map_err(read("multiprocessing state"))?;
-        Ok(VcpuState {
+        Ok(VcpuSnapshot {
             mp_state,
             regs: fd.get_regs().map_err(read("registers"))?,
             sregs: fd.get_sregs().map_err(read("special registers"))?,
@@ -78,8 +78,8 @@ impl VcpuState {
 
     /// Writes the state to a fresh vCPU whose CPUID is set. KVM keeps the TSC's rate where it is the
     /// host's own already.
-    pub fn restore(&self, fd: &VcpuFd) -> Result<(), VcpuStateError> {
-        let write = |part| move |source| VcpuStateError::Write { part, source };
+    pub fn restore(&self, fd: &VcpuFd) -> Result<(), VcpuSnapshotError> {
+        let write = |part| move |source| VcpuSnapshotError::Write { part, source };
         if fd.get_tsc_khz().map_err(write("TSC frequency"))? != self.tsc_khz {
             fd.set_tsc_khz(self.tsc_khz).map_err(write("TSC frequency"))?;
         }
@@ -97,15 +97,15 @@ impl VcpuState {
     }
 
     /// Whether this host's vCPUs can be saved: their extended state must fit KVM_GET_XSAVE.
-    pub fn check(kvm: &Kvm) -> Result<(), VcpuStateError> {
+    pub fn check(kvm: &Kvm) -> Result<(), VcpuSnapshotError> {
         let bytes = kvm.check_extension_int(Cap::Xsave2);
-        if bytes > XSAVE_BYTES { Err(VcpuStateError::Xsave { bytes }) } else { Ok(()) }
+        if bytes > XSAVE_BYTES { Err(VcpuSnapshotError::Xsave { bytes }) } else { Ok(()) }
     }
 }
 
 /// Reads every MSR that KVM lists and this vCPU has.
-fn save_msrs(fd: &VcpuFd) -> Result<Vec<kvm_msr_entry>, VcpuStateError> {
-    let read = |source| VcpuStateError::Read { part: "MSRs", source };
+fn save_msrs(fd: &VcpuFd) -> Result<Vec<kvm_msr_entry>, VcpuSnapshotError> {
+    let read = |source| VcpuSnapshotError::Read { part: "MSRs", source };
     let kvm = Kvm::new().map_err(read)?;
     let list = kvm.get_msr_index_list().map_err(read)?;
     let mut rest: Vec<u32> = list.as_slice().to_vec();
@@ -116,7 +116,7 @@ fn save_msrs(fd: &VcpuFd) -> Result<Vec<kvm_msr_entry>, VcpuStateError> {
             .take(MSRS_PER_CALL)
             .map(|&index| kvm_msr_entry { index, ..Default::default() })
             .collect();
-        let mut msrs = Msrs::from_entries(&chunk).map_err(|_| VcpuStateError::TooLong)?;
+        let mut msrs = Msrs::from_entries(&chunk).map_err(|_| VcpuSnapshotError::TooLong)?;
         let count = fd.get_msrs(&mut msrs).map_err(read)?;
         saved.extend(&msrs.as_slice()[..count]);
         // KVM stops at the first that this vCPU does not have: go on behind it.
@@ -131,19 +131,19 @@ fn save_msrs(fd: &VcpuFd) -> Result<Vec<kvm_msr_entry>, VcpuStateError> {
     Ok(saved)
 }
 
-fn restore_msrs(fd: &VcpuFd, entries: &[kvm_msr_entry]) -> Result<(), VcpuStateError> {
+fn restore_msrs(fd: &VcpuFd, entries: &[kvm_msr_entry]) -> Result<(), VcpuSnapshotError> {
     for chunk in entries.chunks(MSRS_PER_CALL) {
-        let msrs = Msrs::from_entries(chunk).map_err(|_| VcpuStateError::TooLong)?;
-        let count = fd.set_msrs(&msrs).map_err(|source| VcpuStateError::Write { part: "MSRs", source })?;
+        let msrs = Msrs::from_entries(chunk).map_err(|_| VcpuSnapshotError::TooLong)?;
+        let count = fd.set_msrs(&msrs).map_err(|source| VcpuSnapshotError::Write { part: "MSRs", source })?;
         if let Some(entry) = chunk.get(count) {
-            return Err(VcpuStateError::Msr { index: entry.index });
+            return Err(VcpuSnapshotError::Msr { index: entry.index });
         }
     }
     Ok(())
 }
 
 #[cfg(test)]
-impl VcpuState {
+impl VcpuSnapshot {
     /// All of it as text but what goes on by itself: the TSC, and what counts in it.
     pub(crate) fn without_time(&self) -> String {
         let mut value = serde_json::to_value(self).unwrap();
