@@ -43,10 +43,7 @@ fn crates_use_only_the_crates_that_the_architecture_gives_them() {
 }
 
 /// Crates whose modules are still to be untied.
-const TIED: &Allowance = &[
-    ("runtime-cri", ANY),
-    ("runtime-spec", ANY),
-];
+const TIED: &Allowance = &[("runtime-cri", ANY), ("runtime-spec", ANY)];
 
 #[test]
 fn the_modules_of_a_crate_use_each_other_in_one_direction() {
@@ -56,8 +53,7 @@ fn the_modules_of_a_crate_use_each_other_in_one_direction() {
 }
 
 /// Crates with public items that are still to go.
-const UNCALLED: &Allowance =
-    &[("runtime-net", ANY), ("runtime-spec", ANY)];
+const UNCALLED: &Allowance = &[("runtime-net", ANY), ("runtime-spec", ANY)];
 
 #[test]
 fn public_items_are_used_by_the_product() {

@@ -9,7 +9,7 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::GuestMemory;
 use super::blk::Blk;
-use super::mmio::{MmioTransport, QueueEvents, TransportState};
+use super::mmio::{MmioTransport, QueueEvents, TransportSnapshot};
 use super::testing::{Driver, Line, WRITE, memory};
 
 /// Stands for KVM: remembers which event a notification goes to.
@@ -142,7 +142,7 @@ fn a_saved_disk_goes_on_in_another_vm() {
     let saved = serde_json::to_string(&here.transport.save().unwrap()).unwrap();
     drop(here);
 
-    let state: TransportState = serde_json::from_str(&saved).unwrap();
+    let state: TransportSnapshot = serde_json::from_str(&saved).unwrap();
     let mut there = slot(&memory);
     there.transport.plug(Box::new(Blk::new(image, false).unwrap())).unwrap();
     there.transport.restore(&state).unwrap();

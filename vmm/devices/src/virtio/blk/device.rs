@@ -12,7 +12,7 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 use virtio_queue::Queue;
 
 use super::request::Limits;
-use super::state::BlkState;
+use super::snapshot::BlkSnapshot;
 use super::worker::BlkWorker;
 use super::{DATA_SEGMENTS_MAX, RANGE_SECTORS_MAX, RANGES_MAX, SECTOR_BYTES, SEGMENT_BYTES_MAX};
 use crate::virtio::chain::Chain;
@@ -102,8 +102,8 @@ impl Blk {
         config
     }
 
-    fn state(&self) -> BlkState {
-        BlkState { sectors: self.limits.sectors, read_only: self.limits.read_only }
+    fn state(&self) -> BlkSnapshot {
+        BlkSnapshot { sectors: self.limits.sectors, read_only: self.limits.read_only }
     }
 }
 

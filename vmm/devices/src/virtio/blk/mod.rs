@@ -18,13 +18,13 @@
 
 mod device;
 mod request;
-mod state;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod worker;
 
 pub use device::Blk;
-pub use state::BlkState;
+pub use snapshot::BlkSnapshot;
 
 /// Bytes of a sector: the unit of all positions, whatever the disk's block size (section 5.2.4).
 pub(crate) const SECTOR_BYTES: u64 = 512;

@@ -7,7 +7,7 @@ use virtio_queue::Queue;
 
 use super::thread::Session;
 use super::worker::{FsWorker, QUEUES};
-use super::{DEVICE, FsState, ShareThread};
+use super::{DEVICE, FsSnapshot, ShareThread};
 use crate::virtio::chain::Chain;
 use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::{Activation, DeviceError, VirtioDevice, front};
@@ -107,11 +107,11 @@ impl VirtioDevice for Fs {
     }
 
     fn save(&self) -> serde_json::Value {
-        serde_json::json!(FsState { tag: self.tag.clone(), mounted: self.thread.share().mounted() })
+        serde_json::json!(FsSnapshot { tag: self.tag.clone(), mounted: self.thread.share().mounted() })
     }
 
     /// A driver that had it mounted holds numbers of files that only the old process knew.
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
-        front::check_state(DEVICE, state, &FsState { tag: self.tag.clone(), mounted: false })
+        front::check_state(DEVICE, state, &FsSnapshot { tag: self.tag.clone(), mounted: false })
     }
 }

@@ -16,7 +16,7 @@
 pub mod credentials;
 mod device;
 mod share;
-mod state;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -24,7 +24,7 @@ mod worker;
 
 pub use device::Fs;
 pub use share::Share;
-pub use state::FsState;
+pub use snapshot::FsSnapshot;
 pub use thread::ShareThread;
 
 /// The device's name in errors, and the thread's.

@@ -10,7 +10,7 @@ use virtio_queue::Queue;
 use super::BLOCK_BYTES;
 use super::region::{MemHandle, Region};
 use super::request;
-use super::state::MemState;
+use super::snapshot::MemSnapshot;
 use crate::virtio::chain::Chain;
 use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::{Activation, DeviceError, GuestMemory, VirtioDevice, front};
@@ -152,6 +152,6 @@ impl VirtioDevice for Mem {
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
         let malformed =
             |error| DeviceError { device: DEVICE, message: format!("the saved state is malformed: {error}") };
-        self.region.restore(&MemState::deserialize(state).map_err(malformed)?)
+        self.region.restore(&MemSnapshot::deserialize(state).map_err(malformed)?)
     }
 }

@@ -19,14 +19,14 @@ mod blocks;
 mod device;
 mod region;
 mod request;
-mod state;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
 pub use blocks::Blocks;
 pub use device::Mem;
 pub use region::MemHandle;
-pub use state::MemState;
+pub use snapshot::MemSnapshot;
 
 /// Bytes that are plugged or unplugged at once: a large page, and what Linux gives and takes at least
 /// (`pageblock_order`).

@@ -8,7 +8,7 @@ use vm_memory::{GuestAddress, GuestMemory as _};
 use super::BLOCK_BYTES;
 use super::blocks::{Blocks, Plugged};
 use super::request::{Answer, Request};
-use super::state::MemState;
+use super::snapshot::MemSnapshot;
 use crate::virtio::{DeviceError, GuestMemory, Interrupt};
 
 /// VIRTIO_MEM_STATE_*.
@@ -156,9 +156,9 @@ impl Region {
         if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
-    pub(super) fn save(&self) -> MemState {
+    pub(super) fn save(&self) -> MemSnapshot {
         let book = self.book();
-        MemState {
+        MemSnapshot {
             base: self.base,
             length: self.length,
             usable: book.usable,
@@ -167,7 +167,7 @@ impl Region {
         }
     }
 
-    pub(super) fn restore(&self, state: &MemState) -> Result<(), DeviceError> {
+    pub(super) fn restore(&self, state: &MemSnapshot) -> Result<(), DeviceError> {
         let odd = |message: String| DeviceError { device: "mem", message };
         if (state.base, state.length) != (self.base, self.length) {
             return Err(odd(format!(

@@ -1,11 +1,11 @@
-//! The life of the device as a whole: plug, activate, pause, save, restore, reset, unplug.
+//! The life of the device as a whole: plug, activate, reset, unplug. `snapshot` has pause, save and restore.
 
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::Queue;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use super::status::{DRIVER_OK, FAILED, NEEDS_RESET, Status, VERSION_1};
-use super::{Activity, MmioTransport, QueueRegisters, TransportError, TransportState};
+use super::status::Status;
+use super::{Activity, MmioTransport, QueueRegisters, TransportError};
 use crate::virtio::{Activation, DeviceError, Interrupt as _, VirtioDevice};
 
 /// Largest queue that virtio knows (virtio 1.2, section 2.7).
@@ -32,101 +32,6 @@ impl MmioTransport {
         self.reset();
         self.queues.clear();
         self.device.take().ok_or(TransportError::Empty)
-    }
-
-    /// Stops the device's work and keeps where it stood. Does nothing if it does not run.
-    pub fn pause(&mut self) -> Result<(), TransportError> {
-        let Some(device) = &mut self.device else { return Ok(()) };
-        if !matches!(self.activity, Activity::Running(_)) {
-            return Ok(());
-        }
-        let device_id = device.device_id();
-        let queues = device.pause();
-        self.unregister_events();
-        let Some(queues) = queues.filter(|queues| queues.len() == self.queues.len()) else {
-            self.status.set_needs_reset();
-            let reason = format!("device {device_id} lost its queues");
-            return Err(TransportError::Mismatch { reason });
-        };
-        for (registers, queue) in self.queues.iter_mut().zip(&queues) {
-            registers.set_positions(queue);
-        }
-        self.activity = Activity::Paused;
-        Ok(())
-    }
-
-    /// Goes on after [`pause`](Self::pause) or [`restore`](Self::restore). Does nothing if not paused.
-    pub fn resume(&mut self) -> Result<(), TransportError> {
-        if !matches!(self.activity, Activity::Paused) {
-            return Ok(());
-        }
-        self.activate().map_err(TransportError::Device)?;
-        self.interrupt
-            .restore(self.interrupt.status(), self.interrupt.generation())
-            .map_err(TransportError::Event)
-    }
-
-    /// Registers and device as they stand. The device must not be running.
-    pub fn save(&self) -> Result<TransportState, TransportError> {
-        let device = self.device.as_ref().ok_or(TransportError::Empty)?;
-        if self.is_running() {
-            return Err(TransportError::Running);
-        }
-        Ok(TransportState {
-            device_id: device.device_id(),
-            status: self.status,
-            driver_features: self.driver_features,
-            device_features_select: self.device_features_select,
-            driver_features_select: self.driver_features_select,
-            queue_select: self.queue_select,
-            shared_memory_select: self.shared_memory_select,
-            interrupt_status: self.interrupt.status(),
-            config_generation: self.interrupt.generation(),
-            queues: self.queues.clone(),
-            device: device.save(),
-        })
-    }
-
-    /// Takes on what [`save`](Self::save) gave, for a device of the same kind that was plugged just now.
-    /// A device that was active is paused afterwards, and waits for [`resume`](Self::resume).
-    pub fn restore(&mut self, state: &TransportState) -> Result<(), TransportError> {
-        if self.is_running() {
-            return Err(TransportError::Running);
-        }
-        self.check_fit(state)?;
-        let device = self.device.as_mut().ok_or(TransportError::Empty)?;
-        device.restore(&state.device).map_err(TransportError::Device)?;
-        self.status = state.status;
-        self.driver_features = state.driver_features;
-        self.device_features_select = state.device_features_select;
-        self.driver_features_select = state.driver_features_select;
-        self.queue_select = state.queue_select;
-        self.shared_memory_select = state.shared_memory_select;
-        self.queues.clone_from(&state.queues);
-        let live = state.status.has(DRIVER_OK) && state.status.bits() & (FAILED | NEEDS_RESET) == 0;
-        self.activity = if live { Activity::Paused } else { Activity::Idle };
-        self.interrupt.restore(state.interrupt_status, state.config_generation).map_err(TransportError::Event)
-    }
-
-    /// Whether `state` may have been this device's.
-    fn check_fit(&self, state: &TransportState) -> Result<(), TransportError> {
-        let device = self.device.as_ref().ok_or(TransportError::Empty)?;
-        let mismatch = |reason: String| Err(TransportError::Mismatch { reason });
-        if state.device_id != device.device_id() {
-            return mismatch(format!("device ID {} for {}", state.device_id, device.device_id()));
-        }
-        let unknown = state.driver_features & !device.features();
-        if state.status.has(DRIVER_OK) && (unknown != 0 || state.driver_features & VERSION_1 == 0) {
-            return mismatch(format!("features {:#x}", state.driver_features));
-        }
-        let sizes: Vec<u16> = state.queues.iter().map(|queue| queue.max_size).collect();
-        if sizes != device.queue_sizes() {
-            return mismatch(format!("queues of {sizes:?} for {:?}", device.queue_sizes()));
-        }
-        match state.queues.iter().position(|queue| queue.ready && !queue.is_valid(&self.memory)) {
-            Some(index) => mismatch(format!("queue {index} does not lie in guest memory")),
-            None => Ok(()),
-        }
     }
 
     /// Back to the start, whatever the device was doing.
@@ -159,7 +64,7 @@ impl MmioTransport {
         let _ = self.interrupt.config_changed();
     }
 
-    fn activate(&mut self) -> Result<(), DeviceError> {
+    pub(super) fn activate(&mut self) -> Result<(), DeviceError> {
         let failed = |message: String| DeviceError { device: "virtio-mmio", message };
         let event_idx = self.driver_features & (1 << VIRTIO_RING_F_EVENT_IDX) != 0;
         let queues: Vec<Queue> = self
@@ -205,7 +110,7 @@ impl MmioTransport {
     }
 
     /// Ends the notifications of a running device, which is idle then.
-    fn unregister_events(&mut self) {
+    pub(super) fn unregister_events(&mut self) {
         let activity = std::mem::replace(&mut self.activity, Activity::Idle);
         let (Activity::Running(events), Some(device)) = (activity, &self.device) else { return };
         if device.uses_queue_events() {

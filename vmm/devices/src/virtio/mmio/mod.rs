@@ -18,19 +18,21 @@ use std::sync::Arc;
 
 use vmm_sys_util::eventfd::EventFd;
 
+mod error;
 mod interrupt;
 mod lifecycle;
 mod queue;
 mod register;
-mod state;
+mod snapshot;
 mod status;
 #[cfg(test)]
 mod tests;
 
+pub use error::TransportError;
 use interrupt::MmioInterrupt;
 pub use queue::QueueRegisters;
 use register::Register;
-pub use state::{TransportError, TransportState};
+pub use snapshot::TransportSnapshot;
 use status::{Status, Step};
 
 use crate::virtio::{GuestMemory, VirtioDevice};

@@ -8,7 +8,7 @@ use vm_memory::{GuestAddress, GuestMemoryMmap};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::status::VERSION_1;
-use super::{MmioTransport, QueueEvents, TransportError, TransportState};
+use super::{MmioTransport, QueueEvents, TransportError, TransportSnapshot};
 use crate::virtio::{Activation, DeviceError, GuestMemory, VirtioDevice};
 
 #[derive(Debug, Default)]
@@ -316,7 +316,7 @@ fn state_makes_the_round_trip_through_json() {
     let text = serde_json::to_string(&saved).unwrap();
 
     let mut other = plugged(Recorder { events: true, ..Recorder::default() });
-    let state: TransportState = serde_json::from_str(&text).unwrap();
+    let state: TransportSnapshot = serde_json::from_str(&text).unwrap();
     other.transport.restore(&state).unwrap();
     assert_eq!(other.transport.save().unwrap(), saved);
     assert!(!other.transport.is_running());

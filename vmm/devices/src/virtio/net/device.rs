@@ -13,7 +13,7 @@ use virtio_queue::Queue;
 
 use super::drops::Drops;
 use super::rx::Rx;
-use super::state::NetState;
+use super::snapshot::NetSnapshot;
 use super::tx::Tx;
 use super::worker::NetWorker;
 use super::{ETHERNET_BYTES, HEADER_BYTES, MERGED_BYTES_MAX, tap};
@@ -38,7 +38,7 @@ pub(super) type Offload = fn(BorrowedFd<'_>, u64) -> io::Result<()>;
 pub struct Net {
     pub(super) tap: Arc<OwnedFd>,
     offload: Offload,
-    settings: NetState,
+    settings: NetSnapshot,
     name: String,
     drops: Drops,
     faults: Faults,
@@ -58,7 +58,7 @@ impl Net {
         Net {
             tap: Arc::new(link),
             offload,
-            settings: NetState { mac, mtu },
+            settings: NetSnapshot { mac, mtu },
             name: format!("{DEVICE}-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
             drops: Drops::default(),
             faults: Faults::default(),

@@ -20,7 +20,7 @@
 mod device;
 mod drops;
 mod rx;
-mod state;
+mod snapshot;
 mod tap;
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ mod tx;
 mod worker;
 
 pub use device::Net;
-pub use state::NetState;
+pub use snapshot::NetSnapshot;
 
 /// Bytes of the header before each frame, with VIRTIO_F_VERSION_1 (section 5.1.6.1).
 pub(crate) const HEADER_BYTES: u32 = 12;

@@ -6,7 +6,7 @@ use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_queue::Queue;
 
 use super::request::answer;
-use super::state::PmemState;
+use super::snapshot::PmemSnapshot;
 use crate::virtio::chain::Chain;
 use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::{Activation, DeviceError, GuestMemory, Interrupt, VirtioDevice, front};
@@ -20,7 +20,7 @@ const DEVICE_ID: u32 = 27;
 /// A read-only region of guest-physical memory.
 #[derive(Debug)]
 pub struct Pmem {
-    place: PmemState,
+    place: PmemSnapshot,
     faults: Faults,
     active: Option<Active>,
 }
@@ -37,7 +37,7 @@ impl Pmem {
     /// A region of `length` bytes at `guest_base`, where the VM has mapped the file. Linux wants
     /// both to be multiples of 2 MiB for DAX.
     pub fn new(guest_base: u64, length: u64) -> Pmem {
-        Pmem { place: PmemState { guest_base, length }, faults: Faults::default(), active: None }
+        Pmem { place: PmemSnapshot { guest_base, length }, faults: Faults::default(), active: None }
     }
 
     /// Returns how many chains made no sense so far.

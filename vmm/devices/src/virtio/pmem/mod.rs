@@ -15,9 +15,9 @@
 
 mod device;
 mod request;
-mod state;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
 pub use device::Pmem;
-pub use state::PmemState;
+pub use snapshot::PmemSnapshot;

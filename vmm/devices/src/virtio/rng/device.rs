@@ -6,7 +6,7 @@ use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_queue::Queue;
 
 use super::request::gather;
-use super::state::RngState;
+use super::snapshot::RngSnapshot;
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
 use crate::virtio::ring::{Faults, Ring};
@@ -106,10 +106,10 @@ impl VirtioDevice for Rng {
     }
 
     fn save(&self) -> serde_json::Value {
-        serde_json::json!(RngState {})
+        serde_json::json!(RngSnapshot {})
     }
 
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
-        front::check_state(DEVICE, state, &RngState {})
+        front::check_state(DEVICE, state, &RngSnapshot {})
     }
 }

@@ -9,12 +9,12 @@
 
 mod device;
 mod request;
-mod state;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
 pub use device::Rng;
-pub use state::RngState;
+pub use snapshot::RngSnapshot;
 
 /// Bytes given for one chain, some 0.2 ms of work; a driver that offers more gets less, as it may.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 64 * 1024;

@@ -18,7 +18,7 @@ use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::{Queue, QueueT};
 
 use super::mux::{GuestStream, Mux};
-use super::state::State;
+use super::snapshot::VsockSnapshot;
 use super::worker::{Backend, NAME, Parked, failed};
 use crate::virtio::ring::Faults;
 use crate::virtio::worker::Worker;
@@ -45,7 +45,7 @@ pub struct Vsock {
     running: Option<Worker<Parked>>,
     parked: Option<Mux>,
     /// As restored, and kept up to date while not active.
-    state: State,
+    state: VsockSnapshot,
     faults: Faults,
 }
 
@@ -74,7 +74,7 @@ impl Vsock {
             guest_stream,
             running: None,
             parked: None,
-            state: State::default(),
+            state: VsockSnapshot::default(),
             faults: Faults::default(),
         })
     }
@@ -168,7 +168,7 @@ impl VirtioDevice for Vsock {
 
     fn save(&self) -> serde_json::Value {
         let transport_reset = self.parked.is_some() || self.state.transport_reset;
-        serde_json::json!(State { transport_reset, ..self.state })
+        serde_json::json!(VsockSnapshot { transport_reset, ..self.state })
     }
 
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {

@@ -27,7 +27,7 @@
 //! # Who does what
 //!
 //! ```text
-//!   device.rs      front end: configuration, start, pause, save         state.rs   what is saved
+//!   device.rs      front end: configuration, start, pause, save         snapshot.rs what is saved
 //!   worker.rs      the thread: epoll, turns, interrupts
 //!   lane.rs        a queue, its direction and notifications         buffer.rs  a chain's bytes in guest memory
 //!   tx.rs, rx.rs   chain → packet → host; host → packet → chain
@@ -47,7 +47,7 @@ mod lane;
 mod mux;
 mod packet;
 mod rx;
-mod state;
+mod snapshot;
 mod table;
 mod tx;
 mod worker;

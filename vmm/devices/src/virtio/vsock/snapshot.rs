@@ -10,7 +10,7 @@ use super::table::HOST_PORT_FIRST;
 /// The device beyond its queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct State {
+pub(super) struct VsockSnapshot {
     /// Host port that the next host program gets. The count goes on where it was, so that no new connection has the
     /// ports of one that the guest still believes in.
     pub(super) next_host_port: u32,
@@ -18,8 +18,8 @@ pub(super) struct State {
     pub(super) transport_reset: bool,
 }
 
-impl Default for State {
-    fn default() -> State {
-        State { next_host_port: HOST_PORT_FIRST, transport_reset: false }
+impl Default for VsockSnapshot {
+    fn default() -> VsockSnapshot {
+        VsockSnapshot { next_host_port: HOST_PORT_FIRST, transport_reset: false }
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A region's place, to see that it is put back where the guest has it mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PmemState {
+pub struct PmemSnapshot {
     /// Guest-physical address.
     pub guest_base: u64,
     /// Bytes.

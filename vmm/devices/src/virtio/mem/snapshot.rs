@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The region, what is asked of it, and what is plugged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MemState {
+pub struct MemSnapshot {
     /// Guest-physical address.
     pub base: u64,
     /// Bytes.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The settings of an interface, as the driver read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NetState {
+pub struct NetSnapshot {
     /// Ethernet address.
     pub mac: [u8; 6],
     /// Largest packet in bytes, without the Ethernet header.
