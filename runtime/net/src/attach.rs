@@ -18,10 +18,13 @@ use netlink_packet_route::{
 use nix::libc;
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 
-use crate::{NetError, PodInterface, PodNeighbour, PodNetwork, PodRoute, route, tap};
+use crate::{NetError, PodInterface, PodNeighbour, PodRoute, route, tap};
 
 /// TC_H_INGRESS's qdisc, to which filters at ingress are hung: `ffff:` (linux/pkt_sched.h).
 const INGRESS_HANDLE: u32 = 0xffff_0000;
+
+/// Most interfaces of a pod: a VM has this many network slots.
+const INTERFACES_MAX: usize = 4;
 
 /// What the pod has, in the guest's order.
 #[derive(Debug)]
@@ -113,10 +116,10 @@ fn choose<'a>(seen: &'a Seen, named: &[String]) -> Result<Vec<(String, &'a LinkM
             chosen.push((name.to_owned(), link));
         }
     }
-    match chosen.get(PodNetwork::INTERFACES_MAX) {
+    match chosen.get(INTERFACES_MAX) {
         Some((name, _)) => Err(NetError::Interface {
             name: name.clone(),
-            reason: format!("is one too many: a VM has {} network slots", PodNetwork::INTERFACES_MAX),
+            reason: format!("is one too many: a VM has {INTERFACES_MAX} network slots"),
         }),
         None => Ok(chosen),
     }

@@ -43,7 +43,6 @@ struct OnDisk {
 struct Network {
     cni_version: String,
     name: String,
-    disable_check: bool,
     plugins: Vec<Map<String, Value>>,
 }
 
@@ -73,7 +72,6 @@ impl Cache {
             network: Network {
                 cni_version: list.version.to_owned(),
                 name: list.name.clone(),
-                disable_check: list.disable_check,
                 plugins: list.plugins.clone(),
             },
             spec: entry.spec.clone(),
@@ -135,7 +133,7 @@ mod tests {
     use super::*;
 
     fn entry() -> Entry {
-        let text = br#"{"cniVersion":"0.4.0","name":"net","disableCheck":true,"plugins":[{"type":"bridge","mtu":9}]}"#;
+        let text = br#"{"cniVersion":"0.4.0","name":"net","plugins":[{"type":"bridge","mtu":9}]}"#;
         let list = config::parse(Path::new("/etc/cni/net.d/10-net.conflist"), text).unwrap();
         let spec = PodNetworkSpec { pod_id: "p1".into(), ..Default::default() };
         Entry { list, spec, result: json!({"ips": []}) }

@@ -1,5 +1,5 @@
-//! Runs a network's plugins in their order: ADD and CHECK forwards, each with the result before it, DEL
-//! backwards (CNI specification 1.1.0, section 3). It makes no namespace and keeps no file.
+//! Runs a network's plugins in their order: ADD forwards, each with the result before it, DEL backwards (CNI
+//! specification 1.1.0, section 3). Makes no namespace and keeps no file; one plugin is run by `plugin.rs`.
 
 use std::{ffi::OsString, net::IpAddr, path::PathBuf, time::Duration};
 
@@ -15,14 +15,11 @@ use crate::{
 /// The interface's name in the pod, as every Kubernetes runtime has it.
 pub(crate) const INTERFACE: &str = "eth0";
 
-/// The burst that goes with a rate limit, in bits: the bandwidth plugin wants one, Kubernetes names none.
-const BURST_BITS: u64 = i32::MAX as u64;
-
 /// Where plugins are, and how long each may take.
 #[derive(Clone, Debug)]
 pub(crate) struct Plugins {
     pub(crate) dirs: Vec<PathBuf>,
-    pub(crate) time: Duration,
+    pub(crate) time_max: Duration,
 }
 
 /// One pod's attachment to one network.
@@ -50,17 +47,6 @@ impl Chain<'_> {
             left = Some(result::read(&answer).map_err(|reason| call.answer(reason))?);
         }
         Ok((answer, left.expect("a network list has at least one plugin")))
-    }
-
-    /// Runs CHECK with ADD's result. Before 0.4.0 there is no CHECK, and a list may forbid it.
-    pub(crate) async fn check(&self, result: &Value) -> Result<(), NetError> {
-        if self.list.disable_check || !since(self.list.version, "0.4.0") {
-            return Ok(());
-        }
-        for plugin in &self.list.plugins {
-            self.call(plugin, "CHECK", &self.configuration(plugin, result))?.run().await?;
-        }
-        Ok(())
     }
 
     /// Runs DEL, last plugin first, and stops at the first that fails. Before 0.4.0 DEL had no result.
@@ -127,25 +113,6 @@ impl Plugins {
         list.plugins.iter().try_for_each(|plugin| self.binary(list, plugin).map(drop))
     }
 
-    /// Asks every plugin whether it speaks the list's version (VERSION) and, since 1.1.0, whether it could
-    /// serve an ADD now (STATUS).
-    pub(crate) async fn status(&self, list: &NetworkList) -> Result<(), NetError> {
-        for plugin in &list.plugins {
-            let stdin = Map::from_iter([("cniVersion".to_owned(), list.version.into())]);
-            let call = self.call(list, plugin, "VERSION", &stdin)?;
-            let answer = call.run().await?;
-            let spoken = answer["supportedVersions"].as_array().map(Vec::as_slice).unwrap_or_default();
-            if !spoken.iter().any(|version| version == list.version) {
-                let reason = format!("does not support version {} of the configuration", list.version);
-                return Err(call.answer(reason));
-            }
-            if since(list.version, "1.1.0") {
-                self.call(list, plugin, "STATUS", &list.configuration(plugin))?.run().await?;
-            }
-        }
-        Ok(())
-    }
-
     fn call<'c>(
         &self,
         list: &NetworkList,
@@ -155,7 +122,7 @@ impl Plugins {
     ) -> Result<Call<'c>, NetError> {
         let (name, binary) = self.binary(list, plugin)?;
         let environment = vec![("CNI_PATH", self.path())];
-        Ok(Call { plugin: name, binary, command, environment, stdin, time: self.time })
+        Ok(Call { plugin: name, binary, command, environment, stdin, time_max: self.time_max })
     }
 
     fn binary<'p>(
@@ -193,24 +160,6 @@ fn capabilities(spec: &PodNetworkSpec) -> Map<String, Value> {
     }
     if !ports.is_empty() {
         asked.insert("portMappings".into(), ports.into());
-    }
-    if let Some(limits) = spec.bandwidth {
-        let mut bandwidth = Map::new();
-        for (direction, bits) in [("ingress", limits.ingress_bits), ("egress", limits.egress_bits)] {
-            if bits > 0 {
-                bandwidth.insert(format!("{direction}Rate"), bits.into());
-                bandwidth.insert(format!("{direction}Burst"), BURST_BITS.into());
-            }
-        }
-        if !bandwidth.is_empty() {
-            asked.insert("bandwidth".into(), bandwidth.into());
-        }
-    }
-    if !spec.requested_ips.is_empty() {
-        asked.insert("ips".into(), spec.requested_ips.clone().into());
-    }
-    if let Some(mac) = &spec.requested_mac {
-        asked.insert("mac".into(), mac.clone().into());
     }
     asked
 }

@@ -25,7 +25,7 @@ use crate::{
 const NETNS_DIR: &str = "/run/netns";
 
 /// How long one plugin may run.
-const PLUGIN_TIME: Duration = Duration::from_secs(60);
+const PLUGIN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Where CNI's files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,10 @@ pub struct CniConfig {
     pub bin_dirs: Vec<PathBuf>,
     /// Holds `podvisor/`, where ADDs are remembered until their DEL.
     pub cache_dir: PathBuf,
+    /// Holds the mounts of the pods' namespaces.
+    pub netns_dir: PathBuf,
+    /// Most time for one run of a plugin.
+    pub plugin_time_max: Duration,
 }
 
 impl Default for CniConfig {
@@ -44,6 +48,8 @@ impl Default for CniConfig {
             conf_dir: "/etc/cni/net.d".into(),
             bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             cache_dir: "/var/lib/cni".into(),
+            netns_dir: NETNS_DIR.into(),
+            plugin_time_max: PLUGIN_TIME_MAX,
         }
     }
 }
@@ -64,23 +70,9 @@ impl Cni {
         Self {
             cache: Cache::new(&config.cache_dir),
             conf_dir: config.conf_dir,
-            plugins: Plugins { dirs: config.bin_dirs, time: PLUGIN_TIME },
-            netns_dir: NETNS_DIR.into(),
+            plugins: Plugins { dirs: config.bin_dirs, time_max: config.plugin_time_max },
+            netns_dir: config.netns_dir,
         }
-    }
-
-    /// Keeps the namespaces in `dir` instead of `/run/netns`.
-    #[must_use]
-    pub fn with_netns_dir(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.netns_dir = dir.into();
-        self
-    }
-
-    /// Gives each run of a plugin this long instead of 60 seconds.
-    #[must_use]
-    pub fn with_plugin_time(mut self, time: Duration) -> Self {
-        self.plugins.time = time;
-        self
     }
 
     /// Whether a pod could be set up now, from the directories as they are: a configuration is valid and
@@ -92,17 +84,8 @@ impl Cni {
         self.plugins.complete(&config::load(&self.conf_dir)?.list)
     }
 
-    /// As [`Cni::ready`], and asks the plugins themselves (VERSION, and STATUS since CNI 1.1.0).
-    ///
-    /// # Errors
-    /// As [`Cni::ready`], and what a plugin answers.
-    pub async fn status(&self) -> Result<(), NetError> {
-        self.plugins.status(&config::load(&self.conf_dir)?.list).await
-    }
-
     /// Where the pod's namespace is, or would be, mounted.
-    #[must_use]
-    pub fn netns_path(&self, pod_id: &str) -> PathBuf {
+    fn netns_path(&self, pod_id: &str) -> PathBuf {
         self.netns_dir.join(format!("podvisor-{pod_id}"))
     }
 
@@ -143,22 +126,7 @@ impl Cni {
             routes: attached.routes,
             neighbours: attached.neighbours,
             ips: left.ips,
-            dns: left.dns,
         })
-    }
-
-    /// Asks the plugins whether the pod's network is still as they left it.
-    ///
-    /// # Errors
-    /// What a plugin found wrong. A pod that is not known has nothing to check.
-    pub async fn check(&self, spec: &PodNetworkSpec) -> Result<(), NetError> {
-        spec.check()?;
-        match self.cache.read(&spec.pod_id, INTERFACE)? {
-            Some(entry) => {
-                self.chain(&entry, self.netns_path(&spec.pod_id).into()).check(&entry.result).await
-            }
-            None => Ok(()),
-        }
     }
 
     /// Runs DEL and removes the namespace. Idempotent: what is not there is no error. Only `spec.pod_id`

@@ -26,8 +26,6 @@ pub(crate) struct NetworkList {
     pub(crate) name: String,
     /// The version that the plugins are spoken to in: the newest that both sides know.
     pub(crate) version: &'static str,
-    /// CHECK must not be called.
-    pub(crate) disable_check: bool,
     /// Never empty; each is an object with a plain `type`.
     pub(crate) plugins: Vec<Map<String, Value>>,
 }
@@ -98,15 +96,9 @@ pub(crate) fn parse(file: &Path, text: &[u8]) -> Result<NetworkList, NetError> {
         return Err(wrong(file, "name", reason));
     }
     let version = version(file, &top)?;
-    let disable_check = match top.get("disableCheck") {
-        // The specification says a boolean; early files say "true".
-        Some(Value::String(text)) => text == "true",
-        Some(value) => value.as_bool().unwrap_or(false),
-        None => false,
-    };
     let is_list = top.contains_key("plugins") || file.extension().is_some_and(|e| e == "conflist");
     let plugins = if is_list { plugins_of(file, &top)? } else { vec![plugin(file, "type", &top)?] };
-    Ok(NetworkList { file: file.to_owned(), name: name.to_owned(), version, disable_check, plugins })
+    Ok(NetworkList { file: file.to_owned(), name: name.to_owned(), version, plugins })
 }
 
 fn plugins_of(file: &Path, top: &Map<String, Value>) -> Result<Vec<Map<String, Value>>, NetError> {

@@ -2,14 +2,12 @@
 
 use std::{net::IpAddr, os::fd::OwnedFd, path::PathBuf};
 
-use crate::Dns;
-
 /// A pod's network after setup.
 #[derive(Debug)]
 pub struct PodNetwork {
     /// Where the namespace is mounted.
     pub netns: PathBuf,
-    /// In the order of the guest's network slots; at most [`PodNetwork::INTERFACES_MAX`].
+    /// In the order of the guest's network slots; at most 4.
     pub interfaces: Vec<PodInterface>,
     /// In an order in which they can be added: routes to the link first.
     pub routes: Vec<PodRoute>,
@@ -17,13 +15,6 @@ pub struct PodNetwork {
     pub neighbours: Vec<PodNeighbour>,
     /// The pod's addresses as the plugins reported them, primary first.
     pub ips: Vec<IpAddr>,
-    /// What the plugins say of name service; empty with most.
-    pub dns: Dns,
-}
-
-impl PodNetwork {
-    /// A VM has this many network slots.
-    pub const INTERFACES_MAX: usize = 4;
 }
 
 /// One interface of the pod.

@@ -38,5 +38,4 @@ pub use cni::{Cni, CniConfig};
 pub use error::NetError;
 pub use interface::{PodInterface, PodNeighbour, PodNetwork, PodRoute};
 pub use pod_ranges::PodRanges;
-pub use result::Dns;
-pub use spec::{Bandwidth, PodNetworkSpec};
+pub use spec::PodNetworkSpec;

@@ -34,14 +34,14 @@ pub(crate) struct Call<'a> {
     pub(crate) plugin: &'a str,
     /// Its binary.
     pub(crate) binary: PathBuf,
-    /// ADD, CHECK, DEL, STATUS or VERSION.
+    /// ADD or DEL.
     pub(crate) command: &'static str,
     /// `CNI_…` other than `CNI_COMMAND`.
     pub(crate) environment: Vec<(&'static str, OsString)>,
     /// The execution configuration.
     pub(crate) stdin: &'a Map<String, Value>,
     /// How long it may take.
-    pub(crate) time: Duration,
+    pub(crate) time_max: Duration,
 }
 
 /// The error object of section 5 of the specification.
@@ -93,7 +93,7 @@ impl Call<'_> {
             // A plugin need not read all of its input; one that did not will say what is wrong itself.
             let _ = stdin.write_all(&input).await;
         };
-        let ended = timeout(self.time, async {
+        let ended = timeout(self.time_max, async {
             tokio::join!(
                 feed,
                 bounded(stdout, STDOUT_BYTES_MAX),
@@ -104,7 +104,7 @@ impl Call<'_> {
         let (_, stdout, stderr, status) = ended.await.map_err(|_| NetError::PluginTimeout {
             plugin: self.plugin.to_owned(),
             command: self.command,
-            after: self.time,
+            after: self.time_max,
         })?;
         let status = status.map_err(io("wait for it"))?;
         group.0 = None;

@@ -13,8 +13,6 @@ struct CniResult {
     interfaces: Vec<Interface>,
     #[serde(deserialize_with = "or_default")]
     ips: Vec<Ip>,
-    #[serde(deserialize_with = "or_default")]
-    dns: Dns,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -32,24 +30,6 @@ struct Ip {
     interface: Option<usize>,
 }
 
-/// Name service as the plugins report it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Dns {
-    /// Addresses of name servers, in order.
-    #[serde(deserialize_with = "or_default")]
-    pub nameservers: Vec<String>,
-    /// The local domain, or empty.
-    #[serde(deserialize_with = "or_default")]
-    pub domain: String,
-    /// Search list.
-    #[serde(deserialize_with = "or_default")]
-    pub search: Vec<String>,
-    /// resolv.conf options.
-    #[serde(deserialize_with = "or_default")]
-    pub options: Vec<String>,
-}
-
 /// What the plugins say they left.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Left {
@@ -57,8 +37,6 @@ pub(crate) struct Left {
     pub(crate) interfaces: Vec<String>,
     /// The pod's addresses, in the plugins' order.
     pub(crate) ips: Vec<IpAddr>,
-    /// Name service.
-    pub(crate) dns: Dns,
 }
 
 /// Reads the chain's last answer, or says what is wrong with it.
@@ -75,7 +53,7 @@ pub(crate) fn read(answer: &Value) -> Result<Left, String> {
         }
     }
     let in_sandbox = result.interfaces.iter().filter(|link| !link.sandbox.is_empty() && link.name != "lo");
-    Ok(Left { interfaces: in_sandbox.map(|link| link.name.clone()).collect(), ips, dns: result.dns.clone() })
+    Ok(Left { interfaces: in_sandbox.map(|link| link.name.clone()).collect(), ips })
 }
 
 /// Go's encoders write `null` for what is empty.
@@ -113,8 +91,8 @@ mod tests {
 
     #[test]
     fn nulls_are_as_good_as_absent() {
-        let left = read(&json!({"interfaces": null, "ips": null, "dns": {"nameservers": null}})).unwrap();
-        assert_eq!(left, Left { interfaces: vec![], ips: vec![], dns: Dns::default() });
+        let left = read(&json!({"interfaces": null, "ips": null})).unwrap();
+        assert_eq!(left, Left { interfaces: vec![], ips: vec![] });
     }
 
     #[test]

@@ -25,12 +25,6 @@ pub struct PodNetworkSpec {
     /// Host ports, for plugins with the `portMappings` capability. A host port of 0 means none.
     #[serde(deserialize_with = "without_nulls")]
     pub port_mappings: Vec<PortMapping>,
-    /// Rate limits, for plugins with the `bandwidth` capability.
-    pub bandwidth: Option<Bandwidth>,
-    /// Addresses asked for ("10.0.0.5/24"), for plugins with the `ips` capability.
-    pub requested_ips: Vec<String>,
-    /// MAC asked for, for plugins with the `mac` capability.
-    pub requested_mac: Option<String>,
 }
 
 /// Cache files of earlier versions have `null` where a mapping names no address of the host.
@@ -40,15 +34,6 @@ fn without_nulls<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PortMapping>,
         mapping.retain(|_, value| !value.is_null());
     }
     serde_json::from_value(mappings.into()).map_err(D::Error::custom)
-}
-
-/// Rate limits in bits per second; 0 means unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bandwidth {
-    /// Into the pod.
-    pub ingress_bits: u64,
-    /// Out of the pod.
-    pub egress_bits: u64,
 }
 
 impl PodNetworkSpec {

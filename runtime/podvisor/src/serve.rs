@@ -83,6 +83,7 @@ async fn run(config: &Config, streams: &Handle) -> anyhow::Result<()> {
         conf_dir: config.cni.conf_dir.clone(),
         bin_dirs: config.cni.bin_dirs.clone(),
         cache_dir: config.cni.cache_dir.clone(),
+        ..CniConfig::default()
     });
     let streaming = streams.spawn(Server::start(config.streaming.address, config.streaming.tls())).await??;
     let node = node(config, cni.clone());

@@ -136,7 +136,12 @@ async fn open(dir: &Path) -> anyhow::Result<Pods> {
         scratch_template: at("scratch"),
         vmm_binary: at("vmm"),
         images: Images::open(&at("images-of-pods"), RegistryConfig::default())?,
-        cni: Cni::new(CniConfig { conf_dir: at("cni"), bin_dirs: Vec::new(), cache_dir: at("cache") }),
+        cni: Cni::new(CniConfig {
+            conf_dir: at("cni"),
+            bin_dirs: Vec::new(),
+            cache_dir: at("cache"),
+            ..CniConfig::default()
+        }),
     })
     .await?)
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use runtime_spec::{PortMapping, Protocol};
 
 use super::*;
-use crate::{Bandwidth, config};
+use crate::config;
 
 /// A folder of scripts that each note how they were called, then do what `body` says.
 struct Scripts(tempfile::TempDir);
@@ -36,7 +36,7 @@ impl Scripts {
     }
 
     fn plugins(&self) -> Plugins {
-        Plugins { dirs: vec![self.path().to_owned()], time: Duration::from_secs(30) }
+        Plugins { dirs: vec![self.path().to_owned()], time_max: Duration::from_secs(30) }
     }
 
     fn calls(&self) -> Vec<String> {
@@ -101,17 +101,15 @@ async fn each_plugin_gets_the_result_before_it_and_del_runs_backwards() {
 
     let (result, left) = chain.add().await.unwrap();
     assert_eq!(left.ips, ["10.0.0.9".parse::<std::net::IpAddr>().unwrap()]);
-    chain.check(&result).await.unwrap();
     chain.del(&result).await.unwrap();
 
-    let expected = ["ADD first", "ADD second", "CHECK first", "CHECK second", "DEL second", "DEL first"];
+    let expected = ["ADD first", "ADD second", "DEL second", "DEL first"];
     assert_eq!(scripts.calls(), expected);
     assert_eq!(
         scripts.stdin("first", "ADD"),
         json!({"cniVersion": "1.0.0", "name": "net", "type": "first", "mtu": 1400})
     );
     assert_eq!(scripts.stdin("second", "ADD")["prevResult"]["ips"][0]["address"], "10.0.0.5/24");
-    assert_eq!(scripts.stdin("first", "CHECK")["prevResult"]["second"], true);
     assert_eq!(scripts.stdin("first", "DEL")["prevResult"]["second"], true);
 }
 
@@ -135,11 +133,15 @@ async fn the_environment_is_that_of_the_specification() {
 
 #[tokio::test]
 async fn capabilities_reach_only_the_plugins_that_declare_them() {
-    let scripts = Scripts::new(&[("first", ETH0), ("second", ETH0)]);
+    let scripts = Scripts::new(&[("first", ETH0), ("second", ETH0), ("third", ETH0)]);
     let plugins = scripts.plugins();
     let list = list(
         "1.0.0",
-        &json!([{"type": "first"}, {"type": "second", "capabilities": {"portMappings": true, "bandwidth": true, "mac": false}}]),
+        &json!([
+            {"type": "first"},
+            {"type": "second", "capabilities": {"portMappings": true, "mac": true}},
+            {"type": "third", "capabilities": {"portMappings": false}},
+        ]),
     );
     let mut spec = spec();
     let port = |host_port| PortMapping {
@@ -149,16 +151,15 @@ async fn capabilities_reach_only_the_plugins_that_declare_them() {
         host_ip: "127.0.0.1".into(),
     };
     spec.port_mappings = vec![port(8080), port(0)];
-    spec.bandwidth = Some(Bandwidth { ingress_bits: 1_000_000, egress_bits: 0 });
-    spec.requested_mac = Some("02:00:00:00:00:01".into());
     chain(&plugins, &list, &spec).add().await.unwrap();
 
-    assert_eq!(scripts.stdin("first", "ADD").get("runtimeConfig"), None);
+    for without in ["first", "third"] {
+        assert_eq!(scripts.stdin(without, "ADD").get("runtimeConfig"), None, "{without}");
+    }
     let second = scripts.stdin("second", "ADD");
     assert_eq!(second.get("capabilities"), None);
     let expected = json!({
         "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}],
-        "bandwidth": {"ingressRate": 1_000_000, "ingressBurst": BURST_BITS},
     });
     assert_eq!(second["runtimeConfig"], expected);
 }
@@ -212,7 +213,7 @@ async fn an_answer_beyond_the_bound_is_refused() {
 async fn a_plugin_that_hangs_is_killed_with_its_children() {
     let scripts = Scripts::new(&[("first", "sleep 1000 & echo $! > child; wait")]);
     let (mut plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
-    plugins.time = Duration::from_millis(500);
+    plugins.time_max = Duration::from_millis(500);
     let error = chain(&plugins, &list, &spec).add().await.unwrap_err();
     assert!(matches!(error, NetError::PluginTimeout { .. }), "{error:?}");
     let child = fs::read_to_string(scripts.path().join("child")).unwrap();
@@ -240,11 +241,10 @@ async fn del_stops_at_the_first_failure() {
 }
 
 #[tokio::test]
-async fn old_versions_have_no_check_and_no_result_at_del() {
+async fn old_versions_have_no_result_at_del() {
     let scripts = Scripts::new(&[("first", "true")]);
     let (plugins, list, spec) = (scripts.plugins(), list("0.3.1", &json!([{"type": "first"}])), spec());
     let chain = chain(&plugins, &list, &spec);
-    chain.check(&json!({})).await.unwrap();
     chain.del(&json!({"ips": []})).await.unwrap();
     assert_eq!(scripts.calls(), ["DEL first"]);
     assert_eq!(scripts.stdin("first", "DEL").get("prevResult"), None);
@@ -257,26 +257,4 @@ async fn a_missing_binary_is_named_with_the_places_that_were_searched() {
     let error = chain(&plugins, &list, &spec).add().await.unwrap_err().to_string();
     assert!(error.contains("absent") && error.contains("10-net.conflist"), "{error}");
     assert!(error.contains(&*scripts.path().to_string_lossy()), "{error}");
-}
-
-#[tokio::test]
-async fn a_plugin_that_does_not_speak_the_version_is_found_by_status() {
-    let scripts =
-        Scripts::new(&[("first", r#"echo '{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}'"#)]);
-    let plugins = scripts.plugins();
-    plugins.status(&list("1.0.0", &json!([{"type": "first"}]))).await.unwrap();
-    let error = plugins.status(&list("1.1.0", &json!([{"type": "first"}]))).await.unwrap_err().to_string();
-    assert!(error.contains("1.1.0"), "{error}");
-    assert_eq!(scripts.calls(), ["VERSION first", "VERSION first"]);
-}
-
-#[tokio::test]
-async fn status_is_asked_of_plugins_that_have_it() {
-    let body = r#"case $CNI_COMMAND in
-        VERSION) echo '{"supportedVersions":["1.1.0"]}' ;;
-        STATUS) echo '{"code":50,"msg":"not yet"}'; exit 1 ;;
-    esac"#;
-    let scripts = Scripts::new(&[("first", body)]);
-    let error = scripts.plugins().status(&list("1.1.0", &json!([{"type": "first"}]))).await.unwrap_err();
-    assert_eq!(error.to_string(), "CNI plugin first STATUS: not yet");
 }

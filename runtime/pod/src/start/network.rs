@@ -29,6 +29,5 @@ fn network_spec(id: &str, spec: &PodSpec) -> PodNetworkSpec {
         namespace: spec.namespace.clone(),
         uid: spec.uid.clone(),
         port_mappings: spec.port_mappings.clone(),
-        ..PodNetworkSpec::default()
     }
 }

@@ -40,7 +40,6 @@ impl Network for FakeNetwork {
             routes: Vec::new(),
             neighbours: Vec::new(),
             ips: vec![address],
-            dns: Default::default(),
         })
     }
 

@@ -98,6 +98,7 @@ fn cni(config: &Config) -> Result<String, Problem> {
         conf_dir: config.cni.conf_dir.clone(),
         bin_dirs: config.cni.bin_dirs.clone(),
         cache_dir: config.cni.cache_dir.clone(),
+        ..CniConfig::default()
     });
     match cni.ready() {
         Ok(()) => Ok(format!("configured in {}", config.cni.conf_dir.display())),
