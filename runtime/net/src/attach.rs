@@ -1,9 +1,10 @@
-//! Joins each interface that the plugins left in the pod's namespace to a tap, and reads what the guest
-//! must know of it. Runs inside the namespace (`netns::within`).
+//! Joins each interface that the plugins left in the pod's namespace to a tap, and reads the interface's
+//! addresses, routes and neighbours for the guest. Owns the choice of interfaces. Runs inside the namespace
+//! (`netns::within`).
 //!
 //! A redirect at ingress takes every frame before this kernel's own stack sees it, so the namespace
-//! answers neither ARP nor ICMP although the addresses stay on the interface. They must stay: plugins
-//! read them there at CHECK and DEL (bridge finds its masquerade rules by them).
+//! answers neither ARP nor ICMP although the addresses stay on the interface. The addresses must stay, since
+//! plugins read them there at DEL (bridge finds its masquerade rules by them).
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
@@ -20,13 +21,13 @@ use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 
 use crate::{NetError, PodInterface, PodNeighbour, PodRoute, route, tap};
 
-/// TC_H_INGRESS's qdisc, to which filters at ingress are hung: `ffff:` (linux/pkt_sched.h).
+/// The parent of filters at ingress, the qdisc of TC_H_INGRESS: `ffff:` (linux/pkt_sched.h).
 const INGRESS_HANDLE: u32 = 0xffff_0000;
 
 /// Most interfaces of a pod: a VM has this many network slots.
 const INTERFACES_MAX: usize = 4;
 
-/// What the pod has, in the guest's order.
+/// The pod's interfaces, routes and neighbours, in the guest's order.
 #[derive(Debug)]
 pub(crate) struct Attached {
     pub(crate) interfaces: Vec<PodInterface>,
@@ -34,30 +35,30 @@ pub(crate) struct Attached {
     pub(crate) neighbours: Vec<PodNeighbour>,
 }
 
-/// Everything netlink says about the namespace, read once, before anything is changed.
-struct Seen {
+/// The namespace's configuration by netlink, read once, before anything is changed.
+struct NetlinkDump {
     links: Vec<LinkMessage>,
     addresses: Vec<AddressMessage>,
     routes: Vec<RouteMessage>,
     neighbours: Vec<NeighbourMessage>,
 }
 
-/// Attaches the interfaces called `named`, in that order, then any other Ethernet link that is up and
-/// has an address.
+/// Joins the interfaces called `named`, in that order, then any other Ethernet link that is up and has an
+/// address, to taps.
 pub(crate) async fn attach(handle: Handle, named: Vec<String>) -> Result<Attached, NetError> {
-    let seen = Seen::read(&handle).await?;
-    let chosen = choose(&seen, &named)?;
+    let dump = NetlinkDump::read(&handle).await?;
+    let chosen = choose(&dump, &named)?;
     let names: route::Names = chosen.iter().map(|(name, link)| (link.header.index, name.clone())).collect();
     let mut routes: Vec<PodRoute> =
-        seen.routes.iter().filter_map(|message| route::route(message, &names)).collect();
+        dump.routes.iter().filter_map(|message| route::route(message, &names)).collect();
     route::in_order(&mut routes);
-    let neighbours = seen.neighbours.iter().filter_map(|message| route::neighbour(message, &names)).collect();
+    let neighbours = dump.neighbours.iter().filter_map(|message| route::neighbour(message, &names)).collect();
     let mut interfaces = Vec::new();
     for (number, (name, link)) in chosen.into_iter().enumerate() {
         let index = link.header.index;
         let (mac, mtu) = (mac(&name, link)?, mtu(&name, link)?);
         let mine = |message: &&AddressMessage| message.header.index == index;
-        let addresses = seen.addresses.iter().filter(mine).filter_map(route::address).collect();
+        let addresses = dump.addresses.iter().filter(mine).filter_map(route::address).collect();
         let tap_name = format!("tap{number}");
         let tap = tap::create(&tap_name)?;
         quieten(&name, &tap_name);
@@ -67,8 +68,8 @@ pub(crate) async fn attach(handle: Handle, named: Vec<String>) -> Result<Attache
     Ok(Attached { interfaces, routes, neighbours })
 }
 
-impl Seen {
-    async fn read(handle: &Handle) -> Result<Seen, NetError> {
+impl NetlinkDump {
+    async fn read(handle: &Handle) -> Result<NetlinkDump, NetError> {
         let failed = |what: &str| {
             let action = format!("reading {what}");
             move |source| NetError::Netlink { action, source }
@@ -85,14 +86,14 @@ impl Seen {
         }
         let neighbours =
             handle.neighbours().get().execute().try_collect().await.map_err(failed("neighbours"))?;
-        Ok(Seen { links, addresses, routes, neighbours })
+        Ok(NetlinkDump { links, addresses, routes, neighbours })
     }
 }
 
-/// The links to hand over, each with its name.
-fn choose<'a>(seen: &'a Seen, named: &[String]) -> Result<Vec<(String, &'a LinkMessage)>, NetError> {
+/// Chooses the links for the guest, each with its name.
+fn choose<'a>(dump: &'a NetlinkDump, named: &[String]) -> Result<Vec<(String, &'a LinkMessage)>, NetError> {
     let by_name: BTreeMap<&str, &LinkMessage> =
-        seen.links.iter().filter_map(|link| Some((name(link)?, link))).collect();
+        dump.links.iter().filter_map(|link| Some((name(link)?, link))).collect();
     let mut chosen: Vec<(String, &LinkMessage)> = Vec::new();
     for wanted in named {
         let link = by_name.get(wanted.as_str()).ok_or_else(|| NetError::Interface {
@@ -105,9 +106,9 @@ fn choose<'a>(seen: &'a Seen, named: &[String]) -> Result<Vec<(String, &'a LinkM
     }
     let has_address = |link: &LinkMessage| {
         let on_it = |message: &&AddressMessage| message.header.index == link.header.index;
-        seen.addresses.iter().filter(on_it).any(|message| route::address(message).is_some())
+        dump.addresses.iter().filter(on_it).any(|message| route::address(message).is_some())
     };
-    for link in &seen.links {
+    for link in &dump.links {
         let usable = link.header.link_layer_type == LinkLayerType::Ether
             && link.header.flags.contains(LinkFlags::Up)
             && has_address(link);
@@ -153,7 +154,7 @@ fn mtu(name: &str, link: &LinkMessage) -> Result<u16, NetError> {
         .ok_or_else(|| NetError::Interface { name: name.to_owned(), reason: reason() })
 }
 
-/// Keeps this kernel from speaking on links that belong to the guest. Best effort: a host without IPv6
+/// Keeps the host's kernel from sending on links that belong to the guest. Best effort: a host without IPv6
 /// has none of these files, and an interface that still solicits routers does no harm to the guest.
 fn quieten(interface: &str, tap: &str) {
     let keys =

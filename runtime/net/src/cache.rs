@@ -1,7 +1,8 @@
-//! Remembers what a pod's plugins were told and answered, so that DEL undoes the same ADD after a restart
-//! of the daemon and after a change of the configuration. One JSON file per pod and interface.
+//! Remembers the configuration that a pod's plugins were run with and their answer, so that DEL undoes the
+//! same ADD after a restart of the daemon and after a change of the configuration. Owns one JSON file per pod
+//! and interface; runs nothing.
 //!
-//! A file is written before the first plugin runs: whatever was begun can be undone.
+//! A file is written before the first plugin runs, so that a setup that was cut short can be undone.
 
 use std::{
     fs, io,
@@ -16,14 +17,14 @@ use crate::{
     config::{self, NetworkList},
 };
 
-/// What one pod's plugins were told and what they answered.
+/// One pod's ADD: the plugins' input and their answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
-    /// The configuration as it was.
+    /// The configuration at the time.
     pub(crate) list: NetworkList,
-    /// The pod as it was.
+    /// The pod's spec at the time.
     pub(crate) spec: PodNetworkSpec,
-    /// The chain's last answer; `Null` until all have succeeded.
+    /// The last plugin's answer; `Null` until all plugins have succeeded.
     pub(crate) result: Value,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Keeps its files in `<cache_dir>/podvisor`.
+    /// Makes a cache with its files in `<cache_dir>/podvisor`.
     pub(crate) fn new(cache_dir: &Path) -> Self {
         Self { dir: cache_dir.join("podvisor") }
     }
@@ -62,7 +63,7 @@ impl Cache {
         self.dir.join(format!("{pod_id}-{interface}.json"))
     }
 
-    /// Writes the entry, replacing the pod's old one as a whole.
+    /// Writes the entry, and replaces the pod's old one as a whole.
     pub(crate) fn write(&self, interface: &str, entry: &Entry) -> Result<(), NetError> {
         let path = self.path(&entry.spec.pod_id, interface);
         let failed = |source| NetError::File { action: "write", path: path.clone(), source };
@@ -83,7 +84,7 @@ impl Cache {
         fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(failed)
     }
 
-    /// The pod's entry. Absent is `None`; so is one that cannot be understood, which is logged: DEL then
+    /// Reads the pod's entry. An absent one is `None`, and so is an unreadable one, which is logged: DEL then
     /// goes by the present configuration rather than not at all.
     pub(crate) fn read(&self, pod_id: &str, interface: &str) -> Result<Option<Entry>, NetError> {
         let path = self.path(pod_id, interface);
@@ -108,12 +109,12 @@ impl Cache {
         Ok(Entry { list, spec, result })
     }
 
-    /// Whether the pod has an entry, readable or not.
+    /// Returns whether the pod has an entry, readable or not.
     pub(crate) fn has(&self, pod_id: &str, interface: &str) -> bool {
         self.path(pod_id, interface).exists()
     }
 
-    /// Forgets the pod. One that is not known is no error.
+    /// Removes the pod's entry. An absent one is no error.
     pub(crate) fn remove(&self, pod_id: &str, interface: &str) -> Result<(), NetError> {
         let path = self.path(pod_id, interface);
         match fs::remove_file(&path) {

@@ -15,7 +15,7 @@ use crate::{
 /// The interface's name in the pod, as every Kubernetes runtime has it.
 pub(crate) const INTERFACE: &str = "eth0";
 
-/// Where plugins are, and how long each may take.
+/// The directories of the plugins, and the most time for one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plugins {
     pub(crate) dirs: Vec<PathBuf>,
@@ -28,15 +28,15 @@ pub(crate) struct Chain<'a> {
     pub(crate) plugins: &'a Plugins,
     pub(crate) list: &'a NetworkList,
     pub(crate) spec: &'a PodNetworkSpec,
-    /// Where the namespace is mounted; empty if it is gone, which DEL allows.
+    /// Path of the namespace's mount; empty if the namespace is gone, which DEL allows.
     pub(crate) netns: OsString,
 }
 
 impl Chain<'_> {
-    /// Runs ADD and returns the last plugin's result, with what it says was left.
-    pub(crate) async fn add(&self) -> Result<(Value, result::Left), NetError> {
+    /// Runs ADD and returns the last plugin's result, with the parts of it that the pod needs.
+    pub(crate) async fn add(&self) -> Result<(Value, result::AddResult), NetError> {
         let mut answer = Value::Null;
-        let mut left = None;
+        let mut reported = None;
         for plugin in &self.list.plugins {
             let stdin = self.configuration(plugin, &answer);
             let call = self.call(plugin, "ADD", &stdin)?;
@@ -44,12 +44,12 @@ impl Chain<'_> {
             if !answer.is_object() {
                 return Err(call.answer(format!("its result is not a JSON object but {}", kind(&answer))));
             }
-            left = Some(result::read(&answer).map_err(|reason| call.answer(reason))?);
+            reported = Some(result::read(&answer).map_err(|reason| call.answer(reason))?);
         }
-        Ok((answer, left.expect("a network list has at least one plugin")))
+        Ok((answer, reported.expect("a network list has at least one plugin")))
     }
 
-    /// Runs DEL, last plugin first, and stops at the first that fails. Before 0.4.0 DEL had no result.
+    /// Runs DEL, last plugin first, and stops at the first failure. Before 0.4.0 DEL had no result.
     pub(crate) async fn del(&self, result: &Value) -> Result<(), NetError> {
         let result = if since(self.list.version, "0.4.0") { result } else { &Value::Null };
         for plugin in self.list.plugins.iter().rev() {
@@ -80,7 +80,7 @@ impl Chain<'_> {
         Ok(call)
     }
 
-    /// A plugin's execution configuration: its own keys, with the list's and the pod's parts filled in.
+    /// Makes a plugin's execution configuration: its own keys, with the list's and the pod's parts filled in.
     fn configuration(&self, plugin: &Map<String, Value>, previous: &Value) -> Map<String, Value> {
         let mut filled = self.list.configuration(plugin);
         if !previous.is_null() {
@@ -97,7 +97,8 @@ impl Chain<'_> {
 }
 
 impl NetworkList {
-    /// What every command's configuration has. `capabilities` is for the runtime alone.
+    /// Makes the part of a plugin's configuration that is the same for every pod. `capabilities` is for the
+    /// runtime alone.
     fn configuration(&self, plugin: &Map<String, Value>) -> Map<String, Value> {
         let mut filled = plugin.clone();
         filled.remove("capabilities");
@@ -145,7 +146,7 @@ impl Plugins {
     }
 }
 
-/// What the pod asks for, by the capability that passes it (the CNI conventions' names and units).
+/// The pod's wishes by the capability that passes them (names and units of the CNI conventions).
 fn capabilities(spec: &PodNetworkSpec) -> Map<String, Value> {
     let mut asked = Map::new();
     let mut ports = Vec::new();

@@ -1,4 +1,5 @@
-//! Sets up, checks and tears down pods' networks: the order of the steps and what undoes them.
+//! Sets up and tears down pods' networks. Owns the order of the steps and how they are undone; each step is a
+//! module of its own.
 //!
 //! ```text
 //!   setup:     namespace ──► cache (no result) ──► ADD ──► cache (result) ──► taps
@@ -6,7 +7,7 @@
 //!   teardown:  DEL, by the cache ──► cache removed ──► namespace removed
 //! ```
 //!
-//! Teardown stops at the first step that fails and can be called again; each step finds its work done.
+//! Teardown stops at the first step that fails and can be called again: a step whose work is done does nothing.
 
 use std::{
     ffi::OsString,
@@ -24,15 +25,15 @@ use crate::{
 /// Where `ip netns` and other runtimes keep namespaces.
 const NETNS_DIR: &str = "/run/netns";
 
-/// How long one plugin may run.
+/// Most time for one run of a plugin, unless configured.
 const PLUGIN_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Where CNI's files are.
+/// The directories of CNI's files, and the plugins' bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CniConfig {
-    /// Network configurations; the first valid one is used.
+    /// Holds network configurations; the first valid one is used.
     pub conf_dir: PathBuf,
-    /// Plugin binaries, searched in this order.
+    /// Directories of plugin binaries, searched in this order.
     pub bin_dirs: Vec<PathBuf>,
     /// Holds `podvisor/`, where ADDs are remembered until their DEL.
     pub cache_dir: PathBuf,
@@ -54,7 +55,7 @@ impl Default for CniConfig {
     }
 }
 
-/// The pods' networks on one node. Holds no state of its own: files and the kernel do.
+/// The pods' networks on one node. All state is in files and in the kernel.
 #[derive(Clone, Debug)]
 pub struct Cni {
     conf_dir: PathBuf,
@@ -64,7 +65,7 @@ pub struct Cni {
 }
 
 impl Cni {
-    /// Reads nothing yet: configurations may appear later.
+    /// Takes the configuration. Nothing is read yet: network configurations may appear later.
     #[must_use]
     pub fn new(config: CniConfig) -> Self {
         Self {
@@ -75,16 +76,16 @@ impl Cni {
         }
     }
 
-    /// Whether a pod could be set up now, from the directories as they are: a configuration is valid and
-    /// its plugins exist. Runs no plugin.
+    /// Checks that a pod could be set up now, from the directories as they are: a configuration is valid and
+    /// its plugins exist. No plugin is run.
     ///
     /// # Errors
-    /// What is missing, or what is wrong with the first configuration.
+    /// No configuration or plugin is there, or the first configuration is invalid.
     pub fn ready(&self) -> Result<(), NetError> {
         self.plugins.complete(&config::load(&self.conf_dir)?.list)
     }
 
-    /// Where the pod's namespace is, or would be, mounted.
+    /// The path at which the pod's namespace is mounted.
     fn netns_path(&self, pod_id: &str) -> PathBuf {
         self.netns_dir.join(format!("podvisor-{pod_id}"))
     }
@@ -92,8 +93,8 @@ impl Cni {
     /// Makes the pod's namespace, runs the plugins in it and joins their interfaces to taps.
     ///
     /// # Errors
-    /// Why it failed; it has then undone itself, or says in [`NetError::Undo`] that it could not, and
-    /// [`Cni::teardown`] must be called again.
+    /// The failure of a step. The steps before it were then undone, or [`NetError::Undo`] says that this failed
+    /// too, and [`Cni::teardown`] must be called again.
     pub async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, NetError> {
         spec.check()?;
         let loaded = config::load(&self.conf_dir)?;
@@ -113,40 +114,41 @@ impl Cni {
         }
     }
 
-    /// The steps of setup that need the namespace.
+    /// Runs the steps of setup that need the namespace.
     async fn connect(&self, mut entry: Entry, path: &Path) -> Result<PodNetwork, NetError> {
         self.cache.write(INTERFACE, &entry)?;
-        let (result, left) = self.chain(&entry, path.into()).add().await?;
+        let (result, reported) = self.chain(&entry, path.into()).add().await?;
         entry.result = result;
         self.cache.write(INTERFACE, &entry)?;
-        let attached = netns::within(path, |handle| attach::attach(handle, left.interfaces)).await?;
+        let attached = netns::within(path, |handle| attach::attach(handle, reported.interfaces)).await?;
         Ok(PodNetwork {
             netns: path.to_owned(),
             interfaces: attached.interfaces,
             routes: attached.routes,
             neighbours: attached.neighbours,
-            ips: left.ips,
+            ips: reported.ips,
         })
     }
 
-    /// Runs DEL and removes the namespace. Idempotent: what is not there is no error. Only `spec.pod_id`
+    /// Runs DEL and removes the namespace. The call is idempotent: absent parts are no error. Only `spec.pod_id`
     /// matters where the ADD is remembered; else the rest of `spec` and the present configuration are used.
     ///
     /// # Errors
-    /// What could not be removed. The namespace and the memory of the ADD are then kept, for another try.
+    /// The failure of a step. The namespace and the cached ADD then stay, for another try.
     pub async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), NetError> {
         spec.check()?;
         let (id, path) = (&spec.pod_id, self.netns_path(&spec.pod_id));
         let netns: OsString = if netns::exists(&path) { (&path).into() } else { OsString::new() };
-        if let Some(entry) = self.added(spec, !netns.is_empty())? {
+        if let Some(entry) = self.recorded_add(spec, !netns.is_empty())? {
             self.chain(&entry, netns).del(&entry.result).await?;
         }
         self.cache.remove(id, INTERFACE)?;
         netns::remove(&path).await
     }
 
-    /// The ADD to undo. No memory of one is none, unless there is a trace of it: then it is guessed.
-    fn added(&self, spec: &PodNetworkSpec, has_netns: bool) -> Result<Option<Entry>, NetError> {
+    /// Finds the ADD to undo. Without a readable record there is none, unless a trace of the pod is left: then
+    /// the present configuration stands in for the record.
+    fn recorded_add(&self, spec: &PodNetworkSpec, has_netns: bool) -> Result<Option<Entry>, NetError> {
         if let Some(entry) = self.cache.read(&spec.pod_id, INTERFACE)? {
             return Ok(Some(entry));
         }

@@ -1,5 +1,5 @@
 //! Finds and reads the network configuration: the first file of the directory, in lexical order, that is
-//! valid. Runs nothing and keeps nothing: every call reads the directory as it is now.
+//! valid. Owns the checks of its form. Runs nothing and keeps nothing: every call reads the directory as it is now.
 
 use std::{
     fs::File,
@@ -20,17 +20,17 @@ pub(crate) const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1
 /// One network: a chain of plugins under one name.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NetworkList {
-    /// Where it was read; errors name it.
+    /// The file that the network was read from, for errors.
     pub(crate) file: PathBuf,
     /// The network's name.
     pub(crate) name: String,
-    /// The version that the plugins are spoken to in: the newest that both sides know.
+    /// The CNI version of the plugins' input: the newest that both sides know.
     pub(crate) version: &'static str,
-    /// Never empty; each is an object with a plain `type`.
+    /// The plugins' configurations, never empty; each is an object with a plain `type`.
     pub(crate) plugins: Vec<Map<String, Value>>,
 }
 
-/// What a directory came to.
+/// The result of reading a directory.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     /// The network to use.
@@ -42,7 +42,7 @@ pub(crate) struct Loaded {
 /// Reads the network of `dir`.
 ///
 /// # Errors
-/// `NoConfig` if there is no candidate; else why the first one cannot be used.
+/// `NoConfig` if there is no candidate; else the error of the first one.
 pub(crate) fn load(dir: &Path) -> Result<Loaded, NetError> {
     let mut skipped = Vec::new();
     for file in candidates(dir)? {
@@ -54,7 +54,7 @@ pub(crate) fn load(dir: &Path) -> Result<Loaded, NetError> {
     Err(skipped.into_iter().next().unwrap_or_else(|| NetError::NoConfig { dir: dir.to_owned() }))
 }
 
-/// `*.conflist`, `*.conf` and `*.json`, in lexical order. An absent directory holds none.
+/// Lists `*.conflist`, `*.conf` and `*.json`, in lexical order. An absent directory holds none.
 fn candidates(dir: &Path) -> Result<Vec<PathBuf>, NetError> {
     let failed = |source| NetError::File { action: "read", path: dir.to_owned(), source };
     let entries = match std::fs::read_dir(dir) {
@@ -123,7 +123,7 @@ fn plugin(file: &Path, place: &str, entry: &Map<String, Value>) -> Result<Map<St
     Ok(entry.clone())
 }
 
-/// The newest version that both the file (`cniVersion`, and `cniVersions` since 1.1.0) and we know.
+/// Chooses the newest version that both the file (`cniVersion`, and `cniVersions` since 1.1.0) and we know.
 fn version(file: &Path, top: &Map<String, Value>) -> Result<&'static str, NetError> {
     let one = top.get("cniVersion").and_then(Value::as_str);
     let many = top.get("cniVersions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -136,7 +136,7 @@ fn version(file: &Path, top: &Map<String, Value>) -> Result<&'static str, NetErr
     })
 }
 
-/// The names that the CNI specification allows for networks; plugins' types obey it too.
+/// Checks a name as the CNI specification has it for networks; plugins' types must be such names too.
 fn plain_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))

@@ -1,18 +1,18 @@
-//! What can go wrong with a pod's network. Messages name the file, plugin or link; they never repeat
-//! their source, which callers print as a chain.
+//! Errors of pods' networks. Messages name the file, plugin or link; they never repeat their source, which
+//! callers print as a chain.
 
 use std::{io, path::PathBuf, time::Duration};
 
-/// Why a pod's network could not be set up, checked or torn down.
+/// A failure to set up or tear down a pod's network.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetError {
     /// A field of the pod's spec cannot be passed to a plugin.
     #[error("pod network {field}: {reason}")]
     Spec {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The problem with the field.
         reason: String,
     },
     /// No `*.conflist`, `*.conf` or `*.json` is there.
@@ -28,7 +28,7 @@ pub enum NetError {
         file: PathBuf,
         /// The key, or the line, that is wrong.
         place: String,
-        /// What is wrong.
+        /// The problem there.
         reason: String,
     },
     /// A file or directory could not be read or written.
@@ -58,7 +58,7 @@ pub enum NetError {
         plugin: String,
         /// The CNI command.
         command: &'static str,
-        /// What failed.
+        /// The step that failed.
         action: &'static str,
         /// The system's error.
         source: io::Error,
@@ -82,7 +82,7 @@ pub enum NetError {
         command: &'static str,
         /// The error code of the CNI specification, or 0 when the plugin gave none.
         code: u32,
-        /// The plugin's words, with its details or the head of its stderr.
+        /// The plugin's message, with its details or the head of its stderr.
         message: String,
     },
     /// The plugin succeeded but its answer is not what CNI says.
@@ -92,15 +92,15 @@ pub enum NetError {
         plugin: String,
         /// The CNI command.
         command: &'static str,
-        /// What is wrong with the answer, with its first bytes.
+        /// The problem with the answer, with its first bytes.
         reason: String,
     },
     /// The network namespace could not be made, entered or removed.
     #[error("network namespace {}: cannot {action}", .path.display())]
     Netns {
-        /// What failed.
+        /// The step that failed.
         action: &'static str,
-        /// Where the namespace is mounted.
+        /// The path of the namespace's mount.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -108,7 +108,7 @@ pub enum NetError {
     /// A netlink request in the pod's namespace failed.
     #[error("{action} in the pod's network namespace failed")]
     Netlink {
-        /// What was asked for.
+        /// The request.
         action: String,
         /// The kernel's answer.
         source: rtnetlink::Error,
@@ -118,32 +118,32 @@ pub enum NetError {
     Tap {
         /// The tap's name.
         name: String,
-        /// Which step failed.
+        /// The step that failed.
         action: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// What the plugins left in the namespace cannot be given to a VM.
+    /// An interface that the plugins left in the namespace cannot be given to a VM.
     #[error("interface {name}: {reason}")]
     Interface {
-        /// Its name in the namespace.
+        /// The interface's name in the namespace.
         name: String,
-        /// Why not.
+        /// The problem with the interface.
         reason: String,
     },
-    /// Setup failed, and so did undoing it: something may be left on the node.
+    /// Setup failed, and so did undoing it: parts of the network may be left on the node.
     #[error("setup failed and could not be undone ({undo})")]
     Undo {
-        /// Why setup failed.
+        /// The failure of setup.
         #[source]
         cause: Box<NetError>,
-        /// Why undoing it failed, with its causes.
+        /// The failure to undo it, with its causes.
         undo: String,
     },
 }
 
 impl NetError {
-    /// This error and its causes on one line, for where an error becomes part of another.
+    /// Puts this error and its causes on one line, for a place where an error becomes part of another.
     pub(crate) fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut next = std::error::Error::source(self);
@@ -156,7 +156,7 @@ impl NetError {
     }
 }
 
-/// The first bytes of something foreign, printable and short enough for an error.
+/// Returns the first bytes of foreign output, printable and short enough for an error.
 pub(crate) fn head(bytes: &[u8]) -> String {
     const SHOWN_BYTES: usize = 200;
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES)]);

@@ -1,17 +1,17 @@
-//! What a pod's network came to: plain values for the VM, the guest and the pod's status.
+//! A pod's network after setup, as plain values for the VM, the guest and the pod's status. Owns types only.
 
 use std::{net::IpAddr, os::fd::OwnedFd, path::PathBuf};
 
 /// A pod's network after setup.
 #[derive(Debug)]
 pub struct PodNetwork {
-    /// Where the namespace is mounted.
+    /// The path of the namespace's mount.
     pub netns: PathBuf,
-    /// In the order of the guest's network slots; at most 4.
+    /// The interfaces, in the order of the guest's network slots; at most 4.
     pub interfaces: Vec<PodInterface>,
-    /// In an order in which they can be added: routes to the link first.
+    /// The routes, in an order in which they can be added: routes to the link first.
     pub routes: Vec<PodRoute>,
-    /// The permanent ones only.
+    /// The permanent neighbours.
     pub neighbours: Vec<PodNeighbour>,
     /// The pod's addresses as the plugins reported them, primary first.
     pub ips: Vec<IpAddr>,
@@ -20,13 +20,13 @@ pub struct PodNetwork {
 /// One interface of the pod.
 #[derive(Debug)]
 pub struct PodInterface {
-    /// As the plugins named it ("eth0").
+    /// The plugins' name for the interface ("eth0").
     pub name: String,
-    /// The guest takes it as its own.
+    /// The MAC, which the guest's interface takes over.
     pub mac: [u8; 6],
-    /// In bytes, without the Ethernet header.
+    /// The MTU in bytes, without the Ethernet header.
     pub mtu: u16,
-    /// "10.88.0.5/16", "fd00::5/64"; IPv6 link-local ones are left to the guest's kernel.
+    /// Addresses ("10.88.0.5/16", "fd00::5/64"); IPv6 link-local ones are left to the guest's kernel.
     pub addresses: Vec<String>,
     /// The tap joined to this interface: non-blocking, one queue, frames behind a 12-byte virtio-net header.
     pub tap: OwnedFd,
@@ -37,17 +37,17 @@ pub struct PodInterface {
 pub struct PodRoute {
     /// The interface's name.
     pub interface: String,
-    /// "0.0.0.0/0", "fd00::/64"; never empty.
+    /// The destination ("0.0.0.0/0", "fd00::/64"); never empty.
     pub destination: String,
-    /// Empty for a route to the link itself.
+    /// The gateway; empty for a route to the link itself.
     pub gateway: String,
-    /// 0 universe, 253 link.
+    /// The scope: 0 universe, 253 link.
     pub scope: u32,
-    /// The gateway need not be in a connected subnet.
+    /// Whether the gateway need not be in a connected subnet.
     pub onlink: bool,
-    /// 0 if unset.
+    /// The metric; 0 if unset.
     pub metric: u32,
-    /// 0 if unset.
+    /// The route's MTU; 0 if unset.
     pub mtu: u32,
     /// Preferred source address, or empty.
     pub source: String,
@@ -58,8 +58,8 @@ pub struct PodRoute {
 pub struct PodNeighbour {
     /// The interface's name.
     pub interface: String,
-    /// Its address.
+    /// The neighbour's address.
     pub address: IpAddr,
-    /// Its MAC.
+    /// The neighbour's MAC.
     pub mac: [u8; 6],
 }

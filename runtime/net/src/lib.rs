@@ -6,10 +6,10 @@
 //!                        │      eth0 ◄── redirect: tc ingress ── tap0     │ (eth0's MAC and addresses)
 //! ```
 //!
-//! Start at [`Cni`] (`cni.rs`). Below it: `config` finds the network's plugins, `plugin` runs one,
+//! Start at [`Cni`] (`cni.rs`). Below that, `config` finds the network's plugins, `plugin` runs one,
 //! `chain` runs them all, `cache` remembers what was run, `netns` makes the namespace, and `attach`
-//! joins what the plugins left there to taps and reads the addresses, routes and neighbours. Beside it,
-//! `pod_ranges` makes a configuration from a template.
+//! joins the interfaces there to taps and reads the addresses, routes and neighbours. Beside that,
+//! `pod_ranges` makes a configuration from a template (`template`).
 //!
 //! This crate never touches a link, address or rule of the host's own namespace: that is the plugins'
 //! work. Unsafe code is in `tap` alone, since no safe crate opens a tap with a virtio-net header.

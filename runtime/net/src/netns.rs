@@ -1,5 +1,5 @@
-//! Network namespaces that outlive their makers: made, entered and removed. What is in one is not its
-//! business, but for the loopback link, which every pod needs.
+//! Makes, enters and removes network namespaces that outlive their makers. Owns their mounts and the loopback
+//! link, which every pod needs; all else in a namespace is for others.
 //!
 //! A namespace belongs to a thread, so each job here gets a thread of its own, which ends with it; no
 //! thread of the daemon's runtime ever leaves the host's namespace.
@@ -88,7 +88,7 @@ fn unshare_onto(at: &Path) -> Result<(), NetError> {
 /// Runs `work` on a thread inside the namespace, with a netlink connection of that namespace.
 ///
 /// # Errors
-/// If the namespace is not there or cannot be entered, and what `work` answers.
+/// If the namespace is not there or cannot be entered, and any error of `work`.
 pub(crate) async fn within<T, W, F>(path: &Path, work: W) -> Result<T, NetError>
 where
     T: Send + 'static,
@@ -104,7 +104,7 @@ where
     .await
 }
 
-/// Unmounts and removes `path`. One that is not there, or not mounted, is no error.
+/// Unmounts and removes `path`. A path that is not there, or not mounted, is no error.
 pub(crate) async fn remove(path: &Path) -> Result<(), NetError> {
     let at = path.to_owned();
     on_thread(path, move || {
@@ -120,7 +120,7 @@ pub(crate) async fn remove(path: &Path) -> Result<(), NetError> {
     .await
 }
 
-/// Whether a namespace is mounted at `path`. A plain file there, left by a half-made one, is none.
+/// Whether a namespace is mounted at `path`. A plain file, left when making one was cut short, does not count.
 pub(crate) fn exists(path: &Path) -> bool {
     nix::sys::statfs::statfs(path).is_ok_and(|s| s.filesystem_type() == nix::sys::statfs::NSFS_MAGIC)
 }

@@ -1,5 +1,5 @@
-//! Runs one CNI plugin once: environment and configuration in, JSON out, within bounds of time and size.
-//! It does not know what a chain, a pod or a cache is (CNI specification 1.1.0, section 2).
+//! Runs one CNI plugin once: environment and configuration in, JSON out, within bounds of time and size (CNI
+//! specification 1.1.0, section 2). Owns the process; knows nothing of chains, pods and caches.
 
 use std::{
     ffi::OsString,
@@ -32,7 +32,7 @@ const STDERR_BYTES_MAX: u64 = 4 << 10;
 pub(crate) struct Call<'a> {
     /// The plugin's type.
     pub(crate) plugin: &'a str,
-    /// Its binary.
+    /// The plugin's binary.
     pub(crate) binary: PathBuf,
     /// ADD or DEL.
     pub(crate) command: &'static str,
@@ -40,7 +40,7 @@ pub(crate) struct Call<'a> {
     pub(crate) environment: Vec<(&'static str, OsString)>,
     /// The execution configuration.
     pub(crate) stdin: &'a Map<String, Value>,
-    /// How long it may take.
+    /// Most time for the run.
     pub(crate) time_max: Duration,
 }
 
@@ -68,7 +68,7 @@ impl Call<'_> {
         })
     }
 
-    /// Names what is wrong with an answer that was JSON.
+    /// Makes the error of an answer that was JSON but is wrong.
     pub(crate) fn answer(&self, reason: String) -> NetError {
         NetError::PluginAnswer { plugin: self.plugin.to_owned(), command: self.command, reason }
     }
@@ -84,13 +84,13 @@ impl Call<'_> {
         };
         let input = serde_json::to_vec(self.stdin).expect("a JSON map with string keys can be written");
         let mut child = self.spawn().map_err(io("run it"))?;
-        // Armed until the plugin has ended by itself: whatever makes us leave early kills the whole group.
-        let mut group = Group(child.id());
+        // Armed until the plugin has ended by itself: an early return kills the whole group.
+        let mut group = ProcessGroup(child.id());
         let mut stdin = child.stdin.take().expect("stdin was piped");
         let stdout = child.stdout.take().expect("stdout was piped");
         let stderr = child.stderr.take().expect("stderr was piped");
         let feed = async move {
-            // A plugin need not read all of its input; one that did not will say what is wrong itself.
+            // A plugin need not read all of its input; if it should have, its own error says so.
             let _ = stdin.write_all(&input).await;
         };
         let ended = timeout(self.time_max, async {
@@ -126,20 +126,21 @@ impl Call<'_> {
     }
 
     fn failure(&self, status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> NetError {
-        let told = serde_json::from_slice::<Failure>(stdout).ok().filter(|failure| !failure.msg.is_empty());
-        let (code, message) = match told {
+        let reported =
+            serde_json::from_slice::<Failure>(stdout).ok().filter(|failure| !failure.msg.is_empty());
+        let (code, message) = match reported {
             Some(Failure { code, msg, details }) if details.is_empty() => (code, msg),
             Some(Failure { code, msg, details }) => (code, format!("{msg}: {details}")),
             None => {
-                let said = if stderr.is_empty() { head(stdout) } else { head(stderr) };
-                (0, format!("ended with {status} and no CNI error; it said {said}"))
+                let output = if stderr.is_empty() { head(stdout) } else { head(stderr) };
+                (0, format!("ended with {status} and no CNI error; it said {output}"))
             }
         };
         NetError::Plugin { plugin: self.plugin.to_owned(), command: self.command, code, message }
     }
 }
 
-/// Reads to the end, keeps the first `max` bytes, and tells whether there were more.
+/// Reads to the end, keeps the first `max` bytes, and returns them and whether there were more.
 async fn bounded(mut from: impl AsyncRead + Unpin, max: u64) -> std::io::Result<(Vec<u8>, bool)> {
     let mut kept = Vec::new();
     (&mut from).take(max).read_to_end(&mut kept).await?;
@@ -148,9 +149,9 @@ async fn bounded(mut from: impl AsyncRead + Unpin, max: u64) -> std::io::Result<
 }
 
 /// A plugin's process group, killed when dropped unless disarmed.
-struct Group(Option<u32>);
+struct ProcessGroup(Option<u32>);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(id) = self.0.and_then(|id| i32::try_from(id).ok()) {
             // Its members may all have ended in this moment: then there is nobody to kill.
@@ -159,7 +160,7 @@ impl Drop for Group {
     }
 }
 
-/// The first of `dirs` that holds an executable file called `plugin`.
+/// Finds the first of `dirs` with an executable file called `plugin`, and returns the file's path.
 pub(crate) fn find(plugin: &str, dirs: &[PathBuf]) -> Option<PathBuf> {
     dirs.iter().map(|dir| dir.join(plugin)).find(|path| executable(path))
 }

@@ -1,5 +1,5 @@
-//! The node's ranges of pod addresses, as the kubelet tells them: kept, and filled into a template that
-//! becomes a CNI configuration. For nodes where no network add-on puts one there.
+//! Saves the node's ranges of pod addresses, as the kubelet sends them, and makes a CNI configuration of them by
+//! a template. Owns both files; for nodes where no network add-on puts a configuration there.
 
 use std::{
     collections::HashMap,
@@ -13,34 +13,33 @@ use crate::{
     template::{self, Value},
 };
 
-/// The configuration that is made here.
+/// Name of the configuration that is made here.
 const FILE_NAME: &str = "10-podvisor.conflist";
 
-/// The largest template that is read.
+/// Bytes of the largest template that is read.
 const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where the ranges go.
+/// The files that the ranges go to.
 #[derive(Clone, Debug)]
 pub struct PodRanges {
     conf_dir: PathBuf,
     template: Option<PathBuf>,
-    kept: PathBuf,
+    saved: PathBuf,
 }
 
 impl PodRanges {
-    /// Configurations are made in `conf_dir` if there is a template; the ranges are remembered in the
-    /// file `kept`.
+    /// Makes configurations in `conf_dir` if there is a template, and saves the ranges in the file `saved`.
     #[must_use]
-    pub fn new(conf_dir: PathBuf, template: Option<PathBuf>, kept: PathBuf) -> Self {
-        Self { conf_dir, template, kept }
+    pub fn new(conf_dir: PathBuf, template: Option<PathBuf>, saved: PathBuf) -> Self {
+        Self { conf_dir, template, saved }
     }
 
-    /// Takes the ranges, primary first: each an address, a slash and a length. A configuration that
-    /// somebody else has put into the directory is left to count alone.
+    /// Takes the ranges, primary first: each an address, a slash and a length. If somebody else has put a
+    /// configuration into the directory, none is made.
     ///
     /// # Errors
-    /// The template cannot be read, is not understood, or makes no CNI configuration; a file cannot be
-    /// written. Nothing that is in use has changed then.
+    /// The template cannot be read or parsed, or makes no CNI configuration; or a file cannot be written. The
+    /// configuration in use has not changed then.
     pub fn set(&self, ranges: &[String]) -> Result<(), NetError> {
         if let Some(template) = &self.template {
             let target = self.conf_dir.join(FILE_NAME);
@@ -48,22 +47,22 @@ impl PodRanges {
                 Ok(loaded) if loaded.list.file != target => {
                     tracing::info!(file = %loaded.list.file.display(), "a CNI configuration is there; none is made");
                 }
-                _ => replace(&target, &made(template, &target, ranges)?)?,
+                _ => replace(&target, &configuration(template, &target, ranges)?)?,
             }
         }
-        replace(&self.kept, &format!("{}\n", ranges.join(",")))
+        replace(&self.saved, &format!("{}\n", ranges.join(",")))
     }
 
-    /// The ranges told last; none where none were.
+    /// Returns the ranges that were set last, if any.
     #[must_use]
     pub fn get(&self) -> Vec<String> {
-        let text = fs::read_to_string(&self.kept).unwrap_or_default();
+        let text = fs::read_to_string(&self.saved).unwrap_or_default();
         text.trim().split(',').filter(|range| !range.is_empty()).map(str::to_owned).collect()
     }
 }
 
-/// The configuration that the template gives for these ranges.
-fn made(template: &Path, target: &Path, ranges: &[String]) -> Result<String, NetError> {
+/// Makes the configuration of these ranges by the template.
+fn configuration(template: &Path, target: &Path, ranges: &[String]) -> Result<String, NetError> {
     let failed = |source| NetError::File { action: "read", path: template.to_owned(), source };
     let length = fs::metadata(template).map_err(failed)?.len();
     if length > TEMPLATE_BYTES_MAX {
@@ -81,12 +80,12 @@ fn made(template: &Path, target: &Path, ranges: &[String]) -> Result<String, Net
         place: format!("line {}", wrong.line),
         reason: wrong.reason,
     })?;
-    // What does not work here must not be the configuration of the node.
+    // A configuration that does not work here must not become the node's.
     config::parse(target, text.as_bytes())?;
     Ok(text)
 }
 
-/// Puts a file there whole, or not at all; one that is there already as it shall be stays.
+/// Writes a file whole or not at all; a file that has the text already is left alone.
 fn replace(path: &Path, text: &str) -> Result<(), NetError> {
     let failed = |source| NetError::File { action: "write", path: path.to_owned(), source };
     if fs::read_to_string(path).is_ok_and(|found| found == text) {
@@ -94,7 +93,7 @@ fn replace(path: &Path, text: &str) -> Result<(), NetError> {
     }
     let dir = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(dir).map_err(failed)?;
-    // Its ending is none that counts as a configuration.
+    // A name with this ending does not count as a configuration.
     let beside = path.with_extension("new");
     let write = || {
         let mut file = File::create(&beside)?;
@@ -127,14 +126,14 @@ mod tests {
         Node { dir, ranges }
     }
 
-    fn told(text: &str) -> Vec<String> {
+    fn ranges_of(text: &str) -> Vec<String> {
         text.split(',').map(str::to_owned).collect()
     }
 
     #[test]
     fn the_ranges_become_a_configuration_that_counts_at_once() {
         let Node { dir, ranges } = node(TEMPLATE);
-        ranges.set(&told("10.1.0.0/24,fd00::/64")).unwrap();
+        ranges.set(&ranges_of("10.1.0.0/24,fd00::/64")).unwrap();
         let list = config::load(&dir.path().join("net.d")).unwrap().list;
         assert_eq!(list.plugins[0]["ipam"]["ranges"][1][0]["subnet"], "fd00::/64");
         assert_eq!(list.plugins[0]["ipam"]["routes"][0]["dst"], "0.0.0.0/0");
@@ -150,11 +149,11 @@ mod tests {
         let inode = || {
             std::os::unix::fs::MetadataExt::ino(&dir.path().join("net.d").join(FILE_NAME).metadata().unwrap())
         };
-        ranges.set(&told("10.1.0.0/24")).unwrap();
+        ranges.set(&ranges_of("10.1.0.0/24")).unwrap();
         let first = inode();
-        ranges.set(&told("10.1.0.0/24")).unwrap();
+        ranges.set(&ranges_of("10.1.0.0/24")).unwrap();
         assert_eq!(inode(), first);
-        ranges.set(&told("10.2.0.0/24")).unwrap();
+        ranges.set(&ranges_of("10.2.0.0/24")).unwrap();
         let text = fs::read_to_string(dir.path().join("net.d").join(FILE_NAME)).unwrap();
         assert!(text.contains("10.2.0.0/24") && !text.contains("10.1.0.0/24"));
     }
@@ -165,29 +164,29 @@ mod tests {
         fs::create_dir(dir.path().join("net.d")).unwrap();
         let other = dir.path().join("net.d/05-other.conflist");
         fs::write(&other, r#"{"cniVersion":"1.0.0","name":"o","plugins":[{"type":"ptp"}]}"#).unwrap();
-        ranges.set(&told("10.1.0.0/24")).unwrap();
+        ranges.set(&ranges_of("10.1.0.0/24")).unwrap();
         assert!(!dir.path().join("net.d").join(FILE_NAME).exists());
         assert_eq!(ranges.get(), ["10.1.0.0/24"]);
     }
 
     #[test]
-    fn a_template_that_makes_no_configuration_is_told_and_nothing_is_put_there() {
+    fn a_template_that_makes_no_configuration_is_an_error_and_no_file_is_written() {
         for (template, place) in
             [("{{.Nothing}}", "line 1"), ("{\"name\": \"x\"}", "cniVersion"), ("x", "line 1")]
         {
             let Node { dir, ranges } = node(template);
-            let error = ranges.set(&told("10.1.0.0/24")).unwrap_err().to_string();
+            let error = ranges.set(&ranges_of("10.1.0.0/24")).unwrap_err().to_string();
             assert!(error.contains(place), "{error}");
             assert!(!dir.path().join("net.d").exists());
         }
     }
 
     #[test]
-    fn without_a_template_the_ranges_are_kept_alone() {
+    fn without_a_template_the_ranges_are_saved_all_the_same() {
         let Node { dir, ranges } = node(TEMPLATE);
         let ranges = PodRanges { template: None, ..ranges };
         assert!(ranges.get().is_empty());
-        ranges.set(&told("10.1.0.0/24")).unwrap();
+        ranges.set(&ranges_of("10.1.0.0/24")).unwrap();
         assert_eq!(ranges.get(), ["10.1.0.0/24"]);
         assert!(!dir.path().join("net.d").exists());
     }

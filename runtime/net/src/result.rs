@@ -1,4 +1,5 @@
-//! Reads what ADD answered: leniently, since plugins differ, but nothing that is used later goes unchecked.
+//! Reads the answer to ADD: leniently, since plugins differ, but nothing that is used later goes unchecked. Owns
+//! the result's form.
 
 use std::net::IpAddr;
 
@@ -30,17 +31,17 @@ struct Ip {
     interface: Option<usize>,
 }
 
-/// What the plugins say they left.
+/// The parts of ADD's result that the pod needs, checked.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct AddResult {
     /// Names of the interfaces inside the pod's namespace.
     pub(crate) interfaces: Vec<String>,
     /// The pod's addresses, in the plugins' order.
     pub(crate) ips: Vec<IpAddr>,
 }
 
-/// Reads the chain's last answer, or says what is wrong with it.
-pub(crate) fn read(answer: &Value) -> Result<Left, String> {
+/// Reads the last plugin's answer. The error says what is wrong with it.
+pub(crate) fn read(answer: &Value) -> Result<AddResult, String> {
     let result = CniResult::deserialize(answer).map_err(|error| format!("its result is not one: {error}"))?;
     let inside = |number: usize| result.interfaces.get(number).is_none_or(|link| !link.sandbox.is_empty());
     let mut ips = Vec::new();
@@ -53,7 +54,7 @@ pub(crate) fn read(answer: &Value) -> Result<Left, String> {
         }
     }
     let in_sandbox = result.interfaces.iter().filter(|link| !link.sandbox.is_empty() && link.name != "lo");
-    Ok(Left { interfaces: in_sandbox.map(|link| link.name.clone()).collect(), ips })
+    Ok(AddResult { interfaces: in_sandbox.map(|link| link.name.clone()).collect(), ips })
 }
 
 /// Go's encoders write `null` for what is empty.
@@ -69,7 +70,7 @@ mod tests {
 
     #[test]
     fn interfaces_and_addresses_of_the_host_are_left_out() {
-        let left = read(&json!({
+        let result = read(&json!({
             "cniVersion": "1.0.0",
             "interfaces": [
                 {"name": "cni0", "mac": "00:11:22:33:44:55"},
@@ -85,14 +86,14 @@ mod tests {
             "unknown": {"to": "us"},
         }))
         .unwrap();
-        assert_eq!(left.interfaces, ["eth0"]);
-        assert_eq!(left.ips, ["10.88.0.5".parse::<IpAddr>().unwrap(), "fd00::5".parse().unwrap()]);
+        assert_eq!(result.interfaces, ["eth0"]);
+        assert_eq!(result.ips, ["10.88.0.5".parse::<IpAddr>().unwrap(), "fd00::5".parse().unwrap()]);
     }
 
     #[test]
     fn nulls_are_as_good_as_absent() {
-        let left = read(&json!({"interfaces": null, "ips": null})).unwrap();
-        assert_eq!(left, Left { interfaces: vec![], ips: vec![] });
+        let result = read(&json!({"interfaces": null, "ips": null})).unwrap();
+        assert_eq!(result, AddResult { interfaces: vec![], ips: vec![] });
     }
 
     #[test]

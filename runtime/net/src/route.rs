@@ -1,4 +1,5 @@
-//! The kernel's messages about addresses, routes and neighbours as plain values. Pure: no sockets.
+//! Turns the kernel's messages about addresses, routes and neighbours into plain values. Owns the choice of those
+//! that the guest gets. Pure: no sockets.
 //!
 //! The guest rebuilds the interface as it was left, so connected routes that the kernel made are kept
 //! too: a plugin may have removed or replaced one (ptp does), and the difference must be visible.
@@ -19,10 +20,10 @@ use crate::{PodNeighbour, PodRoute};
 /// `RT_TABLE_MAIN`, linux/rtnetlink.h.
 const TABLE_MAIN: u32 = RouteHeader::RT_TABLE_MAIN as u32;
 
-/// The interfaces that are handed to the guest: kernel index to name.
+/// The guest's interfaces: kernel index to name.
 pub(crate) type Names = BTreeMap<u32, String>;
 
-/// The address with its prefix length, or none if the guest's kernel makes it by itself.
+/// Returns the address with its prefix length, or none if the guest's kernel makes it by itself.
 pub(crate) fn address(message: &AddressMessage) -> Option<String> {
     let (mut local, mut peer) = (None, None);
     for attribute in &message.attributes {
@@ -37,7 +38,7 @@ pub(crate) fn address(message: &AddressMessage) -> Option<String> {
     (!link_local(ip)).then(|| format!("{ip}/{}", message.header.prefix_len))
 }
 
-/// The route, or none if it is not one that the guest should be given.
+/// Returns the route, or none if the guest should not have it.
 pub(crate) fn route(message: &RouteMessage, names: &Names) -> Option<PodRoute> {
     let header = &message.header;
     if header.kind != RouteType::Unicast || header.protocol == RouteProtocol::Ra {
@@ -71,7 +72,7 @@ pub(crate) fn in_order(routes: &mut [PodRoute]) {
     routes.sort_by_key(|route| !route.gateway.is_empty());
 }
 
-/// The neighbour, if it was set by hand.
+/// Returns the neighbour if it was set by hand.
 pub(crate) fn neighbour(message: &NeighbourMessage, names: &Names) -> Option<PodNeighbour> {
     if message.header.state != NeighbourState::Permanent {
         return None;

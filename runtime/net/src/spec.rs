@@ -1,4 +1,4 @@
-//! What a pod asks of its network, and the checks that make it safe to pass on to plugins.
+//! A pod's network as asked for. Owns the checks that make names safe to pass on to plugins.
 
 use runtime_spec::PortMapping;
 use serde::de::Error as _;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::NetError;
 
-/// Longest pod id, name, namespace or uid; Kubernetes' own names end at 253.
+/// Bytes of the longest pod id, name, namespace or uid; Kubernetes' own names have at most 253.
 const NAME_BYTES_MAX: usize = 253;
 
 /// One pod's network as asked for. Serialized into the cache, so that a later DEL passes the same.

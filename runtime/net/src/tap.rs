@@ -1,5 +1,5 @@
-//! Opens a tap in the calling thread's network namespace. The crate's only unsafe code: two ioctls that
-//! neither nix nor rustix offers as safe functions. It knows nothing of pods or netlink.
+//! Opens a tap in the calling thread's network namespace. Owns the crate's only unsafe code: two ioctls that
+//! neither nix nor rustix offers as safe functions. Knows nothing of pods or netlink.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ use nix::libc;
 
 use crate::NetError;
 
-/// `struct virtio_net_hdr_v1` (virtio 1.2, 5.1.6): what virtio-net puts before every frame.
+/// Size of `struct virtio_net_hdr_v1` (virtio 1.2, 5.1.6), the header before every frame.
 pub(crate) const VNET_HEADER_BYTES: i32 = 12;
 
 // linux/if_tun.h. TUNSETIFF's number says `int`, but its argument is a `struct ifreq`.

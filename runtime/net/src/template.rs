@@ -1,4 +1,4 @@
-//! Fills a template with the node's pod ranges. Pure.
+//! Fills a template with the node's pod ranges. Owns the language; pure: no files, which are `pod_ranges.rs`'s.
 //!
 //! The language is the part of Go's templates that CNI templates of other runtimes use:
 //!
@@ -13,10 +13,10 @@
 
 use std::collections::HashMap;
 
-/// Blocks within blocks: real templates have two.
+/// Nesting of blocks: real templates have two levels.
 const DEPTH_MAX: usize = 16;
 
-/// The longest result. Real ones are a few KiB, and blocks within blocks multiply.
+/// Bytes of the longest result. Real results are a few KiB, and nested blocks multiply.
 const RESULT_BYTES_MAX: usize = 1 << 20;
 
 /// A value of a template.
@@ -37,15 +37,15 @@ impl Value {
     }
 }
 
-/// What is wrong, and in which line.
+/// An error in a template, with its line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub(crate) struct TemplateError {
     pub(crate) line: usize,
     pub(crate) reason: String,
 }
 
 /// Fills the template: `.Name` gives the field of that name.
-pub(crate) fn fill(template: &str, fields: &HashMap<&str, Value>) -> Result<String, Wrong> {
+pub(crate) fn fill(template: &str, fields: &HashMap<&str, Value>) -> Result<String, TemplateError> {
     let mut parser = Parser { tokens: split(template)?.into_iter().peekable(), depth: 0 };
     let block = parser.block()?;
     if let Some(Closing { line, action }) = block.closing {
@@ -56,8 +56,8 @@ pub(crate) fn fill(template: &str, fields: &HashMap<&str, Value>) -> Result<Stri
     Ok(scope.result)
 }
 
-fn wrong(line: usize, reason: impl Into<String>) -> Wrong {
-    Wrong { line, reason: reason.into() }
+fn wrong(line: usize, reason: impl Into<String>) -> TemplateError {
+    TemplateError { line, reason: reason.into() }
 }
 
 enum Token {
@@ -65,7 +65,7 @@ enum Token {
     Action(usize, String),
 }
 
-fn split(template: &str) -> Result<Vec<Token>, Wrong> {
+fn split(template: &str) -> Result<Vec<Token>, TemplateError> {
     let mut tokens = Vec::new();
     let (mut rest, mut line, mut trim) = (template, 1, false);
     loop {
@@ -125,7 +125,7 @@ struct Parser {
 }
 
 impl Parser {
-    fn block(&mut self) -> Result<Block, Wrong> {
+    fn block(&mut self) -> Result<Block, TemplateError> {
         let mut nodes = Vec::new();
         while let Some(token) = self.tokens.next() {
             let (line, action) = match token {
@@ -156,8 +156,8 @@ impl Parser {
         Ok(Block { nodes, closing: None })
     }
 
-    /// What lies between a beginning and its end.
-    fn branches(&mut self, line: usize) -> Result<(Vec<Node>, Vec<Node>), Wrong> {
+    /// Parses the nodes between the action that opens a block and its end, and those after an `else`.
+    fn branches(&mut self, line: usize) -> Result<(Vec<Node>, Vec<Node>), TemplateError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(wrong(line, format!("more than {DEPTH_MAX} blocks within each other")));
@@ -177,7 +177,7 @@ impl Parser {
 }
 
 /// `.List`, or `$item := .List`, or `$index, $item := .List`.
-fn range(line: usize, text: &str) -> Result<(Vec<String>, Expression), Wrong> {
+fn range(line: usize, text: &str) -> Result<(Vec<String>, Expression), TemplateError> {
     let Some((names, list)) = text.split_once(":=") else {
         return Ok((Vec::new(), expression(line, text)?));
     };
@@ -188,7 +188,7 @@ fn range(line: usize, text: &str) -> Result<(Vec<String>, Expression), Wrong> {
     Ok((names, expression(line, list)?))
 }
 
-fn expression(line: usize, text: &str) -> Result<Expression, Wrong> {
+fn expression(line: usize, text: &str) -> Result<Expression, TemplateError> {
     let text = text.trim();
     let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if text == "." {
@@ -214,17 +214,17 @@ struct Scope<'a> {
     fields: &'a HashMap<&'a str, Value>,
     /// The items of the ranges around, innermost last.
     dot: Vec<Value>,
-    /// The same of their variables.
+    /// The variables of those ranges, innermost last.
     variables: Vec<(String, Value)>,
     result: String,
 }
 
 impl Scope<'_> {
-    fn show_all(&mut self, nodes: &[Node]) -> Result<(), Wrong> {
+    fn show_all(&mut self, nodes: &[Node]) -> Result<(), TemplateError> {
         nodes.iter().try_for_each(|node| self.show(node))
     }
 
-    fn show(&mut self, node: &Node) -> Result<(), Wrong> {
+    fn show(&mut self, node: &Node) -> Result<(), TemplateError> {
         match node {
             Node::Text(text) => self.result.push_str(text),
             Node::Show(line, expression) => match self.value(*line, expression)? {
@@ -257,7 +257,7 @@ impl Scope<'_> {
         Ok(())
     }
 
-    /// The last name is the item's, one before it the index's.
+    /// Enters one round of a range. The last name is the item's, a name before it the index's.
     fn enter(&mut self, names: &[String], index: usize, item: &str) {
         let item = Value::Text(item.to_owned());
         for (place, name) in names.iter().rev().enumerate() {
@@ -267,7 +267,7 @@ impl Scope<'_> {
         self.dot.push(item);
     }
 
-    fn value(&self, line: usize, expression: &Expression) -> Result<Value, Wrong> {
+    fn value(&self, line: usize, expression: &Expression) -> Result<Value, TemplateError> {
         let found = match expression {
             Expression::Dot => self.dot.last(),
             Expression::Field(name) => self.fields.get(name.as_str()),
@@ -292,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    fn filled(template: &str) -> Result<String, Wrong> {
+    fn filled(template: &str) -> Result<String, TemplateError> {
         let list = |items: &[&str]| Value::List(items.iter().map(ToString::to_string).collect());
         let fields = HashMap::from([
             ("PodCIDR", Value::Text("10.1.0.0/24".into())),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_told_with_its_line() {
+    fn an_error_names_its_line() {
         for (template, line, reason) in [
             ("a\n{{.Nothing}}", 2, ".Nothing has no value"),
             ("{{range .Routes}}\n\nx", 1, "without its {{end}}"),
@@ -354,7 +354,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_fall_over(parts in prop::collection::vec(
+        fn no_text_makes_it_panic(parts in prop::collection::vec(
             prop_oneof![
                 Just("{{".to_owned()), Just("}}".to_owned()), Just("{{- ".to_owned()), Just(" -}}".to_owned()),
                 Just("-".to_owned()), Just("range ".to_owned()), Just("if ".to_owned()), Just("{{end}}".to_owned()),

@@ -23,7 +23,7 @@ use runtime_spec::{PortMapping, Protocol};
 
 const PLUGIN_DIR: &str = "/usr/lib/cni";
 const HEADER_BYTES: usize = 12;
-/// How long to wait for what should come at once.
+/// Most time to wait for an event that should come at once.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs `test` on a thread that stands in for a node: network and mount namespaces of its own.
@@ -90,7 +90,7 @@ impl Node {
         self.dir.path().join("leases")
     }
 
-    /// What a pod may leave behind on this node: everything but the bridge.
+    /// Everything of a pod that is left on this node, without the bridge.
     fn left_over(&self) -> Vec<String> {
         let mut left = Vec::new();
         for dir in
@@ -242,7 +242,7 @@ fn echo_udp(guest: &mut Guest) {
     guest.send(&frame);
 }
 
-/// Sends a packet from the host to port 7 of `ip` and tells whether the same came back.
+/// Sends a packet from the host to port 7 of `ip` and returns whether the same came back.
 fn ping(ip: IpAddr, patience: Duration) -> thread::JoinHandle<std::io::Result<bool>> {
     // The thread inherits this one's namespaces.
     thread::spawn(move || {
@@ -317,7 +317,7 @@ fn nobody_but_the_guest_answers_for_the_pods_address() {
 }
 
 #[test]
-fn routes_that_a_plugin_put_in_place_of_the_kernels_are_told_as_they_are() {
+fn routes_that_a_plugin_put_in_place_of_the_kernels_are_reported_as_they_are() {
     on_a_node(async |node| {
         node.write_network(&format!(
             r#"{{"cniVersion":"0.4.0","name":"net","plugins":[{{"type":"ptp","ipam":{{"type":"host-local",
@@ -325,16 +325,16 @@ fn routes_that_a_plugin_put_in_place_of_the_kernels_are_told_as_they_are() {
             node.leases().display()
         ));
         let network = node.cni.setup(&spec()).await.unwrap();
-        let told: Vec<_> = network
+        let routes: Vec<_> = network
             .routes
             .iter()
             .map(|route| (route.destination.as_str(), route.gateway.as_str(), route.scope))
             .collect();
         // The gateway is reached over the link, and everybody else in the subnet through the gateway.
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert_eq!(told[0], ("10.89.0.1/32", "", 253), "{told:?}");
-        assert!(told.contains(&("10.89.0.0/24", "10.89.0.1", 0)), "{told:?}");
-        assert!(told.contains(&("0.0.0.0/0", "10.89.0.1", 0)), "{told:?}");
+        assert_eq!(routes.len(), 3, "{routes:?}");
+        assert_eq!(routes[0], ("10.89.0.1/32", "", 253), "{routes:?}");
+        assert!(routes.contains(&("10.89.0.0/24", "10.89.0.1", 0)), "{routes:?}");
+        assert!(routes.contains(&("0.0.0.0/0", "10.89.0.1", 0)), "{routes:?}");
         assert!(network.routes.iter().all(|route| route.interface == "eth0"));
     });
 }
@@ -376,7 +376,7 @@ fn a_namespace_that_has_gone_does_not_stop_teardown() {
         fs::remove_file(&netns).unwrap();
         node.cni.teardown(&spec()).await.unwrap();
         // Links go with the namespace, in the kernel's own time, and bridge finds its masquerade rules by
-        // addresses that went too. What files remember must be gone.
+        // addresses that went too. Only files are sure to be gone.
         let files: Vec<_> = node.left_over().into_iter().filter(|left| left.starts_with('/')).collect();
         assert_eq!(files, Vec::<String>::new());
     });

@@ -99,8 +99,8 @@ async fn each_plugin_gets_the_result_before_it_and_del_runs_backwards() {
     );
     let chain = chain(&plugins, &list, &spec);
 
-    let (result, left) = chain.add().await.unwrap();
-    assert_eq!(left.ips, ["10.0.0.9".parse::<std::net::IpAddr>().unwrap()]);
+    let (result, reported) = chain.add().await.unwrap();
+    assert_eq!(reported.ips, ["10.0.0.9".parse::<std::net::IpAddr>().unwrap()]);
     chain.del(&result).await.unwrap();
 
     let expected = ["ADD first", "ADD second", "DEL second", "DEL first"];
