@@ -1,5 +1,5 @@
-//! A call whose time is over is answered with `DeadlineExceeded`, as gRPC has it: tonic's own server says `Cancelled`,
-//! and a client may hear that before its own clock tells it.
+//! Deadlines of calls. A call whose time is over is answered with `DeadlineExceeded`, as gRPC has it: tonic's own
+//! server answers `Cancelled`, and that may reach a client before its own timer fires.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

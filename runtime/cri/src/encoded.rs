@@ -1,5 +1,5 @@
-//! List items as bytes, kept while what they show is the same. The kubelet asks for all pods and containers every second,
-//! and of hundreds a few have changed.
+//! List items as encoded bytes, kept as long as the view that they show. The kubelet lists all pods and containers
+//! every second, and of hundreds a few have changed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ impl<V> Default for Items<V> {
 }
 
 impl<V> Items<V> {
-    /// Those of `all` that are wanted, as items. No more are kept than there are in `all`.
+    /// Returns the wanted views of `all` as encoded items. No more items are kept than there are views in `all`.
     pub(crate) fn items<M: Message>(
         &self,
         all: &[Arc<V>],
@@ -64,10 +64,10 @@ mod tests {
         Arc::new(PodView { id: id.into(), ..Default::default() })
     }
 
-    /// Lists all; gives the ids that are told, and how many were encoded anew.
+    /// Lists all views; returns the listed ids, and how many items were encoded anew.
     fn list(items: &Items<PodView>, views: &[Arc<PodView>]) -> (Vec<String>, usize) {
         let encoded = Cell::new(0);
-        let told = items.items(
+        let listed = items.items(
             views,
             |pod| &pod.id,
             |_| true,
@@ -76,7 +76,7 @@ mod tests {
                 v1::PodSandbox { id: pod.id.clone(), ..Default::default() }
             },
         );
-        let ids = told.iter().map(|bytes| v1::PodSandbox::decode(&bytes[..]).unwrap().id);
+        let ids = listed.iter().map(|bytes| v1::PodSandbox::decode(&bytes[..]).unwrap().id);
         (ids.collect(), encoded.get())
     }
 
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_forgotten() {
+    fn views_that_are_gone_are_forgotten() {
         let items = Items::default();
         list(&items, &[view("a"), view("b"), view("c")]);
         let left = [view("b")];

@@ -1,4 +1,4 @@
-//! The gRPC server on its socket: HTTP/2 in plaintext, both services, until told to stop.
+//! The gRPC server on its socket: HTTP/2 in plaintext, both services, until asked to stop.
 
 use std::sync::Arc;
 use std::time::Duration;

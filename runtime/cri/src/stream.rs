@@ -1,4 +1,4 @@
-//! Lists told in pieces: a node with many pods may have more to tell than one message holds. Each item is
+//! Lists sent in pieces: the list of a node with many pods may be larger than one message. Each item is
 //! in exactly one piece, no piece is empty, and the stream ends after the last (api.proto,
 //! `StreamPodSandboxes`).
 

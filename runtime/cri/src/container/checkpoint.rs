@@ -1,4 +1,4 @@
-//! CheckpointContainer: not there; the kubelet tells its caller so.
+//! CheckpointContainer is not implemented; the kubelet passes the error on to its caller.
 
 use proto_cri::v1;
 

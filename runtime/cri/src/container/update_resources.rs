@@ -1,4 +1,4 @@
-//! UpdateContainerResources: new limits, in effect when it returns and told back by ContainerStatus at once.
+//! UpdateContainerResources: new limits, in effect when the call returns. ContainerStatus returns them at once.
 
 use proto_cri::v1;
 

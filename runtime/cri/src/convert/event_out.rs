@@ -1,11 +1,11 @@
-//! What happened, as `ContainerEventResponse`. A pod's own events carry the pod's id as `container_id`.
+//! Events to `ContainerEventResponse`. A pod's own events carry the pod's id as `container_id`.
 
 use proto_cri::v1;
 use runtime_pod::{Event, EventKind};
 
 use super::{container_status, pod_status};
 
-/// The event. The kubelet drops one without a pod's status (kubelet `pleg/evented.go`).
+/// The event. The kubelet drops an event without a pod's status (kubelet `pleg/evented.go`).
 pub(crate) fn event_out(event: &Event) -> v1::ContainerEventResponse {
     let kind = match event.kind {
         EventKind::Created => v1::ContainerEventType::ContainerCreatedEvent,
@@ -38,9 +38,9 @@ mod tests {
             pod: pod.into(),
             containers: Vec::new(),
         };
-        let told = event_out(&event);
-        assert_eq!((told.container_id.as_str(), told.created_at), ("p1", 7));
-        assert_eq!(told.container_event_type(), v1::ContainerEventType::ContainerDeletedEvent);
-        assert!(told.pod_sandbox_status.unwrap().metadata.is_some());
+        let sent = event_out(&event);
+        assert_eq!((sent.container_id.as_str(), sent.created_at), ("p1", 7));
+        assert_eq!(sent.container_event_type(), v1::ContainerEventType::ContainerDeletedEvent);
+        assert!(sent.pod_sandbox_status.unwrap().metadata.is_some());
     }
 }

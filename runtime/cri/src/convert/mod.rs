@@ -1,5 +1,5 @@
-//! Between CRI's messages and our specs and views, both ways. Pure. What a value means is decided in
-//! `runtime/spec`; here it only changes its type, and a value outside its type's range is refused by
+//! Conversions between CRI's messages and our specs and views, both ways. All are pure. `runtime/spec` decides
+//! the meaning of a value; a conversion only changes its type, and refuses a value outside the type's range by
 //! the name of its field.
 
 mod container_in;

@@ -1,4 +1,4 @@
-//! `Mount`, both ways: what was asked is told back, and for image volumes the image's id.
+//! `Mount`, both ways. Statuses return the mounts as asked for, and for image volumes the image's id.
 
 use proto_cri::v1;
 use runtime_pod::ContainerView;
@@ -40,7 +40,7 @@ pub(super) fn mount_in(mount: v1::Mount) -> Result<Mount, Failure> {
     })
 }
 
-/// All mounts of a container, told back. The kubelet finds the termination log by them, and keeps the
+/// All mounts of a container as asked for. The kubelet finds the termination log by them, and keeps the
 /// images whose ids they name.
 pub(super) fn mounts_out(container: &ContainerView) -> Vec<v1::Mount> {
     let mounts = container.spec.mounts.iter().enumerate();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_volume_is_told_with_the_images_id() {
+    fn an_image_volume_is_returned_with_the_images_id() {
         let image = v1::ImageSpec {
             image: "busybox:1".into(),
             user_specified_image: "busybox".into(),
@@ -116,10 +116,13 @@ mod tests {
             image_sub_path: "etc".into(),
             ..host()
         };
-        let told = mount_out(&mount_in(sent).unwrap(), Some(&"sha256:aa".to_owned()));
-        let image = told.image.unwrap();
+        let sent_back = mount_out(&mount_in(sent).unwrap(), Some(&"sha256:aa".to_owned()));
+        let image = sent_back.image.unwrap();
         assert_eq!((image.image.as_str(), image.image_ref.as_str()), ("sha256:aa", "sha256:aa"));
-        assert_eq!((image.user_specified_image.as_str(), told.image_sub_path.as_str()), ("busybox", "etc"));
+        assert_eq!(
+            (image.user_specified_image.as_str(), sent_back.image_sub_path.as_str()),
+            ("busybox", "etc")
+        );
     }
 
     #[test]

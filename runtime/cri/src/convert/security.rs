@@ -44,14 +44,14 @@ pub(super) fn id_mappings_in(mappings: Vec<v1::IdMapping>) -> Vec<IdMapping> {
     mappings.into_iter().map(mapping).collect()
 }
 
-/// Mappings told back.
+/// Mappings as statuses return them.
 pub(super) fn id_mappings_out(mappings: &[IdMapping]) -> Vec<v1::IdMapping> {
     let mapping =
         |&IdMapping { container_id, host_id, length }: &_| v1::IdMapping { container_id, host_id, length };
     mappings.iter().map(mapping).collect()
 }
 
-/// What a pod asks beyond its namespaces.
+/// The wishes of a pod beyond its namespaces.
 pub(super) fn pod_security(context: v1::LinuxSandboxSecurityContext) -> Result<PodSecurity, Failure> {
     #[allow(deprecated)]
     let seccomp_path = context.seccomp_profile_path;
@@ -67,7 +67,7 @@ pub(super) fn pod_security(context: v1::LinuxSandboxSecurityContext) -> Result<P
     })
 }
 
-/// What a container asks.
+/// The wishes of a container.
 pub(super) fn container_security(
     context: v1::LinuxContainerSecurityContext,
 ) -> Result<ContainerSecurity, Failure> {

@@ -11,11 +11,11 @@ use runtime_pod::{
 /// The interface that CNI gives a pod first, by the convention of all runtimes.
 const DEFAULT_INTERFACE: &str = "eth0";
 
-/// A container's figures, taken at a time; without them, who it is. `disk` is on the file system of the
-/// writable layers.
+/// A container's figures with the time they were taken at; without them, the container's attributes alone.
+/// `disk` is on the file system of the writable layers.
 pub(crate) fn container_stats(
     view: &ContainerView,
-    told: Option<(&ContainerUsage, i64)>,
+    figures: Option<(&ContainerUsage, i64)>,
     disk: &Path,
 ) -> v1::ContainerStats {
     let spec = &view.spec;
@@ -25,7 +25,7 @@ pub(crate) fn container_stats(
         labels: spec.labels.clone(),
         annotations: spec.annotations.clone(),
     };
-    let Some((usage, at_ns)) = told else {
+    let Some((usage, at_ns)) = figures else {
         return v1::ContainerStats { attributes: Some(attributes), ..Default::default() };
     };
     let limit = u64::try_from(spec.resources.memory_limit_bytes).ok().filter(|&limit| limit > 0);
@@ -44,7 +44,7 @@ pub(crate) fn container_stats(
     }
 }
 
-/// A pod's figures: CPU and memory are the machine's on the host, network and processes the guest's.
+/// A pod's figures: CPU and memory are those of the VM's cgroup on the host, network and processes the guest's.
 pub(crate) fn pod_stats(
     pod: &PodView,
     usage: &PodUsage,
@@ -78,7 +78,7 @@ pub(crate) fn pod_stats(
     }
 }
 
-/// What the pod's cgroup is held to: its containers and the overhead. `None` for no limit.
+/// The limit of the pod's cgroup in bytes, for its containers and the overhead; `None` for no limit.
 fn memory_limit(pod: &PodView) -> Option<u64> {
     let bytes = |resources: &Option<runtime_spec::Resources>| {
         resources.as_ref().and_then(|one| u64::try_from(one.memory_limit_bytes).ok()).filter(|&n| n > 0)

@@ -10,7 +10,7 @@ pub(crate) mod stream;
 use proto_cri::v1;
 use runtime_image::Image;
 
-/// An image as CRI tells it. `uid` is set for a numeric user, `username` for a named one: the kubelet's
+/// An image in CRI's form. `uid` is set for a numeric user, `username` for a named one: the kubelet's
 /// runAsNonRoot check reads them (cri-api, `Image`).
 fn image_item(image: &Image) -> v1::Image {
     let user = image.config.run.user.split(':').next().unwrap_or_default();

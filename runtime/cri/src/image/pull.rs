@@ -1,4 +1,4 @@
-//! PullImage: the answer is the image's id, as ListImages tells it.
+//! PullImage: the answer is the image's id, as ListImages returns it.
 
 use proto_cri::v1;
 use runtime_image::{Credentials, Images};

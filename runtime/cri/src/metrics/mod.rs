@@ -24,11 +24,11 @@ pub(crate) struct Metric {
     name: &'static str,
     help: &'static str,
     kind: v1::MetricType,
-    /// Its further labels.
+    /// Names of the labels beyond [`LABELS`].
     labels: &'static [&'static str],
-    /// Of a container.
+    /// Values for a container.
     container: fn(&ContainerSource<'_>) -> Values,
-    /// Of a pod as a whole.
+    /// Values for a pod as a whole.
     pod: fn(&PodSource<'_>) -> Values,
 }
 
@@ -39,9 +39,9 @@ type Values = Vec<(Vec<String>, u64)>;
 pub(crate) struct PodSource<'a> {
     pub(crate) pod: &'a PodView,
     pub(crate) usage: &'a PodUsage,
-    /// Of that usage.
+    /// The guest's part of the usage.
     pub(crate) guest: &'a GuestUsage,
-    /// When these figures were asked for. What is older was not gathered now.
+    /// Time of the request, nanoseconds since the epoch. Older figures were not gathered for it.
     pub(crate) began_ns: i64,
 }
 
@@ -65,7 +65,7 @@ fn one(value: u64) -> Values {
     vec![(Vec::new(), value)]
 }
 
-/// The same, where there is one.
+/// The only value of a metric without labels of its own, where there is one.
 fn maybe(value: Option<u64>) -> Values {
     value.map(one).unwrap_or_default()
 }
@@ -81,7 +81,7 @@ fn metrics() -> impl Iterator<Item = &'static Metric> {
         .flatten()
 }
 
-/// All descriptors. They never change while the daemon runs.
+/// All descriptors, which never change while the daemon runs.
 pub(crate) fn descriptors() -> Vec<v1::MetricDescriptor> {
     metrics()
         .map(|metric| v1::MetricDescriptor {
@@ -104,7 +104,7 @@ pub(crate) fn of_pod<'a>(
     let of_containers = containers.filter_map(|view| of_container(source, view));
     v1::PodSandboxMetrics {
         pod_sandbox_id: source.pod.id.clone(),
-        metrics: told(labels, timestamp, |metric| (metric.pod)(source)),
+        metrics: values(labels, timestamp, |metric| (metric.pod)(source)),
         container_metrics: of_containers.collect(),
     }
 }
@@ -118,19 +118,19 @@ fn of_container(pod: &PodSource<'_>, view: &ContainerView) -> Option<v1::Contain
     let timestamp = timestamp(pod.guest.at_ns, pod.began_ns);
     Some(v1::ContainerMetrics {
         container_id: view.id.clone(),
-        metrics: told(labels.map(String::as_str), timestamp, |metric| (metric.container)(&source)),
+        metrics: values(labels.map(String::as_str), timestamp, |metric| (metric.container)(&source)),
     })
 }
 
-/// 0 for what was gathered now.
+/// Returns 0 for figures that were gathered for this request.
 fn timestamp(at_ns: i64, began_ns: i64) -> i64 {
     if at_ns >= began_ns { 0 } else { at_ns }
 }
 
-fn told(labels: [&str; LABELS.len()], timestamp: i64, values: impl Fn(&Metric) -> Values) -> Vec<v1::Metric> {
+fn values(labels: [&str; LABELS.len()], timestamp: i64, of: impl Fn(&Metric) -> Values) -> Vec<v1::Metric> {
     let mut all = Vec::new();
     for metric in metrics() {
-        all.extend(values(metric).into_iter().map(|(own, value)| v1::Metric {
+        all.extend(of(metric).into_iter().map(|(own, value)| v1::Metric {
             name: metric.name.to_owned(),
             timestamp,
             metric_type: metric.kind.into(),

@@ -1,4 +1,4 @@
-//! What the container was given: the limits as they were asked for.
+//! Metrics of a container's limits as they were asked for.
 
 use runtime_spec::Resources;
 

@@ -27,7 +27,7 @@ fn container() -> ContainerView {
     }
 }
 
-/// A guest that tells everything.
+/// A guest that reports everything.
 fn busy() -> GuestUsage {
     let pressure = || Some(Pressure::default());
     let usage = ContainerUsage {
@@ -47,7 +47,7 @@ fn busy() -> GuestUsage {
     }
 }
 
-fn told(guest: &GuestUsage, began_ns: i64) -> v1::PodSandboxMetrics {
+fn pod_metrics(guest: &GuestUsage, began_ns: i64) -> v1::PodSandboxMetrics {
     let host = HostUsage { at_ns: 20_000_000_000, ..Default::default() };
     let (pod, container) = (pod(), container());
     let usage = PodUsage { pod_id: "p1".into(), host, guest: None };
@@ -55,9 +55,9 @@ fn told(guest: &GuestUsage, began_ns: i64) -> v1::PodSandboxMetrics {
     of_pod(&source, [&container].into_iter())
 }
 
-fn all(told: &v1::PodSandboxMetrics) -> Vec<&v1::Metric> {
-    let of_containers = told.container_metrics.iter().flat_map(|one| &one.metrics);
-    told.metrics.iter().chain(of_containers).collect()
+fn all(metrics: &v1::PodSandboxMetrics) -> Vec<&v1::Metric> {
+    let of_containers = metrics.container_metrics.iter().flat_map(|one| &one.metrics);
+    metrics.metrics.iter().chain(of_containers).collect()
 }
 
 #[test]
@@ -66,14 +66,14 @@ fn every_metric_has_a_help_and_a_name_of_its_own() {
     let names: HashSet<_> = descriptors.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names.len(), descriptors.len());
     assert!(descriptors.iter().all(|one| !one.help.is_empty() && one.label_keys.len() >= LABELS.len()));
-    // What cAdvisor has on Linux, less the one that cgroup v2 lacks.
+    // The metrics of cAdvisor on Linux, less the one that cgroup v2 lacks.
     assert_eq!(names.len(), 55);
 }
 
 #[test]
 fn a_busy_container_has_a_value_for_every_descriptor_with_a_value_for_every_label() {
-    let told = told(&busy(), 0);
-    let metrics = all(&told);
+    let metrics = pod_metrics(&busy(), 0);
+    let metrics = all(&metrics);
     for descriptor in descriptors() {
         let values: Vec<_> = metrics.iter().filter(|one| one.name == descriptor.name).collect();
         assert!(!values.is_empty(), "{}", descriptor.name);
@@ -85,15 +85,15 @@ fn a_busy_container_has_a_value_for_every_descriptor_with_a_value_for_every_labe
 
 #[test]
 fn no_two_values_have_the_same_name_and_labels() {
-    let told = told(&busy(), 0);
+    let metrics = pod_metrics(&busy(), 0);
     let mut seen = HashSet::new();
-    assert!(all(&told).iter().all(|one| seen.insert((&one.name, &one.label_values))));
+    assert!(all(&metrics).iter().all(|one| seen.insert((&one.name, &one.label_values))));
 }
 
 #[test]
-fn values_are_told_under_pod_and_container_by_name() {
-    let told = told(&busy(), 0);
-    let container = &told.container_metrics[0];
+fn values_are_listed_under_pod_and_container_by_name() {
+    let metrics = pod_metrics(&busy(), 0);
+    let container = &metrics.container_metrics[0];
     let find = |name: &str| container.metrics.iter().find(|one| one.name == name).unwrap();
     let cpu = find("container_cpu_usage_seconds_total");
     assert_eq!(cpu.label_values, ["web", "default", "app", "c1", "busybox"]);
@@ -102,20 +102,20 @@ fn values_are_told_under_pod_and_container_by_name() {
     assert_eq!((usage.label_values[5].as_str(), usage.value.unwrap().value), ("/dev/vda", 4096));
     assert_eq!(find("container_memory_working_set_bytes").value.unwrap().value, 60);
     let network: Vec<_> =
-        told.metrics.iter().filter(|one| one.name == "container_network_receive_bytes_total").collect();
+        metrics.metrics.iter().filter(|one| one.name == "container_network_receive_bytes_total").collect();
     assert_eq!(network.len(), 2);
     assert_eq!(network[0].label_values, ["web", "default", "", "p1", "", "eth0"]);
 }
 
 #[test]
 fn figures_of_an_earlier_answer_carry_its_time() {
-    assert!(all(&told(&busy(), 20_000_000_000)).iter().all(|one| one.timestamp == 0));
-    let late = told(&busy(), 30_000_000_000);
+    assert!(all(&pod_metrics(&busy(), 20_000_000_000)).iter().all(|one| one.timestamp == 0));
+    let late = pod_metrics(&busy(), 30_000_000_000);
     assert!(all(&late).iter().all(|one| one.timestamp == 20_000_000_000));
 }
 
 #[test]
 fn a_container_that_the_guest_does_not_know_has_no_metrics() {
     let guest = GuestUsage { containers: BTreeMap::new(), ..busy() };
-    assert!(told(&guest, 0).container_metrics.is_empty());
+    assert!(pod_metrics(&guest, 0).container_metrics.is_empty());
 }

@@ -1,5 +1,5 @@
-//! RuntimeConfig: who makes the pods' cgroups. The kubelet asks once, at its start, and lays its cgroups
-//! out as it is told.
+//! RuntimeConfig: the maker of the pods' cgroups. The kubelet asks once, at its start, and lays its cgroups
+//! out by the answer.
 
 use proto_cri::v1;
 

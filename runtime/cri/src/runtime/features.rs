@@ -1,9 +1,9 @@
-//! What this runtime claims to have. The kubelet refuses pods that ask for what is not claimed here, so
+//! Features that this runtime claims. The kubelet refuses pods that ask for a feature which is not claimed, so
 //! each flag is true only where it holds, and is switched on in the change that makes it hold.
 
 use proto_cri::v1;
 
-/// Of a handler. They are alike for all handlers, since each gives a pod the same guest kernel.
+/// Features of a handler, alike for all handlers since each gives a pod the same guest kernel.
 pub(super) fn of_handler() -> v1::RuntimeHandlerFeatures {
     v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: true }
 }

@@ -9,13 +9,13 @@ use proto_cri::v1;
 
 use super::features;
 
-/// What Status tells of the node, beyond what pods and images know.
+/// The node's part of Status, beyond pods and images.
 pub struct Node {
     /// Runtime handlers by name; the empty name is the default one's.
     pub handlers: Vec<String>,
-    /// Its network.
+    /// Network of the node.
     pub network: Box<dyn NodeNetwork>,
-    /// Who makes the pods' cgroups.
+    /// Maker of the pods' cgroups.
     pub cgroup_driver: CgroupDriver,
     /// Where images and pods' disks are.
     pub state_dir: PathBuf,
@@ -26,20 +26,20 @@ pub trait NodeNetwork: Send + Sync {
     /// Whether a pod could get a network now. Asked on each Status.
     ///
     /// # Errors
-    /// Why it could not.
+    /// The reason why a pod could not get one, for people.
     fn ready(&self) -> Result<(), String>;
 
     /// Takes the ranges of pod addresses, primary first. May wait for files.
     ///
     /// # Errors
-    /// Why they cannot be used.
+    /// The reason why they cannot be used, for people.
     fn set_pod_ranges(&self, ranges: &[String]) -> Result<(), String>;
 
     /// The ranges taken last.
     fn pod_ranges(&self) -> Vec<String>;
 }
 
-/// Who makes the pods' cgroups, which decides how their names look.
+/// Maker of the pods' cgroups, which decides how their names look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupDriver {
     /// systemd, as slices.

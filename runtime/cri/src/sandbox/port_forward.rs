@@ -1,5 +1,5 @@
-//! PortForward: a URL where connections to the pod's ports will be served. Which ports, the client says with
-//! each connection; those of the request are only of use to older WebSocket clients, which are not served.
+//! PortForward: a URL where connections to the pod's ports will be served. The client names a port with each
+//! connection; the ports of the request are of use to older WebSocket clients alone, which are not served.
 
 use std::sync::Arc;
 

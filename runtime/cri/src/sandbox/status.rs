@@ -1,5 +1,5 @@
-//! PodSandboxStatus: NotFound where there is none; verbose adds the machine, what it costs, and the
-//! measured phases of its start.
+//! PodSandboxStatus: NotFound for an unknown id. A verbose answer adds the VM, its cost, and the measured
+//! phases of the pod's start.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) async fn status(
     })
 }
 
-/// For people and for tools that measure: what is not known (a machine that is gone) is null.
+/// Details for people and for tools that measure. An unknown value (of a VM that is gone) is null.
 async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
     let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
     let phases: Vec<_> = pods
@@ -48,7 +48,7 @@ async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
         "message": pod.message,
         "unclean": pod.unclean,
         "phases": phases,
-        "machine": pod.ledger.size,
+        "vm": pod.ledger.size,
         "resources": pod.ledger,
         "vmm": report.as_ref().map(|report| json!({ "pid": report.vmm_pid, "exits": report.stats.exits })),
         "guest": report.and_then(|report| report.guest).map(|guest| json!({

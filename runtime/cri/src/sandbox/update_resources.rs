@@ -1,5 +1,5 @@
-//! UpdatePodSandboxResources: the pod's machine grows, or gives back what it can. What the request leaves
-//! unset stays.
+//! UpdatePodSandboxResources: the pod's VM grows, or gives back what it can. Values that the request leaves
+//! unset stay.
 
 use proto_cri::v1;
 

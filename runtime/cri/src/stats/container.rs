@@ -1,9 +1,9 @@
-//! ContainerStats: what one container uses. One that does not run, or whose guest does not answer, is
-//! told with what is known of it.
+//! ContainerStats: the usage of one container. A container that does not run, or whose guest does not answer, is
+//! returned with its attributes alone.
 
 use proto_cri::v1;
 
-use super::figures::{disk, figures};
+use super::figures::{container_figures, disk};
 use crate::convert::container_stats;
 use crate::error::Failure;
 use crate::serve::Cri;
@@ -18,7 +18,7 @@ pub(crate) async fn container(
     };
     let usages = cri.pods.usages([view.pod_id.as_str()]).await;
     let disk = disk(cri);
-    let told = usages.first().and_then(|usage| figures(&view, usage, &disk));
-    let stats = told.unwrap_or_else(|| container_stats(&view, None, &disk));
+    let figures = usages.first().and_then(|usage| container_figures(&view, usage, &disk));
+    let stats = figures.unwrap_or_else(|| container_stats(&view, None, &disk));
     Ok(v1::ContainerStatsResponse { stats: Some(stats) })
 }

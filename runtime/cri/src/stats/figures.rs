@@ -1,4 +1,4 @@
-//! Which containers and pods are told, and their figures in CRI's form.
+//! The containers and pods that have figures, and the figures in CRI's form.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::convert::{container_stats, container_stats_match};
 use crate::image::fs_info;
 use crate::serve::Cri;
 
-/// The running containers that pass the filter, with their figures. Left out are those of pods whose
-/// guest never answered.
+/// The running containers that pass the filter, with their figures. Containers of pods whose guest
+/// never answered are left out.
 pub(super) async fn of_containers(cri: &Cri, filter: &v1::ContainerStatsFilter) -> Vec<v1::ContainerStats> {
     let containers: Vec<_> = running(&cri.pods).filter(|one| container_stats_match(filter, one)).collect();
     let mut pods: Vec<&str> = containers.iter().map(|one| one.pod_id.as_str()).collect();
@@ -19,18 +19,22 @@ pub(super) async fn of_containers(cri: &Cri, filter: &v1::ContainerStatsFilter) 
     pods.dedup();
     let usages = cri.pods.usages(pods).await;
     let disk = disk(cri);
-    let told = containers.iter().filter_map(|one| {
+    let stats = containers.iter().filter_map(|one| {
         let usage = usages.iter().find(|usage| usage.pod_id == one.pod_id)?;
-        figures(one, usage, &disk)
+        container_figures(one, usage, &disk)
     });
-    told.collect()
+    stats.collect()
 }
 
-/// One container's figures, where its guest told any.
-pub(super) fn figures(view: &ContainerView, usage: &PodUsage, disk: &Path) -> Option<v1::ContainerStats> {
+/// One container's figures, where its guest reported any.
+pub(super) fn container_figures(
+    view: &ContainerView,
+    usage: &PodUsage,
+    disk: &Path,
+) -> Option<v1::ContainerStats> {
     let guest = usage.guest.as_ref()?;
-    let told = guest.containers.get(&view.id)?;
-    Some(container_stats(view, Some((told, guest.at_ns)), disk))
+    let figures = guest.containers.get(&view.id)?;
+    Some(container_stats(view, Some((figures, guest.at_ns)), disk))
 }
 
 /// Running containers, oldest first.
@@ -38,7 +42,7 @@ pub(crate) fn running(pods: &Pods) -> impl Iterator<Item = Arc<ContainerView>> {
     pods.containers().into_iter().filter(|one| one.state == ContainerState::Running)
 }
 
-/// A path on the file system that holds the writable layers: what they are told to be on.
+/// A path on the file system that holds the writable layers, which stats name as theirs.
 pub(super) fn disk(cri: &Cri) -> PathBuf {
     fs_info::container_directory(cri.images.directory(), &cri.pods.scratch_dir())
 }

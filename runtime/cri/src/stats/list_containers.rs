@@ -1,4 +1,4 @@
-//! ListContainerStats: what the running containers that pass the filter use.
+//! ListContainerStats: the usage of the running containers that pass the filter.
 
 use proto_cri::v1;
 

@@ -20,7 +20,7 @@ pub(super) async fn of_pods(cri: &Cri) -> Vec<v1::PodSandboxMetrics> {
     let (began_ns, pods) = (now_ns(), cri.pods.pods());
     let usages = cri.pods.usages(pods.iter().map(|pod| pod.id.as_str())).await;
     let containers: Vec<_> = running(&cri.pods).collect();
-    let told = pods.iter().filter_map(|pod| {
+    let metrics = pods.iter().filter_map(|pod| {
         let usage = usages.iter().find(|usage| usage.pod_id == pod.id)?;
         let guest = usage.guest.as_deref()?;
         let containers = containers.iter().filter(|one| one.pod_id == pod.id);
@@ -29,5 +29,5 @@ pub(super) async fn of_pods(cri: &Cri) -> Vec<v1::PodSandboxMetrics> {
             containers.map(|one| &**one),
         ))
     });
-    told.collect()
+    metrics.collect()
 }

@@ -1,4 +1,4 @@
-//! RPCs about what pods and containers use, one file each.
+//! RPCs about the usage of pods and containers, one file each.
 
 pub(crate) mod container;
 mod figures;

@@ -1,4 +1,4 @@
-//! PodSandboxStats: what one pod uses, the machine beside its containers.
+//! PodSandboxStats: the usage of one pod, the VM beside its containers.
 
 use proto_cri::v1;
 
