@@ -1,23 +1,31 @@
-//! What can go wrong behind an RPC, and the gRPC code that says so. The kubelet acts on codes:
+//! Failures behind an RPC, and the gRPC codes that report them. The kubelet acts on codes:
 //! `NotFound` from a status call means gone, `DeadlineExceeded` from ExecSync a failed probe,
 //! `Unimplemented` an RPC that it may stop calling; so a wish that we cannot fulfil is not that.
 
+use std::collections::HashMap;
+
 use runtime_image::ImageError;
 use runtime_pod::{Missed, PodError, PodErrorKind};
+use runtime_spec::StartFailure;
 use runtime_streaming::ServerError;
 use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// Domain of the reasons in a status's details (`google.rpc.ErrorInfo`). A program that could not be executed
+/// has a [`StartFailure`]'s name there, so that clients need not read messages.
+pub const ERROR_DOMAIN: &str = "podvisor";
 
 /// Longest message sent, in bytes: gRPC carries it in an HTTP/2 header, which clients bound (Go: 8 KiB
 /// by default in some proxies, 16 MiB at most).
 const MESSAGE_BYTES_MAX: usize = 6 * 1024;
 
-/// Why an RPC fails.
+/// A failed RPC.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The request itself makes no sense.
     #[error("{0}")]
     Invalid(String),
-    /// What it names is not there.
+    /// The named object is not there.
     #[error("{what} {id:?} not found")]
     NotFound { what: &'static str, id: String },
     /// An RPC that this version does not have. Clients fall back on the code; people read the name.
@@ -42,6 +50,13 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Failure::Invalid(message.into())
+    }
+
+    fn start_failure(&self) -> Option<StartFailure> {
+        match self {
+            Failure::Pod(error) => error.start_failure(),
+            _ => None,
+        }
     }
 
     fn code(&self) -> Code {
@@ -78,8 +93,15 @@ impl From<Failure> for Status {
             text.truncate(end);
             text.push('…');
         }
-        Status::new(failure.code(), text)
+        match failure.start_failure() {
+            Some(start) => Status::with_error_details(failure.code(), text, details(start)),
+            None => Status::new(failure.code(), text),
+        }
     }
+}
+
+fn details(start: StartFailure) -> ErrorDetails {
+    ErrorDetails::with_error_info(start.name(), ERROR_DOMAIN, HashMap::new())
 }
 
 /// The error and its sources on one line, outermost first.
@@ -110,5 +132,18 @@ mod tests {
         let status = Status::from(Failure::NotFound { what: "container", id: "c1".into() });
         assert_eq!(status.code(), Code::NotFound);
         assert_eq!(status.message(), "container \"c1\" not found");
+    }
+
+    #[test]
+    fn a_status_names_the_start_failure_in_its_details() {
+        let status = Status::with_error_details(
+            Code::InvalidArgument,
+            "no",
+            details(StartFailure::ExecutableNotFound),
+        );
+        let info = status.get_details_error_info().unwrap();
+        assert_eq!(StartFailure::from_name(&info.reason), Some(StartFailure::ExecutableNotFound));
+        assert_eq!(info.domain, ERROR_DOMAIN);
+        assert!(Status::from(Failure::invalid("x")).get_details_error_info().is_none());
     }
 }

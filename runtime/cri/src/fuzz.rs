@@ -3,7 +3,7 @@
 
 use prost::Message;
 use proto_cri::v1;
-use runtime_spec::{GuestPaths, HandlerConfig, ImageConfig, PodSpec, VmBounds, resolve};
+use runtime_spec::{ContainerPlan, GuestPaths, HandlerConfig, ImageConfig, PodSpec, VmBounds};
 
 use crate::convert;
 
@@ -28,10 +28,10 @@ pub fn create_container(pod_bytes: &[u8], bytes: &[u8]) -> bool {
     let pod = pod(pod_bytes).unwrap_or_default();
     let Ok(request) = v1::CreateContainerRequest::decode(bytes) else { return false };
     let Some(Ok(container)) = request.config.map(convert::container_spec) else { return false };
-    match resolve(&pod, &container, &ImageConfig::default(), "c", &PATHS) {
-        Ok(resolved) => {
-            // What the agent is sent must be JSON, whatever was asked.
-            serde_json::to_vec(&resolved.spec).expect("an OCI spec is JSON");
+    match ContainerPlan::resolve(&pod, &container, &ImageConfig::default(), "c", &PATHS) {
+        Ok(plan) => {
+            // The agent is sent JSON, whatever was asked.
+            serde_json::to_vec(&plan.oci).expect("an OCI spec is JSON");
             true
         }
         Err(_) => false,

@@ -9,7 +9,7 @@
 //!                                             └─ runtime/<verb>.rs    ─┘
 //! ```
 //!
-//! This is the only crate that knows CRI types. It keeps no state and takes no decision about a pod.
+//! No other crate knows CRI types. This crate keeps no state and takes no decision about a pod.
 
 #![forbid(unsafe_code)]
 
@@ -34,5 +34,6 @@ mod stats;
 mod stream;
 mod v1alpha2;
 
+pub use error::ERROR_DOMAIN;
 pub use runtime::status::{CgroupDriver, Node, NodeNetwork};
 pub use serve::{Cri, ServeError, serve};

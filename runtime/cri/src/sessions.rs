@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use runtime_pieces::Piece;
-use runtime_pod::{AttachRequest, ExecRequest, Pods, ProcessInput, ProcessOutput, ProcessStreams};
+use runtime_pod::{AttachRequest, Pods, ProcessInput, ProcessOutput, ProcessStreams};
+use runtime_spec::ExecSpec;
 use runtime_streaming::{Channels, Command, Forward, Input, Outcome, in_own_task};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
@@ -19,13 +20,13 @@ const STALLED: Duration = Duration::from_secs(2);
 pub(crate) struct Exec {
     pub(crate) pods: Pods,
     pub(crate) container_id: String,
-    pub(crate) request: ExecRequest,
+    pub(crate) spec: ExecSpec,
 }
 
 #[async_trait]
 impl Command for Exec {
     async fn run(self: Box<Self>, channels: Channels) -> Outcome {
-        match self.pods.exec(&self.container_id, self.request).await {
+        match self.pods.exec(&self.container_id, self.spec).await {
             Ok(streams) => carry(streams, channels).await,
             Err(error) => Outcome::Failed(error.chain()),
         }
@@ -64,15 +65,15 @@ impl Forward for Ports {
     }
 }
 
-/// Carries all streams to their ends. What a process says is read to its end whatever becomes of the client:
-/// a process that nobody reads from would stand still.
+/// Carries all streams to their ends. A process's output is read to its end whatever becomes of the client: a
+/// process that nobody reads from would stand still.
 async fn carry(streams: ProcessStreams, channels: Channels) -> Outcome {
     let ProcessStreams { input, stdout, stderr, end } = streams;
     let Channels { input: from_client, stdout: to_stdout, stderr: to_stderr } = channels;
     let finishing = async {
         let (stdout, stderr) = (in_own_task(copy(stdout, to_stdout)), in_own_task(copy(stderr, to_stderr)));
         let outputs = async { tokio::try_join!(stdout, stderr) };
-        // The code is told after the last byte. An output that breaks off ends the session at once.
+        // The code is sent after the last byte. An output that breaks off ends the session at once.
         match tokio::try_join!(outputs, end.wait()) {
             Ok((_, Some(code))) => Outcome::Exited(code),
             Ok((_, None)) => Outcome::Done,
@@ -85,7 +86,7 @@ async fn carry(streams: ProcessStreams, channels: Channels) -> Outcome {
         outcome = &mut finishing => return outcome,
         () = &mut feeding => {}
     }
-    // The client has gone. An exec ends with it, and its last words are dropped; those who were attached only leave.
+    // The client has gone. An exec ends with it, and the rest of its output is dropped; an attached client only leaves.
     let leaves = matches!(end, runtime_pod::ProcessEnd::Container(_));
     if leaves {
         return Outcome::Done;

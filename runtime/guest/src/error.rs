@@ -3,6 +3,7 @@
 use std::io;
 
 use proto_agent::{agent, failure};
+use runtime_spec::StartFailure;
 
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +33,16 @@ pub enum GuestError {
     Protocol {
         /// Name of the call.
         method: &'static str,
-        /// Why the answer is not valid.
+        /// Defect of the answer.
         message: String,
+    },
+    /// The request is no JSON: a path in it is not UTF-8.
+    #[error("the request of {method} cannot be written as JSON")]
+    Unsendable {
+        /// Name of the call.
+        method: &'static str,
+        /// The failure of the encoder.
+        source: serde_json::Error,
     },
     /// The guest did not answer in time.
     #[error("the guest did not answer {method} in time")]
@@ -62,13 +71,11 @@ pub enum RefusedCode {
     Other,
 }
 
-/// Why the agent refused a call, where the daemon acts on it.
+/// Reasons of refusals that the daemon acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureReason {
-    /// The container has no such executable, or not the interpreter that the executable names (exit code 127).
-    ExecutableNotFound,
-    /// The executable is there, and the guest's kernel does not run it for this user (exit code 126).
-    ExecutableNotRunnable,
+    /// A program cannot be executed.
+    Start(StartFailure),
     /// An image volume cannot be mounted.
     ImageVolumeMount,
 }
@@ -77,8 +84,12 @@ impl FailureReason {
     fn of(status: &ttrpc::Status) -> Option<FailureReason> {
         match failure::reason(status) {
             agent::FailureReason::FAILURE_REASON_UNSPECIFIED => None,
-            agent::FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND => Some(Self::ExecutableNotFound),
-            agent::FailureReason::FAILURE_REASON_EXECUTABLE_NOT_RUNNABLE => Some(Self::ExecutableNotRunnable),
+            agent::FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND => {
+                Some(Self::Start(StartFailure::ExecutableNotFound))
+            }
+            agent::FailureReason::FAILURE_REASON_EXECUTABLE_NOT_RUNNABLE => {
+                Some(Self::Start(StartFailure::ExecutableNotRunnable))
+            }
             agent::FailureReason::FAILURE_REASON_IMAGE_VOLUME_MOUNT => Some(Self::ImageVolumeMount),
         }
     }

@@ -1,27 +1,33 @@
-//! The calls. One method per RPC of `agent.proto`, which is their contract.
+//! The calls, one method per RPC of `agent.proto`, which is their contract.
+//!
+//! Plans of `runtime-spec` go in and come out as wire messages by `convert.rs`, the only conversion between
+//! the daemon's types and the agent's.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proto_agent::agent::{
-    AgentReady, ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest,
-    RemoveContainerRequest, ResizePodRequest, ShutdownRequest, SignalRequest, StartContainerRequest,
-    StatsRequest, StatsResponse, StreamKind, StreamOpen, StreamOpened, UpdateContainerRequest, UsageRequest,
-    UsageResponse, WaitRequest, WaitResponse,
+    AgentReady, ConfigurePodRequest, RemoveContainerRequest, ResizePodRequest, ShutdownRequest,
+    StartContainerRequest, StatsRequest, StatsResponse, StreamKind, StreamOpen, StreamOpened,
+    UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest,
 };
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::port;
+use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User};
 use tokio::net::UnixStream;
 use ttrpc::asynchronous::Client;
 use ttrpc::asynchronous::transport::Socket;
 use ttrpc::context::Context;
 
 use crate::connect::dial;
+use crate::convert;
 use crate::error::{GuestError, RefusedCode};
 use crate::frames;
 use crate::input::InputStream;
 use crate::output::OutputStream;
+use crate::process::{ProcessExit, SignalTarget};
 
 /// Calls that touch little: a guest that takes longer hangs.
 const SHORT: Duration = Duration::from_secs(15);
@@ -61,48 +67,82 @@ impl Guest {
         within("ConfigurePod", LONG, call).await.map(drop)
     }
 
-    /// Builds a container and holds it before exec.
+    /// Creates a container and holds it before exec. Returns the user that the agent found in the image.
     pub async fn create_container(
         &self,
-        request: &CreateContainerRequest,
-    ) -> Result<CreateContainerResponse, GuestError> {
-        within("CreateContainer", LONG, self.client.create_container(context(LONG), request)).await
+        plan: &ContainerPlan,
+        slots: &ContainerSlots,
+    ) -> Result<User, GuestError> {
+        const METHOD: &str = "CreateContainer";
+        let request = convert::create_container(METHOD, plan, slots)?;
+        let answer = within(METHOD, LONG, self.client.create_container(context(LONG), &request)).await?;
+        Ok(User { uid: answer.uid, gid: answer.gid, groups: answer.supplemental_groups })
     }
 
     /// Releases a created container.
-    pub async fn start_container(&self, request: &StartContainerRequest) -> Result<(), GuestError> {
-        within("StartContainer", LONG, self.client.start_container(context(LONG), request)).await.map(drop)
+    pub async fn start_container(&self, container_id: &str) -> Result<(), GuestError> {
+        let request = StartContainerRequest { container_id: container_id.to_owned(), ..Default::default() };
+        within("StartContainer", LONG, self.client.start_container(context(LONG), &request)).await.map(drop)
     }
 
-    /// Changes a container's limits, all of them or none.
-    pub async fn update_container(&self, request: &UpdateContainerRequest) -> Result<(), GuestError> {
-        within("UpdateContainer", LONG, self.client.update_container(context(LONG), request)).await.map(drop)
+    /// Writes these files of a container's cgroup, all of them or none.
+    pub async fn update_container(
+        &self,
+        container_id: &str,
+        cgroup_files: BTreeMap<String, String>,
+    ) -> Result<(), GuestError> {
+        let request = UpdateContainerRequest {
+            container_id: container_id.to_owned(),
+            cgroup_files: cgroup_files.into_iter().collect(),
+            ..Default::default()
+        };
+        within("UpdateContainer", LONG, self.client.update_container(context(LONG), &request)).await.map(drop)
     }
 
-    /// Takes on the processors and the memory device that the machine was given.
-    pub async fn resize_pod(&self, request: &ResizePodRequest) -> Result<(), GuestError> {
-        within("ResizePod", LONG, self.client.resize_pod(context(LONG), request)).await.map(drop)
+    /// Brings `vcpus` processors up, and binds the memory device where the VM has one in a slot.
+    pub async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), GuestError> {
+        let request = ResizePodRequest {
+            vcpus: u32::from(vcpus),
+            memory_slot: u32::from(memory_slot.unwrap_or_default()),
+            ..Default::default()
+        };
+        within("ResizePod", LONG, self.client.resize_pod(context(LONG), &request)).await.map(drop)
     }
 
-    /// Ends and forgets a container; an unknown one is no error.
-    pub async fn remove_container(&self, request: &RemoveContainerRequest) -> Result<(), GuestError> {
-        within("RemoveContainer", LONG, self.client.remove_container(context(LONG), request)).await.map(drop)
+    /// Kills what is left of a container and forgets it; an unknown one is no error.
+    pub async fn remove_container(&self, container_id: &str) -> Result<(), GuestError> {
+        let request = RemoveContainerRequest { container_id: container_id.to_owned(), ..Default::default() };
+        within("RemoveContainer", LONG, self.client.remove_container(context(LONG), &request)).await.map(drop)
     }
 
-    /// Starts one more process in a running container.
-    pub async fn exec(&self, request: &ExecRequest) -> Result<(), GuestError> {
-        within("Exec", LONG, self.client.exec(context(LONG), request)).await.map(drop)
+    /// Starts one more process in a running container. `exec_id` is the caller's choice and not empty.
+    pub async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), GuestError> {
+        const METHOD: &str = "Exec";
+        let request = convert::exec(METHOD, container_id, exec_id, plan)?;
+        within(METHOD, LONG, self.client.exec(context(LONG), &request)).await.map(drop)
     }
 
-    /// How a process ended, once it has. No deadline: it may run for years.
-    pub async fn wait(&self, request: &WaitRequest) -> Result<WaitResponse, GuestError> {
-        let answer = self.client.wait(Context::default(), request).await;
-        answer.map_err(|error| GuestError::from_ttrpc("Wait", error))
+    /// Waits for a process's end; an empty `exec_id` names the container's first process. The call has no
+    /// deadline, since the process may run for years.
+    pub async fn wait(&self, container_id: &str, exec_id: &str) -> Result<ProcessExit, GuestError> {
+        let request = WaitRequest {
+            container_id: container_id.to_owned(),
+            exec_id: exec_id.to_owned(),
+            ..Default::default()
+        };
+        let answer = self.client.wait(Context::default(), &request).await;
+        Ok(convert::process_exit(&answer.map_err(|error| GuestError::from_ttrpc("Wait", error))?))
     }
 
-    /// Signals a process, or all of a container's.
-    pub async fn signal(&self, request: &SignalRequest) -> Result<(), GuestError> {
-        within("Signal", SHORT, self.client.signal(context(SHORT), request)).await.map(drop)
+    /// Sends a signal to a process, or to all of a container's. Processes that have ended are no error.
+    pub async fn signal(
+        &self,
+        container_id: &str,
+        target: SignalTarget<'_>,
+        signal: Signal,
+    ) -> Result<(), GuestError> {
+        let request = convert::signal(container_id, target, signal);
+        within("Signal", SHORT, self.client.signal(context(SHORT), &request)).await.map(drop)
     }
 
     /// The guest's memory and processes.
@@ -110,7 +150,7 @@ impl Guest {
         within("Stats", SHORT, self.client.stats(context(SHORT), &StatsRequest::default())).await
     }
 
-    /// What containers and interfaces have used.
+    /// Usage of containers and interfaces up to now.
     pub async fn usage(&self) -> Result<UsageResponse, GuestError> {
         within("Usage", SHORT, self.client.usage(context(SHORT), &UsageRequest::default())).await
     }

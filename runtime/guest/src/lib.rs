@@ -1,20 +1,23 @@
 //! Client of the agent: its RPCs and its byte streams, over the unix socket behind which the VMM has the
-//! guest's vsock. It keeps no state about the pod, retries nothing, and trusts nothing that the
-//! guest sends: lengths are bounded, and every call but Wait has a deadline.
+//! guest's vsock. The client keeps no state about the pod, retries nothing, and trusts nothing that the guest
+//! sends: lengths are bounded, and every call but Wait has a deadline.
 //!
 //! The VMM's socket takes `CONNECT <port>\n`, answers `OK <number>\n`, and is then that port's stream.
 
 #![forbid(unsafe_code)]
 
 mod connect;
+mod convert;
 mod error;
 mod frames;
 mod guest;
 mod input;
 mod output;
+mod process;
 
 pub use error::{FailureReason, GuestError, RefusedCode};
 pub use guest::{Guest, ready};
 pub use input::InputStream;
 pub use output::{Acknowledger, OutputReader, OutputStream};
+pub use process::{ProcessExit, SignalTarget};
 pub use proto_agent::agent;

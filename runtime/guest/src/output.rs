@@ -1,4 +1,4 @@
-//! An output stream: bytes from the guest, and the word back that they are durable.
+//! An output stream: bytes from the guest, and acknowledgements to it that they are durable.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-/// One process's stdout or stderr, from the offset it was opened at. Its end is the process's.
+/// One process's stdout or stderr, from the offset it was opened at. The stream ends with the process.
 #[derive(Debug)]
 pub struct OutputStream {
     reader: OutputReader,
@@ -33,7 +33,7 @@ impl OutputStream {
         OutputStream { reader: OutputReader { half: reader }, acknowledger: Acknowledger { half: writer } }
     }
 
-    /// Tells the agent that the stream's first `total` bytes are durable: it keeps them no longer.
+    /// Acknowledges that the stream's first `total` bytes are durable, so that the agent keeps them no longer.
     pub async fn acknowledge(&mut self, total: u64) -> io::Result<()> {
         self.acknowledger.acknowledge(total).await
     }

@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use proto_agent::agent::*;
+use proto_agent::agent::{self, *};
 use proto_agent::agent_ttrpc::{Agent, create_agent};
 use proto_agent::{failure, frame, port};
-use runtime_guest::{Guest, GuestError, RefusedCode, ready};
+use runtime_guest::{FailureReason, Guest, GuestError, RefusedCode, ready};
+use runtime_spec::{
+    ContainerPlan, ContainerSlots, ContainerSpec, GuestPaths, ImageConfig, PodSpec, StartFailure,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
@@ -34,11 +37,11 @@ impl Agent for FakeAgent {
         if request.user == "nobody" {
             return Err(status(ttrpc::Code::INVALID_ARGUMENT, "user `nobody` is not there"));
         }
-        Ok(CreateContainerResponse { uid: 7, ..Default::default() })
+        Ok(CreateContainerResponse { uid: 7, gid: request.image_slot, ..Default::default() })
     }
 
     async fn start_container(&self, _: &TtrpcContext, _: StartContainerRequest) -> ttrpc::Result<Empty> {
-        let reason = FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND;
+        let reason = agent::FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND;
         let status = failure::status(ttrpc::Code::NOT_FOUND, "executable file `x` not found", reason);
         Err(ttrpc::Error::RpcStatus(status))
     }
@@ -49,7 +52,7 @@ impl Agent for FakeAgent {
     }
 }
 
-/// What the fake does with a stream connection once it is open.
+/// Serves a stream connection once it is open.
 async fn serve_stream(mut stream: UnixStream) {
     let mut header = [0; frame::HEADER_BYTES];
     stream.read_exact(&mut header).await.unwrap();
@@ -125,18 +128,36 @@ fn tokio_stream_of(
 async fn answers_and_refusals_come_through() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::connect(&start(dir.path())).await.unwrap();
-    let created = guest.create_container(&CreateContainerRequest::default()).await.unwrap();
-    assert_eq!(created.uid, 7);
-    let request = CreateContainerRequest { user: "nobody".into(), ..Default::default() };
-    let refused = guest.create_container(&request).await.unwrap_err();
+    let slots = ContainerSlots { image: 4, ..ContainerSlots::default() };
+    let created = guest.create_container(&plan("app"), &slots).await.unwrap();
+    assert_eq!((created.uid, created.gid), (7, 4));
+    let refused = guest.create_container(&plan("nobody"), &slots).await.unwrap_err();
     assert_eq!(refused.refused(), Some(RefusedCode::InvalidArgument));
     assert!(refused.to_string().contains("user `nobody`"));
-    let missing = guest.start_container(&StartContainerRequest::default()).await.unwrap_err();
+    let missing = guest.start_container("c1").await.unwrap_err();
     assert_eq!(missing.refused(), Some(RefusedCode::NotFound));
-    assert_eq!(missing.reason(), Some(runtime_guest::FailureReason::ExecutableNotFound));
+    assert_eq!(missing.reason(), Some(FailureReason::Start(StartFailure::ExecutableNotFound)));
     assert_eq!(refused.reason(), None);
-    let end = guest.wait(&WaitRequest::default()).await.unwrap();
-    assert_eq!((end.exit_code, end.reason), (3, ExitReason::EXIT_REASON_ERROR.into()));
+    let exit = guest.wait("c1", "").await.unwrap();
+    assert_eq!((exit.exit_code, exit.reason), (3, runtime_spec::ExitReason::Error));
+}
+
+/// A container that runs as `user`.
+fn plan(user: &str) -> ContainerPlan {
+    let pod = PodSpec { name: "p".into(), namespace: "n".into(), uid: "u".into(), ..PodSpec::default() };
+    let container = ContainerSpec { name: "c".into(), image: "i".into(), ..ContainerSpec::default() };
+    let image = ImageConfig { user: user.into(), cmd: vec!["/run".into()], ..ImageConfig::default() };
+    let paths = GuestPaths {
+        resolv_conf: "/r",
+        hosts: "/h",
+        hostname: "/n",
+        shm: "/s",
+        pid_namespace: "/p",
+        cgroup_parent: "/c",
+        shared: "/d",
+        image_volumes: "/i",
+    };
+    ContainerPlan::resolve(&pod, &container, &image, "c1", &paths).unwrap()
 }
 
 #[tokio::test]

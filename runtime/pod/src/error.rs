@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use runtime_guest::FailureReason;
-use runtime_spec::SpecError;
+use runtime_spec::{SpecError, StartFailure};
 
 /// What sort of failure it is, for the caller's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,14 @@ impl PodError {
     /// Why the agent refused, where callers act on that.
     pub(crate) fn reason(&self) -> Option<FailureReason> {
         self.reason
+    }
+
+    /// Why the program could not be executed, where that is the cause.
+    pub fn start_failure(&self) -> Option<StartFailure> {
+        match self.reason? {
+            FailureReason::Start(failure) => Some(failure),
+            FailureReason::ImageVolumeMount => None,
+        }
     }
 
     /// The text and those of all causes, joined by ": ".

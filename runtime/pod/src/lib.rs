@@ -34,7 +34,6 @@ pub use config::PodsConfig;
 pub use container::attach::AttachRequest;
 pub use error::{PodError, PodErrorKind};
 pub use host::scratch::ScratchUsage;
-pub use io::exec::ExecRequest;
 pub use io::streams::{ContainerEnd, ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams};
 pub use pods::Pods;
 pub use roster::events::{Event, EventKind, Events, Missed};
@@ -42,9 +41,7 @@ pub use usage::{
     ContainerUsage, CpuUsage, DeviceUsage, FilesystemUsage, GuestUsage, HostUsage, HugepageUsage,
     InterfaceUsage, MemoryUsage, PodUsage, Pressure, Stall, TaskUsage, WritableLayerUsage,
 };
-pub use view::{
-    ContainerState, ContainerView, ExecOutput, GuestMemory, Phase, PodState, PodView, User, VmReport,
-};
+pub use view::{ContainerState, ContainerView, ExecOutput, GuestMemory, Phase, PodState, PodView, VmReport};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime_spec::{ContainerSpec, PodSpec, Resources, VmBounds};
+use runtime_spec::{ContainerSpec, ExecSpec, PodSpec, Resources, VmBounds};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
@@ -19,7 +19,7 @@ use crate::container::{admission, stop};
 use crate::driver::Driver;
 use crate::error::{PodError, PodErrorKind};
 use crate::host::scratch::{self, ScratchUsage};
-use crate::io::exec::{Exec, ExecRequest};
+use crate::io::exec::Exec;
 use crate::io::streams::ProcessStreams;
 use crate::live::Live;
 use crate::node::Node;
@@ -201,7 +201,7 @@ impl Pods {
         command: Vec<String>,
         timeout: Option<Duration>,
     ) -> Result<ExecOutput, PodError> {
-        let exec = self.new_exec(container_id, ExecRequest { command, tty: false, stdin: false })?;
+        let exec = self.new_exec(container_id, ExecSpec { command, tty: false, stdin: false })?;
         // Detached, so that a caller who goes away does not leave a command beyond its time-out.
         detached(exec.run(timeout)).await
     }
@@ -211,8 +211,8 @@ impl Pods {
     ///
     /// # Errors
     /// The container does not run, or the command cannot be started.
-    pub async fn exec(&self, container_id: &str, request: ExecRequest) -> Result<ProcessStreams, PodError> {
-        detached(self.new_exec(container_id, request)?.streams()).await
+    pub async fn exec(&self, container_id: &str, spec: ExecSpec) -> Result<ProcessStreams, PodError> {
+        detached(self.new_exec(container_id, spec)?.streams()).await
     }
 
     /// Whether a command, or a client, could come to the container now.
@@ -266,15 +266,15 @@ impl Pods {
         self.live(pod_id).map(drop)
     }
 
-    fn new_exec(&self, container_id: &str, request: ExecRequest) -> Result<Exec, PodError> {
-        if request.command.is_empty() {
+    fn new_exec(&self, container_id: &str, spec: ExecSpec) -> Result<Exec, PodError> {
+        if spec.command.is_empty() {
             return Err(PodError::new(PodErrorKind::InvalidArgument, "cmd: is empty"));
         }
         self.check_running(container_id)?;
         let container = self.container_entry(container_id)?;
         let live = self.live(&container.view.pod_id)?;
         let id = container.view.id.clone();
-        Ok(Exec { live, container_id: id, process: container.process, request })
+        Ok(Exec { live, container_id: id, process: container.process, spec })
     }
 
     /// Goes on logging in a new file, after the old one was renamed.

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use proto_vmm::Slot;
-use runtime_spec::{ContainerSpec, ImageConfig, PodSpec, Resources, VmBounds, VmSize};
-use serde::{Deserialize, Serialize};
+use runtime_spec::{ContainerSpec, ExitReason, ImageConfig, PodSpec, Resources, User, VmBounds, VmSize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::view::{Phase, User};
+use crate::view::Phase;
 
 /// A pod as it was asked for, and what its machine is built for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -165,7 +165,9 @@ pub(crate) struct ContainerStatus {
     pub(crate) started_at_ns: i64,
     pub(crate) finished_at_ns: i64,
     pub(crate) exit_code: i32,
-    pub(crate) reason: String,
+    /// Set at the end.
+    #[serde(default, deserialize_with = "reason_or_none")]
+    pub(crate) reason: Option<ExitReason>,
     pub(crate) message: String,
     pub(crate) user: User,
     /// Where an update has changed the spec's.
@@ -180,10 +182,37 @@ impl ContainerStatus {
             started_at_ns: 0,
             finished_at_ns: 0,
             exit_code: 0,
-            reason: String::new(),
+            reason: None,
             message: String::new(),
             user: User::default(),
             resources: None,
         }
+    }
+}
+
+/// Reads an exit reason. A container that is not exited has none: null, or an empty name in a status of the
+/// first versions.
+fn reason_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExitReason>, D::Error> {
+    match Option::<String>::deserialize(deserializer)? {
+        Some(name) if !name.is_empty() => name.parse().map(Some).map_err(serde::de::Error::custom),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_keeps_its_reason_and_one_of_the_first_versions_is_read() {
+        let status = ContainerStatus { reason: Some(ExitReason::OomKilled), ..ContainerStatus::creating() };
+        let mut json = serde_json::to_value(&status).unwrap();
+        assert_eq!(json["reason"], "OOMKilled");
+        let read = |json: &serde_json::Value| serde_json::from_value::<ContainerStatus>(json.clone());
+        assert_eq!(read(&json).unwrap().reason, status.reason);
+        json["reason"] = "".into();
+        assert_eq!(read(&json).unwrap().reason, None);
+        json["reason"] = "Evicted".into();
+        assert!(read(&json).is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use runtime_spec::{ContainerSpec, Ledger, PodSpec, Resources};
+use runtime_spec::{ContainerSpec, ExitReason, Ledger, PodSpec, Resources, User};
 use serde::{Deserialize, Serialize};
 
 /// Whether a pod can hold running containers.
@@ -79,8 +79,8 @@ pub struct ContainerView {
     pub finished_at_ns: i64,
     /// 0..=255; 128 + signal where one ended it; 127, 126 or 128 where it could not be started.
     pub exit_code: i32,
-    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerCannotRun`; empty before the end.
-    pub reason: String,
+    /// Reason of the end; `None` before it.
+    pub reason: Option<ExitReason>,
     /// Details for a person; may be empty.
     pub message: String,
     /// The log file, absolute. Where none was asked for it is one that is not there.
@@ -93,17 +93,6 @@ pub struct ContainerView {
     pub volume_images: BTreeMap<usize, String>,
     /// Limits as they are now.
     pub resources: Resources,
-}
-
-/// Who a container runs as, resolved in its image.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct User {
-    /// User id.
-    pub uid: u32,
-    /// Primary group.
-    pub gid: u32,
-    /// The others.
-    pub groups: Vec<u32>,
 }
 
 /// What a command that ran in a container left.

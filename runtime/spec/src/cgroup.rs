@@ -1,9 +1,9 @@
-//! What limits become in the guest: files of a container's cgroup (v2) and what is written to them.
-//! Pure; the agent writes. Files: Documentation/admin-guide/cgroup-v2.rst of the kernel.
+//! Limits as files of a container's cgroup (v2) in the guest, and the values to write. The module is pure;
+//! the agent writes. The files are documented in Documentation/admin-guide/cgroup-v2.rst of the kernel.
 
 use std::collections::BTreeMap;
 
-use crate::ledger::{CPU_PERIOD, positive};
+use crate::sizing::{CPU_PERIOD, positive};
 use crate::{Resources, SpecError};
 
 /// CPU shares, as cgroup v1 has them (`MIN_SHARES`, `MAX_SHARES` in the kernel's `kernel/sched/sched.h`).

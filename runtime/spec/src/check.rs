@@ -1,5 +1,5 @@
-//! What we cannot do yet is refused here, by the field's name. Harmless values that the kubelet and
-//! crictl always send pass.
+//! Refuses specs that make no sense, and wishes that this runtime cannot fulfil, by the field's name.
+//! Harmless values that the kubelet and crictl always send pass.
 
 mod devices;
 mod mounts;
@@ -16,7 +16,7 @@ const CDI_ANNOTATION: &str = "cdi.k8s.io/";
 const HOSTNAME_BYTES_MAX: usize = 64;
 
 impl PodSpec {
-    /// Refuses what makes no sense and what we cannot do.
+    /// Refuses a spec that makes no sense or that this runtime cannot fulfil.
     pub fn check(&self) -> Result<(), SpecError> {
         name("metadata.name", &self.name)?;
         name("metadata.namespace", &self.namespace)?;
@@ -137,7 +137,7 @@ fn cgroup_parent(path: &str) -> Result<(), SpecError> {
     if path.split('/').any(|part| part == "..") || path.contains('\0') {
         return Err(SpecError::invalid("cgroup_parent", format!("{path:?} leads upwards")));
     }
-    // A slice's name tells where it is, so it must be one (systemd.slice(5)).
+    // A slice's name says where the slice is, so the name must be one (systemd.slice(5)).
     let name = path.trim_matches('/').rsplit('/').next().and_then(|last| last.strip_suffix(".slice"));
     match name {
         Some(name) if name != "-" && name.split('-').any(str::is_empty) => {

@@ -1,13 +1,12 @@
-//! Which security wishes make no sense or cannot be fulfilled in a guest, by the field's name.
+//! Security wishes that make no sense or cannot be fulfilled in a guest, refused by the field's name.
 //!
-//! A machine of its own already is what some wishes are about: a level of an SELinux label keeps pods
-//! apart, and passes; a type or role names a policy that the guest does not have, and is refused.
+//! Some wishes are fulfilled by the pod's VM as it is: a level of an SELinux label keeps pods apart, and
+//! passes; a type or role names a policy that the guest does not have, and is refused.
 
 use std::path::Path;
 
-use crate::{
-    ContainerSecurity, ContainerSpec, NamespaceMode, Namespaces, PodSpec, Profile, SpecError, resolve,
-};
+use crate::capabilities::capabilities;
+use crate::{ContainerSecurity, ContainerSpec, NamespaceMode, Namespaces, PodSpec, Profile, SpecError};
 
 const NETWORK: &str = "security_context.namespace_options.network";
 const IPC: &str = "security_context.namespace_options.ipc";
@@ -17,7 +16,7 @@ const USER: &str = "security_context.namespace_options.userns_options";
 /// Largest user or group id: Kubernetes' own bound, and below what the kernel keeps for "none".
 const ID_MAX: i64 = i32::MAX as i64;
 
-/// What a pod asks for.
+/// Refuses the wishes of a pod.
 pub(crate) fn pod(spec: &PodSpec) -> Result<(), SpecError> {
     namespaces(&spec.namespaces)?;
     if let NamespaceMode::Target(_) = spec.namespaces.pid {
@@ -33,7 +32,7 @@ pub(crate) fn pod(spec: &PodSpec) -> Result<(), SpecError> {
     selinux(&security.selinux)
 }
 
-/// What a container of `pod` asks for.
+/// Refuses the wishes of a container of `pod`.
 pub(crate) fn container(spec: &ContainerSpec, pod: &PodSpec) -> Result<(), SpecError> {
     let security = &spec.security;
     user(security)?;
@@ -58,7 +57,7 @@ pub(crate) fn container(spec: &ContainerSpec, pod: &PodSpec) -> Result<(), SpecE
     selinux(&security.selinux)?;
     paths("security_context.masked_paths", security.masked_paths.as_deref())?;
     paths("security_context.readonly_paths", security.readonly_paths.as_deref())?;
-    resolve::capabilities(security).map(drop)
+    capabilities(security).map(drop)
 }
 
 fn user(security: &ContainerSecurity) -> Result<(), SpecError> {
@@ -87,7 +86,7 @@ fn namespaces(modes: &Namespaces) -> Result<(), SpecError> {
     match modes.network {
         NamespaceMode::Pod => {}
         NamespaceMode::Node => {
-            let reason = "NODE is not possible: the pod has a machine and a network of its own, and cannot \
+            let reason = "NODE is not possible: the pod has a VM and a network of its own, and cannot \
                           use the node's; run such pods with another runtime handler";
             return Err(SpecError::invalid(NETWORK, reason));
         }

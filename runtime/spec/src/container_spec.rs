@@ -1,4 +1,4 @@
-//! What the caller asks of a container. Types only; `check.rs` judges them.
+//! A container as the caller asks for it. The module has types only; `check.rs` judges them.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ContainerSecurity, IdMapping, NamespaceMode, Resources};
 
-/// A container as asked for. Kept on disk for its whole life and told back word for word.
+/// A container as asked for. The record of a container keeps its spec for the container's life, and lists and
+/// statuses return it word for word.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerSpec {
@@ -16,7 +17,7 @@ pub struct ContainerSpec {
     pub attempt: u32,
     /// Image to run: tag, digest reference or id, as the caller named it.
     pub image: String,
-    /// What the user wrote in the pod, where the caller resolved it to an id before; else empty.
+    /// Image as the user wrote it in the pod, where the caller resolved it to an id before; else empty.
     pub user_specified_image: String,
     /// Replaces the image's entrypoint.
     pub command: Vec<String>,
@@ -26,9 +27,9 @@ pub struct ContainerSpec {
     pub working_dir: String,
     /// Added to the image's; later entries win.
     pub env: Vec<(String, String)>,
-    /// Told back as they are.
+    /// Labels, returned as they are.
     pub labels: BTreeMap<String, String>,
-    /// Told back as they are.
+    /// Annotations, returned as they are.
     pub annotations: BTreeMap<String, String>,
     /// Log file, relative to the pod's log directory. Without either nothing is logged.
     pub log_path: Option<String>,
@@ -60,6 +61,16 @@ impl ContainerSpec {
             _ => None,
         }
     }
+
+    /// The mounts that are paths of the host, each with its index among all mounts.
+    pub fn host_mounts(&self) -> impl Iterator<Item = (usize, &Mount)> {
+        self.mounts.iter().enumerate().filter(|(_, mount)| mount.image.is_empty())
+    }
+
+    /// The mounts that are images, each with its index among all mounts.
+    pub fn image_mounts(&self) -> impl Iterator<Item = (usize, &Mount)> {
+        self.mounts.iter().enumerate().filter(|(_, mount)| !mount.image.is_empty())
+    }
 }
 
 /// A path of the host, or an image, to mount.
@@ -74,23 +85,23 @@ pub struct Mount {
     pub readonly: bool,
     /// All below is read-only too.
     pub recursive_read_only: bool,
-    /// Which mounts made later are seen where.
+    /// Visibility of mounts that are made later.
     pub propagation: MountPropagation,
     /// Give the files a label of the container's; means something only on a host with SELinux.
     pub selinux_relabel: bool,
     /// How owners of the files are shown: what they are on the host, as users of the pod's user namespace.
     pub uid_mappings: Vec<IdMapping>,
-    /// The same of groups.
+    /// Owners by group, in the same form.
     pub gid_mappings: Vec<IdMapping>,
     /// Image volume: the image's name.
     pub image: String,
-    /// What the user wrote in the pod for it; may be empty.
+    /// Image volume: the image as the user wrote it in the pod; may be empty.
     pub image_user_specified: String,
     /// Image volume: what of it; empty for all.
     pub image_sub_path: String,
 }
 
-/// Which mounts that are made after the container's start are seen by whom.
+/// Visibility of mounts that are made after the container's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MountPropagation {

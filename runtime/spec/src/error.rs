@@ -1,6 +1,6 @@
-//! Why a spec was refused.
+//! The refusal of a spec.
 
-/// Why a spec was refused. The text names the field as CRI spells it.
+/// A refused spec. The text names the field as CRI spells it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// A wish that makes sense and that this runtime cannot fulfil.
@@ -8,7 +8,7 @@ pub enum SpecError {
     Unsupported {
         /// The field, as CRI spells it.
         field: &'static str,
-        /// What was asked, as the subject of "… not supported yet" ("localhost profiles are").
+        /// The wish, as the subject of "… not supported yet" ("localhost profiles are").
         what: String,
     },
     /// A value that makes no sense.
@@ -16,15 +16,15 @@ pub enum SpecError {
     Invalid {
         /// The field, as CRI spells it.
         field: &'static str,
-        /// Why.
+        /// The reason, after the field's name.
         reason: String,
     },
-    /// More than the pod's machine may have.
+    /// More than the pod's VM may have.
     #[error("{field}: {reason}")]
     Beyond {
         /// The field, as CRI spells it.
         field: &'static str,
-        /// With the numbers.
+        /// The reason, with the numbers.
         reason: String,
     },
 }

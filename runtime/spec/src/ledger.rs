@@ -1,4 +1,4 @@
-//! The ledger of a pod's machine: one calculation from what the pod and its containers ask, used for the
+//! The ledger of a pod's VM: one calculation from the wishes of the pod and its containers, used for the
 //! VM's size, the containers' shares, reports and metrics.
 //!
 //! ```text
@@ -11,49 +11,48 @@
 //!              where the pod or a container has no quota
 //! ```
 //!
-//! Why the pod's limit is not the sum of the containers': the kubelet's has the larger of init and main
-//! containers, and with a limit for the whole pod each container's own is that (kubelet
-//! `getMemoryLimit`). A container without a limit in a pod with one is one that the kubelet left out of
-//! the sum, and that would find no room.
+//! The pod's limit is not the sum of its containers' limits: the kubelet's figure has the larger of init and
+//! main containers, and with a limit for the whole pod each container's own limit is the pod's (kubelet
+//! `getMemoryLimit`). The kubelet leaves a container without a limit out of the sum, and such a container
+//! would find no room.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::size::{beyond, machine_memory};
+use crate::sizing::{
+    CPU_PERIOD, beyond, containers_memory, memory_overhead, positive, quota_cpus, vm_memory,
+};
 use crate::{Resources, SpecError, VmBounds, VmSize};
 
-/// What the guest kernel, the agent and page tables take, in bytes, where no overhead is sent.
-pub(crate) const GUEST_OVERHEAD: u64 = 48 << 20;
-
-/// Who gets what.
+/// The VM's size, and the share of each container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ledger {
-    /// What the machine should have now.
+    /// Size that the VM should have now.
     pub size: VmSize,
-    /// What it booted with.
+    /// Size that the VM booted with.
     pub boot: VmSize,
-    /// What it may grow to.
+    /// Size that the VM may grow to.
     pub most: VmSize,
-    /// Of its memory: for the guest itself.
+    /// Part of the memory for the guest itself.
     pub overhead_bytes: u64,
-    /// Of its memory: for the containers.
+    /// Part of the memory for the containers.
     pub containers_bytes: u64,
-    /// By id.
+    /// Shares by container id.
     pub containers: BTreeMap<String, Grant>,
 }
 
-/// What one container may use.
+/// Share of one container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Grant {
-    /// Bytes; `None`: whatever the others leave.
+    /// Memory limit in bytes; `None` for whatever the others leave.
     pub memory_bytes: Option<u64>,
-    /// Thousandths of a CPU; the same.
+    /// CPU limit in thousandths of a CPU; `None` for whatever the others leave.
     pub cpu_milli: Option<u64>,
 }
 
 impl Ledger {
-    /// Draws it up for a machine built for `bounds` and containers that have not ended.
+    /// Draws the ledger up for a VM built for `bounds` and for the containers that have not ended.
     pub fn draw<'a>(
         bounds: &VmBounds,
         pod: Option<&Resources>,
@@ -69,7 +68,7 @@ impl Ledger {
         let vcpus =
             vcpus(pod, &containers).map_or(bounds.most.vcpus, |cpus| cpus.clamp(1, bounds.most.vcpus));
         Ledger {
-            size: VmSize { memory_bytes: machine_memory(containers_bytes, overhead_bytes), vcpus },
+            size: VmSize { memory_bytes: vm_memory(containers_bytes, overhead_bytes), vcpus },
             boot: bounds.boot,
             most: bounds.most,
             overhead_bytes,
@@ -78,10 +77,10 @@ impl Ledger {
         }
     }
 
-    /// Refuses what the machine can never have; `field` is the one that asked for it.
+    /// Refuses a size that the VM can never have; `field` is the field that asked for it.
     ///
     /// # Errors
-    /// With both numbers.
+    /// A refusal with both numbers.
     pub fn check(&self, field: &'static str) -> Result<(), SpecError> {
         if self.size.memory_bytes > self.most.memory_bytes {
             return Err(beyond(field, self.size.memory_bytes, self.most.memory_bytes));
@@ -99,38 +98,10 @@ fn grant(resources: &Resources) -> Grant {
     }
 }
 
-/// Memory for containers with these limits.
-pub(crate) fn containers_memory(pod: Option<u64>, default: u64, limits: &[Option<u64>]) -> u64 {
-    let unlimited = if limits.contains(&None) { default } else { 0 };
-    let known = || limits.iter().flatten().copied();
-    match pod {
-        Some(limit) => limit.max(known().max().unwrap_or(0)).saturating_add(unlimited),
-        None => default.max(known().fold(unlimited, u64::saturating_add)),
-    }
-}
-
-/// CPUs that are enough; `None` where nothing bounds them.
+/// CPUs that are enough for these limits; `None` where nothing bounds them.
 fn vcpus(pod: Option<&Resources>, containers: &BTreeMap<String, Grant>) -> Option<u8> {
     let pod = pod.and_then(|r| quota_cpus(r.cpu_quota, r.cpu_period))?;
     let most =
         containers.values().try_fold(pod, |most, grant| Some(most.max(grant.cpu_milli?.div_ceil(1000))))?;
     Some(u8::try_from(most).unwrap_or(u8::MAX))
-}
-
-/// The kernel's period where none is named, in microseconds.
-pub(crate) const CPU_PERIOD: u64 = 100_000;
-
-/// CPUs that a quota amounts to, rounded up.
-pub(crate) fn quota_cpus(quota: i64, period: i64) -> Option<u64> {
-    let quota = positive(Some(quota))?;
-    Some(quota.div_ceil(positive(Some(period)).unwrap_or(CPU_PERIOD)))
-}
-
-/// What the guest itself takes.
-pub(crate) fn memory_overhead(overhead: Option<&Resources>) -> u64 {
-    positive(overhead.map(|r| r.memory_limit_bytes)).unwrap_or(GUEST_OVERHEAD)
-}
-
-pub(crate) fn positive(value: Option<i64>) -> Option<u64> {
-    value.and_then(|v| u64::try_from(v).ok()).filter(|&v| v > 0)
 }

@@ -1,40 +1,55 @@
-//! What is asked of a pod or a container, checked, and resolved into what the machine and the agent need.
+//! Pods and containers as they are asked for, checked, and resolved into what the VM and the agent need.
 //!
 //! | step | where |
 //! |---|---|
-//! | what the caller asks | [`PodSpec`], [`ContainerSpec`] |
-//! | what we cannot do, refused by name | [`PodSpec::check`], [`ContainerSpec::check`] |
-//! | the machine's size | [`VmBounds::of`] at boot, [`Ledger::draw`] from then on |
-//! | the containers' limits | [`Resources::cgroup_files`] |
-//! | the OCI runtime spec for the agent | [`resolve`] |
+//! | asked for | [`PodSpec`], [`ContainerSpec`], [`ExecSpec`] |
+//! | refused, by the field's name | [`PodSpec::check`], [`ContainerSpec::check`] |
+//! | size of the VM | [`VmBounds::of`] at boot, [`Ledger::draw`] from then on |
+//! | limits of the containers | [`Resources::cgroup_files`] |
+//! | resolved, for the agent | [`ContainerPlan::resolve`], [`ExecPlan::resolve`] |
+//! | reasons of an end | [`ExitReason`], [`StartFailure`] |
 //!
-//! Pure: no input or output, no clock, no threads.
+//! The crate is pure: no input or output, no clock, no threads.
 
 #![forbid(unsafe_code)]
 
+mod capabilities;
 mod cgroup;
 mod check;
 mod check_security;
+mod container_path;
 mod container_spec;
 mod error;
+mod exec_spec;
+mod exit_reason;
+mod image_config;
 mod ledger;
+mod plan;
 mod pod_spec;
-mod resolve;
 mod resources;
 mod seccomp_profile;
 mod security;
 mod signal;
 mod size;
+mod sizing;
+mod user;
 
 pub use container_spec::{ContainerSpec, Device, Mount, MountPropagation};
 pub use error::SpecError;
+pub use exec_spec::ExecSpec;
+pub use exit_reason::{ExitReason, StartFailure, UnknownExitReason};
+pub use image_config::ImageConfig;
 pub use ledger::{Grant, Ledger};
+pub use plan::{
+    BlockDevicePlan, ContainerPlan, ContainerSlots, ExecPlan, GuestPaths, ImageVolumePlan, share_name,
+};
 pub use pod_spec::{Dns, PodSpec, PortMapping, Protocol};
-pub use resolve::{GuestPaths, ImageConfig, Resolved, exec_process, resolve, share_name};
 pub use resources::{Hugepages, Resources};
 pub use seccomp_profile::{SECCOMP_PROFILE_BYTES_MAX, SeccompProfile};
 pub use security::{
     Capabilities, ContainerSecurity, IdMapping, NamespaceMode, Namespaces, PodSecurity, Profile,
 };
 pub use signal::{Signal, parse_signal};
-pub use size::{HandlerConfig, HandlerKind, MEMORY_GRAIN, VmBounds, VmSize};
+pub use size::{HandlerConfig, HandlerKind, VmBounds, VmSize};
+pub use sizing::MEMORY_GRAIN;
+pub use user::User;

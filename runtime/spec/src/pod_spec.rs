@@ -1,4 +1,4 @@
-//! What the caller asks of a pod. Types only; `check.rs` judges them.
+//! A pod as the caller asks for it. The module has types only; `check.rs` judges them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Namespaces, PodSecurity, Resources};
 
-/// A pod as asked for. Kept on disk for the pod's whole life and told back word for word.
+/// A pod as asked for. The pod's record keeps the spec for the pod's life, and lists and statuses return it
+/// word for word.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PodSpec {
@@ -27,9 +28,9 @@ pub struct PodSpec {
     pub dns: Option<Dns>,
     /// Ports of the host that lead to the pod.
     pub port_mappings: Vec<PortMapping>,
-    /// Told back as they are.
+    /// Labels, returned as they are.
     pub labels: BTreeMap<String, String>,
-    /// Told back as they are.
+    /// Annotations, returned as they are.
     pub annotations: BTreeMap<String, String>,
     /// Name of the handler that runs the pod; empty for the default one.
     pub runtime_handler: String,
@@ -37,9 +38,9 @@ pub struct PodSpec {
     pub cgroup_parent: String,
     /// Kernel settings inside the guest.
     pub sysctls: BTreeMap<String, String>,
-    /// Whose namespaces the pod's containers use.
+    /// Namespaces that the pod's containers use.
     pub namespaces: Namespaces,
-    /// What the pod costs beyond its containers.
+    /// Cost of the pod beyond its containers.
     pub overhead: Option<Resources>,
     /// The sum of its containers.
     pub resources: Option<Resources>,

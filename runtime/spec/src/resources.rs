@@ -1,5 +1,5 @@
-//! Resource wishes, as CRI's LinuxContainerResources has them. `cgroup.rs` says what they become in the
-//! guest, `ledger.rs` what they mean for the machine.
+//! Resource wishes, as CRI's LinuxContainerResources has them. `cgroup.rs` turns them into files of the
+//! guest, `ledger.rs` into the size of the VM.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::SpecError;
 /// CPUs that a Linux host can have (`NR_CPUS` of x86).
 const CPUS_MAX: u32 = 8192;
 
-/// Resource wishes. Zero and empty mean "not asked", as in CRI; the values are told back as they came.
+/// Resource wishes. Zero and empty mean "not asked", as in CRI; statuses return the values as they came.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Resources {
@@ -104,7 +104,7 @@ impl Resources {
     /// The node's CPUs that the container is bound to; empty for all.
     ///
     /// # Errors
-    /// It is no list.
+    /// The text is no list.
     pub fn cpus(&self) -> Result<Vec<u32>, SpecError> {
         cpu_list("resources.cpuset_cpus", &self.cpuset_cpus)
     }

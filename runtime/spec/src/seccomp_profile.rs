@@ -1,9 +1,9 @@
 //! A seccomp profile of the node, in the JSON that Moby and Kubernetes use, to the OCI form for one
-//! container. Pure: whoever reads the file bounds its size.
+//! container. The module is pure; the reader of the file bounds its size.
 //!
-//! Beyond OCI's form, the file may choose architectures by machine (`archMap`), name one call by `name`,
-//! and make a rule depend on capabilities, machine and kernel (`includes`, `excludes`). What depends is
-//! decided here, for the guest's machine and kernel. Keys that mean nothing to us are skipped, as by
+//! Beyond OCI's form, the file may choose architectures (`archMap`), name one call by `name`, and make a
+//! rule depend on capabilities, architecture and kernel (`includes`, `excludes`). This module decides such
+//! conditions for the guest's architecture and kernel. Keys that mean nothing to us are skipped, as by
 //! every other reader of this format.
 
 use oci_spec::runtime::{
@@ -12,17 +12,17 @@ use oci_spec::runtime::{
 };
 use serde::Deserialize;
 
-use crate::resolve::Resolved;
+use crate::plan::ContainerPlan;
 use crate::{ContainerSpec, Profile, SpecError};
 
 /// Longest profile, in bytes: the largest in use have some 20 KiB.
 pub const SECCOMP_PROFILE_BYTES_MAX: u64 = 512 << 10;
 
-/// The guest's machine as profiles spell it, and its native architecture.
-const MACHINE: &str = "amd64";
+/// The guest's architecture, as profiles spell it in conditions and in `archMap`.
+const ARCHITECTURE: &str = "amd64";
 const NATIVE: Arch = Arch::ScmpArchX86_64;
 
-/// The guest's kernel.
+/// Version of the guest's kernel.
 const KERNEL: (u32, u32) = (6, 12);
 
 const FIELD: &str = "security_context.seccomp";
@@ -36,7 +36,7 @@ pub struct SeccompProfile {
     #[serde(default)]
     architectures: Option<Vec<Arch>>,
     #[serde(default)]
-    arch_map: Option<Vec<Machine>>,
+    arch_map: Option<Vec<ArchitectureMap>>,
     #[serde(default)]
     flags: Option<Vec<LinuxSeccompFilterFlag>>,
     #[serde(default)]
@@ -48,8 +48,8 @@ pub struct SeccompProfile {
 /// An entry of `archMap`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Machine {
-    // A string, since the map may name machines that OCI's list lacks.
+struct ArchitectureMap {
+    // A string, since the map may name architectures that OCI's list lacks.
     architecture: String,
     #[serde(default)]
     sub_architectures: Option<Vec<serde_json::Value>>,
@@ -140,10 +140,10 @@ impl SeccompProfile {
     }
 
     fn architectures(&self) -> Option<Vec<Arch>> {
-        let machine = |text: &str| serde_json::from_value::<Arch>(text.into()).ok();
+        let parse = |text: &str| serde_json::from_value::<Arch>(text.into()).ok();
         let Some(map) = &self.arch_map else { return self.architectures.clone() };
-        let ours = map.iter().find(|entry| machine(&entry.architecture) == Some(NATIVE))?;
-        let others = ours.sub_architectures.iter().flatten().filter_map(|text| machine(text.as_str()?));
+        let ours = map.iter().find(|entry| parse(&entry.architecture) == Some(NATIVE))?;
+        let others = ours.sub_architectures.iter().flatten().filter_map(|text| parse(text.as_str()?));
         Some(std::iter::once(NATIVE).chain(others).collect())
     }
 }
@@ -154,12 +154,12 @@ impl Rule {
         let has = |name: &String| capabilities.iter().any(|capability| is_named(capability, name));
         let included = self.includes.as_ref().is_none_or(|condition| {
             condition.caps.iter().flatten().all(has)
-                && condition.arches().is_none_or(|arches| arches.iter().any(|arch| arch == MACHINE))
+                && condition.arches().is_none_or(|arches| arches.iter().any(|arch| arch == ARCHITECTURE))
                 && condition.kernel_is_new_enough().unwrap_or(true)
         });
         let excluded = self.excludes.as_ref().is_some_and(|condition| {
             condition.caps.iter().flatten().any(has)
-                || condition.arches().is_some_and(|arches| arches.iter().any(|arch| arch == MACHINE))
+                || condition.arches().is_some_and(|arches| arches.iter().any(|arch| arch == ARCHITECTURE))
                 || condition.kernel_is_new_enough().unwrap_or(false)
         });
         included && !excluded
@@ -205,17 +205,17 @@ impl ContainerSpec {
     }
 }
 
-impl Resolved {
+impl ContainerPlan {
     /// Puts the container under `profile` instead of the default one, which stands in for it until then.
     ///
     /// # Errors
     /// When the profile makes no sense for the container.
     pub fn confine(&mut self, profile: &SeccompProfile) -> Result<(), SpecError> {
-        let process = self.spec.process().as_ref();
+        let process = self.oci.process().as_ref();
         let sets = process.and_then(|process| process.capabilities().as_ref());
         let capabilities = sets.and_then(|sets| sets.bounding().clone()).unwrap_or_default();
         let seccomp = profile.for_capabilities(&capabilities)?;
-        if let Some(linux) = self.spec.linux_mut() {
+        if let Some(linux) = self.oci.linux_mut() {
             linux.set_seccomp(Some(seccomp));
         }
         Ok(())
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_count_by_capability_machine_and_kernel() {
+    fn rules_count_by_capability_architecture_and_kernel() {
         let text = r#"{ "defaultAction": "SCMP_ACT_ERRNO", "comment": "x", "syscalls": [
             { "name": "read", "action": "SCMP_ACT_ALLOW", "comment": "" },
             { "names": ["mount"], "action": "SCMP_ACT_ALLOW", "includes": { "caps": ["CAP_SYS_ADMIN"] } },
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_map_of_machines_gives_ours_and_its_companions() {
+    fn the_architecture_map_gives_the_guests_and_its_companions() {
         let text = r#"{ "defaultAction": "SCMP_ACT_ERRNO", "archMap": [
             { "architecture": "SCMP_ARCH_AARCH64", "subArchitectures": ["SCMP_ARCH_ARM"] },
             { "architecture": "SCMP_ARCH_SOME_NEW_ONE", "subArchitectures": null },

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Whose namespace is used.
+/// Owner of the namespace that a container uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NamespaceMode {
@@ -17,7 +17,8 @@ pub enum NamespaceMode {
     Target(String),
 }
 
-/// Whose namespaces are used, by kind. The default is what an empty CRI `NamespaceOption` means.
+/// Owners of the namespaces that a container uses, by kind. The default is the meaning of an empty CRI
+/// `NamespaceOption`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Namespaces {
@@ -31,7 +32,7 @@ pub struct Namespaces {
     pub user: NamespaceMode,
     /// Users of the namespace and what they are outside, where `user` is [`NamespaceMode::Pod`].
     pub uids: Vec<IdMapping>,
-    /// The same of groups.
+    /// Groups of the namespace, in the same form.
     pub gids: Vec<IdMapping>,
 }
 
@@ -66,7 +67,7 @@ impl Default for Namespaces {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
-    /// Ours.
+    /// The runtime's default profile.
     RuntimeDefault,
     /// None.
     Unconfined,
@@ -80,17 +81,18 @@ pub enum Profile {
 pub struct PodSecurity {
     /// Whether the pod may hold privileged containers. Harmless: they are privileged in the guest only.
     pub privileged: bool,
-    /// Of the sandbox's own process, of which we have none that runs the pod's code: told back only.
+    /// User of the sandbox's own process. No such process of ours runs the pod's code, so this field and the
+    /// next ones are only returned.
     pub run_as_user: Option<i64>,
-    /// The same.
+    /// Group of the sandbox's own process.
     pub run_as_group: Option<i64>,
-    /// The same.
+    /// Supplementary groups of the sandbox's own process.
     pub supplemental_groups: Vec<i64>,
-    /// The same.
+    /// Root file system of the sandbox's own process.
     pub readonly_rootfs: bool,
-    /// The same.
+    /// Seccomp profile of the sandbox's own process.
     pub seccomp: Option<Profile>,
-    /// The same; a localhost profile is refused.
+    /// AppArmor profile of the sandbox's own process; a localhost profile is refused.
     pub apparmor: Option<Profile>,
     /// SELinux label as `user:role:type:level`, or empty. Anything else than a level is refused.
     pub selinux: String,

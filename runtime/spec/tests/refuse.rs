@@ -1,4 +1,4 @@
-//! What is refused, by name, and what passes.
+//! Specs that are refused, by the field's name, and specs that pass.
 
 use runtime_spec::{
     ContainerSecurity, ContainerSpec, Device, Dns, Hugepages, IdMapping, Mount, MountPropagation,

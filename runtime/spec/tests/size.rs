@@ -1,4 +1,4 @@
-//! The ledger: a machine's size as pods and containers ask.
+//! The ledger: a VM's size as pods and containers ask.
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion, in its functions too")]
 

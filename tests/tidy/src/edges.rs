@@ -50,7 +50,7 @@ const USES: &[(&str, &[&str])] = &[
     ),
     ("runtime-image", &["runtime-erofs", "runtime-spec"]),
     ("runtime-vm", &["proto-vmm"]),
-    ("runtime-guest", &["proto-agent"]),
+    ("runtime-guest", &["proto-agent", "runtime-spec"]),
     ("runtime-spec", &[]),
     ("runtime-store", &[]),
     ("runtime-erofs", &[]),

@@ -1,7 +1,7 @@
 //! Exec: a URL where a command's streams will be served. The command starts when its client comes.
 
 use proto_cri::v1;
-use runtime_pod::ExecRequest;
+use runtime_spec::ExecSpec;
 use runtime_streaming::Streams;
 
 use crate::error::Failure;
@@ -15,12 +15,12 @@ pub(crate) async fn exec(cri: &Cri, request: v1::ExecRequest) -> Result<v1::Exec
         return Err(Failure::invalid("cmd is empty"));
     }
     cri.pods.check_running(&container_id)?;
-    let request = ExecRequest { command: cmd, tty, stdin };
-    let session = Exec { pods: cri.pods.clone(), container_id, request };
+    let spec = ExecSpec { command: cmd, tty, stdin };
+    let session = Exec { pods: cri.pods.clone(), container_id, spec };
     Ok(v1::ExecResponse { url: cri.streaming.exec(streams, Box::new(session))? })
 }
 
-/// What api.proto asks of the four fields.
+/// Checks the four fields as api.proto asks.
 pub(super) fn check(streams: Streams) -> Result<Streams, Failure> {
     if streams.tty && streams.stderr {
         return Err(Failure::invalid("tty and stderr cannot both be true: a terminal has one output"));

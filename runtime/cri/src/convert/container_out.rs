@@ -35,7 +35,7 @@ pub(crate) fn container_status(container: &ContainerView) -> v1::ContainerStatus
         exit_code: container.exit_code,
         image: Some(image(spec)),
         image_ref: container.image_id.clone(),
-        reason: container.reason.clone(),
+        reason: container.reason.map(|reason| reason.name().to_owned()).unwrap_or_default(),
         message: container.message.clone(),
         labels: spec.labels.clone(),
         annotations: spec.annotations.clone(),
@@ -92,6 +92,8 @@ fn stop_signal(number: u8) -> v1::Signal {
 
 #[cfg(test)]
 mod tests {
+    use runtime_spec::ExitReason;
+
     use super::*;
 
     fn view() -> ContainerView {
@@ -105,7 +107,7 @@ mod tests {
             started_at_ns: 2,
             finished_at_ns: 3,
             exit_code: 137,
-            reason: "OOMKilled".into(),
+            reason: Some(ExitReason::OomKilled),
             message: String::new(),
             log_path: "/logs/c1.log".into(),
             user: Default::default(),
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_path_is_told_as_it_is() {
+    fn the_log_path_is_returned_as_it_is() {
         assert_eq!(container_status(&view()).log_path, "/logs/c1.log");
     }
 
@@ -130,10 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn the_users_name_of_the_image_is_told_beside_its_id() {
+    fn the_users_name_of_the_image_is_returned_beside_its_id() {
         let spec = ContainerSpec { user_specified_image: "busybox:1".into(), ..view().spec };
-        let told = container_status(&ContainerView { spec, ..view() }).image.unwrap();
-        assert_eq!((told.image.as_str(), told.user_specified_image.as_str()), ("sha256:aa", "busybox:1"));
+        let image = container_status(&ContainerView { spec, ..view() }).image.unwrap();
+        assert_eq!((image.image.as_str(), image.user_specified_image.as_str()), ("sha256:aa", "busybox:1"));
     }
 
     #[test]
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_signals_are_told_in_the_apis_own_numbers() {
+    fn stop_signals_are_returned_in_the_apis_own_numbers() {
         assert_eq!(stop_signal(15), v1::Signal::Sigterm);
         assert_eq!(stop_signal(9), v1::Signal::Sigkill);
         assert_eq!(stop_signal(34), v1::Signal::Sigrtmin);

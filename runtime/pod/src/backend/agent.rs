@@ -1,18 +1,18 @@
 //! Pods' agents, over their client.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use proto_agent::agent::{
-    ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest,
-    RemoveContainerRequest, ResizePodRequest, SignalRequest, StartContainerRequest, StatsResponse,
-    StreamKind, UpdateContainerRequest, UsageResponse, WaitRequest, WaitResponse,
+use proto_agent::agent::{ConfigurePodRequest, StatsResponse, StreamKind, UsageResponse};
+use runtime_guest::{
+    Acknowledger, FailureReason, Guest, GuestError, InputStream, ProcessExit, RefusedCode, SignalTarget,
 };
-use runtime_guest::{Acknowledger, FailureReason, Guest, GuestError, InputStream, RefusedCode};
 use runtime_pieces::Pieces;
+use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
@@ -22,21 +22,32 @@ use super::error::{BackendError, BackendErrorKind};
 #[async_trait]
 pub(crate) trait Agent: Debug + Send + Sync {
     async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), BackendError>;
+    /// Creates a container from what is plugged in `slots`, and returns the user that it runs as.
     async fn create_container(
         &self,
-        request: CreateContainerRequest,
-    ) -> Result<CreateContainerResponse, BackendError>;
+        plan: &ContainerPlan,
+        slots: &ContainerSlots,
+    ) -> Result<User, BackendError>;
     async fn start_container(&self, container_id: &str) -> Result<(), BackendError>;
-    /// Changes its limits, all of them or none.
-    async fn update_container(&self, request: UpdateContainerRequest) -> Result<(), BackendError>;
-    /// Takes on processors and a memory device that the machine has.
-    async fn resize_pod(&self, request: ResizePodRequest) -> Result<(), BackendError>;
-    /// Kills, unmounts and forgets; unknown ids are fine.
+    /// Writes files of the container's cgroup, all of them or none.
+    async fn update_container(
+        &self,
+        container_id: &str,
+        cgroup_files: BTreeMap<String, String>,
+    ) -> Result<(), BackendError>;
+    /// Brings processors up, and binds the memory device where the VM has one in a slot.
+    async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), BackendError>;
+    /// Kills, unmounts and forgets a container; unknown ids are no error.
     async fn remove_container(&self, container_id: &str) -> Result<(), BackendError>;
-    async fn exec(&self, request: ExecRequest) -> Result<(), BackendError>;
-    /// An empty exec id means the container's first process.
-    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<WaitResponse, BackendError>;
-    async fn signal(&self, request: SignalRequest) -> Result<(), BackendError>;
+    async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), BackendError>;
+    /// Waits for a process's end. An empty exec id names the container's first process.
+    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<ProcessExit, BackendError>;
+    async fn signal(
+        &self,
+        container_id: &str,
+        target: SignalTarget<'_>,
+        signal: Signal,
+    ) -> Result<(), BackendError>;
     async fn stats(&self) -> Result<StatsResponse, BackendError>;
     async fn usage(&self) -> Result<UsageResponse, BackendError>;
     /// Kills all containers and syncs the disk.
@@ -113,50 +124,47 @@ impl Agent for GuestAgent {
 
     async fn create_container(
         &self,
-        request: CreateContainerRequest,
-    ) -> Result<CreateContainerResponse, BackendError> {
-        Ok(self.0.create_container(&request).await?)
+        plan: &ContainerPlan,
+        slots: &ContainerSlots,
+    ) -> Result<User, BackendError> {
+        Ok(self.0.create_container(plan, slots).await?)
     }
 
     async fn start_container(&self, container_id: &str) -> Result<(), BackendError> {
-        let request = StartContainerRequest {
-            container_id: container_id.to_owned(),
-            ..StartContainerRequest::default()
-        };
-        Ok(self.0.start_container(&request).await?)
+        Ok(self.0.start_container(container_id).await?)
     }
 
-    async fn update_container(&self, request: UpdateContainerRequest) -> Result<(), BackendError> {
-        Ok(self.0.update_container(&request).await?)
+    async fn update_container(
+        &self,
+        container_id: &str,
+        cgroup_files: BTreeMap<String, String>,
+    ) -> Result<(), BackendError> {
+        Ok(self.0.update_container(container_id, cgroup_files).await?)
     }
 
-    async fn resize_pod(&self, request: ResizePodRequest) -> Result<(), BackendError> {
-        Ok(self.0.resize_pod(&request).await?)
+    async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), BackendError> {
+        Ok(self.0.resize_pod(vcpus, memory_slot).await?)
     }
 
     async fn remove_container(&self, container_id: &str) -> Result<(), BackendError> {
-        let request = RemoveContainerRequest {
-            container_id: container_id.to_owned(),
-            ..RemoveContainerRequest::default()
-        };
-        Ok(self.0.remove_container(&request).await?)
+        Ok(self.0.remove_container(container_id).await?)
     }
 
-    async fn exec(&self, request: ExecRequest) -> Result<(), BackendError> {
-        Ok(self.0.exec(&request).await?)
+    async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), BackendError> {
+        Ok(self.0.exec(container_id, exec_id, plan).await?)
     }
 
-    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<WaitResponse, BackendError> {
-        let request = WaitRequest {
-            container_id: container_id.to_owned(),
-            exec_id: exec_id.to_owned(),
-            ..WaitRequest::default()
-        };
-        Ok(self.0.wait(&request).await?)
+    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<ProcessExit, BackendError> {
+        Ok(self.0.wait(container_id, exec_id).await?)
     }
 
-    async fn signal(&self, request: SignalRequest) -> Result<(), BackendError> {
-        Ok(self.0.signal(&request).await?)
+    async fn signal(
+        &self,
+        container_id: &str,
+        target: SignalTarget<'_>,
+        signal: Signal,
+    ) -> Result<(), BackendError> {
+        Ok(self.0.signal(container_id, target, signal).await?)
     }
 
     async fn stats(&self) -> Result<StatsResponse, BackendError> {

@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use proto_agent::agent::ResizePodRequest;
 use proto_vmm::Slot;
 use runtime_spec::VmSize;
 
@@ -48,12 +47,8 @@ impl Resize {
     /// The agent's part.
     async fn take_on(&self, live: &Live) -> Result<(), PodError> {
         let plugged = self.to.memory_bytes > self.boot.memory_bytes;
-        let request = ResizePodRequest {
-            vcpus: u32::from(self.to.vcpus),
-            memory_slot: if plugged { u32::from(Slot::MEM.number()) } else { 0 },
-            ..ResizePodRequest::default()
-        };
-        live.call("resizing the pod in the guest", live.agent.resize_pod(request)).await
+        let memory_slot = plugged.then(|| Slot::MEM.number());
+        live.call("resizing the pod in the guest", live.agent.resize_pod(self.to.vcpus, memory_slot)).await
     }
 }
 

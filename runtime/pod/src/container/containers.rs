@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use runtime_spec::Resources;
+use runtime_spec::{ExitReason, Resources};
 
 use super::Container;
 use super::admission::{self, Known};
@@ -75,7 +75,7 @@ impl Containers {
         id: &str,
         at_ns: i64,
         code: i32,
-        reason: &str,
+        reason: ExitReason,
         message: impl Into<String>,
     ) -> bool {
         let Some(container) = self.open(id) else { return false };
@@ -118,7 +118,7 @@ mod tests {
     use std::sync::Arc;
 
     use runtime_logs::LogFile;
-    use runtime_spec::{ContainerSpec, ImageConfig, PodSpec, resolve};
+    use runtime_spec::{ContainerPlan, ContainerSpec, ImageConfig, PodSpec};
 
     use super::*;
     use crate::container::GUEST_PATHS;
@@ -131,7 +131,7 @@ mod tests {
         let spec =
             ContainerSpec { name: id.into(), image: "image".into(), resources, ..ContainerSpec::default() };
         let image = ImageConfig { cmd: vec!["/bin/app".into()], ..ImageConfig::default() };
-        let resolved = resolve(&PodSpec::default(), &spec, &image, id, &GUEST_PATHS).unwrap();
+        let resolved = ContainerPlan::resolve(&PodSpec::default(), &spec, &image, id, &GUEST_PATHS).unwrap();
         let record = ContainerRecord {
             id: id.into(),
             pod_id: "p".into(),
@@ -160,9 +160,9 @@ mod tests {
     #[test]
     fn a_container_ends_once_and_keeps_its_end() {
         let (_dir, mut containers) = two();
-        assert!(containers.exit("a", 5, 3, "Error", "first"));
-        assert!(!containers.exit("a", 6, 0, "Completed", "second"));
-        assert!(!containers.exit("none", 6, 0, "Completed", ""));
+        assert!(containers.exit("a", 5, 3, ExitReason::Error, "first"));
+        assert!(!containers.exit("a", 6, 0, ExitReason::Completed, "second"));
+        assert!(!containers.exit("none", 6, 0, ExitReason::Completed, ""));
         containers.set_status("a", ContainerStatus::creating());
         let status = &containers.get("a").unwrap().status;
         assert_eq!((status.stage, status.exit_code), (ContainerStage::Exited, 3));
@@ -177,7 +177,7 @@ mod tests {
         };
         assert_eq!(mib(containers.limits_with(Some(("a", &new)))), [("b".into(), 2), ("a".into(), 9)]);
         assert_eq!(mib(containers.limits_with(Some(("c", &new)))).len(), 3);
-        containers.exit("b", 5, 0, "Completed", "");
+        containers.exit("b", 5, 0, ExitReason::Completed, "");
         assert_eq!(mib(containers.limits_with(None)), [("a".into(), 1)]);
     }
 

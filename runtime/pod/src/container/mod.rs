@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use oci_spec::runtime::Process;
-use runtime_spec::{GuestPaths, Resolved, Resources, Signal};
+use runtime_spec::{ContainerPlan, ExitReason, GuestPaths, Resources, Signal};
 use tokio::sync::watch;
 
 use crate::clock;
@@ -55,23 +55,23 @@ impl Container {
     pub(crate) fn new(
         record: Arc<ContainerRecord>,
         status: ContainerStatus,
-        resolved: &Resolved,
+        plan: &ContainerPlan,
         output: ContainerOutput,
         log_path: PathBuf,
     ) -> Self {
         let ended = watch::Sender::new(status.stage == ContainerStage::Exited);
-        let process = Arc::new(resolved.spec.process().clone().unwrap_or_default());
-        let stop_signal = resolved.stop_signal;
+        let process = Arc::new(plan.oci.process().clone().unwrap_or_default());
+        let stop_signal = plan.stop_signal;
         Container { record, status, process, stop_signal, log_path, output, ended }
     }
 
-    /// Marks its end.
-    pub(crate) fn exit(&mut self, at_ns: i64, code: i32, reason: &str, message: impl Into<String>) {
+    /// Marks the container's end.
+    pub(crate) fn exit(&mut self, at_ns: i64, code: i32, reason: ExitReason, message: impl Into<String>) {
         self.status.stage = ContainerStage::Exited;
         let begun = self.record.created_at_ns.max(self.status.started_at_ns);
         self.status.finished_at_ns = ended_at(begun, at_ns, clock::now_ns());
         self.status.exit_code = code;
-        reason.clone_into(&mut self.status.reason);
+        self.status.reason = Some(reason);
         self.status.message = message.into();
     }
 
@@ -109,7 +109,7 @@ impl Container {
             started_at_ns: status.started_at_ns,
             finished_at_ns: status.finished_at_ns,
             exit_code: status.exit_code,
-            reason: status.reason.clone(),
+            reason: status.reason,
             message: status.message.clone(),
             log_path: self.log_path.clone(),
             user: status.user.clone(),

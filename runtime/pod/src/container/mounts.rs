@@ -16,19 +16,9 @@ pub(crate) const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 /// Exists where the node's kernel runs with SELinux (selinux(8)).
 const SELINUX: &str = "/sys/fs/selinux/enforce";
 
-/// Mounts of host paths, with their numbers in the spec.
-pub(crate) fn host_mounts(spec: &ContainerSpec) -> impl Iterator<Item = (usize, &Mount)> {
-    spec.mounts.iter().enumerate().filter(|(_, mount)| mount.image.is_empty())
-}
-
-/// Mounts of images, with their numbers in the spec.
-pub(crate) fn image_mounts(spec: &ContainerSpec) -> impl Iterator<Item = (usize, &Mount)> {
-    spec.mounts.iter().enumerate().filter(|(_, mount)| !mount.image.is_empty())
-}
-
 /// The binds that the host paths of the container take.
 pub(crate) fn binds(spec: &ContainerSpec) -> Result<Vec<(usize, Bind)>, PodError> {
-    let binds: Vec<_> = host_mounts(spec).map(|(number, mount)| (number, bind(mount))).collect();
+    let binds: Vec<_> = spec.host_mounts().map(|(number, mount)| (number, bind(mount))).collect();
     if !binds.is_empty() {
         refuse_relabels(spec, Path::new(SELINUX))?;
     }

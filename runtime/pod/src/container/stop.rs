@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use proto_agent::agent::SignalRequest;
+use runtime_guest::SignalTarget;
+use runtime_spec::Signal;
 use tokio::sync::watch;
 
 use crate::error::{PodError, PodErrorKind};
@@ -30,8 +31,8 @@ pub(crate) async fn stop(
         return wait(&mut ended, KILLED_WITHIN, &view.id).await;
     };
     if !grace.is_zero() {
-        let asking = signal(&view.id, u32::from(view.stop_signal), false);
-        let asked = live.call("asking the container to end", live.agent.signal(asking)).await;
+        let asking = live.agent.signal(&view.id, SignalTarget::FirstProcess, Signal(view.stop_signal));
+        let asked = live.call("asking the container to end", asking).await;
         match asked {
             Ok(()) => {
                 if wait(&mut ended, grace, &view.id).await.is_ok() {
@@ -42,7 +43,7 @@ pub(crate) async fn stop(
             Err(error) => tracing::debug!(container = view.id, error = error.chain(), "killing at once"),
         }
     }
-    let killing = live.agent.signal(signal(&view.id, 9, true));
+    let killing = live.agent.signal(&view.id, SignalTarget::Container, Signal::KILL);
     let killing = live.call("killing the container", killing);
     // Bounded as a whole: an agent that does not answer is no reason to wait twice.
     let (killed, gone) =
@@ -63,8 +64,4 @@ async fn wait(ended: &mut watch::Receiver<bool>, bound: Duration, id: &str) -> R
             Err(PodError::new(PodErrorKind::DeadlineExceeded, text))
         }
     }
-}
-
-fn signal(id: &str, signal: u32, all: bool) -> SignalRequest {
-    SignalRequest { container_id: id.to_owned(), signal, all, ..SignalRequest::default() }
 }

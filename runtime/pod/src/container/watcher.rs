@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use proto_agent::agent::{SignalRequest, WaitResponse};
+use runtime_guest::{ProcessExit, SignalTarget};
+use runtime_spec::Signal;
 use tokio::sync::mpsc;
 
 use crate::backend::BackendErrorKind;
@@ -27,7 +28,7 @@ const BETWEEN_ASKS: Duration = Duration::from_secs(1);
 pub(crate) struct Exited {
     pub(crate) container_id: String,
     /// `Err`: nobody knows, and why.
-    pub(crate) outcome: Result<WaitResponse, String>,
+    pub(crate) outcome: Result<ProcessExit, String>,
 }
 
 /// Watches until the end, then tells the driver.
@@ -39,17 +40,12 @@ pub(crate) fn watch(live: Live, container_id: String, copiers: Copiers, driver: 
     });
 }
 
-async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<WaitResponse, String> {
+async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<ProcessExit, String> {
     let ended = async {
         let outcome = wait(live, id).await?;
         if tokio::time::timeout(OUTPUT_AFTER_EXIT, copiers.finished()).await.is_err() {
-            let all = SignalRequest {
-                container_id: id.to_owned(),
-                signal: 9,
-                all: true,
-                ..SignalRequest::default()
-            };
-            if let Err(error) = live.agent.signal(all).await {
+            let killing = live.agent.signal(id, SignalTarget::Container, Signal::KILL);
+            if let Err(error) = killing.await {
                 tracing::debug!(container = id, %error, "processes that outlived their container stay");
             }
             copiers.finished().await;
@@ -68,7 +64,7 @@ async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<WaitRespo
 }
 
 /// Asks for the end; over a new connection where the old one broke.
-async fn wait(live: &Live, id: &str) -> Result<WaitResponse, String> {
+async fn wait(live: &Live, id: &str) -> Result<ProcessExit, String> {
     let mut agent = live.agent.clone();
     let mut asked = 0;
     loop {

@@ -3,29 +3,26 @@
 
 use std::sync::Arc;
 
-use proto_agent::agent::{self, BlockDevice, CreateContainerRequest};
-use proto_agent::guest_path;
-use runtime_spec::{ContainerSpec, Resolved, VmSize, resolve};
+use runtime_spec::{ContainerPlan, ContainerSlots, ContainerSpec, VmSize};
 
 use super::Driver;
 use super::step::Step;
 use crate::backend::FoundImage;
 use crate::clock;
-use crate::container::mounts::{host_mounts, volume_error_first};
+use crate::container::mounts::volume_error_first;
 use crate::container::{Container, GUEST_PATHS, log, seccomp_file};
 use crate::error::PodError;
 use crate::journal::Journal;
 use crate::live::Live;
 use crate::plugs::ContainerPlugs;
-use crate::record::{ContainerRecord, ContainerStage, ContainerStatus, Disk};
-use crate::view::User;
+use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
 
 /// A container that may be made.
 struct NewContainer {
     id: String,
     spec: ContainerSpec,
     image: FoundImage,
-    resolved: Resolved,
+    plan: ContainerPlan,
     /// The size that the VM needs with it.
     size: VmSize,
 }
@@ -36,15 +33,15 @@ impl Driver {
         self.containers.admit(&self.record.id, self.status.stage, &spec.name, spec.attempt)?;
         let image = self.node.backends.find_image(&spec.image)?;
         let id = clock::new_id();
-        let mut resolved = resolve(&self.record.spec, &spec, &image.config, &id, &GUEST_PATHS)?;
+        let mut plan = ContainerPlan::resolve(&self.record.spec, &spec, &image.config, &id, &GUEST_PATHS)?;
         if let Some(path) = spec.seccomp_profile_path() {
-            resolved.confine(&seccomp_file::read(path).await?)?;
+            plan.confine(&seccomp_file::read(path).await?)?;
         }
         let ledger = self.capacity.ledger(self.containers.limits_with(Some((&id, &spec.resources))));
         ledger.check("linux.resources.memory_limit_in_bytes")?;
         let live = self.live()?;
         let mut journal = Journal::new();
-        let new = NewContainer { id: id.clone(), spec, image, resolved, size: ledger.size };
+        let new = NewContainer { id: id.clone(), spec, image, plan, size: ledger.size };
         match self.make(&live, new, &mut journal).await {
             Ok(container) => {
                 self.node.roster.publish_container(container.entry());
@@ -65,7 +62,7 @@ impl Driver {
         new: NewContainer,
         journal: &mut Journal<Step>,
     ) -> Result<Container, PodError> {
-        let NewContainer { id, spec, image, resolved, size } = new;
+        let NewContainer { id, spec, image, plan, size } = new;
         journal.note(Step::Pin);
         self.pin_with(live, Some((&id, &spec.resources))).await?;
         journal.note(Step::Grow(self.capacity.size()));
@@ -94,63 +91,22 @@ impl Driver {
         self.bind_mounts(&record).await?;
         let output = log::open(&self.node.places, &record, true).await?;
         let log_path = log::shown_path(&self.node.places, &record);
-        let request = request(&record, &resolved)?;
         journal.note(Step::Guest(id));
-        let creating = live.agent.create_container(request);
-        let answer = live.call("creating the container in the guest", creating).await;
-        let answer = answer.map_err(volume_error_first)?;
-        status.user = User { uid: answer.uid, gid: answer.gid, groups: answer.supplemental_groups };
+        let slots = slots(&record);
+        let creating = live.agent.create_container(&plan, &slots);
+        let user = live.call("creating the container in the guest", creating).await;
+        status.user = user.map_err(volume_error_first)?;
         status.stage = ContainerStage::Created;
         self.node.records.put_container_status(&record.id, &status).await?;
-        Ok(Container::new(record, status, &resolved, output, log_path))
+        Ok(Container::new(record, status, &plan, output, log_path))
     }
 }
 
-/// The request that has the agent build the container.
-fn request(record: &ContainerRecord, resolved: &Resolved) -> Result<CreateContainerRequest, PodError> {
-    let spec_json = serde_json::to_vec(&resolved.spec)
-        .map_err(|error| PodError::internal("writing the container's OCI spec").because(error))?;
-    Ok(CreateContainerRequest {
-        container_id: record.id.clone(),
-        spec_json,
-        image_slot: u32::from(record.slot.number()),
-        user: resolved.user.clone(),
-        tty: record.spec.tty,
-        stdin: record.spec.stdin,
-        strict_groups: record.spec.security.supplemental_groups_strict,
-        pid_target: record.spec.pid_target().unwrap_or_default().to_owned(),
-        guest_devices: record.spec.security.privileged,
-        shared_mounts: host_mounts(&record.spec).next().is_some(),
-        image_volumes: image_volumes(record),
-        block_devices: block_devices(record),
-        cgroup_files: record.spec.resources.cgroup_files()?.into_iter().collect(),
-        ..CreateContainerRequest::default()
-    })
-}
-
-/// The container's image volumes, as the agent mounts them.
-fn image_volumes(record: &ContainerRecord) -> Vec<agent::ImageVolume> {
-    let volumes = record.image_volumes.iter();
-    volumes
-        .map(|volume| agent::ImageVolume {
-            source: format!("{}/{}", guest_path::IMAGE_VOLUMES, volume.number),
-            slot: u32::from(volume.slot.number()),
-            sub_path: record.spec.mounts[volume.number].image_sub_path.clone(),
-            ..agent::ImageVolume::default()
-        })
-        .collect()
-}
-
-/// The container's disks, as the agent makes their nodes.
-fn block_devices(record: &ContainerRecord) -> Vec<BlockDevice> {
-    let one = |disk: &Disk| {
-        let device = record.spec.devices.get(disk.number)?;
-        Some(BlockDevice {
-            slot: u32::from(disk.slot.number()),
-            path: device.container_path.clone(),
-            permissions: device.permissions.clone(),
-            ..BlockDevice::default()
-        })
-    };
-    record.disks.iter().filter_map(one).collect()
+/// The slots of a container's record, in the order of its plan.
+fn slots(record: &ContainerRecord) -> ContainerSlots {
+    ContainerSlots {
+        image: record.slot.number(),
+        image_volumes: record.image_volumes.iter().map(|volume| volume.slot.number()).collect(),
+        block_devices: record.disks.iter().map(|disk| disk.slot.number()).collect(),
+    }
 }

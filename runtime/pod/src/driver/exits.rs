@@ -1,7 +1,7 @@
 //! Ends: of a container, and of the machine under all of them.
 
-use proto_agent::agent::ExitReason;
 use proto_vmm::StopReport;
+use runtime_spec::ExitReason;
 
 use super::Driver;
 use crate::container::LOST_CODE;
@@ -15,17 +15,10 @@ impl Driver {
         let Exited { container_id: id, outcome } = exited;
         let ended = match outcome {
             Ok(end) => {
-                let reason = match (end.reason.enum_value_or_default(), end.exit_code) {
-                    (ExitReason::EXIT_REASON_OOM_KILLED, _) => "OOMKilled",
-                    (ExitReason::EXIT_REASON_COMPLETED, _) | (ExitReason::EXIT_REASON_UNSPECIFIED, 0) => {
-                        "Completed"
-                    }
-                    (ExitReason::EXIT_REASON_ERROR | ExitReason::EXIT_REASON_UNSPECIFIED, _) => "Error",
-                };
                 let at = if end.exited_at_ns > 0 { end.exited_at_ns } else { clock::now_ns() };
-                self.containers.exit(&id, at, end.exit_code, reason, "")
+                self.containers.exit(&id, at, end.exit_code, end.reason, "")
             }
-            Err(why) => self.containers.exit(&id, clock::now_ns(), LOST_CODE, "Error", why),
+            Err(why) => self.containers.exit(&id, clock::now_ns(), LOST_CODE, ExitReason::Error, why),
         };
         if !ended {
             return;
@@ -67,7 +60,7 @@ impl Driver {
     }
 
     async fn lose(&mut self, id: &str, why: &str) {
-        if self.containers.exit(id, clock::now_ns(), LOST_CODE, "Error", why) {
+        if self.containers.exit(id, clock::now_ns(), LOST_CODE, ExitReason::Error, why) {
             self.keep_container(id).await;
         }
     }

@@ -21,7 +21,7 @@ impl Driver {
 
     /// Takes the container's binds away. The call is idempotent.
     pub(super) async fn unbind_mounts(&self, id: &str, spec: &ContainerSpec) -> Result<(), PodError> {
-        let numbers: Vec<usize> = mounts::host_mounts(spec).map(|(number, _)| number).collect();
+        let numbers: Vec<usize> = spec.host_mounts().map(|(number, _)| number).collect();
         if numbers.is_empty() {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proto_vmm::Slot;
-use runtime_spec::resolve;
+use runtime_spec::{ContainerPlan, ExitReason};
 
 use super::{Driver, step};
 use crate::clock;
@@ -117,11 +117,12 @@ impl Driver {
         record: &Arc<ContainerRecord>,
         status: ContainerStatus,
     ) -> Result<Container, PodError> {
-        let resolved = resolve(&self.record.spec, &record.spec, &record.image, &record.id, &GUEST_PATHS)?;
+        let plan =
+            ContainerPlan::resolve(&self.record.spec, &record.spec, &record.image, &record.id, &GUEST_PATHS)?;
         let ended = status.stage == ContainerStage::Exited;
         let output = log::open(&self.node.places, record, !ended).await?;
         let log_path = log::shown_path(&self.node.places, record);
-        Ok(Container::new(record.clone(), status, &resolved, output, log_path))
+        Ok(Container::new(record.clone(), status, &plan, output, log_path))
     }
 
     /// Goes on with what runs, at the byte that its log has.
@@ -136,6 +137,6 @@ impl Driver {
 
     fn lose_with_pod(&mut self, id: &str) {
         let why = self.status.message.clone().unwrap_or_else(|| "the pod was stopped".to_owned());
-        self.containers.exit(id, clock::now_ns(), LOST_CODE, "Error", why);
+        self.containers.exit(id, clock::now_ns(), LOST_CODE, ExitReason::Error, why);
     }
 }

@@ -1,6 +1,6 @@
 //! Lets a created container's program run.
 
-use runtime_guest::FailureReason;
+use runtime_spec::ExitReason;
 
 use super::Driver;
 use crate::clock;
@@ -9,6 +9,9 @@ use crate::error::PodError;
 use crate::io::copiers::Copiers;
 use crate::live::Live;
 use crate::record::{ContainerStage, ContainerStatus};
+
+/// Exit code of a container that something else than its program kept from starting.
+const START_ERROR_CODE: i32 = 128;
 
 impl Driver {
     /// Starts the container. One that cannot be started is `Exited`.
@@ -77,10 +80,9 @@ impl Driver {
 
 /// Reason and exit code of a container that could not be started, as other runtimes and shells spell them:
 /// its program cannot be run, or something else kept it from starting.
-fn why_not_started(error: &PodError) -> (&'static str, i32) {
-    match error.reason() {
-        Some(FailureReason::ExecutableNotFound) => ("ContainerCannotRun", 127),
-        Some(FailureReason::ExecutableNotRunnable) => ("ContainerCannotRun", 126),
-        Some(FailureReason::ImageVolumeMount) | None => ("StartError", 128),
+fn why_not_started(error: &PodError) -> (ExitReason, i32) {
+    match error.start_failure() {
+        Some(failure) => (ExitReason::ContainerCannotRun, i32::from(failure.exit_code())),
+        None => (ExitReason::StartError, START_ERROR_CODE),
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use proto_agent::agent::SignalRequest;
+use runtime_guest::SignalTarget;
+use runtime_spec::Signal;
 
 use super::{Driver, step};
 use crate::error::PodError;
@@ -104,9 +105,8 @@ impl Driver {
         let may_run = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Unknown);
         let running = self.containers.ids_in(may_run);
         let kills = running.iter().map(|id| async move {
-            let kill =
-                SignalRequest { container_id: id.clone(), signal: 9, all: true, ..SignalRequest::default() };
-            if let Err(error) = live.call("killing the container", live.agent.signal(kill)).await {
+            let killing = live.agent.signal(id, SignalTarget::Container, Signal::KILL);
+            if let Err(error) = live.call("killing the container", killing).await {
                 tracing::debug!(container = id, error = error.chain(), "a container goes with its VM");
             }
         });

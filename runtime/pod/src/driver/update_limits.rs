@@ -1,7 +1,8 @@
 //! Changes limits: of a container, and of the pod itself. The machine grows before a limit does, and a
 //! limit shrinks before the machine; an error leaves all as it was.
 
-use proto_agent::agent::UpdateContainerRequest;
+use std::collections::BTreeMap;
+
 use runtime_spec::{Resources, SpecError, VmSize};
 
 use super::Driver;
@@ -46,13 +47,13 @@ impl Driver {
         journal.note(Step::Grow(self.capacity.size()));
         self.grow(live, size).await?;
         let container = self.containers.find(id)?;
-        let request = changes(id, container.resources(), new)?;
+        let files = changes(container.resources(), new)?;
         journal.note(Step::Limits(id.to_owned(), container.status.resources.clone()));
         self.containers.set_limits(id, Some(new.clone()));
         let container = self.containers.find(id)?;
         self.node.records.put_container_status(id, &container.status).await?;
-        if !request.cgroup_files.is_empty() {
-            live.call("changing the container's limits", live.agent.update_container(request)).await?;
+        if !files.is_empty() {
+            live.call("changing the container's limits", live.agent.update_container(id, files)).await?;
         }
         self.node.roster.publish_container(container.entry());
         Ok(())
@@ -87,12 +88,8 @@ impl Driver {
     }
 }
 
-/// The files whose values differ.
-fn changes(id: &str, old: &Resources, new: &Resources) -> Result<UpdateContainerRequest, SpecError> {
+/// The cgroup files whose values differ.
+fn changes(old: &Resources, new: &Resources) -> Result<BTreeMap<String, String>, SpecError> {
     let (old, new) = (old.cgroup_files()?, new.cgroup_files()?);
-    Ok(UpdateContainerRequest {
-        container_id: id.to_owned(),
-        cgroup_files: new.into_iter().filter(|(file, value)| old.get(file) != Some(value)).collect(),
-        ..UpdateContainerRequest::default()
-    })
+    Ok(new.into_iter().filter(|(file, value)| old.get(file) != Some(value)).collect())
 }

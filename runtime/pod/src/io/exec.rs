@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oci_spec::runtime::Process;
-use proto_agent::agent::{self, StreamKind};
+use proto_agent::agent::StreamKind;
+use runtime_spec::{ExecPlan, ExecSpec};
 
 use super::captured::{CaptureRoom, CapturedOutput};
 use super::streams::{ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams, Source};
@@ -16,43 +17,22 @@ use crate::view::ExecOutput;
 /// How long output may go on after the command has ended: a child that it left behind may hold the pipe.
 const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
 
-/// A command for a client that talks to it.
-#[derive(Clone, Debug)]
-pub struct ExecRequest {
-    /// Program and arguments.
-    pub command: Vec<String>,
-    /// In a terminal.
-    pub tty: bool,
-    /// With an input; without one it reads from nothing.
-    pub stdin: bool,
-}
-
 /// A command to run.
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) live: Live,
     pub(crate) container_id: String,
     pub(crate) process: Arc<Process>,
-    pub(crate) request: ExecRequest,
+    pub(crate) spec: ExecSpec,
 }
 
 impl Exec {
     /// Starts it.
     async fn start(&self) -> Result<ExecEnd, PodError> {
         let exec_id = clock::new_id();
-        let ExecRequest { command, tty, stdin } = self.request.clone();
-        let process = runtime_spec::exec_process(&self.process, command, tty);
-        let process_json = serde_json::to_vec(&process)
-            .map_err(|error| PodError::internal("writing the command's OCI process").because(error))?;
-        let request = agent::ExecRequest {
-            container_id: self.container_id.clone(),
-            exec_id: exec_id.clone(),
-            process_json,
-            tty,
-            stdin,
-            ..agent::ExecRequest::default()
-        };
-        self.live.call("starting the command", self.live.agent.exec(request)).await?;
+        let plan = ExecPlan::resolve(&self.process, self.spec.clone());
+        let starting = self.live.agent.exec(&self.container_id, &exec_id, &plan);
+        self.live.call("starting the command", starting).await?;
         Ok(ExecEnd { live: self.live.clone(), container_id: self.container_id.clone(), exec_id })
     }
 
@@ -74,12 +54,10 @@ impl Exec {
         &self,
         exec_id: &str,
     ) -> Result<(Option<ProcessInput>, ProcessOutput, Option<ProcessOutput>), PodError> {
-        let (agent, id, tty) = (&self.live.agent, &self.container_id, self.request.tty);
+        let (agent, id, tty) = (&self.live.agent, &self.container_id, self.spec.tty);
         let opening = async {
-            let input = match tty || self.request.stdin {
-                true => {
-                    Some(ProcessInput { input: agent.input(id, exec_id).await?, ends: self.request.stdin })
-                }
+            let input = match tty || self.spec.stdin {
+                true => Some(ProcessInput { input: agent.input(id, exec_id).await?, ends: self.spec.stdin }),
                 false => None,
             };
             let stdout = agent.exec_output(id, exec_id, StreamKind::STREAM_KIND_STDOUT).await?;

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use proto_agent::agent::SignalRequest;
+use runtime_guest::SignalTarget;
 use runtime_pieces::{Piece, Pieces};
+use runtime_spec::Signal;
 use tokio::sync::watch;
 
 use super::followers::Follower;
@@ -18,8 +19,7 @@ const HUNG_UP_WITHIN: Duration = Duration::from_secs(5);
 /// How long a process that was killed may take to end.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
-const SIGHUP: u32 = 1;
-const SIGKILL: u32 = 9;
+const SIGHUP: Signal = Signal(1);
 
 /// One client's streams to a process.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl ExecEnd {
     }
 
     async fn hang_up(&self) {
-        for (signal, within) in [(SIGHUP, HUNG_UP_WITHIN), (SIGKILL, KILLED_WITHIN)] {
+        for (signal, within) in [(SIGHUP, HUNG_UP_WITHIN), (Signal::KILL, KILLED_WITHIN)] {
             if tokio::time::timeout(within, self.end_by(signal)).await.is_ok() {
                 return;
             }
@@ -159,20 +159,15 @@ impl ExecEnd {
 
     /// Kills it and all that it started, and waits for it.
     pub(crate) async fn kill(&self) {
-        if tokio::time::timeout(KILLED_WITHIN, self.end_by(SIGKILL)).await.is_err() {
+        if tokio::time::timeout(KILLED_WITHIN, self.end_by(Signal::KILL)).await.is_err() {
             tracing::warn!(container = self.container_id, "a killed command does not end");
         }
     }
 
-    async fn end_by(&self, signal: u32) {
-        let request = SignalRequest {
-            container_id: self.container_id.clone(),
-            exec_id: self.exec_id.clone(),
-            signal,
-            tree: true,
-            ..SignalRequest::default()
-        };
-        if let Err(error) = self.live.call("ending the command", self.live.agent.signal(request)).await {
+    async fn end_by(&self, signal: Signal) {
+        let target = SignalTarget::Exec(&self.exec_id);
+        let signalling = self.live.agent.signal(&self.container_id, target, signal);
+        if let Err(error) = self.live.call("ending the command", signalling).await {
             tracing::debug!(
                 container = self.container_id,
                 error = error.chain(),

@@ -14,7 +14,7 @@ use runtime_spec::{ContainerSpec, Device, Mount};
 
 use self::slots::{Claim, SlotTable};
 use crate::backend::{Backends, FoundImage, HostDisk, Plug};
-use crate::container::mounts::{IMAGE_VOLUME_MOUNT_FAILED, image_mounts};
+use crate::container::mounts::IMAGE_VOLUME_MOUNT_FAILED;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
 use crate::record::{ContainerRecord, Disk, ImageVolume};
@@ -117,7 +117,7 @@ impl Plugs {
         spec: &ContainerSpec,
         plugs: &mut ContainerPlugs,
     ) -> Result<(), PodError> {
-        for (number, mount) in image_mounts(spec) {
+        for (number, mount) in spec.image_mounts() {
             let volume = self.plug_volume(live, backends, number, mount).await.map_err(|error| {
                 let text = format!("{IMAGE_VOLUME_MOUNT_FAILED}: {error}");
                 error.reworded(text)

@@ -6,15 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oci_spec::runtime::Process;
-use proto_agent::agent::{
-    ConfigurePodRequest, CreateContainerRequest, CreateContainerResponse, ExecRequest, ExitReason,
-    ResizePodRequest, SignalRequest, StatsResponse, StreamKind, UpdateContainerRequest, UsageResponse,
-    WaitResponse,
-};
+use proto_agent::agent::{ConfigurePodRequest, StatsResponse, StreamKind, UsageResponse};
 use proto_vmm::StopReport;
-use runtime_guest::{GuestError, RefusedCode};
+use runtime_guest::{FailureReason, GuestError, ProcessExit, RefusedCode, SignalTarget};
 use runtime_pieces::Pieces;
+use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, ExitReason, Signal, User};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
 
@@ -33,16 +29,17 @@ pub(crate) struct FakeAgent {
 
 #[derive(Clone, Debug)]
 struct FakeProcess {
-    ended: watch::Sender<Option<WaitResponse>>,
+    ended: watch::Sender<Option<ProcessExit>>,
     stdout: Vec<u8>,
 }
 
-fn exit_reason(exit_code: i32, oom_killed: bool) -> ExitReason {
-    match exit_code {
-        _ if oom_killed => ExitReason::EXIT_REASON_OOM_KILLED,
-        0 => ExitReason::EXIT_REASON_COMPLETED,
-        _ => ExitReason::EXIT_REASON_ERROR,
-    }
+fn exit(exit_code: i32, oom_killed: bool, exited_at_ns: i64) -> ProcessExit {
+    let reason = match exit_code {
+        _ if oom_killed => ExitReason::OomKilled,
+        0 => ExitReason::Completed,
+        _ => ExitReason::Error,
+    };
+    ProcessExit { exit_code, reason, exited_at_ns }
 }
 
 impl FakeProcess {
@@ -51,11 +48,10 @@ impl FakeProcess {
     }
 
     fn end(&self, exit_code: i32, oom_killed: bool) {
-        let reason = exit_reason(exit_code, oom_killed).into();
-        self.end_as(WaitResponse { exit_code, reason, ..WaitResponse::default() });
+        self.end_as(exit(exit_code, oom_killed, 0));
     }
 
-    fn end_as(&self, end: WaitResponse) {
+    fn end_as(&self, end: ProcessExit) {
         self.ended.send_if_modified(|ended| {
             let first = ended.is_none();
             ended.get_or_insert(end);
@@ -72,8 +68,7 @@ impl FakeAgent {
     /// The container's program ends by itself.
     pub(crate) fn end(&self, container_id: &str, exit_code: i32, oom_killed: bool) {
         let exited_at_ns = self.script.state().exited_at_ns;
-        let reason = exit_reason(exit_code, oom_killed).into();
-        let end = WaitResponse { exit_code, reason, exited_at_ns, ..WaitResponse::default() };
+        let end = exit(exit_code, oom_killed, exited_at_ns);
         self.process(container_id, "").unwrap().end_as(end);
     }
 
@@ -138,34 +133,38 @@ impl Agent for FakeAgent {
 
     async fn create_container(
         &self,
-        request: CreateContainerRequest,
-    ) -> Result<CreateContainerResponse, BackendError> {
+        plan: &ContainerPlan,
+        slots: &ContainerSlots,
+    ) -> Result<User, BackendError> {
         self.step("agent.create").await?;
-        serde_json::from_slice::<oci_spec::runtime::Spec>(&request.spec_json).unwrap();
-        self.script.state().created = Some(request.clone());
+        serde_json::to_vec(&plan.oci).unwrap();
+        self.script.state().created = Some((plan.clone(), slots.clone()));
         let process = FakeProcess::new(self.script.state().output.clone());
-        self.processes.lock().unwrap().insert((request.container_id, String::new()), process);
-        Ok(CreateContainerResponse { uid: 7, gid: 8, ..CreateContainerResponse::default() })
+        self.processes.lock().unwrap().insert((plan.container_id.clone(), String::new()), process);
+        Ok(User { uid: 7, gid: 8, groups: Vec::new() })
     }
 
     async fn start_container(&self, container_id: &str) -> Result<(), BackendError> {
         self.step("agent.start").await?;
-        if let Some(reason) = self.script.state().unrunnable {
+        if let Some(failure) = self.script.state().unrunnable {
             let (message, code) = ("no".into(), RefusedCode::NotFound);
-            let reason = Some(reason);
+            let reason = Some(FailureReason::Start(failure));
             return Err(GuestError::Refused { method: "StartContainer", message, code, reason }.into());
         }
         self.process(container_id, "").map(drop)
     }
 
-    async fn update_container(&self, request: UpdateContainerRequest) -> Result<(), BackendError> {
-        let files: BTreeMap<String, String> = request.cgroup_files.into_iter().collect();
-        self.step(&format!("agent.update {files:?}")).await?;
-        self.process(&request.container_id, "").map(drop)
+    async fn update_container(
+        &self,
+        container_id: &str,
+        cgroup_files: BTreeMap<String, String>,
+    ) -> Result<(), BackendError> {
+        self.step(&format!("agent.update {cgroup_files:?}")).await?;
+        self.process(container_id, "").map(drop)
     }
 
-    async fn resize_pod(&self, request: ResizePodRequest) -> Result<(), BackendError> {
-        self.step(&format!("agent.resize {} {}", request.vcpus, request.memory_slot)).await
+    async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), BackendError> {
+        self.step(&format!("agent.resize {vcpus} {}", memory_slot.unwrap_or_default())).await
     }
 
     async fn remove_container(&self, container_id: &str) -> Result<(), BackendError> {
@@ -177,10 +176,9 @@ impl Agent for FakeAgent {
         Ok(())
     }
 
-    async fn exec(&self, request: ExecRequest) -> Result<(), BackendError> {
+    async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), BackendError> {
         self.step("agent.exec").await?;
-        let process: Process = serde_json::from_slice(&request.process_json).unwrap();
-        let args = process.args().clone().unwrap_or_default();
+        let args = plan.process.args().clone().unwrap_or_default();
         let fake = match args[0].as_str() {
             "echo" => FakeProcess::new(args[1].clone().into_bytes()),
             "flood" => FakeProcess::new(vec![b'x'; args[1].parse().unwrap()]),
@@ -189,27 +187,32 @@ impl Agent for FakeAgent {
         if args[0] != "sleep" {
             fake.end(if args[0] == "false" { 1 } else { 0 }, false);
         }
-        self.processes.lock().unwrap().insert((request.container_id, request.exec_id), fake);
+        self.processes.lock().unwrap().insert((container_id.to_owned(), exec_id.to_owned()), fake);
         Ok(())
     }
 
-    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<WaitResponse, BackendError> {
+    async fn wait(&self, container_id: &str, exec_id: &str) -> Result<ProcessExit, BackendError> {
         self.step("agent.wait").await?;
         let mut ended = self.process(container_id, exec_id)?.ended.subscribe();
         let mut stopped = self.stopped.clone();
         tokio::select! {
-            end = ended.wait_for(Option::is_some) => Ok(end.unwrap().clone().unwrap()),
+            end = ended.wait_for(Option::is_some) => Ok(end.unwrap().unwrap()),
             _ = stopped.wait_for(Option::is_some) => Err(unreachable("the connection broke")),
         }
     }
 
-    async fn signal(&self, request: SignalRequest) -> Result<(), BackendError> {
-        self.step(&format!("agent.signal {}{}", request.signal, if request.all { " all" } else { "" }))
-            .await?;
+    async fn signal(
+        &self,
+        container_id: &str,
+        target: SignalTarget<'_>,
+        signal: Signal,
+    ) -> Result<(), BackendError> {
+        let all = if target == SignalTarget::Container { " all" } else { "" };
+        self.step(&format!("agent.signal {}{all}", signal.0)).await?;
+        let exec_id = if let SignalTarget::Exec(exec_id) = target { exec_id } else { "" };
         let stubborn = self.script.state().stubborn;
-        if request.signal == 9 || !stubborn {
-            let code = 128 + i32::try_from(request.signal).unwrap();
-            self.process(&request.container_id, &request.exec_id)?.end(code, false);
+        if signal == Signal::KILL || !stubborn {
+            self.process(container_id, exec_id)?.end(128 + i32::from(signal.0), false);
         }
         Ok(())
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use runtime_spec::{ContainerSpec, ExitReason, StartFailure};
+
 use super::{World, container, pod};
 use crate::{ContainerState, PodErrorKind, PodState};
-use runtime_guest::FailureReason;
-use runtime_spec::ContainerSpec;
 
 #[tokio::test]
 async fn an_exit_is_told_only_after_all_output_is_in_the_log() {
@@ -21,7 +21,7 @@ async fn an_exit_is_told_only_after_all_output_is_in_the_log() {
     assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
     world.script.vm().agent.end(&id, 0, false);
     let view = world.ended(&id).await;
-    assert_eq!((view.exit_code, view.reason.as_str()), (0, "Completed"));
+    assert_eq!((view.exit_code, view.reason), (0, Some(ExitReason::Completed)));
     assert!(view.finished_at_ns >= view.started_at_ns && view.started_at_ns >= view.created_at_ns);
     let log = world.log("app.log");
     assert_eq!(log.lines().count(), 20_000);
@@ -42,13 +42,15 @@ async fn what_outlives_its_container_and_holds_its_output_is_killed() {
 #[tokio::test]
 async fn exit_codes_have_reasons() {
     let world = World::new().await;
-    for (code, oom, reason) in [(3, false, "Error"), (137, true, "OOMKilled"), (0, false, "Completed")] {
+    for (code, oom, reason) in
+        [(3, false, ExitReason::Error), (137, true, ExitReason::OomKilled), (0, false, ExitReason::Completed)]
+    {
         let pod_id = world.pods.run(pod(&format!("p{code}"))).await.unwrap();
         let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
         world.pods.start_container(&id).await.unwrap();
         world.script.vm().agent.end(&id, code, oom);
         let view = world.ended(&id).await;
-        assert_eq!((view.exit_code, view.reason.as_str()), (code, reason));
+        assert_eq!((view.exit_code, view.reason), (code, Some(reason)));
         world.pods.remove(&pod_id).await.unwrap();
     }
     world.assert_nothing_left();
@@ -147,7 +149,7 @@ async fn a_program_that_cannot_be_started_is_a_start_error() {
         assert!(error.chain().contains(step), "{}", error.chain());
         let view = world.pods.container(&id).unwrap();
         assert_eq!((view.state, view.exit_code), (ContainerState::Exited, 128));
-        assert_eq!(view.reason, "StartError");
+        assert_eq!(view.reason, Some(ExitReason::StartError));
         assert!(view.message.contains(step), "{}", view.message);
         let again = world.pods.start_container(&id).await.unwrap_err();
         assert_eq!(again.kind(), PodErrorKind::FailedPrecondition);
@@ -156,17 +158,18 @@ async fn a_program_that_cannot_be_started_is_a_start_error() {
 
 #[tokio::test]
 async fn a_program_that_is_not_there_or_may_not_run_cannot_run() {
-    let reasons = [(FailureReason::ExecutableNotFound, 127), (FailureReason::ExecutableNotRunnable, 126)];
-    for (reason, exit_code) in reasons {
+    let failures = [(StartFailure::ExecutableNotFound, 127), (StartFailure::ExecutableNotRunnable, 126)];
+    for (failure, exit_code) in failures {
         let world = World::new().await;
         let pod_id = world.pods.run(pod("web")).await.unwrap();
         let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
-        world.script.state().unrunnable = Some(reason);
+        world.script.state().unrunnable = Some(failure);
         let error = world.pods.start_container(&id).await.unwrap_err();
         assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
+        assert_eq!(error.start_failure(), Some(failure));
         let view = world.pods.container(&id).unwrap();
         assert_eq!((view.state, view.exit_code), (ContainerState::Exited, exit_code));
-        assert_eq!(view.reason, "ContainerCannotRun");
+        assert_eq!(view.reason, Some(ExitReason::ContainerCannotRun));
         assert!(view.message.contains("refused"), "{}", view.message);
         assert!(view.finished_at_ns >= view.created_at_ns);
     }
@@ -230,7 +233,7 @@ async fn a_dying_machine_takes_its_containers_along_and_keeps_its_network_until_
     world.script.vm().crash("oops\n");
     for id in [&id, &idle] {
         let view = world.ended(id).await;
-        assert_eq!((view.exit_code, view.reason.as_str()), (137, "Error"));
+        assert_eq!((view.exit_code, view.reason), (137, Some(ExitReason::Error)));
         assert!(view.message.contains("the guest kernel panicked: no more"), "{}", view.message);
     }
     let view = world.pods.pod(&pod_id).unwrap();

@@ -75,12 +75,12 @@ async fn host_paths_are_bound_as_asked_before_the_guest_mounts_them_and_go_with_
     let seen = world.script.state().seen.clone();
     let place = |step: &str| seen.iter().position(|seen| seen == step).unwrap();
     assert!(place("shares.bind") < place("agent.create"));
-    assert!(world.script.state().created.clone().unwrap().shared_mounts);
+    assert!(world.script.state().created.clone().unwrap().0.shared_mounts);
     world.pods.remove_container(&id).await.unwrap();
     assert_eq!(world.script.state().binds.len(), 0);
     // One without mounts of the host does not have the guest mount anything.
     let id = world.pods.create_container(&pod_id, container("plain")).await.unwrap();
-    assert!(!world.script.state().created.clone().unwrap().shared_mounts);
+    assert!(!world.script.state().created.clone().unwrap().0.shared_mounts);
     world.pods.remove_container(&id).await.unwrap();
     assert_eq!(world.script.count("shares.bind"), 1);
 }
@@ -118,8 +118,11 @@ async fn image_volumes_have_slots_that_are_held_as_long_as_the_container() {
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     let spec = with(vec![image("image7", "etc"), image("image7", ""), image("image8", "")]);
     let id = world.pods.create_container(&pod_id, spec).await.unwrap();
-    let reported = world.script.state().created.clone().unwrap().image_volumes;
-    let reported: Vec<_> = reported.iter().map(|one| (one.source.as_str(), one.sub_path.as_str())).collect();
+    let (plan, slots) = world.script.state().created.clone().unwrap();
+    assert_eq!(slots.image_volumes.len(), 3);
+    assert_eq!(slots.image_volumes[0], slots.image_volumes[1]);
+    let reported: Vec<_> =
+        plan.image_volumes.iter().map(|one| (one.source.as_str(), one.sub_path.as_str())).collect();
     let source = |number| format!("{}/{number}", proto_agent::guest_path::IMAGE_VOLUMES);
     assert_eq!(reported, [(&*source(0), "etc"), (&*source(1), ""), (&*source(2), "")]);
     let view = world.pods.container(&id).unwrap();

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use proto_agent::agent::{ConfigurePodRequest, CreateContainerRequest, UsageResponse};
+use proto_agent::agent::{ConfigurePodRequest, UsageResponse};
 use runtime_share::Bind;
-
-use runtime_guest::FailureReason;
+use runtime_spec::{ContainerPlan, ContainerSlots, StartFailure};
 
 use super::vm::FakeVm;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -29,8 +28,8 @@ pub(crate) struct State {
     pub(crate) networks: BTreeSet<String>,
     /// What is bound, by container.
     pub(crate) binds: BTreeMap<String, Vec<(usize, Bind)>>,
-    /// What the agent was last asked to create.
-    pub(crate) created: Option<CreateContainerRequest>,
+    /// The plan and the slots of the last container that the agent was asked to create.
+    pub(crate) created: Option<(ContainerPlan, ContainerSlots)>,
     /// Monitors by process id.
     pub(crate) vms: HashMap<u32, Arc<FakeVm>>,
     /// What containers write to stdout.
@@ -40,7 +39,7 @@ pub(crate) struct State {
     /// Output that stays open until everything in the container is killed.
     pub(crate) lingering: bool,
     /// How the agent refuses to start a program.
-    pub(crate) unrunnable: Option<FailureReason>,
+    pub(crate) unrunnable: Option<StartFailure>,
     /// VMs plug devices, and nobody hears their answer.
     pub(crate) unheard: bool,
     /// When programs end, by the guest's clock.

@@ -1,12 +1,13 @@
 //! Clients that talk to commands, containers and ports.
 
+use runtime_spec::ExecSpec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{World, container, pod};
-use crate::{AttachRequest, ExecRequest, PodErrorKind, ProcessOutput};
+use crate::{AttachRequest, PodErrorKind, ProcessOutput};
 
-fn request(words: &[&str], tty: bool, stdin: bool) -> ExecRequest {
-    ExecRequest { command: words.iter().map(|&word| word.to_owned()).collect(), tty, stdin }
+fn request(words: &[&str], tty: bool, stdin: bool) -> ExecSpec {
+    ExecSpec { command: words.iter().map(|&word| word.to_owned()).collect(), tty, stdin }
 }
 
 async fn all(mut output: ProcessOutput) -> Vec<u8> {

@@ -1,8 +1,10 @@
-//! Devices that cannot be. Whether the host has them, and of which kind, is not looked at.
+//! Devices that cannot be had. The check reads the request alone: whether the host has a device, and of which
+//! kind, is found out when the device is opened.
 
-use crate::{Device, SpecError, resolve};
+use crate::container_path::normalized;
+use crate::{Device, SpecError};
 
-/// Devices of one container: the slots of a machine are fewer.
+/// Most devices of one container; a VM has fewer slots.
 const DEVICES_MAX: usize = 64;
 
 /// Refuses what makes no sense.
@@ -20,7 +22,7 @@ fn check_one(device: &Device) -> Result<(), SpecError> {
             return Err(SpecError::invalid(field, format!("{path:?} is no absolute path")));
         }
     }
-    if resolve::normalized(container_path).parent().is_none() {
+    if normalized(container_path).parent().is_none() {
         let reason = format!("{container_path:?} is the container's root");
         return Err(SpecError::invalid("devices.container_path", reason));
     }

@@ -16,7 +16,7 @@ pub(super) fn check(mounts: &[Mount], pod: &PodSpec) -> Result<(), SpecError> {
 fn check_one(mount: &Mount, pod: &PodSpec) -> Result<(), SpecError> {
     let target = &mount.container_path;
     path("mounts.container_path", target)?;
-    if crate::resolve::normalized(target).parent().is_none() {
+    if crate::container_path::normalized(target).parent().is_none() {
         let reason = format!("{target:?} is the container's root");
         return Err(SpecError::invalid("mounts.container_path", reason));
     }

@@ -1,4 +1,4 @@
-//! Our default seccomp profile: what is not on the list fails with EPERM.
+//! The default seccomp profile: calls that are not on the list fail with EPERM.
 
 use oci_spec::runtime::{
     Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArgBuilder, LinuxSeccompBuilder,
@@ -7,6 +7,7 @@ use oci_spec::runtime::{
 
 use super::syscalls::{ALLOWED, BY_CAPABILITY};
 use crate::ContainerSecurity;
+use crate::capabilities::capabilities;
 
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
@@ -17,13 +18,12 @@ const CLONE_NEW: u64 = 0x7e02_0000;
 /// The values of personality(2) that change nothing dangerous: the default, 32-bit, UNAME26 and query.
 const PERSONALITIES: [u64; 5] = [0x0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// AF_VSOCK: it would lead past the network to the machine's monitor.
+/// AF_VSOCK, refused since such a socket leads past the network to the VMM.
 const AF_VSOCK: u64 = 40;
 
 /// The profile for a container with these capabilities.
 pub(super) fn runtime_default(security: &ContainerSecurity) -> LinuxSeccomp {
-    let effective =
-        super::capabilities(security).ok().and_then(|sets| sets.effective().clone()).unwrap_or_default();
+    let effective = capabilities(security).ok().and_then(|sets| sets.effective().clone()).unwrap_or_default();
     let has = |name: &str| effective.iter().any(|capability| capability.to_string() == name);
     let mut syscalls = vec![allow(ALLOWED)];
     for (capability, names) in BY_CAPABILITY {

@@ -1,14 +1,13 @@
 //! Mounts inside the container: those that every container has, from the guest's own kernel and memory,
 //! and those that were asked for, from the pod's shared directory and from images.
 //!
-//! Who may write is decided on the host, where it is more than a guest's promise; and a mount of the host
-//! below another keeps its own rights, which a flag in the guest would take from it.
-
-use std::path::{Component, Path, PathBuf};
+//! The host decides who may write to its files: a guest could break its promise. A mount of the host below
+//! another keeps its own rights, which a flag in the guest would take from it.
 
 use oci_spec::runtime::{Mount, MountBuilder};
 
-use super::GuestPaths;
+use super::{GuestPaths, ImageVolumePlan};
+use crate::container_path::normalized;
 use crate::{ContainerSecurity, ContainerSpec};
 
 /// Digits of a container's id that name its directory in the pod's shared directory: as good as unique.
@@ -20,8 +19,8 @@ pub fn share_name(container_id: &str) -> &str {
     container_id.get(..SHARE_NAME_DIGITS).unwrap_or(container_id)
 }
 
-/// All mounts, parents before what lies below them, else as they came. One that was asked for takes the
-/// place of our own.
+/// All mounts, parents before what lies below them, else as they came. A mount that is asked for takes the
+/// place of our own at the same path.
 pub(super) fn mounts(container: &ContainerSpec, id: &str, paths: &GuestPaths) -> Vec<Mount> {
     let asked: Vec<Mount> =
         container.mounts.iter().enumerate().map(|(number, mount)| asked(number, mount, id, paths)).collect();
@@ -37,7 +36,7 @@ fn asked(number: usize, mount: &crate::Mount, id: &str, paths: &GuestPaths) -> M
     let destination = normalized(&mount.container_path);
     let destination = destination.to_str().unwrap_or(&mount.container_path);
     if !mount.image.is_empty() {
-        let source = format!("{}/{number}", paths.image_volumes);
+        let source = image_volume_source(number, paths);
         return self::mount(destination, "bind", &source, &["bind", "rprivate", "nodev", "ro"]);
     }
     let source = format!("{}/{}/{number}", paths.shared, share_name(id));
@@ -46,19 +45,21 @@ fn asked(number: usize, mount: &crate::Mount, id: &str, paths: &GuestPaths) -> M
     self::mount(destination, "bind", &source, &["rbind", "rprivate", "nodev", access])
 }
 
-/// The path without `.` and `..`; one that leads above the root ends there.
-pub(crate) fn normalized(path: &str) -> PathBuf {
-    let mut clean = PathBuf::from("/");
-    for part in Path::new(path).components() {
-        match part {
-            Component::Normal(name) => clean.push(name),
-            Component::ParentDir => {
-                clean.pop();
-            }
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
-        }
-    }
-    clean
+/// The images among the container's mounts.
+pub(super) fn image_volumes(container: &ContainerSpec, paths: &GuestPaths) -> Vec<ImageVolumePlan> {
+    let volumes = container.image_mounts();
+    volumes
+        .map(|(number, mount)| ImageVolumePlan {
+            mount: number,
+            source: image_volume_source(number, paths),
+            sub_path: mount.image_sub_path.clone(),
+        })
+        .collect()
+}
+
+/// Stands for the place of the image until the agent knows it.
+fn image_volume_source(number: usize, paths: &GuestPaths) -> String {
+    format!("{}/{number}", paths.image_volumes)
 }
 
 fn own(security: &ContainerSecurity, paths: &GuestPaths) -> Vec<Mount> {

@@ -73,7 +73,8 @@ pub(super) const ALLOWED: &[&str] = &[
     "getrandom", "sysinfo", "syslog", "uname",
 ];
 
-/// What a capability adds; without it the kernel would refuse anyway, but need not be asked.
+/// System calls that a capability adds. The kernel would refuse them without the capability anyway, but need
+/// not be asked.
 pub(super) const BY_CAPABILITY: &[(&str, &[&str])] = &[
     ("DAC_READ_SEARCH", &["open_by_handle_at"]),
     ("SYS_CHROOT", &["chroot"]),

@@ -1,4 +1,4 @@
-//! What a spec becomes.
+//! Specs resolved into plans.
 
 // A helper of a test may end the test.
 #![allow(clippy::unwrap_used)]
@@ -7,9 +7,9 @@ use oci_spec::runtime::{
     Capability, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, LinuxSeccompAction, Spec,
 };
 use runtime_spec::{
-    ContainerSecurity, ContainerSpec, GuestPaths, ImageConfig, Mount, MountPropagation, NamespaceMode,
-    Namespaces, PodSpec, Profile, Resolved, Resources, SeccompProfile, Signal, SpecError, exec_process,
-    resolve,
+    ContainerPlan, ContainerSecurity, ContainerSpec, ExecPlan, ExecSpec, GuestPaths, ImageConfig, Mount,
+    MountPropagation, NamespaceMode, Namespaces, PodSpec, Profile, Resources, SeccompProfile, Signal,
+    SpecError,
 };
 
 const PATHS: GuestPaths = GuestPaths {
@@ -39,12 +39,12 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-fn resolved(container: &ContainerSpec, image: &ImageConfig) -> Resolved {
-    resolve(&pod(), container, image, "id1", &PATHS).unwrap()
+fn plan(container: &ContainerSpec, image: &ImageConfig) -> ContainerPlan {
+    ContainerPlan::resolve(&pod(), container, image, "id1", &PATHS).unwrap()
 }
 
 fn secured(security: ContainerSecurity) -> Spec {
-    resolved(&ContainerSpec { security, ..container() }, &image()).spec
+    plan(&ContainerSpec { security, ..container() }, &image()).oci
 }
 
 fn args(spec: &Spec) -> String {
@@ -60,13 +60,14 @@ fn command_and_args_follow_kubernetes_rules() {
         ("/cmd", "a1", "/cmd a1"),
     ] {
         let spec = ContainerSpec { command: words(command), args: words(arguments), ..container() };
-        assert_eq!(args(&resolved(&spec, &image()).spec), expected);
+        assert_eq!(args(&plan(&spec, &image()).oci), expected);
     }
 }
 
 #[test]
 fn nothing_to_run_is_refused() {
-    let error = resolve(&pod(), &container(), &ImageConfig::default(), "id1", &PATHS).unwrap_err();
+    let error =
+        ContainerPlan::resolve(&pod(), &container(), &ImageConfig::default(), "id1", &PATHS).unwrap_err();
     assert!(matches!(error, SpecError::Invalid { field: "command", .. }), "{error}");
 }
 
@@ -74,10 +75,10 @@ fn nothing_to_run_is_refused() {
 fn variables_are_merged_and_the_callers_win() {
     let image = ImageConfig { env: words("A=1 B=2 bad PATH=/img"), ..image() };
     let env = vec![("B".to_owned(), "3=x".to_owned()), ("C".to_owned(), String::new())];
-    let spec = resolved(&ContainerSpec { env, tty: true, ..container() }, &image).spec;
+    let spec = plan(&ContainerSpec { env, tty: true, ..container() }, &image).oci;
     let env = spec.process().as_ref().unwrap().env().clone().unwrap();
     assert_eq!(env, words("PATH=/img HOSTNAME=web A=1 B=3=x C= TERM=xterm"));
-    let env = resolved(&container(), &ImageConfig { env: Vec::new(), ..image }).spec;
+    let env = plan(&container(), &ImageConfig { env: Vec::new(), ..image }).oci;
     let env = env.process().as_ref().unwrap().env().clone().unwrap();
     assert!(env[0].starts_with("PATH=/usr/local/sbin:"), "{env:?}");
 }
@@ -85,19 +86,16 @@ fn variables_are_merged_and_the_callers_win() {
 #[test]
 fn the_users_and_directories_come_from_the_caller_then_the_image() {
     let image = ImageConfig { user: "www:5".into(), working_dir: "/srv".into(), ..image() };
-    let user = |security| resolved(&ContainerSpec { security, ..container() }, &image).user;
+    let user = |security| plan(&ContainerSpec { security, ..container() }, &image).user;
     let none = ContainerSecurity::default;
     assert_eq!(user(none()), "www:5");
     assert_eq!(user(ContainerSecurity { run_as_user: Some(7), ..none() }), "7");
     assert_eq!(user(ContainerSecurity { run_as_user: Some(7), run_as_group: Some(8), ..none() }), "7:8");
     assert_eq!(user(ContainerSecurity { run_as_username: "bob".into(), ..none() }), "bob");
-    let cwd = |spec: ContainerSpec| resolved(&spec, &image).spec.process().as_ref().unwrap().cwd().clone();
+    let cwd = |spec: ContainerSpec| plan(&spec, &image).oci.process().as_ref().unwrap().cwd().clone();
     assert_eq!(cwd(container()).to_str(), Some("/srv"));
     assert_eq!(cwd(ContainerSpec { working_dir: "/w".into(), ..container() }).to_str(), Some("/w"));
-    assert_eq!(
-        resolved(&container(), &self::image()).spec.process().as_ref().unwrap().cwd().to_str(),
-        Some("/")
-    );
+    assert_eq!(plan(&container(), &self::image()).oci.process().as_ref().unwrap().cwd().to_str(), Some("/"));
 }
 
 #[test]
@@ -110,12 +108,12 @@ fn supplemental_groups_are_passed_on() {
 #[test]
 fn the_stop_signal_is_the_callers_then_the_images() {
     let image = ImageConfig { stop_signal: "SIGQUIT".into(), ..image() };
-    assert_eq!(resolved(&container(), &image).stop_signal, Signal(3));
+    assert_eq!(plan(&container(), &image).stop_signal, Signal(3));
     let spec = ContainerSpec { stop_signal: Some("USR1".into()), ..container() };
-    assert_eq!(resolved(&spec, &image).stop_signal, Signal(10));
-    assert_eq!(resolved(&container(), &self::image()).stop_signal, Signal::TERM);
+    assert_eq!(plan(&spec, &image).stop_signal, Signal(10));
+    assert_eq!(plan(&container(), &self::image()).stop_signal, Signal::TERM);
     let odd = ImageConfig { stop_signal: "nonsense".into(), ..image };
-    assert_eq!(resolved(&container(), &odd).stop_signal, Signal::TERM);
+    assert_eq!(plan(&container(), &odd).stop_signal, Signal::TERM);
 }
 
 #[test]
@@ -161,7 +159,7 @@ fn mounts_come_from_the_guest_and_kernel_settings_are_read_only() {
 
 /// Destination, source and last option of each mount.
 fn mounted(mounts: Vec<Mount>) -> Vec<(String, String, String)> {
-    let spec = resolved(&ContainerSpec { mounts, ..container() }, &image()).spec;
+    let spec = plan(&ContainerSpec { mounts, ..container() }, &image()).oci;
     let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
     let all = spec.mounts().clone().unwrap();
     all.iter()
@@ -270,9 +268,9 @@ fn a_profile_of_the_nodes_takes_the_default_ones_place() {
         ..ContainerSecurity::default()
     };
     let spec = ContainerSpec { security, ..container() };
-    let mut all = resolved(&spec, &image());
-    let action = |all: &Resolved| {
-        all.spec.linux().as_ref().unwrap().seccomp().as_ref().map(LinuxSeccomp::default_action)
+    let mut all = plan(&spec, &image());
+    let action = |all: &ContainerPlan| {
+        all.oci.linux().as_ref().unwrap().seccomp().as_ref().map(LinuxSeccomp::default_action)
     };
     // Never without a filter, should the profile not come.
     assert_eq!(action(&all), Some(LinuxSeccompAction::ScmpActErrno));
@@ -299,7 +297,7 @@ fn no_call_is_on_the_default_profile_twice() {
 #[test]
 fn limits_are_the_agents_to_write_and_the_score_is_the_process() {
     let resources = Resources { memory_limit_bytes: 64 << 20, oom_score_adj: -997, ..Resources::default() };
-    let spec = resolved(&ContainerSpec { resources, ..container() }, &image()).spec;
+    let spec = plan(&ContainerSpec { resources, ..container() }, &image()).oci;
     assert_eq!(spec.process().as_ref().unwrap().oom_score_adj(), Some(-997));
     let linux = spec.linux().clone().unwrap();
     assert_eq!(linux.cgroups_path().as_ref().unwrap().to_str(), Some("/pod/id1"));
@@ -322,13 +320,15 @@ fn paths_are_hidden_by_default_and_as_the_caller_says() {
 #[test]
 fn an_exec_has_the_containers_environment_and_its_own_arguments() {
     let spec = ContainerSpec { env: vec![("A".into(), "1".into())], ..container() };
-    let process = resolved(&spec, &image()).spec.process().clone().unwrap();
-    let exec = exec_process(&process, words("ls -l"), true);
-    assert_eq!(exec.args().clone().unwrap(), ["ls", "-l"]);
-    assert_eq!(exec.terminal(), Some(true));
-    let env = exec.env().clone().unwrap();
+    let process = plan(&spec, &image()).oci.process().clone().unwrap();
+    let exec =
+        |command, tty| ExecPlan::resolve(&process, ExecSpec { command: words(command), tty, stdin: true });
+    let plan = exec("ls -l", true);
+    assert_eq!(plan.process.args().clone().unwrap(), ["ls", "-l"]);
+    assert_eq!((plan.process.terminal(), plan.tty, plan.stdin), (Some(true), true, true));
+    let env = plan.process.env().clone().unwrap();
     assert!(env.contains(&"A=1".to_owned()) && env.contains(&"TERM=xterm".to_owned()), "{env:?}");
-    assert_eq!(exec_process(&process, words("ls"), false).terminal(), Some(false));
+    assert_eq!(exec("ls", false).process.terminal(), Some(false));
 }
 
 #[test]

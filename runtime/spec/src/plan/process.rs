@@ -1,11 +1,11 @@
-//! The container's first process, and those that exec adds.
+//! The container's first process: arguments, environment, directory, limits.
 
 use oci_spec::runtime::{PosixRlimitBuilder, PosixRlimitType, Process, ProcessBuilder, UserBuilder};
 
-use super::{ImageConfig, capabilities};
-use crate::{ContainerSecurity, ContainerSpec, PodSpec, SpecError};
+use crate::capabilities::capabilities;
+use crate::{ContainerSecurity, ContainerSpec, ImageConfig, PodSpec, SpecError};
 
-/// Where programs are looked up when neither the image nor the caller says.
+/// Directories in which programs are looked up when neither the image nor the caller says.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Open files of a process: high enough for servers, and within the kernel's default `fs.nr_open`.
@@ -39,23 +39,6 @@ pub(super) fn process(
         .expect("every field of the process has a default");
     process.set_oom_score_adj(Some(score));
     Ok(process)
-}
-
-/// A process for exec: its own arguments and terminal, the container's environment and directory.
-/// User, capabilities and the rest are the agent's to take from the container.
-pub fn exec_process(container: &Process, args: Vec<String>, tty: bool) -> Process {
-    let mut env = container.env().clone().unwrap_or_default();
-    if tty {
-        add_if_missing(&mut env, "TERM=xterm");
-    }
-    ProcessBuilder::default()
-        .terminal(tty)
-        .user(container.user().clone())
-        .args(args)
-        .env(env)
-        .cwd(container.cwd().clone())
-        .build()
-        .expect("every field of the process has a default")
 }
 
 /// The user for the agent to look up.
@@ -103,7 +86,7 @@ fn env(pod: &PodSpec, container: &ContainerSpec, image: &ImageConfig) -> Vec<Str
     env
 }
 
-fn add_if_missing(env: &mut Vec<String>, entry: &str) {
+pub(super) fn add_if_missing(env: &mut Vec<String>, entry: &str) {
     let key = entry.split('=').next().unwrap_or_default();
     if !env.iter().any(|known| has_key(known, key)) {
         env.push(entry.to_owned());

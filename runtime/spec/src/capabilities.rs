@@ -7,7 +7,7 @@ use oci_spec::runtime::{Capabilities, Capability, LinuxCapabilities, LinuxCapabi
 
 use crate::{ContainerSecurity, SpecError};
 
-/// What a container may do when nobody says otherwise: the set that Kubernetes users are used to.
+/// Capabilities of a container that asks for no others: the set that Kubernetes users are used to.
 const DEFAULT: [Capability; 14] = [
     Capability::Chown,
     Capability::DacOverride,

@@ -1,4 +1,4 @@
-//! Namespaces, cgroup, devices and hidden paths. Limits are not here: `cgroup.rs` has them.
+//! Namespaces, cgroup, devices and hidden paths of the OCI specification. Limits are in `cgroup.rs`.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use oci_spec::runtime::{
 use super::{GuestPaths, seccomp};
 use crate::{ContainerSpec, NamespaceMode, PodSpec, Profile};
 
-/// Of /proc and /sys: what tells about the machine or may harm it.
+/// Files of /proc and /sys that describe the guest or may harm it.
 const MASKED: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",
@@ -26,7 +26,7 @@ const MASKED: [&str; 12] = [
     "/sys/devices/virtual/powercap",
 ];
 
-/// Of /proc: what sets the kernel.
+/// Files of /proc that set the guest's kernel.
 const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 pub(super) fn linux(pod: &PodSpec, container: &ContainerSpec, id: &str, paths: &GuestPaths) -> Linux {
@@ -44,7 +44,7 @@ pub(super) fn linux(pod: &PodSpec, container: &ContainerSpec, id: &str, paths: &
     if !security.privileged {
         linux.set_masked_paths(Some(listed(security.masked_paths.as_deref(), &MASKED)));
         linux.set_readonly_paths(Some(listed(security.readonly_paths.as_deref(), &READONLY)));
-        // The default one also stands in for a profile of the node's until `Resolved::confine`.
+        // The default one also stands in for a profile of the node's until `ContainerPlan::confine`.
         if matches!(security.seccomp, Some(Profile::RuntimeDefault | Profile::Localhost(_))) {
             linux.set_seccomp(Some(seccomp::runtime_default(security)));
         }

@@ -1,0 +1,98 @@
+//! Plans to wire messages, and answers to the daemon's types. Pure, and the only place where either is done
+//! for containers and their processes.
+
+use proto_agent::agent::{
+    self, BlockDevice, CreateContainerRequest, ExecRequest, ImageVolume, SignalRequest, WaitResponse,
+};
+use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, ExitReason, Signal};
+use serde::Serialize;
+
+use crate::error::GuestError;
+use crate::process::{ProcessExit, SignalTarget};
+
+/// The request that creates the container of `plan` from what is plugged in `slots`.
+pub(crate) fn create_container(
+    method: &'static str,
+    plan: &ContainerPlan,
+    slots: &ContainerSlots,
+) -> Result<CreateContainerRequest, GuestError> {
+    let volumes = plan.image_volumes.iter().zip(&slots.image_volumes);
+    let devices = plan.block_devices.iter().zip(&slots.block_devices);
+    Ok(CreateContainerRequest {
+        container_id: plan.container_id.clone(),
+        spec_json: json(method, &plan.oci)?,
+        image_slot: u32::from(slots.image),
+        user: plan.user.clone(),
+        tty: plan.tty,
+        stdin: plan.stdin,
+        strict_groups: plan.strict_groups,
+        pid_target: plan.pid_target.clone().unwrap_or_default(),
+        guest_devices: plan.guest_devices,
+        shared_mounts: plan.shared_mounts,
+        image_volumes: volumes
+            .map(|(volume, slot)| ImageVolume {
+                source: volume.source.clone(),
+                slot: u32::from(*slot),
+                sub_path: volume.sub_path.clone(),
+                ..ImageVolume::default()
+            })
+            .collect(),
+        block_devices: devices
+            .map(|(device, slot)| BlockDevice {
+                slot: u32::from(*slot),
+                path: device.path.clone(),
+                permissions: device.permissions.clone(),
+                ..BlockDevice::default()
+            })
+            .collect(),
+        cgroup_files: plan.cgroup_files.clone().into_iter().collect(),
+        ..CreateContainerRequest::default()
+    })
+}
+
+/// The request that starts the command of `plan`.
+pub(crate) fn exec(
+    method: &'static str,
+    container_id: &str,
+    exec_id: &str,
+    plan: &ExecPlan,
+) -> Result<ExecRequest, GuestError> {
+    Ok(ExecRequest {
+        container_id: container_id.to_owned(),
+        exec_id: exec_id.to_owned(),
+        process_json: json(method, &plan.process)?,
+        tty: plan.tty,
+        stdin: plan.stdin,
+        ..ExecRequest::default()
+    })
+}
+
+/// The request that sends `signal` to `target`.
+pub(crate) fn signal(container_id: &str, target: SignalTarget<'_>, signal: Signal) -> SignalRequest {
+    let request = SignalRequest {
+        container_id: container_id.to_owned(),
+        signal: u32::from(signal.0),
+        ..SignalRequest::default()
+    };
+    match target {
+        SignalTarget::FirstProcess => request,
+        SignalTarget::Container => SignalRequest { all: true, ..request },
+        SignalTarget::Exec(exec_id) => SignalRequest { exec_id: exec_id.to_owned(), tree: true, ..request },
+    }
+}
+
+/// A process's end. An agent that gives no reason is one of another version: its code decides.
+pub(crate) fn process_exit(answer: &WaitResponse) -> ProcessExit {
+    let reason = match (answer.reason.enum_value_or_default(), answer.exit_code) {
+        (agent::ExitReason::EXIT_REASON_OOM_KILLED, _) => ExitReason::OomKilled,
+        (agent::ExitReason::EXIT_REASON_COMPLETED, _) => ExitReason::Completed,
+        (agent::ExitReason::EXIT_REASON_ERROR, _) => ExitReason::Error,
+        (agent::ExitReason::EXIT_REASON_UNSPECIFIED, 0) => ExitReason::Completed,
+        (agent::ExitReason::EXIT_REASON_UNSPECIFIED, _) => ExitReason::Error,
+    };
+    ProcessExit { exit_code: answer.exit_code, reason, exited_at_ns: answer.exited_at_ns }
+}
+
+fn json(method: &'static str, value: &impl Serialize) -> Result<Vec<u8>, GuestError> {
+    serde_json::to_vec(value).map_err(|source| GuestError::Unsendable { method, source })
+}

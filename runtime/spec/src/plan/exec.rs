@@ -1,0 +1,40 @@
+//! One more command in a container, resolved.
+
+use oci_spec::runtime::{Process, ProcessBuilder};
+
+use super::process::add_if_missing;
+use crate::ExecSpec;
+
+/// All that the agent needs to start a command in a container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExecPlan {
+    /// OCI process: arguments, environment, directory and terminal. The agent takes user, capabilities and
+    /// the rest from the container.
+    pub process: Process,
+    /// Whether the command has a terminal.
+    pub tty: bool,
+    /// Whether a client may open the command's input.
+    pub stdin: bool,
+}
+
+impl ExecPlan {
+    /// Resolves a command for a container with this first process: the arguments and the terminal are the
+    /// command's own, the environment and the directory are the container's.
+    #[must_use]
+    pub fn resolve(container: &Process, spec: ExecSpec) -> ExecPlan {
+        let ExecSpec { command, tty, stdin } = spec;
+        let mut env = container.env().clone().unwrap_or_default();
+        if tty {
+            add_if_missing(&mut env, "TERM=xterm");
+        }
+        let process = ProcessBuilder::default()
+            .terminal(tty)
+            .user(container.user().clone())
+            .args(command)
+            .env(env)
+            .cwd(container.cwd().clone())
+            .build()
+            .expect("every field of the process has a default");
+        ExecPlan { process, tty, stdin }
+    }
+}

@@ -1,0 +1,178 @@
+//! A container resolved: from what is asked for, and what the image says, to what the agent is sent.
+//!
+//! A [`ContainerPlan`] is made in one place, here, and sent as such: the OCI runtime specification and
+//! beside it all that the specification cannot say. Only the slots of what is plugged for the container
+//! are filled in later, by the driver that plugs them.
+//!
+//! Network, IPC and host name are the VM's, so containers get no namespaces for those. The agent resolves the
+//! user, since it can read the image's passwd file.
+
+mod exec;
+mod linux;
+mod mounts;
+mod process;
+mod seccomp;
+mod syscalls;
+
+use std::collections::BTreeMap;
+
+use oci_spec::runtime::{RootBuilder, Spec, SpecBuilder};
+
+pub use exec::ExecPlan;
+pub use mounts::share_name;
+
+use crate::{ContainerSpec, ImageConfig, PodSpec, Signal, SpecError, parse_signal};
+
+/// Paths in the guest that a plan refers to; the agent's contract has the values.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct GuestPaths {
+    pub resolv_conf: &'static str,
+    pub hosts: &'static str,
+    pub hostname: &'static str,
+    pub shm: &'static str,
+    pub pid_namespace: &'static str,
+    pub cgroup_parent: &'static str,
+    /// Mount point of the pod's shared directory.
+    pub shared: &'static str,
+    /// Stands for the mount points of image volumes, which only the agent knows.
+    pub image_volumes: &'static str,
+}
+
+/// All that the agent needs to create a container.
+#[derive(Clone, Debug)]
+pub struct ContainerPlan {
+    /// Id of the container, 64 hex digits.
+    pub container_id: String,
+    /// OCI runtime specification. The agent fills in its root path and its user.
+    pub oci: Spec,
+    /// User as `user[:group]`, for the agent to look up in the image; empty for root.
+    pub user: String,
+    /// Whether groups that the image's group file gives the user are left out.
+    pub strict_groups: bool,
+    /// Whether the container has a terminal.
+    pub tty: bool,
+    /// Whether a client may open the container's input.
+    pub stdin: bool,
+    /// Container whose PID namespace this one joins.
+    pub pid_target: Option<String>,
+    /// Whether every device node of the guest appears in the container.
+    pub guest_devices: bool,
+    /// Whether a mount comes from the pod's shared directory.
+    pub shared_mounts: bool,
+    /// Images that the container mounts beside its own.
+    pub image_volumes: Vec<ImageVolumePlan>,
+    /// Block devices of the host that the container has.
+    pub block_devices: Vec<BlockDevicePlan>,
+    /// Limits: files of the container's cgroup (v2) and their values.
+    pub cgroup_files: BTreeMap<String, String>,
+    /// Signal that asks the container to end. The agent does not need it; the driver sends it.
+    pub stop_signal: Signal,
+}
+
+/// An image that a container mounts beside its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageVolumePlan {
+    /// Index of the mount in the container's spec.
+    pub mount: usize,
+    /// Source that the bind mount has in the OCI specification.
+    pub source: String,
+    /// Path in the image, resolved by the agent; empty for the whole image.
+    pub sub_path: String,
+}
+
+/// A block device of the host that a container has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockDevicePlan {
+    /// Index of the device in the container's spec.
+    pub device: usize,
+    /// Path of its node in the container.
+    pub path: String,
+    /// Permissions, some of `rwm`.
+    pub permissions: String,
+}
+
+/// Numbers of the VM's slots that hold what a container needs: the image, then image volumes and block
+/// devices in the order of the plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerSlots {
+    /// Slot of the container's image.
+    pub image: u8,
+    /// One slot for each of [`ContainerPlan::image_volumes`].
+    pub image_volumes: Vec<u8>,
+    /// One slot for each of [`ContainerPlan::block_devices`].
+    pub block_devices: Vec<u8>,
+}
+
+impl ContainerPlan {
+    /// Resolves a container of `pod` from its image. `id` is the container's.
+    ///
+    /// # Errors
+    /// A field of the spec that makes no sense or cannot be had, by its name.
+    pub fn resolve(
+        pod: &PodSpec,
+        container: &ContainerSpec,
+        image: &ImageConfig,
+        id: &str,
+        paths: &GuestPaths,
+    ) -> Result<ContainerPlan, SpecError> {
+        container.check(pod)?;
+        let security = &container.security;
+        Ok(ContainerPlan {
+            container_id: id.to_owned(),
+            oci: oci(pod, container, image, id, paths)?,
+            user: process::user(security, image),
+            strict_groups: security.supplemental_groups_strict,
+            tty: container.tty,
+            stdin: container.stdin,
+            pid_target: container.pid_target().map(str::to_owned),
+            guest_devices: security.privileged,
+            shared_mounts: container.host_mounts().next().is_some(),
+            image_volumes: mounts::image_volumes(container, paths),
+            block_devices: block_devices(container),
+            cgroup_files: container.resources.cgroup_files()?,
+            stop_signal: stop_signal(container, image)?,
+        })
+    }
+}
+
+fn oci(
+    pod: &PodSpec,
+    container: &ContainerSpec,
+    image: &ImageConfig,
+    id: &str,
+    paths: &GuestPaths,
+) -> Result<Spec, SpecError> {
+    let root = RootBuilder::default().path("rootfs").readonly(container.security.readonly_rootfs).build();
+    let mut oci = SpecBuilder::default()
+        .version("1.2.0")
+        .root(root.expect("every field of the root has a default"))
+        .process(process::process(pod, container, image)?)
+        .mounts(mounts::mounts(container, id, paths))
+        .linux(linux::linux(pod, container, id, paths))
+        .build()
+        .expect("every field of the spec has a default");
+    // The builder has a host name of its own; the VM has the pod's.
+    oci.set_hostname(None).set_annotations(None);
+    Ok(oci)
+}
+
+fn block_devices(container: &ContainerSpec) -> Vec<BlockDevicePlan> {
+    let devices = container.devices.iter().enumerate();
+    devices
+        .map(|(number, device)| BlockDevicePlan {
+            device: number,
+            path: device.container_path.clone(),
+            permissions: device.permissions.clone(),
+        })
+        .collect()
+}
+
+/// The container's own signal, else the image's, else SIGTERM. An image's nonsense is not the caller's
+/// fault and counts as none.
+fn stop_signal(container: &ContainerSpec, image: &ImageConfig) -> Result<Signal, SpecError> {
+    match &container.stop_signal {
+        Some(text) => parse_signal(text),
+        None => Ok(parse_signal(&image.stop_signal).unwrap_or(Signal::TERM)),
+    }
+}
