@@ -12,6 +12,7 @@ pub async fn in_own_task<T: Send + 'static>(future: impl Future<Output = T> + Se
     task.spawn(future);
     match task.join_next().await {
         Some(Ok(output)) => output,
+        // Only tests get here: the release profile aborts on a panic.
         Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         // The task was cancelled, as every task is when the runtime ends.
         _ => std::future::pending().await,
