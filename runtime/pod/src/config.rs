@@ -1,4 +1,4 @@
-//! What the daemon tells the pods about the node.
+//! The daemon's configuration of the node, as the pods need it.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use runtime_image::Images;
 use runtime_net::Cni;
 use runtime_spec::HandlerConfig;
 
-/// Where things are on this node.
+/// Paths, handlers and stores of this node.
 #[derive(Clone, Debug)]
 pub struct PodsConfig {
     /// `store.redb` and `pods/<id>/` with the scratch disks: survives a reboot.
     pub state_dir: PathBuf,
     /// `pods/<id>/` with sockets: does not survive a reboot.
     pub run_dir: PathBuf,
-    /// By name.
+    /// The handlers, each with its name.
     pub handlers: Vec<HandlerConfig>,
     /// Serves pods that name no handler; without it such pods are refused.
     pub default_handler: Option<String>,
@@ -23,7 +23,7 @@ pub struct PodsConfig {
     pub root_image: PathBuf,
     /// A formatted ext4 image; each pod gets a sparse copy as its scratch disk.
     pub scratch_template: PathBuf,
-    /// `podvisor-vmm`.
+    /// The program `podvisor-vmm`.
     pub vmm_binary: PathBuf,
     /// The node's images.
     pub images: Images,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use runtime_guest::FailureReason;
 use runtime_spec::{SpecError, StartFailure};
 
-/// What sort of failure it is, for the caller's code.
+/// The sort of a failure, for the caller's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodErrorKind {
     /// No such pod or container.
@@ -15,19 +15,19 @@ pub enum PodErrorKind {
     AlreadyExists,
     /// The request makes no sense.
     InvalidArgument,
-    /// It makes sense, but not now: the pod is stopped, the container runs already.
+    /// The request makes sense, but not now: the pod is stopped, the container runs already.
     FailedPrecondition,
     /// The caller's time-out passed.
     DeadlineExceeded,
-    /// The pod's machine is gone or does not answer.
+    /// The pod's VM is gone or does not answer.
     Unavailable,
-    /// It makes sense, and this runtime cannot do it.
+    /// The request makes sense, and this runtime cannot do it.
     Unsupported,
     /// Anything else.
     Internal,
 }
 
-/// A failure. Its text says what was being done ("booting the VM", "creating the container"); the
+/// A failure. The text says what was being done ("booting the VM", "creating the container"); the
 /// cause is its source and not in the text. Cheap to clone: callers that joined get the same one.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
@@ -54,18 +54,18 @@ impl PodError {
         self
     }
 
-    /// The same failure, told differently.
+    /// Replaces the text.
     pub(crate) fn reworded(mut self, message: String) -> Self {
         self.message = message;
         self
     }
 
-    /// What sort it is.
+    /// The sort of the failure.
     pub fn kind(&self) -> PodErrorKind {
         self.kind
     }
 
-    /// The same failure with the agent's reason for it.
+    /// Adds the agent's reason.
     pub(crate) fn with_reason(mut self, reason: Option<FailureReason>) -> Self {
         self.reason = reason;
         self

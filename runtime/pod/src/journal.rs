@@ -1,6 +1,6 @@
 //! The journal of a change: its steps in the order in which they were begun, undone in reverse.
 //!
-//! Whoever makes something notes each step before it begins, since a step that fails may have been made in
+//! The maker notes each step before it begins, since a step that fails may have been made in
 //! part. Where a later step fails, the journal is drained. A step's undo may be repeated, and works where the
 //! step was never begun.
 
@@ -12,7 +12,7 @@ use crate::error::PodError;
 #[derive(Debug)]
 pub(crate) struct Journal<S>(Vec<S>);
 
-/// Whoever can undo a step.
+/// The ability to undo a step.
 #[async_trait]
 pub(crate) trait Undo<S> {
     async fn undo(&mut self, step: S) -> Result<(), PodError>;

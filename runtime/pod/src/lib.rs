@@ -1,8 +1,8 @@
 //! Pods: one driver task each.
 //!
 //! [`Pods`] is the handle that the gRPC edge and the command line hold; its file says where to read on.
-//! This crate decides what happens to a pod and in which order. It must never know CRI types, nor parse
-//! what a guest sent.
+//! This crate decides what happens to a pod and in which order. CRI types and the parsing of what a guest sent
+//! do not belong here.
 
 #![forbid(unsafe_code)]
 

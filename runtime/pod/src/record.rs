@@ -1,4 +1,4 @@
-//! What is kept on disk of pods and containers: records, which never change, and statuses.
+//! Pods and containers as they are kept on disk: records, which never change, and statuses.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::view::Phase;
 
-/// A pod as it was asked for, and what its machine is built for.
+/// A pod as it was asked for, and the sizes that its VM is built for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PodRecord {
     pub(crate) id: String,
@@ -54,7 +54,7 @@ pub(crate) struct PodStatus {
     pub(crate) phases: Vec<Phase>,
     #[serde(flatten)]
     pub(crate) capacity: CapacityStatus,
-    /// Why it is not ready, where nobody asked for that.
+    /// Why the pod is not ready, where nobody asked for that.
     pub(crate) message: Option<String>,
     pub(crate) unclean: Option<String>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct CapacityStatus {
     pub(crate) size: Option<VmSize>,
 }
 
-/// A monitor's process; the start time tells it from a later one with the same id.
+/// A VMM's process; the start time distinguishes it from a later process with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VmmProcess {
     pub(crate) pid: u32,
@@ -95,7 +95,7 @@ pub(crate) struct VmmProcess {
     pub(crate) start_time: u64,
 }
 
-/// A container as it was asked for, and what its image said then.
+/// A container as it was asked for, with its image's configuration of that time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ContainerRecord {
     pub(crate) id: String,
@@ -103,12 +103,12 @@ pub(crate) struct ContainerRecord {
     pub(crate) spec: ContainerSpec,
     pub(crate) image_id: String,
     pub(crate) image: ImageConfig,
-    /// Where its image is plugged.
+    /// The slot of the container's image.
     pub(crate) slot: Slot,
-    /// Images that it mounts beside its own.
+    /// Images that the container mounts beside its own.
     #[serde(default)]
     pub(crate) image_volumes: Vec<ImageVolume>,
-    /// The host's block devices that it has.
+    /// Block devices of the host that the container has.
     #[serde(default)]
     pub(crate) disks: Vec<Disk>,
     pub(crate) log_path: Option<PathBuf>,
@@ -118,7 +118,7 @@ pub(crate) struct ContainerRecord {
 /// An image among a container's mounts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ImageVolume {
-    /// Its number among the mounts of the spec.
+    /// The volume's number among the mounts of the spec.
     pub(crate) number: usize,
     pub(crate) image_id: String,
     pub(crate) slot: Slot,
@@ -127,9 +127,9 @@ pub(crate) struct ImageVolume {
 /// A block device among a container's devices.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Disk {
-    /// Its number among the devices of the spec.
+    /// The disk's number among the devices of the spec.
     pub(crate) number: usize,
-    /// Which of the host's, and how it is plugged: see [`crate::backend::HostDisk`].
+    /// The device of the host, and how it is plugged: see [`crate::backend::HostDisk`].
     pub(crate) key: String,
     pub(crate) slot: Slot,
 }

@@ -1,4 +1,4 @@
-//! What others see of a pod and its containers: published by the drivers, read by everyone.
+//! Views of pods and containers: published by the drivers, read by everyone.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 /// Whether a pod can hold running containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodState {
-    /// Its machine runs and its network is up.
+    /// The pod's VM runs and its network is up.
     Ready,
-    /// It was stopped, or its machine died.
+    /// The pod was stopped, or its VM died.
     #[default]
     NotReady,
 }
@@ -21,25 +21,25 @@ pub enum PodState {
 /// A pod as it is now.
 #[derive(Clone, Debug, Default)]
 pub struct PodView {
-    /// 64 hex digits.
+    /// The id: 64 hex digits.
     pub id: String,
-    /// As asked.
+    /// The pod as asked for.
     pub spec: PodSpec,
-    /// Now.
+    /// The pod's state now.
     pub state: PodState,
     /// Nanoseconds since the epoch.
     pub created_at_ns: i64,
     /// Addresses, the primary one first; empty after the pod was stopped.
     pub ips: Vec<IpAddr>,
-    /// Its network namespace on the host, while it has one.
+    /// The network namespace on the host, while the pod has one.
     pub netns: Option<PathBuf>,
-    /// Its machine's size, and who gets what of it.
+    /// The VM's size, and who gets what of it.
     pub ledger: Ledger,
-    /// Process of its machine's monitor, while there is one.
+    /// Process id of the pod's VMM, while there is one.
     pub vmm_pid: Option<u32>,
-    /// Why it is not ready, where it was not asked to stop.
+    /// Why the pod is not ready, where it was not asked to stop.
     pub message: Option<String>,
-    /// What could not be undone; removing the pod tries again.
+    /// Leftovers that could not be undone; removing the pod tries again.
     pub unclean: Option<String>,
 }
 
@@ -49,11 +49,11 @@ pub struct PodView {
 pub enum ContainerState {
     /// Built and held before its program.
     Created,
-    /// Its program runs.
+    /// The container's program runs.
     Running,
-    /// Its program has ended, and all its output is in the log.
+    /// The container's program has ended, and all its output is in the log.
     Exited,
-    /// It was being made or started when the daemon died.
+    /// The container was being made or started when the daemon died.
     #[default]
     Unknown,
 }
@@ -61,21 +61,21 @@ pub enum ContainerState {
 /// A container as it is now.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerView {
-    /// 64 hex digits.
+    /// The id: 64 hex digits.
     pub id: String,
-    /// Of its pod.
+    /// The pod's id.
     pub pod_id: String,
-    /// As asked.
+    /// The container as asked for.
     pub spec: ContainerSpec,
     /// `sha256:…`
     pub image_id: String,
-    /// How far it is.
+    /// How far the container is.
     pub state: ContainerState,
     /// Nanoseconds since the epoch.
     pub created_at_ns: i64,
-    /// The same; 0 before the start.
+    /// Nanoseconds since the epoch; 0 before the start.
     pub started_at_ns: i64,
-    /// The same; 0 before the end.
+    /// Nanoseconds since the epoch; 0 before the end.
     pub finished_at_ns: i64,
     /// 0..=255; 128 + signal where one ended it; 127, 126 or 128 where it could not be started.
     pub exit_code: i32,
@@ -85,9 +85,9 @@ pub struct ContainerView {
     pub message: String,
     /// The log file, absolute. Where none was asked for it is one that is not there.
     pub log_path: PathBuf,
-    /// Who it runs as.
+    /// The user that the container runs as.
     pub user: User,
-    /// Number of the signal that asks it to end.
+    /// Number of the signal that asks the container to end.
     pub stop_signal: u8,
     /// Ids of the images among its mounts, by the mount's number in the spec.
     pub volume_images: BTreeMap<usize, String>,
@@ -95,12 +95,12 @@ pub struct ContainerView {
     pub resources: Resources,
 }
 
-/// What a command that ran in a container left.
+/// Output and exit code of a command that ran in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecOutput {
     /// At most 16 MiB; the rest was discarded.
     pub stdout: Vec<u8>,
-    /// The same.
+    /// At most 16 MiB; the rest was discarded.
     pub stderr: Vec<u8>,
     /// 0..=255; 128 + signal where one ended it.
     pub exit_code: i32,
@@ -111,18 +111,18 @@ pub struct ExecOutput {
 pub struct Phase {
     /// "network", "spawn", "scratch", "boot", "guest", …; some run side by side.
     pub name: String,
-    /// Since the request came.
+    /// The start of the step, since the request came.
     pub start: Duration,
-    /// How long it took.
+    /// How long the step took.
     pub duration: Duration,
 }
 
-/// What a pod's machine costs.
+/// The costs of a pod's VM.
 #[derive(Clone, Debug)]
 pub struct VmReport {
-    /// The monitor's process.
+    /// Process id of the VMM.
     pub vmm_pid: u32,
-    /// The monitor's counters.
+    /// The VMM's counters.
     pub stats: proto_vmm::VmStats,
     /// Memory as the guest sees it, in bytes; `None` where the agent does not answer.
     pub guest: Option<GuestMemory>,
@@ -136,6 +136,6 @@ pub struct GuestMemory {
     pub available: u64,
     pub free: u64,
     pub agent_resident: u64,
-    /// Number of them, not bytes.
+    /// A number, not bytes.
     pub processes: u32,
 }

@@ -1,11 +1,11 @@
-//! How a machine ended, in words.
+//! How a VM ended, in words.
 
 use proto_vmm::{StopReason, StopReport};
 
 /// Console lines that an error carries at most.
 const LINES_MAX: usize = 20;
 
-/// What happened, and the guest's last words.
+/// Describes the end, with the guest's last words.
 pub(crate) fn describe(report: &StopReport) -> String {
     with_console(reason(&report.reason), &report.console)
 }
@@ -21,7 +21,7 @@ pub(crate) fn with_console(mut text: String, console: &str) -> String {
     text
 }
 
-/// What happened, on one line.
+/// Describes the reason on one line.
 pub(crate) fn reason(reason: &StopReason) -> String {
     match reason {
         StopReason::Requested => "the VM was asked to end".to_owned(),

@@ -52,19 +52,19 @@ pub(crate) trait Agent: Debug + Send + Sync {
     async fn usage(&self) -> Result<UsageResponse, BackendError>;
     /// Kills all containers and syncs the disk.
     async fn shutdown(&self) -> Result<(), BackendError>;
-    /// What a container's first process says, from this byte on.
+    /// Opens an output of a container's first process, from this byte on.
     async fn output(&self, container_id: &str, kind: StreamKind, offset: u64)
     -> Result<Output, BackendError>;
-    /// What a command says. Whoever drops it before its end hangs up on the command.
+    /// Opens an output of a command. Dropping it before its end hangs up on the command.
     async fn exec_output(
         &self,
         container_id: &str,
         exec_id: &str,
         kind: StreamKind,
     ) -> Result<Pieces, BackendError>;
-    /// A way to a process's stdin or terminal.
+    /// Opens the way to a process's stdin or terminal.
     async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, BackendError>;
-    /// A connection to a TCP port of the pod's loopback.
+    /// Connects to a TCP port of the pod's loopback.
     async fn port(&self, port: u16) -> Result<Box<dyn Connection>, BackendError>;
 }
 
@@ -94,14 +94,14 @@ impl Debug for Output {
     }
 }
 
-/// Tells the agent what it may forget.
+/// Lets the agent forget bytes that the host keeps.
 #[async_trait]
 pub(crate) trait Acknowledge: Send {
     /// `total` bytes of the stream, counted from its very beginning, are kept on the host.
     async fn acknowledge(&mut self, total: u64) -> io::Result<()>;
 }
 
-/// Reads the agent's first word.
+/// Reads the agent's first message.
 pub(super) async fn ready(stream: UnixStream) -> Result<(), BackendError> {
     let ready = runtime_guest::ready(stream).await?;
     tracing::debug!(kernel = ready.kernel_release, agent = ready.agent_version, "a guest is up");

@@ -15,15 +15,15 @@ use super::error::{BackendError, BackendErrorKind};
 /// Block devices of the host, by their paths.
 #[async_trait]
 pub(crate) trait Disks: Debug + Send + Sync {
-    /// Opens one, for writing too where that is asked. A refusal is a [`DiskError`].
+    /// Opens a device, for writing too where that is asked.
     async fn open(&self, path: PathBuf, writable: bool) -> Result<HostDisk, BackendError>;
 }
 
-/// One of them.
+/// An open block device of the host.
 #[derive(Debug)]
 pub(crate) struct HostDisk {
     pub(crate) file: File,
-    /// The host's number of the device.
+    /// The device's number on the host.
     pub(crate) number: u64,
 }
 
@@ -59,7 +59,7 @@ impl From<DiskError> for BackendError {
     }
 }
 
-/// The kernel's. Beside the async threads: a device may be slow to answer.
+/// The kernel's block devices. Opening runs beside the async threads: a device may be slow to answer.
 #[derive(Debug)]
 pub(crate) struct KernelDisks;
 
@@ -86,7 +86,7 @@ fn open(path: PathBuf, writable: bool) -> Result<HostDisk, DiskError> {
         FileType::CharacterDevice => return Err(DiskError::Character(path)),
         _ => return Err(DiskError::NoDevice(path)),
     }
-    // What was looked at is what is opened.
+    // The device that was looked at is the one that is opened.
     let link = format!("/proc/self/fd/{}", found.as_raw_fd());
     match File::options().read(true).write(writable).open(link) {
         Ok(file) => Ok(HostDisk { file, number: status.st_rdev }),

@@ -18,7 +18,7 @@ pub(crate) struct BackendError {
     error: Box<dyn Error + Send + Sync>,
 }
 
-/// What sort of failure a backend's is.
+/// The sort of a backend's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendErrorKind {
     /// Nobody answered: the other side has ended, or hangs.
@@ -27,7 +27,7 @@ pub(crate) enum BackendErrorKind {
     Invalid,
     /// The request makes sense, but not in this state.
     Precondition,
-    /// The other side understood the request and refused it for a reason of its own.
+    /// The backend understood the request and refused it for a reason of its own.
     Refused,
     /// The node could not do it.
     Failed,
@@ -43,7 +43,7 @@ impl BackendError {
         BackendError::new(BackendErrorKind::Failed, error)
     }
 
-    /// The same error with the agent's reason for it.
+    /// Adds the agent's reason to the error.
     pub(crate) fn with_reason(self, reason: Option<FailureReason>) -> Self {
         BackendError { reason, ..self }
     }
@@ -52,7 +52,7 @@ impl BackendError {
         self.kind
     }
 
-    /// The failure of what was being done, caused by this one.
+    /// Returns the failure of the work that the call was part of.
     pub(crate) fn during(self, doing: impl Into<String>) -> PodError {
         let kind = match self.kind {
             BackendErrorKind::Unreachable => PodErrorKind::Unavailable,

@@ -10,9 +10,9 @@ use super::error::BackendError;
 
 /// Images that are on this node.
 pub(crate) trait ImageSource: Debug + Send + Sync {
-    /// By tag, digest reference or id.
+    /// Finds an image by tag, digest reference or id.
     fn find(&self, name: &str) -> Option<FoundImage>;
-    /// Its EROFS, for reading.
+    /// Opens the image's EROFS for reading.
     fn open(&self, id: &str) -> Result<File, BackendError>;
 }
 

@@ -1,4 +1,4 @@
-//! What pods stand on outside this crate, as traits: networks, VMs, agents, images, shared directories, disks.
+//! The backends that pods stand on, as traits: networks, VMs, agents, images, shared directories, disks.
 //!
 //! Each file holds a trait and its one real implementation, which passes each call on and nothing more. The
 //! traits are there so that tests can let each step fail and see that the steps before it are undone.
@@ -18,7 +18,7 @@ pub(crate) use disks::{HostDisk, KernelDisks};
 pub(crate) use error::{BackendError, BackendErrorKind};
 pub(crate) use images::{FoundImage, StoredImages};
 pub(crate) use network::CniNetwork;
-pub(crate) use shares::{HostShares, Place};
+pub(crate) use shares::{ContainerDir, HostShares};
 pub(crate) use vm::{BootRequest, Plug, SpawnRequest, SpawnedVms, Vm};
 #[cfg(test)]
 pub(crate) use {

@@ -1,4 +1,4 @@
-//! Pods' networks.
+//! Pods' networks, by CNI.
 
 use std::fmt::Debug;
 
@@ -10,13 +10,13 @@ use super::error::BackendError;
 /// Pods' networks.
 #[async_trait]
 pub(crate) trait Network: Debug + Send + Sync {
-    /// On error it has undone itself, or a teardown will.
+    /// Sets the network up. After an error nothing is left, or a teardown takes it away.
     async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, BackendError>;
-    /// Idempotent, and works from the spec alone.
+    /// Takes the network down. The call is idempotent and needs the spec alone.
     async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError>;
 }
 
-/// CNI.
+/// Networks by CNI plugins.
 #[derive(Debug)]
 pub(crate) struct CniNetwork(pub(crate) Cni);
 

@@ -14,22 +14,22 @@ use crate::record::VmmProcess;
 #[async_trait]
 pub(crate) trait Shares: Debug + Send + Sync {
     /// Binds each path to its number in the container's directory: all or none.
-    async fn bind(&self, place: Place, binds: Vec<(usize, Bind)>) -> Result<(), BackendError>;
-    /// Takes the binds with these numbers away. Idempotent.
-    async fn unbind(&self, place: Place, numbers: Vec<usize>) -> Result<(), BackendError>;
+    async fn bind(&self, place: ContainerDir, binds: Vec<(usize, Bind)>) -> Result<(), BackendError>;
+    /// Takes the binds with these numbers away. The call is idempotent.
+    async fn unbind(&self, place: ContainerDir, numbers: Vec<usize>) -> Result<(), BackendError>;
 }
 
 /// A container's directory in its pod's shared directory.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ContainerDir {
     pub(crate) shared: PathBuf,
     pub(crate) container: String,
-    /// Who sees the binds; `None` where the pod has no monitor any more.
+    /// The VMM that sees the binds; `None` where the pod has none any more.
     pub(crate) vmm: Option<VmmProcess>,
 }
 
-impl Place {
-    /// `None` where the monitor has ended.
+impl ContainerDir {
+    /// The VMM's mount namespace; `None` where the VMM has ended.
     fn viewer(&self) -> std::io::Result<Option<MountNamespace>> {
         let Some(vmm) = self.vmm else { return Ok(None) };
         // Opened before the look, so that the process looked at is the one whose namespace it is.
@@ -38,13 +38,14 @@ impl Place {
     }
 }
 
-/// The kernel's mounts. Beside the async threads: a path may be on a filesystem that is slow to answer.
+/// The kernel's mounts. Mounting runs beside the async threads: a path may be on a file system that is slow to
+/// answer.
 #[derive(Debug)]
 pub(crate) struct HostShares;
 
 #[async_trait]
 impl Shares for HostShares {
-    async fn bind(&self, place: Place, binds: Vec<(usize, Bind)>) -> Result<(), BackendError> {
+    async fn bind(&self, place: ContainerDir, binds: Vec<(usize, Bind)>) -> Result<(), BackendError> {
         let work = move || -> Result<(), BackendError> {
             let viewer = place.viewer()?.ok_or_else(|| BackendError::failed("the pod's VMM has ended"))?;
             let binds = binds.iter().map(|(number, bind)| (*number, bind));
@@ -53,7 +54,7 @@ impl Shares for HostShares {
         tokio::task::spawn_blocking(work).await?
     }
 
-    async fn unbind(&self, place: Place, numbers: Vec<usize>) -> Result<(), BackendError> {
+    async fn unbind(&self, place: ContainerDir, numbers: Vec<usize>) -> Result<(), BackendError> {
         let work = move || -> Result<(), BackendError> {
             let viewer = place.viewer()?;
             Ok(runtime_share::unbind_all(viewer.as_ref(), &place.shared, &place.container, numbers)?)

@@ -16,30 +16,30 @@ use super::agent::{self, Agent};
 use super::error::{BackendError, BackendErrorKind};
 use crate::host::shared_dir;
 
-/// Where machines come from.
+/// The source of VMs.
 #[async_trait]
 pub(crate) trait Vms: Debug + Send + Sync {
-    /// Starts a monitor without a guest.
+    /// Starts a VMM without a guest.
     async fn spawn(&self, request: SpawnRequest) -> Result<Arc<dyn Vm>, BackendError>;
-    /// Finds a monitor again that an earlier daemon started.
+    /// Finds a VMM again that an earlier daemon started.
     async fn attach(&self, dir: &Path, pid: u32, start_time: u64) -> Result<Arc<dyn Vm>, BackendError>;
 }
 
-/// A monitor to start.
+/// A VMM to start.
 #[derive(Debug)]
 pub(crate) struct SpawnRequest {
     pub(crate) id: String,
-    /// Exists; the sockets are made here.
+    /// An existing directory in which the sockets are made.
     pub(crate) dir: PathBuf,
-    /// Made and mounted by this; the monitor's root, by which its guest reaches the host's files.
+    /// The VMM's root, by which its guest reaches the host's files. The call makes and mounts it.
     pub(crate) shared: PathBuf,
-    /// To enter, one in each hierarchy of the node.
+    /// The cgroups to enter, one in each hierarchy of the node.
     pub(crate) cgroups: Vec<PathBuf>,
-    /// Its standard error.
+    /// The file for the VMM's standard error.
     pub(crate) log: File,
 }
 
-/// A machine to boot.
+/// A VM to boot.
 #[derive(Debug)]
 pub(crate) struct BootRequest {
     pub(crate) bounds: VmBounds,
@@ -48,7 +48,7 @@ pub(crate) struct BootRequest {
     pub(crate) scratch: File,
 }
 
-/// What is plugged into a running machine.
+/// A device for a running VM.
 #[derive(Debug)]
 pub(crate) enum Plug {
     /// An image's EROFS.
@@ -59,15 +59,15 @@ pub(crate) enum Plug {
     Net { tap: OwnedFd, mac: [u8; 6], mtu: u16 },
 }
 
-/// One pod's machine.
+/// One pod's VM.
 #[async_trait]
 pub(crate) trait Vm: Debug + Send + Sync {
     fn pid(&self) -> u32;
-    /// Of its process, in clock ticks since the host's boot.
+    /// The start time of the VMM's process, in clock ticks since the host's boot.
     fn start_time(&self) -> u64;
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError>;
     /// Waits until the booted guest's agent says that it serves, and connects to it.
-    async fn greet(&self) -> Result<Arc<dyn Agent>, BackendError>;
+    async fn wait_ready(&self) -> Result<Arc<dyn Agent>, BackendError>;
     /// Connects to an agent that serves already.
     async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError>;
     async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), BackendError>;
@@ -79,17 +79,17 @@ pub(crate) trait Vm: Debug + Send + Sync {
     async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError>;
     /// Resolves when the guest has taken all that the last `resize` offered, or given back as much.
     async fn resized(&self);
-    /// Binds its vCPUs to these CPUs of the host; to none in particular where the list is empty.
+    /// Binds the vCPUs to these CPUs of the host; to none in particular where the list is empty.
     async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError>;
     async fn stats(&self) -> Result<VmStats, BackendError>;
     async fn console(&self) -> Result<String, BackendError>;
-    /// Returns when the process is gone. Idempotent.
+    /// Ends the VMM, and returns when its process is gone. The call is idempotent.
     async fn shutdown(&self) -> Result<(), BackendError>;
-    /// Resolves when the machine has ended, however often it is asked.
+    /// Resolves when the VM has ended, however often it is asked.
     async fn stopped(&self) -> StopReport;
 }
 
-/// Monitors of our own.
+/// VMs in VMM processes of our own.
 #[derive(Debug)]
 pub(crate) struct SpawnedVms {
     pub(crate) binary: PathBuf,
@@ -117,7 +117,7 @@ impl Vms for SpawnedVms {
     }
 }
 
-/// One of them.
+/// A VM in a VMM process of our own.
 #[derive(Debug)]
 struct SpawnedVm(runtime_vm::Vm);
 
@@ -145,7 +145,7 @@ impl Vm for SpawnedVm {
         Ok(booted.await?)
     }
 
-    async fn greet(&self) -> Result<Arc<dyn Agent>, BackendError> {
+    async fn wait_ready(&self) -> Result<Arc<dyn Agent>, BackendError> {
         let stream = self.0.guest_stream(port::READY).await?;
         agent::ready(stream).await?;
         self.connect().await

@@ -1,8 +1,8 @@
 //! How large a pod's VM is, and on which CPUs of the host its vCPUs run.
 //!
 //! [`Capacity`] alone knows the pod's limits, the size that the VM was last asked to have, and the CPUs that
-//! its vCPUs are bound to. The containers' limits are the containers' own, and come with each call. Who may have
-//! what is the ledger's arithmetic in `runtime-spec`; `resize.rs` carries a new size out.
+//! its vCPUs are bound to. The containers' limits are the containers' own, and come with each call. The ledger in
+//! `runtime-spec` decides who may have how much; `resize.rs` carries a new size out.
 
 mod resize;
 
@@ -47,7 +47,7 @@ impl Capacity {
         &self.status
     }
 
-    /// Who gets what, with these containers.
+    /// Draws the ledger with these containers.
     pub(crate) fn ledger<'a>(&self, containers: impl IntoIterator<Item = Limits<'a>>) -> Ledger {
         Ledger::draw(&self.bounds, self.resources(), self.overhead(), containers)
     }

@@ -30,29 +30,29 @@ impl Resize {
         let Resize { from, to, .. } = self;
         let less = to.memory_bytes < from.memory_bytes;
         if less {
-            self.take_on(live).await?;
+            self.resize_guest(live).await?;
         }
         if to.memory_bytes != from.memory_bytes {
             live.call("resizing the VM", live.vm.resize(to.memory_bytes)).await?;
         }
         if !less {
-            self.take_on(live).await?;
+            self.resize_guest(live).await?;
         }
         if to.memory_bytes > from.memory_bytes {
-            taken(live, to.memory_bytes - from.memory_bytes).await?;
+            wait_taken(live, to.memory_bytes - from.memory_bytes).await?;
         }
         Ok(())
     }
 
     /// The agent's part.
-    async fn take_on(&self, live: &Live) -> Result<(), PodError> {
+    async fn resize_guest(&self, live: &Live) -> Result<(), PodError> {
         let plugged = self.to.memory_bytes > self.boot.memory_bytes;
         let memory_slot = plugged.then(|| Slot::MEM.number());
         live.call("resizing the pod in the guest", live.agent.resize_pod(self.to.vcpus, memory_slot)).await
     }
 }
 
-async fn taken(live: &Live, bytes: u64) -> Result<(), PodError> {
+async fn wait_taken(live: &Live, bytes: u64) -> Result<(), PodError> {
     let resized = async {
         live.vm.resized().await;
         Ok(())

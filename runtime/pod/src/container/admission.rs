@@ -7,7 +7,7 @@ use crate::view::ContainerState;
 /// Containers of one pod, exited ones included: far above what a kubelet keeps.
 pub(crate) const CONTAINERS_MAX: usize = 256;
 
-/// What admission looks at in a container that exists.
+/// An existing container, as admission looks at it.
 #[derive(Clone, Debug)]
 pub(crate) struct Known<'a> {
     pub(crate) id: &'a str,

@@ -1,5 +1,5 @@
-//! Attach: a client comes to a running container's output as it is from now on, and to its input. Any number
-//! may; leaving does nothing to the container.
+//! Attach: a client comes to a running container's output as it is from now on, and to its input. Any number of
+//! clients may; leaving does nothing to the container.
 
 use runtime_logs::LogStream;
 
@@ -8,14 +8,14 @@ use crate::io::streams::{ContainerEnd, ProcessEnd, ProcessInput, ProcessOutput, 
 use crate::live::Live;
 use crate::roster::ContainerEntry;
 
-/// Which of a container's streams a client wants.
+/// The streams of a container that a client wants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttachRequest {
-    /// Its input, if it has one.
+    /// The container's input, if it has one.
     pub stdin: bool,
-    /// Its output.
+    /// The container's stdout.
     pub stdout: bool,
-    /// Its errors; a terminal has none of their own.
+    /// The container's stderr; a terminal has none of its own.
     pub stderr: bool,
 }
 
@@ -33,7 +33,7 @@ pub(crate) async fn attach(
         let follower = wanted.then(|| container.output.followers.of(stream).follow()).transpose();
         follower.map(|follower| follower.map(|follower| ProcessOutput(Source::Followed(follower))))
     };
-    // Before the input: what it brings about is to be seen.
+    // Before the input: the client is to see what its input brings about.
     let stdout = follow(request.stdout, LogStream::Stdout)?;
     let stderr = follow(request.stderr && !spec.tty, LogStream::Stderr)?;
     let input = if request.stdin || spec.tty {

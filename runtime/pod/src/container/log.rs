@@ -45,7 +45,7 @@ pub(crate) fn shown_path(places: &Places, record: &ContainerRecord) -> PathBuf {
     record.log_path.clone().unwrap_or_else(unlogged)
 }
 
-/// Removes the acknowledgements' file, with the container. What cannot be removed goes with the pod.
+/// Removes the acknowledgements' file, with the container. A file that cannot be removed goes with the pod.
 pub(crate) fn remove_acks(path: &Path) {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

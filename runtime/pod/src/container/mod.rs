@@ -34,20 +34,20 @@ pub(crate) const GUEST_PATHS: GuestPaths = GuestPaths {
     image_volumes: proto_agent::guest_path::IMAGE_VOLUMES,
 };
 
-/// Exit code of a container that its machine's end took along: as if killed.
+/// Exit code of a container that its VM's end took along: as if killed.
 pub(crate) const LOST_CODE: i32 = 137;
 
-/// Record, status, and what the daemon holds open for it.
+/// Record, status, and the handles that the daemon holds open for the container.
 #[derive(Debug)]
 pub(crate) struct Container {
     pub(crate) record: Arc<ContainerRecord>,
     pub(crate) status: ContainerStatus,
     pub(crate) process: Arc<Process>,
     pub(crate) stop_signal: Signal,
-    /// Where the log is, or would be.
+    /// The log's path, whether there is a log or not.
     pub(crate) log_path: PathBuf,
     pub(crate) output: ContainerOutput,
-    /// Told once, when it has ended.
+    /// Set once, when the container has ended.
     pub(crate) ended: watch::Sender<bool>,
 }
 
@@ -75,12 +75,12 @@ impl Container {
         self.status.message = message.into();
     }
 
-    /// Its limits as they are now.
+    /// The container's limits as they are now.
     pub(crate) fn resources(&self) -> &Resources {
         self.status.resources.as_ref().unwrap_or(&self.record.spec.resources)
     }
 
-    /// What others see.
+    /// The entry that is published.
     pub(crate) fn entry(&self) -> ContainerEntry {
         ContainerEntry {
             view: Arc::new(self.view()),
@@ -124,10 +124,10 @@ impl Container {
     }
 }
 
-/// When a container ended. The guest's word on it is taken between what the host knows: clocks of guest
-/// and host may differ, and a guest may lie.
-fn ended_at(begun_ns: i64, told_ns: i64, now_ns: i64) -> i64 {
-    told_ns.min(now_ns).max(begun_ns)
+/// The time of a container's end. The guest's time is bounded by what the host knows: clocks of guest and host
+/// may differ, and a guest may lie.
+fn ended_at(begun_ns: i64, reported_ns: i64, now_ns: i64) -> i64 {
+    reported_ns.min(now_ns).max(begun_ns)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Stops a container: asks, waits, kills. Runs beside the pod's driver, which learns of the end from the
+//! Stops a container: asks, waits, kills. All this runs beside the pod's driver, which learns of the end from the
 //! container's watcher as always; so a long grace period holds nobody up, and concurrent stops are fine.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::view::ContainerState;
 /// How long a killed container may take to end and to flush its output.
 const KILLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Stops it. One that does not run is as wanted.
+/// Stops the container. A container that does not run is stopped already.
 pub(crate) async fn stop(
     live: Option<Live>,
     container: ContainerEntry,
@@ -27,7 +27,7 @@ pub(crate) async fn stop(
     }
     let mut ended = container.ended.clone();
     let Some(live) = live else {
-        // Its machine is gone; the driver is about to say so.
+        // The VM is gone; the driver is about to publish that.
         return wait(&mut ended, KILLED_WITHIN, &view.id).await;
     };
     if !grace.is_zero() {

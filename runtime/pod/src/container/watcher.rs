@@ -1,4 +1,4 @@
-//! Watches a running container: its exit is told only after every byte of its output is in the log.
+//! Watches a running container: its exit is reported only after every byte of its output is in the log.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use crate::io::copiers::Copiers;
 use crate::live::Live;
 use crate::vm_end;
 
-/// How long output may go on after the container's first process has ended. What still holds the
-/// pipes then is a child that outlived it, and is killed.
+/// How long output may go on after the container's first process has ended. A process
+/// that still holds the pipes then is a child that outlived it, and is killed.
 const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
 
-/// How long copiers may take after their machine has ended: their sockets are closed.
+/// How long copiers may take after their VM has ended: their sockets are closed.
 const OUTPUT_AFTER_VM: Duration = Duration::from_secs(2);
 
 /// Tries to ask an agent again whose connection was lost, and the pause between them.
 const ASKS: u32 = 10;
 const BETWEEN_ASKS: Duration = Duration::from_secs(1);
 
-/// What a watcher tells the driver.
+/// A watcher's report to the driver.
 #[derive(Debug)]
 pub(crate) struct Exited {
     pub(crate) container_id: String,
-    /// `Err`: nobody knows, and why.
+    /// `Err` says why nobody knows how the container ended.
     pub(crate) outcome: Result<ProcessExit, String>,
 }
 
-/// Watches until the end, then tells the driver.
+/// Watches until the end, then reports to the driver.
 pub(crate) fn watch(live: Live, container_id: String, copiers: Copiers, driver: mpsc::Sender<Exited>) {
     tokio::spawn(async move {
         let outcome = follow(&live, &container_id, copiers).await;
-        // A driver that is gone has no one to tell.
+        // A driver that is gone needs no report.
         let _ = driver.send(Exited { container_id, outcome }).await;
     });
 }
@@ -56,14 +56,14 @@ async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<ProcessEx
         biased;
         outcome = ended => outcome,
         report = live.vm.stopped() => {
-            // The agent may have told the end before its machine ended, and the copiers may still drain.
+            // The agent may have reported the end before the VM ended, and the copiers may still drain.
             let _ = tokio::time::timeout(OUTPUT_AFTER_VM, copiers.finished()).await;
             Err(format!("the pod's VM ended: {}", vm_end::reason(&report.reason)))
         }
     }
 }
 
-/// Asks for the end; over a new connection where the old one broke.
+/// Asks the agent for the end, over a new connection where the old one broke.
 async fn wait(live: &Live, id: &str) -> Result<ProcessExit, String> {
     let mut agent = live.agent.clone();
     let mut asked = 0;
@@ -74,7 +74,7 @@ async fn wait(live: &Live, id: &str) -> Result<ProcessExit, String> {
         };
         asked += 1;
         if asked == ASKS || error.kind() != BackendErrorKind::Unreachable {
-            return Err(format!("the agent cannot say how it ended: {}", chain_of(&error)));
+            return Err(format!("the agent cannot say how the container ended: {}", chain_of(&error)));
         }
         tokio::time::sleep(BETWEEN_ASKS).await;
         if let Ok(anew) = live.vm.connect().await {

@@ -50,7 +50,7 @@ impl Driver {
                 Ok(id)
             }
             Err(error) => {
-                self.take_back(journal).await;
+                self.undo_change(journal).await;
                 Err(error)
             }
         }

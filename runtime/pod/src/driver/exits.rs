@@ -1,4 +1,4 @@
-//! Ends: of a container, and of the machine under all of them.
+//! Ends: of a container, and of the VM under all of them.
 
 use proto_vmm::StopReport;
 use runtime_spec::ExitReason;
@@ -10,7 +10,7 @@ use crate::record::{ContainerStage, PodStage};
 use crate::{clock, vm_end};
 
 impl Driver {
-    /// A container has ended, and its output is in the log.
+    /// Notes that a container has ended, and that its output is in the log.
     pub(super) async fn exited(&mut self, exited: Exited) {
         let Exited { container_id: id, outcome } = exited;
         let ended = match outcome {
@@ -23,12 +23,12 @@ impl Driver {
         if !ended {
             return;
         }
-        self.keep_container(&id).await;
+        self.save_container(&id).await;
         self.pin().await;
         self.publish();
     }
 
-    /// The machine is gone without having been asked. The network stays until the pod is stopped.
+    /// Notes that the VM is gone without having been asked. The network stays until the pod is stopped.
     pub(super) async fn vm_ended(&mut self, report: &StopReport) {
         let what = vm_end::describe(report);
         tracing::warn!(pod = self.record.id, what, "a pod's VM ended");
@@ -38,30 +38,30 @@ impl Driver {
         }
         self.status.stage = PodStage::Dead;
         self.status.message = Some(format!("the pod's VM ended: {what}"));
-        self.keep_status().await;
+        self.save_status().await;
         self.publish();
-        self.lose_idle(&format!("the pod's VM ended: {}", vm_end::reason(&report.reason))).await;
+        self.end_unwatched(&format!("the pod's VM ended: {}", vm_end::reason(&report.reason))).await;
     }
 
     /// Ends the containers that no watcher will report: the created and the unknown.
-    async fn lose_idle(&mut self, why: &str) {
+    async fn end_unwatched(&mut self, why: &str) {
         let watched = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Exited);
         let idle = self.containers.ids_in(|stage| !watched(stage));
         for id in idle {
-            self.lose(&id, why).await;
+            self.end_lost(&id, why).await;
         }
     }
 
     /// Ends every container that has not ended.
-    pub(super) async fn lose_all(&mut self, why: &str) {
+    pub(super) async fn end_all(&mut self, why: &str) {
         for id in self.containers.ids() {
-            self.lose(&id, why).await;
+            self.end_lost(&id, why).await;
         }
     }
 
-    async fn lose(&mut self, id: &str, why: &str) {
+    async fn end_lost(&mut self, id: &str, why: &str) {
         if self.containers.exit(id, clock::now_ns(), LOST_CODE, ExitReason::Error, why) {
-            self.keep_container(id).await;
+            self.save_container(id).await;
         }
     }
 }

@@ -3,11 +3,11 @@
 //! ```text
 //!   Pods ── Command ──►┌────────┐── commit ──► store
 //!   watchers ─ Exited ─►│ Driver │── publish ─► roster ──► readers
-//!   machine ── ended ──►└────────┘── calls ───► agent, monitor, network
+//!   VM ── ended ───────►└────────┘── calls ───► agent, VMM, network
 //! ```
 //!
-//! Each transition is committed before it is acted upon, and each outcome before it is told. What only
-//! waits (stopping a container, exec) runs outside, so that the inbox stays open.
+//! Each transition is committed before it is acted upon, and each outcome before it is answered. Work that only
+//! waits (stopping a container, exec) runs in tasks of its own, so that the inbox stays open.
 
 mod create_container;
 mod exits;
@@ -85,30 +85,30 @@ impl Driver {
         }
     }
 
-    /// Starts a pod, tells how that ended, and drives it from then on.
-    pub(crate) async fn start(node: Arc<Node>, record: PodRecord, reported: watch::Sender<Outcome>) {
+    /// Starts a pod, reports how that ended, and drives the pod from then on.
+    pub(crate) async fn start(node: Arc<Node>, record: PodRecord, outcome_sender: watch::Sender<Outcome>) {
         let record = Arc::new(record);
         let outcome = match start::start(node.clone(), record.clone()).await {
-            Ok(ready) => Driver::enter(&node, &record, ready).await,
+            Ok(ready) => Driver::ready(&node, &record, ready).await,
             Err(failed) => Err(failed),
         };
         let failed = match outcome {
             Ok(driver) => {
                 driver.publish();
-                reported.send_replace(Some(Ok(record.id.clone())));
+                outcome_sender.send_replace(Some(Ok(record.id.clone())));
                 return driver.run().await;
             }
             Err(failed) => failed,
         };
-        let (error, driver) = Driver::give_up(node, record, failed).await;
-        reported.send_replace(Some(Err(error)));
+        let (error, driver) = Driver::undo_start(node, record, failed).await;
+        outcome_sender.send_replace(Some(Err(error)));
         if let Some(driver) = driver {
             driver.run().await;
         }
     }
 
     /// Commits that the pod is ready.
-    async fn enter(node: &Arc<Node>, record: &Arc<PodRecord>, ready: start::Ready) -> Result<Driver, Failed> {
+    async fn ready(node: &Arc<Node>, record: &Arc<PodRecord>, ready: start::Ready) -> Result<Driver, Failed> {
         let vm = ready.live.vm.clone();
         let vmm = VmmProcess { pid: vm.pid(), start_time: vm.start_time() };
         let status = PodStatus {
@@ -126,8 +126,12 @@ impl Driver {
     }
 
     /// Undoes a failed start. Where that fails too, the pod stays listed as unclean, with a driver that
-    /// can be told to remove it.
-    async fn give_up(node: Arc<Node>, record: Arc<PodRecord>, failed: Failed) -> (PodError, Option<Driver>) {
+    /// can be asked to remove it.
+    async fn undo_start(
+        node: Arc<Node>,
+        record: Arc<PodRecord>,
+        failed: Failed,
+    ) -> (PodError, Option<Driver>) {
         let mut status = PodStatus { stage: PodStage::Undoing, ..PodStatus::starting() };
         if let Some(vm) = &failed.vm {
             status.vmm = Some(VmmProcess { pid: vm.pid(), start_time: vm.start_time() });
@@ -151,7 +155,7 @@ impl Driver {
                 let text = format!("{}; and could not be undone: {left}", failed.error);
                 driver.status.message = Some(failed.error.chain());
                 driver.status.unclean = Some(left);
-                driver.keep_status().await;
+                driver.save_status().await;
                 driver.publish();
                 (failed.error.reworded(text), Some(driver))
             }
@@ -172,7 +176,7 @@ impl Driver {
                     ControlFlow::Continue(())
                 }
                 command = self.inbox.recv() => match command {
-                    Some(command) => self.obey(command).await,
+                    Some(command) => self.handle(command).await,
                     None => ControlFlow::Break(()),
                 },
             };
@@ -182,7 +186,7 @@ impl Driver {
         }
     }
 
-    async fn obey(&mut self, command: Command) -> ControlFlow<()> {
+    async fn handle(&mut self, command: Command) -> ControlFlow<()> {
         match command {
             Command::CreateContainer(spec, reply) => answer(reply, self.create_container(*spec).await),
             Command::StartContainer(id, reply) => answer(reply, self.start_container(&id).await),
@@ -206,7 +210,7 @@ impl Driver {
         ControlFlow::Continue(())
     }
 
-    /// The machine and its agent, where the pod is ready.
+    /// The VM and its agent, where the pod is ready.
     fn live(&self) -> Result<Live, PodError> {
         self.live.clone().ok_or_else(|| {
             PodError::new(PodErrorKind::FailedPrecondition, format!("pod {} is not ready", self.record.id))
@@ -219,14 +223,14 @@ impl Driver {
         self.node.records.put_pod_status(&self.record.id, &self.status).await
     }
 
-    /// Commits the status; a failure is told to the daemon's log alone, for outcomes that stand anyway.
-    async fn keep_status(&mut self) {
+    /// Commits the status; a failure is only logged, for outcomes that stand anyway.
+    async fn save_status(&mut self) {
         if let Err(error) = self.commit_status().await {
             tracing::error!(pod = self.record.id, error = error.chain(), "a pod's status is not on disk");
         }
     }
 
-    /// Tells everyone how the pod is now.
+    /// Publishes how the pod is now.
     pub(crate) fn publish(&self) {
         let (record, status) = (&self.record, &self.status);
         let view = PodView {
@@ -250,7 +254,7 @@ impl Driver {
     }
 }
 
-/// Resolves when the machine ends; never without one.
+/// Resolves when the VM ends; never without a VM.
 async fn ended(live: Option<Live>) -> StopReport {
     match live {
         Some(live) => live.vm.stopped().await,

@@ -3,7 +3,7 @@
 use runtime_spec::{ContainerSpec, share_name};
 
 use super::Driver;
-use crate::backend::Place;
+use crate::backend::ContainerDir;
 use crate::container::mounts;
 use crate::error::PodError;
 use crate::record::ContainerRecord;
@@ -29,8 +29,8 @@ impl Driver {
         unbound.map_err(|error| PodError::internal("taking the mounts away").because(error))
     }
 
-    fn place(&self, id: &str) -> Place {
+    fn place(&self, id: &str) -> ContainerDir {
         let shared = self.node.places.pod_shared_dir(&self.record.id);
-        Place { shared, container: share_name(id).to_owned(), vmm: self.status.vmm }
+        ContainerDir { shared, container: share_name(id).to_owned(), vmm: self.status.vmm }
     }
 }

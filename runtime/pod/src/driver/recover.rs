@@ -30,7 +30,7 @@ impl Driver {
             status.ips.clear();
         }
         let mut driver = Driver::new(node, record, status, live);
-        driver.keep_status().await;
+        driver.save_status().await;
         for (record, status) in left {
             let id = record.id.clone();
             if let Err(error) = driver.recover_container(Arc::new(record), status).await {
@@ -106,9 +106,9 @@ impl Driver {
         self.containers.insert(container);
         match self.live.clone() {
             Some(live) => self.watch_again(&live, &id).await,
-            None => self.lose_with_pod(&id),
+            None => self.end_with_pod(&id),
         }
-        self.keep_container(&id).await;
+        self.save_container(&id).await;
         Ok(())
     }
 
@@ -135,7 +135,7 @@ impl Driver {
         watcher::watch(live.clone(), id.to_owned(), copiers, self.exit_sender.clone());
     }
 
-    fn lose_with_pod(&mut self, id: &str) {
+    fn end_with_pod(&mut self, id: &str) {
         let why = self.status.message.clone().unwrap_or_else(|| "the pod was stopped".to_owned());
         self.containers.exit(id, clock::now_ns(), LOST_CODE, ExitReason::Error, why);
     }

@@ -13,8 +13,8 @@ impl Driver {
         self.resize(live, wanted).await
     }
 
-    /// Lets the VM give back what is beyond `wanted`, as far as its guest can. What it cannot it keeps:
-    /// that harms nobody but the pod's own cgroup on the host, which bounds it.
+    /// Lets the VM give back what is beyond `wanted`, as far as its guest can. The guest keeps
+    /// what it cannot give back: that harms nobody but the pod's own cgroup on the host, which bounds it.
     pub(super) async fn shrink(&mut self, live: &Live, wanted: VmSize) {
         if let Err(error) = self.resize(live, wanted).await {
             tracing::warn!(pod = self.record.id, error = error.chain(), "a VM is larger than its pod");

@@ -14,7 +14,7 @@ use crate::record::{ContainerStage, ContainerStatus};
 const START_ERROR_CODE: i32 = 128;
 
 impl Driver {
-    /// Starts the container. One that cannot be started is `Exited`.
+    /// Starts the container. A container that cannot be started is `Exited`.
     pub(super) async fn start_container(&mut self, id: &str) -> Result<(), PodError> {
         let stage = self.containers.find(id)?.status.stage;
         admission::start(id, self.status.stage, stage)?;
@@ -33,7 +33,7 @@ impl Driver {
         }
     }
 
-    /// Opens the output first, so that no byte has to wait, then releases the program.
+    /// Opens the output first, so that no byte has to wait, then lets the program run.
     async fn release(&self, live: &Live, id: &str) -> Result<Copiers, PodError> {
         let container = self.containers.find(id)?;
         let copiers = Copiers::open(live, id, &container.record.spec, &container.output).await?;
@@ -47,13 +47,13 @@ impl Driver {
         let started_at_ns = clock::now_ns().max(container.record.created_at_ns);
         let stage = ContainerStage::Running;
         self.containers.set_status(id, ContainerStatus { stage, started_at_ns, ..container.status.clone() });
-        self.keep_container(id).await;
+        self.save_container(id).await;
     }
 
     async fn not_started(&mut self, id: &str, error: &PodError) {
         let (reason, code) = why_not_started(error);
         if self.containers.exit(id, clock::now_ns(), code, reason, error.chain()) {
-            self.keep_container(id).await;
+            self.save_container(id).await;
         }
     }
 
@@ -65,8 +65,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Commits and publishes how the container is; wakes who waits for its end.
-    pub(super) async fn keep_container(&self, id: &str) {
+    /// Commits and publishes how the container is; wakes whoever waits for its end.
+    pub(super) async fn save_container(&self, id: &str) {
         let Some(container) = self.containers.get(id) else { return };
         if let Err(error) = self.node.records.put_container_status(id, &container.status).await {
             tracing::error!(container = id, error = error.chain(), "a container's status is not on disk");

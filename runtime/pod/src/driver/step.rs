@@ -50,7 +50,7 @@ pub(super) fn made(record: &Arc<ContainerRecord>) -> Journal<Step> {
 
 impl Driver {
     /// Undoes a change that failed. Leftovers go with the pod, at the latest.
-    pub(super) async fn take_back(&mut self, journal: Journal<Step>) {
+    pub(super) async fn undo_change(&mut self, journal: Journal<Step>) {
         for left in journal.drain(self).await {
             tracing::warn!(pod = self.record.id, error = left.chain(), "a failed change is not undone whole");
         }
@@ -64,7 +64,7 @@ impl Undo<Step> for Driver {
             Step::Pin => self.pin().await,
             Step::PodLimits(before) => {
                 self.capacity.restore(before);
-                self.keep_status().await;
+                self.save_status().await;
             }
             Step::Grow(before) => {
                 if let Some(live) = self.live.clone() {
@@ -88,7 +88,7 @@ impl Undo<Step> for Driver {
             }
             Step::Limits(id, before) => {
                 self.containers.set_limits(&id, before);
-                self.keep_container(&id).await;
+                self.save_container(&id).await;
             }
         }
         Ok(())

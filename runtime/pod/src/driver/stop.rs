@@ -11,7 +11,7 @@ use crate::live::Live;
 use crate::record::{ContainerStage, PodStage};
 use crate::start::undo;
 
-/// How long killed containers may take to end and to flush their output, before the machine is taken
+/// How long killed containers may take to end and to flush their output, before the VM is taken
 /// from under them.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -19,7 +19,7 @@ const KILLED_WITHIN: Duration = Duration::from_secs(10);
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(10);
 
 impl Driver {
-    /// Kills, unmounts and forgets a container. Its log stays.
+    /// Kills, unmounts and forgets a container. The log stays.
     pub(super) async fn remove_container(&mut self, id: &str) -> Result<(), PodError> {
         let Some(container) = self.containers.get(id) else { return Ok(()) };
         step::made(&container.record.clone()).drain_until_failure(self).await?;
@@ -30,7 +30,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Stops the pod: containers, guest, machine, network, disk.
+    /// Stops the pod: containers, guest, VM, network, disk.
     pub(super) async fn stop(&mut self) -> Result<(), PodError> {
         if self.status.stage == PodStage::Stopped {
             return Ok(());
@@ -43,7 +43,7 @@ impl Driver {
         if let Some(live) = self.live.clone() {
             self.kill_containers(&live).await;
             let shutdown = live.call("shutting the guest down", live.agent.shutdown());
-            // Where the guest does not take it, the plug is pulled.
+            // Where the guest does not shut down, its VMM is ended all the same.
             match tokio::time::timeout(SHUTDOWN_WITHIN, shutdown).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
@@ -54,7 +54,7 @@ impl Driver {
         }
         let vm = self.live.as_ref().map(|live| live.vm.clone());
         let undone = undo::undo(&self.node, &self.record, vm.as_ref(), self.status.vmm).await;
-        self.lose_all("the pod was stopped").await;
+        self.end_all("the pod was stopped").await;
         if undone.vm_gone {
             self.live = None;
             self.status.vmm = None;
@@ -71,7 +71,7 @@ impl Driver {
             }
             Some(left) => {
                 self.status.unclean = Some(left.clone());
-                self.keep_status().await;
+                self.save_status().await;
                 self.publish();
                 Err(PodError::internal(format!("stopping pod {}: {left}", self.record.id)))
             }

@@ -1,5 +1,5 @@
-//! Changes limits: of a container, and of the pod itself. The machine grows before a limit does, and a
-//! limit shrinks before the machine; an error leaves all as it was.
+//! Changes limits: of a container, and of the pod itself. The VM grows before a limit does, and a
+//! limit shrinks before the VM; an error leaves all as it was.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl Driver {
         let live = self.live()?;
         let mut journal = Journal::new();
         if let Err(error) = self.limit(&live, id, &new, ledger.size, &mut journal).await {
-            self.take_back(journal).await;
+            self.undo_change(journal).await;
             return Err(error);
         }
         self.shrink(&live, ledger.size).await;
@@ -78,11 +78,11 @@ impl Driver {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = grown {
-            self.take_back(journal).await;
+            self.undo_change(journal).await;
             return Err(error);
         }
         self.shrink(&live, ledger.size).await;
-        self.keep_status().await;
+        self.save_status().await;
         self.publish();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The host's cgroup that a monitor runs in, so that the kubelet's accounting sees the pod.
+//! The host's cgroup that a VMM runs in, so that the kubelet's accounting sees the pod.
 //!
 //! | parent | cgroup |
 //! |---|---|
@@ -6,9 +6,9 @@
 //! | `kubepods-pod1.slice`, alone or as a whole path | `kubepods.slice/kubepods-pod1.slice/podvisor-<id>.scope` |
 //! | none | `podvisor/podvisor-<id>` |
 //!
-//! Plain writes to the file system, below a slice too: systemd keeps what it does not know, and a monitor
-//! outlives the daemon without its help. cgroup v2 is meant; with v1 the monitor enters the hierarchies
-//! that account CPU time and memory. Best effort: where it may not, a monitor stays where the daemon is.
+//! Plain writes to the file system, below a slice too: systemd keeps what it does not know, and a VMM
+//! outlives the daemon without its help. cgroup v2 is meant; with v1 the VMM enters the hierarchies
+//! that account CPU time and memory. Best effort: where it may not, a VMM stays where the daemon is.
 //! No limits are set here; those of the pod's own cgroup above count.
 
 use std::fs;
@@ -21,10 +21,10 @@ pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 /// Parent for pods that name none.
 const DEFAULT_PARENT: &str = "podvisor";
 
-/// What is accounted in v2, where the levels above let us.
+/// Controllers that account for the pod in v2, where the levels above pass them on.
 const CONTROLLERS: [&str; 4] = ["+cpu", "+memory", "+pids", "+io"];
 
-/// Of v1: the hierarchies that tell what a pod takes. Two may be one, under a link.
+/// Hierarchies of v1 that account for what a pod takes. Two may be one, under a link.
 const V1_HIERARCHIES: [&str; 3] = ["cpu", "cpuacct", "memory"];
 
 /// The pod's cgroups below the mount point: one in v2, one for each hierarchy in v1, none where the node
@@ -34,7 +34,7 @@ pub(crate) fn paths(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     mounts(root).into_iter().map(|mount| mount.join(&place)).collect()
 }
 
-/// Makes them. What cannot be made is told to the log and left out.
+/// Makes the pod's cgroups. A cgroup that cannot be made is logged and left out.
 pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     let mounts = mounts(root);
     if mounts.is_empty() {
@@ -57,7 +57,7 @@ pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     made
 }
 
-/// Takes them away; one that is not there is no error.
+/// Takes the pod's cgroups away; a missing one is no error.
 pub(crate) fn remove(root: &Path, parent: &str, pod_id: &str) -> io::Result<()> {
     for path in paths(root, parent, pod_id) {
         match fs::remove_dir(path) {
@@ -102,7 +102,7 @@ fn place(parent: &str, pod_id: &str) -> PathBuf {
     }
 }
 
-/// Where a slice is: its name tells the slices above it (systemd.slice(5)). `-` is the root.
+/// The path of a slice: its name holds the slices above it (systemd.slice(5)). `-` is the root.
 fn slice(name: &str) -> PathBuf {
     if name == "-" {
         return PathBuf::new();
@@ -210,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_slice_is_in_the_one_its_name_tells(parts in proptest::collection::vec("[a-z0-9_]{1,6}", 1..6)) {
+        fn each_slice_is_in_the_one_that_its_name_says(parts in proptest::collection::vec("[a-z0-9_]{1,6}", 1..6)) {
             let path = slice(&parts.join("-"));
             prop_assert_eq!(path.iter().count(), parts.len());
             for (depth, part) in path.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a pod holds on the host: its VMM's process and cgroup, its scratch disk, its shared directory.
+//! A pod's holdings on the host: its VMM's process and cgroup, its scratch disk, its shared directory.
 //!
 //! Blocking work on files and processes, without knowledge of pods' states; `start/` makes these things and
 //! takes them away.

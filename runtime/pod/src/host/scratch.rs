@@ -9,13 +9,13 @@ use std::path::Path;
 
 use rustix::fs::{SeekFrom as Hole, ioctl_ficlone};
 
-/// Its name in the pod's state directory.
+/// The disk's name in the pod's state directory.
 pub(crate) const DISK: &str = "scratch.img";
 
 /// Bytes copied at a time.
 const CHUNK: usize = 256 * 1024;
 
-/// Makes the disk and opens it for the machine. Shares the template's blocks where the filesystem can,
+/// Makes the disk and opens it for the VM. Shares the template's blocks where the filesystem can,
 /// else copies what is not a hole. `bytes` is its size unless the template is larger.
 pub(crate) fn make(template: &Path, path: &Path, bytes: u64) -> io::Result<File> {
     let mut source = File::open(template)?;
@@ -29,7 +29,7 @@ pub(crate) fn make(template: &Path, path: &Path, bytes: u64) -> io::Result<File>
     Ok(disk)
 }
 
-/// Takes the disk away; one that is not there is no error.
+/// Takes the disk away; a missing one is no error.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -37,7 +37,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What scratch disks take of the file system that they are on.
+/// The part that scratch disks take of the file system that they are on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScratchUsage {
     /// Blocks that are written, in bytes: the disks are sparse.

@@ -1,7 +1,7 @@
-//! A pod's shared directory: what of the host's files its machine can reach, by mounts below it.
+//! A pod's shared directory: the part of the host's files that its VM can reach, by mounts below it.
 //!
-//! It holds mount points only: what is mounted on them is in the monitor's mount namespace, whose root it is, and
-//! not in the node's. A small tmpfs, gone with its unmounting, so that no removal here ever walks into somebody's
+//! The directory holds mount points only: what is mounted on them is in the VMM's mount namespace, whose root the
+//! directory is, and not in the node's. A small tmpfs, gone with its unmounting, so that no removal here ever walks into somebody's
 //! files.
 
 use std::io;
@@ -10,7 +10,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-/// Its name in the pod's run directory.
+/// The directory's name in the pod's run directory.
 pub(crate) const NAME: &str = "shared";
 
 /// Mount points, and files of a few bytes, in memory.
@@ -20,7 +20,7 @@ const OPTIONS: &str = "mode=0755,size=4m";
 /// writing down leaves one behind.
 const STACKED_MAX: usize = 16;
 
-/// Makes it and mounts it. Needs privileges.
+/// Makes the directory and mounts it, which needs privileges.
 pub(crate) fn make(dir: &Path) -> io::Result<()> {
     remove(dir)?;
     std::fs::create_dir(dir)?;
@@ -28,7 +28,7 @@ pub(crate) fn make(dir: &Path) -> io::Result<()> {
     Ok(mount(Some("podvisor-shared"), dir, Some("tmpfs"), flags, Some(OPTIONS))?)
 }
 
-/// Takes it away, with all that is mounted below it. One that is not there is no error.
+/// Takes the directory away, with all that is mounted below it. A missing directory is no error.
 pub(crate) fn remove(dir: &Path) -> io::Result<()> {
     if let Err(error) = std::fs::symlink_metadata(dir) {
         return if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) };

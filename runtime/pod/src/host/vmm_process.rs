@@ -1,4 +1,4 @@
-//! Monitors that cannot be talked to any more: found in `/proc`, and killed.
+//! VMMs that do not answer any more: found in `/proc`, and killed.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) fn alive(process: VmmProcess) -> bool {
     matches!(parse(&stat), Some((state, start)) if start == process.start_time && !matches!(state, 'Z' | 'X'))
 }
 
-/// Kills it and waits until it is gone. One that is gone already is no error.
+/// Kills a process and waits until it is gone. A process that is gone already is no error.
 pub(crate) async fn kill(process: VmmProcess) -> Result<(), String> {
     let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
     // Opened before the look, so that the process looked at is the one killed.
@@ -44,7 +44,7 @@ pub(crate) async fn kill(process: VmmProcess) -> Result<(), String> {
     }
 }
 
-/// Processes that hold the listening socket `path`: monitors whose start was not yet on record when the
+/// Processes that hold the listening socket `path`: VMMs whose start was not yet on record when the
 /// daemon died.
 pub(crate) fn find(path: &Path) -> Vec<VmmProcess> {
     let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_monitor_is_found_by_its_control_socket() {
+    fn a_vmm_is_found_by_its_control_socket() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control.sock");
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();

@@ -1,4 +1,4 @@
-//! A command's output as an answer can hold it: the beginning, and a word where the rest is missing.
+//! A command's output as an answer can hold it: the beginning, and a mark where the rest is missing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use runtime_pieces::Pieces;
 use tokio::sync::watch;
 
-/// What is kept of a command's two streams together, in bytes: the kubelet takes answers of 16 MiB, the rest of
-/// the answer and [`MARKER`] twice included. What is beyond is read and dropped.
+/// Bytes that are kept of a command's two streams together: the kubelet takes answers of 16 MiB, the rest of
+/// the answer and [`MARKER`] twice included. Bytes beyond are read and dropped.
 const KEPT_BYTES: usize = (16 << 20) - 4096;
 
-/// What each stream may have of that for certain: much output leaves room for the errors.
+/// Bytes that each stream may have of those for certain: much output leaves room for the errors.
 const OWN_BYTES: usize = 1 << 20;
 
 /// Follows what was kept where something was dropped.
@@ -66,7 +66,7 @@ impl CapturedOutput {
         let _ = self.done.clone().wait_for(|done| *done).await;
     }
 
-    /// What was kept so far.
+    /// Takes what was kept so far.
     pub(crate) fn take(&self) -> Vec<u8> {
         let mut beginning = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
         // What follows is not kept: nobody would take it.

@@ -1,5 +1,5 @@
 //! A container's output as it comes, for those who are attached. The log comes first: a client that does not
-//! keep up is dropped, and told so; it holds up neither the log nor the others.
+//! keep up is dropped, and gets an error that says so; it holds up neither the log nor the others.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::error::{PodError, PodErrorKind};
 /// Bytes that wait for one client. A process may write a burst as long before a client that is merely slow is lost.
 const WAITING_BYTES: usize = 4 << 20;
 
-/// What a piece costs beside its bytes: many small ones count too.
+/// The cost of a piece beside its bytes: many small ones count too.
 const PIECE_BYTES: usize = 128;
 
 /// The beginning that an interactive container's first client is shown: a prompt, a greeting. Where more was said
@@ -55,11 +55,11 @@ impl Default for StreamFollowers {
 #[derive(Debug, Default)]
 struct Following {
     clients: Vec<Client>,
-    /// What was said up to now, as long as nobody has come.
+    /// The output up to now, as long as nobody has come.
     beginning: Option<Vec<u8>>,
 }
 
-/// What is on its way to one client.
+/// Bytes on their way to one client.
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: AtomicUsize,
@@ -159,7 +159,7 @@ impl Follower {
     }
 }
 
-/// An output on its way to the log, which followers see too. Its end, or drop, is theirs.
+/// An output on its way to the log, which followers see too. The reader's end, or drop, is theirs.
 pub(crate) struct FollowedReader {
     reader: Box<dyn AsyncRead + Send + Unpin>,
     followers: Arc<OutputFollowers>,

@@ -30,7 +30,7 @@ pub struct ProcessStreams {
     pub stdout: Option<ProcessOutput>,
     /// `None` for a terminal too.
     pub stderr: Option<ProcessOutput>,
-    /// Its end.
+    /// The process's end.
     pub end: ProcessEnd,
 }
 
@@ -46,7 +46,7 @@ impl ProcessInput {
     /// Writes all bytes; waits while the process does not take them.
     ///
     /// # Errors
-    /// The process, or its machine, has ended.
+    /// The process, or its VM, has ended.
     pub async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.input.write(bytes).await
     }
@@ -54,15 +54,15 @@ impl ProcessInput {
     /// Gives the terminal a new size, in characters, after all that was written before.
     ///
     /// # Errors
-    /// The process, or its machine, has ended.
+    /// The process, or its VM, has ended.
     pub async fn resize(&mut self, columns: u16, rows: u16) -> std::io::Result<()> {
         self.input.resize(columns, rows).await
     }
 
-    /// The client says no more. Whether that ends the process's input is the container's to say.
+    /// Notes that the client sends no more. Whether that ends the process's input is the container's to say.
     ///
     /// # Errors
-    /// The process, or its machine, has ended.
+    /// The process, or its VM, has ended.
     pub async fn end(&mut self) -> std::io::Result<()> {
         if self.ends { self.input.end().await } else { Ok(()) }
     }
@@ -77,7 +77,7 @@ pub struct ProcessOutput(pub(crate) Source);
 pub(crate) enum Source {
     /// The process's own stream: what is not taken holds the process.
     Own(Pieces),
-    /// What is on its way to the container's log.
+    /// Output on its way to the container's log.
     Followed(Follower),
 }
 
@@ -85,7 +85,7 @@ impl ProcessOutput {
     /// The next bytes, 256 KiB at most; `None` at the end.
     ///
     /// # Errors
-    /// The machine has ended, or the client was too slow for the container it is attached to.
+    /// The VM has ended, or the client was too slow for the container it is attached to.
     pub async fn next(&mut self) -> Result<Option<Piece>, PodError> {
         match &mut self.0 {
             Source::Followed(follower) => Ok(follower.next().await?.map(Piece::Held)),
@@ -122,7 +122,7 @@ impl ProcessEnd {
     /// Waits for it; gives an exec's exit code.
     ///
     /// # Errors
-    /// The machine has ended.
+    /// The VM has ended.
     pub async fn wait(&self) -> Result<Option<i32>, PodError> {
         match self {
             ProcessEnd::Exec(exec) => exec.wait().await.map(Some),
@@ -134,7 +134,7 @@ impl ProcessEnd {
         }
     }
 
-    /// The client has gone: an exec is hung up on, and then killed. A container goes on.
+    /// Notes that the client has gone: an exec is hung up on, and then killed. A container goes on.
     pub async fn client_gone(&self) {
         if let ProcessEnd::Exec(exec) = self {
             exec.hang_up().await;
@@ -174,7 +174,7 @@ impl ExecEnd {
                 "a command is not signalled"
             );
         }
-        // A machine that has ended took the command along.
+        // A VM that has ended took the command along.
         let _ = self.wait().await;
     }
 }

@@ -1,4 +1,4 @@
-//! What all pods of this node share: places (paths), backends, records, handlers, and the roster.
+//! All that the pods of this node share: places (paths), backends, records, handlers, and the roster.
 
 pub(crate) mod open;
 mod places;

@@ -6,7 +6,7 @@ use crate::blocking::blocking;
 use crate::error::PodError;
 use crate::record::{ContainerRecord, ContainerStatus, PodRecord, PodStatus};
 
-/// What a failed commit was doing.
+/// The work that a failed commit was part of.
 const DOING: &str = "writing down how far it is";
 
 /// All that is kept on disk of pods and containers. Cheap to clone.

@@ -100,8 +100,8 @@ impl Plugs {
         }
     }
 
-    /// Compares the table with what the VMM has filled. What the VMM has beyond the table, left by a create
-    /// that was killed or failed, counts as plugged and unused; returned is what the VMM lacks.
+    /// Compares the table with what the VMM has filled. A device that the table lacks, left by a create
+    /// that was killed or failed, counts as plugged and unused; returned are slots that the VMM lacks.
     pub(crate) async fn compare(&mut self, live: &Live) -> Result<Vec<Slot>, PodError> {
         let filled = live.call("asking the VM for its filled slots", live.vm.filled_slots()).await?;
         let mut missing = self.images.compare(&filled);

@@ -1,4 +1,4 @@
-//! Which device is plugged into which of a VM's slots, and how many containers use it.
+//! The devices in a VM's slots, and how many containers use each.
 //!
 //! Pure. An image that nobody uses stays plugged, so that a container which is made again starts
 //! faster; such an image makes room only when all slots are taken. A disk that nobody uses is to be unplugged.
@@ -169,7 +169,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes: an image in use is never replaced, and no slot holds two.
+        /// With any coming and going: an image in use is never replaced, and no slot holds two.
         #[test]
         fn an_image_in_use_is_never_given_away(steps in prop::collection::vec((0usize..24, any::<bool>()), 0..200)) {
             let mut slots = SlotTable::images();

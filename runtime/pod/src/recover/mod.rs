@@ -1,4 +1,4 @@
-//! What a daemon does with what it finds at its start: every pod is found again, finished or undone.
+//! A daemon's start on what an earlier one left: every pod is found again, finished or undone.
 //!
 //! ```text
 //!  Starting, Undoing ── undo ──► gone, or unclean         Stopping ── undo ──► Stopped, or unclean

@@ -1,4 +1,4 @@
-//! What no pod on record owns: VMMs, networks and disks whose record was never written, or is gone.
+//! Leftovers that no pod on record owns: VMMs, networks and disks whose record was never written, or is gone.
 
 use std::collections::HashSet;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::node::{Node, run_name};
 /// Length of a pod's id.
 const ID_DIGITS: usize = 64;
 
-/// Takes away what has a pod's directory and no record: monitors, networks, disks.
+/// Takes away what has a pod's directory and no record: VMMs, networks, disks.
 pub(super) async fn sweep(node: &Node, known: &HashSet<String>) {
     let parents = [node.places.state_dirs(), node.places.run_dirs()];
     let entries = parents.iter().flat_map(|parent| fs::read_dir(parent).into_iter().flatten().flatten());

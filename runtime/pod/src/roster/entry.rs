@@ -1,4 +1,4 @@
-//! What the roster holds of a pod and of a container: the published view, and the handles beside it.
+//! The roster's entries for pods and containers: the published view, and the handles beside it.
 
 use std::sync::Arc;
 

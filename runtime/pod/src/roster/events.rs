@@ -1,7 +1,7 @@
-//! What happens to pods and containers, told to whoever listens.
+//! Events of pods and containers, for whoever listens.
 //!
 //! An event is made where a change is published, so that whoever hears of it finds it in the lists. A
-//! listener that falls behind is told that it has missed something; nothing is kept for it beyond
+//! listener that falls behind gets an error that says so; nothing is kept for it beyond
 //! [`WAITING_MAX`].
 
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::view::{ContainerState, ContainerView, PodState, PodView};
 /// Events that may wait for a listener: a burst of a hundred pods that start or end at once.
 const WAITING_MAX: usize = 1024;
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It is listed.
+    /// The pod or container is listed.
     Created,
     /// A pod is ready; a container runs.
     Started,
     /// A pod is not ready any more; a container has ended.
     Stopped,
-    /// It is not listed any more.
+    /// The pod or container is not listed any more.
     Deleted,
 }
 
@@ -31,13 +31,13 @@ pub enum EventKind {
 pub struct Event {
     /// The container's id, or the pod's own.
     pub id: String,
-    /// What happened to it.
+    /// The kind of the event.
     pub kind: EventKind,
     /// Nanoseconds since the epoch.
     pub at_ns: i64,
-    /// The pod after it; as it was last where it is gone.
+    /// The pod after the event; a pod that is gone as it was last.
     pub pod: Arc<PodView>,
-    /// The pod's containers after it, oldest first.
+    /// The pod's containers after the event, oldest first.
     pub containers: Vec<Arc<ContainerView>>,
 }
 
@@ -45,7 +45,7 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{missed} events were missed, since they were not taken in time")]
 pub struct Missed {
-    /// How many.
+    /// How many events were missed.
     pub missed: u64,
 }
 
@@ -54,10 +54,10 @@ pub struct Missed {
 pub struct Events(broadcast::Receiver<Arc<Event>>);
 
 impl Events {
-    /// The next one; waits for it. `None` at the daemon's end.
+    /// Waits for the next event. `None` at the daemon's end.
     ///
     /// # Errors
-    /// Some were missed; those after them follow.
+    /// Some events were missed; those after them follow.
     pub async fn next(&mut self) -> Option<Result<Arc<Event>, Missed>> {
         match self.0.recv().await {
             Ok(event) => Some(Ok(event)),
@@ -67,7 +67,7 @@ impl Events {
     }
 }
 
-/// Where events are told.
+/// The sending side of all listeners' events.
 #[derive(Debug)]
 pub(crate) struct EventSender(broadcast::Sender<Arc<Event>>);
 
@@ -82,7 +82,7 @@ impl EventSender {
         Events(self.0.subscribe())
     }
 
-    /// Whether telling is worth the work.
+    /// Whether anybody listens.
     pub(crate) fn is_heard(&self) -> bool {
         self.0.receiver_count() > 0
     }
@@ -93,7 +93,7 @@ impl EventSender {
     }
 }
 
-/// What a container's change means.
+/// Returns the events of a container's change.
 pub(crate) fn of_container(before: Option<ContainerState>, now: ContainerState) -> &'static [EventKind] {
     use ContainerState::{Created, Exited, Running, Unknown};
     match (before, now) {
@@ -106,7 +106,7 @@ pub(crate) fn of_container(before: Option<ContainerState>, now: ContainerState) 
     }
 }
 
-/// What a pod's change means.
+/// Returns the events of a pod's change.
 pub(crate) fn of_pod(before: Option<PodState>, now: PodState) -> &'static [EventKind] {
     match (before, now) {
         (None, PodState::Ready) => &[EventKind::Created, EventKind::Started],
@@ -125,14 +125,14 @@ mod tests {
     fn a_life_is_created_started_and_stopped_once_each() {
         use ContainerState::{Created, Exited, Running};
         let life = [None, Some(Created), Some(Running), Some(Exited), Some(Exited)];
-        let reported: Vec<_> =
+        let kinds: Vec<_> =
             life.windows(2).flat_map(|step| of_container(step[0], step[1].unwrap())).copied().collect();
-        assert_eq!(reported, [EventKind::Created, EventKind::Started, EventKind::Stopped]);
+        assert_eq!(kinds, [EventKind::Created, EventKind::Started, EventKind::Stopped]);
         assert_eq!(of_pod(Some(PodState::NotReady), PodState::NotReady), []);
     }
 
     #[tokio::test]
-    async fn a_listener_that_falls_behind_is_told_so_and_then_goes_on() {
+    async fn a_listener_that_falls_behind_gets_an_error_and_then_goes_on() {
         let event_sender = EventSender::default();
         let mut events = event_sender.listen();
         for number in 0..WAITING_MAX + 10 {

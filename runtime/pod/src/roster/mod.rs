@@ -1,4 +1,4 @@
-//! What is published: the drivers write, everyone reads. Locks are held for moments only, never
+//! The published pods and containers: the drivers write, everyone reads. Locks are held for moments only, never
 //! across an await.
 
 mod entry;
@@ -31,7 +31,7 @@ struct State {
     names: HashMap<PodKey, Holder>,
 }
 
-/// What makes two RunPodSandbox calls the same.
+/// The part of a spec by which two RunPodSandbox calls are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PodKey {
     namespace: String,
@@ -51,7 +51,7 @@ impl PodKey {
     }
 }
 
-/// Who has a name.
+/// The pod that has a name.
 #[derive(Debug)]
 struct Holder {
     id: String,
@@ -59,12 +59,12 @@ struct Holder {
     outcome: watch::Receiver<Outcome>,
 }
 
-/// What reserving a name came to.
+/// The outcome of reserving a name.
 #[derive(Debug)]
 pub(crate) enum Reservation {
-    /// It was free: start the pod under this id, and tell how that ended.
+    /// The name was free: start the pod under this id, and report how that ended.
     New(String, watch::Sender<Outcome>, watch::Receiver<Outcome>),
-    /// An identical call came before: its outcome is this one's too.
+    /// An identical call came before: both have one outcome.
     Joined(watch::Receiver<Outcome>),
 }
 
@@ -139,13 +139,13 @@ impl Roster {
         }
     }
 
-    /// What happens from now on.
+    /// Listens to what happens from now on.
     pub(crate) fn listen(&self) -> Events {
         self.event_sender.listen()
     }
 
-    /// Tells what has just been published, under the same lock, so that events come in the order of the
-    /// changes. A container whose pod is not listed yet is one that a starting daemon takes up.
+    /// Sends the events of what has just been published, under the same lock, so that events come in the order
+    /// of the changes. A container whose pod is not listed yet is one that a starting daemon takes up.
     fn send_events(&self, state: &State, id: &str, kinds: &[EventKind], pod: Option<&Arc<PodView>>) {
         let Some(pod) = pod.filter(|_| self.event_sender.is_heard()) else { return };
         for kind in kinds {
@@ -159,12 +159,12 @@ impl Roster {
         }
     }
 
-    /// By its id, or by the beginning of its id where no other begins so.
+    /// Finds a pod by its id, or by the beginning of its id where no other begins so.
     pub(crate) fn pod(&self, id: &str) -> Option<PodEntry> {
         by_id(&self.read().pods, id).cloned()
     }
 
-    /// The same.
+    /// Finds a container by its id, or by the beginning of its id where no other begins so.
     pub(crate) fn container(&self, id: &str) -> Option<ContainerEntry> {
         by_id(&self.read().containers, id).cloned()
     }
@@ -177,24 +177,24 @@ impl Roster {
         Some((pod, containers))
     }
 
-    /// That no pod is meant by this id, rather than several.
+    /// Checks that no pod is meant by this id, rather than several.
     pub(crate) fn no_pod_meant(&self, id: &str) -> Result<(), PodError> {
         none_meant(&self.read().pods, "pod", id)
     }
 
-    /// The same of containers.
+    /// Checks that no container is meant by this id, rather than several.
     pub(crate) fn no_container_meant(&self, id: &str) -> Result<(), PodError> {
         none_meant(&self.read().containers, "container", id)
     }
 
-    /// Oldest first.
+    /// All pods, oldest first.
     pub(crate) fn pods(&self) -> Vec<Arc<PodView>> {
         let mut all: Vec<_> = self.read().pods.values().map(|entry| entry.view.clone()).collect();
         all.sort_by(|a, b| (a.created_at_ns, &a.id).cmp(&(b.created_at_ns, &b.id)));
         all
     }
 
-    /// Oldest first.
+    /// All containers, oldest first.
     pub(crate) fn containers(&self) -> Vec<Arc<ContainerView>> {
         oldest_first(self.read().containers.values())
     }

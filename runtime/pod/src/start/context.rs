@@ -1,4 +1,4 @@
-//! What every step of a start has, and what a failed one leaves.
+//! The context of every step of a start, and the remains of a failed one.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl StartContext {
     }
 }
 
-/// A step failed. What was made up to there must be undone; `machine` is known if it was spawned.
+/// A step failed. All that was made up to there must be undone; the VM is known if it was spawned.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) error: PodError,

@@ -1,4 +1,4 @@
-//! The last step of a start: the taps are plugged, and the agent learns who it is.
+//! The last step of a start: the taps are plugged, and the agent is configured for its pod.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

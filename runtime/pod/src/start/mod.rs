@@ -3,12 +3,12 @@
 //! ```text
 //!              ┌─ network.rs: CNI, taps ──────────────┐
 //!  Reserved ──►│                                      ├──► Raised ── guest.rs: taps plugged, ──► Ready
-//!  (on record) └─ machine.rs: disk, VMM, boot, hello ─┘              agent told
+//!  (on record) └─ vm.rs: disk, VMM, boot, hello ──────┘              agent configured
 //!       │              │                                   │
 //!       └──────────────┴──── a step fails: undo.rs ◄───────┘
 //! ```
 //!
-//! Network and machine are raised side by side. If one fails, the other is called off at its next
+//! Network and VM are raised side by side. If one fails, the other is called off at its next
 //! step; nothing is dropped half way, so that everything made is known to the undo.
 
 mod context;
@@ -84,7 +84,7 @@ impl Reserved {
         }
     }
 
-    /// Raises network and machine side by side.
+    /// Raises network and VM side by side.
     async fn raise(self) -> Result<Raised, Failed> {
         let context = &self.context;
         let (call_off, called_off) = watch::channel(false);
@@ -107,7 +107,7 @@ impl Reserved {
 }
 
 impl Raised {
-    /// Plugs the taps and tells the agent who it is.
+    /// Plugs the taps and configures the agent.
     async fn configure(self) -> Result<Ready, Failed> {
         let Raised { context, network, live } = self;
         let (ips, netns) = (network.ips.clone(), network.netns.clone());

@@ -21,7 +21,7 @@ pub(super) async fn down(node: &Node, record: &PodRecord) -> Result<(), PodError
     torn_down.map_err(|error| PodError::internal("taking the network down").because(error))
 }
 
-/// What the pod asks of its network.
+/// The network that the pod asks for.
 fn network_spec(id: &str, spec: &PodSpec) -> PodNetworkSpec {
     PodNetworkSpec {
         pod_id: id.to_owned(),

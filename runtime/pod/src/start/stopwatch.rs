@@ -25,7 +25,7 @@ impl Stopwatch {
         outcome
     }
 
-    /// What was measured so far, in the order of beginning, and the whole as "total".
+    /// The phases so far, in the order of beginning, and the whole as "total".
     pub(crate) fn phases(&self) -> Vec<Phase> {
         let mut phases = self.lock().clone();
         phases.sort_by_key(|phase| phase.start);

@@ -14,7 +14,7 @@ use crate::journal::{Journal, Undo};
 use crate::node::Node;
 use crate::record::{PodRecord, VmmProcess};
 
-/// What a start makes on the host, in the order in which it is needed.
+/// The steps of a start on the host, in the order in which they are needed.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Scratch disk, sockets, shared directory, cgroup.
@@ -29,7 +29,7 @@ enum Step {
 pub(crate) struct Undone {
     /// No process runs the pod's VM any more.
     pub(crate) vm_gone: bool,
-    /// What could not be taken away, in words.
+    /// Leftovers that could not be taken away, in words.
     pub(crate) left: Option<String>,
 }
 

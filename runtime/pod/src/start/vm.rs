@@ -1,4 +1,4 @@
-//! The machine step: scratch disk, monitor, boot, the agent's first word.
+//! The VM step: scratch disk, VMM, boot, the agent's first message.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::node::Node;
 use crate::record::{PodRecord, PodStatus, VmmProcess};
 use crate::vm_end;
 
-/// A guest that has not said a word by then never will. Generous: a software-emulated one is slow.
-const HELLO_WITHIN: Duration = Duration::from_secs(120);
+/// How long the agent may take to say that it serves. Generous: a software-emulated guest is slow.
+const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// Makes the disk, starts a monitor and boots the guest. Between the steps it looks whether it was
-/// called off.
+/// Makes the disk, starts a VMM and boots the guest. Between the steps the call looks whether it was called
+/// off.
 pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>) -> Result<Live, Failed> {
     let early = |error| Failed { error, vm: None };
     let (disk, spawned) = tokio::join!(
@@ -35,7 +35,7 @@ pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>
     let (recorded, booted) = tokio::join!(recording, booting);
     recorded.map_err(late)?;
     booted.map_err(late)?;
-    let agent = context.watch.time("guest", greet(&vm, called_off)).await.map_err(late)?;
+    let agent = context.watch.time("guest", wait_ready(&vm, called_off)).await.map_err(late)?;
     Ok(Live::new(vm, agent))
 }
 
@@ -63,7 +63,7 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     spawned.map_err(|error| PodError::internal("starting the VMM").because(error))
 }
 
-/// Writes the monitor down while it boots; until then its control socket tells whose it is.
+/// Writes the VMM down while it boots; until then its control socket shows whose it is.
 async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError> {
     let vmm = VmmProcess { pid: vm.pid(), start_time: vm.start_time() };
     let status = PodStatus { vmm: Some(vmm), ..PodStatus::starting() };
@@ -86,8 +86,11 @@ async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, scratch: File) -> Result
     vm.boot(request).await.map_err(|error| PodError::internal("booting the VM").because(error))
 }
 
-/// Waits for the agent, the guest's end, the network's failure or the end of patience.
-async fn greet(vm: &Arc<dyn Vm>, mut called_off: watch::Receiver<bool>) -> Result<Arc<dyn Agent>, PodError> {
+/// Waits for the agent, the guest's end, the network's failure or the deadline.
+async fn wait_ready(
+    vm: &Arc<dyn Vm>,
+    mut called_off: watch::Receiver<bool>,
+) -> Result<Arc<dyn Agent>, PodError> {
     let off = async {
         if called_off.wait_for(|off| *off).await.is_err() {
             // The network is up; nobody will call off any more.
@@ -96,7 +99,7 @@ async fn greet(vm: &Arc<dyn Vm>, mut called_off: watch::Receiver<bool>) -> Resul
     };
     tokio::select! {
         biased;
-        greeted = vm.greet() => match greeted {
+        ready = vm.wait_ready() => match ready {
             Ok(agent) => Ok(agent),
             Err(error) => Err(died(vm).await.unwrap_or_else(|| unavailable("booting the VM").because(error))),
         },
@@ -104,15 +107,15 @@ async fn greet(vm: &Arc<dyn Vm>, mut called_off: watch::Receiver<bool>) -> Resul
             Err(unavailable(format!("booting the VM: {}", vm_end::describe(&report))))
         }
         () = off => Err(unavailable("booting the VM: called off")),
-        () = tokio::time::sleep(HELLO_WITHIN) => {
+        () = tokio::time::sleep(READY_WITHIN) => {
             let console = vm.console().await.unwrap_or_default();
-            let silent = format!("booting the VM: the agent said nothing within {} s", HELLO_WITHIN.as_secs());
+            let silent = format!("booting the VM: the agent said nothing within {} s", READY_WITHIN.as_secs());
             Err(unavailable(vm_end::with_console(silent, &console)))
         }
     }
 }
 
-/// The machine's end, if that is what broke the greeting.
+/// The failure that names the VM's end, if that is what kept the agent from answering.
 async fn died(vm: &Arc<dyn Vm>) -> Option<PodError> {
     let report = tokio::time::timeout(Duration::from_millis(500), vm.stopped()).await.ok()?;
     Some(unavailable(format!("booting the VM: {}", vm_end::describe(&report))))

@@ -82,7 +82,7 @@ impl FakeAgent {
         found.ok_or_else(|| unreachable(format!("no process {key:?}")))
     }
 
-    /// What a process says from this byte on.
+    /// The output of a process from this byte on.
     fn said(
         &self,
         container_id: &str,

@@ -8,7 +8,7 @@ use super::{World, container, pod};
 use crate::{ContainerState, PodErrorKind, PodState};
 
 #[tokio::test]
-async fn an_exit_is_told_only_after_all_output_is_in_the_log() {
+async fn an_exit_is_reported_only_after_all_output_is_in_the_log() {
     let world = World::new().await;
     world.script.state().output = b"one\ntwo\n".repeat(10_000);
     world.script.state().late = true;
@@ -204,11 +204,11 @@ async fn a_container_without_a_log_has_the_path_of_a_file_of_its_pod_that_is_not
 }
 
 #[tokio::test]
-async fn an_end_is_told_after_its_start_whatever_the_guests_clock_says() {
-    for told_ns in [1, i64::MAX] {
+async fn an_end_comes_after_its_start_whatever_the_guests_clock_says() {
+    for reported_ns in [1, i64::MAX] {
         let world = World::new().await;
         let (_, id) = world.with_container().await;
-        world.script.state().exited_at_ns = told_ns;
+        world.script.state().exited_at_ns = reported_ns;
         world.script.vm().agent.end(&id, 0, false);
         let view = world.ended(&id).await;
         assert!(view.created_at_ns <= view.started_at_ns && view.started_at_ns <= view.finished_at_ns);
@@ -226,7 +226,7 @@ async fn a_name_is_free_again_when_its_container_is_removed() {
 }
 
 #[tokio::test]
-async fn a_dying_machine_takes_its_containers_along_and_keeps_its_network_until_the_stop() {
+async fn a_dying_vm_takes_its_containers_along_and_keeps_its_network_until_the_stop() {
     let world = World::new().await;
     let (pod_id, id) = world.with_container().await;
     let idle = world.pods.create_container(&pod_id, container("idle")).await.unwrap();
@@ -249,7 +249,7 @@ async fn a_dying_machine_takes_its_containers_along_and_keeps_its_network_until_
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_ends_with_the_machine() {
+async fn a_call_that_hangs_ends_with_the_vm() {
     let world = World::new().await;
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     world.script.hang("agent.create");
@@ -291,7 +291,7 @@ async fn a_running_container_is_killed_when_it_is_removed() {
 }
 
 #[tokio::test]
-async fn a_machines_costs_are_told() {
+async fn a_vms_costs_are_reported() {
     let world = World::new().await;
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     let report = world.pods.vm_stats(&pod_id).await.unwrap();

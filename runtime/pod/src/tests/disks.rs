@@ -41,9 +41,9 @@ async fn a_disk_is_plugged_with_its_first_container_and_unplugged_with_its_last(
     let first = first.unwrap();
     let (plan, slots) = world.script.state().created.clone().unwrap();
     assert_eq!(slots.block_devices, [12, 13]);
-    let reported: Vec<_> =
+    let devices: Vec<_> =
         plan.block_devices.iter().map(|one| (one.path.as_str(), one.permissions.as_str())).collect();
-    assert_eq!(reported, [("/dev/xvda", "rw"), ("/dev/xvda", "rm")]);
+    assert_eq!(devices, [("/dev/xvda", "rw"), ("/dev/xvda", "rm")]);
     assert_eq!(world.script.count("vm.plug_disk"), 1);
     assert_eq!(world.script.count("vm.plug_disk_ro"), 1);
     let second = world.pods.create_container(&pod_id, with("b", &[("/dev/1", "rwm")])).await.unwrap();

@@ -1,4 +1,4 @@
-//! What is told of a pod's life, and the ids that calls take.
+//! Events of a pod's life, and the ids that calls take.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{World, container, pod};
 use crate::{ContainerState, EventKind, PodErrorKind, PodState};
 
 #[tokio::test]
-async fn a_life_is_told_step_by_step_with_how_things_are_after_it() {
+async fn each_step_of_a_life_is_an_event_with_how_things_are_after_it() {
     let world = World::new().await;
     let mut events = world.pods.events();
     let (pod_id, id) = world.with_container().await;
@@ -15,7 +15,7 @@ async fn a_life_is_told_step_by_step_with_how_things_are_after_it() {
     world.pods.remove_container(&id).await.unwrap();
     world.pods.remove(&pod_id).await.unwrap();
     use EventKind::{Created, Deleted, Started, Stopped};
-    let reported = [
+    let seen = [
         (&pod_id, Created, PodState::Ready, None),
         (&pod_id, Started, PodState::Ready, None),
         (&id, Created, PodState::Ready, Some(ContainerState::Created)),
@@ -26,7 +26,7 @@ async fn a_life_is_told_step_by_step_with_how_things_are_after_it() {
         (&pod_id, Deleted, PodState::NotReady, None),
     ];
     let mut last_ns = 0;
-    for (id, kind, pod, container) in reported {
+    for (id, kind, pod, container) in seen {
         let event = events.next().await.unwrap().unwrap();
         assert_eq!((&event.id, event.kind, event.pod.state), (id, kind, pod));
         assert_eq!(event.pod.id, pod_id);
@@ -39,21 +39,21 @@ async fn a_life_is_told_step_by_step_with_how_things_are_after_it() {
 }
 
 #[tokio::test]
-async fn what_a_removed_pod_takes_along_is_told_before_it() {
+async fn events_of_what_a_removed_pod_takes_along_come_before_its_own() {
     let world = World::new().await;
     let (pod_id, id) = world.with_container().await;
     let mut events = world.pods.events();
     world.pods.remove(&pod_id).await.unwrap();
-    let mut reported = Vec::new();
-    while reported.last() != Some(&(pod_id.clone(), EventKind::Deleted)) {
+    let mut seen = Vec::new();
+    while seen.last() != Some(&(pod_id.clone(), EventKind::Deleted)) {
         let event = events.next().await.unwrap().unwrap();
-        reported.push((event.id.clone(), event.kind));
+        seen.push((event.id.clone(), event.kind));
     }
-    let place = |id: &str, kind| reported.iter().position(|one| *one == (id.to_owned(), kind)).unwrap();
+    let place = |id: &str, kind| seen.iter().position(|one| *one == (id.to_owned(), kind)).unwrap();
     assert!(place(&id, EventKind::Stopped) < place(&id, EventKind::Deleted));
     assert!(place(&pod_id, EventKind::Stopped) < place(&pod_id, EventKind::Deleted));
     assert!(place(&id, EventKind::Deleted) < place(&pod_id, EventKind::Deleted));
-    assert_eq!(reported.len(), 4);
+    assert_eq!(seen.len(), 4);
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! Pods on a node whose network, machines, agents and images are played by fakes. Each step of the
-//! outside can be made to fail, and what is left is counted.
+//! Pods on a node whose network, VMs, agents and images are played by fakes. Each call of a backend can be made
+//! to fail, and what is left is counted.
 
 mod agent;
 mod containers;

@@ -1,4 +1,4 @@
-//! What containers mount: made before the guest needs it, and undone with them.
+//! Mounts of containers: made before the guest needs them, and undone with their containers.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use runtime_spec::{ContainerSpec, Mount, MountPropagation, share_name};
 
 use super::{Script, World, container, pod};
 use crate::PodErrorKind;
-use crate::backend::{BackendError, Place, Shares};
+use crate::backend::{BackendError, ContainerDir, Shares};
 
 #[derive(Debug)]
 pub(crate) struct FakeShares(pub(crate) Arc<Script>);
 
 #[async_trait]
 impl Shares for FakeShares {
-    async fn bind(&self, place: Place, binds: Vec<(usize, Bind)>) -> Result<(), BackendError> {
+    async fn bind(&self, place: ContainerDir, binds: Vec<(usize, Bind)>) -> Result<(), BackendError> {
         self.0.step("shares.bind").await?;
         if let Some((_, bind)) = binds.iter().find(|(_, bind)| bind.source.starts_with("/missing")) {
             return Err(ShareError::Missing { path: bind.source.clone() }.into());
@@ -25,7 +25,7 @@ impl Shares for FakeShares {
         Ok(())
     }
 
-    async fn unbind(&self, place: Place, numbers: Vec<usize>) -> Result<(), BackendError> {
+    async fn unbind(&self, place: ContainerDir, numbers: Vec<usize>) -> Result<(), BackendError> {
         self.0.step("shares.unbind").await?;
         if let Some(bound) = self.0.state().binds.remove(&place.container) {
             assert_eq!(bound.iter().map(|(number, _)| *number).collect::<Vec<_>>(), numbers);
@@ -121,10 +121,10 @@ async fn image_volumes_have_slots_that_are_held_as_long_as_the_container() {
     let (plan, slots) = world.script.state().created.clone().unwrap();
     assert_eq!(slots.image_volumes.len(), 3);
     assert_eq!(slots.image_volumes[0], slots.image_volumes[1]);
-    let reported: Vec<_> =
+    let volumes: Vec<_> =
         plan.image_volumes.iter().map(|one| (one.source.as_str(), one.sub_path.as_str())).collect();
     let source = |number| format!("{}/{number}", proto_agent::guest_path::IMAGE_VOLUMES);
-    assert_eq!(reported, [(&*source(0), "etc"), (&*source(1), ""), (&*source(2), "")]);
+    assert_eq!(volumes, [(&*source(0), "etc"), (&*source(1), ""), (&*source(2), "")]);
     let view = world.pods.container(&id).unwrap();
     let ids: Vec<_> = view.volume_images.values().map(String::as_str).collect();
     assert_eq!(ids, ["sha256:image7", "sha256:image7", "sha256:image8"]);
@@ -141,7 +141,7 @@ async fn image_volumes_have_slots_that_are_held_as_long_as_the_container() {
 }
 
 #[tokio::test]
-async fn an_image_volume_that_is_not_on_the_node_is_told_as_the_kubelet_knows_it() {
+async fn an_image_volume_that_is_not_on_the_node_fails_as_the_kubelet_knows_it() {
     let world = World::new().await;
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     let spec = with(vec![image("image7", ""), image("nothing", "")]);

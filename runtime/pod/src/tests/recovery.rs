@@ -18,18 +18,18 @@ fn life<T>(
     life: impl AsyncFnOnce(&World) -> T,
 ) -> (Arc<tempfile::TempDir>, Arc<Script>, T) {
     let runtime: Runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let (world, reported) = runtime.block_on(async {
+    let (world, outcome) = runtime.block_on(async {
         let world = match before {
             Some((dir, script)) => World::open(dir, script).await,
             None => World::new().await,
         };
-        let reported = life(&world).await;
-        (world, reported)
+        let outcome = life(&world).await;
+        (world, outcome)
     });
     let (dir, script) = (world.dir.clone(), world.script.clone());
     drop(runtime);
     drop(world);
-    (dir, script, reported)
+    (dir, script, outcome)
 }
 
 fn record(name: &str) -> PodRecord {
@@ -71,7 +71,7 @@ fn running_containers_are_found_again_and_their_logs_go_on_where_they_were() {
 }
 
 #[test]
-fn a_machine_that_is_gone_leaves_a_pod_that_is_not_ready() {
+fn a_vm_that_is_gone_leaves_a_pod_that_is_not_ready() {
     let (dir, script, (pod_id, id)) = life(None, async |world: &World| world.with_container().await);
     script.vm().crash("");
     life(Some((dir, script)), async |world: &World| {
@@ -104,14 +104,14 @@ fn a_half_done_start_is_undone() {
 
 #[test]
 fn a_daemon_killed_while_a_pod_starts_leaves_nothing_for_the_next() {
-    for step in ["network.setup", "vm.spawn", "vm.boot", "vm.greet", "agent.configure"] {
+    for step in ["network.setup", "vm.spawn", "vm.boot", "vm.wait_ready", "agent.configure"] {
         let (dir, script, ()) = life(None, async |world: &World| {
             world.script.hang(step);
             let running = world.pods.run(pod("web"));
             let _ = tokio::time::timeout(Duration::from_millis(50), running).await;
         });
         script.repair();
-        // A fake machine's process cannot be killed by its id, which is nobody's; the kill is done here.
+        // A fake VM's process cannot be killed by its id, which is nobody's; the kill is done here.
         script.running().into_iter().for_each(|vm| vm.crash(""));
         life(Some((dir, script)), async |world: &World| world.assert_nothing_left());
     }

@@ -1,4 +1,4 @@
-//! Limits change, and the machine follows.
+//! Limits change, and the VM follows.
 
 use runtime_spec::{ContainerSpec, PodSpec, Resources};
 
@@ -13,7 +13,7 @@ fn limited(name: &str, mib: i64) -> ContainerSpec {
     ContainerSpec { resources: memory(mib), ..container(name) }
 }
 
-/// What was asked of machine and agent about sizes and limits, in order.
+/// The requests to VM and agent about sizes and limits, in order.
 fn asked(world: &World) -> Vec<String> {
     let words = ["vm.resize ", "vm.resized", "agent.resize", "agent.update", "agent.create"];
     let seen = world.script.state().seen.clone();
@@ -25,7 +25,7 @@ fn mib(world: &World, pod_id: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn the_machine_grows_before_a_container_that_needs_it_is_made() {
+async fn the_vm_grows_before_a_container_that_needs_it_is_made() {
     let world = World::new().await;
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     world.pods.create_container(&pod_id, limited("small", 100)).await.unwrap();
@@ -73,8 +73,8 @@ async fn growth_comes_before_the_limit_and_the_limit_before_less() {
         "vm.resize 304",
     ];
     assert_eq!(asked(&world), steps);
-    let reported = world.pods.container(&id).unwrap().resources.clone();
-    assert_eq!((reported.cpu_shares, reported.memory_limit_bytes), (1024, 100 << 20));
+    let limits = world.pods.container(&id).unwrap().resources.clone();
+    assert_eq!((limits.cpu_shares, limits.memory_limit_bytes), (1024, 100 << 20));
     assert_eq!(mib(&world, &pod_id), 304);
 }
 
@@ -144,7 +144,7 @@ async fn vcpus_run_where_all_containers_together_may() {
 }
 
 #[tokio::test]
-async fn a_pods_update_grows_and_shrinks_its_machine_within_its_bounds() {
+async fn a_pods_update_grows_and_shrinks_its_vm_within_its_bounds() {
     let world = World::new().await;
     let spec = PodSpec { resources: Some(Resources { cpu_quota: 100_000, ..memory(100) }), ..pod("web") };
     let pod_id = world.pods.run(spec).await.unwrap();

@@ -1,4 +1,4 @@
-//! What the fakes are told to do, and what they saw.
+//! The script that the fakes follow, and what they saw.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,13 +26,13 @@ pub(crate) struct State {
     pub(crate) seen: Vec<String>,
     /// Pods that have a network.
     pub(crate) networks: BTreeSet<String>,
-    /// What is bound, by container.
+    /// Binds, by container.
     pub(crate) binds: BTreeMap<String, Vec<(usize, Bind)>>,
     /// The plan and the slots of the last container that the agent was asked to create.
     pub(crate) created: Option<(ContainerPlan, ContainerSlots)>,
-    /// Monitors by process id.
+    /// VMs by the process id of their VMM.
     pub(crate) vms: HashMap<u32, Arc<FakeVm>>,
-    /// What containers write to stdout.
+    /// Bytes that containers write to stdout.
     pub(crate) output: Vec<u8>,
     /// Output that comes only after the program's end.
     pub(crate) late: bool,
@@ -46,13 +46,13 @@ pub(crate) struct State {
     pub(crate) exited_at_ns: i64,
     /// Programs that ignore SIGTERM.
     pub(crate) stubborn: bool,
-    /// What the last guest was told.
+    /// The configuration of the last guest.
     pub(crate) configured: Option<ConfigurePodRequest>,
     /// Last acknowledged count of a container's stdout.
     pub(crate) acknowledged: HashMap<String, u64>,
-    /// What guests have used.
+    /// The usage that guests report.
     pub(crate) usage: UsageResponse,
-    /// What was written to inputs.
+    /// Bytes that were written to inputs.
     pub(crate) typed: Vec<u8>,
     /// Offsets that streams were opened at.
     pub(crate) offsets: Vec<u64>,
@@ -77,7 +77,7 @@ impl Script {
         state.hanging.clear();
     }
 
-    /// Plays a step: notes it, hangs or fails as told.
+    /// Plays a step: notes it, and hangs or fails as scripted.
     pub(crate) async fn step(&self, step: &str) -> Result<(), BackendError> {
         let (hangs, fails) = {
             let mut state = self.state();
@@ -96,12 +96,12 @@ impl Script {
         self.state().seen.iter().filter(|seen| *seen == step).count()
     }
 
-    /// Machines that run.
+    /// VMs that run.
     pub(crate) fn running(&self) -> Vec<Arc<FakeVm>> {
         self.state().vms.values().filter(|vm| vm.runs()).cloned().collect()
     }
 
-    /// The only machine that runs.
+    /// The only VM that runs.
     pub(crate) fn vm(&self) -> Arc<FakeVm> {
         let mut running = self.running();
         assert_eq!(running.len(), 1);

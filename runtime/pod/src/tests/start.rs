@@ -14,13 +14,16 @@ async fn a_started_pod_is_ready_and_its_guest_knows_who_it_is() {
     assert_eq!(view.ips, ["10.1.0.7".parse::<std::net::IpAddr>().unwrap()]);
     assert_eq!(view.vmm_pid, Some(5_000_000));
     assert_eq!(view.ledger.size.memory_bytes % (2 << 20), 0);
-    let reported = world.script.state().configured.clone().unwrap();
-    assert_eq!(reported.hostname, "web-0");
-    assert_eq!(reported.resolv_conf, b"nameserver 9.9.9.9\n");
-    assert!(String::from_utf8(reported.hosts).unwrap().contains("10.1.0.7\tweb-0\n"));
-    assert_eq!((reported.interfaces[0].slot, reported.interfaces[0].mac.as_str()), (7, "02:00:00:00:00:01"));
-    assert_eq!((reported.scratch_slot, reported.random_seed.len()), (11, 64));
-    assert!(reported.shared_pid_namespace && reported.realtime_ns > 0);
+    let configured = world.script.state().configured.clone().unwrap();
+    assert_eq!(configured.hostname, "web-0");
+    assert_eq!(configured.resolv_conf, b"nameserver 9.9.9.9\n");
+    assert!(String::from_utf8(configured.hosts).unwrap().contains("10.1.0.7\tweb-0\n"));
+    assert_eq!(
+        (configured.interfaces[0].slot, configured.interfaces[0].mac.as_str()),
+        (7, "02:00:00:00:00:01")
+    );
+    assert_eq!((configured.scratch_slot, configured.random_seed.len()), (11, 64));
+    assert!(configured.shared_pid_namespace && configured.realtime_ns > 0);
 }
 
 #[tokio::test]
@@ -42,7 +45,7 @@ async fn a_failure_in_any_phase_undoes_all_before_it_and_frees_the_name() {
         ("network.setup", "setting up the network"),
         ("vm.spawn", "starting the VMM"),
         ("vm.boot", "booting the VM"),
-        ("vm.greet", "booting the VM"),
+        ("vm.wait_ready", "booting the VM"),
         ("vm.plug_net", "plugging the interface eth0"),
         ("agent.configure", "configuring the guest"),
     ] {
@@ -70,7 +73,7 @@ async fn a_missing_scratch_template_undoes_the_rest() {
 async fn a_failing_network_calls_a_slow_boot_off() {
     let world = World::new().await;
     let asked = tokio::time::Instant::now();
-    world.script.hang("vm.greet");
+    world.script.hang("vm.wait_ready");
     world.script.fail("network.setup");
     let error = world.pods.run(pod("web")).await.unwrap_err();
     assert!(error.chain().starts_with("setting up the network"), "{}", error.chain());
@@ -82,10 +85,10 @@ async fn a_failing_network_calls_a_slow_boot_off() {
 #[tokio::test]
 async fn a_guest_that_dies_while_booting_leaves_its_last_words_in_the_error() {
     let world = World::new().await;
-    world.script.hang("vm.greet");
+    world.script.hang("vm.wait_ready");
     let pods = world.pods.clone();
     let running = tokio::spawn(async move { pods.run(pod("web")).await });
-    world.until(|world| world.script.count("vm.greet") == 1).await;
+    world.until(|world| world.script.count("vm.wait_ready") == 1).await;
     world.script.vm().crash("a\nlast words\n");
     let error = running.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), PodErrorKind::Unavailable);
@@ -98,7 +101,7 @@ async fn a_guest_that_dies_while_booting_leaves_its_last_words_in_the_error() {
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_never_says_a_word_is_given_up() {
     let world = World::new().await;
-    world.script.hang("vm.greet");
+    world.script.hang("vm.wait_ready");
     let error = world.pods.run(pod("web")).await.unwrap_err();
     assert!(error.to_string().contains("said nothing within 120 s"), "{error}");
     assert!(error.to_string().contains("hello from the console"), "{error}");
@@ -149,7 +152,7 @@ async fn a_caller_that_goes_away_does_not_stop_the_start() {
 }
 
 #[tokio::test]
-async fn an_undo_that_fails_is_told_and_removing_finishes_it() {
+async fn an_undo_that_fails_is_reported_and_removing_finishes_it() {
     let world = World::new().await;
     world.script.fail("agent.configure");
     world.script.fail("network.teardown");

@@ -116,7 +116,7 @@ async fn an_attach_needs_a_running_container_and_an_input_that_it_has() {
 }
 
 #[tokio::test]
-async fn a_port_is_forwarded_each_way_to_its_end_and_a_refusal_is_told() {
+async fn a_port_is_forwarded_each_way_to_its_end_and_a_refusal_is_reported() {
     let world = World::new().await;
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     let (mut client, ours) = tokio::io::duplex(64);

@@ -1,4 +1,4 @@
-//! What pods have used, and what becomes of the figures when a guest lies, hangs or ends.
+//! Usage of pods, and what becomes of the figures when a guest lies, hangs or ends.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn containers_come_with_a_rate_from_the_second_reading_on() {
 }
 
 #[tokio::test]
-async fn a_guest_that_hangs_is_told_with_its_last_answer_and_keeps_nobody_waiting() {
+async fn a_guest_that_hangs_is_shown_with_its_last_answer_and_keeps_nobody_waiting() {
     let world = World::new().await;
     let (pod_id, id) = world.with_container().await;
     world.script.state().usage = used(&[(&id, 1)]);
@@ -83,7 +83,7 @@ async fn a_refusal_keeps_the_last_answer_and_the_next_request_is_a_new_one() {
 }
 
 #[tokio::test]
-async fn a_pod_without_a_machine_has_no_figures() {
+async fn a_pod_without_a_vm_has_no_figures() {
     let world = World::new().await;
     let (pod_id, _) = world.with_container().await;
     assert_eq!(world.pods.usage("none").await.unwrap_err().kind(), PodErrorKind::NotFound);

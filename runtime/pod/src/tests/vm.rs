@@ -1,4 +1,4 @@
-//! Networks, machines and images that exist in memory only.
+//! Networks, VMs and images that exist in memory only.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -126,8 +126,8 @@ impl Vm for FakeVm {
         self.script.step("vm.boot").await
     }
 
-    async fn greet(&self) -> Result<Arc<dyn Agent>, BackendError> {
-        self.script.step("vm.greet").await?;
+    async fn wait_ready(&self) -> Result<Arc<dyn Agent>, BackendError> {
+        self.script.step("vm.wait_ready").await?;
         Ok(self.agent.clone())
     }
 

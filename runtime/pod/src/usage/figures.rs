@@ -6,15 +6,15 @@ use std::sync::Arc;
 /// A pod's figures.
 #[derive(Clone, Debug)]
 pub struct PodUsage {
-    /// Of the pod.
+    /// The pod's id.
     pub pod_id: String,
-    /// The monitor with the whole machine in it.
+    /// Usage of the VMM with the whole VM in it.
     pub host: HostUsage,
-    /// What the guest said last; `None` where it never answered.
+    /// The guest's last answer; `None` where it never answered.
     pub guest: Option<Arc<GuestUsage>>,
 }
 
-/// What a pod's monitor takes of the host: guest memory, vCPUs and devices.
+/// Usage of the host by a pod's VMM: guest memory, vCPUs and devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct HostUsage {
@@ -25,15 +25,15 @@ pub struct HostUsage {
     pub io_pressure: Option<Pressure>,
 }
 
-/// What a guest says.
+/// Usage as a guest reports it.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct GuestUsage {
     /// Nanoseconds since the epoch.
     pub at_ns: i64,
-    /// By container id.
+    /// Containers by their ids.
     pub containers: BTreeMap<String, ContainerUsage>,
-    /// Without the loopback; names differ.
+    /// One entry for each interface but the loopback.
     pub interfaces: Vec<InterfaceUsage>,
     /// The file system of the writable layers.
     pub scratch: Option<FilesystemUsage>,
@@ -46,11 +46,11 @@ pub struct ContainerUsage {
     pub cpu: CpuUsage,
     pub memory: MemoryUsage,
     pub tasks: TaskUsage,
-    /// Names differ, and numbers do.
+    /// One entry for each disk, by name and by number.
     pub devices: Vec<DeviceUsage>,
     pub io_pressure: Option<Pressure>,
     pub writable_layer: Option<WritableLayerUsage>,
-    /// Sizes differ.
+    /// One entry for each page size.
     pub hugepages: Vec<HugepageUsage>,
 }
 
@@ -63,7 +63,7 @@ pub struct CpuUsage {
     pub nano_cores: Option<u64>,
     pub user_ns: u64,
     pub system_ns: u64,
-    /// Enforcement periods of the quota, and those in which it ran out.
+    /// Enforcement periods of the quota; the throttled ones are those in which it ran out.
     pub periods: u64,
     pub throttled_periods: u64,
     pub throttled_ns: u64,
@@ -94,7 +94,7 @@ pub struct MemoryUsage {
 }
 
 impl MemoryUsage {
-    /// What cannot be taken back without harm, as cAdvisor and the kubelet count it.
+    /// Memory that cannot be taken back without harm, as cAdvisor and the kubelet count it.
     pub fn working_set(&self) -> u64 {
         self.usage.saturating_sub(self.inactive_file)
     }
@@ -118,13 +118,13 @@ pub struct TaskUsage {
 /// Time in which work stood still for want of something (the kernel's psi.rst).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// At least one task did.
+    /// At least one task stood still.
     pub some: Stall,
-    /// All did.
+    /// All tasks stood still.
     pub full: Stall,
 }
 
-/// One line of it. Averages are percent of the last 10, 60 and 300 seconds.
+/// One line of a pressure file. Averages are percent of the last 10, 60 and 300 seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct Stall {
@@ -140,7 +140,7 @@ pub struct Stall {
 pub struct DeviceUsage {
     pub major: u32,
     pub minor: u32,
-    /// "vda".
+    /// The disk's name: "vda".
     pub name: String,
     pub read_bytes: u64,
     pub write_bytes: u64,
@@ -148,7 +148,7 @@ pub struct DeviceUsage {
     pub writes: u64,
 }
 
-/// What a container wrote and still keeps.
+/// Data that a container wrote and still keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct WritableLayerUsage {
@@ -159,9 +159,9 @@ pub struct WritableLayerUsage {
 /// Huge pages of one size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HugepageUsage {
-    /// "2MB".
+    /// The size's name: "2MB".
     pub page_size: String,
-    /// In use.
+    /// Bytes in use.
     pub bytes: u64,
 }
 

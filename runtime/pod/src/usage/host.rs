@@ -1,5 +1,5 @@
-//! What a pod's monitor takes of the host: from its cgroup, or from `/proc` where the node gives it none
-//! of its own, or one that does not account.
+//! Usage of the host by a pod's VMM: from its cgroup, or from `/proc` where the node gives it none of its own, or
+//! one that does not account.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const TICKS_PER_SECOND: u64 = 100;
 /// Bytes of a page in `/proc/<pid>/statm`, on x86.
 const PAGE_BYTES: u64 = 4096;
 
-/// Reads them now. `cgroups` are the monitor's own. Blocks a moment.
+/// Reads the figures now. `cgroups` are the VMM's own. The call blocks a moment.
 pub(super) fn read(root: &Path, cgroups: &[PathBuf], pid: u32) -> HostUsage {
     let mut usage = HostUsage { at_ns: clock::now_ns(), ..HostUsage::default() };
     let file = |name: &str| cgroups.iter().find_map(|path| fs::read_to_string(path.join(name)).ok());

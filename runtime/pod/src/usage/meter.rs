@@ -1,7 +1,7 @@
-//! One machine's meter: what its guest said last, and the rates up to that. It lives with the machine.
+//! One VM's meter: the guest's last answer, and the rates up to that. The meter lives with the VM.
 //!
-//! However many ask at a time, the guest gets one request. Who asks waits a bounded time for the answer
-//! and else takes the last one; an answer that comes later is there for the next.
+//! However many ask at a time, the guest gets one request. A caller waits a bounded time for the
+//! answer and else takes the last one; an answer that comes later is there for the next caller.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,7 +45,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// What the guest says now, or said last. `known` are the pod's containers: no other is taken.
+    /// Returns the guest's answer of now, or the last one. `known` are the pod's containers: no other is taken.
     pub(crate) async fn guest(
         self: &Arc<Self>,
         agent: &Arc<dyn Agent>,
@@ -57,7 +57,7 @@ impl Meter {
             tokio::spawn(self.clone().ask(agent.clone(), known));
         }
         if tokio::time::timeout(ANSWER_WITHIN, answered.changed()).await.is_err() {
-            tracing::debug!("a guest does not tell its usage in time");
+            tracing::debug!("a guest does not report its usage in time");
         }
         answered.borrow().clone()
     }
@@ -76,7 +76,7 @@ impl Meter {
                 self.last.send_replace(Some(usage));
             }
             Err(error) => {
-                tracing::debug!(error = chain_of(&error), "a guest does not tell its usage");
+                tracing::debug!(error = chain_of(&error), "a guest does not report its usage");
                 self.last.send_modify(|_| {});
             }
         }

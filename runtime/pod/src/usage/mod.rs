@@ -1,4 +1,4 @@
-//! What pods have used: the monitor's figures from the host, the containers' from the guest.
+//! Usage of pods: the VMM's figures from the host, the containers' from the guest.
 //!
 //! ```text
 //!   guest ── UsageResponse, hostile ──► sanitized.rs: bounded, checked ─┐

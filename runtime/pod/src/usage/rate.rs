@@ -19,7 +19,7 @@ impl Rate {
         Rate { at, counter, per_second: None }
     }
 
-    /// Takes a later reading. One that comes too soon changes nothing; a counter that went back begins anew.
+    /// Takes a later reading. A reading that comes too soon changes nothing; a counter that went back begins anew.
     pub(super) fn update(&mut self, at: Duration, counter: u64) {
         let window = at.saturating_sub(self.at);
         if window < WINDOW_MIN {

@@ -1,5 +1,5 @@
-//! From what a guest tells to figures that readers may rely on: nothing that the guest chose is longer,
-//! more or larger than a bound, names are plain and told once, and no sum overflows. Whether the
+//! From what a guest reports to figures that readers may rely on: nothing that the guest chose is longer,
+//! more or larger than a bound, names are plain and come once, and no sum overflows. Whether the
 //! figures are true is the guest's affair; they are its own pod's.
 
 use std::collections::{BTreeMap, HashSet};
@@ -12,13 +12,13 @@ use super::figures::{
 };
 
 /// Interfaces of a pod that are passed on, and disks and page sizes of a container: above what an
-/// honest agent tells.
+/// honest agent reports.
 const ENTRIES_MAX: usize = 64;
 
 /// Longest name of any of these, in bytes: a disk's `DISK_NAME_LEN` is the longest.
 const NAME_BYTES_MAX: usize = 32;
 
-/// Takes what is told of the containers in `known`, at this time.
+/// Takes what is reported of the containers in `known`, at this time.
 pub(super) fn usage(reported: agent::UsageResponse, known: &HashSet<String>, at_ns: i64) -> GuestUsage {
     let mut containers = BTreeMap::new();
     for one in reported.containers {

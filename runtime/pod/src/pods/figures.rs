@@ -1,0 +1,87 @@
+//! Figures and the console of pods.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Pods;
+use crate::error::PodError;
+use crate::host::scratch::{self, ScratchUsage};
+use crate::usage::{self, PodUsage, UsageSource};
+use crate::view::{GuestMemory, Phase, VmReport};
+
+/// How long the agent may take to report its memory, beside numbers that need no agent.
+const STATS_WITHIN: Duration = Duration::from_secs(2);
+
+impl Pods {
+    /// The measured steps of the pod's start.
+    ///
+    /// # Errors
+    /// No such pod.
+    pub fn phases(&self, pod_id: &str) -> Result<Vec<Phase>, PodError> {
+        Ok(self.pod_entry(pod_id)?.phases.to_vec())
+    }
+
+    /// Returns what the pod's VM costs.
+    ///
+    /// # Errors
+    /// No such pod, or its VM is gone.
+    pub async fn vm_stats(&self, pod_id: &str) -> Result<VmReport, PodError> {
+        let live = self.live(pod_id)?;
+        let stats = live.call("asking the VM for its counters", live.vm.stats()).await?;
+        let asked = tokio::time::timeout(STATS_WITHIN, live.agent.stats()).await;
+        let guest = asked.ok().and_then(Result::ok).map(|memory| GuestMemory {
+            total: memory.memory_total,
+            available: memory.memory_available,
+            free: memory.memory_free,
+            agent_resident: memory.agent_resident,
+            processes: memory.processes,
+        });
+        Ok(VmReport { vmm_pid: live.vm.pid(), stats, guest })
+    }
+
+    /// Returns what the pod has used.
+    ///
+    /// # Errors
+    /// No such pod, or its VM is gone. A guest that does not answer is no error.
+    pub async fn usage(&self, pod_id: &str) -> Result<PodUsage, PodError> {
+        let live = self.live(pod_id)?;
+        let entry = self.pod_entry(pod_id)?;
+        let containers = self.node.roster.containers();
+        let of_pod = containers.iter().filter(|one| one.pod_id == entry.view.id);
+        usage::read(UsageSource {
+            pod: &entry.view,
+            containers: of_pod.map(|one| one.id.clone()).collect(),
+            cgroup_root: &self.node.places.cgroup_root,
+            vmm_pid: live.vm.pid(),
+            agent: &live.agent,
+            meter: &live.meter,
+        })
+        .await
+    }
+
+    /// Returns what several pods have used, read side by side; pods without a VM are left out. A guest that hangs keeps
+    /// the answer waiting for a moment only.
+    pub async fn usages(&self, pod_ids: impl IntoIterator<Item = &str>) -> Vec<PodUsage> {
+        let reading = pod_ids.into_iter().map(|id| self.usage(id));
+        futures::future::join_all(reading).await.into_iter().flatten().collect()
+    }
+
+    /// Returns what the pods' scratch disks take of the host's file system. Blocks on the disk.
+    pub fn scratch_usage(&self) -> ScratchUsage {
+        scratch::usage(&self.node.places.state_dirs())
+    }
+
+    /// Where the scratch disks are.
+    pub fn scratch_dir(&self) -> PathBuf {
+        self.node.places.state_dirs()
+    }
+
+    /// The last 64 KiB of its guest's console.
+    ///
+    /// # Errors
+    /// No such pod, or its VM is gone.
+    pub async fn console(&self, pod_id: &str) -> Result<String, PodError> {
+        let live = self.live(pod_id)?;
+        live.call("asking the VM for its console", live.vm.console()).await
+    }
+}

@@ -1,0 +1,254 @@
+//! The handle to all pods: finds the driver, asks it, waits.
+//!
+//! Where to read on: `driver/` for what changes a pod, `start/` for how one starts and is undone, `recover/` for
+//! what a restarted daemon does, `roster/` for what is read.
+
+mod ask;
+mod figures;
+mod streams;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime_spec::{ContainerSpec, PodSpec, Resources, VmBounds};
+
+use self::ask::{ask, detached};
+use crate::clock;
+use crate::command::{Command, Reply};
+use crate::config::PodsConfig;
+use crate::container::{admission, stop};
+use crate::driver::Driver;
+use crate::error::{PodError, PodErrorKind};
+use crate::live::Live;
+use crate::node::Node;
+use crate::record::{ContainerStage, PodRecord};
+use crate::roster::events::Events;
+use crate::roster::{ContainerEntry, PodEntry, Reservation};
+use crate::view::{ContainerState, ContainerView, PodView};
+
+/// All pods of this node. Cheap to clone. Dropping a call's future does not stop the work.
+#[derive(Clone, Debug)]
+pub struct Pods {
+    node: Arc<Node>,
+}
+
+impl Pods {
+    /// Opens the store and finds every pod of an earlier daemon again, or undoes what it left half done.
+    ///
+    /// # Errors
+    /// The store cannot be opened or read. A pod that cannot be recovered is no error; it is listed as
+    /// not ready, with the reason.
+    pub async fn open(config: PodsConfig) -> Result<Pods, PodError> {
+        let node = Arc::new(crate::node::open::node(config)?);
+        crate::recover::recover(&node).await?;
+        Ok(Pods { node })
+    }
+
+    /// Starts a pod and returns its id. A call with the same (namespace, name, uid, attempt) joins the first one.
+    ///
+    /// # Errors
+    /// The spec is refused, or a phase failed; then it has been undone, or the text says what is left.
+    pub async fn run(&self, spec: PodSpec) -> Result<String, PodError> {
+        spec.check()?;
+        let handler = self.node.handlers.find(&spec.runtime_handler)?;
+        let (bounds, scratch_bytes) = (VmBounds::of(&spec, handler)?, handler.scratch_bytes);
+        let mut outcome = match self.node.roster.reserve(&spec)? {
+            Reservation::Joined(outcome) => outcome,
+            Reservation::New(id, sender, outcome) => {
+                let record = PodRecord { id, spec, bounds, scratch_bytes, created_at_ns: clock::now_ns() };
+                tokio::spawn(Driver::start(self.node.clone(), record, sender));
+                outcome
+            }
+        };
+        match outcome.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone().expect("waited for it"),
+            Err(_) => Err(PodError::internal("starting the pod: its driver is gone")),
+        }
+    }
+
+    /// Stops a pod: kills its containers and its VM, takes its network down. The call is idempotent; unknown ids
+    /// are fine.
+    ///
+    /// # Errors
+    /// Something is left, which the next stop or remove tries again.
+    pub async fn stop(&self, pod_id: &str) -> Result<(), PodError> {
+        self.ask_unless_gone(self.meant_pod(pod_id)?, Command::Stop).await
+    }
+
+    /// Stops a pod, and forgets it and its containers. The call is idempotent; unknown ids are fine.
+    ///
+    /// # Errors
+    /// See [`Pods::stop`]; the pod then stays listed.
+    pub async fn remove(&self, pod_id: &str) -> Result<(), PodError> {
+        self.ask_unless_gone(self.meant_pod(pod_id)?, Command::Remove).await
+    }
+
+    /// Finds a pod by its id, or by a beginning of it that is no other's. All calls here take such ids.
+    pub fn pod(&self, pod_id: &str) -> Option<Arc<PodView>> {
+        self.node.roster.pod(pod_id).map(|entry| entry.view)
+    }
+
+    /// Finds a pod and its containers of that moment, oldest first.
+    pub fn pod_with_containers(&self, pod_id: &str) -> Option<(Arc<PodView>, Vec<Arc<ContainerView>>)> {
+        self.node.roster.pod_with_containers(pod_id)
+    }
+
+    /// All pods, oldest first.
+    pub fn pods(&self) -> Vec<Arc<PodView>> {
+        self.node.roster.pods()
+    }
+
+    /// Builds a container, holds it before its program, and returns its id.
+    ///
+    /// # Errors
+    /// No such pod or image, the pod is not ready, the name is taken, the spec is refused, or the guest
+    /// cannot build it.
+    pub async fn create_container(&self, pod_id: &str, spec: ContainerSpec) -> Result<String, PodError> {
+        let entry = self.pod_entry(pod_id)?;
+        ask(&entry, |reply| Command::CreateContainer(Box::new(spec), reply)).await
+    }
+
+    /// Lets a created container's program run.
+    ///
+    /// # Errors
+    /// The container was started before, or its program cannot be started; then the container is `Exited`.
+    pub async fn start_container(&self, container_id: &str) -> Result<(), PodError> {
+        let container = self.container_entry(container_id)?.view;
+        let entry = self.pod_entry(&container.pod_id)?;
+        ask(&entry, |reply| Command::StartContainer(container.id.clone(), reply)).await
+    }
+
+    /// Changes the limits of a container that has not ended; what `update` leaves unset stays. The VM grows
+    /// first where it must.
+    ///
+    /// # Errors
+    /// The limits make no sense, the pod's VM cannot hold them, or the guest refuses; then all is as it was.
+    pub async fn update_container(&self, container_id: &str, update: Resources) -> Result<(), PodError> {
+        let entry = self.pod_entry(&self.container_entry(container_id)?.view.pod_id)?;
+        let id = container_id.to_owned();
+        ask(&entry, |reply| Command::UpdateContainer(id, Box::new(update), reply)).await
+    }
+
+    /// Changes what the pod may use: its VM grows, or gives back what it can.
+    ///
+    /// # Errors
+    /// The VM was built for less, or the guest does not take it.
+    pub async fn update_pod(
+        &self,
+        pod_id: &str,
+        resources: Resources,
+        overhead: Resources,
+    ) -> Result<(), PodError> {
+        let entry = self.pod_entry(pod_id)?;
+        let update = Box::new((resources, overhead));
+        ask(&entry, |reply| Command::UpdatePod(update, reply)).await
+    }
+
+    /// Asks a container to end, kills it after `grace`, and returns when it has ended. The call is idempotent;
+    /// unknown ids are fine.
+    ///
+    /// # Errors
+    /// The container does not end even after it was killed.
+    pub async fn stop_container(&self, container_id: &str, grace: Duration) -> Result<(), PodError> {
+        let Some(container) = self.node.roster.container(container_id) else {
+            return self.node.roster.no_container_meant(container_id);
+        };
+        let live = self.node.roster.pod(&container.view.pod_id).and_then(|entry| entry.live);
+        detached(stop::stop(live, container, grace)).await
+    }
+
+    /// Kills and forgets a container; its log stays. The call is idempotent; unknown ids are fine.
+    ///
+    /// # Errors
+    /// The guest cannot remove it.
+    pub async fn remove_container(&self, container_id: &str) -> Result<(), PodError> {
+        let Some(container) = self.node.roster.container(container_id).map(|entry| entry.view) else {
+            return self.node.roster.no_container_meant(container_id);
+        };
+        self.stop_container(&container.id, Duration::ZERO).await?;
+        let id = container.id.clone();
+        let pod = self.node.roster.pod(&container.pod_id);
+        self.ask_unless_gone(pod, |reply| Command::RemoveContainer(id, reply)).await
+    }
+
+    /// Finds a container by its id, or by a beginning of it that is no other's. All calls here take such ids.
+    pub fn container(&self, container_id: &str) -> Option<Arc<ContainerView>> {
+        self.node.roster.container(container_id).map(|entry| entry.view)
+    }
+
+    /// Listens to what happens to pods and containers from now on.
+    pub fn events(&self) -> Events {
+        self.node.roster.listen()
+    }
+
+    /// All containers, oldest first.
+    pub fn containers(&self) -> Vec<Arc<ContainerView>> {
+        self.node.roster.containers()
+    }
+
+    /// Whether a command, or a client, could come to the container now.
+    ///
+    /// # Errors
+    /// There is no such container, or it does not run.
+    pub fn check_running(&self, container_id: &str) -> Result<(), PodError> {
+        let container = self.container_entry(container_id)?;
+        let stage = match container.view.state {
+            ContainerState::Running => ContainerStage::Running,
+            _ => ContainerStage::Exited,
+        };
+        admission::exec(container_id, stage)
+    }
+
+    /// Goes on logging in a new file, after the old one was renamed.
+    ///
+    /// # Errors
+    /// No such container, it has ended, or the file cannot be made.
+    pub async fn reopen_log(&self, container_id: &str) -> Result<(), PodError> {
+        let container = self.container_entry(container_id)?;
+        admission::reopen_log(&container.view.id, container.view.state)?;
+        let reopened = container.output.log.reopen().await;
+        reopened.map_err(|error| PodError::internal("reopening the log").because(error))
+    }
+
+    fn pod_entry(&self, pod_id: &str) -> Result<PodEntry, PodError> {
+        let entry = self.node.roster.pod(pod_id);
+        entry.ok_or_else(|| PodError::new(PodErrorKind::NotFound, format!("no pod {pod_id}")))
+    }
+
+    fn container_entry(&self, container_id: &str) -> Result<ContainerEntry, PodError> {
+        let entry = self.node.roster.container(container_id);
+        entry.ok_or_else(|| PodError::new(PodErrorKind::NotFound, format!("no container {container_id}")))
+    }
+
+    fn live(&self, pod_id: &str) -> Result<Live, PodError> {
+        self.pod_entry(pod_id)?.live.ok_or_else(|| {
+            PodError::new(PodErrorKind::FailedPrecondition, format!("pod {pod_id} has no running VM"))
+        })
+    }
+
+    /// The pod, if there is one.
+    fn meant_pod(&self, pod_id: &str) -> Result<Option<PodEntry>, PodError> {
+        match self.node.roster.pod(pod_id) {
+            Some(entry) => Ok(Some(entry)),
+            None => self.node.roster.no_pod_meant(pod_id).map(|()| None),
+        }
+    }
+
+    /// Asks the pod's driver; a pod that is gone, before or meanwhile, is as wanted.
+    async fn ask_unless_gone(
+        &self,
+        pod: Option<PodEntry>,
+        command: impl FnOnce(Reply<()>) -> Command,
+    ) -> Result<(), PodError> {
+        let Some(entry) = pod else { return Ok(()) };
+        match ask(&entry, command).await {
+            Err(_) if self.node.roster.pod(&entry.view.id).is_none() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn on(node: Arc<Node>) -> Pods {
+        Pods { node }
+    }
+}
