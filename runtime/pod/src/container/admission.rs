@@ -15,7 +15,7 @@ pub(crate) struct Known<'a> {
     pub(crate) attempt: u32,
 }
 
-/// May a container of this name be made in a pod in this stage?
+/// Checks that a container of this name may be made in a pod in this stage.
 pub(crate) fn create<'a>(
     pod_id: &str,
     stage: PodStage,
@@ -41,7 +41,7 @@ pub(crate) fn create<'a>(
     }
 }
 
-/// May this container be started?
+/// Checks that the container may be started.
 pub(crate) fn start(id: &str, pod: PodStage, stage: ContainerStage) -> Result<(), PodError> {
     let why = match stage {
         _ if pod != PodStage::Ready => "its pod is not ready",
@@ -54,7 +54,7 @@ pub(crate) fn start(id: &str, pod: PodStage, stage: ContainerStage) -> Result<()
     Err(PodError::new(PodErrorKind::FailedPrecondition, format!("container {id} cannot be started: {why}")))
 }
 
-/// May this container's log go on in a new file?
+/// Checks that the container's log may go on in a new file.
 pub(crate) fn reopen_log(id: &str, state: ContainerState) -> Result<(), PodError> {
     if state != ContainerState::Exited {
         return Ok(());
@@ -64,7 +64,7 @@ pub(crate) fn reopen_log(id: &str, state: ContainerState) -> Result<(), PodError
     Err(PodError::new(PodErrorKind::FailedPrecondition, text))
 }
 
-/// May this container's limits be changed?
+/// Checks that the container's limits may be changed.
 pub(crate) fn update(id: &str, pod: PodStage, stage: ContainerStage) -> Result<(), PodError> {
     let why = match stage {
         _ if pod != PodStage::Ready => "its pod is not ready",
@@ -76,7 +76,7 @@ pub(crate) fn update(id: &str, pod: PodStage, stage: ContainerStage) -> Result<(
     Err(PodError::new(PodErrorKind::FailedPrecondition, text))
 }
 
-/// May a command run in this container?
+/// Checks that a command may run in the container.
 pub(crate) fn exec(id: &str, stage: ContainerStage) -> Result<(), PodError> {
     if stage == ContainerStage::Running {
         return Ok(());

@@ -17,7 +17,7 @@ use crate::record::{ContainerStage, ContainerStatus, PodStage};
 pub(crate) struct Containers(BTreeMap<String, Container>);
 
 impl Containers {
-    /// May a container of this name be made in a pod in this stage?
+    /// Checks that a container of this name may be made in a pod in this stage.
     pub(crate) fn admit(
         &self,
         pod_id: &str,

@@ -52,14 +52,15 @@ fn bind(mount: &Mount) -> Bind {
     }
 }
 
-/// One mapping of each kind or none: the spec was checked.
+/// The mapped owners of a mount, if any. The checked spec has one mapping of each kind or none.
 fn owners(mount: &Mount) -> Option<Owners> {
     let ids = |mapping: &IdMapping| Ids { shown_as: mapping.host_id, length: mapping.length };
     let (uids, gids) = (mount.uid_mappings.first()?, mount.gid_mappings.first()?);
     Some(Owners { uids: ids(uids), gids: ids(gids) })
 }
 
-/// Without SELinux files have no labels, and the wish means nothing. With it they would stay as they are.
+/// Refuses relabelling where the node has SELinux, since labels would stay as they are. Elsewhere files have no
+/// labels, and the request means nothing.
 fn refuse_relabels(spec: &ContainerSpec, selinux: &Path) -> Result<(), PodError> {
     match spec.mounts.iter().find(|mount| mount.selinux_relabel) {
         Some(mount) if selinux.exists() => {

@@ -44,7 +44,7 @@ const INBOX: usize = 64;
 /// Exits that may wait; watchers wait to enqueue.
 const EXITS: usize = 64;
 
-/// One pod.
+/// A pod, with everything that its driver owns.
 #[derive(Debug)]
 pub(crate) struct Driver {
     node: Arc<Node>,

@@ -1,9 +1,9 @@
 //! How much of a container's output is in its log: a small file that a restarted daemon goes on from.
 //!
-//! Two little-endian `u64`, stdout's and stderr's count. Written before the agent may forget the bytes,
-//! without waiting for the disk: it has to survive the daemon, not the node, since the guest with the
-//! rest of the output does not survive the node either. A daemon killed between a line's write and this
-//! one logs that chunk twice; nothing is lost.
+//! The file holds two little-endian `u64`, stdout's and stderr's count. The counts are written before the agent
+//! may forget the bytes, without waiting for the disk: the file has to survive the daemon, not the node, since
+//! the guest with the rest of the output does not survive the node either. A daemon killed between a line's
+//! write and the count's logs that chunk twice; nothing is lost.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,14 +12,14 @@ use std::path::Path;
 
 use runtime_logs::LogStream;
 
-/// The file, open.
+/// The open file of a container.
 #[derive(Debug)]
 pub(crate) struct Acks {
     file: File,
 }
 
 impl Acks {
-    /// Opens or makes it.
+    /// Opens the file, or makes it.
     pub(crate) fn open(path: &Path) -> io::Result<Acks> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         Ok(Acks { file })
@@ -34,7 +34,7 @@ impl Acks {
         }
     }
 
-    /// Notes that this many are.
+    /// Notes how many bytes of the stream are in the log.
     pub(crate) fn set(&self, stream: LogStream, total: u64) -> io::Result<()> {
         self.file.write_all_at(&total.to_le_bytes(), place(stream))
     }

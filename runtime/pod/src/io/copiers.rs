@@ -70,13 +70,13 @@ impl Copiers {
         Ok(())
     }
 
-    /// Waits until all have ended.
+    /// Waits until all copiers have ended.
     pub(crate) async fn finished(&mut self) {
         while self.0.join_next().await.is_some() {}
     }
 }
 
-/// A terminal has one output.
+/// The streams of a container; a terminal has one output.
 fn streams(tty: bool) -> &'static [(StreamKind, LogStream)] {
     const BOTH: [(StreamKind, LogStream); 2] = [
         (StreamKind::STREAM_KIND_STDOUT, LogStream::Stdout),

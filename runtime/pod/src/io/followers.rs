@@ -69,13 +69,13 @@ struct Waiting {
 
 #[derive(Debug)]
 struct Client {
-    /// Bounded by what waits, in bytes.
+    /// Pieces for the client, bounded by the bytes that wait.
     pieces: mpsc::UnboundedSender<Bytes>,
     waiting: Arc<Waiting>,
 }
 
 impl Client {
-    /// False where it has gone, or has not kept up.
+    /// Sends a piece; false where the client has gone, or has not kept up.
     fn send(&self, piece: &Bytes) -> bool {
         let cost = piece.len() + PIECE_BYTES;
         if self.waiting.bytes.load(Ordering::Acquire) + cost > WAITING_BYTES {
@@ -87,7 +87,7 @@ impl Client {
     }
 }
 
-/// A client's side.
+/// The client's side of a stream that it follows.
 #[derive(Debug)]
 pub(crate) struct Follower {
     pieces: mpsc::UnboundedReceiver<Bytes>,
@@ -95,7 +95,7 @@ pub(crate) struct Follower {
 }
 
 impl StreamFollowers {
-    /// Everything from here on. Nothing follows where the output has ended.
+    /// Follows the output from now on. After the output's end nothing comes.
     pub(crate) fn follow(&self) -> Result<Follower, PodError> {
         let (sender, pieces) = mpsc::unbounded_channel();
         let waiting = Arc::new(Waiting::default());
@@ -115,7 +115,7 @@ impl StreamFollowers {
         Ok(Follower { pieces, waiting })
     }
 
-    /// Keeps the beginning for the first who comes. Said before the first byte.
+    /// Keeps the beginning for the first client; to be called before the first byte.
     pub(crate) fn keep_beginning(&self) {
         if let Some(following) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             following.beginning = Some(Vec::new());
@@ -135,14 +135,14 @@ impl StreamFollowers {
         }
     }
 
-    /// No more comes.
+    /// Ends the stream of all clients.
     pub(crate) fn end(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 impl Follower {
-    /// The next piece, or `None` at the end.
+    /// Waits for the next piece; `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, PodError> {
         let piece = self.pieces.recv().await;
         match &piece {

@@ -22,7 +22,7 @@ use crate::record::{ContainerOnRecord, ContainerRecord, ContainerStatus, PodReco
 use crate::start::undo;
 use crate::vm_end;
 
-/// All that is on record.
+/// Everything that is on record.
 struct Found {
     pods: Vec<(PodRecord, PodStatus)>,
     containers: HashMap<String, Vec<ContainerOnRecord>>,

@@ -81,7 +81,7 @@ fn request(context: &StartContext, ips: &[IpAddr]) -> Result<ConfigurePodRequest
     })
 }
 
-/// One mapping of each kind: the spec was checked.
+/// The pod's user namespace, if it has one. The checked spec has one mapping of each kind.
 fn user_namespace(namespaces: &Namespaces) -> Option<UserNamespace> {
     let (uids, gids) = (namespaces.uids.first()?, namespaces.gids.first()?);
     Some(UserNamespace {
@@ -93,7 +93,7 @@ fn user_namespace(namespaces: &Namespaces) -> Option<UserNamespace> {
     })
 }
 
-/// The host's own file; a host without one has no name service to pass on.
+/// Reads the host's own `resolv.conf`; a host without one has no name service to pass on.
 fn host_resolv_conf(path: &std::path::Path) -> Result<Vec<u8>, PodError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(bytes),

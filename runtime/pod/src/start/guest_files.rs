@@ -1,4 +1,4 @@
-//! Contents of the files that each pod gets. Pure.
+//! Contents of the files that each pod gets, as pure functions.
 
 use std::net::IpAddr;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::view::Phase;
 
-/// Started when the request came. Monotonic.
+/// A monotonic clock that was started when the request came.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
     origin: Instant,
