@@ -2,7 +2,8 @@
 //!
 //! Each rule is one module: a table or a sentence that says what holds, and a `check` that is given the
 //! crates or the sources as values and answers with one line per breach. So each check can be shown, by
-//! its own tests, to find what it should. Only [`Repository`] reads the disk; nothing here changes it.
+//! its own tests, to find what it should. [`Repository`] reads the crates and sources, [`links::Tree`] the pages;
+//! nothing here changes the disk.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +15,9 @@ pub mod conversions;
 pub mod cycles;
 pub mod edges;
 pub mod headers;
+pub mod links;
 pub mod names;
+pub mod quotes;
 mod repository;
 pub mod sentences;
 pub mod sizes;

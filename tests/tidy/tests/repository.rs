@@ -10,7 +10,7 @@ use tests_tidy::{
     allowance::{self, ANY, Allowance, Breaches, by_folder},
     callers,
     code::Code,
-    commits, cycles, edges, headers, names, sentences, sizes, unsafe_code, versions, words,
+    commits, cycles, edges, headers, links, names, quotes, sentences, sizes, unsafe_code, versions, words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -122,4 +122,20 @@ fn the_longest_files_and_functions_are_shown() {
     for long in files.iter().chain(&functions) {
         println!("{:>5}  {}", long.lines, long.what);
     }
+}
+
+#[test]
+fn links_of_the_pages_lead_somewhere() {
+    let tree = links::Tree::read().unwrap();
+    assert!(tree.pages.contains_key("README.md") && tree.paths.contains("tests/tidy/src/links.rs"));
+    holds(&links::check(&tree));
+}
+
+#[test]
+fn error_texts_that_the_pages_quote_are_texts_of_the_code() {
+    let tree = links::Tree::read().unwrap();
+    let quoted = quotes::PAGES
+        .iter()
+        .flat_map(|(page, columns)| quotes::check(page, columns, &tree.pages[*page], &REPOSITORY.sources));
+    holds(&quoted.collect::<Vec<_>>());
 }

@@ -1,0 +1,173 @@
+//! Links of the Markdown pages lead somewhere: relative links to files and headings that exist, and paths in
+//! backticks that begin in a folder of the repository. Addresses on the web are not looked at, and neither is
+//! anything in a code block. [`Tree::read`] reads the disk; [`check`] judges.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use anyhow::Context;
+use walkdir::{DirEntry, WalkDir};
+
+/// The repository's files, as far as links are concerned.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// Markdown pages by path, from the repository's root.
+    pub pages: BTreeMap<String, String>,
+    /// Paths of all files and directories, from the repository's root.
+    pub paths: BTreeSet<String>,
+}
+
+impl Tree {
+    /// Reads the repository that this crate is in.
+    ///
+    /// # Errors
+    /// If a directory or a page cannot be read.
+    pub fn read() -> anyhow::Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+        let ours = |entry: &DirEntry| {
+            let name = entry.file_name().to_string_lossy();
+            name != ".git" && name != "target" && !name.starts_with("target-")
+        };
+        let mut tree = Tree::default();
+        for entry in WalkDir::new(&root).min_depth(1).into_iter().filter_entry(ours) {
+            let entry = entry?;
+            let path = entry.path().strip_prefix(&root)?.to_string_lossy().into_owned();
+            if entry.file_type().is_file() && path.ends_with(".md") {
+                let text = fs::read_to_string(entry.path()).with_context(|| path.clone())?;
+                tree.pages.insert(path.clone(), text);
+            }
+            tree.paths.insert(path);
+        }
+        Ok(tree)
+    }
+}
+
+/// One line for each link to nowhere.
+#[must_use]
+pub fn check(tree: &Tree) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for (page, text) in &tree.pages {
+        for (number, line) in prose(text) {
+            let links = targets(line).filter_map(|target| broken_link(tree, page, target));
+            let paths = code(line).filter_map(|path| broken_path(tree, path));
+            breaches.extend(links.chain(paths).map(|what| format!("{page}:{number}: {what}")));
+        }
+    }
+    breaches
+}
+
+/// Lines outside code blocks, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_block = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let fence = line.trim_start().starts_with("```");
+        in_block ^= fence;
+        (!fence && !in_block).then_some((index + 1, line))
+    })
+}
+
+/// Targets of the links in a line.
+fn targets(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
+}
+
+/// First words of the pieces of code in a line: a path may be followed by arguments.
+fn code(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2).filter_map(|code| code.split_whitespace().next())
+}
+
+/// Says what is wrong with a link.
+fn broken_link(tree: &Tree, page: &str, target: &str) -> Option<String> {
+    if target.contains("://") || target.starts_with("mailto:") {
+        return None;
+    }
+    let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+    let file = if file.is_empty() { page.to_owned() } else { resolved(page, file) };
+    if !tree.paths.contains(&file) {
+        return Some(format!("no file {file} for the link to {target}"));
+    }
+    let known = |text: &String| prose(text).any(|(_, line)| slug(line).as_deref() == Some(heading));
+    let missing = !heading.is_empty() && !tree.pages.get(&file).is_some_and(known);
+    missing.then(|| format!("{file} has no heading for the link to {target}"))
+}
+
+/// Says what is wrong with a path. Text that does not begin with a folder of the repository is no path.
+fn broken_path(tree: &Tree, text: &str) -> Option<String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+    let (folder, rest) = text.split_once('/')?;
+    if !text.bytes().all(plain) || folder.is_empty() || !tree.paths.contains(folder) {
+        return None;
+    }
+    let known = rest.is_empty() || tree.paths.contains(text.trim_end_matches('/'));
+    (!known).then(|| format!("no file {text}"))
+}
+
+/// The path that a link of a page means, from the repository's root.
+fn resolved(page: &str, link: &str) -> String {
+    let mut parts: Vec<&str> = page.split('/').collect();
+    parts.pop();
+    for part in link.split('/') {
+        match part {
+            ".." => {
+                parts.pop();
+            }
+            "." | "" => {}
+            name => parts.push(name),
+        }
+    }
+    parts.join("/")
+}
+
+/// The name under which a heading is linked to; `None` for other lines.
+fn slug(line: &str) -> Option<String> {
+    let heading = line.strip_prefix('#')?.trim_start_matches('#').trim();
+    let letters = heading.chars().filter_map(|letter| match letter {
+        ' ' => Some('-'),
+        '-' | '_' => Some(letter),
+        _ if letter.is_alphanumeric() => Some(letter.to_ascii_lowercase()),
+        _ => None,
+    });
+    Some(letters.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(page: &str) -> Tree {
+        let paths = ["docs", "docs/a.md", "docs/b.md", "runtime", "runtime/net", "runtime/net/cni.rs"];
+        Tree {
+            pages: [("docs/a.md", page), ("docs/b.md", "# Some `code`, it's here\n")]
+                .map(|(path, text)| (path.to_owned(), text.to_owned()))
+                .into(),
+            paths: paths.map(str::to_owned).into(),
+        }
+    }
+
+    #[test]
+    fn links_and_paths_that_lead_somewhere_pass() {
+        let page = "[b](b.md) [h](b.md#some-code-its-here) [r](../runtime/net) [w](https://x.y/z) [s](#top)\n# Top\n\
+                    `runtime/net/cni.rs` `runtime/net/` `runtime/` `/etc/x` `other/x` `runtime/<name>` `runtime/net -x`\n\
+                    ```\n[x](nowhere.md) `runtime/gone.rs`\n```\n";
+        assert_eq!(check(&tree(page)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn links_to_nowhere_are_found() {
+        let page =
+            "a\n[x](c.md) and [y](b.md#no-such)\n`runtime/gone.rs --flag`\n[z](../../docs/c.md)\n[s](#top)\n";
+        assert_eq!(
+            check(&tree(page)),
+            [
+                "docs/a.md:2: no file docs/c.md for the link to c.md",
+                "docs/a.md:2: docs/b.md has no heading for the link to b.md#no-such",
+                "docs/a.md:3: no file runtime/gone.rs",
+                "docs/a.md:4: no file docs/c.md for the link to ../../docs/c.md",
+                "docs/a.md:5: docs/a.md has no heading for the link to #top",
+            ]
+        );
+    }
+}
