@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use runtime_pieces::Piece;
-use runtime_pod::{AttachRequest, Pods, ProcessInput, ProcessOutput, ProcessStreams};
-use runtime_spec::ExecSpec;
+use runtime_pod::{AttachRequest, PodError, Pods, ProcessInput, ProcessOutput, ProcessStreams};
+use runtime_spec::{ExecSpec, StartFailure};
 use runtime_streaming::{Channels, Command, Forward, Input, Outcome, in_own_task};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
@@ -28,7 +28,7 @@ impl Command for Exec {
     async fn run(self: Box<Self>, channels: Channels) -> Outcome {
         match self.pods.exec(&self.container_id, self.spec).await {
             Ok(streams) => carry(streams, channels).await,
-            Err(error) => Outcome::Failed(error.chain()),
+            Err(error) => failed(&error),
         }
     }
 }
@@ -46,7 +46,7 @@ impl Command for Attach {
     async fn run(self: Box<Self>, channels: Channels) -> Outcome {
         match self.pods.attach(&self.container_id, self.request).await {
             Ok(streams) => carry(streams, channels).await,
-            Err(error) => Outcome::Failed(error.chain()),
+            Err(error) => failed(&error),
         }
     }
 }
@@ -77,7 +77,7 @@ async fn carry(streams: ProcessStreams, channels: Channels) -> Outcome {
         match tokio::try_join!(outputs, end.wait()) {
             Ok((_, Some(code))) => Outcome::Exited(code),
             Ok((_, None)) => Outcome::Done,
-            Err(error) => Outcome::Failed(error.chain()),
+            Err(error) => failed(&error),
         }
     };
     let feeding = feed(input, from_client);
@@ -136,7 +136,7 @@ async fn given_up(from_client: &mpsc::Receiver<Input>) {
 async fn copy(
     output: Option<ProcessOutput>,
     mut to_client: Option<mpsc::Sender<Piece>>,
-) -> Result<(), runtime_pod::PodError> {
+) -> Result<(), PodError> {
     let Some(mut output) = output else { return Ok(()) };
     while let Some(piece) = output.next().await? {
         if let Some(client) = &to_client
@@ -146,4 +146,9 @@ async fn copy(
         }
     }
     Ok(())
+}
+
+/// The outcome of a session that failed; a program that cannot be executed is named for the client.
+fn failed(error: &PodError) -> Outcome {
+    Outcome::Failed { text: error.chain(), cause: error.start_failure().map(StartFailure::name) }
 }

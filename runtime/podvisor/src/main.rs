@@ -11,7 +11,6 @@ mod detach_keys;
 #[cfg(test)]
 mod dist;
 mod exec;
-mod exit_code;
 mod log_follower;
 mod logs;
 mod port_forward;

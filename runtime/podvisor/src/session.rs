@@ -7,12 +7,12 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, bail};
+use runtime_spec::StartFailure;
 use runtime_streaming::client::{self, DialError, Event, Receiver, Sender};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::detach_keys::DetachKeys;
-use crate::exit_code::start_failure;
 use crate::terminal::{self, Raw};
 
 /// Bytes read of standard input at a time.
@@ -125,15 +125,16 @@ fn parse_status(status: &[u8]) -> anyhow::Result<Ended> {
     if status["status"] == "Success" {
         return Ok(Ended::Exited(0));
     }
-    let cause = status["details"]["causes"][0]["message"].as_str().unwrap_or_default();
+    let cause = &status["details"]["causes"][0];
+    let text = cause["message"].as_str().unwrap_or_default();
     if status["reason"] == "NonZeroExitCode" {
-        return Ok(Ended::Exited(cause.parse().unwrap_or(u8::MAX)));
+        return Ok(Ended::Exited(text.parse().unwrap_or(u8::MAX)));
     }
-    let text = if cause.is_empty() { status["message"].as_str().unwrap_or_default() } else { cause };
-    match start_failure(text) {
-        Some(code) => {
+    let text = if text.is_empty() { status["message"].as_str().unwrap_or_default() } else { text };
+    match cause["reason"].as_str().and_then(StartFailure::from_name) {
+        Some(failure) => {
             eprintln!("podvisor: {text}");
-            Ok(Ended::Exited(code))
+            Ok(Ended::Exited(failure.exit_code()))
         }
         None => bail!("{text}"),
     }
@@ -214,8 +215,11 @@ mod tests {
         assert_eq!(ended(r#"{"metadata":{},"status":"Success"}"#).unwrap(), Ended::Exited(0));
         let code = r#"{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}"#;
         assert_eq!(ended(code).unwrap(), Ended::Exited(3));
-        let missing = r#"{"status":"Failure","reason":"InternalError","details":{"causes":[{"message":"executable `x` not found"}]}}"#;
+        let missing = r#"{"status":"Failure","reason":"InternalError","details":{"causes":[{"reason":"ExecutableNotFound","message":"no"}]}}"#;
         assert_eq!(ended(missing).unwrap(), Ended::Exited(127));
+        // The text alone decides nothing.
+        let text = r#"{"status":"Failure","reason":"InternalError","details":{"causes":[{"message":"executable `x` not found"}]}}"#;
+        assert_eq!(ended(text).unwrap_err().to_string(), "executable `x` not found");
         let failed = r#"{"status":"Failure","reason":"InternalError","message":"no such container"}"#;
         assert_eq!(ended(failed).unwrap_err().to_string(), "no such container");
         assert!(ended("").is_err());

@@ -68,8 +68,20 @@ pub enum Outcome {
     Exited(i32),
     /// The container that was attached to has ended. Nothing failed, and there is no code to report.
     Done,
-    /// The command could not be run or carried on, with the reason.
-    Failed(String),
+    /// The command could not be run or carried on.
+    Failed {
+        /// Text for people.
+        text: String,
+        /// Name of the cause for programs, where clients act on it.
+        cause: Option<&'static str>,
+    },
+}
+
+impl Outcome {
+    /// A failure whose cause has no name.
+    pub fn failed(text: impl Into<String>) -> Outcome {
+        Outcome::Failed { text: text.into(), cause: None }
+    }
 }
 
 /// An exec or an attach whose client has come.

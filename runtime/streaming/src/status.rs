@@ -1,7 +1,7 @@
 //! The content of a session's error stream: a `metav1.Status` as JSON, or, in the older protocols, a text. Clients match
 //! on both, so neither may change.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::channels::Outcome;
 
@@ -23,16 +23,23 @@ fn json(outcome: &Outcome) -> Vec<u8> {
             "message": exit_text(*code),
             "details": { "causes": [{ "reason": "ExitCode", "message": code.to_string() }] },
         }),
-        Outcome::Failed(text) => json!({
+        Outcome::Failed { text, cause } => json!({
             "metadata": {},
             "status": "Failure",
             "reason": "InternalError",
             "message": format!("Internal error occurred: {}", cut(text)),
-            "details": { "causes": [{ "message": cut(text) }] },
+            "details": { "causes": [failure_cause(cut(text), *cause)] },
             "code": 500,
         }),
     };
     status.to_string().into_bytes()
+}
+
+fn failure_cause(text: &str, cause: Option<&str>) -> Value {
+    match cause {
+        Some(cause) => json!({ "reason": cause, "message": text }),
+        None => json!({ "message": text }),
+    }
 }
 
 /// Encodes the outcome for the older protocols: nothing at success.
@@ -40,7 +47,7 @@ fn text(outcome: &Outcome) -> Vec<u8> {
     match outcome {
         Outcome::Done | Outcome::Exited(0) => Vec::new(),
         Outcome::Exited(code) => exit_text(*code).into_bytes(),
-        Outcome::Failed(text) => cut(text).as_bytes().to_vec(),
+        Outcome::Failed { text, .. } => cut(text).as_bytes().to_vec(),
     }
 }
 
@@ -58,7 +65,7 @@ fn exit_text(code: i32) -> String {
 mod tests {
     use super::*;
 
-    fn value(outcome: &Outcome) -> serde_json::Value {
+    fn value(outcome: &Outcome) -> Value {
         serde_json::from_slice(&json(outcome)).unwrap()
     }
 
@@ -79,8 +86,19 @@ mod tests {
     }
 
     #[test]
+    fn a_cause_with_a_name_carries_it_for_programs() {
+        let text = "no such file".to_owned();
+        let status = value(&Outcome::Failed { text, cause: Some("ExecutableNotFound") });
+        let expected = json!({ "reason": "ExecutableNotFound", "message": "no such file" });
+        assert_eq!(status["details"]["causes"][0], expected);
+        assert_eq!(status["reason"], "InternalError");
+        let unnamed = value(&Outcome::failed("x"));
+        assert_eq!(unnamed["details"]["causes"][0], json!({ "message": "x" }));
+    }
+
+    #[test]
     fn a_long_failure_is_cut_at_a_character() {
-        let failed = Outcome::Failed("é".repeat(TEXT_BYTES_MAX));
+        let failed = Outcome::failed("é".repeat(TEXT_BYTES_MAX));
         assert!(String::from_utf8(text(&failed)).unwrap().len() <= TEXT_BYTES_MAX);
         assert_eq!(value(&failed)["code"], 500);
     }

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use proto_cri::v1;
+use runtime_spec::{ExitReason, StartFailure};
 use tokio::signal::unix::{SignalKind, signal};
+use tonic_types::StatusExt;
 use tracing::debug;
 
 use super::args::Args;
 use crate::attach;
 use crate::client::{Client, refused};
-use crate::exit_code::start_failure;
 use crate::log_follower::LogFollower;
 use crate::session::{self, Ended, Wanted};
 
@@ -217,7 +218,7 @@ impl Run<'_> {
             }
             if status.state() == v1::ContainerState::ContainerExited {
                 debug!(reason = status.reason, message = status.message, "exited");
-                if status.reason == "OOMKilled" {
+                if status.reason.parse::<ExitReason>().is_ok_and(|reason| reason == ExitReason::OomKilled) {
                     eprintln!("podvisor: the container was killed by its memory limit");
                 }
                 return Ok(Ended::Exited(u8::try_from(status.exit_code).unwrap_or(u8::MAX)));
@@ -261,8 +262,9 @@ fn namespaces() -> v1::NamespaceOption {
 
 /// Returns the exit code of a command that is missing or cannot be executed, or the daemon's refusal as an error.
 fn cannot_start(status: tonic::Status) -> anyhow::Result<Ended> {
-    let code = start_failure(status.message());
-    let Some(code) = code else { return Err(refused(status)) };
+    let info = status.get_details_error_info().filter(|info| info.domain == runtime_cri::ERROR_DOMAIN);
+    let failure = info.and_then(|info| StartFailure::from_name(&info.reason));
+    let Some(failure) = failure else { return Err(refused(status)) };
     eprintln!("podvisor: {}", status.message());
-    Ok(Ended::Exited(code))
+    Ok(Ended::Exited(failure.exit_code()))
 }

@@ -78,7 +78,7 @@ where
 /// Ends a session before its command starts. A client that has opened the error stream is sent the reason.
 async fn refuse(writer: &Writer, stream: Option<u32>, error: &SpdyError, json: bool) {
     if let Some(id) = stream {
-        let status = status::encode(&Outcome::Failed(error.to_string()), json);
+        let status = status::encode(&Outcome::failed(error.to_string()), json);
         let _ = writer.data(id, status.into(), true).await;
     }
     let _ = writer.send(Frame::GoAway { last: 0 }).await;

@@ -155,7 +155,7 @@ impl Command for Echo {
                     if let Some(stdout) = &stdout
                         && let Err(error) = stdout.send(bytes.into()).await
                     {
-                        return Outcome::Failed(error.to_string());
+                        return Outcome::failed(error.to_string());
                     }
                 }
                 Input::Resize(size) => assert!(size.columns > 0 && size.rows > 0),

@@ -58,7 +58,7 @@ impl Command for Flood {
         let stdout = channels.stdout.take().unwrap();
         match stdout.send(Bytes::from(vec![b'x'; self.0]).into()).await {
             Ok(()) => Outcome::Exited(3),
-            Err(error) => Outcome::Failed(error.to_string()),
+            Err(error) => Outcome::failed(error.to_string()),
         }
     }
 }
