@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_to_tell_is_a_stream_that_ends_at_once() {
+    async fn an_empty_list_is_a_stream_that_ends_at_once() {
         assert!(pieces(Vec::new()).await.is_empty());
     }
 

@@ -117,7 +117,7 @@ fn the_stop_signal_is_the_callers_then_the_images() {
 }
 
 #[test]
-fn network_ipc_and_host_name_are_the_machines() {
+fn network_ipc_and_host_name_are_the_vms() {
     for (mode, expected) in [
         (NamespaceMode::Container, Some(None)),
         (NamespaceMode::Pod, Some(Some("/g/pid"))),

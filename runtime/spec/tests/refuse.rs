@@ -278,7 +278,7 @@ fn a_shared_pid_namespace_needs_a_pod_that_has_one() {
 }
 
 #[test]
-fn a_machine_of_its_own_keeps_levels_of_a_label_apart() {
+fn a_vm_of_its_own_keeps_levels_of_a_label_apart() {
     let level = ContainerSecurity { selinux: ":::s0:c1,c2".into(), ..ContainerSecurity::default() };
     secured(level).check(&pod()).unwrap();
     let typed = ContainerSecurity { selinux: "::spc_t:s0".into(), ..ContainerSecurity::default() };

@@ -50,7 +50,7 @@ fn size(pod: &PodSpec, containers: &[Resources]) -> (u64, u8) {
 }
 
 #[test]
-fn a_machine_boots_with_the_pods_limit_and_its_overhead() {
+fn a_vm_boots_with_the_pods_limit_and_its_overhead() {
     let boot = |pod: &PodSpec| bounds(pod).boot;
     let mib = |pod: &PodSpec| boot(pod).memory_bytes / MIB;
     assert_eq!(mib(&PodSpec::default()), 256 + 48);
@@ -102,7 +102,7 @@ fn vcpus_follow_quotas_where_all_have_one() {
 }
 
 #[test]
-fn what_a_machine_can_never_have_is_refused_by_the_field() {
+fn memory_that_a_vm_can_never_have_is_refused_by_the_field() {
     let pod = pod(100 << 20, 0, 0);
     let large = limits(4096, 0);
     let ledger = Ledger::draw(&bounds(&pod), pod.resources.as_ref(), None, [("c", &large)]);
@@ -112,7 +112,7 @@ fn what_a_machine_can_never_have_is_refused_by_the_field() {
 
 proptest! {
     #[test]
-    fn whatever_is_asked_the_machine_can_be_made(
+    fn any_request_gives_a_vm_that_can_be_created(
         memory: i64, overhead: i64, quota: i64, default: u64, most: u64, vcpus: u8,
         container: i64, container_quota: i64,
     ) {

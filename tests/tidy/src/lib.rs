@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod allowance;
+pub mod breaches;
 pub mod callers;
 pub mod code;
 pub mod commits;

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_told_apart_by_state_id_and_labels() {
+    fn pods_are_selected_by_state_id_and_labels() {
         let pod = PodView {
             id: "p1".into(),
             state: PodState::Ready,

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_told_back() {
+    fn a_mount_is_returned_as_it_was_sent() {
         let slave = v1::Mount {
             propagation: v1::MountPropagation::PropagationHostToContainer.into(),
             readonly: false,

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_network_mode_is_told_back() {
+    fn the_network_mode_is_returned() {
         let options = pod_status(&view()).linux.unwrap().namespaces.unwrap().options.unwrap();
         assert_eq!(options.network(), v1::NamespaceMode::Pod);
     }

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_is_told_back() {
+    fn resources_are_returned_as_they_were_sent() {
         let sent = v1::LinuxContainerResources {
             cpu_period: 100_000,
             cpu_quota: 50_000,

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_without_figures_is_told_by_name_alone() {
+    fn a_container_without_figures_is_listed_by_name_alone() {
         let stats = container_stats(&view(0), None, Path::new("/d"));
         assert_eq!(stats.attributes.unwrap().metadata.unwrap().name, "app");
         assert!(stats.cpu.is_none() && stats.memory.is_none() && stats.writable_layer.is_none());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_figures_are_the_machines_and_do_not_overflow() {
+    fn a_pods_figures_are_the_vms_and_do_not_overflow() {
         let huge = ContainerUsage {
             tasks: runtime_pod::TaskUsage { processes: u64::MAX, ..Default::default() },
             ..Default::default()

@@ -1,6 +1,6 @@
 //! CPU time, and time lost for want of it.
 
-use super::{Metric, counter, maybe, one, seconds};
+use super::metric::{Metric, counter, maybe, one, seconds};
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {

@@ -2,7 +2,7 @@
 
 use runtime_pod::{DeviceUsage, FilesystemUsage};
 
-use super::{ContainerSource, Metric, Values, counter, gauge, maybe, seconds};
+use super::metric::{ContainerSource, Metric, Values, counter, gauge, maybe, seconds};
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {

@@ -1,6 +1,6 @@
 //! Memory, and time lost for want of it.
 
-use super::{ContainerSource, Metric, Values, counter, gauge, maybe, one, seconds};
+use super::metric::{ContainerSource, Metric, Values, counter, gauge, maybe, one, seconds};
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {

@@ -9,71 +9,19 @@
 mod cpu;
 mod disk;
 mod memory;
+mod metric;
 mod network;
 mod spec;
 mod tasks;
 
 use proto_cri::v1;
-use runtime_pod::{ContainerUsage, ContainerView, GuestUsage, PodUsage, PodView};
+use runtime_pod::ContainerView;
+
+pub(crate) use self::metric::PodSource;
+use self::metric::{ContainerSource, Metric, Values};
 
 /// Labels of every metric, in this order; those of its own follow.
 const LABELS: [&str; 5] = ["pod", "namespace", "container", "id", "image"];
-
-/// One metric.
-pub(crate) struct Metric {
-    name: &'static str,
-    help: &'static str,
-    kind: v1::MetricType,
-    /// Names of the labels beyond [`LABELS`].
-    labels: &'static [&'static str],
-    /// Values for a container.
-    container: fn(&ContainerSource<'_>) -> Values,
-    /// Values for a pod as a whole.
-    pod: fn(&PodSource<'_>) -> Values,
-}
-
-/// A metric's values, each with its further labels' values.
-type Values = Vec<(Vec<String>, u64)>;
-
-/// A pod's figures.
-pub(crate) struct PodSource<'a> {
-    pub(crate) pod: &'a PodView,
-    pub(crate) usage: &'a PodUsage,
-    /// The guest's part of the usage.
-    pub(crate) guest: &'a GuestUsage,
-    /// Time of the request, nanoseconds since the epoch. Older figures were not gathered for it.
-    pub(crate) began_ns: i64,
-}
-
-/// A container's figures.
-struct ContainerSource<'a> {
-    pod: &'a PodSource<'a>,
-    view: &'a ContainerView,
-    usage: &'a ContainerUsage,
-}
-
-const fn counter(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, help, kind: v1::MetricType::Counter, labels: &[], container: |_| vec![], pod: |_| vec![] }
-}
-
-const fn gauge(name: &'static str, help: &'static str) -> Metric {
-    Metric { kind: v1::MetricType::Gauge, ..counter(name, help) }
-}
-
-/// The only value of a metric without labels of its own.
-fn one(value: u64) -> Values {
-    vec![(Vec::new(), value)]
-}
-
-/// The only value of a metric without labels of its own, where there is one.
-fn maybe(value: Option<u64>) -> Values {
-    value.map(one).unwrap_or_default()
-}
-
-/// Metrics count whole seconds: their values are integers (api.proto, `Metric`).
-fn seconds(nanoseconds: u64) -> u64 {
-    nanoseconds / 1_000_000_000
-}
 
 fn metrics() -> impl Iterator<Item = &'static Metric> {
     [cpu::METRICS, memory::METRICS, disk::METRICS, network::METRICS, tasks::METRICS, spec::METRICS]

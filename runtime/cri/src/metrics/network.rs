@@ -2,7 +2,7 @@
 
 use runtime_pod::InterfaceUsage;
 
-use super::{Metric, PodSource, Values, counter};
+use super::metric::{Metric, PodSource, Values, counter};
 
 const fn of_interface(name: &'static str, help: &'static str) -> Metric {
     Metric { labels: &["interface"], ..counter(name, help) }

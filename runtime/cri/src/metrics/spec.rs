@@ -2,7 +2,7 @@
 
 use runtime_spec::Resources;
 
-use super::{ContainerSource, Metric, gauge, maybe, one};
+use super::metric::{ContainerSource, Metric, gauge, maybe, one};
 
 /// The kernel's period where none is asked, in microseconds.
 const CPU_PERIOD: u64 = 100_000;

@@ -1,6 +1,6 @@
 //! Processes, what they hold open, and when the container was there.
 
-use super::{Metric, gauge, one, seconds};
+use super::metric::{Metric, gauge, one, seconds};
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cgroupfs_is_told_in_so_many_words() {
+    fn cgroupfs_is_named_as_the_driver() {
         assert_eq!(answer(CgroupDriver::Cgroupfs).linux.unwrap().cgroup_driver, 1);
         assert_eq!(answer(CgroupDriver::Systemd).linux.unwrap().cgroup_driver, 0);
     }

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_is_not_ready_is_told_with_its_reason() {
+    fn a_network_that_is_not_ready_is_reported_with_its_reason() {
         let node = Node {
             handlers: vec![String::new(), "kvm".into()],
             network: Box::new(NoNetwork),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cdi_names_are_told_from_nonsense() {
+    fn cdi_names_are_distinguished_from_nonsense() {
         for good in ["vendor.com/net=eth0", "v/d=1", "nvidia.com/gpu=GPU-1:0"] {
             assert!(matches!(refuse_cdi(good), SpecError::Unsupported { .. }), "{good}");
         }

@@ -7,7 +7,8 @@ use oci_spec::runtime::{
     LinuxNamespaceBuilder, LinuxNamespaceType, LinuxResources, LinuxResourcesBuilder,
 };
 
-use super::{GuestPaths, seccomp};
+use super::guest_paths::GuestPaths;
+use super::seccomp;
 use crate::{ContainerSpec, NamespaceMode, PodSpec, Profile};
 
 /// Files of /proc and /sys that describe the guest or may harm it.

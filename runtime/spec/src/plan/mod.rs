@@ -8,6 +8,7 @@
 //! user, since it can read the image's passwd file.
 
 mod exec;
+mod guest_paths;
 mod linux;
 mod mounts;
 mod process;
@@ -19,25 +20,10 @@ use std::collections::BTreeMap;
 use oci_spec::runtime::{RootBuilder, Spec, SpecBuilder};
 
 pub use exec::ExecPlan;
-pub use mounts::share_name;
+pub use guest_paths::GuestPaths;
+pub use mounts::{ImageVolumePlan, share_name};
 
 use crate::{ContainerSpec, ImageConfig, PodSpec, Signal, SpecError, parse_signal};
-
-/// Paths in the guest that a plan refers to; the agent's contract has the values.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
-pub struct GuestPaths {
-    pub resolv_conf: &'static str,
-    pub hosts: &'static str,
-    pub hostname: &'static str,
-    pub shm: &'static str,
-    pub pid_namespace: &'static str,
-    pub cgroup_parent: &'static str,
-    /// Mount point of the pod's shared directory.
-    pub shared: &'static str,
-    /// Stands for the mount points of image volumes, which only the agent knows.
-    pub image_volumes: &'static str,
-}
 
 /// All that the agent needs to create a container.
 #[derive(Clone, Debug)]
@@ -68,17 +54,6 @@ pub struct ContainerPlan {
     pub cgroup_files: BTreeMap<String, String>,
     /// Signal that asks the container to end. The agent does not need it; the driver sends it.
     pub stop_signal: Signal,
-}
-
-/// An image that a container mounts beside its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImageVolumePlan {
-    /// Index of the mount in the container's spec.
-    pub mount: usize,
-    /// Source that the bind mount has in the OCI specification.
-    pub source: String,
-    /// Path in the image, resolved by the agent; empty for the whole image.
-    pub sub_path: String,
 }
 
 /// A block device of the host that a container has.

@@ -6,9 +6,20 @@
 
 use oci_spec::runtime::{Mount, MountBuilder};
 
-use super::{GuestPaths, ImageVolumePlan};
+use super::guest_paths::GuestPaths;
 use crate::container_path::normalized;
 use crate::{ContainerSecurity, ContainerSpec};
+
+/// An image that a container mounts beside its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageVolumePlan {
+    /// Index of the mount in the container's spec.
+    pub mount: usize,
+    /// Source that the bind mount has in the OCI specification.
+    pub source: String,
+    /// Path in the image, resolved by the agent; empty for the whole image.
+    pub sub_path: String,
+}
 
 /// Digits of a container's id that name its directory in the pod's shared directory: as good as unique.
 const SHARE_NAME_DIGITS: usize = 24;

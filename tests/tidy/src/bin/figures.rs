@@ -8,7 +8,7 @@ use std::{env, path::PathBuf};
 
 use tests_tidy::{
     Checkout, Source,
-    allowance::{Breaches, by_folder},
+    breaches::{Breaches, by_folder},
     callers,
     code::Code,
     conversions, cycles, sentences, sizes, versions, words,
