@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use runtime_guest::agent::{StreamKind, WaitRequest};
+use runtime_guest::agent::StreamKind;
 use runtime_guest::{Guest, ready};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -40,7 +40,7 @@ async fn receive(bytes: &[u8]) {
     let listener = UnixListener::bind(&path).expect("a socket");
     let client = async {
         if let Ok(guest) = Guest::connect(&path).await {
-            let _ = guest.wait(&WaitRequest::default()).await;
+            let _ = guest.wait("c", "").await;
         }
     };
     tokio::join!(send(&listener, bytes), client);
