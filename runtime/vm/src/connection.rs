@@ -17,13 +17,24 @@ use tokio::sync::{oneshot, watch};
 use crate::VmError;
 use crate::streams::Streams;
 
-/// Longest wait for an answer. A boot is the longest request, and copies a kernel at most.
+/// Longest wait for an answer to any request but a boot.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Longest wait for the answer to a boot, which copies a kernel: with twenty pods started at once on one busy
+/// processor, 20 s were seen not to be enough.
+const BOOT_DEADLINE: Duration = Duration::from_secs(60);
 
 type Answer = Result<Response, Refusal>;
 
 /// Requests that wait for answers; `None` once the connection is lost.
 type Pending = Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>;
+
+fn deadline(request: &Request) -> Duration {
+    match request {
+        Request::Boot(_) => BOOT_DEADLINE,
+        _ => ANSWER_DEADLINE,
+    }
+}
 
 /// A connection; clones share it.
 #[derive(Clone, Debug)]
@@ -67,6 +78,7 @@ impl Connection {
             None => return Err(VmError::Lost { request: name }),
         };
         let _waiting = Waiting { connection: self, id };
+        let deadline = deadline(&request);
         let work = async {
             self.send(name, &Message::Request { id, request }, fds).await?;
             match answer.await {
@@ -75,7 +87,7 @@ impl Connection {
                 Err(_) => Err(VmError::Lost { request: name }),
             }
         };
-        match tokio::time::timeout(ANSWER_DEADLINE, work).await {
+        match tokio::time::timeout(deadline, work).await {
             Ok(result) => result,
             Err(_) => Err(VmError::Deadline { request: name }),
         }
@@ -203,6 +215,15 @@ mod tests {
         assert!(task.await.unwrap().is_none());
         let lost = connection.ask("stats", Request::Stats, &[]).await;
         assert!(matches!(lost, Err(VmError::Lost { .. })));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vmm_that_never_answers_is_given_up() {
+        let (connection, _peer) = pair();
+        let started = tokio::time::Instant::now();
+        let silent = connection.ask("stats", Request::Stats, &[]).await;
+        assert!(matches!(silent, Err(VmError::Deadline { request: "stats" })));
+        assert_eq!(started.elapsed().as_secs(), ANSWER_DEADLINE.as_secs());
     }
 
     #[tokio::test]
