@@ -19,7 +19,7 @@ pub(crate) use error::{BackendError, BackendErrorKind};
 pub(crate) use images::{FoundImage, StoredImages};
 pub(crate) use network::CniNetwork;
 pub(crate) use shares::{ContainerDir, HostShares};
-pub(crate) use vm::{BootRequest, Plug, SpawnRequest, SpawnedVms, Vm};
+pub(crate) use vm::{BootRequest, SpawnRequest, SpawnedVms, Vm};
 #[cfg(test)]
 pub(crate) use {
     agent::{Acknowledge, Connection},

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use proto_agent::port;
-use proto_vmm::{Slot, StopReport, VmStats};
+use proto_vmm::{Device, Slot, StopReport, VmStats};
 use runtime_spec::VmBounds;
 use runtime_vm::{Size, Spawn, VmError};
 
@@ -48,17 +48,6 @@ pub(crate) struct BootRequest {
     pub(crate) scratch: File,
 }
 
-/// A device for a running VM.
-#[derive(Debug)]
-pub(crate) enum Plug {
-    /// An image's EROFS.
-    Image(File),
-    /// A block device of the host.
-    Disk { file: File, read_only: bool },
-    /// A network interface.
-    Net { tap: OwnedFd, mac: [u8; 6], mtu: u16 },
-}
-
 /// One pod's VM.
 #[async_trait]
 pub(crate) trait Vm: Debug + Send + Sync {
@@ -70,7 +59,7 @@ pub(crate) trait Vm: Debug + Send + Sync {
     async fn wait_ready(&self) -> Result<Arc<dyn Agent>, BackendError>;
     /// Connects to an agent that serves already.
     async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError>;
-    async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), BackendError>;
+    async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), BackendError>;
     async fn unplug(&self, slot: Slot) -> Result<(), BackendError>;
     /// The slots that hold a device, whoever plugged it.
     async fn filled_slots(&self) -> Result<Vec<Slot>, BackendError>;
@@ -155,13 +144,8 @@ impl Vm for SpawnedVm {
         agent::connect(self.0.vsock_path()).await
     }
 
-    async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), BackendError> {
-        let plug = match plug {
-            Plug::Image(file) => runtime_vm::Device::Pmem { image: file.into() },
-            Plug::Disk { file, read_only } => runtime_vm::Device::Blk { image: file.into(), read_only },
-            Plug::Net { tap, mac, mtu } => runtime_vm::Device::Net { tap, mac, mtu },
-        };
-        Ok(self.0.plug(slot, plug).await?)
+    async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), BackendError> {
+        Ok(self.0.plug(slot, device).await?)
     }
 
     async fn unplug(&self, slot: Slot) -> Result<(), BackendError> {

@@ -7,13 +7,14 @@
 
 mod slots;
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use proto_vmm::Slot;
-use runtime_spec::{ContainerSpec, Device, Mount};
+use proto_vmm::{Device, Slot};
+use runtime_spec::{ContainerSpec, Mount};
 
 use self::slots::{Claim, SlotTable};
-use crate::backend::{Backends, FoundImage, HostDisk, Plug};
+use crate::backend::{Backends, FoundImage, HostDisk};
 use crate::container::mounts::IMAGE_VOLUME_MOUNT_FAILED;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
@@ -161,7 +162,7 @@ impl Plugs {
         if claim != Claim::Plugged(slot) {
             let opened = backends.images.open(&image.id);
             let file = opened.map_err(|error| error.during(format!("opening the image {}", image.id)))?;
-            self.fill(live, "plugging the image", slot, Plug::Image(file)).await?;
+            self.fill(live, "plugging the image", slot, Device::Pmem { image: file.into() }).await?;
         }
         self.images.hold(slot, &image.id);
         Ok(slot)
@@ -172,7 +173,7 @@ impl Plugs {
         live: &Live,
         backends: &Backends,
         number: usize,
-        device: &Device,
+        device: &runtime_spec::Device,
     ) -> Result<Disk, PodError> {
         let writable = device.permissions.contains('w');
         let opened = backends.disks.open(PathBuf::from(&device.host_path), writable).await;
@@ -194,8 +195,8 @@ impl Plugs {
         })?;
         let slot = claim.slot();
         if claim != Claim::Plugged(slot) {
-            let plug = Plug::Disk { file: disk.file, read_only: !writable };
-            self.fill(live, "plugging the block device", slot, plug).await?;
+            let device = Device::Blk { image: disk.file.into(), read_only: !writable };
+            self.fill(live, "plugging the block device", slot, device).await?;
         }
         self.disks.hold(slot, &key);
         Ok(Disk { number, key, slot })
@@ -203,8 +204,14 @@ impl Plugs {
 
     /// Fills an empty slot. After a failure the VMM is asked what it has: it may have done the work and not
     /// been heard.
-    async fn fill(&mut self, live: &Live, doing: &str, slot: Slot, plug: Plug) -> Result<(), PodError> {
-        let plugged = live.call(doing, live.vm.plug(slot, plug)).await;
+    async fn fill(
+        &mut self,
+        live: &Live,
+        doing: &str,
+        slot: Slot,
+        device: Device<OwnedFd>,
+    ) -> Result<(), PodError> {
+        let plugged = live.call(doing, live.vm.plug(slot, device)).await;
         if plugged.is_err()
             && let Err(error) = self.compare(live).await
         {

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use proto_agent::agent::{ConfigurePodRequest, Interface, Neighbour, Route, UserNamespace};
-use proto_vmm::Slot;
+use proto_vmm::{Device, Slot};
 use runtime_net::{PodNeighbour, PodNetwork, PodRoute};
 use runtime_spec::Namespaces;
 
 use super::context::StartContext;
 use super::guest_files;
-use crate::backend::Plug;
 use crate::clock;
 use crate::error::PodError;
 use crate::live::Live;
@@ -45,7 +44,7 @@ async fn plug(interfaces: Vec<runtime_net::PodInterface>, live: &Live) -> Result
     for (slot, interface) in slots.into_iter().zip(interfaces) {
         let (mac, mtu) = (interface.mac, interface.mtu);
         let doing = format!("plugging the interface {}", interface.name);
-        live.call(&doing, live.vm.plug(slot, Plug::Net { tap: interface.tap, mac, mtu })).await?;
+        live.call(&doing, live.vm.plug(slot, Device::Net { tap: interface.tap, mac, mtu })).await?;
         plugged.push(Interface {
             name: interface.name,
             slot: u32::from(slot.number()),

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use proto_vmm::{Slot, StopReason, StopReport, VmStats};
+use proto_vmm::{Device, Slot, StopReason, StopReport, VmStats};
 use runtime_net::{PodInterface, PodNetwork, PodNetworkSpec};
 use runtime_spec::ImageConfig;
 use tokio::sync::watch;
@@ -16,7 +17,7 @@ use super::Script;
 use super::agent::FakeAgent;
 use super::script::unreachable;
 use crate::backend::{
-    Agent, BackendError, BootRequest, FoundImage, ImageSource, Network, Plug, SpawnRequest, Vm, Vms,
+    Agent, BackendError, BootRequest, FoundImage, ImageSource, Network, SpawnRequest, Vm, Vms,
 };
 
 #[derive(Debug)]
@@ -136,12 +137,15 @@ impl Vm for FakeVm {
         Ok(self.agent.clone())
     }
 
-    async fn plug(&self, slot: Slot, plug: Plug) -> Result<(), BackendError> {
-        let (step, kind) = match plug {
-            Plug::Image(_) => ("vm.plug_image", "image"),
-            Plug::Disk { read_only: false, .. } => ("vm.plug_disk", "disk"),
-            Plug::Disk { read_only: true, .. } => ("vm.plug_disk_ro", "disk"),
-            Plug::Net { .. } => ("vm.plug_net", "net"),
+    async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), BackendError> {
+        let (step, kind) = match device {
+            Device::Pmem { .. } => ("vm.plug_image", "image"),
+            Device::Blk { read_only: false, .. } => ("vm.plug_disk", "disk"),
+            Device::Blk { read_only: true, .. } => ("vm.plug_disk_ro", "disk"),
+            Device::Net { .. } => ("vm.plug_net", "net"),
+            Device::Vsock { .. } | Device::Rng | Device::Fs { .. } => {
+                panic!("a pod plugs no {:?}", device.kind())
+            }
         };
         self.script.step(step).await?;
         let before = self.slots.lock().unwrap().insert(slot.number(), kind);
