@@ -16,6 +16,7 @@ mod configure;
 mod console;
 mod containers;
 mod disks;
+mod host_listener;
 mod images;
 mod launcher;
 mod lifecycle;

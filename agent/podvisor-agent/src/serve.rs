@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use proto_agent::agent_ttrpc::create_agent;
 use proto_agent::port;
-use tokio_vsock::{VMADDR_CID_ANY, VsockAddr, VsockListener};
 use ttrpc::asynchronous::transport::Listener;
 
+use crate::host_listener::HostListener;
 use crate::network;
 use crate::pod::Pod;
 use crate::ready;
@@ -63,7 +63,6 @@ async fn serve(entered_ns: u64) -> Result<Infallible, ServeError> {
     pending().await
 }
 
-fn listen(port: u32) -> Result<VsockListener, ServeError> {
-    VsockListener::bind(VsockAddr::new(VMADDR_CID_ANY, port))
-        .map_err(|source| ServeError::Listen { port, source })
+fn listen(port: u32) -> Result<HostListener, ServeError> {
+    HostListener::bind(port).map_err(|source| ServeError::Listen { port, source })
 }

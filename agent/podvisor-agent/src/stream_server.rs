@@ -9,8 +9,8 @@ use proto_agent::agent::{StreamKind, StreamOpen, StreamOpened};
 use proto_agent::frame::{self, FrameError, HEADER_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Semaphore;
-use tokio_vsock::VsockListener;
 
+use crate::host_listener::HostListener;
 use crate::pod::Pod;
 use crate::streams::{Forward, Output, ProcessOutput, Taken, Writer};
 
@@ -31,19 +31,12 @@ enum StreamError {
 }
 
 /// Serves the connections that come to the listener, each in a task of its own.
-pub(crate) async fn run(listener: VsockListener, pod: Arc<Pod>) {
+pub(crate) async fn run(listener: HostListener, pod: Arc<Pod>) {
     let room = Arc::new(Semaphore::new(STREAMS_MAX));
     loop {
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        let connection = match listener.accept().await {
-            Ok((connection, _)) => connection,
-            Err(error) => {
-                tracing::warn!(%error, "a stream connection cannot be accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
+        let connection = listener.accept().await;
         let pod = Arc::clone(&pod);
         tokio::spawn(async move {
             if let Err(error) = serve(&pod, connection).await {

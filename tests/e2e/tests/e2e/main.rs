@@ -34,3 +34,4 @@ mod streams;
 mod traps;
 mod user_namespaces;
 mod versions;
+mod vsock;
