@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use nix::mount::MsFlags;
 use nix::sched::CloneFlags;
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use proto_agent::guest_path::POD_PID_NAMESPACE;
+use rustix::process::WaitOptions;
 
 /// First argument: make a namespace, start [`PAUSE_ARGUMENT`] in it, print its pid, and end.
 pub(crate) const NAMESPACE_ARGUMENT: &str = "pod-pid-namespace";
@@ -91,9 +91,7 @@ pub(crate) fn run() -> i32 {
         return 1;
     }
     loop {
-        while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive)
-        {
-        }
+        while matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         if children.wait().is_err() {
             return 1;
         }

@@ -3,15 +3,14 @@
 //!
 //! A launch learns its process's pid only after the process exists, and perhaps after it ended. So while a launch is
 //! under way the ends of unwatched processes are stored; when no launch is left they are dropped, since a pid may be
-//! used again.
+//! used again. For the same reason a launch takes no end from before it began.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use nix::errno::Errno;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::process::{WaitOptions, WaitStatus};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -36,14 +35,26 @@ pub(crate) struct Reaper {
 #[derive(Debug, Default)]
 struct Table {
     watched: HashMap<i32, oneshot::Sender<Exit>>,
-    early: VecDeque<(i32, Exit)>,
+    early: VecDeque<Early>,
+    /// Ends stored up to now, dropped ones included.
+    stored: u64,
     launches: usize,
+}
+
+/// The end of a process that nobody watched yet.
+#[derive(Debug)]
+struct Early {
+    number: u64,
+    pid: i32,
+    exit: Exit,
 }
 
 /// A launch under way, held from before the process can exist until the process is watched.
 #[derive(Debug)]
 pub(crate) struct LaunchGuard {
     reaper: Reaper,
+    /// Number of the first end that may be of this launch's process.
+    since: u64,
 }
 
 impl Drop for LaunchGuard {
@@ -59,18 +70,21 @@ impl Drop for LaunchGuard {
 impl Reaper {
     /// Announces a launch.
     pub(crate) fn launch(&self) -> LaunchGuard {
-        self.table().launches += 1;
-        LaunchGuard { reaper: self.clone() }
+        let mut table = self.table();
+        table.launches += 1;
+        LaunchGuard { reaper: self.clone(), since: table.stored }
     }
 
     /// Watches a process of a launch under way, which may have ended already.
-    pub(crate) fn watch(&self, _launch: &LaunchGuard, pid: i32) -> oneshot::Receiver<Exit> {
+    pub(crate) fn watch(&self, launch: &LaunchGuard, pid: i32) -> oneshot::Receiver<Exit> {
         let (sender, receiver) = oneshot::channel();
         let mut table = self.table();
-        match table.early.iter().position(|(early, _)| *early == pid) {
+        // The newest, since the pid may have been another process's before.
+        let of_launch = |early: &Early| early.pid == pid && early.number >= launch.since;
+        match table.early.iter().rposition(of_launch) {
             Some(position) => {
-                if let Some((_, exit)) = table.early.remove(position) {
-                    let _ = sender.send(exit);
+                if let Some(early) = table.early.remove(position) {
+                    let _ = sender.send(early.exit);
                 }
             }
             None => {
@@ -99,37 +113,46 @@ impl Reaper {
 
     fn collect(&self) {
         loop {
-            let (pid, code) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) => (pid, code),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32),
-                Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return,
-                Ok(_) | Err(Errno::EINTR) => continue,
-                Err(errno) => {
-                    // nix has no name for real-time signals; the process is collected all the same.
-                    tracing::warn!(%errno, "a process was ended by a signal without a name");
-                    continue;
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    if let Some(code) = code(status) {
+                        self.ended(pid.as_raw_pid(), Exit { code, at_ns: realtime_ns() });
+                    }
                 }
-            };
-            self.ended(pid, Exit { code, at_ns: realtime_ns() });
+                Ok(None) | Err(Errno::CHILD) => return,
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "processes that ended cannot be collected");
+                    return;
+                }
+            }
         }
     }
 
-    fn ended(&self, pid: Pid, exit: Exit) {
+    fn ended(&self, pid: i32, exit: Exit) {
         let mut table = self.table();
-        if let Some(watcher) = table.watched.remove(&pid.as_raw()) {
+        if let Some(watcher) = table.watched.remove(&pid) {
             // The watcher may be gone.
             let _ = watcher.send(exit);
         } else if table.launches > 0 {
             if table.early.len() == EARLY_EXITS_MAX {
                 table.early.pop_front();
             }
-            table.early.push_back((pid.as_raw(), exit));
+            let number = table.stored;
+            table.stored += 1;
+            table.early.push_back(Early { number, pid, exit });
         }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The code of a process that has ended, by whatever signal: those above 31 have no names, and end processes all the
+/// same. `None` for one that has not ended.
+fn code(status: WaitStatus) -> Option<i32> {
+    status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal))
 }
 
 fn realtime_ns() -> i64 {
@@ -139,6 +162,8 @@ fn realtime_ns() -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::Pid;
+
     use super::*;
 
     fn exit(code: i32) -> Exit {
@@ -150,7 +175,7 @@ mod tests {
         let reaper = Reaper::default();
         let launch = reaper.launch();
         let mut watch = reaper.watch(&launch, 7);
-        reaper.ended(Pid::from_raw(7), exit(3));
+        reaper.ended(7, exit(3));
         assert_eq!(watch.try_recv().unwrap(), exit(3));
     }
 
@@ -158,20 +183,59 @@ mod tests {
     fn an_end_before_the_watch_is_reported_during_a_launch() {
         let reaper = Reaper::default();
         let launch = reaper.launch();
-        reaper.ended(Pid::from_raw(7), exit(3));
+        reaper.ended(7, exit(3));
         assert_eq!(reaper.watch(&launch, 7).try_recv().unwrap(), exit(3));
     }
 
     #[test]
     fn an_end_outside_any_launch_is_not_taken_for_a_later_process() {
         let reaper = Reaper::default();
-        reaper.ended(Pid::from_raw(7), exit(3));
+        reaper.ended(7, exit(3));
         let first = reaper.launch();
         assert!(reaper.watch(&first, 7).try_recv().is_err());
-        reaper.ended(Pid::from_raw(8), exit(4));
+        reaper.ended(8, exit(4));
         drop(first);
         let second = reaper.launch();
         assert!(reaper.watch(&second, 8).try_recv().is_err());
+    }
+
+    #[test]
+    fn an_end_of_an_earlier_process_is_not_taken_for_a_later_one_with_its_pid() {
+        let reaper = Reaper::default();
+        let longer = reaper.launch();
+        reaper.ended(7, exit(3));
+        let launch = reaper.launch();
+        let mut watch = reaper.watch(&launch, 7);
+        assert!(watch.try_recv().is_err());
+        reaper.ended(7, exit(4));
+        assert_eq!(watch.try_recv().unwrap(), exit(4));
+        // Of two ends with one pid the later is the process's that was just made.
+        reaper.ended(8, exit(5));
+        reaper.ended(8, exit(6));
+        assert_eq!(reaper.watch(&longer, 8).try_recv().unwrap(), exit(6));
+    }
+
+    #[test]
+    fn every_signal_that_ends_a_process_is_in_its_code() {
+        // SIGKILL, the first signal that a C library leaves to programs, and the last of all.
+        for signal in [9, 34, 64] {
+            let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+            let pid = i32::try_from(child.id()).unwrap();
+            agent_container::syscall::kill(pid, signal).unwrap();
+            // Only this child: the other tests of this process have children too.
+            let (_, status) =
+                rustix::process::waitpid(Pid::from_raw(pid), WaitOptions::empty()).unwrap().unwrap();
+            child.wait().expect_err("it is collected already");
+            assert_eq!(code(status), Some(128 + i32::try_from(signal).unwrap()));
+        }
+        let mut stopped = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = i32::try_from(stopped.id()).unwrap();
+        agent_container::syscall::kill(pid, 19).unwrap();
+        let (_, status) =
+            rustix::process::waitpid(Pid::from_raw(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+        assert_eq!(code(status), None);
+        stopped.kill().unwrap();
+        stopped.wait().unwrap();
     }
 
     #[test]
@@ -179,7 +243,7 @@ mod tests {
         let reaper = Reaper::default();
         let _launch = reaper.launch();
         for pid in 0..i32::try_from(EARLY_EXITS_MAX).unwrap() * 2 {
-            reaper.ended(Pid::from_raw(pid), exit(0));
+            reaper.ended(pid, exit(0));
         }
         assert_eq!(reaper.table().early.len(), EARLY_EXITS_MAX);
     }

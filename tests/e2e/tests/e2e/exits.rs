@@ -33,6 +33,23 @@ async fn exit_codes_come_out_as_the_process_gave_them() {
 }
 
 #[tokio::test]
+async fn an_end_by_a_real_time_signal_is_reported() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("real-time", host.dir())).await.unwrap();
+    let container = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
+    // The last signal of all, and the first that a C library leaves to programs.
+    for (signal, code) in [(64, 192), (34, 162)] {
+        let line = format!("kill -{signal} $$");
+        let ended = client.exec(&container, &["sh", "-c", &line], 60).await.unwrap();
+        assert_eq!(ended.exit_code, code, "{ended:?}");
+    }
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_container_beyond_its_memory_limit_is_oom_killed() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
