@@ -21,6 +21,9 @@ use crate::streams::{Input, ProcessOutput};
 /// Longest wait for killed processes, whose writes count too, and the pause between two reads of their cgroup.
 const GONE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
+/// How long the host may take to open a command's outputs. The host itself gives up after 30 s for a connection and as much
+/// for its answer (`runtime/guest`), and a command has two outputs.
+const CLAIMED: Duration = Duration::from_secs(120);
 /// How long a command may take to end after each signal once its host has gone.
 const HUNG_UP: Duration = Duration::from_secs(5);
 
@@ -151,6 +154,18 @@ impl Process {
     /// Whether the host has the process's end and all its output.
     pub(crate) fn is_delivered(&self) -> bool {
         self.reported.load(Ordering::Relaxed) && self.output_delivered()
+    }
+
+    /// Waits until the host has opened all of the command's outputs. False where the time for that is over: a host that
+    /// has the command's id would have come.
+    pub(crate) async fn is_claimed(&self) -> bool {
+        let outputs = async {
+            self.stdout.claimed().await;
+            if let Some(stderr) = &self.stderr {
+                stderr.claimed().await;
+            }
+        };
+        tokio::time::timeout(CLAIMED, outputs).await.is_ok()
     }
 
     /// Ends a process whose host has gone: SIGHUP, as from a terminal that closes, and then SIGKILL.

@@ -25,7 +25,9 @@ pub(crate) async fn exec(pod: &Pod, request: ExecRequest) -> Result<(), Containe
     let mut execs = container.execs();
     match result {
         Ok(process) => {
-            execs.insert(request.exec_id, Exec::Started(process));
+            execs.insert(request.exec_id.clone(), Exec::Started(Arc::clone(&process)));
+            drop(execs);
+            tokio::spawn(end_unless_claimed(container, request.exec_id, process));
             Ok(())
         }
         Err(error) => {
@@ -33,6 +35,21 @@ pub(crate) async fn exec(pod: &Pod, request: ExecRequest) -> Result<(), Containe
             Err(error)
         }
     }
+}
+
+/// Ends and forgets a command whose outputs are not opened in time: the daemon that started it was killed before it could
+/// open them, and the next one does not know the command.
+async fn end_unless_claimed(container: Arc<Container>, exec_id: String, process: Arc<Process>) {
+    if process.is_claimed().await {
+        return;
+    }
+    tracing::warn!(
+        container = container.id(),
+        exec_id,
+        "nobody opened a command's output; the command is ended"
+    );
+    process.hang_up().await;
+    container.execs().remove(&exec_id);
 }
 
 /// Takes the exec's id in a running container, and returns the pid of the container's first process. At the bound,
@@ -84,4 +101,59 @@ async fn launch(
     let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
     let streams = pending.streams().await.map_err(container.io("receive the terminal"))?;
     Ok(Process::follow(launched.pid, launched.exit, streams, container.cgroup().clone(), Role::Exec))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::{oneshot, watch};
+
+    use super::*;
+    use crate::containers::Containers;
+    use crate::process::Streams;
+    use crate::reaper::Exit;
+    use crate::streams::{Direct, ProcessOutput};
+
+    /// An exec `e1` of a new container, and the sender of its end. Its process is in no cgroup, so nothing is signalled.
+    fn started(containers: &Containers) -> (Arc<Container>, Arc<Process>, oneshot::Sender<Exit>) {
+        let container = containers.reserve("c1", 17).unwrap();
+        let (exit, exited) = oneshot::channel();
+        let (ended, has_ended) = watch::channel(false);
+        let output = || {
+            let (reader, _) = std::io::pipe().unwrap();
+            ProcessOutput::Direct(Direct::new(reader.into(), has_ended.clone()).unwrap())
+        };
+        let streams = Streams { stdin: None, stdout: output(), stderr: Some(output()), ended };
+        let process = Process::follow(i32::MAX, exited, streams, container.cgroup().clone(), Role::Exec);
+        container.execs().insert("e1".into(), Exec::Started(Arc::clone(&process)));
+        (container, process, exit)
+    }
+
+    fn take(output: &ProcessOutput) {
+        let ProcessOutput::Direct(output) = output else { panic!("a command's output is direct") };
+        output.take(0).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_whose_outputs_nobody_opens_is_ended_and_forgotten() {
+        let containers = Containers::default();
+        let (container, process, _exit) = started(&containers);
+        end_unless_claimed(Arc::clone(&container), "e1".into(), process).await;
+        assert!(container.execs().is_empty());
+        containers.forget("c1");
+        // A daemon that was killed between the two has claimed nothing.
+        let (container, process, _exit) = started(&containers);
+        take(&process.stdout);
+        end_unless_claimed(Arc::clone(&container), "e1".into(), process).await;
+        assert!(container.execs().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_whose_outputs_are_open_may_run_as_long_as_it_likes() {
+        let containers = Containers::default();
+        let (container, process, _exit) = started(&containers);
+        take(&process.stdout);
+        take(process.stderr.as_ref().unwrap());
+        end_unless_claimed(Arc::clone(&container), "e1".into(), process).await;
+        assert_eq!(container.execs().len(), 1);
+    }
 }

@@ -31,6 +31,8 @@ const TERMINAL_BYTES: usize = 4 * 1024;
 pub(crate) struct Direct {
     /// The pipe or terminal, until a connection takes it.
     source: Mutex<Option<OwnedFd>>,
+    /// Whether a connection has taken it.
+    taken: watch::Sender<bool>,
     ended: watch::Receiver<bool>,
     finished: AtomicBool,
 }
@@ -39,8 +41,12 @@ impl Direct {
     /// A stream of the bytes of `source`, to its end or until a little after `ended` turns true.
     pub(crate) fn new(source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<Arc<Direct>> {
         rustix::io::ioctl_fionbio(&source, true)?;
-        let direct = Direct { source: Mutex::new(Some(source)), ended, finished: AtomicBool::new(false) };
-        Ok(Arc::new(direct))
+        Ok(Arc::new(Direct {
+            source: Mutex::new(Some(source)),
+            taken: watch::Sender::new(false),
+            ended,
+            finished: AtomicBool::new(false),
+        }))
     }
 
     /// Gives the stream to the one connection that may have it.
@@ -49,7 +55,14 @@ impl Direct {
             return Err("a command's output can be opened from its first byte only".into());
         }
         let source = self.source().take().ok_or("the command's output has been opened already")?;
+        self.taken.send_replace(true);
         Ok(Taken { source, stream: Arc::clone(self) })
+    }
+
+    /// Waits until a connection takes the stream.
+    pub(crate) async fn taken(&self) {
+        // The sender lives as long as the stream.
+        let _ = self.taken.subscribe().wait_for(|taken| *taken).await;
     }
 
     /// Whether the host has all of the output.

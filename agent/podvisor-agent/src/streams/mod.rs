@@ -28,6 +28,14 @@ pub(crate) enum ProcessOutput {
 }
 
 impl ProcessOutput {
+    /// Waits until a host has opened an output that it can open only once. Any other may be opened at any time.
+    pub(crate) async fn claimed(&self) {
+        match self {
+            ProcessOutput::Buffered(_) => {}
+            ProcessOutput::Direct(output) => output.taken().await,
+        }
+    }
+
     /// Whether the host has all of the output.
     pub(crate) fn finished(&self) -> bool {
         match self {
