@@ -31,6 +31,9 @@ const OPTIONS: [FsOptions; 8] = [
     FsOptions::SUBMOUNTS,
 ];
 
+/// The bits of a mode that a umask takes away (umask(2)).
+const PERMISSIONS: u32 = 0o777;
+
 /// A directory tree of the host, served to a guest.
 pub struct Share {
     files: PassthroughFs,
@@ -146,7 +149,8 @@ impl FileSystem for Share {
         self.files.symlink(ctx, target, parent, name)
     }
 
-    /// No device nodes: on the host they would be devices.
+    /// Makes no device nodes: on the host they would be devices. A umask has permissions alone: the bits above them would
+    /// be taken out of the type after the look at it, and leave another type.
     fn mknod(
         &self,
         ctx: &Context,
@@ -160,7 +164,7 @@ impl FileSystem for Share {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
         self.room()?;
-        self.files.mknod(ctx, parent, name, mode, rdev, umask)
+        self.files.mknod(ctx, parent, name, mode, rdev, umask & PERMISSIONS)
     }
 
     fn mkdir(&self, ctx: &Context, parent: u64, name: &CStr, mode: u32, umask: u32) -> io::Result<Entry> {

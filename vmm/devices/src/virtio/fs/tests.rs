@@ -236,6 +236,13 @@ fn names_do_not_lead_out_and_devices_are_not_made() {
     assert_eq!(mknod(libc::S_IFCHR, "null").unwrap_err(), libc::EPERM);
     assert_eq!(mknod(libc::S_IFBLK, "disk").unwrap_err(), libc::EPERM);
     mknod(libc::S_IFIFO, "pipe").unwrap();
+    // All bits of a type, of which the umask leaves those of a block or a character device.
+    for (name, device) in [("by-umask-block", libc::S_IFBLK), ("by-umask-char", libc::S_IFCHR)] {
+        let words = [libc::S_IFMT | 0o600, 0x103, libc::S_IFMT & !device, 0].map(u32::to_le_bytes).concat();
+        let made = guest.ask(Opcode::Mknod, ROOT, &[&words, name.as_bytes(), b"\0"].concat());
+        assert_eq!(made.unwrap_err(), libc::EINVAL, "{name}");
+        assert!(!guest.dir.path().join(name).exists());
+    }
     assert!(fs::metadata(guest.dir.path().join("pipe")).unwrap().file_type().is_fifo());
     // Opening it could take for ever; only files and directories are opened on the host.
     let pipe = guest.node("pipe");
