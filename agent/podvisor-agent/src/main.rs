@@ -17,6 +17,7 @@ mod console;
 mod containers;
 mod disks;
 mod host_listener;
+mod host_work;
 mod images;
 mod launcher;
 mod lifecycle;

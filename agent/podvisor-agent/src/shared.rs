@@ -1,6 +1,9 @@
 //! The pod's shared directory: the host's files that containers mount, over virtio-fs. The directory is mounted for
 //! the first container that asks, so that a pod without such mounts pays nothing. The host binds its files there
 //! (`runtime/share`).
+//!
+//! Everything here runs beside the agent's own thread ([`crate::host_work`]): one volume that hangs on the host holds
+//! whoever touches the directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,10 +13,18 @@ use std::time::Duration;
 use nix::mount::{MntFlags, MsFlags};
 use proto_agent::{SHARE_TAG, guest_path};
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
+use crate::host_work::{HostWork, HostWorkError};
+
+/// How long the host's files may take to answer one step of a container's creation.
+pub(crate) const ANSWER: Duration = Duration::from_secs(30);
 /// How long the host may take to write what is still in the guest's memory. A container's end is reported then all the
 /// same: a disk that hangs must not make containers that never end.
 const SYNC: Duration = Duration::from_secs(30);
+
+/// The step that [`Shared::mount`] takes, as its errors say it.
+const MOUNT: &str = "mount the pod's shared directory";
 
 /// Why the shared directory could not be mounted.
 #[derive(Debug, thiserror::Error)]
@@ -24,46 +35,71 @@ pub(crate) enum SharedError {
     Mount(#[source] nix::Error),
     #[error("cannot open the pod's shared directory")]
     Open(#[source] io::Error),
+    #[error(transparent)]
+    HostWork(#[from] HostWorkError),
 }
 
-/// The shared directory, mounted or not. The lock is held through the mount.
+/// The shared directory, mounted or not. The lock is held through the mount, by the thread that mounts.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    root: Mutex<Option<Arc<File>>>,
+    root: Arc<Mutex<Option<Arc<File>>>>,
+    /// For all work on the host's files.
+    pub(crate) work: HostWork,
 }
 
 impl Shared {
     /// Mounts the directory, unless it is mounted.
     pub(crate) async fn mount(&self) -> Result<(), SharedError> {
-        let mut root = self.root.lock().await;
+        let root = timeout(ANSWER, Arc::clone(&self.root).lock_owned()).await;
+        let mut root = root.map_err(|_| HostWorkError::Hung { what: MOUNT, within: ANSWER })?;
         if root.is_some() {
             return Ok(());
         }
-        fs::create_dir_all(guest_path::SHARED).map_err(SharedError::Directory)?;
-        // A device number of the host's means another device here.
-        let flags = MsFlags::MS_NODEV;
-        nix::mount::mount(Some(SHARE_TAG), guest_path::SHARED, Some("virtiofs"), flags, None::<&str>)
-            .map_err(SharedError::Mount)?;
-        match File::open(guest_path::SHARED) {
-            Ok(opened) => *root = Some(Arc::new(opened)),
-            Err(error) => {
-                // The next container would mount the directory once more otherwise.
-                let _ = nix::mount::umount2(guest_path::SHARED, MntFlags::MNT_DETACH);
-                return Err(SharedError::Open(error));
-            }
-        }
-        Ok(())
+        let mounting = move || mount().map(|opened| *root = Some(Arc::new(opened)));
+        self.work.run(MOUNT, ANSWER, mounting).await?
     }
 
     /// Sends the host what programs wrote through memory mappings; the host has what they wrote by calls.
     pub(crate) async fn sync(&self) {
-        let Some(root) = self.root.lock().await.clone() else { return };
-        let syncing = tokio::task::spawn_blocking(move || rustix::fs::syncfs(&*root));
-        match tokio::time::timeout(SYNC, syncing).await {
+        let syncing = async {
+            let Some(root) = self.root.lock().await.clone() else { return Ok(Ok(())) };
+            self.work
+                .run("synchronize the pod's shared directory", SYNC, move || rustix::fs::syncfs(&*root))
+                .await
+        };
+        match timeout(SYNC, syncing).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => tracing::warn!(%error, "the shared directory could not be synchronized"),
             Ok(Err(error)) => tracing::warn!(%error, "the shared directory could not be synchronized"),
             Err(_) => tracing::warn!("the shared directory was not synchronized in time"),
         }
+    }
+}
+
+/// Mounts and opens the directory.
+fn mount() -> Result<File, SharedError> {
+    fs::create_dir_all(guest_path::SHARED).map_err(SharedError::Directory)?;
+    // A device number of the host's means another device here.
+    let flags = MsFlags::MS_NODEV;
+    nix::mount::mount(Some(SHARE_TAG), guest_path::SHARED, Some("virtiofs"), flags, None::<&str>)
+        .map_err(SharedError::Mount)?;
+    File::open(guest_path::SHARED).map_err(|error| {
+        // The next container would mount the directory once more otherwise.
+        let _ = nix::mount::umount2(guest_path::SHARED, MntFlags::MNT_DETACH);
+        SharedError::Open(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mount_that_hangs_keeps_others_from_mounting_twice_and_no_longer_than_the_bound() {
+        let shared = Shared::default();
+        let _hanging = shared.root.lock().await;
+        let error = shared.mount().await.unwrap_err();
+        assert!(matches!(error, SharedError::HostWork(HostWorkError::Hung { .. })), "{error}");
+        shared.sync().await;
     }
 }

@@ -8,6 +8,7 @@ use agent_container::spec::SpecError;
 use agent_container::users::UserError;
 use agent_container::working_directory::WorkingDirectoryError;
 
+use crate::host_work::HostWorkError;
 use crate::images::ImageError;
 use crate::shared::SharedError;
 use crate::slots::SlotError;
@@ -41,6 +42,8 @@ pub(crate) enum ContainerError {
     Volume(#[from] VolumeError),
     #[error(transparent)]
     Shared(#[from] SharedError),
+    #[error(transparent)]
+    HostWork(#[from] HostWorkError),
     #[error(transparent)]
     ImageFile(#[from] ImageFileError),
     #[error(transparent)]

@@ -15,7 +15,7 @@ use agent_container::limits;
 use agent_container::spec::{self, GuestParts};
 use agent_container::users::{self, GroupsPolicy, ResolvedUser};
 use agent_container::working_directory;
-use oci_spec::runtime::LinuxDevice;
+use oci_spec::runtime::{LinuxDevice, Spec};
 use proto_agent::agent::CreateContainerRequest;
 
 use crate::containers::{Container, ContainerError, Phase, cgroup_path};
@@ -27,6 +27,7 @@ use crate::lifecycle::stdio;
 use crate::lifecycle::volumes;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
+use crate::shared;
 use crate::user_namespace::UserNamespace;
 
 /// The user that a created container runs as.
@@ -93,7 +94,7 @@ async fn build(
         pod.guest_ids(0, *gid)?;
     }
     let _ = container.exec_template.set(ExecTemplate::of(&spec)?);
-    working_directory::make(&spec, pod.guest_ids(0, 0)?)?;
+    make_working_directory(pod, &spec).await?;
     let config =
         serde_json::to_vec(&spec).map_err(|error| container.io("write the specification")(error.into()))?;
     fs::write(container.directory().join("config.json"), config)
@@ -123,6 +124,13 @@ async fn build(
     let first = Process::follow(launched.pid, launched.exit, streams, container.cgroup().clone(), role);
     *container.phase() = Phase::Created { first, reports: launched.reports };
     Ok(Created { uid: user.uid, gid: user.gid, groups: groups.unwrap_or_default() })
+}
+
+/// Makes the working directory beside the agent's own thread: it may lie in a volume of the host, and hang there.
+async fn make_working_directory(pod: &Pod, spec: &Spec) -> Result<(), ContainerError> {
+    let (spec, owner) = (spec.clone(), pod.guest_ids(0, 0)?);
+    let make = move || working_directory::make(&spec, owner);
+    Ok(pod.shared.work.run("make the working directory", shared::ANSWER, make).await??)
 }
 
 fn resolve_user(rootfs: &Path, request: &CreateContainerRequest) -> Result<ResolvedUser, ContainerError> {

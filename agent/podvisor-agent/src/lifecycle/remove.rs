@@ -1,7 +1,7 @@
 //! RemoveContainer and Shutdown: end the processes, and take down what creation made, the users of a thing before the
 //! thing. Every step may be repeated after a failure.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use nix::mount::MntFlags;
 use tokio::time::{Instant, sleep};
 
 use crate::containers::{Container, ContainerError, Phase};
+use crate::host_work::HostWork;
 use crate::pause::SELF;
 use crate::pod::Pod;
 use crate::remove_tree;
@@ -22,6 +23,8 @@ use crate::scratch::SCRATCH;
 const GONE: Duration = Duration::from_secs(10);
 /// Pause between two reads of a cgroup whose processes are ending.
 const PAUSE: Duration = Duration::from_millis(2);
+/// Longest time to write the scratch disk back and to unmount it.
+const SCRATCH_UNMOUNT: Duration = Duration::from_secs(10);
 /// Longest time to remove a writable layer.
 const SCRATCH_REMOVAL: Duration = Duration::from_secs(60);
 
@@ -85,12 +88,22 @@ pub(crate) async fn shut_down(pod: &Pod) -> Result<(), ContainerError> {
         kill_and_wait(container).await.map_err(container.io("end the processes"))?;
         unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
     }
-    nix::unistd::sync();
-    unmount(SCRATCH.as_ref()).map_err(|source| ContainerError::Io {
-        what: "unmount the scratch disk",
-        id: "any".into(),
-        source,
-    })
+    // What programs wrote to the host's files through memory is lost with the VM otherwise.
+    let ((), unmounted) = tokio::join!(pod.shared.sync(), unmount_scratch());
+    unmounted
+}
+
+/// Writes the scratch disk back and unmounts it, on a thread of its own, since the host's disk may hang.
+async fn unmount_scratch() -> Result<(), ContainerError> {
+    let work = || {
+        if let Err(error) = File::open(SCRATCH).and_then(|scratch| Ok(rustix::fs::syncfs(scratch)?)) {
+            tracing::warn!(%error, "the scratch disk could not be written back");
+        }
+        unmount(SCRATCH.as_ref())
+    };
+    let what = "unmount the scratch disk";
+    let unmounted = HostWork::default().run(what, SCRATCH_UNMOUNT, work).await?;
+    unmounted.map_err(|source| ContainerError::Io { what, id: "any".into(), source })
 }
 
 /// Kills the cgroup's processes and waits until none is left.

@@ -50,6 +50,7 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         | ContainerError::Image(_)
         | ContainerError::Volume(_)
         | ContainerError::Shared(_)
+        | ContainerError::HostWork(_)
         | ContainerError::Devices(_)
         | ContainerError::WorkingDirectory(_) => Code::INTERNAL,
         ContainerError::Launch(failure) => match failure.kind {
