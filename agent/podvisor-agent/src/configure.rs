@@ -16,6 +16,7 @@ use nix::time::ClockId;
 use proto_agent::agent::ConfigurePodRequest;
 use proto_agent::guest_path;
 
+use crate::kernel_limits::{self, KernelLimits};
 use crate::network::{self, NetworkError};
 use crate::pause::{self, PauseError};
 use crate::pod::Pod;
@@ -68,9 +69,15 @@ impl ConfigureError {
 pub(crate) async fn run(pod: &Pod, request: &ConfigurePodRequest) -> Result<(), ConfigureError> {
     seed(&request.random_seed).map_err(ConfigureError::Seed)?;
     set_clock(request.realtime_ns)?;
+    let limits = kernel_limits(request.memory_max_bytes);
+    limits.raise();
     online_processors(if request.vcpus == 0 { u32::MAX } else { request.vcpus });
     let devices = network::devices(request).await?;
     let root = enter_user_namespace(pod, request, &devices).await?;
+    if request.user_namespace.is_some() {
+        // A network of its own has limits of its own, which began as the kernel makes them.
+        limits.raise();
+    }
     set_host_name(&request.hostname)?;
     write(guest_path::HOSTNAME, format!("{}\n", request.hostname).as_bytes())?;
     write(guest_path::HOSTS, &request.hosts)?;
@@ -126,6 +133,11 @@ fn set_clock(realtime_ns: i64) -> Result<(), ConfigureError> {
     }
     nix::time::clock_settime(ClockId::CLOCK_REALTIME, TimeSpec::from_duration(wanted))
         .map_err(ConfigureError::Clock)
+}
+
+/// The limits of a guest that may grow to this size, or that keeps the size it has.
+fn kernel_limits(memory_max_bytes: u64) -> KernelLimits {
+    KernelLimits::of(memory_max_bytes.max(kernel_limits::memory_bytes()))
 }
 
 /// Brings up the pod's processors on a thread of its own: the kernel takes milliseconds for each, and nothing has to

@@ -19,6 +19,7 @@ mod disks;
 mod host_listener;
 mod host_work;
 mod images;
+mod kernel_limits;
 mod launcher;
 mod lifecycle;
 mod network;

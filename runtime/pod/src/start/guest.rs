@@ -76,6 +76,7 @@ fn request(context: &StartContext, ips: &[IpAddr]) -> Result<ConfigurePodRequest
         vcpus: u32::from(context.record.bounds.boot.vcpus),
         sysctls: spec.sysctls.clone().into_iter().collect::<HashMap<_, _>>(),
         user_namespace: user_namespace(&spec.namespaces).into(),
+        memory_max_bytes: context.record.bounds.most.memory_bytes,
         ..ConfigurePodRequest::default()
     })
 }

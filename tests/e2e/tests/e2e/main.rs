@@ -13,6 +13,7 @@ mod exits;
 mod failures;
 mod images;
 mod isolation;
+mod kernel_limits;
 mod lifecycle;
 mod load;
 mod logs;

@@ -1,0 +1,34 @@
+//! Limits of the guest's kernel: those of what the pod may grow to, not of what it booted with.
+
+use tests_e2e::{Host, spec};
+
+#[tokio::test]
+async fn limits_of_the_guests_kernel_are_those_of_the_memory_that_the_pod_may_have() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("limits", host.dir())).await.unwrap();
+    let container = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
+    let info = client.pod_status_verbose(&pod).await.unwrap().1;
+    let most = info["resources"]["most"]["memory_bytes"].as_u64().unwrap();
+    assert!(most > info["guest"]["total_bytes"].as_u64().unwrap(), "{info}");
+    // A thread takes 16 KiB of stack, and the kernel gives all stacks an eighth of the memory; one user may have half of them.
+    let threads = most / (8 * 16 * 1024);
+    for (line, least) in [
+        ("cat /proc/sys/kernel/threads-max", threads),
+        ("awk '/^Max processes/ { print $3 }' /proc/self/limits", threads / 2),
+        ("cat /proc/sys/user/max_pid_namespaces", threads / 2),
+        ("cat /proc/sys/fs/file-max", most / 10 / 1024),
+        ("cat /proc/sys/fs/inotify/max_user_instances", 128),
+        ("cat /proc/sys/fs/inotify/max_user_watches", 8192),
+        ("cat /proc/sys/net/ipv4/tcp_max_tw_buckets", (most / (256 * 1024)).min(262_144)),
+        ("cut -f3 /proc/sys/net/ipv4/tcp_mem", most / 4096 / 16),
+        ("cat /proc/sys/net/netfilter/nf_conntrack_max", (most / (16 * 1024) / 8).min(65_536)),
+    ] {
+        let text = client.sh(&container, line).await.unwrap();
+        let found = text.trim().parse::<u64>().unwrap_or_else(|_| panic!("{line}: {text:?}"));
+        assert!(found >= least, "{line}: {found} is less than {least}");
+    }
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
