@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::mount::OpenTreeFlags;
 
@@ -108,6 +109,46 @@ pub fn set_window_size(terminal: BorrowedFd<'_>, columns: u16, rows: u16) -> io:
     let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the kernel reads one `struct winsize` at the pointer, which lives through the call.
     check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) })
+}
+
+/// Adds this many nanoseconds to CLOCK_REALTIME at once. Needs CAP_SYS_TIME.
+pub fn step_clock(ns: i64) -> io::Result<()> {
+    adjust_clock(step(ns))
+}
+
+/// Lets CLOCK_REALTIME run faster than the hardware by this many nanoseconds per second, at most 500,000 either way, and
+/// shows programs that ask the kernel (adjtimex(2)) that it is synchronized, with this error. Needs CAP_SYS_TIME.
+pub fn set_clock_rate(ns_per_second: i64, error: Duration) -> io::Result<()> {
+    adjust_clock(rate(ns_per_second, error))
+}
+
+fn step(ns: i64) -> libc::timex {
+    const NS: i64 = 1_000_000_000;
+    let mut timex = no_change();
+    timex.modes = libc::ADJ_SETOFFSET | libc::ADJ_NANO;
+    // With ADJ_NANO these are nanoseconds, and never negative.
+    timex.time = libc::timeval { tv_sec: ns.div_euclid(NS), tv_usec: ns.rem_euclid(NS) };
+    timex
+}
+
+fn rate(ns_per_second: i64, error: Duration) -> libc::timex {
+    let error_us = i64::try_from(error.as_micros()).unwrap_or(i64::MAX);
+    let mut timex = no_change();
+    timex.modes = libc::ADJ_FREQUENCY | libc::ADJ_STATUS | libc::ADJ_MAXERROR | libc::ADJ_ESTERROR;
+    // Millionths, with 16 binary places.
+    timex.freq = ns_per_second * (1 << 16) / 1000;
+    (timex.maxerror, timex.esterror) = (error_us, error_us);
+    timex
+}
+
+fn no_change() -> libc::timex {
+    // SAFETY: a `timex` is integers, for which zero is a value.
+    unsafe { std::mem::zeroed() }
+}
+
+fn adjust_clock(mut timex: libc::timex) -> io::Result<()> {
+    // SAFETY: the kernel reads and fills a `struct timex`, which lives through the call.
+    check(unsafe { libc::clock_adjtime(libc::CLOCK_REALTIME, &raw mut timex) })
 }
 
 /// Sends any Linux signal, real-time ones too, which the safe crates' signal types lack.
@@ -286,6 +327,17 @@ mod tests {
         assert_eq!((size.ws_col, size.ws_row), (100, 30));
         let file = std::fs::File::open("/dev/null").unwrap();
         set_window_size(file.as_fd(), 100, 30).unwrap_err();
+    }
+
+    #[test]
+    fn a_clock_s_step_and_rate_are_in_the_kernel_s_units() {
+        let parts = |ns| (step(ns).time.tv_sec, step(ns).time.tv_usec);
+        assert_eq!(parts(1_500_000_000), (1, 500_000_000));
+        assert_eq!(parts(-1), (-1, 999_999_999));
+        let fastest = rate(500_000, Duration::from_millis(2));
+        // MAXFREQ_SCALED of include/linux/timex.h.
+        assert_eq!((fastest.freq, fastest.maxerror, fastest.status), (500 << 16, 2000, 0));
+        assert_eq!(rate(-1000, Duration::ZERO).freq, -65536);
     }
 
     #[test]

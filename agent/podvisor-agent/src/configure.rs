@@ -6,13 +6,10 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use agent_container::launch::Failure;
 use agent_container::syscall;
 use nix::mount::MsFlags;
-use nix::sys::time::TimeSpec;
-use nix::time::ClockId;
 use proto_agent::agent::ConfigurePodRequest;
 use proto_agent::guest_path;
 
@@ -24,8 +21,6 @@ use crate::processors;
 use crate::scratch::{self, ScratchError};
 use crate::user_namespace::{UserNamespace, UserNamespaceError};
 
-/// A clock that is off by less than this is left alone, since programs notice a step.
-const CLOCK_TOLERANCE: Duration = Duration::from_millis(10);
 /// The pod's /dev/shm when the host names no size: what other runtimes give.
 const SHM_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -45,7 +40,7 @@ pub(crate) enum ConfigureError {
     #[error("cannot seed the random pool")]
     Seed(#[source] io::Error),
     #[error("cannot set the clock")]
-    Clock(#[source] nix::Error),
+    Clock(#[source] io::Error),
     #[error("cannot mount {what}")]
     Mount { what: &'static str, source: nix::Error },
     #[error(transparent)]
@@ -68,7 +63,7 @@ impl ConfigureError {
 /// Configures the pod. The random seed comes first: nothing that draws random numbers runs before it.
 pub(crate) async fn run(pod: &Pod, request: &ConfigurePodRequest) -> Result<(), ConfigureError> {
     seed(&request.random_seed).map_err(ConfigureError::Seed)?;
-    set_clock(request.realtime_ns)?;
+    pod.clock.start(request.realtime_ns).map_err(ConfigureError::Clock)?;
     let limits = kernel_limits(request.memory_max_bytes);
     limits.raise();
     online_processors(if request.vcpus == 0 { u32::MAX } else { request.vcpus });
@@ -120,19 +115,6 @@ fn seed(bytes: &[u8]) -> io::Result<()> {
     }
     let random = File::options().write(true).open("/dev/urandom")?;
     syscall::add_entropy(random.as_fd(), bytes)
-}
-
-fn set_clock(realtime_ns: i64) -> Result<(), ConfigureError> {
-    let Ok(wanted) = u64::try_from(realtime_ns).map(Duration::from_nanos) else { return Ok(()) };
-    if wanted.is_zero() {
-        return Ok(());
-    }
-    let now = ClockId::CLOCK_REALTIME.now().map(Duration::from).map_err(ConfigureError::Clock)?;
-    if now.abs_diff(wanted) <= CLOCK_TOLERANCE {
-        return Ok(());
-    }
-    nix::time::clock_settime(ClockId::CLOCK_REALTIME, TimeSpec::from_duration(wanted))
-        .map_err(ConfigureError::Clock)
 }
 
 /// The limits of a guest that may grow to this size, or that keeps the size it has.

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod clock;
 mod configure;
 mod console;
 mod containers;

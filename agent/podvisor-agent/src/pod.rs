@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Mutex;
 
+use crate::clock::Clock;
 use crate::containers::{ContainerError, Containers};
 use crate::disks::Disks;
 use crate::images::Images;
@@ -16,6 +17,7 @@ use crate::user_namespace::UserNamespace;
 /// The pod of this guest.
 #[derive(Debug, Default)]
 pub(crate) struct Pod {
+    pub(crate) clock: Arc<Clock>,
     pub(crate) reaper: Reaper,
     pub(crate) images: Images,
     pub(crate) disks: Disks,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto_agent::agent::{
     AgentReady, ConfigurePodRequest, RemoveContainerRequest, ResizePodRequest, ShutdownRequest,
@@ -145,14 +145,16 @@ impl Guest {
         within("Signal", SHORT, self.client.signal(context(SHORT), &request)).await.map(drop)
     }
 
-    /// The guest's memory and processes.
+    /// The guest's memory, processes and clock.
     pub async fn stats(&self) -> Result<StatsResponse, GuestError> {
-        within("Stats", SHORT, self.client.stats(context(SHORT), &StatsRequest::default())).await
+        let request = StatsRequest { realtime_ns: realtime_ns(), ..Default::default() };
+        within("Stats", SHORT, self.client.stats(context(SHORT), &request)).await
     }
 
     /// Usage of containers and interfaces up to now.
     pub async fn usage(&self) -> Result<UsageResponse, GuestError> {
-        within("Usage", SHORT, self.client.usage(context(SHORT), &UsageRequest::default())).await
+        let request = UsageRequest { realtime_ns: realtime_ns(), ..Default::default() };
+        within("Usage", SHORT, self.client.usage(context(SHORT), &request)).await
     }
 
     /// Ends all containers and lets go of the disk.
@@ -219,6 +221,12 @@ impl Guest {
         let (message, code) = (opened.error, RefusedCode::Other);
         Err(GuestError::Refused { method: METHOD, message, code, reason: None })
     }
+}
+
+/// The host's clock, which the guest's follows; 0 where it is not to be believed.
+fn realtime_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or_default()
 }
 
 /// The deadline that the agent sees.

@@ -41,7 +41,9 @@ pub use usage::{
     ContainerUsage, CpuUsage, DeviceUsage, FilesystemUsage, GuestUsage, HostUsage, HugepageUsage,
     InterfaceUsage, MemoryUsage, PodUsage, Pressure, Stall, TaskUsage, WritableLayerUsage,
 };
-pub use view::{ContainerState, ContainerView, ExecOutput, GuestMemory, Phase, PodState, PodView, VmReport};
+pub use view::{
+    ContainerState, ContainerView, ExecOutput, GuestClock, GuestMemory, Phase, PodState, PodView, VmReport,
+};
 
 #[cfg(test)]
 mod tests;

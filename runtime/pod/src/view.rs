@@ -126,6 +126,23 @@ pub struct VmReport {
     pub stats: proto_vmm::VmStats,
     /// Memory as the guest sees it, in bytes; `None` where the agent does not answer.
     pub guest: Option<GuestMemory>,
+    /// The guest's clock; `None` as for the memory.
+    pub clock: Option<GuestClock>,
+}
+
+/// A guest's clock against the host's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct GuestClock {
+    /// What the clock follows: `ptp_kvm`, `messages`, or `none` yet.
+    pub reference: &'static str,
+    /// The host's clock less the guest's, in nanoseconds.
+    pub offset_ns: i64,
+    /// How far the true offset may be from `offset_ns`, in nanoseconds.
+    pub error_ns: u64,
+    /// Nanoseconds per second by which the clock is made to run faster than the guest's hardware.
+    pub rate_ppb: i64,
+    /// How often the clock was stepped since the pod was started.
+    pub steps: u64,
 }
 
 /// Memory as a guest sees it, in bytes.

@@ -1,4 +1,4 @@
-//! Stats: the guest's memory and processes as its kernel counts them.
+//! Stats: the guest's memory and processes as its kernel counts them, and its clock.
 
 use std::fs;
 
@@ -8,9 +8,11 @@ use ttrpc::Code;
 use crate::rpc::gate::Gate;
 use crate::rpc::status::refusal;
 
-pub(super) async fn stats(gate: &Gate, _: StatsRequest) -> ttrpc::Result<StatsResponse> {
-    gate.pod().await?;
-    read().map_err(|error| refusal(Code::INTERNAL, &format!("cannot read /proc: {error}")))
+pub(super) async fn stats(gate: &Gate, request: StatsRequest) -> ttrpc::Result<StatsResponse> {
+    let clock = &gate.pod().await?.clock;
+    clock.heard(request.realtime_ns);
+    let stats = read().map_err(|error| refusal(Code::INTERNAL, &format!("cannot read /proc: {error}")))?;
+    Ok(StatsResponse { clock: Some(clock.stats()).into(), ..stats })
 }
 
 fn read() -> std::io::Result<StatsResponse> {

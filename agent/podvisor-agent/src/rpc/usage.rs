@@ -6,8 +6,9 @@ use crate::rpc::gate::Gate;
 use crate::rpc::status::cancelled;
 use crate::usage;
 
-pub(super) async fn usage(gate: &Gate, _: UsageRequest) -> ttrpc::Result<UsageResponse> {
+pub(super) async fn usage(gate: &Gate, request: UsageRequest) -> ttrpc::Result<UsageResponse> {
     let pod = std::sync::Arc::clone(gate.pod().await?);
+    pod.clock.heard(request.realtime_ns);
     // One reader at a time: another caller waits here and takes no thread meanwhile.
     let one_at_a_time = std::sync::Arc::clone(&pod.usage).lock_owned().await;
     let reading = tokio::task::spawn_blocking(move || {

@@ -51,6 +51,7 @@ async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
         "vm": pod.ledger.size,
         "resources": pod.ledger,
         "vmm": report.as_ref().map(|report| json!({ "pid": report.vmm_pid, "exits": report.stats.exits })),
+        "clock": report.as_ref().and_then(|report| report.clock),
         "guest": report.and_then(|report| report.guest).map(|guest| json!({
             "total_bytes": guest.total,
             "available_bytes": guest.available,

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use proto_agent::agent::{ClockReference, ClockStats};
+
 use super::Pods;
 use crate::error::PodError;
 use crate::host::scratch::{self, ScratchUsage};
 use crate::usage::{self, PodUsage, UsageSource};
-use crate::view::{GuestMemory, Phase, VmReport};
+use crate::view::{GuestClock, GuestMemory, Phase, VmReport};
 
 /// How long the agent may take to report its memory, beside numbers that need no agent.
 const STATS_WITHIN: Duration = Duration::from_secs(2);
@@ -29,14 +31,16 @@ impl Pods {
         let live = self.live(pod_id)?;
         let stats = live.call("asking the VM for its counters", live.vm.stats()).await?;
         let asked = tokio::time::timeout(STATS_WITHIN, live.agent.stats()).await;
-        let guest = asked.ok().and_then(Result::ok).map(|memory| GuestMemory {
+        let asked = asked.ok().and_then(Result::ok);
+        let clock = asked.as_ref().and_then(|stats| stats.clock.as_ref()).map(guest_clock);
+        let guest = asked.map(|memory| GuestMemory {
             total: memory.memory_total,
             available: memory.memory_available,
             free: memory.memory_free,
             agent_resident: memory.agent_resident,
             processes: memory.processes,
         });
-        Ok(VmReport { vmm_pid: live.vm.pid(), stats, guest })
+        Ok(VmReport { vmm_pid: live.vm.pid(), stats, guest, clock })
     }
 
     /// Returns what the pod has used.
@@ -84,4 +88,15 @@ impl Pods {
         let live = self.live(pod_id)?;
         live.call("asking the VM for its console", live.vm.console()).await
     }
+}
+
+/// A guest's clock, as its agent reports it.
+fn guest_clock(clock: &ClockStats) -> GuestClock {
+    let reference = match clock.reference.enum_value_or_default() {
+        ClockReference::CLOCK_REFERENCE_UNSPECIFIED => "none",
+        ClockReference::CLOCK_REFERENCE_PTP_KVM => "ptp_kvm",
+        ClockReference::CLOCK_REFERENCE_MESSAGES => "messages",
+    };
+    let ClockStats { offset_ns, error_ns, rate_ppb, steps, .. } = *clock;
+    GuestClock { reference, offset_ns, error_ns, rate_ppb, steps }
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod calls;
+mod clock;
 mod commands;
 mod devices;
 mod events;

@@ -1,0 +1,157 @@
+//! The control law of the guest's clock: from how far the clock is off to what is done about it. Pure; time comes in as numbers.
+//!
+//! ```text
+//!   far off ──────────▶ a step, and the rate as learnt
+//!   off ──────────────▶ rate = learnt + half of what would close the offset by the next look
+//!   within the error ─▶ rate = learnt
+//! ```
+//!
+//! The offset is the host's clock less the guest's. The law is a proportional and an integral part: of the rate that would
+//! close the offset until the next look, it applies a half and learns a sixteenth, which is the integral part's square of
+//! a half, for a loop that swings not at all and closes a quarter of what is left at each look.
+
+use std::time::Duration;
+
+/// An offset from which on the clock is stepped, as NTP's daemons do (`STEPT` of RFC 5905). Programs notice a step, but
+/// slewing would take longer than anybody waits.
+const STEP_NS: i64 = 128_000_000;
+/// The kernel's own bound of a rate (`MAXFREQ` of include/linux/timex.h), in nanoseconds per second.
+pub(super) const RATE_MAX: i64 = 500_000;
+
+const NS_PER_SECOND: i128 = 1_000_000_000;
+const APPLIED: i64 = 2;
+const LEARNT: i64 = 16;
+
+/// The step and the rate to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Correction {
+    /// Nanoseconds to add to the clock at once; 0 for none.
+    pub(super) step_ns: i64,
+    /// The clock's rate beyond the hardware's own, in nanoseconds per second.
+    pub(super) rate: i64,
+}
+
+/// What the law has learnt.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Law {
+    /// The rate by which the host's clock is faster than the guest's hardware, in nanoseconds per second.
+    learnt: i64,
+}
+
+impl Law {
+    /// The correction for an offset that was measured with this error, `since` the last correction.
+    pub(super) fn correct(&mut self, offset_ns: i64, error_ns: i64, since: Duration) -> Correction {
+        if offset_ns.saturating_abs() >= STEP_NS {
+            // The host was suspended, or its clock set: this offset says nothing of rates.
+            return Correction { step_ns: offset_ns, rate: self.learnt };
+        }
+        if offset_ns.saturating_abs() <= error_ns {
+            return Correction { step_ns: 0, rate: self.learnt };
+        }
+        let closing = closing_rate(offset_ns, since);
+        let rate = self.learnt + closing / APPLIED;
+        if rate.abs() > RATE_MAX {
+            // Nothing is learnt meanwhile: the offset is from before, and what it grows to is our own doing.
+            return Correction { step_ns: 0, rate: rate.clamp(-RATE_MAX, RATE_MAX) };
+        }
+        self.learnt = (self.learnt + closing / LEARNT).clamp(-RATE_MAX, RATE_MAX);
+        Correction { step_ns: 0, rate }
+    }
+}
+
+/// The rate that closes the offset in as much time as passed since the last correction. An offset below [`STEP_NS`] within
+/// a second is no larger than what `i64` holds many times over.
+fn closing_rate(offset_ns: i64, since: Duration) -> i64 {
+    let since_ns = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX).max(NS_PER_SECOND);
+    i64::try_from(i128::from(offset_ns) * NS_PER_SECOND / since_ns).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LOOK: Duration = Duration::from_secs(32);
+    const LOOK_SECONDS: i64 = 32;
+
+    /// A clock that the host's runs away from at `drift` nanoseconds per second.
+    struct Clock {
+        law: Law,
+        offset_ns: i64,
+        drift: i64,
+        steps: usize,
+    }
+
+    impl Clock {
+        fn new(offset_ns: i64, drift: i64) -> Clock {
+            Clock { law: Law::default(), offset_ns, drift, steps: 0 }
+        }
+
+        /// One look, whose measure is wrong by `noise`, and the time until the next.
+        fn look(&mut self, noise: i64, error_ns: i64) -> Correction {
+            let correction = self.law.correct(self.offset_ns + noise, error_ns, LOOK);
+            self.steps += usize::from(correction.step_ns != 0);
+            self.offset_ns -= correction.step_ns;
+            self.offset_ns += (self.drift - correction.rate) * LOOK_SECONDS;
+            correction
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_clock_that_can_be_slewed_comes_to_the_host_s_and_stays(
+            offset in -10 * STEP_NS..10 * STEP_NS,
+            drift in -RATE_MAX / 2..RATE_MAX / 2,
+            noise in proptest::collection::vec(-10_000i64..10_000, 400),
+        ) {
+            let mut clock = Clock::new(offset, drift);
+            for (look, noise) in noise.iter().enumerate() {
+                let correction = clock.look(*noise, 0);
+                prop_assert!(correction.rate.abs() <= RATE_MAX);
+                if look > 200 {
+                    prop_assert!(clock.offset_ns.abs() < 100_000, "{} ns at look {look}", clock.offset_ns);
+                }
+            }
+            prop_assert!(clock.steps <= 1);
+        }
+
+        #[test]
+        fn a_jump_is_stepped_at_once_and_teaches_nothing(
+            drift in -RATE_MAX / 2..RATE_MAX / 2,
+            jump in prop_oneof![STEP_NS * 2..i64::MAX / 4, -i64::MAX / 4..-STEP_NS * 2],
+        ) {
+            let mut clock = Clock::new(0, drift);
+            for _ in 0..300 {
+                clock.look(0, 0);
+            }
+            let steps = clock.steps;
+            clock.offset_ns += jump;
+            let correction = clock.look(0, 0);
+            prop_assert_eq!(clock.steps, steps + 1);
+            prop_assert!((correction.rate - drift).abs() < 1000, "{} for {drift}", correction.rate);
+            prop_assert!(clock.offset_ns.abs() < 100_000);
+        }
+
+        #[test]
+        fn a_coarse_measure_is_not_followed_within_its_error(
+            drift in -100_000i64..100_000,
+            noise in proptest::collection::vec(-4_000_000i64..4_000_000, 200),
+        ) {
+            const ERROR_NS: i64 = 20_000_000;
+            let mut clock = Clock::new(0, drift);
+            for noise in noise {
+                clock.look(noise, ERROR_NS);
+                prop_assert!(clock.offset_ns.abs() < 2 * ERROR_NS, "{} ns", clock.offset_ns);
+            }
+            prop_assert_eq!(clock.steps, 0);
+        }
+
+        #[test]
+        fn no_number_breaks_it(offset: i64, error in 0i64.., seconds in 0u64..) {
+            let correction = Law::default().correct(offset, error, Duration::from_secs(seconds));
+            prop_assert!(correction.rate.abs() <= RATE_MAX);
+            prop_assert!(correction.step_ns == 0 || correction.step_ns == offset);
+        }
+    }
+}
