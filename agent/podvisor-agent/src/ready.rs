@@ -2,7 +2,7 @@
 
 use nix::time::ClockId;
 use proto_agent::agent::AgentReady;
-use proto_agent::{frame, port};
+use proto_agent::{frame, port, version};
 use tokio::io::AsyncWriteExt;
 use tokio_vsock::{VMADDR_CID_HOST, VsockAddr, VsockStream};
 
@@ -28,6 +28,8 @@ pub(crate) async fn push(entered_ns: u64) -> Result<(), ReadyError> {
             .unwrap_or_default(),
         entered_ns,
         ready_ns: monotonic_ns(),
+        protocol_oldest: version::OLDEST,
+        protocol_newest: version::NEWEST,
         ..Default::default()
     };
     stream.write_all(&frame::encode(&message)?).await.map_err(ReadyError::Send)?;

@@ -9,7 +9,8 @@
 //! | host | guest [`port::STREAM`] | a [`StreamOpen`](agent::StreamOpen) frame, a [`StreamOpened`](agent::StreamOpened) frame back, then raw bytes |
 //!
 //! A *frame* is a `u32` little-endian length followed by that many bytes of protobuf, at most
-//! [`FRAME_BYTES_MAX`] ([`frame`]). A refused call carries its reason in the ttrpc status ([`failure`]).
+//! [`FRAME_BYTES_MAX`] ([`frame`]). A refused call carries its reason in the ttrpc status ([`failure`]). Each side
+//! states its protocol in its first message ([`version`]).
 //!
 //! Output of a container's first process (stdout, stderr): guest to host raw bytes from
 //! `StreamOpen.offset` on; host to guest a sequence of `u64` little-endian acknowledgements, each the
@@ -32,6 +33,7 @@
 pub mod failure;
 pub mod frame;
 pub mod record;
+pub mod version;
 
 /// Messages.
 #[allow(warnings, clippy::all, clippy::pedantic)]

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use proto_agent::version::VersionError;
 use proto_agent::{agent, failure};
 use runtime_spec::StartFailure;
 
@@ -36,6 +37,9 @@ pub enum GuestError {
         /// Defect of the answer.
         message: String,
     },
+    /// The agent speaks another protocol: daemon and guest image are of different builds.
+    #[error(transparent)]
+    Version(#[from] VersionError),
     /// The request is no JSON: a path in it is not UTF-8.
     #[error("the request of {method} cannot be written as JSON")]
     Unsendable {

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto_agent::agent::{
-    AgentReady, ConfigurePodRequest, RemoveContainerRequest, ResizePodRequest, ShutdownRequest,
+    AgentReady, ConfigurePodRequest, HelloRequest, RemoveContainerRequest, ResizePodRequest, ShutdownRequest,
     StartContainerRequest, StatsRequest, StatsResponse, StreamKind, StreamOpen, StreamOpened,
     UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest,
 };
 use proto_agent::agent_ttrpc::AgentClient;
-use proto_agent::port;
+use proto_agent::{port, version};
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User};
 use tokio::net::UnixStream;
 use ttrpc::asynchronous::Client;
@@ -34,9 +34,11 @@ const SHORT: Duration = Duration::from_secs(15);
 /// Calls that mount, build or end containers: above the agent's own bounds for each step.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Reads the agent's ready frame from the stream that the guest opened.
+/// Reads the agent's ready frame from the stream that the guest opened. An agent of another protocol is refused.
 pub async fn ready(mut stream: UnixStream) -> Result<AgentReady, GuestError> {
-    frames::read("ready", &mut stream).await
+    let ready: AgentReady = frames::read("ready", &mut stream).await?;
+    version::check_agent(ready.protocol_oldest, ready.protocol_newest)?;
+    Ok(ready)
 }
 
 /// One guest's agent, connected. Clones share the connection; a connection that broke stays broken,
@@ -54,16 +56,27 @@ impl std::fmt::Debug for Guest {
 }
 
 impl Guest {
-    /// Connects to the agent behind this vsock socket of the VMM.
+    /// Connects to the agent behind this vsock socket of the VMM, which said that it is [`ready`].
     pub async fn connect(vsock_path: &Path) -> Result<Guest, GuestError> {
         let stream = dial("connect", vsock_path, port::RPC).await?;
         let client = AgentClient::new(Client::new(Socket::new(stream)));
         Ok(Guest { client, socket: vsock_path.to_owned() })
     }
 
+    /// Connects to an agent that an earlier daemon configured. An agent of another protocol is refused.
+    pub async fn reconnect(vsock_path: &Path) -> Result<Guest, GuestError> {
+        let guest = Guest::connect(vsock_path).await?;
+        let (protocol_oldest, protocol_newest) = (version::OLDEST, version::NEWEST);
+        let request = HelloRequest { protocol_oldest, protocol_newest, ..Default::default() };
+        let answer = within("Hello", SHORT, guest.client.hello(context(SHORT), &request)).await?;
+        version::check_agent(answer.protocol_oldest, answer.protocol_newest)?;
+        Ok(guest)
+    }
+
     /// Names, files, network, disk, seed and clock: the first call.
-    pub async fn configure_pod(&self, request: &ConfigurePodRequest) -> Result<(), GuestError> {
-        let call = self.client.configure_pod(context(LONG), request);
+    pub async fn configure_pod(&self, mut request: ConfigurePodRequest) -> Result<(), GuestError> {
+        (request.protocol_oldest, request.protocol_newest) = (version::OLDEST, version::NEWEST);
+        let call = self.client.configure_pod(context(LONG), &request);
         within("ConfigurePod", LONG, call).await.map(drop)
     }
 

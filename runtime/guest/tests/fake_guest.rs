@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use proto_agent::agent::{self, *};
 use proto_agent::agent_ttrpc::{Agent, create_agent};
-use proto_agent::{failure, frame, port};
+use proto_agent::{failure, frame, port, version};
 use runtime_guest::{FailureReason, Guest, GuestError, RefusedCode, ready};
 use runtime_spec::{
     ContainerPlan, ContainerSlots, ContainerSpec, GuestPaths, ImageConfig, PodSpec, StartFailure,
@@ -21,7 +21,10 @@ use ttrpc::r#async::TtrpcContext;
 use ttrpc::asynchronous::transport::Listener;
 
 /// Answers as an agent with one container, `c1`, which has ended with 3.
-struct FakeAgent;
+struct FakeAgent {
+    /// The one version of the protocol that it speaks.
+    protocol: u32,
+}
 
 fn status(code: ttrpc::Code, message: &str) -> ttrpc::Error {
     ttrpc::Error::RpcStatus(ttrpc::get_status(code, message))
@@ -29,6 +32,21 @@ fn status(code: ttrpc::Code, message: &str) -> ttrpc::Error {
 
 #[async_trait]
 impl Agent for FakeAgent {
+    async fn hello(&self, _: &TtrpcContext, request: HelloRequest) -> ttrpc::Result<HelloResponse> {
+        assert_eq!(request.protocol_newest, version::NEWEST);
+        let (protocol_oldest, protocol_newest) = (self.protocol, self.protocol);
+        Ok(HelloResponse { protocol_oldest, protocol_newest, ..Default::default() })
+    }
+
+    async fn configure_pod(
+        &self,
+        _: &TtrpcContext,
+        request: ConfigurePodRequest,
+    ) -> ttrpc::Result<ConfigurePodResponse> {
+        assert_eq!(request.protocol_newest, version::NEWEST);
+        Ok(ConfigurePodResponse::default())
+    }
+
     async fn create_container(
         &self,
         _: &TtrpcContext,
@@ -85,12 +103,16 @@ async fn serve_stream(mut stream: UnixStream) {
 
 /// Listens as the VMM does.
 fn start(dir: &Path) -> PathBuf {
+    start_speaking(dir, version::NEWEST)
+}
+
+fn start_speaking(dir: &Path, protocol: u32) -> PathBuf {
     let path = dir.join("vsock.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let (rpc, connections) = mpsc::channel::<std::io::Result<UnixStream>>(8);
     let incoming = tokio_stream_of(connections);
     tokio::spawn(async move {
-        let service = create_agent(Arc::new(FakeAgent));
+        let service = create_agent(Arc::new(FakeAgent { protocol }));
         let mut server = ttrpc::asynchronous::Server::new()
             .add_listener(Listener::new(incoming))
             .register_service(service);
@@ -206,7 +228,13 @@ async fn a_guest_that_is_not_there_is_unreachable() {
 #[tokio::test]
 async fn readiness_is_one_frame_and_noise_is_refused() {
     let (mut guest, host) = UnixStream::pair().unwrap();
-    let sent = AgentReady { agent_version: "1".into(), ready_ns: 5, ..Default::default() };
+    let sent = AgentReady {
+        agent_version: "1".into(),
+        ready_ns: 5,
+        protocol_oldest: version::OLDEST,
+        protocol_newest: version::NEWEST + 1,
+        ..Default::default()
+    };
     guest.write_all(&frame::encode(&sent).unwrap()).await.unwrap();
     assert_eq!(ready(host).await.unwrap(), sent);
 
@@ -216,4 +244,21 @@ async fn readiness_is_one_frame_and_noise_is_refused() {
     let (guest, host) = UnixStream::pair().unwrap();
     drop(guest);
     assert!(matches!(ready(host).await, Err(GuestError::Unreachable { .. })));
+}
+
+#[tokio::test]
+async fn a_guest_of_another_protocol_is_refused_by_both_versions() {
+    let (mut guest, host) = UnixStream::pair().unwrap();
+    // An agent from before versions were stated.
+    let old = AgentReady { agent_version: "0".into(), ..Default::default() };
+    guest.write_all(&frame::encode(&old).unwrap()).await.unwrap();
+    let error = ready(host).await.unwrap_err();
+    assert!(error.to_string().contains("the agent speaks version 0 "), "{error}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let error = Guest::reconnect(&start_speaking(dir.path(), version::NEWEST + 1)).await.unwrap_err();
+    assert!(matches!(error, GuestError::Version(_)), "{error}");
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::reconnect(&start(dir.path())).await.unwrap();
+    guest.configure_pod(ConfigurePodRequest::default()).await.unwrap();
 }

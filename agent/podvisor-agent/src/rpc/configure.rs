@@ -1,13 +1,22 @@
-//! ConfigurePod, before which no other call is served. [`crate::configure`] does the work.
+//! ConfigurePod, before which no other call is served, and Hello, with which a later daemon begins. [`crate::configure`] does
+//! the work.
 
-use proto_agent::agent::{ConfigurePodRequest, ConfigurePodResponse};
+use proto_agent::agent::{ConfigurePodRequest, ConfigurePodResponse, HelloRequest, HelloResponse};
+use proto_agent::version::{self, VersionError};
 use ttrpc::Code;
 
 use crate::configure;
 use crate::rpc::gate::Gate;
 use crate::rpc::status::{cancelled, failed, refusal};
 
+pub(super) fn hello(request: &HelloRequest) -> ttrpc::Result<HelloResponse> {
+    version::check_daemon(request.protocol_oldest, request.protocol_newest).map_err(stranger)?;
+    let (protocol_oldest, protocol_newest) = (version::OLDEST, version::NEWEST);
+    Ok(HelloResponse { protocol_oldest, protocol_newest, ..Default::default() })
+}
+
 pub(super) async fn pod(gate: &Gate, request: ConfigurePodRequest) -> ttrpc::Result<ConfigurePodResponse> {
+    version::check_daemon(request.protocol_oldest, request.protocol_newest).map_err(stranger)?;
     let pod = std::sync::Arc::clone(&gate.pod);
     let work = tokio::spawn(async move {
         let mut configured = pod.configured.lock().await;
@@ -22,4 +31,32 @@ pub(super) async fn pod(gate: &Gate, request: ConfigurePodRequest) -> ttrpc::Res
         Ok(ConfigurePodResponse::default())
     });
     work.await.map_err(cancelled)?
+}
+
+/// The refusal of a daemon that speaks another protocol.
+fn stranger(error: VersionError) -> ttrpc::Error {
+    failed(Code::FAILED_PRECONDITION, &error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_daemon_that_speaks_another_protocol_is_refused_before_anything_is_configured() {
+        let gate = Gate { pod: Arc::default() };
+        let request = ConfigurePodRequest {
+            protocol_oldest: version::NEWEST + 1,
+            protocol_newest: version::NEWEST + 1,
+            ..Default::default()
+        };
+        let error = pod(&gate, request).await.unwrap_err().to_string();
+        assert!(error.contains("the daemon speaks version 2"), "{error}");
+        assert!(!*gate.pod.configured.lock().await);
+        hello(&HelloRequest::default()).unwrap_err();
+        let (protocol_oldest, protocol_newest) = (version::OLDEST, version::NEWEST + 1);
+        hello(&HelloRequest { protocol_oldest, protocol_newest, ..Default::default() }).unwrap();
+    }
 }

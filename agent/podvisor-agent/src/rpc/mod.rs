@@ -18,9 +18,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use proto_agent::agent::{
     ConfigurePodRequest, ConfigurePodResponse, CreateContainerRequest, CreateContainerResponse, Empty,
-    ExecRequest, ExecResponse, RemoveContainerRequest, ResizePodRequest, ShutdownRequest, SignalRequest,
-    StartContainerRequest, StatsRequest, StatsResponse, UpdateContainerRequest, UsageRequest, UsageResponse,
-    WaitRequest, WaitResponse,
+    ExecRequest, ExecResponse, HelloRequest, HelloResponse, RemoveContainerRequest, ResizePodRequest,
+    ShutdownRequest, SignalRequest, StartContainerRequest, StatsRequest, StatsResponse,
+    UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest, WaitResponse,
 };
 use proto_agent::agent_ttrpc::Agent;
 use ttrpc::r#async::TtrpcContext;
@@ -42,6 +42,10 @@ impl Service {
 
 #[async_trait]
 impl Agent for Service {
+    async fn hello(&self, _: &TtrpcContext, request: HelloRequest) -> ttrpc::Result<HelloResponse> {
+        configure::hello(&request)
+    }
+
     async fn configure_pod(
         &self,
         _: &TtrpcContext,

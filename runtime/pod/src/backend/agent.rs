@@ -113,13 +113,18 @@ pub(super) async fn connect(vsock_path: &Path) -> Result<Arc<dyn Agent>, Backend
     Ok(Arc::new(GuestAgent(Guest::connect(vsock_path).await?)))
 }
 
+/// Connects to an agent that an earlier daemon configured.
+pub(super) async fn reconnect(vsock_path: &Path) -> Result<Arc<dyn Agent>, BackendError> {
+    Ok(Arc::new(GuestAgent(Guest::reconnect(vsock_path).await?)))
+}
+
 #[derive(Debug)]
 struct GuestAgent(Guest);
 
 #[async_trait]
 impl Agent for GuestAgent {
     async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), BackendError> {
-        Ok(self.0.configure_pod(&request).await?)
+        Ok(self.0.configure_pod(request).await?)
     }
 
     async fn create_container(

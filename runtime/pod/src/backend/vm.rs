@@ -137,11 +137,11 @@ impl Vm for SpawnedVm {
     async fn wait_ready(&self) -> Result<Arc<dyn Agent>, BackendError> {
         let stream = self.0.guest_stream(port::READY).await?;
         agent::ready(stream).await?;
-        self.connect().await
+        agent::connect(self.0.vsock_path()).await
     }
 
     async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError> {
-        agent::connect(self.0.vsock_path()).await
+        agent::reconnect(self.0.vsock_path()).await
     }
 
     async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), BackendError> {
