@@ -1,10 +1,10 @@
 //! Limits that the kernel computes once, at boot, from the memory that is there. A guest boots small and grows, so it would keep
 //! a tiny computer's limits for its life: some hundred threads, a thousand tracked connections. This module computes them as
-//! the kernel does, from the memory that the guest may grow to, and raises what is lower. It never lowers a limit, and a pod's
-//! own sysctls are set later.
+//! the kernel does, from the memory that the guest may grow to, and raises what is lower. No limit is ever lowered, and a
+//! pod's own sysctls are set later.
 //!
-//! What a limit allows costs memory only where it is used, and then of the container that uses it, but for the hash table of
-//! tracked connections, which is therefore smaller than the kernel would make it.
+//! A limit costs memory only where it is used up, and then of the container that does, but for the hash table of tracked
+//! connections, which is therefore smaller than the kernel would make it.
 //!
 //! | limit | the kernel's rule |
 //! |---|---|

@@ -15,7 +15,7 @@ pub const NEWEST: u32 = 1;
 /// The oldest.
 pub const OLDEST: u32 = 1;
 
-/// The versions that one side speaks. One that states none speaks version 0 and no other.
+/// The versions that one side speaks. A side that states none speaks version 0 and no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Versions {
     oldest: u32,

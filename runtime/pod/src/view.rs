@@ -133,7 +133,7 @@ pub struct VmReport {
 /// A guest's clock against the host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct GuestClock {
-    /// What the clock follows: `ptp_kvm`, `messages`, or `none` yet.
+    /// The clock's reference: `ptp_kvm`, `messages`, or `none` yet.
     pub reference: &'static str,
     /// The host's clock less the guest's, in nanoseconds.
     pub offset_ns: i64,

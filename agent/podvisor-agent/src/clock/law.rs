@@ -31,7 +31,7 @@ pub(super) struct Correction {
     pub(super) rate: i64,
 }
 
-/// What the law has learnt.
+/// The law, with all that it has learnt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Law {
     /// The rate by which the host's clock is faster than the guest's hardware, in nanoseconds per second.

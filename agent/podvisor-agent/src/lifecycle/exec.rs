@@ -113,7 +113,7 @@ mod tests {
     use crate::reaper::Exit;
     use crate::streams::{Direct, ProcessOutput};
 
-    /// An exec `e1` of a new container, and the sender of its end. Its process is in no cgroup, so nothing is signalled.
+    /// An exec `e1` of a new container, and the sender of its end. The process is in no cgroup, so nothing is signalled.
     fn started(containers: &Containers) -> (Arc<Container>, Arc<Process>, oneshot::Sender<Exit>) {
         let container = containers.reserve("c1", 17).unwrap();
         let (exit, exited) = oneshot::channel();

@@ -8,7 +8,7 @@ use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
 
 const SECOND_NS: i64 = 1_000_000_000;
-/// What a pod is set off by.
+/// Seconds that a pod's clock is set off by.
 const OFF_SECONDS: u64 = 7200;
 
 /// The clock as PodSandboxStatus shows it. Asking sends the guest the host's time, too.
