@@ -17,8 +17,8 @@ mod slot;
 
 pub use device::{Device, DeviceKind};
 pub use message::{
-    BootConfig, Event, ExitCounts, FdIndex, Message, Refusal, Registers, Request, Response, StopReason,
-    StopReport, VmStats,
+    BootConfig, Event, ExitCounts, FdIndex, MEMORY_BYTES_MAX, Message, Refusal, Registers, Request, Response,
+    StopReason, StopReport, VmStats,
 };
 pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
 pub use slot::{FilledSlot, Slot};

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Device, FilledSlot, Slot};
 
+/// Most memory that a VM can have, in bytes: 1 TiB, what 40 bits address, far above a pod's.
+pub const MEMORY_BYTES_MAX: u64 = 1 << 40;
+
 /// Position of a descriptor among those that came with the packet, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -110,7 +113,8 @@ pub struct BootConfig {
     pub vcpus: u8,
     /// Guest memory at boot in bytes: a multiple of 2 MiB, at least 32 MiB.
     pub memory_bytes: u64,
-    /// Most memory that [`Request::Resize`] may ask for: a multiple of 2 MiB, at least `memory_bytes`.
+    /// Most memory that [`Request::Resize`] may ask for: a multiple of 2 MiB, at least `memory_bytes`. The VM is built
+    /// for less where it cannot have that much ([`MEMORY_BYTES_MAX`], and what the processor addresses).
     pub memory_max_bytes: u64,
     /// Guest kernel, an uncompressed ELF (`vmlinux`).
     pub kernel: FdIndex,

@@ -169,7 +169,10 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
             .map(|handler| HandlerConfig {
                 name: handler.name.clone(),
                 memory_default: handler.memory_mib << 20,
-                memory_max: handler.memory_max_mib.map_or(host_memory, |mib| mib.saturating_mul(1 << 20)),
+                memory_max: handler
+                    .memory_max_mib
+                    .map_or(host_memory, |mib| mib.saturating_mul(1 << 20))
+                    .min(runtime_vm::MEMORY_BYTES_MAX),
                 vcpus_max: handler.vcpus_max.unwrap_or(host_cpus).clamp(1, 64),
                 scratch_bytes: handler.scratch_mib << 20,
                 kind: HandlerKind::Vm,

@@ -19,6 +19,8 @@ mod streams;
 mod vm;
 
 pub use error::VmError;
-pub use proto_vmm::{Device, DeviceKind, ExitCounts, FilledSlot, Slot, StopReason, StopReport, VmStats};
+pub use proto_vmm::{
+    Device, DeviceKind, ExitCounts, FilledSlot, MEMORY_BYTES_MAX, Slot, StopReason, StopReport, VmStats,
+};
 pub use spawn::Spawn;
 pub use vm::{Size, Vm};

@@ -1,6 +1,7 @@
 //! Guest memory: anonymous memory in large pages where the host has them. RAM is given to KVM as one or two
-//! memory slots; the region that the VM may grow into is address space only, until `memory_hotplug.rs` gives
-//! parts of it. This module never touches the memory's content.
+//! memory slots. The room that the VM may grow into is address space only, which nobody can read or write and which a
+//! host without overcommitment does not count, until `memory_hotplug.rs` gives parts of it. This module never
+//! touches the memory's content.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -8,17 +9,15 @@ use std::sync::Arc;
 
 use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::VmFd;
-use nix::sys::mman::{MmapAdvise, madvise};
-use vm_memory::{GuestAddress, GuestMemory as _, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap};
-use vmm_devices::virtio::GuestMemory;
+use nix::sys::mman::{MmapAdvise, ProtFlags, madvise, mprotect};
+use proto_vmm::MEMORY_BYTES_MAX;
+use vm_memory::{GuestAddress, GuestMemory as _, GuestMemoryRegion, GuestRegionMmap, MmapRegion};
+use vmm_devices::virtio::{GuestMemory, MemoryPartError};
 
 use crate::layout::{LARGE_PAGE, MMIO_GAP, MMIO_GAP_END};
 
 /// Least RAM that a guest is given, in bytes: a kernel of 16 MiB at 16 MiB.
 pub const RAM_MIN: u64 = 32 << 20;
-
-/// Most memory that a guest may be built for, in bytes: 1 TiB, what 40 bits address, far above a pod's.
-const MEMORY_MAX: u64 = 1 << 40;
 
 /// KVM memory slots used by RAM; pmem windows follow.
 pub(crate) const KVM_SLOTS_RAM: u32 = 2;
@@ -27,32 +26,66 @@ pub(crate) const KVM_SLOTS_RAM: u32 = 2;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum MemoryError {
-    #[error("guest memory of {bytes} bytes: it must be a multiple of 2 MiB and at least 32 MiB")]
+    #[error("guest memory of {bytes} bytes: it must be a multiple of 2 MiB, and 32 MiB to 1 TiB")]
     Size { bytes: u64 },
     #[error("guest memory of at most {max} bytes, and {bytes} at boot: both must be multiples of 2 MiB")]
     Max { bytes: u64, max: u64 },
     #[error("cannot map guest memory")]
     Map(#[from] vm_memory::mmap::FromRangesError),
+    #[error("cannot map the room that the VM may grow into")]
+    Room(#[from] vm_memory::mmap::MmapRegionError),
+    #[error(transparent)]
+    Part(#[from] MemoryPartError),
+    #[error("cannot have {bytes} bytes of memory more")]
+    Open { bytes: u64, source: nix::Error },
     #[error("cannot give memory at {base:#x} to KVM")]
     Register { base: u64, source: kvm_ioctls::Error },
 }
 
-/// Makes zeroed RAM of `bytes`, and room to grow to `max`.
-pub(crate) fn create(bytes: u64, max: u64) -> Result<GuestMemory, MemoryError> {
-    if bytes < RAM_MIN || !bytes.is_multiple_of(LARGE_PAGE) {
+/// Makes zeroed RAM of `bytes`.
+pub(crate) fn create(bytes: u64) -> Result<GuestMemory, MemoryError> {
+    if !(RAM_MIN..=MEMORY_BYTES_MAX).contains(&bytes) || !bytes.is_multiple_of(LARGE_PAGE) {
         return Err(MemoryError::Size { bytes });
     }
-    if max < bytes || !max.is_multiple_of(LARGE_PAGE) || max > MEMORY_MAX {
-        return Err(MemoryError::Max { bytes, max });
+    let map = |(base, length)| GuestRegionMmap::from_range(GuestAddress(base), size(length), None);
+    let ram = ranges(bytes).into_iter().map(map).collect::<Result<Vec<_>, _>>()?;
+    ram.iter().for_each(prefer_large_pages);
+    Ok(GuestMemory::new(ram)?)
+}
+
+/// Most memory that a VM with `bytes` at boot is built for, where `asked` is wanted and the processor cannot reach
+/// `limit`. Half of what it reaches is kept for images: a host that addresses little more than its own memory would
+/// start no VM else. What a VM has at boot is not cut.
+pub(crate) fn most(bytes: u64, asked: u64, limit: u64) -> Result<u64, MemoryError> {
+    if asked < bytes || !asked.is_multiple_of(LARGE_PAGE) {
+        return Err(MemoryError::Max { bytes, max: asked });
     }
-    let regions: Vec<_> = ranges(bytes)
-        .into_iter()
-        .chain(room(bytes, max))
-        .map(|(base, length)| (GuestAddress(base), usize::try_from(length).expect("usize has 64 bits")))
-        .collect();
-    let memory = GuestMemoryMmap::from_ranges(&regions)?;
-    memory.iter().for_each(prefer_large_pages);
-    Ok(Arc::new(memory))
+    Ok(asked.min(MEMORY_BYTES_MAX).min(limit / 2).max(bytes))
+}
+
+/// Makes the room that RAM of `bytes` may grow into, up to `max` in all. Nothing in it can be touched yet.
+pub(crate) fn make_room(bytes: u64, max: u64) -> Result<Option<Arc<GuestRegionMmap>>, MemoryError> {
+    let Some((base, length)) = room(bytes, max) else { return Ok(None) };
+    let flags = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+    let mapping = MmapRegion::build(None, size(length), libc::PROT_NONE, flags)?;
+    let region = GuestRegionMmap::new(mapping, GuestAddress(base)).expect("it ends below 2 TiB");
+    prefer_large_pages(&region);
+    Ok(Some(Arc::new(region)))
+}
+
+/// Makes a part of the room memory.
+pub(crate) fn open_room(room: &GuestRegionMmap, offset: u64, length: u64) -> Result<(), MemoryError> {
+    let inside = offset.checked_add(length).is_some_and(|end| end <= room.len());
+    assert!(inside, "the part lies in the room");
+    let address = room.as_ptr().wrapping_add(size(offset));
+    let start = NonNull::new(address.cast::<c_void>()).expect("it is mapped");
+    // SAFETY: the range lies in the room's own mapping, and what could be done with it before still can.
+    unsafe { mprotect(start, size(length), ProtFlags::PROT_READ | ProtFlags::PROT_WRITE) }
+        .map_err(|source| MemoryError::Open { bytes: length, source })
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("usize has 64 bits")
 }
 
 /// Bytes in which Linux adds memory to itself: 2 GiB where there are 64 GiB or more (`probe_memory_block_size`,
@@ -72,7 +105,7 @@ pub(crate) fn room(bytes: u64, max: u64) -> Option<(u64, u64)> {
 /// A host that has none (`transparent_hugepage=never`) goes on with small ones.
 fn prefer_large_pages(region: &GuestRegionMmap) {
     let Some(start) = NonNull::new(region.as_ptr().cast::<c_void>()) else { return };
-    let length = usize::try_from(region.len()).expect("it is mapped");
+    let length = size(region.len());
     // SAFETY: the range is the region's own mapping, whole; the advice changes no content.
     let _ = unsafe { madvise(start, length, MmapAdvise::MADV_HUGEPAGE) };
 }
@@ -92,14 +125,14 @@ pub(crate) fn ram_top(bytes: u64) -> u64 {
     ranges(bytes).last().map_or(0, |(base, length)| base + length)
 }
 
-/// First address above all that is memory, now or once it has grown.
-pub(crate) fn top(memory: &GuestMemory) -> u64 {
-    memory.last_addr().0 + 1
+/// First address above all that is memory, now or once it has grown from `bytes` to `max`.
+pub(crate) fn top(bytes: u64, max: u64) -> u64 {
+    room(bytes, max).map_or(ram_top(bytes), |(base, length)| base + length)
 }
 
-/// Gives RAM of `bytes` to KVM.
-pub(crate) fn register(vm: &VmFd, memory: &GuestMemory, bytes: u64) -> Result<(), MemoryError> {
-    for (slot, (region, _)) in (0..KVM_SLOTS_RAM).zip(memory.iter().zip(ranges(bytes))) {
+/// Gives RAM to KVM.
+pub(crate) fn register(vm: &VmFd, memory: &GuestMemory) -> Result<(), MemoryError> {
+    for (slot, region) in (0..KVM_SLOTS_RAM).zip(memory.writable().iter()) {
         register_part(vm, slot, region, region.start_addr().0, region.len())?;
     }
     Ok(())
@@ -134,8 +167,8 @@ mod tests {
     fn ram_beyond_three_gib_goes_on_above_four() {
         assert_eq!(ranges(1 << 30), [(0, 1 << 30)]);
         assert_eq!(ranges(5 << 30), [(0, 3 << 30), (4 << 30, 2 << 30)]);
-        let memory = create((3 << 30) + LARGE_PAGE, (3 << 30) + LARGE_PAGE).unwrap();
-        assert_eq!(top(&memory), (4 << 30) + LARGE_PAGE);
+        let memory = create((3 << 30) + LARGE_PAGE).unwrap();
+        assert_eq!(memory.writable().last_addr().0 + 1, (4 << 30) + LARGE_PAGE);
     }
 
     #[test]
@@ -143,16 +176,55 @@ mod tests {
         assert_eq!(room(64 << 20, 64 << 20), None);
         assert_eq!(room(64 << 20, 66 << 20), Some((4 << 30, 128 << 20)));
         assert_eq!(room(5 << 30, 6 << 30), Some((6 << 30, 1 << 30)));
-        let memory = create(RAM_MIN, RAM_MIN + LARGE_PAGE).unwrap();
-        assert_eq!((ram_top(RAM_MIN), top(&memory)), (RAM_MIN, (4 << 30) + (128 << 20)));
-        for max in [RAM_MIN - LARGE_PAGE, RAM_MIN + 4096, u64::MAX] {
-            assert!(matches!(create(RAM_MIN, max), Err(MemoryError::Max { .. })));
+        assert_eq!(ram_top(RAM_MIN), RAM_MIN);
+        assert_eq!(top(RAM_MIN, RAM_MIN + LARGE_PAGE), (4 << 30) + (128 << 20));
+        assert!(make_room(RAM_MIN, RAM_MIN).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_vm_is_built_for_what_can_be_and_not_for_what_is_asked() {
+        let tib = 1 << 40;
+        assert_eq!(most(RAM_MIN, 4 << 30, 1 << 46).unwrap(), 4 << 30);
+        assert_eq!(most(RAM_MIN, 3 * tib, 1 << 46).unwrap(), MEMORY_BYTES_MAX, "a host of 3 TiB");
+        assert_eq!(most(RAM_MIN, tib, tib).unwrap(), tib / 2, "a processor of 40 bits");
+        assert_eq!(most(3 << 38, tib, tib).unwrap(), 3 << 38, "what is there at boot is there");
+        for asked in [RAM_MIN - LARGE_PAGE, RAM_MIN + 4096, u64::MAX] {
+            assert!(matches!(most(RAM_MIN, asked, 1 << 46), Err(MemoryError::Max { .. })));
+        }
+    }
+
+    /// Whether this process may read and write at the offset into the room: what a host counts that does not
+    /// overcommit.
+    fn is_open(room: &GuestRegionMmap, offset: u64) -> bool {
+        let address = room.as_ptr() as u64 + offset;
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let access = maps.lines().find_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (start, end) = range.split_once('-')?;
+            let number = |text| u64::from_str_radix(text, 16).unwrap();
+            (number(start)..number(end)).contains(&address).then(|| rest[..3].to_owned())
+        });
+        match access.unwrap().as_str() {
+            "rw-" => true,
+            "---" => false,
+            other => panic!("{other}"),
         }
     }
 
     #[test]
-    fn odd_or_tiny_ram_is_refused() {
-        assert!(matches!(create(RAM_MIN - LARGE_PAGE, RAM_MIN), Err(MemoryError::Size { .. })));
-        assert!(matches!(create(RAM_MIN + 4096, 1 << 30), Err(MemoryError::Size { .. })));
+    fn room_is_nobodys_until_it_is_opened() {
+        let room = make_room(RAM_MIN, MEMORY_BYTES_MAX).unwrap().unwrap();
+        let block = 128 << 20;
+        assert!(!is_open(&room, 0) && !is_open(&room, room.len() - 1));
+        open_room(&room, 0, block).unwrap();
+        open_room(&room, block, block).unwrap();
+        assert!(is_open(&room, 0) && is_open(&room, 2 * block - 1) && !is_open(&room, 2 * block));
+    }
+
+    #[test]
+    fn odd_or_tiny_or_huge_ram_is_refused() {
+        for bytes in [RAM_MIN - LARGE_PAGE, RAM_MIN + 4096, MEMORY_BYTES_MAX + LARGE_PAGE] {
+            assert!(matches!(create(bytes), Err(MemoryError::Size { .. })));
+        }
     }
 }

@@ -1,15 +1,15 @@
 //! Memory hotplug: a region of the guest's address space above RAM, of which a running guest gets as much as
 //! was asked for, through the memory device. This module never touches the memory's content.
 //!
-//! KVM gets the region in pieces, as far as the guest may use it: memory that was never offered does not
-//! exist for the guest.
+//! KVM gets the room in pieces, as far as the guest may use it: memory that was never offered does not
+//! exist for the guest, nor for its devices.
 
 use std::sync::Arc;
 
 use kvm_ioctls::VmFd;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use proto_vmm::Slot;
-use vm_memory::{GuestAddress, GuestMemory as _};
+use vm_memory::{GuestMemoryRegion as _, GuestRegionMmap};
 use vmm_devices::virtio::GuestMemory;
 use vmm_devices::virtio::mem::{BLOCK_BYTES, Mem, MemHandle};
 
@@ -37,8 +37,7 @@ pub enum ResizeError {
 pub(crate) struct MemoryHotplug {
     boot_bytes: u64,
     max_bytes: u64,
-    base: u64,
-    length: u64,
+    room: Option<Arc<GuestRegionMmap>>,
     /// Bytes from the base, and pieces, that KVM has.
     given: u64,
     pieces: u32,
@@ -47,16 +46,15 @@ pub(crate) struct MemoryHotplug {
 }
 
 impl MemoryHotplug {
-    /// For a VM of `boot_bytes` that may grow to `max_bytes`, into `region`.
+    /// For a VM of `boot_bytes` that may grow to `max_bytes`, into `room`.
     pub(crate) fn new(
         boot_bytes: u64,
         max_bytes: u64,
-        region: Option<(u64, u64)>,
+        room: Option<Arc<GuestRegionMmap>>,
     ) -> Result<MemoryHotplug, ResizeError> {
         let settled = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let settled = Arc::new(settled.map_err(ResizeError::Event)?);
-        let (base, length) = region.unwrap_or_default();
-        Ok(MemoryHotplug { boot_bytes, max_bytes, base, length, given: 0, pieces: 0, settled, handle: None })
+        Ok(MemoryHotplug { boot_bytes, max_bytes, room, given: 0, pieces: 0, settled, handle: None })
     }
 
     /// Readable once the guest has what was last offered.
@@ -76,11 +74,12 @@ impl MemoryHotplug {
             return Err(ResizeError::Size { asked: bytes, least, most });
         }
         let requested = bytes - least;
-        let usable = requested.next_multiple_of(memory::block(self.boot_bytes)).min(self.length);
-        self.give(vm, memory, usable)?;
-        let device = match &self.handle {
-            None if requested > 0 => {
-                let device = Mem::new(self.base, self.length, memory.clone(), self.settled.clone());
+        let room_bytes = self.room.as_ref().map_or(0, |room| room.len());
+        let usable = requested.next_multiple_of(memory::block(self.boot_bytes)).min(room_bytes);
+        self.give(vm, usable)?;
+        let device = match (&self.handle, &self.room) {
+            (None, Some(room)) if requested > 0 => {
+                let device = Mem::new(room.clone(), memory.clone(), self.settled.clone());
                 self.handle = Some(device.handle());
                 Some(device)
             }
@@ -101,15 +100,12 @@ impl MemoryHotplug {
         self.handle = None;
     }
 
-    /// Gives KVM the region up to `usable`. KVM keeps all that it was given before: the guest may still use that.
-    fn give(&mut self, vm: &VmFd, memory: &GuestMemory, usable: u64) -> Result<(), ResizeError> {
-        if usable <= self.given {
-            return Ok(());
-        }
-        let base = self.base + self.given;
-        let region =
-            memory.find_region(GuestAddress(base)).expect("the region was mapped when the VM was built");
-        memory::register_part(vm, KVM_SLOT_FIRST + self.pieces, region, base, usable - self.given)?;
+    /// Gives KVM the room up to `usable`. KVM keeps all that it was given before: the guest may still use that.
+    fn give(&mut self, vm: &VmFd, usable: u64) -> Result<(), ResizeError> {
+        let Some(room) = self.room.as_ref().filter(|_| usable > self.given) else { return Ok(()) };
+        let (base, length) = (room.start_addr().0 + self.given, usable - self.given);
+        memory::open_room(room, self.given, length)?;
+        memory::register_part(vm, KVM_SLOT_FIRST + self.pieces, room, base, length)?;
         (self.given, self.pieces) = (usable, self.pieces + 1);
         Ok(())
     }

@@ -1,13 +1,16 @@
 //! Windows in guest-physical memory through which the guest reads image files: a read-only mapping of
-//! the file in this process, a read-only memory slot in KVM. This module never reads the files itself.
+//! the file in this process, a read-only memory slot in KVM, and a part of the memory that devices may read. This module
+//! never reads the files itself.
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::sync::Arc;
 
 use kvm_bindings::{KVM_MEM_READONLY, kvm_userspace_memory_region};
 use kvm_ioctls::VmFd;
 use proto_vmm::Slot;
-use vm_memory::{FileOffset, MmapRegion};
+use vm_memory::{FileOffset, GuestAddress, GuestRegionMmap, MmapRegion};
+use vmm_devices::virtio::{GuestMemory, MemoryPartError};
 
 use crate::layout::LARGE_PAGE;
 use crate::memory::KVM_SLOTS_RAM;
@@ -24,6 +27,8 @@ pub enum PmemError {
     NoRoom { bytes: u64, base: u64, limit: u64 },
     #[error("cannot map the image")]
     Map(#[from] vm_memory::mmap::MmapRegionError),
+    #[error(transparent)]
+    Part(#[from] MemoryPartError),
     #[error("cannot give an image's window at {base:#x} to KVM")]
     Register { base: u64, source: kvm_ioctls::Error },
 }
@@ -34,6 +39,8 @@ pub(crate) struct PmemWindows {
     base: u64,
     /// First address that the guest's processor cannot reach.
     limit: u64,
+    /// Devices read the windows through it.
+    memory: GuestMemory,
     open: BTreeMap<Slot, Window>,
 }
 
@@ -42,13 +49,13 @@ struct Window {
     base: u64,
     length: u64,
     /// Kept for KVM, which reads through it.
-    _mapping: MmapRegion,
+    _mapping: Arc<GuestRegionMmap>,
 }
 
 impl PmemWindows {
-    /// No windows yet, all to lie in `base..limit`.
-    pub(crate) fn new(base: u64, limit: u64) -> PmemWindows {
-        PmemWindows { base, limit, open: BTreeMap::new() }
+    /// No windows yet, all to lie in `base..limit`, where `memory` has nothing.
+    pub(crate) fn new(base: u64, limit: u64, memory: GuestMemory) -> PmemWindows {
+        PmemWindows { base, limit, memory, open: BTreeMap::new() }
     }
 
     /// Opens a window for `slot`, which has none; gives its guest base and its length in bytes.
@@ -65,8 +72,15 @@ impl PmemWindows {
             libc::PROT_READ,
             libc::MAP_SHARED | libc::MAP_NORESERVE,
         )?;
+        let end = PmemError::NoRoom { bytes: length, base, limit: self.limit };
+        let mapping = Arc::new(GuestRegionMmap::new(mapping, GuestAddress(base)).ok_or(end)?);
         register(vm, slot, base, length, mapping.as_ptr() as u64)?;
-        self.open.insert(slot, Window { base, length, _mapping: mapping });
+        self.open.insert(slot, Window { base, length, _mapping: mapping.clone() });
+        if let Err(error) = self.memory.add_image(mapping) {
+            // The window is there no longer for the guest than for its devices.
+            self.close(vm, slot)?;
+            return Err(error.into());
+        }
         Ok((base, length))
     }
 
@@ -74,6 +88,7 @@ impl PmemWindows {
     pub(crate) fn close(&mut self, vm: &VmFd, slot: Slot) -> Result<(), PmemError> {
         if let Some(window) = self.open.get(&slot) {
             register(vm, slot, window.base, 0, 0)?;
+            self.memory.remove_image(window.base);
             self.open.remove(&slot);
         }
         Ok(())
@@ -115,9 +130,11 @@ mod tests {
     use super::*;
 
     fn windows(taken: &[(u8, u64, u64)]) -> PmemWindows {
-        let mut windows = PmemWindows::new(4 << 30, 8 << 30);
+        let region = |base| GuestRegionMmap::from_range(GuestAddress(base), 4096, None).unwrap();
+        let memory = GuestMemory::new(vec![region(0)]).unwrap();
+        let mut windows = PmemWindows::new(4 << 30, 8 << 30, memory);
         for &(slot, base, length) in taken {
-            let mapping = MmapRegion::new(4096).unwrap();
+            let mapping = Arc::new(region(base));
             windows.open.insert(Slot::new(slot).unwrap(), Window { base, length, _mapping: mapping });
         }
         windows

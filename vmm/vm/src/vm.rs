@@ -15,7 +15,7 @@ use kvm_bindings::CpuId;
 use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use proto_vmm::{Device, DeviceKind, ExitCounts, FilledSlot, Slot, StopReason, StopReport};
-use vm_memory::GuestAddress;
+use vm_memory::{GuestAddress, GuestMemoryMmap};
 use vmm_devices::virtio::GuestMemory;
 
 use crate::boot::{self, BootError, registers};
@@ -50,7 +50,8 @@ pub struct VmConfig {
     pub vcpus: u8,
     /// RAM in bytes, a multiple of 2 MiB, at least [`RAM_MIN`](crate::RAM_MIN).
     pub memory_bytes: u64,
-    /// Most memory after [`resize`](Vm::resize), a multiple of 2 MiB, at least `memory_bytes`.
+    /// Most memory after [`resize`](Vm::resize), a multiple of 2 MiB, at least `memory_bytes`. The VM is built for less
+    /// where it cannot have that much: more than 1 TiB, or than half of what the processor addresses.
     pub memory_max_bytes: u64,
     /// Uncompressed ELF kernel.
     pub kernel: File,
@@ -149,7 +150,7 @@ impl Vm {
     fn assemble(
         kvm: &Kvm,
         config: &VmConfig,
-        load: impl FnOnce(&GuestMemory, &[VcpuFd]) -> Result<(), VmError>,
+        load: impl FnOnce(&GuestMemoryMmap, &[VcpuFd]) -> Result<(), VmError>,
     ) -> Result<Vm, VmError> {
         if config.vcpus == 0 || config.vcpus > VCPUS_MAX {
             return Err(VmError::VcpuCount { count: config.vcpus });
@@ -157,16 +158,17 @@ impl Vm {
         check_capabilities(kvm)?;
         let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).map_err(CpuidError::Supported)?;
         let vm_fd = Arc::new(create_vm(kvm)?);
-        let (bytes, max) = (config.memory_bytes, config.memory_max_bytes);
-        let memory = memory::create(bytes, max)?;
-        memory::register(&vm_fd, &memory, bytes)?;
-        let memory_hotplug = MemoryHotplug::new(bytes, max, memory::room(bytes, max))?;
-        let pmem_base = layout::pmem_base(memory::top(&memory));
-        let windows = PmemWindows::new(pmem_base, 1 << cpuid::physical_bits(&supported));
+        let (bytes, limit) = (config.memory_bytes, 1 << cpuid::physical_bits(&supported));
+        let max = memory::most(bytes, config.memory_max_bytes, limit)?;
+        let memory = memory::create(bytes)?;
+        memory::register(&vm_fd, &memory)?;
+        let memory_hotplug = MemoryHotplug::new(bytes, max, memory::make_room(bytes, max)?)?;
+        let pmem_base = layout::pmem_base(memory::top(bytes, max));
+        let windows = PmemWindows::new(pmem_base, limit, memory.clone());
         let console = Console::default();
         let bus = Arc::new(Bus::new(&vm_fd, &memory, console.clone(), pmem_base)?);
         let fds = create_vcpus(&vm_fd, &supported, config.vcpus)?;
-        load(&memory, &fds)?;
+        load(&memory.writable(), &fds)?;
 
         let (ends_sender, ends) = channel();
         let ended = Arc::new(EventFd::from_flags(EVENT).map_err(VmError::Event)?);
@@ -236,7 +238,8 @@ impl Vm {
         Ok(())
     }
 
-    /// Empties a slot that the guest no longer uses. The device's files are closed when this returns.
+    /// Empties a slot that the guest no longer uses. The device's files are closed when this returns, an image's once
+    /// the requests are done that other devices read from it at that moment.
     pub fn unplug(&mut self, slot: Slot) -> Result<(), PlugError> {
         let device = self.bus.slot(slot).unplug().map_err(|_| PlugError::Empty { slot })?;
         drop(device);

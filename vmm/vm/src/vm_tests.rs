@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use vm_memory::Bytes;
+use vm_memory::{Bytes, GuestMemory as _};
 
 use super::*;
 use crate::layout::PAGE_TABLES;
@@ -150,7 +150,7 @@ fn probe(plugged: bool) -> [u32; 3] {
     }
     let memory = vm.memory.clone();
     assert_eq!(run(vm).reason, StopReason::GuestReset);
-    memory.read_obj(GuestAddress(RESULT)).unwrap()
+    memory.writable().read_obj(GuestAddress(RESULT)).unwrap()
 }
 
 #[test]
@@ -271,6 +271,40 @@ fn a_guest_reaches_memory_that_it_was_offered() {
     vm.resize(64 << 20).unwrap();
     let report = run(vm);
     assert_eq!((report.reason, report.registers.unwrap().rbx), (StopReason::GuestReset, 0x5a));
+}
+
+#[test]
+fn devices_reach_neither_room_nor_what_is_offered_but_not_plugged() {
+    let Some(kvm) = kvm() else { return };
+    let config = VmConfig { memory_max_bytes: 512 << 20, ..config() };
+    let mut vm = Vm::assemble(&kvm, &config, |_, _| Ok(())).unwrap();
+    let reached = |vm: &Vm| vm.memory.readable().check_range(GuestAddress(4 << 30), 1);
+    assert!(!reached(&vm));
+    vm.resize(512 << 20).unwrap();
+    assert!(!reached(&vm));
+}
+
+#[test]
+fn devices_read_an_image_while_it_is_plugged() {
+    let Some(kvm) = kvm() else { return };
+    let mut vm = real_mode(&kvm, &RESET);
+    let mut image = file(layout::LARGE_PAGE);
+    image.write_all(&[0x5a]).unwrap();
+    vm.plug(Slot::ROOT, Device::Pmem { image: image.into() }).unwrap();
+    assert_eq!(vm.memory.readable().read_obj::<u8>(GuestAddress(4 << 30)).unwrap(), 0x5a);
+    assert!(!vm.memory.writable().check_range(GuestAddress(4 << 30), 1));
+    vm.unplug(Slot::ROOT).unwrap();
+    assert!(!vm.memory.readable().check_range(GuestAddress(4 << 30), 1));
+}
+
+#[test]
+fn a_vm_on_a_host_with_terabytes_is_built_for_less() {
+    let Some(kvm) = kvm() else { return };
+    let config = VmConfig { memory_max_bytes: 3 << 40, ..config() };
+    let mut vm = Vm::assemble(&kvm, &config, |_, _| Ok(())).unwrap();
+    let Err(ResizeError::Size { most, .. }) = vm.resize(3 << 40) else { panic!("it is there") };
+    assert!(most <= 1 << 40, "{most}");
+    vm.plug(Slot::ROOT, Device::Pmem { image: file(layout::LARGE_PAGE).into() }).unwrap();
 }
 
 #[test]

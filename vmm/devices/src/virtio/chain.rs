@@ -3,9 +3,16 @@
 //! A driver may split a request over buffers as it likes, so a device sees two runs of bytes: what it
 //! reads and what it writes. The chain is copied out before it is looked at: a guest that changes its
 //! descriptors afterwards changes nothing here. Buffers themselves are never copied by this module.
+//!
+//! A run holds the map that its buffers were checked against: what a device reads may lie in an image, what it writes
+//! may not.
+
+use std::sync::Arc;
 
 use virtio_queue::DescriptorChain;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemory as _, GuestMemoryMmap};
+
+use super::MemoryMap;
 
 /// Descriptors in one chain, indirect ones included: what `preadv` takes at once, and four times what
 /// our queues hold.
@@ -29,7 +36,7 @@ pub enum ChainFault {
     /// A buffer to be read follows one to be written.
     #[error("a readable buffer follows a writable one")]
     Order,
-    /// A buffer is not in guest memory.
+    /// A buffer is not in memory that the device may reach in this way.
     #[error("a buffer lies outside guest memory")]
     Outside,
 }
@@ -37,6 +44,8 @@ pub enum ChainFault {
 /// A run of bytes over some buffers, taken from either end.
 #[derive(Clone, Debug, Default)]
 pub struct Segments {
+    /// The map that the buffers were checked against, from the first buffer on.
+    map: Option<Arc<MemoryMap>>,
     list: Vec<Segment>,
     /// Buffers before this one are used up.
     first: usize,
@@ -54,27 +63,52 @@ impl Segments {
         self.list[self.first..].iter().copied()
     }
 
-    fn clear(&mut self) {
+    /// The map that the buffers were checked against; `None` if there never was one.
+    pub(super) fn map(&self) -> Option<&MemoryMap> {
+        self.map.as_deref()
+    }
+
+    /// Forgets all buffers, and lets go of the map.
+    pub fn clear(&mut self) {
+        self.map = None;
         self.list.clear();
         self.first = 0;
         self.bytes = 0;
     }
 
-    fn push(&mut self, segment: Segment) {
-        if segment.length > 0 {
-            self.bytes += u64::from(segment.length);
-            self.list.push(segment);
+    /// Adds a buffer, if it is not empty. Returns whether it lies in `map`.
+    pub(super) fn push(&mut self, segment: Segment, map: &Arc<MemoryMap>) -> bool {
+        if segment.length == 0 {
+            return true;
         }
+        self.bytes += u64::from(segment.length);
+        self.list.push(segment);
+        let map = self.map.get_or_insert_with(|| map.clone());
+        map.check_range(segment.address, segment.length as usize)
+    }
+
+    /// Leaves out what lies beyond the first `bytes` bytes.
+    pub fn truncate(&mut self, bytes: u32) {
+        let mut room = bytes;
+        for segment in &mut self.list[self.first..] {
+            segment.length = segment.length.min(room);
+            room -= segment.length;
+        }
+        while self.list.len() > self.first && self.list.last().is_some_and(|last| last.length == 0) {
+            self.list.pop();
+        }
+        self.bytes = self.bytes.min(u64::from(bytes));
     }
 
     /// Takes the first `data.len()` bytes away and copies them out. `None` if there are fewer, or they
     /// are not in guest memory.
-    pub fn take_front(&mut self, memory: &GuestMemoryMmap, data: &mut [u8]) -> Option<()> {
+    pub fn take_front(&mut self, data: &mut [u8]) -> Option<()> {
         let mut done = 0;
         while done < data.len() {
             let segment = self.list.get_mut(self.first)?;
             let count = (data.len() - done).min(segment.length as usize);
-            memory.read_slice(&mut data[done..done + count], segment.address).ok()?;
+            let map = self.map.as_ref()?;
+            map.read_slice(&mut data[done..done + count], segment.address).ok()?;
             segment.address = GuestAddress(segment.address.0.checked_add(count as u64)?);
             segment.length -= count as u32;
             self.bytes -= count as u64;
@@ -99,7 +133,7 @@ impl Segments {
     }
 
     /// Copies `data` to `offset` within the run. `None` if it does not fit, or is not in guest memory.
-    pub fn write_at(&self, memory: &GuestMemoryMmap, offset: u64, data: &[u8]) -> Option<()> {
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Option<()> {
         let mut skip = offset;
         let mut rest = data;
         for segment in self.iter() {
@@ -112,10 +146,16 @@ impl Segments {
                 continue;
             }
             let (now, later) = rest.split_at(rest.len().min((length - skip) as usize));
-            memory.write_slice(now, GuestAddress(segment.address.0.checked_add(skip)?)).ok()?;
+            self.map()?.write_slice(now, GuestAddress(segment.address.0.checked_add(skip)?)).ok()?;
             (rest, skip) = (later, 0);
         }
         rest.is_empty().then_some(())
+    }
+
+    /// Writes one byte at an address that [`take_last`](Self::take_last) gave. `None` if it is not in guest
+    /// memory.
+    pub fn write_byte(&self, address: GuestAddress, byte: u8) -> Option<()> {
+        self.map()?.write_obj(byte, address).ok()
     }
 }
 
@@ -131,10 +171,13 @@ pub struct Chain {
 impl Chain {
     /// Takes all buffers of `descriptors`. After a fault other than [`ChainFault::Endless`] both runs
     /// are complete all the same, so that a device can still place an answer.
-    pub fn load(&mut self, descriptors: &DescriptorChain<&GuestMemoryMmap>) -> Result<(), ChainFault> {
-        self.readable.clear();
-        self.writable.clear();
-        let memory = descriptors.memory();
+    pub fn load(
+        &mut self,
+        descriptors: &DescriptorChain<&GuestMemoryMmap>,
+        readable: &Arc<MemoryMap>,
+        writable: &Arc<MemoryMap>,
+    ) -> Result<(), ChainFault> {
+        self.clear();
         let mut fault = Ok(());
         let mut ended = false;
         for (count, descriptor) in descriptors.clone().enumerate() {
@@ -142,20 +185,26 @@ impl Chain {
                 return Err(ChainFault::Endless);
             }
             let segment = Segment { address: descriptor.addr(), length: descriptor.len() };
-            if segment.length > 0 && !memory.check_range(segment.address, segment.length as usize) {
-                fault = fault.and(Err(ChainFault::Outside));
-            }
-            if descriptor.is_write_only() {
-                self.writable.push(segment);
+            let inside = if descriptor.is_write_only() {
+                self.writable.push(segment, writable)
             } else {
                 if self.writable.bytes() > 0 {
                     fault = fault.and(Err(ChainFault::Order));
                 }
-                self.readable.push(segment);
+                self.readable.push(segment, readable)
+            };
+            if !inside {
+                fault = fault.and(Err(ChainFault::Outside));
             }
             ended = !descriptor.has_next();
         }
         if ended { fault } else { Err(ChainFault::Endless) }
+    }
+
+    /// Forgets all buffers, and lets go of the maps.
+    pub fn clear(&mut self) {
+        self.readable.clear();
+        self.writable.clear();
     }
 }
 
@@ -192,11 +241,11 @@ mod tests {
         assert_eq!((fault, chain.readable.bytes(), chain.writable.bytes()), (None, 16, 4));
         driver.write(BUFFER, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
         let mut data = [0; 10];
-        chain.readable.take_front(&driver.memory, &mut data).unwrap();
+        chain.readable.take_front(&mut data).unwrap();
         assert_eq!(data, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         let rest = Segment { address: GuestAddress(BUFFER + 10), length: 6 };
         assert_eq!(chain.readable.iter().collect::<Vec<_>>(), [rest]);
-        assert!(chain.readable.take_front(&driver.memory, &mut data).is_none());
+        assert!(chain.readable.take_front(&mut data).is_none());
     }
 
     #[test]
@@ -209,10 +258,10 @@ mod tests {
     #[test]
     fn writes_beyond_the_run_are_refused() {
         let (chain, _, driver) = offered(&[(BUFFER, 3, WRITE), (BUFFER + 8, 3, WRITE)]);
-        chain.writable.write_at(&driver.memory, 2, &[7, 8]).unwrap();
+        chain.writable.write_at(2, &[7, 8]).unwrap();
         assert_eq!(driver.read::<9>(BUFFER), [0, 0, 7, 0, 0, 0, 0, 0, 8]);
-        assert!(chain.writable.write_at(&driver.memory, 5, &[7, 8]).is_none());
-        assert!(chain.writable.write_at(&driver.memory, u64::MAX, &[7]).is_none());
+        assert!(chain.writable.write_at(5, &[7, 8]).is_none());
+        assert!(chain.writable.write_at(u64::MAX, &[7]).is_none());
     }
 
     #[test]
@@ -291,7 +340,7 @@ mod tests {
             prop_assert_eq!(total, chain.writable.bytes());
             let mut data = [0; 100];
             let fits = chain.readable.bytes() >= 100;
-            let taken = chain.readable.take_front(&driver.memory, &mut data).is_some();
+            let taken = chain.readable.take_front(&mut data).is_some();
             prop_assert!(taken == fits || fault.is_some());
             if fault.is_none() && chain.writable.bytes() < 100_000 {
                 while chain.writable.take_last().is_some() {}

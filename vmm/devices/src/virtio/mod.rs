@@ -13,6 +13,7 @@ mod front;
 pub mod fs;
 pub mod iovec;
 pub mod mem;
+mod memory;
 pub mod mmio;
 pub mod net;
 pub mod pmem;
@@ -28,11 +29,9 @@ pub mod worker;
 use std::sync::Arc;
 
 use virtio_queue::Queue;
-use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::EventFd;
 
-/// Guest memory, shared by all devices and vCPUs of a VM. Regions never go away while the VM lives.
-pub type GuestMemory = Arc<GuestMemoryMmap>;
+pub use memory::{GuestMemory, MemoryMap, MemoryPartError};
 
 /// Raises the device's interrupt in the guest.
 pub trait Interrupt: Send + Sync + std::fmt::Debug {

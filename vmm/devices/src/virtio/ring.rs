@@ -10,7 +10,7 @@ use virtio_queue::{DescriptorChain, Queue, QueueOwnedT as _, QueueT as _};
 use vm_memory::GuestMemoryMmap;
 
 use super::chain::{Chain, ChainFault};
-use super::{DeviceError, GuestMemory, Interrupt};
+use super::{DeviceError, GuestMemory, Interrupt, MemoryMap};
 
 /// Counts what a guest did wrong; shared between a device and its worker.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +43,9 @@ pub struct Taken {
 pub struct Ring {
     queue: Queue,
     memory: GuestMemory,
+    /// What may be written to, as of the change with this number. Rings and descriptors lie there too.
+    writable: Arc<MemoryMap>,
+    change: u64,
     faults: Faults,
     /// The driver's indices made no sense: nothing is taken any more until the device is reset.
     broken: bool,
@@ -61,7 +64,30 @@ impl Ring {
         if !queue.ready() {
             return Err(DeviceError { device, message: "the driver left a queue disabled".into() });
         }
-        Ok(Ring { queue, memory: memory.clone(), faults: faults.clone(), broken: false, news: false })
+        Ok(Ring {
+            queue,
+            memory: memory.clone(),
+            // The number first: a change that comes between is found by the next look.
+            change: memory.changes(),
+            writable: memory.writable(),
+            faults: faults.clone(),
+            broken: false,
+            news: false,
+        })
+    }
+
+    /// How often what may be written had changed when chains were last taken.
+    pub fn change(&mut self) -> u64 {
+        self.renew();
+        self.change
+    }
+
+    /// Goes on with what may be written now.
+    fn renew(&mut self) {
+        let change = self.memory.changes();
+        if change != self.change {
+            (self.change, self.writable) = (change, self.memory.writable());
+        }
     }
 
     /// Entries.
@@ -69,35 +95,40 @@ impl Ring {
         self.queue.size()
     }
 
-    /// Loads the next available chain into `chain`; `None` when there is none.
+    /// Loads the next available chain into `chain`; `None` when there is none, and then `chain` is empty.
     pub fn take(&mut self, chain: &mut Chain) -> Option<Taken> {
-        self.take_with(chain, |_| ()).map(|(taken, _)| taken)
+        self.take_with(chain, |_, _| ()).map(|(taken, _)| taken)
     }
 
     /// As [`take`](Self::take), and shows the descriptors of a chain without a fault to `also`, as they are
-    /// in guest memory: for libraries that read them themselves. Descriptors may have changed since `chain` was
-    /// loaded.
+    /// in guest memory, and what may be read: for libraries that read them themselves. Descriptors may have changed
+    /// since `chain` was loaded. Their own memory is what may be written to.
     pub fn take_with<T>(
         &mut self,
         chain: &mut Chain,
-        also: impl FnOnce(&DescriptorChain<&GuestMemoryMmap>) -> T,
+        also: impl FnOnce(&DescriptorChain<&GuestMemoryMmap>, &GuestMemoryMmap) -> T,
     ) -> Option<(Taken, Option<T>)> {
+        // A device that has nothing to do keeps no image open.
+        chain.clear();
         if self.broken {
             return None;
         }
-        let memory = self.memory.clone();
-        let Ok(mut available) = self.queue.iter(&*memory) else {
+        self.renew();
+        let writable = self.writable.clone();
+        let memory: &GuestMemoryMmap = &writable;
+        let Ok(mut available) = self.queue.iter(memory) else {
             self.broken = true;
             self.faults.count();
             return None;
         };
         let descriptors = available.next()?;
         let head = descriptors.head_index();
-        let fault = chain.load(&descriptors).err();
+        let readable = self.memory.readable();
+        let fault = chain.load(&descriptors, &readable, &writable).err();
         if fault.is_some() {
             self.faults.count();
         }
-        let outcome = fault.is_none().then(|| also(&descriptors));
+        let outcome = fault.is_none().then(|| also(&descriptors, &readable));
         Some((Taken { head, fault }, outcome))
     }
 
@@ -113,7 +144,8 @@ impl Ring {
             return;
         }
         self.news = true;
-        if self.queue.add_used(&*self.memory, taken.head, written).is_err() {
+        self.renew();
+        if self.queue.add_used(&**self.writable, taken.head, written).is_err() {
             self.broken = true;
         }
     }
@@ -122,12 +154,14 @@ impl Ring {
     /// meanwhile, which nobody will notify of.
     #[must_use]
     pub fn listen(&mut self) -> bool {
-        !self.broken && self.queue.enable_notification(&*self.memory).unwrap_or(false)
+        self.renew();
+        !self.broken && self.queue.enable_notification(&**self.writable).unwrap_or(false)
     }
 
     /// Lets the driver know that it need not notify.
     pub fn mute(&mut self) {
-        if !self.broken && self.queue.disable_notification(&*self.memory).is_err() {
+        self.renew();
+        if !self.broken && self.queue.disable_notification(&**self.writable).is_err() {
             self.broken = true;
         }
     }
@@ -137,7 +171,9 @@ impl Ring {
         if !std::mem::take(&mut self.news) {
             return;
         }
-        if self.queue.needs_notification(&*self.memory).unwrap_or(true) && interrupt.used_buffer().is_err() {
+        self.renew();
+        let wanted = self.queue.needs_notification(&**self.writable).unwrap_or(true);
+        if wanted && interrupt.used_buffer().is_err() {
             self.faults.count();
         }
     }
@@ -151,7 +187,9 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::virtio::testing::{Driver, WRITE, memory};
+    use vm_memory::{GuestAddress, GuestRegionMmap};
+
+    use crate::virtio::testing::{Driver, IMAGE, WRITE, image, memory};
 
     const BUFFER: u64 = 0x2_0000;
 
@@ -187,6 +225,34 @@ mod tests {
         ring.put_back(2);
         assert_eq!(ring.take(&mut chain).unwrap().head, first);
         assert_eq!(ring.into_queue().next_avail(), 1);
+    }
+
+    #[test]
+    fn a_ring_without_chains_keeps_no_image_open() {
+        let mut driver = Driver::new(&memory(), 0);
+        let (mut ring, _) = ring(&driver);
+        image(&driver.memory);
+        let mut chain = Chain::default();
+        driver.put(&[(IMAGE, 16, 0)]);
+        assert_eq!(ring.take(&mut chain).unwrap().fault, None);
+        let held = Arc::downgrade(&driver.memory.readable());
+        driver.memory.remove_image(IMAGE);
+        assert!(held.upgrade().is_some(), "the chain is being worked on");
+        assert!(ring.take(&mut chain).is_none());
+        assert!(held.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_ring_in_memory_that_was_given_back_stops_and_is_counted() {
+        let memory = memory();
+        let room = Arc::new(GuestRegionMmap::from_range(GuestAddress(IMAGE), 0x1000, None).unwrap());
+        memory.set_plugged(&room, &[(0, 0x1000)]).unwrap();
+        let mut driver = Driver::at(&memory, IMAGE);
+        let (mut ring, faults) = ring(&driver);
+        driver.put(&[(BUFFER, 1, 0)]);
+        memory.set_plugged(&room, &[]).unwrap();
+        assert!(ring.take(&mut Chain::default()).is_none());
+        assert_eq!(faults.total(), 1);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use virtio_queue::{Queue, QueueState};
-use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes as _, FileOffset, GuestAddress, GuestRegionMmap, MmapRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::{Activation, GuestMemory, Interrupt};
@@ -22,7 +22,25 @@ pub(crate) const MEMORY: usize = 0x40_0000;
 const WAIT_MS: i32 = 20_000;
 
 pub(crate) fn memory() -> GuestMemory {
-    Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).unwrap())
+    GuestMemory::new(vec![GuestRegionMmap::from_range(GuestAddress(0), MEMORY, None).unwrap()]).unwrap()
+}
+
+/// Where [`image`] lies, and its bytes.
+pub(crate) const IMAGE: u64 = 1 << 32;
+pub(crate) const IMAGE_BYTES: usize = 0x4000;
+
+/// The content of [`image`], which differs from place to place.
+pub(crate) fn image_content() -> Vec<u8> {
+    (0..IMAGE_BYTES).map(|at| (at % 251) as u8).collect()
+}
+
+/// Adds an image to `memory` as a VM does: a file that is mapped to be read alone.
+pub(crate) fn image(memory: &GuestMemory) {
+    let file = tempfile::tempfile().unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &image_content(), 0).unwrap();
+    let file = Some(FileOffset::new(file, 0));
+    let mapping = MmapRegion::build(file, IMAGE_BYTES, libc::PROT_READ, libc::MAP_SHARED).unwrap();
+    memory.add_image(Arc::new(GuestRegionMmap::new(mapping, GuestAddress(IMAGE)).unwrap())).unwrap();
 }
 
 /// Counts interrupts and lets a test wait for one.
@@ -72,7 +90,11 @@ impl Driver {
 
     /// Queue number `index`, whose rings lie at a place of their own.
     pub(crate) fn new(memory: &GuestMemory, index: u64) -> Driver {
-        let base = 0x1000 + 0x1000 * index;
+        Driver::at(memory, 0x1000 + 0x1000 * index)
+    }
+
+    /// A queue whose rings lie at `base`.
+    pub(crate) fn at(memory: &GuestMemory, base: u64) -> Driver {
         let state = QueueState {
             max_size: 256,
             size: Self::SIZE,
@@ -101,7 +123,7 @@ impl Driver {
         bytes[8..12].copy_from_slice(&entry.1.to_le_bytes());
         bytes[12..14].copy_from_slice(&entry.2.to_le_bytes());
         bytes[14..16].copy_from_slice(&entry.3.to_le_bytes());
-        self.memory.write_slice(&bytes, GuestAddress(table + 16 * u64::from(index))).unwrap();
+        self.memory.writable().write_slice(&bytes, GuestAddress(table + 16 * u64::from(index))).unwrap();
     }
 
     pub(crate) fn table(&self) -> u64 {
@@ -124,23 +146,23 @@ impl Driver {
     /// Makes the chain that begins at `head` available.
     pub(crate) fn offer(&mut self, head: u16) {
         let entry = self.base + 0x400 + 4 + 2 * u64::from(self.available % Self::SIZE);
-        self.memory.write_obj(head, GuestAddress(entry)).unwrap();
+        self.memory.writable().write_obj(head, GuestAddress(entry)).unwrap();
         self.jump(self.available.wrapping_add(1));
     }
 
     /// Sets the available index, whatever it was.
     pub(crate) fn jump(&mut self, index: u16) {
         self.available = index;
-        self.memory.write_obj(index, GuestAddress(self.base + 0x402)).unwrap();
+        self.memory.writable().write_obj(index, GuestAddress(self.base + 0x402)).unwrap();
     }
 
     /// Chains that came back since the last call: head and bytes written.
     pub(crate) fn take_used(&mut self) -> Vec<(u16, u32)> {
-        let index: u16 = self.memory.read_obj(GuestAddress(self.base + 0x802)).unwrap();
+        let index: u16 = self.memory.writable().read_obj(GuestAddress(self.base + 0x802)).unwrap();
         let mut all = Vec::new();
         while self.used != index {
             let entry = self.base + 0x804 + 8 * u64::from(self.used % Self::SIZE);
-            let pair: [u32; 2] = self.memory.read_obj(GuestAddress(entry)).unwrap();
+            let pair: [u32; 2] = self.memory.writable().read_obj(GuestAddress(entry)).unwrap();
             all.push((pair[0] as u16, pair[1]));
             self.used = self.used.wrapping_add(1);
         }
@@ -153,7 +175,7 @@ impl Driver {
         while all.len() < count {
             // used_event: interrupt for the next one. Only looked at with EVENT_IDX.
             let event = GuestAddress(self.base + 0x404 + 2 * u64::from(Self::SIZE));
-            self.memory.store(self.used, event, Ordering::SeqCst).unwrap();
+            self.memory.writable().store(self.used, event, Ordering::SeqCst).unwrap();
             fence(Ordering::SeqCst);
             let more = self.take_used();
             if more.is_empty() {
@@ -169,7 +191,7 @@ impl Driver {
     pub(crate) fn wants_kick(&self) -> bool {
         fence(Ordering::SeqCst);
         let event = GuestAddress(self.base + 0x804 + 8 * u64::from(Self::SIZE));
-        let event: u16 = self.memory.load(event, Ordering::SeqCst).unwrap();
+        let event: u16 = self.memory.writable().load(event, Ordering::SeqCst).unwrap();
         event == self.available.wrapping_sub(1)
     }
 
@@ -179,12 +201,12 @@ impl Driver {
     }
 
     pub(crate) fn write(&self, address: u64, data: &[u8]) {
-        self.memory.write_slice(data, GuestAddress(address)).unwrap();
+        self.memory.writable().write_slice(data, GuestAddress(address)).unwrap();
     }
 
     pub(crate) fn read<const N: usize>(&self, address: u64) -> [u8; N] {
         let mut data = [0; N];
-        self.memory.read_slice(&mut data, GuestAddress(address)).unwrap();
+        self.memory.writable().read_slice(&mut data, GuestAddress(address)).unwrap();
         data
     }
 }

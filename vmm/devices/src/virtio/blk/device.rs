@@ -74,9 +74,8 @@ impl Blk {
             limits: self.limits,
             write_through: activation.features & (1 << spec::VIRTIO_BLK_F_FLUSH) == 0,
             chain: Chain::default(),
-            iovecs: Iovecs::new(activation.memory.clone()),
+            iovecs: Iovecs::default(),
             faults: self.faults.clone(),
-            memory: activation.memory,
         })
     }
 

@@ -2,7 +2,7 @@
 //! disk.
 
 use virtio_bindings::virtio_blk as spec;
-use vm_memory::{GuestAddress, GuestMemoryMmap};
+use vm_memory::GuestAddress;
 
 use super::{RANGE_SECTORS_MAX, RANGES_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES};
 use crate::virtio::chain::{Chain, ChainFault};
@@ -60,26 +60,21 @@ pub(super) struct Request {
 }
 
 /// `None` if the chain has no place for a status byte, so that nothing can be answered.
-pub(super) fn parse(
-    chain: &mut Chain,
-    fault: Option<ChainFault>,
-    memory: &GuestMemoryMmap,
-    limits: Limits,
-) -> Option<Request> {
+pub(super) fn parse(chain: &mut Chain, fault: Option<ChainFault>, limits: Limits) -> Option<Request> {
     if fault == Some(ChainFault::Endless) {
         return None;
     }
     let status = chain.writable.take_last()?;
     let operation = match fault {
         Some(_) => Err(Status::IoError),
-        None => operation(chain, memory, limits),
+        None => operation(chain, limits),
     };
     Some(Request { status, operation })
 }
 
-fn operation(chain: &mut Chain, memory: &GuestMemoryMmap, limits: Limits) -> Result<Operation, Status> {
+fn operation(chain: &mut Chain, limits: Limits) -> Result<Operation, Status> {
     let mut header = [0; 16];
-    chain.readable.take_front(memory, &mut header).ok_or(Status::IoError)?;
+    chain.readable.take_front(&mut header).ok_or(Status::IoError)?;
     let (kind, sector) = (le32(&header[0..4]), le64(&header[8..16]));
     let span = |bytes: u64| span(sector, bytes, limits).ok_or(Status::IoError);
     match kind {
@@ -91,10 +86,10 @@ fn operation(chain: &mut Chain, memory: &GuestMemoryMmap, limits: Limits) -> Res
         spec::VIRTIO_BLK_T_DISCARD | spec::VIRTIO_BLK_T_WRITE_ZEROES if limits.read_only => {
             Err(Status::IoError)
         }
-        spec::VIRTIO_BLK_T_DISCARD => ranges(chain, memory, limits, 0).map(Operation::Discard),
+        spec::VIRTIO_BLK_T_DISCARD => ranges(chain, limits, 0).map(Operation::Discard),
         spec::VIRTIO_BLK_T_WRITE_ZEROES => {
             let flags = spec::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
-            ranges(chain, memory, limits, flags).map(Operation::WriteZeroes)
+            ranges(chain, limits, flags).map(Operation::WriteZeroes)
         }
         _ => Err(Status::Unsupported),
     }
@@ -108,12 +103,7 @@ fn span(sector: u64, bytes: u64, limits: Limits) -> Option<u64> {
 }
 
 /// The ranges of a DISCARD or WRITE_ZEROES (section 5.2.6): sector u64, count u32, flags u32 each.
-fn ranges(
-    chain: &mut Chain,
-    memory: &GuestMemoryMmap,
-    limits: Limits,
-    flags_known: u32,
-) -> Result<Vec<Range>, Status> {
+fn ranges(chain: &mut Chain, limits: Limits, flags_known: u32) -> Result<Vec<Range>, Status> {
     const RANGE_BYTES: u64 = 16;
     let bytes = chain.readable.bytes();
     let count = bytes / RANGE_BYTES;
@@ -123,7 +113,7 @@ fn ranges(
     let mut ranges = Vec::with_capacity(count as usize);
     for _ in 0..count {
         let mut range = [0; RANGE_BYTES as usize];
-        chain.readable.take_front(memory, &mut range).ok_or(Status::IoError)?;
+        chain.readable.take_front(&mut range).ok_or(Status::IoError)?;
         let (sector, sectors, flags) = (le64(&range[0..8]), le32(&range[8..12]), le32(&range[12..16]));
         if flags & !flags_known != 0 {
             return Err(Status::Unsupported);

@@ -10,7 +10,9 @@ use virtio_queue::QueueT as _;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::Blk;
-use crate::virtio::testing::{Driver, INDIRECT, Line, NEXT, WRITE, activation, entries, memory};
+use crate::virtio::testing::{
+    Driver, IMAGE, INDIRECT, Line, NEXT, WRITE, activation, entries, image, image_content, memory,
+};
 use crate::virtio::{GuestMemory, VirtioDevice};
 
 const SECTORS: u64 = 128;
@@ -259,6 +261,22 @@ fn an_available_index_that_jumps_stops_the_queue_until_reset() {
         std::thread::yield_now();
     };
     assert_eq!((queue.next_avail(), queue.next_used()), (0, 0));
+}
+
+#[test]
+fn an_image_is_written_from_and_not_read_into() {
+    let mut disk = disk(false);
+    image(&disk.driver.memory);
+    assert_eq!(disk.send(1, 4, &[(IMAGE + 512, 1024, 0)]).0, 0);
+    let mut written = [0; 1024];
+    disk.file.read_exact_at(&mut written, 4 * 512).unwrap();
+    assert_eq!(written[..], image_content()[512..1536]);
+    let faults = disk.blk.faults();
+    assert_eq!(disk.send(0, 4, &[(IMAGE, 512, WRITE)]).0, 1);
+    assert_eq!(disk.blk.faults(), faults + 1);
+    // Unplugged, it is outside of memory.
+    disk.driver.memory.remove_image(IMAGE);
+    assert_eq!(disk.send(1, 4, &[(IMAGE, 512, 0)]).0, 1);
 }
 
 #[test]

@@ -8,16 +8,15 @@ use std::sync::Arc;
 
 use virtio_bindings::virtio_blk::VIRTIO_BLK_ID_BYTES;
 use virtio_queue::Queue;
-use vm_memory::Bytes as _;
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::fallocate::{FallocateMode, fallocate};
 
 use super::request::{Limits, Operation, Range, Request, Status, parse};
-use crate::virtio::chain::{Chain, Segments};
+use crate::virtio::Interrupt;
+use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
 use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::worker::{Stop, Wakeups};
-use crate::virtio::{GuestMemory, Interrupt};
 
 /// Requests taken before the worker looks whether it is to stop.
 const BATCH: usize = 16;
@@ -31,7 +30,6 @@ const IDENTITY: &[u8] = b"podvisor";
 /// A disk at work.
 #[derive(Debug)]
 pub(super) struct BlkWorker {
-    pub(super) memory: GuestMemory,
     pub(super) ring: Ring,
     pub(super) event: EventFd,
     pub(super) interrupt: Arc<dyn Interrupt>,
@@ -78,7 +76,7 @@ impl BlkWorker {
         self.ring.mute();
         for _ in 0..BATCH {
             let Some(taken) = self.ring.take(&mut self.chain) else { return self.ring.listen() };
-            let written = match parse(&mut self.chain, taken.fault, &self.memory, self.limits) {
+            let written = match parse(&mut self.chain, taken.fault, self.limits) {
                 Some(request) => self.answer(request),
                 None => {
                     // A chain with a fault was counted when it was taken.
@@ -102,7 +100,7 @@ impl BlkWorker {
             Ok(written) => (Status::Ok, written),
             Err(status) => (status, 0),
         };
-        if self.memory.write_obj(status as u8, request.status).is_err() {
+        if self.chain.writable.write_byte(request.status, status as u8).is_none() {
             self.faults.count();
             return 0;
         }
@@ -113,13 +111,13 @@ impl BlkWorker {
         match operation {
             Operation::Read { offset } => {
                 let bytes = self.chain.writable.bytes();
-                self.gather(|chain| &chain.writable)?;
-                self.iovecs.read_at(self.file.as_fd(), offset).map_err(|_| Status::IoError)?;
+                let buffers = self.iovecs.over([&self.chain.writable]).map_err(|_| Status::IoError)?;
+                buffers.read_at(self.file.as_fd(), offset).map_err(|_| Status::IoError)?;
                 Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
             }
             Operation::Write { offset } => {
-                self.gather(|chain| &chain.readable)?;
-                self.iovecs.write_at(self.file.as_fd(), offset).map_err(|_| Status::IoError)?;
+                let buffers = self.iovecs.over([&self.chain.readable]).map_err(|_| Status::IoError)?;
+                buffers.write_at(self.file.as_fd(), offset).map_err(|_| Status::IoError)?;
                 if self.write_through { self.flush() } else { Ok(0) }
             }
             Operation::Flush => self.flush(),
@@ -127,20 +125,12 @@ impl BlkWorker {
                 let mut identity = [0; VIRTIO_BLK_ID_BYTES as usize];
                 identity[..IDENTITY.len()].copy_from_slice(IDENTITY);
                 let room = identity.len().min(self.chain.writable.bytes() as usize);
-                let written = self.chain.writable.write_at(&self.memory, 0, &identity[..room]);
+                let written = self.chain.writable.write_at(0, &identity[..room]);
                 written.map(|()| room as u32).ok_or(Status::IoError)
             }
             Operation::Discard(ranges) => self.over(&ranges, punch),
             Operation::WriteZeroes(ranges) => self.over(&ranges, zero),
         }
-    }
-
-    fn gather(&mut self, run: impl Fn(&Chain) -> &Segments) -> Result<(), Status> {
-        self.iovecs.clear();
-        for segment in run(&self.chain).iter() {
-            self.iovecs.push(segment).map_err(|_| Status::IoError)?;
-        }
-        Ok(())
     }
 
     fn flush(&self) -> Result<u32, Status> {

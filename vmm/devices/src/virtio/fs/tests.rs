@@ -11,7 +11,7 @@ use virtio_queue::QueueT as _;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::*;
-use crate::virtio::testing::{Driver, Line, WRITE, activation, entries, memory};
+use crate::virtio::testing::{Driver, IMAGE, Line, WRITE, activation, entries, image, image_content, memory};
 use crate::virtio::{GuestMemory, VirtioDevice as _};
 
 const REQUEST: u64 = 0x2_0000;
@@ -199,6 +199,25 @@ fn files_are_found_read_written_and_made() {
     assert_eq!(fs::metadata(guest.dir.path().join("new")).unwrap().permissions().mode() & 0o7777, 0o4750);
     assert_eq!(guest.lookup(ROOT, "none").unwrap_err(), libc::ENOENT);
     assert_eq!(guest.device.faults(), 0);
+}
+
+#[test]
+fn bytes_are_written_from_an_image_and_none_read_into_one() {
+    let mut guest = Guest::new();
+    image(&guest.memory);
+    let node = guest.node("file");
+    let handle = guest.open(node, libc::O_RDWR).unwrap();
+    let mut write = [handle.to_le_bytes(), 0u64.to_le_bytes()].concat();
+    write.extend(3000u32.to_le_bytes());
+    write.resize(40, 0);
+    let mut request = message(Opcode::Write as u32, node, &write);
+    request[..4].copy_from_slice(&(HEADER as u32 + 40 + 3000).to_le_bytes());
+    assert!(guest.send(&request, &[(IMAGE + 5, 3000, 0), (REPLY, REPLY_BYTES, WRITE)]) > 0);
+    assert_eq!(fs::read(guest.dir.path().join("file")).unwrap(), image_content()[5..3005]);
+    let faults = guest.device.faults();
+    let stat = message(Opcode::Getattr as u32, ROOT, &[0; 16]);
+    assert_eq!(guest.send(&stat, &[(IMAGE, 0x1000, WRITE)]), 0);
+    assert_eq!(guest.device.faults(), faults + 1);
 }
 
 #[test]

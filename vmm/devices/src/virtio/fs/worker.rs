@@ -70,7 +70,8 @@ impl FsWorker {
         let ring = &mut rings[index];
         ring.mute();
         for _ in 0..BATCH {
-            let answered = ring.take_with(chain, |descriptors| answer(server, descriptors));
+            let answered =
+                ring.take_with(chain, |descriptors, readable| answer(server, descriptors, readable));
             let Some((taken, answered)) = answered else { return ring.listen() };
             // A chain with a fault was counted when it was taken.
             if answered == Some(None) {
@@ -85,10 +86,14 @@ impl FsWorker {
 
 /// Has one request carried out. Returns the bytes written to guest memory; `None` where it made no sense,
 /// or no answer could be placed.
-fn answer(server: &Server<Arc<Share>>, descriptors: &DescriptorChain<&GuestMemoryMmap>) -> Option<u32> {
-    let memory = descriptors.memory();
-    let request = Reader::from_descriptor_chain(memory, descriptors.clone()).ok()?;
-    let reply = VirtioFsWriter::new(memory, descriptors.clone()).ok()?;
+fn answer(
+    server: &Server<Arc<Share>>,
+    descriptors: &DescriptorChain<&GuestMemoryMmap>,
+    readable: &GuestMemoryMmap,
+) -> Option<u32> {
+    let request = Reader::from_descriptor_chain(readable, descriptors.clone()).ok()?;
+    // What may be written to, whatever the descriptors say by now.
+    let reply = VirtioFsWriter::new(descriptors.memory(), descriptors.clone()).ok()?;
     // Buffers that overlap may add up to more than there is memory.
     if request.available_bytes() > MESSAGE_BYTES_MAX || reply.available_bytes() > MESSAGE_BYTES_MAX {
         return None;

@@ -61,6 +61,12 @@ impl Blocks {
         }
         runs
     }
+
+    /// Plugged ranges as (offset, length) in bytes, in order.
+    pub(super) fn places(&self) -> Vec<(u64, u64)> {
+        let bytes = |(first, count)| (first as u64 * BLOCK_BYTES, count as u64 * BLOCK_BYTES);
+        self.runs().into_iter().map(bytes).collect()
+    }
 }
 
 #[cfg(test)]

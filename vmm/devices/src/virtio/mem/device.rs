@@ -6,6 +6,7 @@ use nix::sys::eventfd::EventFd;
 use serde::Deserialize as _;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_queue::Queue;
+use vm_memory::GuestRegionMmap;
 
 use super::BLOCK_BYTES;
 use super::region::{MemHandle, Region};
@@ -37,16 +38,15 @@ pub struct Mem {
 
 #[derive(Debug)]
 struct Active {
-    memory: GuestMemory,
     ring: Ring,
     chain: Chain,
 }
 
 impl Mem {
-    /// A device over `length` bytes at `base` of `memory`, multiples of [`BLOCK_BYTES`], of which nothing is
-    /// plugged or requested. `settled` is written when what was requested is so.
-    pub fn new(base: u64, length: u64, memory: GuestMemory, settled: Arc<EventFd>) -> Mem {
-        let region = Arc::new(Region::new(base, length, memory, settled));
+    /// A device over `room`, whose place and length are multiples of [`BLOCK_BYTES`], and of which nothing is
+    /// plugged or requested. `memory` has what is plugged. `settled` is written when what was requested is so.
+    pub fn new(room: Arc<GuestRegionMmap>, memory: GuestMemory, settled: Arc<EventFd>) -> Mem {
+        let region = Arc::new(Region::new(room, memory, settled));
         Mem { region, faults: Faults::default(), active: None }
     }
 
@@ -62,13 +62,13 @@ impl Mem {
     }
 
     fn serve(&mut self) {
-        let Some(Active { memory, ring, chain }) = &mut self.active else { return };
+        let Some(Active { ring, chain }) = &mut self.active else { return };
         // No more than the queue holds: notifications are never muted, so the driver will say if it
         // has added more meanwhile.
         for _ in 0..ring.size() {
             let Some(taken) = ring.take(chain) else { break };
-            let written = request::read(chain, taken.fault, memory)
-                .and_then(|request| request::write(chain, memory, self.region.serve(request)));
+            let written = request::read(chain, taken.fault)
+                .and_then(|request| request::write(chain, self.region.serve(request)));
             if written.is_none() && taken.fault.is_none() {
                 self.faults.count();
             }
@@ -123,7 +123,7 @@ impl VirtioDevice for Mem {
         let Activation { memory, queues, queue_events, interrupt, .. } = activation;
         let ([queue], [_event]) = front::queues(DEVICE, queues, queue_events)?;
         let ring = Ring::open(DEVICE, queue, &memory, &self.faults)?;
-        self.active = Some(Active { memory, ring, chain: Chain::default() });
+        self.active = Some(Active { ring, chain: Chain::default() });
         self.region.book().interrupt = Some(interrupt);
         // What was asked for before a pause is answered after it.
         self.serve();

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::eventfd::EventFd;
-use vm_memory::{GuestAddress, GuestMemory as _};
+use vm_memory::{GuestMemoryRegion as _, GuestRegionMmap};
 
 use super::BLOCK_BYTES;
 use super::blocks::{Blocks, Plugged};
 use super::request::{Answer, Request};
 use super::snapshot::MemSnapshot;
-use crate::virtio::{DeviceError, GuestMemory, Interrupt};
+use crate::virtio::{DeviceError, GuestMemory, Interrupt, MemoryPartError};
 
 /// VIRTIO_MEM_STATE_*.
 const STATE_PLUGGED: u16 = 0;
@@ -45,6 +45,9 @@ impl MemHandle {
 pub(super) struct Region {
     pub(super) base: u64,
     pub(super) length: u64,
+    /// The mapping behind the region.
+    room: Arc<GuestRegionMmap>,
+    /// Has the blocks that are plugged, so that devices may reach them.
     memory: GuestMemory,
     settled: Arc<EventFd>,
     book: Mutex<Book>,
@@ -73,9 +76,10 @@ impl Book {
 }
 
 impl Region {
-    pub(super) fn new(base: u64, length: u64, memory: GuestMemory, settled: Arc<EventFd>) -> Region {
+    pub(super) fn new(room: Arc<GuestRegionMmap>, memory: GuestMemory, settled: Arc<EventFd>) -> Region {
+        let (base, length) = (room.start_addr().0, room.len());
         let book = Mutex::new(Book { blocks: Blocks::new(length), ..Book::default() });
-        Region { base, length, memory, settled, book }
+        Region { base, length, room, memory, settled, book }
     }
 
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {
@@ -108,7 +112,9 @@ impl Region {
         if book.blocks.plugged_bytes() + u64::from(blocks) * BLOCK_BYTES > book.requested {
             return Answer::Nack;
         }
-        book.blocks.set(first, count, true);
+        if self.set(book, first, count, true).is_err() {
+            return Answer::Busy;
+        }
         Answer::Ack
     }
 
@@ -116,21 +122,37 @@ impl Region {
         let Some((first, count, Plugged::All)) = self.range(book, address, blocks) else {
             return Answer::Error;
         };
+        if self.set(book, first, count, false).is_err() {
+            return Answer::Busy;
+        }
+        // The other way round, a device could fill a page again that has just been given back.
         if self.discard(first, count).is_err() {
             return Answer::Error;
         }
-        book.blocks.set(first, count, false);
         Answer::Ack
     }
 
     fn unplug_all(&self, book: &mut Book) -> Answer {
-        for (first, count) in book.blocks.runs() {
+        let plugged = std::mem::replace(&mut book.blocks, Blocks::new(self.length)).runs();
+        // Nothing is never too much, and overlaps with nothing.
+        let _ = self.memory.set_plugged(&self.room, &[]);
+        for (first, count) in plugged {
             if self.discard(first, count).is_err() {
                 return Answer::Error;
             }
-            book.blocks.set(first, count, false);
         }
         Answer::Ack
+    }
+
+    /// Marks blocks, and lets devices reach those that are plugged and no others. Where there would be too many
+    /// parts, nothing changes.
+    fn set(&self, book: &mut Book, first: usize, count: usize, plugged: bool) -> Result<(), MemoryPartError> {
+        book.blocks.set(first, count, plugged);
+        let set = self.memory.set_plugged(&self.room, &book.blocks.places());
+        if set.is_err() {
+            book.blocks.set(first, count, !plugged);
+        }
+        set
     }
 
     /// The blocks named, if they are whole, some, and usable.
@@ -146,13 +168,14 @@ impl Region {
 
     /// Gives the blocks' pages back to the host; they read as zeroes from then on.
     fn discard(&self, first: usize, count: usize) -> std::io::Result<()> {
-        let address = GuestAddress(self.base + first as u64 * BLOCK_BYTES);
-        let length = count * BLOCK_BYTES as usize;
-        let slice = self.memory.get_slice(address, length).map_err(std::io::Error::other)?;
-        let pointer = slice.ptr_guard_mut();
-        // SAFETY: the slice is a part of guest memory's mapping, which lives as long as `self.memory`, and
-        // private anonymous memory, so that nothing but its content, the guest's own, goes.
-        let result = unsafe { libc::madvise(pointer.as_ptr().cast(), length, libc::MADV_DONTNEED) };
+        let (start, length) = (first * BLOCK_BYTES as usize, count * BLOCK_BYTES as usize);
+        if start + length > self.room.size() {
+            return Err(std::io::ErrorKind::InvalidInput.into());
+        }
+        let address = self.room.as_ptr().wrapping_add(start);
+        // SAFETY: the range is a part of the room's mapping, which lives as long as `self.room`, and private
+        // anonymous memory, so that nothing but its content, the guest's own, goes.
+        let result = unsafe { libc::madvise(address.cast(), length, libc::MADV_DONTNEED) };
         if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
@@ -187,6 +210,8 @@ impl Region {
             return Err(odd(format!("the sizes of {state:?} do not fit each other")));
         }
         let mut book = self.book();
+        let places = self.memory.set_plugged(&self.room, &blocks.places());
+        places.map_err(|error| odd(error.to_string()))?;
         (book.usable, book.requested, book.blocks) = (state.usable, state.requested, blocks);
         Ok(())
     }

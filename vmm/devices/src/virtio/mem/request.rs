@@ -1,7 +1,5 @@
 //! Requests and their answers (virtio 1.2, section 5.15.6). Pure but for the answer that is placed.
 
-use vm_memory::GuestMemoryMmap;
-
 use crate::virtio::chain::{Chain, ChainFault};
 
 /// Bytes of a request; the driver sends all of them even where some mean nothing.
@@ -19,27 +17,25 @@ pub(super) enum Request {
     Unknown,
 }
 
-/// VIRTIO_MEM_RESP_*. The device is never busy.
+/// VIRTIO_MEM_RESP_*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Ack,
     /// VIRTIO_MEM_STATE_*.
     State(u16),
     Nack,
+    /// Not now; a driver tries again.
+    Busy,
     Error,
 }
 
 /// Reads the request, if the chain has one and room for an answer.
-pub(super) fn read(
-    chain: &mut Chain,
-    fault: Option<ChainFault>,
-    memory: &GuestMemoryMmap,
-) -> Option<Request> {
+pub(super) fn read(chain: &mut Chain, fault: Option<ChainFault>) -> Option<Request> {
     if fault.is_some() || chain.writable.bytes() < ANSWER_BYTES as u64 {
         return None;
     }
     let mut bytes = [0; REQUEST_BYTES];
-    chain.readable.take_front(memory, &mut bytes)?;
+    chain.readable.take_front(&mut bytes)?;
     let kind = u16::from_le_bytes([bytes[0], bytes[1]]);
     let address = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
     let blocks = u16::from_le_bytes([bytes[16], bytes[17]]);
@@ -53,16 +49,17 @@ pub(super) fn read(
 }
 
 /// Places the answer; gives the bytes written.
-pub(super) fn write(chain: &Chain, memory: &GuestMemoryMmap, answer: Answer) -> Option<u32> {
+pub(super) fn write(chain: &Chain, answer: Answer) -> Option<u32> {
     let (kind, state) = match answer {
         Answer::Ack => (0u16, 0),
         Answer::State(state) => (0, state),
         Answer::Nack => (1, 0),
+        Answer::Busy => (2, 0),
         Answer::Error => (3, 0),
     };
     let mut bytes = [0; ANSWER_BYTES];
     bytes[..2].copy_from_slice(&kind.to_le_bytes());
     bytes[8..].copy_from_slice(&state.to_le_bytes());
-    chain.writable.write_at(memory, 0, &bytes)?;
+    chain.writable.write_at(0, &bytes)?;
     Some(ANSWER_BYTES as u32)
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use proptest::prelude::*;
-use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes as _, GuestAddress, GuestMemory as _, GuestRegionMmap, MemoryRegionAddress};
 
 use super::{BLOCK_BYTES, Mem, MemHandle};
+use crate::virtio::memory::RUNS_MAX;
 use crate::virtio::testing::{Driver, Line, MEMORY, NEXT, WRITE, activation, entries};
-use crate::virtio::{GuestMemory, VirtioDevice};
+use crate::virtio::{GuestMemory, MemoryMap, VirtioDevice};
 
 const BASE: u64 = 1 << 32;
 const LENGTH: u64 = 8 * BLOCK_BYTES;
@@ -21,6 +22,7 @@ const UNPLUG_ALL: u16 = 2;
 const STATE: u16 = 3;
 const ACK: u16 = 0;
 const NACK: u16 = 1;
+const BUSY: u16 = 2;
 const ERROR: u16 = 3;
 
 struct Bench {
@@ -28,20 +30,26 @@ struct Bench {
     handle: MemHandle,
     driver: Driver,
     memory: GuestMemory,
+    room: Arc<GuestRegionMmap>,
     settled: Arc<EventFd>,
 }
 
 impl Bench {
     fn new() -> Bench {
-        let ranges = [(GuestAddress(0), MEMORY), (GuestAddress(BASE), LENGTH as usize)];
-        let memory = GuestMemory::new(GuestMemoryMmap::from_ranges(&ranges).unwrap());
+        Bench::with_blocks(LENGTH / BLOCK_BYTES)
+    }
+
+    fn with_blocks(blocks: u64) -> Bench {
+        let region = |base, bytes| GuestRegionMmap::from_range(GuestAddress(base), bytes, None).unwrap();
+        let memory = GuestMemory::new(vec![region(0, MEMORY)]).unwrap();
+        let room = Arc::new(region(BASE, (blocks * BLOCK_BYTES) as usize));
         let settled = event();
-        let mut mem = Mem::new(BASE, LENGTH, memory.clone(), settled.clone());
+        let mut mem = Mem::new(room.clone(), memory.clone(), settled.clone());
         let handle = mem.handle();
         let driver = Driver::new(&memory, 0);
         let (activation, _kicks) = activation(&memory, vec![driver.queue()], &Line::new(), mem.features());
         mem.activate(activation).unwrap();
-        Bench { mem, handle, driver, memory, settled }
+        Bench { mem, handle, driver, memory, room, settled }
     }
 
     /// Type and state of the answer.
@@ -67,6 +75,19 @@ impl Bench {
 
     fn settled(&self) -> bool {
         self.settled.read().is_ok()
+    }
+
+    /// Whether devices may write to, and read, all bytes of a block.
+    fn reached(&self, block: u64) -> bool {
+        let all = |map: &MemoryMap| map.check_range(GuestAddress(at(block)), BLOCK_BYTES as usize);
+        let (writable, readable) = (all(&self.memory.writable()), all(&self.memory.readable()));
+        assert_eq!(writable, readable);
+        writable
+    }
+
+    /// What the host has at the beginning of a block, plugged or not.
+    fn content(&self, block: u64) -> u64 {
+        self.room.read_obj(MemoryRegionAddress(block * BLOCK_BYTES + 64)).unwrap()
     }
 }
 
@@ -115,17 +136,55 @@ fn unplugged_memory_goes_back_to_the_host() {
     bench.handle.request(4 * BLOCK_BYTES, LENGTH);
     bench.ask(PLUG, at(0), 4);
     for block in 0..4 {
-        bench.memory.write_obj(7u64, GuestAddress(at(block) + 64)).unwrap();
+        bench.memory.writable().write_obj(7u64, GuestAddress(at(block) + 64)).unwrap();
     }
     assert_eq!(bench.ask(UNPLUG, at(1), 1).0, ACK);
-    let value = |block| bench.memory.read_obj::<u64>(GuestAddress(at(block) + 64)).unwrap();
-    assert_eq!([0, 1, 2].map(value), [7, 0, 7]);
+    assert_eq!([0, 1, 2].map(|block| bench.content(block)), [7, 0, 7]);
     assert_eq!(bench.ask(UNPLUG_ALL, 0, 0).0, ACK);
-    let value = |block| bench.memory.read_obj::<u64>(GuestAddress(at(block) + 64)).unwrap();
-    assert_eq!([0, 1, 2].map(value), [0, 0, 0]);
+    assert_eq!([0, 1, 2].map(|block| bench.content(block)), [0, 0, 0]);
     assert_eq!(bench.handle.plugged_bytes(), 0);
     bench.handle.request(0, LENGTH);
     assert!(bench.settled());
+}
+
+#[test]
+fn devices_reach_blocks_while_they_are_plugged_and_no_others() {
+    let mut bench = Bench::new();
+    bench.handle.request(4 * BLOCK_BYTES, 6 * BLOCK_BYTES);
+    let reached = |bench: &Bench| (0..8).filter(|block| bench.reached(*block)).collect::<Vec<_>>();
+    assert!(reached(&bench).is_empty(), "usable is not plugged");
+    bench.ask(PLUG, at(1), 3);
+    assert_eq!(reached(&bench), [1, 2, 3]);
+    bench.ask(UNPLUG, at(2), 1);
+    assert_eq!(reached(&bench), [1, 3]);
+    bench.ask(PLUG, at(2), 1);
+    let across = bench.memory.writable().check_range(GuestAddress(at(1)), 3 * BLOCK_BYTES as usize);
+    assert!(across, "neighbours are one part");
+    bench.ask(UNPLUG_ALL, 0, 0);
+    assert!(reached(&bench).is_empty());
+}
+
+#[test]
+fn a_driver_that_tears_memory_to_pieces_is_put_off() {
+    let pieces = RUNS_MAX as u64;
+    let mut bench = Bench::with_blocks(2 * pieces + 3);
+    let plugged: Vec<_> = (0..pieces).map(|piece| (2 * piece, 1)).collect();
+    let length = bench.config(24);
+    let queues = bench.mem.pause().unwrap();
+    let state = serde_json::json!({
+        "base": BASE, "length": length, "usable": length, "requested": length, "plugged": plugged
+    });
+    bench.mem.restore(&state).unwrap();
+    let (activation, _kicks) = activation(&bench.memory, queues, &Line::new(), bench.mem.features());
+    bench.mem.activate(activation).unwrap();
+    assert_eq!(bench.ask(PLUG, at(2 * pieces), 1).0, BUSY, "one piece too many");
+    assert_eq!(bench.handle.plugged_bytes(), pieces * BLOCK_BYTES);
+    assert!(!bench.reached(2 * pieces));
+    assert_eq!(bench.ask(PLUG, at(1), 1).0, ACK, "two pieces become one");
+    assert_eq!(bench.ask(PLUG, at(2 * pieces), 1).0, ACK);
+    assert_eq!(bench.ask(UNPLUG, at(1), 1).0, BUSY);
+    assert!(bench.reached(1));
+    assert_eq!(bench.ask(UNPLUG_ALL, 0, 0).0, ACK);
 }
 
 #[test]
@@ -200,7 +259,7 @@ fn a_restored_device_knows_what_was_plugged() {
     bench.ask(PLUG, at(4), 2);
     let queues = bench.mem.pause().unwrap();
     let state = bench.mem.save();
-    let mut other = Mem::new(BASE, LENGTH, bench.memory.clone(), event());
+    let mut other = Mem::new(bench.room.clone(), bench.memory.clone(), event());
     other.restore(&state).unwrap();
     let (activation, _kicks) = activation(&bench.memory, queues, &Line::new(), other.features());
     other.activate(activation).unwrap();

@@ -57,12 +57,12 @@ impl QueueRegisters {
 
     /// Whether size, alignment and place of the rings are allowed (virtio 1.2, section 2.7).
     pub(super) fn is_valid(&self, memory: &GuestMemory) -> bool {
-        let entries = usize::from(self.size);
+        let (entries, map) = (usize::from(self.size), memory.writable());
         let within = |address: u64, align: u64, length: usize| {
             address != 0
                 && address.is_multiple_of(align)
                 && address.checked_add(length as u64).is_some()
-                && memory.check_range(GuestAddress(address), length)
+                && map.check_range(GuestAddress(address), length)
         };
         self.size.is_power_of_two()
             && self.size <= self.max_size
@@ -102,14 +102,12 @@ impl QueueRegisters {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use vm_memory::GuestMemoryMmap;
+    use vm_memory::GuestRegionMmap;
 
     use super::*;
 
     fn memory() -> GuestMemory {
-        Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]).unwrap())
+        GuestMemory::new(vec![GuestRegionMmap::from_range(GuestAddress(0), 0x1_0000, None).unwrap()]).unwrap()
     }
 
     fn registers() -> QueueRegisters {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use virtio_queue::{Queue, QueueT as _};
-use vm_memory::{GuestAddress, GuestMemoryMmap};
+use vm_memory::{GuestAddress, GuestRegionMmap};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::status::VERSION_1;
@@ -93,7 +93,7 @@ struct Slot {
 }
 
 fn memory() -> GuestMemory {
-    Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]).unwrap())
+    GuestMemory::new(vec![GuestRegionMmap::from_range(GuestAddress(0), 0x1_0000, None).unwrap()]).unwrap()
 }
 
 fn empty(recorder: Recorder) -> Slot {

@@ -82,8 +82,8 @@ impl Net {
         };
         Ok(NetWorker {
             tap: self.tap.clone(),
-            rx: Rx::new(memory.clone(), rx, merge, frame_bytes_max),
-            tx: Tx::new(memory, tx),
+            rx: Rx::new(rx, merge, frame_bytes_max),
+            tx: Tx::new(tx),
             rx_event,
             tx_event,
             interrupt,

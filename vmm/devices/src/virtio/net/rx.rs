@@ -13,7 +13,6 @@ use std::os::fd::BorrowedFd;
 
 use super::drops::Drops;
 use super::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
-use crate::virtio::GuestMemory;
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::{Iovecs, Packet};
 use crate::virtio::ring::{Ring, Taken};
@@ -24,9 +23,10 @@ const SEGMENTS_HELD_MAX: usize = 1023;
 /// The receive queue at work.
 #[derive(Debug)]
 pub(super) struct Rx {
-    memory: GuestMemory,
     pub(super) ring: Ring,
     held: VecDeque<Held>,
+    /// The change of memory under which chains are held.
+    change: u64,
     /// Bytes and buffers of all that is held.
     room: u64,
     segments: usize,
@@ -58,10 +58,9 @@ pub(super) enum Received {
 }
 
 impl Rx {
-    pub(super) fn new(memory: GuestMemory, ring: Ring, merge: bool, frame_bytes_max: u64) -> Rx {
-        let iovecs = Iovecs::new(memory.clone());
-        let (held, spare) = (VecDeque::new(), Vec::new());
-        Rx { memory, ring, held, room: 0, segments: 0, spare, iovecs, merge, frame_bytes_max }
+    pub(super) fn new(ring: Ring, merge: bool, frame_bytes_max: u64) -> Rx {
+        let (held, spare, iovecs) = (VecDeque::new(), Vec::new(), Iovecs::default());
+        Rx { ring, held, change: 0, room: 0, segments: 0, spare, iovecs, merge, frame_bytes_max }
     }
 
     /// Takes one frame off the tap and gives it to the driver.
@@ -69,15 +68,11 @@ impl Rx {
         if !self.gather() {
             return Received::Starved;
         }
-        self.iovecs.clear();
         let usable = if self.merge { self.held.len() } else { 1 };
-        for segment in self.held.iter().take(usable).flat_map(|held| held.chain.writable.iter()) {
-            if self.iovecs.push(segment).is_err() {
-                // Checked when it was taken, and memory does not go away: not reached.
-                break;
-            }
-        }
-        match self.iovecs.read_packet(tap) {
+        let runs = self.held.iter().take(usable).map(|held| &held.chain.writable);
+        // What was checked when it was taken lies in its map still: no error is reached.
+        let Ok(transfer) = self.iovecs.over(runs) else { return Received::Starved };
+        match transfer.read_packet(tap) {
             Ok(Packet::Whole { length }) if length >= u64::from(HEADER_BYTES) => {
                 self.deliver(length);
                 Received::Frame
@@ -109,7 +104,7 @@ impl Rx {
         }
         if let Some(first) = self.held.front() {
             // The header lies where the frame was read to; a place that is cut short was checked for.
-            let _ = first.chain.writable.write_at(&self.memory, NUM_BUFFERS_OFFSET, &count.to_le_bytes());
+            let _ = first.chain.writable.write_at(NUM_BUFFERS_OFFSET, &count.to_le_bytes());
         }
         let mut rest = length;
         for held in self.held.drain(..usize::from(count)) {
@@ -125,6 +120,7 @@ impl Rx {
     /// Holds enough chains for any frame. If the driver has given less, then half of the queue must do:
     /// a driver with small buffers that refills late would wait for ever else.
     fn gather(&mut self) -> bool {
+        self.forget_if_memory_changed();
         for _ in 0..self.ring.size() {
             let enough = self.room >= self.frame_bytes_max || self.segments >= SEGMENTS_HELD_MAX;
             if enough || (!self.merge && !self.held.is_empty()) {
@@ -146,6 +142,8 @@ impl Rx {
                 self.ring.complete(taken, 0);
                 continue;
             }
+            // Nobody reads from these, and what may be read changes with each image.
+            chain.readable.clear();
             let segments = chain.writable.iter().count();
             self.room += chain.writable.bytes();
             self.segments += segments;
@@ -153,6 +151,17 @@ impl Rx {
         }
         let wanted = if self.merge { usize::from(self.ring.size()).div_ceil(2) } else { 1 };
         self.held.len() >= wanted
+    }
+
+    /// Chains that are held may lie in memory that the driver has given back since: they are taken anew.
+    fn forget_if_memory_changed(&mut self) {
+        let change = self.ring.change();
+        if change != self.change {
+            self.change = change;
+            self.ring.put_back(self.held.len() as u16);
+            self.spare.extend(self.held.drain(..).map(|held| held.chain));
+            (self.room, self.segments) = (0, 0);
+        }
     }
 
     /// The queue, with the chains that were held but not used available again.

@@ -4,7 +4,6 @@ use std::os::fd::BorrowedFd;
 
 use super::drops::Drops;
 use super::{HEADER_BYTES, MERGED_BYTES_MAX};
-use crate::virtio::GuestMemory;
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
 use crate::virtio::ring::Ring;
@@ -21,8 +20,8 @@ pub(super) struct Tx {
 }
 
 impl Tx {
-    pub(super) fn new(memory: GuestMemory, ring: Ring) -> Tx {
-        Tx { ring, chain: Chain::default(), iovecs: Iovecs::new(memory) }
+    pub(super) fn new(ring: Ring) -> Tx {
+        Tx { ring, chain: Chain::default(), iovecs: Iovecs::default() }
     }
 
     /// Sends one frame. Returns whether there was one.
@@ -41,10 +40,6 @@ impl Tx {
         if !allowed.contains(&self.chain.readable.bytes()) {
             return None;
         }
-        self.iovecs.clear();
-        for segment in self.chain.readable.iter() {
-            self.iovecs.push(segment).ok()?;
-        }
-        self.iovecs.write_packet(tap).ok().map(|_| ())
+        self.iovecs.over([&self.chain.readable]).ok()?.write_packet(tap).ok().map(|_| ())
     }
 }

@@ -9,7 +9,7 @@ use super::request::answer;
 use super::snapshot::PmemSnapshot;
 use crate::virtio::chain::Chain;
 use crate::virtio::ring::{Faults, Ring};
-use crate::virtio::{Activation, DeviceError, GuestMemory, Interrupt, VirtioDevice, front};
+use crate::virtio::{Activation, DeviceError, Interrupt, VirtioDevice, front};
 
 /// The device's name in errors.
 const DEVICE: &str = "pmem";
@@ -27,7 +27,6 @@ pub struct Pmem {
 
 #[derive(Debug)]
 struct Active {
-    memory: GuestMemory,
     ring: Ring,
     interrupt: Arc<dyn Interrupt>,
     chain: Chain,
@@ -47,12 +46,12 @@ impl Pmem {
     }
 
     fn serve(&mut self) {
-        let Some(Active { memory, ring, interrupt, chain }) = &mut self.active else { return };
+        let Some(Active { ring, interrupt, chain }) = &mut self.active else { return };
         // No more than the queue holds: notifications are never muted, so the driver will say if it
         // has added more meanwhile.
         for _ in 0..ring.size() {
             let Some(taken) = ring.take(chain) else { break };
-            let written = answer(chain, taken.fault, memory);
+            let written = answer(chain, taken.fault);
             if written.is_none() && taken.fault.is_none() {
                 self.faults.count();
             }
@@ -90,7 +89,7 @@ impl VirtioDevice for Pmem {
         let Activation { memory, queues, queue_events, interrupt, .. } = activation;
         let ([queue], [_event]) = front::queues(DEVICE, queues, queue_events)?;
         let ring = Ring::open(DEVICE, queue, &memory, &self.faults)?;
-        self.active = Some(Active { memory, ring, interrupt, chain: Chain::default() });
+        self.active = Some(Active { ring, interrupt, chain: Chain::default() });
         // What was asked for before a pause is answered after it.
         self.serve();
         Ok(())

@@ -1,7 +1,5 @@
 //! Requests to the region (virtio 1.2, section 5.19.6). Pure but for the answer that is placed.
 
-use vm_memory::GuestMemoryMmap;
-
 use crate::virtio::chain::{Chain, ChainFault};
 
 /// VIRTIO_PMEM_REQ_TYPE_FLUSH, the only request there is.
@@ -11,13 +9,13 @@ const FLUSH: u32 = 0;
 const WORD_BYTES: usize = 4;
 
 /// Answers the request in `chain`. Returns the bytes written, or `None` if no answer could be placed.
-pub(super) fn answer(chain: &mut Chain, fault: Option<ChainFault>, memory: &GuestMemoryMmap) -> Option<u32> {
+pub(super) fn answer(chain: &mut Chain, fault: Option<ChainFault>) -> Option<u32> {
     if fault.is_some() {
         return None;
     }
     let mut kind = [0; WORD_BYTES];
-    chain.readable.take_front(memory, &mut kind)?;
+    chain.readable.take_front(&mut kind)?;
     let result = u32::from(u32::from_le_bytes(kind) != FLUSH);
-    chain.writable.write_at(memory, 0, &result.to_le_bytes())?;
+    chain.writable.write_at(0, &result.to_le_bytes())?;
     Some(WORD_BYTES as u32)
 }

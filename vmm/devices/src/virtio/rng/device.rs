@@ -51,7 +51,7 @@ impl Rng {
         // has added more meanwhile.
         for _ in 0..ring.size() {
             let Some(taken) = ring.take(chain) else { break };
-            let drawn = gather(chain, taken.fault, iovecs).and_then(|()| iovecs.fill_random().ok());
+            let drawn = gather(chain, taken.fault, iovecs).and_then(|buffers| buffers.fill_random().ok());
             if drawn.is_none() && taken.fault.is_none() {
                 self.faults.count();
             }
@@ -87,7 +87,7 @@ impl VirtioDevice for Rng {
         let Activation { memory, queues, queue_events, interrupt, .. } = activation;
         let ([queue], [_event]) = front::queues(DEVICE, queues, queue_events)?;
         let ring = Ring::open(DEVICE, queue, &memory, &self.faults)?;
-        self.active = Some(Active { ring, interrupt, chain: Chain::default(), iovecs: Iovecs::new(memory) });
+        self.active = Some(Active { ring, interrupt, chain: Chain::default(), iovecs: Iovecs::default() });
         // What was asked for before a pause is answered after it.
         self.serve();
         Ok(())

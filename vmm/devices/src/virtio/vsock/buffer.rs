@@ -3,21 +3,20 @@
 //! Borrows what the ring has checked; copies bytes in and out, or hands out slices for system calls. The
 //! guest may change the bytes at any time, so what matters is read once.
 
-use vm_memory::{GuestAddress, GuestMemory as _, GuestMemoryMmap, VolatileSlice};
+use vm_memory::{GuestAddress, GuestMemory as _, VolatileSlice};
 
 use crate::virtio::chain::Segments;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buffer<'a> {
-    memory: &'a GuestMemoryMmap,
     segments: &'a Segments,
 }
 
 impl<'a> Buffer<'a> {
     /// `segments` came from a chain without fault.
-    pub(super) fn new(memory: &'a GuestMemoryMmap, segments: &'a Segments) -> Buffer<'a> {
-        Buffer { memory, segments }
+    pub(super) fn new(segments: &'a Segments) -> Buffer<'a> {
+        Buffer { segments }
     }
 
     /// Bytes in all.
@@ -27,7 +26,7 @@ impl<'a> Buffer<'a> {
 
     /// The pieces of `offset..offset + length`, in order. A part beyond the end is left out.
     pub(super) fn slices(&self, offset: usize, length: usize) -> impl Iterator<Item = VolatileSlice<'a>> {
-        let memory = self.memory;
+        let map = self.segments.map();
         let (mut skip, mut left) = (offset, length);
         let cut = self.segments.iter().filter_map(move |segment| {
             let size = segment.length as usize;
@@ -37,8 +36,10 @@ impl<'a> Buffer<'a> {
             left -= taken;
             (taken > 0).then(|| (GuestAddress(segment.address.0 + start as u64), taken))
         });
-        // The ring has checked the ranges, and memory regions never go away.
-        cut.flat_map(move |(address, size)| memory.get_slices(address, size).flatten())
+        // The ring has checked the ranges against this map, which stays as it is.
+        cut.flat_map(move |(address, size)| {
+            map.into_iter().flat_map(move |map| map.get_slices(address, size).flatten())
+        })
     }
 
     /// Copies from `offset` into `bytes`; how many there were.

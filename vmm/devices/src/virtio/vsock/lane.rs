@@ -3,11 +3,9 @@
 //! A lane owns whether the driver is asked to notify, and whether it is to be interrupted. Chains are passed on, not
 //! understood. A queue that the driver left disabled, or has corrupted, gives nothing.
 
-use vm_memory::GuestMemoryMmap;
-
+use crate::virtio::Interrupt;
 use crate::virtio::chain::Chain;
 use crate::virtio::ring::{Faults, Ring, Taken};
-use crate::virtio::{GuestMemory, Interrupt};
 
 use super::buffer::Buffer;
 
@@ -35,7 +33,6 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct Lane {
     ring: Ring,
-    memory: GuestMemory,
     faults: Faults,
     access: Access,
     chain: Chain,
@@ -49,9 +46,9 @@ pub(super) struct Lane {
 
 impl Lane {
     /// A lane over a ring as it stands.
-    pub(super) fn new(ring: Ring, memory: GuestMemory, faults: Faults, access: Access) -> Lane {
+    pub(super) fn new(ring: Ring, faults: Faults, access: Access) -> Lane {
         let chain = Chain::default();
-        Lane { ring, memory, faults, access, chain, stuck: false, muted: false, buffer_used: false }
+        Lane { ring, faults, access, chain, stuck: false, muted: false, buffer_used: false }
     }
 
     /// The ring, for whoever takes the queue over.
@@ -98,22 +95,23 @@ impl Lane {
 
     /// Bytes of the chain that [`next`](Self::next) gave last.
     pub(super) fn buffer(&self) -> Buffer<'_> {
-        let memory: &GuestMemoryMmap = &self.memory;
         match self.access {
-            Access::Read => Buffer::new(memory, &self.chain.readable),
-            Access::Write => Buffer::new(memory, &self.chain.writable),
+            Access::Read => Buffer::new(&self.chain.readable),
+            Access::Write => Buffer::new(&self.chain.writable),
         }
     }
 
     /// The device is done with the chain and wrote `length` bytes into it.
     pub(super) fn used(&mut self, taken: Taken, length: u32) {
         self.ring.complete(taken, length);
+        self.chain.clear();
         self.buffer_used = true;
     }
 
     /// Leaves the chain that [`next`](Self::next) gave last to be taken again.
     pub(super) fn put_back(&mut self, _taken: Taken) {
         self.ring.put_back(1);
+        self.chain.clear();
     }
 
     /// Interrupts the driver if it wants to know of what was used.
@@ -134,6 +132,7 @@ impl Lane {
         // Where it stands now is where the driver is to notify. One that came meanwhile counts too.
         let more = self.ring.listen();
         self.ring.put_back(count);
+        self.chain.clear();
         count.saturating_add(u16::from(more))
     }
 }

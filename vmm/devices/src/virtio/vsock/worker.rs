@@ -98,7 +98,7 @@ impl Backend {
         };
         let lane = |queue: Queue, access| {
             let ring = Ring::open(NAME, queue, &memory, &faults)?;
-            Ok::<_, DeviceError>(Lane::new(ring, memory.clone(), faults.clone(), access))
+            Ok::<_, DeviceError>(Lane::new(ring, faults.clone(), access))
         };
         let rx = lane(rx, Access::Write)?;
         let tx = lane(tx, Access::Read)?;

@@ -60,7 +60,7 @@ impl DriverQueue {
         bytes[8..12].copy_from_slice(&descriptor.length.to_le_bytes());
         bytes[12..14].copy_from_slice(&descriptor.flags.to_le_bytes());
         bytes[14..].copy_from_slice(&descriptor.next.to_le_bytes());
-        self.memory.write_slice(&bytes, GuestAddress(self.base + u64::from(index) * 16)).unwrap();
+        self.memory.writable().write_slice(&bytes, GuestAddress(self.base + u64::from(index) * 16)).unwrap();
     }
 
     /// Offers the chain that starts at `head`.
@@ -82,19 +82,19 @@ impl DriverQueue {
         // used_event, at the end of the available ring.
         self.store(AVAILABLE + 4 + u64::from(SIZE) * 2, self.seen);
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        let index: u16 = self.memory.load(GuestAddress(self.base + USED + 2), ORDER).unwrap();
+        let index: u16 = self.memory.writable().load(GuestAddress(self.base + USED + 2), ORDER).unwrap();
         if index == self.seen {
             return None;
         }
         let entry = self.base + USED + 4 + u64::from(self.seen % SIZE) * 8;
-        let head: u32 = self.memory.read_obj(GuestAddress(entry)).unwrap();
-        let length: u32 = self.memory.read_obj(GuestAddress(entry + 4)).unwrap();
+        let head: u32 = self.memory.writable().read_obj(GuestAddress(entry)).unwrap();
+        let length: u32 = self.memory.writable().read_obj(GuestAddress(entry + 4)).unwrap();
         self.seen = self.seen.wrapping_add(1);
         Some((u16::try_from(head).unwrap(), length))
     }
 
     fn store(&self, offset: u64, value: u16) {
-        self.memory.store(value, GuestAddress(self.base + offset), ORDER).unwrap();
+        self.memory.writable().store(value, GuestAddress(self.base + offset), ORDER).unwrap();
     }
 }
 

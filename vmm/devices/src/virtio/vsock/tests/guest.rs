@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use virtio_queue::Queue;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestRegionMmap};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::super::device::Vsock;
@@ -66,8 +66,8 @@ pub(super) struct Guest {
 impl Guest {
     /// A guest whose driver has not started.
     pub(super) fn asleep(features: u64) -> Guest {
-        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY_BYTES)]).unwrap();
-        let memory: GuestMemory = Arc::new(memory);
+        let ram = GuestRegionMmap::from_range(GuestAddress(0), MEMORY_BYTES, None).unwrap();
+        let memory = GuestMemory::new(vec![ram]).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let taken = Arc::new(Mutex::new(VecDeque::new()));
         let queues = [0, 1, 2].map(|number| DriverQueue::new(&memory, number * RING_BYTES));
@@ -164,8 +164,8 @@ impl Guest {
     /// Sends a packet: header and payload in a buffer each, as Linux does.
     pub(super) fn send(&mut self, header: Header, payload: &[u8]) {
         let (slot, address) = self.tx_slot();
-        self.memory.write_slice(&header.to_bytes(), GuestAddress(address)).unwrap();
-        self.memory.write_slice(payload, GuestAddress(address + 64)).unwrap();
+        self.memory.writable().write_slice(&header.to_bytes(), GuestAddress(address)).unwrap();
+        self.memory.writable().write_slice(payload, GuestAddress(address + 64)).unwrap();
         let flags = if payload.is_empty() { 0 } else { NEXT };
         let head = Descriptor { address, length: HEADER_BYTES as u32, flags, next: slot * 2 + 1 };
         self.queues[1].describe(slot * 2, head);
@@ -187,7 +187,7 @@ impl Guest {
         let (index, length) = self.queues[0].take_used()?;
         let mut bytes = vec![0; length as usize];
         let address = RX_BUFFERS + u64::from(index) * RX_BUFFER_BYTES;
-        self.memory.read_slice(&mut bytes, GuestAddress(address)).unwrap();
+        self.memory.writable().read_slice(&mut bytes, GuestAddress(address)).unwrap();
         let header = Header::parse(bytes[..HEADER_BYTES].try_into().unwrap());
         assert_eq!(header.len as usize, length as usize - HEADER_BYTES, "{header:?}");
         Some((header, bytes.split_off(HEADER_BYTES), index))

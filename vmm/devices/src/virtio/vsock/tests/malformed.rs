@@ -30,7 +30,7 @@ fn chains_that_make_no_sense_are_dropped_and_counted() {
     let mut guest = Guest::awake();
     let (slot, address) = guest.tx_slot();
     let good = packet(Op::Request, 1, 80);
-    guest.memory.write_slice(&good.to_bytes(), GuestAddress(address)).unwrap();
+    guest.memory.writable().write_slice(&good.to_bytes(), GuestAddress(address)).unwrap();
     let head = Descriptor { address, length: HEADER, flags: 0, next: 0 };
     let end = MEMORY_BYTES as u64;
     let chains = [
@@ -152,7 +152,7 @@ fn a_length_beyond_the_chain_resets_the_connection() {
         let (_host, header) = guest.connect(1024);
         let (_, address) = guest.tx_slot();
         let lie = Header { len: length, ..data(header, 0) };
-        guest.memory.write_slice(&lie.to_bytes(), GuestAddress(address)).unwrap();
+        guest.memory.writable().write_slice(&lie.to_bytes(), GuestAddress(address)).unwrap();
         send_chain(&mut guest, &[Descriptor { address, length: HEADER + 4, flags: 0, next: 0 }]);
         guest.receive_op(Op::Reset);
         assert_eq!(guest.device.faults(), 1);

@@ -3,10 +3,13 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 
+use vm_memory::{Bytes as _, GuestAddress};
+
 use super::super::connection::BUFFER_BYTES;
-use super::super::packet::{Header, Op, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
-use super::driver::SIZE;
+use super::super::packet::{HEADER_BYTES, Header, Op, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
+use super::driver::{Descriptor, NEXT, SIZE};
 use super::guest::{CREDIT, Guest, data, packet, pattern, read_line, with_op};
+use crate::virtio::testing::{IMAGE, image, image_content};
 
 fn shutdown(header: Header, flags: u32) -> Header {
     Header { flags, ..with_op(header, Op::Shutdown) }
@@ -28,6 +31,24 @@ fn a_host_program_dials_and_bytes_flow_both_ways() {
     let mut answer = [0; 4];
     host.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"pong");
+    assert_eq!(guest.device.faults(), 0);
+}
+
+#[test]
+fn bytes_are_sent_from_an_image() {
+    let mut guest = Guest::awake();
+    image(&guest.memory);
+    let (mut host, header) = guest.connect(1024);
+    let (slot, address) = guest.tx_slot();
+    guest.memory.writable().write_slice(&data(header, 1000).to_bytes(), GuestAddress(address)).unwrap();
+    let (next, length) = (slot * 2 + 1, HEADER_BYTES as u32);
+    guest.queues[1].describe(slot * 2, Descriptor { address, length, flags: NEXT, next });
+    guest.queues[1].describe(next, Descriptor { address: IMAGE + 9, length: 1000, flags: 0, next: 0 });
+    guest.queues[1].offer(slot * 2);
+    guest.kick(1);
+    let mut received = [0; 1000];
+    host.read_exact(&mut received).unwrap();
+    assert_eq!(received[..], image_content()[9..1009]);
     assert_eq!(guest.device.faults(), 0);
 }
 

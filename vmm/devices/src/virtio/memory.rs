@@ -1,0 +1,320 @@
+//! Guest memory as devices reach it: which addresses a device may write to and which it may read, at a moment.
+//!
+//! ```text
+//!              RAM      plugged blocks     images (pmem windows)
+//!   writable    ×             ×
+//!   readable    ×             ×                    ×
+//! ```
+//!
+//! What was never plugged, or was unplugged, is in neither map: a byte written there would take a large page of
+//! the host that the pod was not given. Images are there to be read: a guest writes a page of an image to a disk or
+//! to a socket without copying it first.
+//!
+//! A [`MemoryMap`] never changes. A change makes new maps, and who holds an old one keeps its mappings until it lets
+//! go, so that no address goes stale during a request. A device holds a map for one request, or looks whether it is
+//! the current one ([`GuestMemory::changes`]).
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+
+use vm_memory::{GuestAddress, GuestMemoryMmap, GuestMemoryRegion as _, GuestRegionMmap, MmapRegion};
+
+/// Parts that a map may have besides RAM and images: runs of plugged blocks. A driver that plugs from one end needs
+/// one; one that gives back what it can find free, some hundred. Each costs a search a step and the host 100 bytes.
+pub(crate) const RUNS_MAX: usize = 4096;
+
+/// Parts of guest memory overlap, or there are too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("guest memory cannot have this part at {base:#x}")]
+pub struct MemoryPartError {
+    /// Guest-physical address of the part.
+    pub base: u64,
+}
+
+/// Addresses at a moment, with the mappings behind them.
+#[derive(Debug)]
+pub struct MemoryMap {
+    regions: GuestMemoryMmap,
+    /// The mapping that plugged blocks are parts of.
+    _room: Option<Arc<GuestRegionMmap>>,
+}
+
+impl Deref for MemoryMap {
+    type Target = GuestMemoryMmap;
+
+    fn deref(&self) -> &GuestMemoryMmap {
+        &self.regions
+    }
+}
+
+/// Guest memory, shared by all devices and vCPUs of a VM; clones are the same memory.
+#[derive(Clone, Debug)]
+pub struct GuestMemory(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    maps: RwLock<Maps>,
+    /// Changes of what may be written.
+    changes: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Maps {
+    ram: Vec<Arc<GuestRegionMmap>>,
+    plugged: Vec<Arc<GuestRegionMmap>>,
+    room: Option<Arc<GuestRegionMmap>>,
+    /// By guest-physical address.
+    images: BTreeMap<u64, Arc<GuestRegionMmap>>,
+    writable: Arc<MemoryMap>,
+    readable: Arc<MemoryMap>,
+}
+
+impl GuestMemory {
+    /// Memory that is RAM alone, in ascending order and without overlaps.
+    ///
+    /// # Errors
+    /// There is none, or its parts overlap.
+    pub fn new(ram: Vec<GuestRegionMmap>) -> Result<GuestMemory, MemoryPartError> {
+        let ram: Vec<_> = ram.into_iter().map(Arc::new).collect();
+        let map = map(ram.clone(), None)?;
+        let maps = Maps {
+            ram,
+            plugged: Vec::new(),
+            room: None,
+            images: BTreeMap::new(),
+            writable: map.clone(),
+            readable: map,
+        };
+        Ok(GuestMemory(Arc::new(Shared { maps: RwLock::new(maps), changes: AtomicU64::new(0) })))
+    }
+
+    /// What devices may write to now, and read.
+    pub fn writable(&self) -> Arc<MemoryMap> {
+        self.0.maps.read().unwrap_or_else(PoisonError::into_inner).writable.clone()
+    }
+
+    /// What devices may read now: all that they may write to, and images. Let go of soon: an image that is
+    /// unplugged stays open for as long.
+    pub fn readable(&self) -> Arc<MemoryMap> {
+        self.0.maps.read().unwrap_or_else(PoisonError::into_inner).readable.clone()
+    }
+
+    /// How often what may be written has changed.
+    pub fn changes(&self) -> u64 {
+        self.0.changes.load(Ordering::Acquire)
+    }
+
+    /// Lets devices read `image`, which is mapped read-only.
+    ///
+    /// # Errors
+    /// Something else lies there.
+    pub fn add_image(&self, image: Arc<GuestRegionMmap>) -> Result<(), MemoryPartError> {
+        let base = image.start_addr().0;
+        let mut maps = self.lock();
+        if maps.images.contains_key(&base) {
+            return Err(MemoryPartError { base });
+        }
+        maps.images.insert(base, image);
+        let added = maps.renew_readable().map_err(|_| MemoryPartError { base });
+        if added.is_err() {
+            maps.images.remove(&base);
+        }
+        added
+    }
+
+    /// Devices can no longer read the image at `base`, but for requests that are under way.
+    pub fn remove_image(&self, base: u64) {
+        let mut maps = self.lock();
+        if maps.images.remove(&base).is_some() {
+            // Parts that did not overlap do not when one is gone.
+            let _ = maps.renew_readable();
+        }
+    }
+
+    /// Lets devices reach these parts of `room`, as (offset, length) in ascending order, and no other part of it.
+    ///
+    /// # Errors
+    /// A part does not lie in `room`, there are more than [`RUNS_MAX`], or something else lies there. Then
+    /// nothing changes.
+    pub(crate) fn set_plugged(
+        &self,
+        room: &Arc<GuestRegionMmap>,
+        runs: &[(u64, u64)],
+    ) -> Result<(), MemoryPartError> {
+        if runs.len() > RUNS_MAX {
+            return Err(MemoryPartError { base: room.start_addr().0 });
+        }
+        let plugged = runs.iter().map(|run| part(room, *run)).collect::<Result<Vec<_>, _>>()?;
+        let mut maps = self.lock();
+        let old = (std::mem::replace(&mut maps.plugged, plugged), maps.room.replace(room.clone()));
+        let renewed = maps.renew();
+        if renewed.is_err() {
+            (maps.plugged, maps.room) = old;
+        }
+        // While the lock is held: who sees the number finds the map.
+        self.0.changes.fetch_add(1, Ordering::Release);
+        renewed
+    }
+
+    fn lock(&self) -> RwLockWriteGuard<'_, Maps> {
+        self.0.maps.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Maps {
+    /// Makes both maps anew; on an error both stay.
+    fn renew(&mut self) -> Result<(), MemoryPartError> {
+        let writable = map(self.memory(), self.room.clone())?;
+        let before = std::mem::replace(&mut self.writable, writable);
+        let renewed = self.renew_readable();
+        if renewed.is_err() {
+            self.writable = before;
+        }
+        renewed
+    }
+
+    fn renew_readable(&mut self) -> Result<(), MemoryPartError> {
+        let images = self.images.values().cloned();
+        self.readable = map(self.memory().into_iter().chain(images).collect(), self.room.clone())?;
+        Ok(())
+    }
+
+    fn memory(&self) -> Vec<Arc<GuestRegionMmap>> {
+        self.ram.iter().chain(&self.plugged).cloned().collect()
+    }
+}
+
+/// The map of `regions`, in any order.
+fn map(
+    mut regions: Vec<Arc<GuestRegionMmap>>,
+    room: Option<Arc<GuestRegionMmap>>,
+) -> Result<Arc<MemoryMap>, MemoryPartError> {
+    regions.sort_by_key(|region| region.start_addr());
+    let base = regions.last().map_or(0, |region| region.start_addr().0);
+    let regions = GuestMemoryMmap::from_arc_regions(regions).map_err(|_| MemoryPartError { base })?;
+    Ok(Arc::new(MemoryMap { regions, _room: room }))
+}
+
+/// A part of `room` as a region of its own, which must not outlive it: a [`MemoryMap`] keeps both.
+fn part(
+    room: &GuestRegionMmap,
+    (offset, length): (u64, u64),
+) -> Result<Arc<GuestRegionMmap>, MemoryPartError> {
+    let base = room.start_addr().0.saturating_add(offset);
+    let outside = MemoryPartError { base };
+    if length == 0 || offset.checked_add(length).is_none_or(|end| end > room.len()) {
+        return Err(outside);
+    }
+    let (start, size) = (usize::try_from(offset), usize::try_from(length));
+    let (Ok(start), Ok(size)) = (start, size) else { return Err(outside) };
+    let address = room.as_ptr().wrapping_add(start);
+    // SAFETY: `address` and the `size` bytes behind it lie in the room's mapping, which is not unmapped with this
+    // region, but by the room, whose reference the map holds beside it.
+    let mapping = unsafe { MmapRegion::build_raw(address, size, room.prot(), room.flags()) };
+    let region = mapping.ok().and_then(|mapping| GuestRegionMmap::new(mapping, GuestAddress(base)));
+    region.map(Arc::new).ok_or(outside)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use vm_memory::{Bytes as _, GuestMemory as _};
+
+    use super::*;
+
+    const ROOM: u64 = 0x10_0000;
+    const ROOM_BYTES: u64 = 0x1_0000;
+    const IMAGE: u64 = 0x20_0000;
+
+    fn region(base: u64, bytes: u64) -> GuestRegionMmap {
+        GuestRegionMmap::from_range(GuestAddress(base), bytes as usize, None).unwrap()
+    }
+
+    fn memory() -> GuestMemory {
+        GuestMemory::new(vec![region(0, 0x1_0000)]).unwrap()
+    }
+
+    fn has(map: &MemoryMap, base: u64, bytes: u64) -> bool {
+        map.check_range(GuestAddress(base), bytes as usize)
+    }
+
+    #[test]
+    fn what_is_not_plugged_is_not_there_and_what_was_unplugged_is_gone() {
+        let (memory, room) = (memory(), Arc::new(region(ROOM, ROOM_BYTES)));
+        assert!(!has(&memory.writable(), ROOM, 1) && !has(&memory.readable(), ROOM, 1));
+        memory.set_plugged(&room, &[(0x1000, 0x2000), (0x8000, 0x1000)]).unwrap();
+        for map in [memory.writable(), memory.readable()] {
+            assert!(has(&map, ROOM + 0x1000, 0x2000) && has(&map, ROOM + 0x8000, 0x1000));
+            assert!(!has(&map, ROOM + 0xfff, 1) && !has(&map, ROOM + 0x1000, 0x2001));
+        }
+        let before = memory.changes();
+        memory.set_plugged(&room, &[(0x8000, 0x1000)]).unwrap();
+        assert!(memory.changes() > before);
+        assert!(!has(&memory.writable(), ROOM + 0x1000, 1) && !has(&memory.readable(), ROOM + 0x1000, 1));
+    }
+
+    #[test]
+    fn a_map_that_is_held_keeps_its_mappings() {
+        let (memory, room) = (memory(), Arc::new(region(ROOM, ROOM_BYTES)));
+        memory.set_plugged(&room, &[(0, 0x1000)]).unwrap();
+        let held = memory.writable();
+        memory.set_plugged(&room, &[]).unwrap();
+        drop((memory, room));
+        held.write_obj(7u32, GuestAddress(ROOM)).unwrap();
+        assert_eq!(held.read_obj::<u32>(GuestAddress(ROOM)).unwrap(), 7);
+    }
+
+    #[test]
+    fn images_are_read_and_never_written() {
+        let memory = memory();
+        memory.add_image(Arc::new(region(IMAGE, 0x1000))).unwrap();
+        assert!(has(&memory.readable(), IMAGE, 0x1000) && !has(&memory.writable(), IMAGE, 1));
+        assert_eq!(memory.add_image(Arc::new(region(IMAGE, 0x1000))), Err(MemoryPartError { base: IMAGE }));
+        let over = Arc::new(region(IMAGE + 0x800, 0x1000));
+        assert!(memory.add_image(over).is_err());
+        memory.remove_image(IMAGE + 0x800);
+        assert!(has(&memory.readable(), IMAGE, 0x1000));
+        memory.remove_image(IMAGE);
+        assert!(!has(&memory.readable(), IMAGE, 1));
+    }
+
+    #[test]
+    fn parts_beyond_the_room_or_too_many_change_nothing() {
+        let (memory, room) = (memory(), Arc::new(region(ROOM, ROOM_BYTES)));
+        memory.set_plugged(&room, &[(0, 0x1000)]).unwrap();
+        let many = vec![(0x2000, 1); RUNS_MAX + 1];
+        for runs in
+            [&[(0xf000, 0x1001)][..], &[(u64::MAX, 2)], &[(0, 0)], &[(0, 0x2000), (0x1000, 1)], &many[..]]
+        {
+            assert!(memory.set_plugged(&room, runs).is_err());
+            assert!(has(&memory.writable(), ROOM, 0x1000) && !has(&memory.writable(), ROOM + 0x1000, 1));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_byte_is_reached_if_and_only_if_its_block_is_plugged(
+            steps in proptest::collection::vec(proptest::collection::vec(any::<bool>(), 16), 1..8),
+        ) {
+            let (memory, room) = (memory(), Arc::new(region(ROOM, ROOM_BYTES)));
+            for plugged in steps {
+                let runs: Vec<_> = (0u64..)
+                    .zip(&plugged)
+                    .filter(|(_, plugged)| **plugged)
+                    .map(|(block, _)| (block * 0x1000, 0x1000))
+                    .collect();
+                memory.set_plugged(&room, &runs).unwrap();
+                let (writable, readable) = (memory.writable(), memory.readable());
+                for (block, plugged) in (0u64..).zip(&plugged) {
+                    for place in [0, 0xfff] {
+                        let address = ROOM + block * 0x1000 + place;
+                        prop_assert_eq!(has(&writable, address, 1), *plugged);
+                        prop_assert_eq!(has(&readable, address, 1), *plugged);
+                    }
+                }
+            }
+        }
+    }
+}
