@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// A device to plug; an `F` stands for its file. The memory device ([`DeviceKind::Mem`]) is not among them:
 /// the VMM plugs that one itself when a VM first grows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 pub enum Device<F> {
     /// A file mapped into guest-physical memory, read-only: a guest that writes there ends its VM.
     Pmem {
@@ -34,13 +34,15 @@ pub enum Device<F> {
         mtu: u16,
     },
     /// The vsock device. Host programs reach the guest by dialling `listener` and writing `CONNECT <port>\n`;
-    /// the answer is `OK <host port>\n`. Connections that the guest opens to the host arrive as
-    /// [`Event::GuestStream`](crate::Event::GuestStream).
+    /// the answer is `OK <host port>\n`. Connections that the guest opens to `host_ports` arrive as
+    /// [`Event::GuestStream`](crate::Event::GuestStream), a few at once and seldom; all others are refused.
     Vsock {
         /// Listening unix stream socket.
         listener: F,
         /// The guest's context id, 3 or above.
         guest_cid: u32,
+        /// Host ports that the guest may dial.
+        host_ports: Vec<u32>,
     },
     /// Random numbers from the host's getrandom(2).
     Rng,
@@ -102,7 +104,9 @@ impl<F> Device<F> {
             Device::Pmem { image } => Device::Pmem { image: file(image)? },
             Device::Blk { image, read_only } => Device::Blk { image: file(image)?, read_only },
             Device::Net { tap, mac, mtu } => Device::Net { tap: file(tap)?, mac, mtu },
-            Device::Vsock { listener, guest_cid } => Device::Vsock { listener: file(listener)?, guest_cid },
+            Device::Vsock { listener, guest_cid, host_ports } => {
+                Device::Vsock { listener: file(listener)?, guest_cid, host_ports }
+            }
             Device::Rng => Device::Rng,
             Device::Fs { tag } => Device::Fs { tag },
         })

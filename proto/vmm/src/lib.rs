@@ -3,7 +3,8 @@
 //! The socket is `SOCK_SEQPACKET`: one JSON [`Message`] per packet, at most [`PACKET_BYTES_MAX`] bytes,
 //! with the descriptors that it names (by [`FdIndex`]) in the same packet's `SCM_RIGHTS`. The daemon
 //! creates the listening socket and the VMM inherits it as standard input, so a restarted daemon can dial again. One
-//! client at a time: a new connection replaces the old one.
+//! client at a time: a new connection replaces the old one. A connection begins with both sides' versions
+//! ([`Request::Hello`]).
 //!
 //! This crate holds types and the packet codec only; `runtime` and `vmm` meet nowhere else. `message` has the
 //! requests and answers, `device` what is plugged, `slot` where it fits, `packet` the codec.
@@ -17,8 +18,8 @@ mod slot;
 
 pub use device::{Device, DeviceKind};
 pub use message::{
-    BootConfig, Event, ExitCounts, FdIndex, MEMORY_BYTES_MAX, Message, Refusal, Registers, Request, Response,
-    StopReason, StopReport, VmStats,
+    BootConfig, Event, ExitCounts, FdIndex, MEMORY_BYTES_MAX, Message, PROTOCOL_VERSION,
+    PROTOCOL_VERSION_MIN, Refusal, Registers, Request, Response, StopReason, StopReport, VmStats,
 };
 pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
 pub use slot::{FilledSlot, Slot};

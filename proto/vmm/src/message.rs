@@ -1,8 +1,20 @@
 //! Requests, responses and events.
+//!
+//! A daemon talks to VMMs that an older or newer one has started, so that a connection begins with both sides' versions
+//! ([`Request::Hello`]), and a field that is not known is passed over: a newer side may say more than an older one
+//! understands. What an older side must not miss is a new request, a new variant, or a new version.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Device, FilledSlot, Slot};
+
+/// Version of the messages that this side speaks. The version goes up with each request, event or variant that is
+/// added, and with each field that must be understood.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Least version of the other side that this one understands. A side that is newer decides by its own constant whether
+/// it understands this one, and sends it nothing that it does not know.
+pub const PROTOCOL_VERSION_MIN: u32 = 1;
 
 /// Most memory that a VM can have, in bytes: 1 TiB, what 40 bits address, far above a pod's.
 pub const MEMORY_BYTES_MAX: u64 = 1 << 40;
@@ -14,7 +26,7 @@ pub struct FdIndex(pub u8);
 
 /// One packet's content.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 pub enum Message {
     /// Daemon to VMM. `id` is chosen by the daemon and comes back in the response.
     Request {
@@ -37,7 +49,6 @@ pub enum Message {
 /// The reason why a request was not carried out. The text names what and where, for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
-#[serde(deny_unknown_fields)]
 pub struct Refusal {
     /// One line.
     pub message: String,
@@ -45,8 +56,14 @@ pub struct Refusal {
 
 /// A request of the daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 pub enum Request {
+    /// The first request of each connection, with the daemon's [`PROTOCOL_VERSION`]. A VMM that does not understand it
+    /// refuses, and refuses all that comes before it.
+    Hello {
+        /// The daemon's version.
+        version: u32,
+    },
     /// Build the VM and run it. Once per process, before all but `Shutdown`.
     Boot(Box<BootConfig>),
     /// Fill an empty slot. The guest sees the device when the agent binds the slot.
@@ -80,8 +97,13 @@ pub enum Request {
 
 /// The answer to a request of the same name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 pub enum Response {
+    /// The VMM understands the daemon. Whether the daemon understands the VMM is for the daemon to see.
+    Hello {
+        /// The VMM's version.
+        version: u32,
+    },
     /// The vCPUs run.
     Booted,
     /// The slot is filled.
@@ -105,7 +127,6 @@ pub enum Response {
 
 /// The VM to build. All descriptors come with the same packet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct BootConfig {
     /// The pod's id, for log lines and thread names.
     pub id: String,
@@ -126,7 +147,7 @@ pub struct BootConfig {
 
 /// A message of the VMM that answers no request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 pub enum Event {
     /// The guest opened a stream to a host port; the packet's one descriptor is the host's end of it.
     GuestStream {
@@ -141,7 +162,6 @@ pub enum Event {
 
 /// The end of a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct StopReport {
     /// The reason.
     pub reason: StopReason,
@@ -155,7 +175,7 @@ pub struct StopReport {
 
 /// The reason why a VM ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// [`Request::Shutdown`].
     Requested,
@@ -209,7 +229,6 @@ pub struct Registers {
 
 /// vCPU exits to the VMM, by kind, since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ExitCounts {
     /// KVM_EXIT_MMIO, reads.
     pub mmio_read: u64,
@@ -229,7 +248,6 @@ pub struct ExitCounts {
 
 /// Counters and times of a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct VmStats {
     /// Exits by kind.
     pub exits: ExitCounts,

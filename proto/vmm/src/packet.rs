@@ -145,6 +145,22 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_are_not_known_are_passed_over() {
+        let (here, there) = pair();
+        for text in [
+            r#"{"request":{"id":1,"request":{"plug":{"slot":11,"device":{"blk":{"image":0,"read_only":true,"new":[1]}},"new":{}}},"new":0}}"#,
+            r#"{"response":{"id":1,"result":{"Ok":{"slots":[{"slot":1,"kind":"vsock","read_only":false,"new":1}]}}}}"#,
+            r#"{"response":{"id":1,"result":{"Err":{"message":"no","new":1}}}}"#,
+            r#"{"event":{"guest_stream":{"port":1024,"new":1}}}"#,
+            r#"{"event":{"stopped":{"reason":{"guest_panic":{"message":"","new":1}},"registers":null,"console":"",
+                "exits":{"mmio_read":0,"mmio_write":0,"pio_in":0,"pio_out":0,"halt":0,"interrupted":0,"other":0,"new":0},"new":1}}}"#,
+        ] {
+            rustix::io::write(&here, text.as_bytes()).unwrap();
+            assert!(recv(&there).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_packet_beyond_the_limit_is_refused_before_it_is_sent() {
         let (here, _there) = pair();
         let text = "x".repeat(PACKET_BYTES_MAX);

@@ -17,7 +17,6 @@ pub struct Slot(u8);
 
 /// A slot with a device in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct FilledSlot {
     /// The slot.
     pub slot: Slot,

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use runtime_vm::{Device, Size, Slot, Spawn, Vm};
+use runtime_vm::{BootPlan, Device, Size, Slot, Spawn, Vm};
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -64,15 +64,13 @@ async fn main() -> anyhow::Result<()> {
         let image = File::options().read(true).write(true).open(disk)?;
         devices.push((Slot::SCRATCH, Device::Blk { image: image.into(), read_only: false }));
     }
-    let booted = vm
-        .boot(
-            Size::fixed(arguments.memory_mib << 20, arguments.vcpus),
-            &arguments.cmdline,
-            &kernel,
-            &root,
-            devices,
-        )
-        .await;
+    let plan = BootPlan {
+        kernel: &kernel,
+        root_image: &root,
+        cmdline: &arguments.cmdline,
+        host_ports: &[arguments.port],
+    };
+    let booted = vm.boot(Size::fixed(arguments.memory_mib << 20, arguments.vcpus), plan, devices).await;
     println!("booted after {:?}: {booted:?}", started.elapsed());
     if let (Ok(()), Some(image), Some(slot)) = (&booted, &arguments.image, Slot::pmems().next()) {
         println!("plugged: {:?}", vm.plug(slot, Device::Pmem { image: File::open(image)?.into() }).await);

@@ -1,5 +1,5 @@
 //! The control connection: requests out, responses and events in. Each packet is whole, so that any
-//! task may send; one task receives.
+//! task may send; one task receives. `link` makes another where this one is lost.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use proto_vmm::{Event, Message, Packet, Refusal, Request, Response, StopReport};
+use proto_vmm::{
+    Event, Message, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Packet, Refusal, Request, Response, StopReport,
+};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -18,11 +20,11 @@ use crate::VmError;
 use crate::streams::Streams;
 
 /// Longest wait for an answer to any request but a boot.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Longest wait for the answer to a boot, which copies a kernel: with twenty pods started at once on one busy
 /// processor, 20 s were seen not to be enough.
-const BOOT_DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const BOOT_DEADLINE: Duration = Duration::from_secs(60);
 
 type Answer = Result<Response, Refusal>;
 
@@ -64,9 +66,34 @@ impl Connection {
         Ok(Connection(Arc::new(Shared { socket, next_id: AtomicU64::new(1), pending })))
     }
 
+    /// Says the version, and checks the VMM's. Nothing else is asked before.
+    pub(crate) async fn hello(&self, deadline: Duration) -> Result<(), VmError> {
+        let request = Request::Hello { version: PROTOCOL_VERSION };
+        match self.ask_within(deadline, "hello", request, &[]).await? {
+            Response::Hello { version } if version >= PROTOCOL_VERSION_MIN => Ok(()),
+            Response::Hello { version } => Err(VmError::Version { version }),
+            _ => Err(VmError::Confused { request: "hello" }),
+        }
+    }
+
+    /// Whether it is lost: then nothing more comes, and nothing can be asked.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.pending().is_none()
+    }
+
     /// Sends a request with its descriptors and waits for the answer. `name` is for errors.
     pub(crate) async fn ask(
         &self,
+        name: &'static str,
+        request: Request,
+        fds: &[OwnedFd],
+    ) -> Result<Response, VmError> {
+        self.ask_within(deadline(&request), name, request, fds).await
+    }
+
+    async fn ask_within(
+        &self,
+        deadline: Duration,
         name: &'static str,
         request: Request,
         fds: &[OwnedFd],
@@ -78,7 +105,6 @@ impl Connection {
             None => return Err(VmError::Lost { request: name }),
         };
         let _waiting = Waiting { connection: self, id };
-        let deadline = deadline(&request);
         let work = async {
             self.send(name, &Message::Request { id, request }, fds).await?;
             match answer.await {

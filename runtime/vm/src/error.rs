@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use proto_vmm::{PacketError, StopReason};
+use proto_vmm::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, PacketError, StopReason};
 
 /// A VM could not be made or driven.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,10 @@ pub enum VmError {
     Deadline { request: &'static str },
     #[error("the VMM's answer to {request} is not one")]
     Confused { request: &'static str },
+    #[error(
+        "the VMM speaks version {version} of the protocol, and this daemon {PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}"
+    )]
+    Version { version: u32 },
     #[error("the connection to the VMM was lost during {request}")]
     Lost { request: &'static str },
     #[error("the VM has ended: {reason:?}")]

@@ -4,14 +4,17 @@
 //! socket. This crate knows the control protocol (`proto-vmm`) and the VMM's process; it knows nothing of
 //! agents, pods or images, and reads nothing that a guest wrote but the console's text.
 //!
-//! `connection` speaks the protocol, `process` watches the VMM's life, `vm` joins them.
+//! `connection` speaks the protocol, `link` makes a lost connection again, `process` watches the VMM's life, `vm` joins
+//! them.
 
 #![forbid(unsafe_code)]
 
 mod connection;
 mod descriptors;
 mod error;
+mod link;
 mod pin;
+mod plan;
 mod process;
 mod reactor;
 mod spawn;
@@ -19,8 +22,9 @@ mod streams;
 mod vm;
 
 pub use error::VmError;
+pub use plan::{BootPlan, Size};
 pub use proto_vmm::{
     Device, DeviceKind, ExitCounts, FilledSlot, MEMORY_BYTES_MAX, Slot, StopReason, StopReport, VmStats,
 };
 pub use spawn::Spawn;
-pub use vm::{Size, Vm};
+pub use vm::Vm;

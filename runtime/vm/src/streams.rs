@@ -1,5 +1,5 @@
-//! Streams that the guest opened and nobody has taken yet, by port. At most [`WAITING_MAX`] wait: a stream beyond
-//! that is closed, which the guest sees as a reset.
+//! Streams that the guest opened and nobody has taken yet, by port. At most [`WAITING_MAX`] wait: one more closes the
+//! oldest, which the guest sees as a reset, so that what nobody takes is in nobody's way.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Streams kept for whoever comes to take them.
-const WAITING_MAX: usize = 32;
+/// Streams kept for whoever comes to take them: as many as a VMM lets its guest have at once.
+const WAITING_MAX: usize = 8;
 
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
@@ -17,16 +17,14 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Keeps a stream, if there is room.
+    /// Keeps a stream, in the place of the oldest if there are too many. A guest can make this happen at will, so
+    /// that no log line says so.
     pub(crate) fn put(&self, port: u32, stream: OwnedFd) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.len() < WAITING_MAX {
-            waiting.push_back((port, stream));
-            drop(waiting);
-            self.arrived.notify_waiters();
-        } else {
-            tracing::warn!(port, "too many streams of the guest wait; one was closed");
-        }
+        let oldest = if waiting.len() >= WAITING_MAX { waiting.pop_front() } else { None };
+        waiting.push_back((port, stream));
+        drop((waiting, oldest));
+        self.arrived.notify_waiters();
     }
 
     /// Returns the oldest stream to `port`, once there is one.
@@ -68,12 +66,14 @@ mod tests {
         let (_, ()) = tokio::join!(streams.take(3), async { streams.put(3, stream()) });
     }
 
-    #[test]
-    fn no_more_than_the_bound_are_kept() {
+    #[tokio::test]
+    async fn streams_that_nobody_takes_are_not_in_the_way_of_the_one_that_is_awaited() {
         let streams = Streams::default();
-        for _ in 0..WAITING_MAX + 3 {
+        for _ in 0..WAITING_MAX * 10 {
             streams.put(1, stream());
         }
-        assert_eq!(streams.waiting.lock().unwrap().len(), WAITING_MAX);
+        streams.put(1024, stream());
+        streams.take(1024).await;
+        assert_eq!(streams.waiting.lock().unwrap().len(), WAITING_MAX - 1);
     }
 }

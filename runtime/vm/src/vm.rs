@@ -20,8 +20,10 @@ use tokio::process::Child;
 use tokio::sync::watch;
 
 use crate::VmError;
-use crate::connection::{Connection, dial};
+use crate::connection::{ANSWER_DEADLINE, BOOT_DEADLINE};
 use crate::descriptors::Descriptors;
+use crate::link::{Events, Greeted, Link, greet};
+use crate::plan::{BootPlan, Size};
 use crate::process::Process;
 use crate::spawn::{self, CONTROL_SOCKET, Spawn, VSOCK_SOCKET};
 use crate::streams::Streams;
@@ -44,48 +46,38 @@ pub struct Vm(Arc<Shared>);
 struct Shared {
     id: String,
     process: Arc<Process>,
-    connection: Connection,
-    streams: Arc<Streams>,
+    link: Arc<Link>,
+    events: Events,
     stopped: watch::Receiver<Option<StopReport>>,
-    resized: Arc<watch::Sender<bool>>,
     vsock_path: PathBuf,
-}
-
-/// How large a VM is built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
-    /// Memory at boot, in bytes: a multiple of 2 MiB.
-    pub memory_bytes: u64,
-    /// Most memory after [`Vm::resize`], in bytes: a multiple of 2 MiB, at least `memory_bytes`.
-    pub memory_max_bytes: u64,
-    /// vCPUs made; the guest brings up one at boot and the agent others.
-    pub vcpus: u8,
-}
-
-impl Size {
-    /// The size of a VM that does not grow.
-    pub fn fixed(memory_bytes: u64, vcpus: u8) -> Size {
-        Size { memory_bytes, memory_max_bytes: memory_bytes, vcpus }
-    }
 }
 
 impl Vm {
     /// Starts a VMM, which has no VM until [`boot`](Self::boot).
     ///
     /// # Errors
-    /// The sockets cannot be made, the binary not started, the cgroup not entered.
+    /// The sockets cannot be made, the binary not started, the cgroup not entered; or the VMM does not answer, or is of
+    /// a version that does not fit.
     pub async fn spawn(spawn: Spawn<'_>) -> Result<Vm, VmError> {
         let (dir, id) = (spawn.dir.to_owned(), spawn.id.to_owned());
         let binary = spawn.binary.to_owned();
         let mut child = spawn::start(spawn)?;
-        let joined = child
+        let process = child
             .id()
             .ok_or_else(|| VmError::Start { binary, source: std::io::Error::other("it ended at once") })
-            .and_then(Process::open)
-            .and_then(|process| Ok((process, connect(&dir)?)));
+            .and_then(Process::open);
+        let events = events();
+        let joined = match process {
+            // The VMM answers once it is in its jail, which takes as long as a boot where many start at once.
+            Ok(process) => {
+                greet(&dir.join(CONTROL_SOCKET), &events, BOOT_DEADLINE).await.map(|first| (process, first))
+            }
+            Err(error) => Err(error),
+        };
         match joined {
-            Ok((process, connection)) => Ok(Vm::join(id, &dir, process, connection, Some(child))),
+            Ok((process, first)) => Ok(Vm::join(id, &dir, process, events, first, Some(child))),
             Err(error) => {
+                let error = ended_or(error, &mut child).await;
                 // Nobody else has a handle of it.
                 let _ = child.kill().await;
                 Err(error)
@@ -96,26 +88,30 @@ impl Vm {
     /// Finds a VMM again that an earlier daemon spawned in `dir`.
     ///
     /// # Errors
-    /// The process is gone, is another one now, or does not take connections.
+    /// The process is gone, is another one now, does not take connections or does not answer, or is of a version that
+    /// does not fit.
     pub async fn attach(dir: &Path, pid: u32, start_time: u64) -> Result<Vm, VmError> {
         let process = Process::open(pid)?;
         if process.start_time() != start_time {
             return Err(VmError::AnotherProcess { pid });
         }
-        let connection = connect(dir)?;
-        Ok(Vm::join(String::new(), dir, process, connection, None))
+        let events = events();
+        let first = greet(&dir.join(CONTROL_SOCKET), &events, ANSWER_DEADLINE).await?;
+        Ok(Vm::join(String::new(), dir, process, events, first, None))
     }
 
-    fn join(id: String, dir: &Path, process: Process, connection: Connection, child: Option<Child>) -> Vm {
+    fn join(
+        id: String,
+        dir: &Path,
+        process: Process,
+        events: Events,
+        first: Greeted,
+        child: Option<Child>,
+    ) -> Vm {
         let process = Arc::new(process);
-        let streams = Arc::new(Streams::default());
         let (publish, stopped) = watch::channel(None);
-        let receiving = connection.clone();
-        let receiving_streams = Arc::clone(&streams);
-        let resized = Arc::new(watch::Sender::new(false));
-        let receiving_resized = Arc::clone(&resized);
-        let receive =
-            tokio::spawn(async move { receiving.receive(&receiving_streams, &receiving_resized).await });
+        let (link, receive) =
+            Link::keep(dir.join(CONTROL_SOCKET), events.clone(), first, Arc::clone(&process));
         let watched = Arc::clone(&process);
         tokio::spawn(async move {
             let status = wait(&watched, child).await;
@@ -126,7 +122,7 @@ impl Vm {
             publish.send_replace(Some(report));
         });
         let vsock_path = dir.join(VSOCK_SOCKET);
-        Vm(Arc::new(Shared { id, process, connection, streams, stopped, resized, vsock_path }))
+        Vm(Arc::new(Shared { id, process, link, events, stopped, vsock_path }))
     }
 
     /// The VMM's process id.
@@ -147,20 +143,21 @@ impl Vm {
     pub async fn boot(
         &self,
         size: Size,
-        cmdline: &str,
-        kernel: &File,
-        root_image: &File,
+        plan: BootPlan<'_>,
         devices: Vec<(Slot, Device<OwnedFd>)>,
     ) -> Result<(), VmError> {
         let duplicate = |file: &File| file.try_clone().map(OwnedFd::from).map_err(VmError::Duplicate);
         let listener = spawn::listen_vsock(&self.0.vsock_path)?.into();
         let ours = [
-            (Slot::ROOT, Device::Pmem { image: duplicate(root_image)? }),
-            (Slot::VSOCK, Device::Vsock { listener, guest_cid: GUEST_CID }),
+            (Slot::ROOT, Device::Pmem { image: duplicate(plan.root_image)? }),
+            (
+                Slot::VSOCK,
+                Device::Vsock { listener, guest_cid: GUEST_CID, host_ports: plan.host_ports.into() },
+            ),
             (Slot::RNG, Device::Rng),
         ];
         let mut descriptors = Descriptors::default();
-        let kernel = descriptors.push(duplicate(kernel)?);
+        let kernel = descriptors.push(duplicate(plan.kernel)?);
         let devices = ours.into_iter().chain(devices);
         let devices = devices.map(|(slot, device)| (slot, device.map(|fd| descriptors.push(fd)))).collect();
         let config = BootConfig {
@@ -169,7 +166,7 @@ impl Vm {
             memory_bytes: size.memory_bytes,
             memory_max_bytes: size.memory_max_bytes,
             kernel,
-            cmdline: cmdline.to_owned(),
+            cmdline: plan.cmdline.to_owned(),
             devices,
         };
         match self.ask("boot", Request::Boot(Box::new(config)), &descriptors).await? {
@@ -208,7 +205,7 @@ impl Vm {
     /// # Errors
     /// As [`boot`](Self::boot).
     pub async fn resize(&self, memory_bytes: u64) -> Result<(), VmError> {
-        self.0.resized.send_replace(false);
+        self.0.events.resized.send_replace(false);
         match self.ask("resize", Request::Resize { memory_bytes }, &Descriptors::default()).await? {
             Response::Resizing => Ok(()),
             _ => Err(VmError::Confused { request: "resize" }),
@@ -219,7 +216,7 @@ impl Vm {
     /// A guest may never do so: callers bound the wait.
     pub async fn resized(&self) {
         // The sender is kept beside it.
-        let _ = self.0.resized.subscribe().wait_for(|resized| *resized).await;
+        let _ = self.0.events.resized.subscribe().wait_for(|resized| *resized).await;
     }
 
     /// Returns the slots that are filled, in the table's order.
@@ -263,7 +260,7 @@ impl Vm {
     pub async fn guest_stream(&self, port: u32) -> Result<UnixStream, VmError> {
         tokio::select! {
             biased;
-            stream = self.0.streams.take(port) => {
+            stream = self.0.events.streams.take(port) => {
                 let stream = std::os::unix::net::UnixStream::from(stream);
                 stream
                     .set_nonblocking(true)
@@ -281,7 +278,7 @@ impl Vm {
     /// The process cannot be killed.
     pub async fn shutdown(&self) -> Result<(), VmError> {
         let asked = async {
-            let answer = self.0.connection.ask("shutdown", Request::Shutdown, &[]).await;
+            let answer = self.0.link.ask("shutdown", Request::Shutdown, &[]).await;
             match answer {
                 Ok(_) => {
                     self.stopped().await;
@@ -334,7 +331,7 @@ impl Vm {
         request: Request,
         descriptors: &Descriptors,
     ) -> Result<Response, VmError> {
-        let result = self.0.connection.ask(name, request, descriptors.as_slice()).await;
+        let result = self.0.link.ask(name, request, descriptors.as_slice()).await;
         match result {
             Err(VmError::Lost { .. } | VmError::Send { .. }) => {
                 // The process follows its connection, or it is the connection alone that was lost.
@@ -348,9 +345,8 @@ impl Vm {
     }
 }
 
-fn connect(dir: &Path) -> Result<Connection, VmError> {
-    let path = dir.join(CONTROL_SOCKET);
-    dial(&path).and_then(Connection::new).map_err(|source| VmError::Connect { path, source })
+fn events() -> Events {
+    Events { streams: Arc::new(Streams::default()), resized: Arc::new(watch::Sender::new(false)) }
 }
 
 /// Waits for the process's end; a child of ours is reaped and gives its status.
@@ -361,6 +357,17 @@ async fn wait(process: &Process, child: Option<Child>) -> Option<ExitStatus> {
             process.ended().await;
             None
         }
+    }
+}
+
+/// The end of a VMM that was lost because it has ended, in the place of the error that this looked like.
+async fn ended_or(error: VmError, child: &mut Child) -> VmError {
+    if !matches!(error, VmError::Lost { .. } | VmError::Send { .. } | VmError::Connect { .. }) {
+        return error;
+    }
+    match tokio::time::timeout(REPORT_PATIENCE, child.wait()).await {
+        Ok(Ok(status)) => VmError::Ended { reason: unreported(Some(status)).reason },
+        _ => error,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::time::{ClockId, clock_gettime};
 use proto_vmm::{ExitCounts, VmStats};
-use runtime_vm::{Size, Spawn, Vm};
+use runtime_vm::{BootPlan, Size, Spawn, Vm};
 use tests_e2e::built::Built;
 
 use crate::figures::millions;
@@ -71,7 +71,9 @@ async fn boot(built: &Built, memory_bytes: u64) -> anyhow::Result<Boot> {
     std::fs::create_dir(&shared)?;
     let spawn = Spawn { binary: &binary, dir: dir.path(), shared: &shared, cgroups: &[], id: "bench", log };
     let vm = Vm::spawn(spawn).await?;
-    vm.boot(Size::fixed(memory_bytes, 1), "", &kernel, &root_image, Vec::new()).await?;
+    let host_ports = &[proto_agent::port::READY];
+    let plan = BootPlan { kernel: &kernel, root_image: &root_image, cmdline: "", host_ports };
+    vm.boot(Size::fixed(memory_bytes, 1), plan, Vec::new()).await?;
     let stream = tokio::select! {
         stream = vm.guest_stream(proto_agent::port::READY) => stream?,
         report = vm.stopped() => bail!("the guest ended: {:?}\n{}", report.reason, report.console),

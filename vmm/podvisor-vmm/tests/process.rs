@@ -12,8 +12,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use proto_vmm::{
-    BootConfig, Device, DeviceKind, Event, FdIndex, FilledSlot, Message, Refusal, Request, Response, Slot,
-    StopReason, StopReport,
+    BootConfig, Device, DeviceKind, Event, FdIndex, FilledSlot, Message, PROTOCOL_VERSION, Refusal, Request,
+    Response, Slot, StopReason, StopReport,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -65,7 +65,22 @@ impl Vmm {
             .spawn()
             .unwrap();
         let client = dial(&path);
-        Some(Vmm { child, path, client, log, next_id: 1, _dir: dir })
+        let mut vmm = Vmm { child, path, client, log, next_id: 1, _dir: dir };
+        vmm.hello();
+        Some(vmm)
+    }
+
+    /// Says the version, as each client does first.
+    fn hello(&mut self) {
+        let answer = self.ask(Request::Hello { version: PROTOCOL_VERSION }, &[]);
+        assert!(matches!(answer, Ok(Response::Hello { version: PROTOCOL_VERSION })), "{answer:?}");
+    }
+
+    /// Replaces the client by another.
+    fn dial_again(&mut self) -> OwnedFd {
+        let old = std::mem::replace(&mut self.client, dial(&self.path));
+        self.hello();
+        old
     }
 
     fn ask(&mut self, request: Request, fds: &[OwnedFd]) -> Result<Response, Refusal> {
@@ -96,7 +111,7 @@ impl Vmm {
             cmdline: String::new(),
             devices: vec![
                 (Slot::ROOT, Device::Pmem { image: FdIndex(1) }),
-                (Slot::VSOCK, Device::Vsock { listener: FdIndex(2), guest_cid: 3 }),
+                (Slot::VSOCK, Device::Vsock { listener: FdIndex(2), guest_cid: 3, host_ports: vec![1024] }),
                 (Slot::RNG, Device::Rng),
             ],
         };
@@ -211,7 +226,7 @@ fn a_client_that_comes_later_learns_which_slots_are_filled() {
         vmm.ask(Request::Plug { slot, device }, &[image().into()]).unwrap();
     }
     vmm.ask(Request::Unplug { slot: image_slot }, &[]).unwrap();
-    vmm.client = dial(&vmm.path);
+    vmm.dial_again();
     let Ok(Response::Slots(slots)) = vmm.ask(Request::Slots, &[]) else { panic!("no slots") };
     let filled = |slot, kind, read_only| FilledSlot { slot, kind, read_only };
     let expected = [
@@ -230,9 +245,49 @@ fn a_client_that_comes_later_learns_which_slots_are_filled() {
 fn a_new_client_replaces_the_old_one_and_finds_the_vm() {
     let Some(mut vmm) = Vmm::start() else { return };
     vmm.boot(&LOOP).unwrap();
-    let old = std::mem::replace(&mut vmm.client, dial(&vmm.path));
+    let old = vmm.dial_again();
     assert!(matches!(vmm.ask(Request::Stats, &[]), Ok(Response::Stats(_))));
     assert!(proto_vmm::recv(&old).unwrap().is_none());
+    vmm.ask(Request::Shutdown, &[]).unwrap();
+    assert!(vmm.end().1.success());
+}
+
+#[test]
+fn a_client_without_a_version_or_with_an_old_one_is_refused_and_may_say_another() {
+    let Some(mut vmm) = Vmm::start() else { return };
+    vmm.boot(&LOOP).unwrap();
+    vmm.client = dial(&vmm.path);
+    for request in [Request::Stats, Request::Shutdown] {
+        let refused = vmm.ask(request, &[]).unwrap_err().message;
+        assert_eq!(refused, "this VMM speaks version 1 of the protocol, and the daemon named none");
+    }
+    let refused = vmm.ask(Request::Hello { version: 0 }, &[]).unwrap_err().message;
+    assert!(refused.contains("version 0 of the protocol, and this VMM 1"), "{refused}");
+    vmm.hello();
+    vmm.ask(Request::Shutdown, &[]).unwrap();
+    assert!(vmm.end().1.success());
+}
+
+#[test]
+fn a_vm_outlives_a_client_that_cannot_be_accepted() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let Some(mut vmm) = Vmm::start() else { return };
+    vmm.boot(&LOOP).unwrap();
+    let pid = Pid::from_child(&vmm.child);
+    let descriptors =
+        |most| prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(most), maximum: Some(4096) });
+    if descriptors(0).is_err() {
+        eprintln!("skipped: needs CAP_SYS_RESOURCE");
+        return;
+    }
+    let waiting = dial(&vmm.path);
+    // Answered after the VMM has seen the other one, whose connection came first.
+    assert!(matches!(vmm.ask(Request::Stats, &[]), Ok(Response::Stats(_))), "the old client stays");
+    assert!(vmm.log().contains("no client can be accepted for now"));
+    descriptors(4096).unwrap();
+    vmm.client = waiting;
+    vmm.hello();
+    assert!(matches!(vmm.ask(Request::Stats, &[]), Ok(Response::Stats(_))));
     vmm.ask(Request::Shutdown, &[]).unwrap();
     assert!(vmm.end().1.success());
 }

@@ -21,7 +21,7 @@ use crate::pmem::{PmemError, PmemWindows};
 /// The parts of the VMM that devices reach besides their files.
 #[derive(Clone)]
 pub struct Backends {
-    /// Where streams go that the guest opens.
+    /// Where streams go that the guest opens to ports that it may dial.
     pub guest_stream: GuestStream,
     /// The thread that serves the pod's shared directory, where the VMM has one.
     pub share: Option<ShareThread>,
@@ -69,9 +69,9 @@ impl Backends {
                 Box::new(Blk::new(File::from(image), read_only).map_err(failed(slot))?)
             }
             Device::Net { tap, mac, mtu } => Box::new(Net::new(tap, mac, mtu).map_err(failed(slot))?),
-            Device::Vsock { listener, guest_cid } => {
+            Device::Vsock { listener, guest_cid, host_ports } => {
                 let (listener, guest_stream) = (UnixListener::from(listener), self.guest_stream.clone());
-                Box::new(Vsock::new(guest_cid, listener, guest_stream).map_err(failed(slot))?)
+                Box::new(Vsock::new(guest_cid, listener, host_ports, guest_stream).map_err(failed(slot))?)
             }
             Device::Rng => Box::new(Rng::new()),
             Device::Fs { tag } => {

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use proto_agent::port;
 use proto_vmm::{Device, Slot, StopReport, VmStats};
 use runtime_spec::VmBounds;
-use runtime_vm::{Size, Spawn, VmError};
+use runtime_vm::{BootPlan, Size, Spawn, VmError};
 
 use super::agent::{self, Agent};
 use super::error::{BackendError, BackendErrorKind};
@@ -130,8 +130,9 @@ impl Vm for SpawnedVm {
             memory_max_bytes: bounds.most.memory_bytes,
             vcpus: bounds.most.vcpus,
         };
-        let booted = self.0.boot(size, "", &kernel, &root_image, devices);
-        Ok(booted.await?)
+        let plan =
+            BootPlan { kernel: &kernel, root_image: &root_image, cmdline: "", host_ports: &[port::READY] };
+        Ok(self.0.boot(size, plan, devices).await?)
     }
 
     async fn wait_ready(&self) -> Result<Arc<dyn Agent>, BackendError> {

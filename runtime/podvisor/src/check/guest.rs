@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proto_vmm::{StopReason, StopReport};
-use runtime_vm::{Size, Spawn, Vm};
+use runtime_vm::{BootPlan, Size, Spawn, Vm};
 
 use super::finding::Problem;
 use crate::config::Config;
@@ -51,7 +51,9 @@ async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
     let spawn = Spawn { binary: &binary, dir, shared: &shared, cgroups: &[], id: "check", log };
     let vm = Vm::spawn(spawn).await.map_err(|error| vmm_failed(error, dir))?;
     let outcome = async {
-        vm.boot(Size::fixed(MEMORY_BYTES, 1), "", &kernel, &root_image, Vec::new())
+        let host_ports = &[proto_agent::port::READY];
+        let plan = BootPlan { kernel: &kernel, root_image: &root_image, cmdline: "", host_ports };
+        vm.boot(Size::fixed(MEMORY_BYTES, 1), plan, Vec::new())
             .await
             .map_err(|error| vmm_failed(error, dir))?;
         tokio::select! {

@@ -6,15 +6,18 @@
 //!       └──closed, error─────┘         Shutdown, or the guest's end ──> report, end of the process
 //! ```
 //!
+//! A client says its version first (`hello`), and all else that comes before is refused.
 //! The client is the daemon, which is trusted to ask but may vanish at any time: a VM then runs on and
 //! waits for the next one, while a process without a VM ends, since nobody may know of it. A client that
-//! does not read what it is sent is dropped: this loop waits for nobody. One file per request; `streams` carries
-//! connections that the guest opened.
+//! does not read its answers is dropped, and dials again; streams that it does not take are closed. This loop waits for
+//! nobody, and while there is a VM no client and no lack of descriptors ends it. One file per request; `streams`
+//! carries connections that the guest opened.
 
 mod answer;
 mod boot;
 mod console;
 mod descriptors;
+mod hello;
 mod plug;
 mod resize;
 mod shutdown;
@@ -37,6 +40,10 @@ use streams::GuestStreams;
 
 /// Milliseconds that a process without a VM waits for a client.
 const CLIENT_PATIENCE_MS: u16 = 10_000;
+
+/// Milliseconds until a connection is accepted again after the process or the host had no descriptor left: a daemon
+/// waits longer than that, and a loop that tried all the time would take a processor.
+const ACCEPT_PAUSE_MS: u16 = 200;
 
 /// The loop cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +85,13 @@ enum Next {
     Stop(StopReason),
 }
 
+/// A connection to the daemon.
+struct Client {
+    socket: OwnedFd,
+    /// The client has said its version, and the VMM understands it.
+    greeted: bool,
+}
+
 /// A VM that was booted.
 struct Booted {
     vm: Vm,
@@ -90,9 +104,15 @@ pub(crate) struct Control {
     listener: OwnedFd,
     kvm: Kvm,
     share: Option<ShareThread>,
-    client: Option<OwnedFd>,
+    client: Option<Client>,
     streams: GuestStreams,
     booted: Option<Booted>,
+    /// Connections wait until the pause is over.
+    accept_paused: bool,
+    /// The last client could not be accepted, and the log says so.
+    accept_failed: bool,
+    /// The guest has the memory that it was last offered, and no client knows yet.
+    resized_unsent: bool,
 }
 
 impl Control {
@@ -104,7 +124,18 @@ impl Control {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(ControlError::Epoll)?;
         rustix::io::ioctl_fionbio(&listener, true).map_err(ControlError::Listener)?;
         let streams = GuestStreams::new().map_err(ControlError::Event)?;
-        let control = Control { epoll, listener, kvm, share, client: None, streams, booted: None };
+        let control = Control {
+            epoll,
+            listener,
+            kvm,
+            share,
+            client: None,
+            streams,
+            booted: None,
+            accept_paused: false,
+            accept_failed: false,
+            resized_unsent: false,
+        };
         control.watch(control.listener.as_fd(), Source::Listener)?;
         control.watch(control.streams.ready(), Source::Streams)?;
         Ok(control)
@@ -115,9 +146,17 @@ impl Control {
         let mut events = [EpollEvent::empty(); Source::ALL.len()];
         loop {
             let abandoned = self.booted.is_none() && self.client.is_none();
-            let patience =
-                if abandoned { EpollTimeout::from(CLIENT_PATIENCE_MS) } else { EpollTimeout::NONE };
+            let patience = match (self.accept_paused, abandoned) {
+                (true, _) => EpollTimeout::from(ACCEPT_PAUSE_MS),
+                (false, true) => EpollTimeout::from(CLIENT_PATIENCE_MS),
+                (false, false) => EpollTimeout::NONE,
+            };
             let count = match self.epoll.wait(&mut events, patience) {
+                Ok(0) if self.accept_paused => {
+                    // Where that fails too, after the next pause.
+                    self.accept_paused = self.watch(self.listener.as_fd(), Source::Listener).is_err();
+                    continue;
+                }
                 Ok(0) if abandoned => return Ok(self.finish(nobody())),
                 Ok(count) => count,
                 Err(nix::Error::EINTR) => continue,
@@ -146,20 +185,30 @@ impl Control {
         Ok(Next::Wait)
     }
 
-    /// A new client replaces the old one.
+    /// A new client replaces the old one. A process with a VM outlives whatever keeps it from accepting one.
     fn accept(&mut self) -> Result<(), ControlError> {
         use rustix::io::Errno;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match rustix::net::accept_with(&self.listener, flags) {
-            Ok(client) => {
-                self.drop_client();
-                self.watch(client.as_fd(), Source::Client)?;
-                self.client = Some(client);
-                self.streams.open();
+            Ok(socket) => {
+                self.accept_failed = false;
+                // One that cannot be watched is hung up on, and dials again.
+                if self.watch(socket.as_fd(), Source::Client).is_ok() {
+                    self.drop_client();
+                    self.client = Some(Client { socket, greeted: false });
+                }
                 Ok(())
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(()),
-            Err(error) => Err(ControlError::Listener(error)),
+            Err(error) if self.booted.is_none() => Err(ControlError::Listener(error)),
+            Err(error) => {
+                if !std::mem::replace(&mut self.accept_failed, true) {
+                    tracing::warn!(%error, "no client can be accepted for now");
+                }
+                // The connection stays where it is, and would wake the loop all the time.
+                self.accept_paused = self.epoll.delete(&self.listener).is_ok();
+                Ok(())
+            }
         }
     }
 
@@ -167,14 +216,14 @@ impl Control {
         self.streams.close();
         if let Some(client) = self.client.take() {
             // It was added, and nothing else removes it.
-            let _ = self.epoll.delete(&client);
+            let _ = self.epoll.delete(&client.socket);
         }
     }
 
     /// One packet of the client.
     fn receive(&mut self) -> Next {
         let Some(client) = &self.client else { return Next::Wait };
-        match proto_vmm::recv(client) {
+        match proto_vmm::recv(&client.socket) {
             Ok(Some(Packet { message: Message::Request { id, request }, fds })) => {
                 self.serve(id, request, Descriptors::new(fds))
             }
@@ -197,7 +246,16 @@ impl Control {
     }
 
     fn serve(&mut self, id: u64, request: Request, mut descriptors: Descriptors) -> Next {
+        let checked = match request {
+            Request::Hello { .. } => Ok(()),
+            _ => self.check_greeted(),
+        };
+        if let Err(refused) = checked {
+            self.send(&Message::Response { id, result: Err(refused) }, &[]);
+            return Next::Wait;
+        }
         let (result, next) = match request {
+            Request::Hello { version } => (self.hello(version), Next::Wait),
             Request::Boot(config) => (self.boot(*config, &mut descriptors), Next::Wait),
             Request::Plug { slot, device } => (self.plug(slot, device, &mut descriptors), Next::Wait),
             Request::Unplug { slot } => (self.unplug(slot), Next::Wait),
@@ -208,22 +266,40 @@ impl Control {
             Request::Shutdown => (self.shutdown(), Next::Stop(StopReason::Requested)),
         };
         self.send(&Message::Response { id, result }, &[]);
+        // The client reads again, or is a new one.
+        self.report_resized();
         next
     }
 
-    /// Sends to the client, if there is one; drops one that cannot take it.
+    /// Sends an answer to the client, if there is one; drops one that cannot take it.
     fn send(&mut self, message: &Message, fds: &[BorrowedFd<'_>]) {
         let Some(client) = &self.client else { return };
-        if let Err(error) = proto_vmm::send(client, message, fds) {
+        if let Err(error) = proto_vmm::send(&client.socket, message, fds) {
             tracing::warn!(error = chain(&error), "the client is dropped");
             self.drop_client();
         }
     }
 
-    /// Hands the streams that the guest opened to the client.
+    /// Sends an event to the client, if there is one that takes it now. Returns whether it was sent.
+    fn send_event(&mut self, event: Event, fds: &[BorrowedFd<'_>]) -> bool {
+        let Some(client) = self.client.as_ref().filter(|client| client.greeted) else { return false };
+        match proto_vmm::send(&client.socket, &Message::Event(event), fds) {
+            Ok(()) => true,
+            // A client that is slow to read is a client still.
+            Err(error) if error.would_block() => false,
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "the client is dropped");
+                self.drop_client();
+                false
+            }
+        }
+    }
+
+    /// Hands the streams that the guest opened to the client. A stream that it does not take is closed, which the
+    /// guest sees as a reset.
     fn forward_streams(&mut self) {
         while let Some((port, stream)) = self.streams.next() {
-            self.send(&Message::Event(Event::GuestStream { port }), &[stream.as_fd()]);
+            let _ = self.send_event(Event::GuestStream { port }, &[stream.as_fd()]);
         }
     }
 
@@ -234,7 +310,7 @@ impl Control {
             Some(booted) => booted.vm.stop(reason),
             None => StopReport { reason, registers: None, console: String::new(), exits: Default::default() },
         };
-        self.send(&Message::Event(Event::Stopped(Box::new(report.clone()))), &[]);
+        let _ = self.send_event(Event::Stopped(Box::new(report.clone())), &[]);
         report
     }
 

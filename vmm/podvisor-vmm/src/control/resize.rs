@@ -1,6 +1,6 @@
 //! Resize: offers the guest another size of memory, and reports when the guest has it.
 
-use proto_vmm::{Event, Message, Response};
+use proto_vmm::{Event, Response};
 
 use super::Control;
 use super::answer::{Answer, refusal};
@@ -9,6 +9,8 @@ use crate::error_chain::chain;
 impl Control {
     pub(super) fn resize(&mut self, memory_bytes: u64) -> Answer {
         self.vm()?.resize(memory_bytes).map_err(|error| refusal(chain(&error)))?;
+        // What the last offer came to is no news any more.
+        self.resized_unsent = false;
         Ok(Response::Resizing)
     }
 
@@ -16,8 +18,12 @@ impl Control {
     pub(super) fn resized(&mut self) {
         // Another size may have been asked for meanwhile; then there is nothing to read, nor to report.
         let settled = self.booted.as_ref().is_some_and(|booted| booted.vm.resized().read().is_ok());
-        if settled {
-            self.send(&Message::Event(Event::Resized), &[]);
-        }
+        self.resized_unsent |= settled;
+        self.report_resized();
+    }
+
+    /// Reports it to the client that is there, or keeps it for the next.
+    pub(super) fn report_resized(&mut self) {
+        self.resized_unsent = self.resized_unsent && !self.send_event(Event::Resized, &[]);
     }
 }

@@ -78,6 +78,7 @@ pub(super) enum Admission {
 #[derive(Debug)]
 pub(super) struct Connection {
     ports: Ports,
+    by_guest: bool,
     phase: Phase,
     owed: Owed,
     /// The halves that are still open, as each side last said.
@@ -106,21 +107,22 @@ pub(super) struct Connection {
 impl Connection {
     /// A host program dialled: a REQUEST is owed.
     pub(super) fn dialled_by_host(ports: Ports) -> Connection {
-        let mut connection = Connection::new(ports, Phase::Requested);
+        let mut connection = Connection::new(ports, false, Phase::Requested);
         connection.owed.request = true;
         connection
     }
 
     /// The guest dialled and was accepted: a RESPONSE is owed.
     pub(super) fn dialled_by_guest(ports: Ports) -> Connection {
-        let mut connection = Connection::new(ports, Phase::Open);
+        let mut connection = Connection::new(ports, true, Phase::Open);
         connection.owed.response = true;
         connection
     }
 
-    fn new(ports: Ports, phase: Phase) -> Connection {
+    fn new(ports: Ports, by_guest: bool, phase: Phase) -> Connection {
         Connection {
             ports,
+            by_guest,
             phase,
             owed: Owed::default(),
             guest_sends: true,
@@ -144,6 +146,11 @@ impl Connection {
     /// Returns the connection's name.
     pub(super) fn ports(&self) -> Ports {
         self.ports
+    }
+
+    /// Whether the guest dialled.
+    pub(super) fn is_dialled_by_guest(&self) -> bool {
+        self.by_guest
     }
 
     /// The guest has nothing more to do with it, and is not owed anything: its ports are free.

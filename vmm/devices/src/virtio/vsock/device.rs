@@ -17,6 +17,7 @@ use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::{Queue, QueueT};
 
+use super::dial_rules::DialRules;
 use super::mux::{GuestStream, Mux};
 use super::snapshot::VsockSnapshot;
 use super::worker::{Backend, NAME, Parked, failed};
@@ -41,6 +42,7 @@ const CID_ANY: u32 = u32::MAX;
 pub struct Vsock {
     guest_cid: u32,
     listener: Arc<UnixListener>,
+    host_ports: Vec<u32>,
     guest_stream: GuestStream,
     running: Option<Worker<Parked>>,
     parked: Option<Mux>,
@@ -53,14 +55,20 @@ impl Vsock {
     /// A device for the guest with context id `guest_cid` (3 or above).
     ///
     /// Host programs reach guest ports by dialling `listener` and writing `CONNECT <port>\n`. Streams that the
-    /// guest opens go to `guest_stream` with the host port that it dialled; false refuses. The function is called on the
-    /// device's thread and must not block. A guest may dial as fast as it likes: a taker bounds what it keeps.
+    /// guest opens to one of `host_ports` go to `guest_stream` with the port; false refuses. The function is called on
+    /// the device's thread and must not block. Other ports are refused, and so are dials beyond the bounds of
+    /// `dial_rules`.
     ///
     /// The process must ignore SIGPIPE, as Rust programs do: host programs hang up when they like.
     ///
     /// # Errors
     /// If the context id is reserved, or the listener cannot be made non-blocking.
-    pub fn new(guest_cid: u32, listener: UnixListener, guest_stream: GuestStream) -> io::Result<Vsock> {
+    pub fn new(
+        guest_cid: u32,
+        listener: UnixListener,
+        host_ports: Vec<u32>,
+        guest_stream: GuestStream,
+    ) -> io::Result<Vsock> {
         if !(CID_FIRST..CID_ANY).contains(&guest_cid) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -71,6 +79,7 @@ impl Vsock {
         Ok(Vsock {
             guest_cid,
             listener: Arc::new(listener),
+            host_ports,
             guest_stream,
             running: None,
             parked: None,
@@ -95,6 +104,7 @@ impl Vsock {
             None => Mux::new(
                 self.guest_cid,
                 self.listener.clone(),
+                DialRules::new(self.host_ports.clone()),
                 self.guest_stream.clone(),
                 self.state.next_host_port,
             )

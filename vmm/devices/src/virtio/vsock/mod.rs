@@ -22,7 +22,7 @@
 //!
 //! A host program dials the listener and writes `CONNECT <port>\n`; once the guest accepts, it reads `OK <host port>\n`
 //! and has its stream. A stream that the guest opens to the host (context id 2) is half of a socket pair, whose other
-//! half goes to a callback.
+//! half goes to a callback, if the guest may dial that port.
 //!
 //! # Who does what
 //!
@@ -33,16 +33,19 @@
 //!   tx.rs, rx.rs   chain → packet → host; host → packet → chain
 //!   mux.rs         which packet means what, and to which connection
 //!   table.rs       connections, ports, places in line                   dial.rs    `CONNECT` lines
+//!   dial_rules.rs  what the guest may dial: pure
 //!   connection.rs  one connection's states, credit and buffer: pure     packet.rs  the header: pure
 //! ```
 //!
-//! Bounds on a hostile guest: connections (`table::CONNECTIONS_MAX`), bytes kept per connection
+//! Bounds on a hostile guest: connections (`table::CONNECTIONS_MAX`), the ports that it dials, how many at once and how
+//! often (`dial_rules`), bytes kept per connection
 //! (`connection::BUFFER_BYTES`), waiting resets (`mux::REPLIES_MAX`), and one log line.
 
 mod buffer;
 mod connection;
 mod device;
 mod dial;
+mod dial_rules;
 mod lane;
 mod mux;
 mod packet;

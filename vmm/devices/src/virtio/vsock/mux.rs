@@ -12,11 +12,13 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
+use std::time::Instant;
 
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 use super::connection::{Connection, Ports};
 use super::dial::Dials;
+use super::dial_rules::DialRules;
 use super::packet::{HOST_CID, Header, Op, TYPE_STREAM};
 use super::table::Table;
 use super::tx::Packet;
@@ -27,16 +29,20 @@ pub(super) const REPLIES_MAX: usize = 256;
 /// Tokens below this one belong to the worker; ids of dials and connections start here.
 pub(super) const FIRST_ID: u64 = 16;
 
-/// Takes a stream that the guest opened to a host port; `false` refuses it. Called on the device's thread.
+/// Takes a stream that the guest opened to a host port that it may dial; `false` refuses it. Called on the device's
+/// thread.
 pub type GuestStream = Arc<dyn Fn(u32, UnixStream) -> bool + Send + Sync>;
 
 /// See the module.
 pub(super) struct Mux {
     guest_cid: u64,
     guest_stream: GuestStream,
+    dial_rules: DialRules,
     listener: Arc<UnixListener>,
     /// No accept has come back empty since the listener's last event.
     acceptable: bool,
+    /// The last accept failed, most likely for want of a descriptor: nothing wakes the worker when there is one.
+    accept_failed: bool,
     pub(super) epoll: Epoll,
     next_id: u64,
     dials: Dials,
@@ -51,14 +57,17 @@ impl Mux {
     pub(super) fn new(
         guest_cid: u32,
         listener: Arc<UnixListener>,
+        dial_rules: DialRules,
         guest_stream: GuestStream,
         next_host_port: u32,
     ) -> io::Result<Mux> {
         Ok(Mux {
             guest_cid: u64::from(guest_cid),
             guest_stream,
+            dial_rules,
             listener,
             acceptable: true,
+            accept_failed: false,
             epoll: Epoll::new()?,
             next_id: FIRST_ID,
             dials: Dials::default(),
@@ -89,16 +98,25 @@ impl Mux {
         self.acceptable = true;
     }
 
-    /// Takes all diallers out of the backlog. When descriptors run out, the rest wait for the next wake-up.
+    /// Takes all diallers out of the backlog. When descriptors run out, the rest wait for the next try.
     pub(super) fn accept(&mut self) {
+        self.accept_failed = false;
         while self.acceptable {
             match self.listener.accept() {
                 Ok((stream, _)) => self.dialled(stream),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.acceptable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return,
+                Err(_) => {
+                    self.accept_failed = true;
+                    return;
+                }
             }
         }
+    }
+
+    /// Whether diallers wait for another try.
+    pub(super) fn accept_failed(&self) -> bool {
+        self.accept_failed
     }
 
     /// A stream that cannot be watched is hung up on.
@@ -211,9 +229,10 @@ impl Mux {
         self.table.insert(id, connection, stream);
     }
 
-    /// A pair of streams whose other end somebody took.
-    fn open_stream(&self, host_port: u32) -> Option<UnixStream> {
-        if self.table.is_full() {
+    /// A pair of streams whose other end somebody took. A dial that is refused costs nothing but its reset.
+    fn open_stream(&mut self, host_port: u32) -> Option<UnixStream> {
+        let open = self.table.dialled_by_guest();
+        if self.table.is_full() || !self.dial_rules.admit(host_port, open, Instant::now()) {
             return None;
         }
         let (ours, theirs) = UnixStream::pair().ok()?;
@@ -275,5 +294,30 @@ impl std::fmt::Debug for Mux {
             .field("guest_cid", &self.guest_cid)
             .field("table", &self.table)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    fn mux(listener: UnixListener) -> Mux {
+        listener.set_nonblocking(true).unwrap();
+        Mux::new(3, Arc::new(listener), DialRules::new(Vec::new()), Arc::new(|_, _| false), 0).unwrap()
+    }
+
+    #[test]
+    fn diallers_that_cannot_be_accepted_are_tried_again() {
+        // No listener, so that accepting from it fails as it does without a descriptor left.
+        let mut mux = mux(UnixListener::from(OwnedFd::from(UnixStream::pair().unwrap().0)));
+        mux.accept();
+        assert!(mux.accept_failed());
+        let dir = tempfile::tempdir().unwrap();
+        mux.listener = Arc::new(UnixListener::bind(dir.path().join("socket")).unwrap());
+        mux.listener.set_nonblocking(true).unwrap();
+        mux.accept();
+        assert!(!mux.accept_failed());
     }
 }

@@ -38,6 +38,7 @@ pub(super) struct Table {
     control: VecDeque<u64>,
     data: VecDeque<u64>,
     next_host_port: u32,
+    dialled_by_guest: usize,
 }
 
 impl Table {
@@ -49,6 +50,7 @@ impl Table {
             control: VecDeque::new(),
             data: VecDeque::new(),
             next_host_port: next_host_port.max(HOST_PORT_FIRST),
+            dialled_by_guest: 0,
         }
     }
 
@@ -60,6 +62,11 @@ impl Table {
     /// Whether one more is too many.
     pub(super) fn is_full(&self) -> bool {
         self.links.len() >= CONNECTIONS_MAX
+    }
+
+    /// Connections that the guest dialled.
+    pub(super) fn dialled_by_guest(&self) -> usize {
+        self.dialled_by_guest
     }
 
     /// A host port with which `guest_port` is not connected.
@@ -79,6 +86,7 @@ impl Table {
     pub(super) fn insert(&mut self, id: u64, connection: Connection, stream: UnixStream) {
         debug_assert!(!self.is_full(), "the caller asks first");
         self.by_ports.insert(connection.ports(), id);
+        self.dialled_by_guest += usize::from(connection.is_dialled_by_guest());
         // Bytes may have come before the stream was watched.
         let link = Link {
             connection,
@@ -130,6 +138,7 @@ impl Table {
     /// no rx buffer, must not make the lines longer than the table.
     fn remove(&mut self, id: u64) {
         let Some(link) = self.links.remove(&id) else { return };
+        self.dialled_by_guest -= usize::from(link.connection.is_dialled_by_guest());
         if link.in_control {
             self.control.retain(|&other| other != id);
         }
@@ -218,6 +227,7 @@ mod tests {
             table.get_mut(id).unwrap().connection.guest_reset();
             table.settle(id);
             assert!(!table.has_waiting() && table.find(ports).is_none() && table.links.is_empty());
+            assert_eq!(table.dialled_by_guest(), 0);
         }
     }
 

@@ -35,6 +35,9 @@ pub(super) const NAME: &str = "vsock";
 /// Packets moved each way before the thread looks at its events again. Also how many may wait for one interrupt.
 const PACKETS_PER_TURN: usize = 64;
 
+/// Milliseconds until a dialler is accepted again after that failed.
+const ACCEPT_PAUSE_MS: i32 = 100;
+
 /// Events taken from epoll at once.
 const EVENTS_MAX: usize = 64;
 
@@ -131,7 +134,11 @@ impl Backend {
         }
         let mut events = [EpollEvent::default(); EVENTS_MAX];
         loop {
-            let timeout = if self.turn() { 0 } else { -1 };
+            let timeout = match self.turn() {
+                true => 0,
+                false if self.mux.accept_failed() => ACCEPT_PAUSE_MS,
+                false => -1,
+            };
             match self.mux.epoll.wait(timeout, &mut events) {
                 Ok(count) => {
                     if self.take_events(&events[..count]) {

@@ -19,6 +19,9 @@ use crate::virtio::{Activation, GuestMemory, Interrupt, VirtioDevice};
 pub(super) const CID: u32 = 3;
 pub(super) const CREDIT: u32 = 64 * 1024;
 
+/// Ports that the guest may dial.
+pub(super) const HOST_PORTS: [u32; 5] = [6, 79, 80, 1025, 9001];
+
 const RX_BUFFERS: u64 = 0x10_0000;
 pub(super) const RX_BUFFER_BYTES: u64 = 0x1000;
 const EVENT_BUFFERS: u64 = 0x20_0000;
@@ -56,7 +59,8 @@ pub(super) struct Guest {
     pub(super) queues: [DriverQueue; 3],
     pub(super) interrupts: Arc<Interrupts>,
     pub(super) kicks: [EventFd; 3],
-    /// Streams that the guest opened and the host took, by port. Ports from 9000 on are refused.
+    /// Streams that the guest opened and the host took, by port. The guest may dial [`HOST_PORTS`], of which those from
+    /// 9000 on are refused in the end.
     pub(super) taken: Arc<Mutex<VecDeque<(u32, UnixStream)>>>,
     features: u64,
     tx_free: Vec<u16>,
@@ -258,7 +262,7 @@ fn device(directory: &TempDir, taken: &Arc<Mutex<VecDeque<(u32, UnixStream)>>>) 
         }
         wanted
     };
-    Vsock::new(CID, listener, Arc::new(take)).unwrap()
+    Vsock::new(CID, listener, HOST_PORTS.into(), Arc::new(take)).unwrap()
 }
 
 /// A packet from the guest, with room for [`CREDIT`] bytes.

@@ -5,11 +5,12 @@ use std::io::{Read, Write};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::super::connection::BUFFER_BYTES;
+use super::super::dial_rules::STREAMS_MAX;
 use super::super::mux::REPLIES_MAX;
 use super::super::packet::{Header, Op};
 use super::super::table::CONNECTIONS_MAX;
 use super::driver::SIZE;
-use super::guest::{Guest, data, packet, pattern, with_op};
+use super::guest::{Guest, HOST_PORTS, data, packet, pattern, with_op};
 
 #[test]
 fn a_host_that_does_not_read_holds_up_its_own_connection_only() {
@@ -101,16 +102,54 @@ fn one_connection_too_many_is_refused() {
     let needed = 4096.min(hard);
     setrlimit(Resource::RLIMIT_NOFILE, soft.max(needed), hard).unwrap();
     let mut guest = Guest::awake();
-    for port in 0..CONNECTIONS_MAX as u32 {
-        guest.send(packet(Op::Request, port, 80), &[]);
-        guest.receive_op(Op::Response);
-    }
-    guest.send(packet(Op::Request, CONNECTIONS_MAX as u32, 80), &[]);
+    let open: Vec<_> = (0..CONNECTIONS_MAX as u32).map(|port| guest.connect(port)).collect();
+    guest.send(packet(Op::Request, 5000, 80), &[]);
     guest.receive_op(Op::Reset);
     // One that ends makes room for one more.
-    guest.send(packet(Op::Reset, 0, 80), &[]);
-    guest.send(packet(Op::Request, CONNECTIONS_MAX as u32, 80), &[]);
+    guest.send(with_op(open[0].1, Op::Reset), &[]);
+    guest.send(packet(Op::Request, 5000, 80), &[]);
     guest.receive_op(Op::Response);
+}
+
+#[test]
+fn a_guest_reaches_no_port_that_was_not_named_and_nobody_hears_of_it() {
+    let mut guest = Guest::awake();
+    for port in (0..2000).filter(|port| !HOST_PORTS.contains(port)) {
+        guest.send(packet(Op::Request, 5000, port), &[]);
+        assert_eq!(guest.receive_op(Op::Reset).src_port, port);
+    }
+    assert!(guest.taken.lock().unwrap().is_empty());
+    assert_eq!(guest.device.faults(), 0);
+    guest.connect_from_guest(5000, HOST_PORTS[0]);
+}
+
+#[test]
+fn a_guest_that_dials_without_end_is_refused_and_hosts_are_not() {
+    let mut guest = Guest::awake();
+    let dials = 500;
+    let accepted = (0..dials)
+        .filter(|port| {
+            guest.send(packet(Op::Request, *port, 80), &[]);
+            Op::from_wire(guest.receive().0.op) == Some(Op::Response)
+        })
+        .count();
+    assert_eq!(accepted, STREAMS_MAX);
+    assert_eq!(guest.taken.lock().unwrap().len(), STREAMS_MAX);
+    guest.connect(1024);
+}
+
+#[test]
+fn a_guest_that_opens_and_resets_without_end_is_slowed_down() {
+    let mut guest = Guest::awake();
+    let mut refused = 0;
+    // More than it may dial in a row: what goes by meanwhile adds a few.
+    for port in 0..2000 {
+        guest.send(packet(Op::Request, port, 80), &[]);
+        let answer = guest.receive().0;
+        refused += usize::from(Op::from_wire(answer.op) == Some(Op::Reset));
+        guest.send(packet(Op::Reset, port, 80), &[]);
+    }
+    assert!(refused > 0, "every dial was let through");
 }
 
 #[test]

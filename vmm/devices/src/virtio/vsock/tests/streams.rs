@@ -103,9 +103,9 @@ fn the_guest_dials_a_port_that_is_taken_and_one_that_is_not() {
     assert_eq!(&bytes, b"ready");
     host.write_all(b"go").unwrap();
     assert_eq!(guest.receive_bytes(2), b"go");
-    guest.send(packet(Op::Request, 50_001, 9999), &[]);
+    guest.send(packet(Op::Request, 50_001, 9001), &[]);
     let reset = guest.receive_op(Op::Reset);
-    assert_eq!((reset.src_port, reset.dst_port), (9999, 50_001));
+    assert_eq!((reset.src_port, reset.dst_port), (9001, 50_001));
 }
 
 #[test]

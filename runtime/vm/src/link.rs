@@ -1,0 +1,322 @@
+//! The link to a VMM: one connection at a time, and another where it is lost while the VMM lives.
+//!
+//! ```text
+//!   connected ──lost──> dialling ──the VMM answers hello──> connected
+//!       │                  │
+//!       └──stop report─────┴──the VMM has ended──> over
+//! ```
+//!
+//! A request that was on its way when a connection was lost fails: nobody knows whether it was carried out. One that
+//! comes while there is none waits for the next.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use proto_vmm::{Request, Response, StopReport};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::VmError;
+use crate::connection::{ANSWER_DEADLINE, Connection, dial};
+use crate::process::Process;
+use crate::streams::Streams;
+
+/// Pause before a VMM is dialled again; doubled each time, up to [`REDIAL_MAX`].
+const REDIAL_FIRST: Duration = Duration::from_millis(100);
+
+/// Longest pause: a VMM that drops each connection, whatever its reason, costs a dial and a log line in this time.
+const REDIAL_MAX: Duration = Duration::from_secs(5);
+
+/// A connection that lasted for so long was a good one: the next loss begins with the first pause again.
+const STEADY: Duration = Duration::from_secs(60);
+
+/// Where the events of a VMM go.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    pub(crate) streams: Arc<Streams>,
+    pub(crate) resized: Arc<watch::Sender<bool>>,
+}
+
+/// A connection whose two sides understand each other, and the task that receives from it.
+#[derive(Debug)]
+pub(crate) struct Greeted {
+    connection: Connection,
+    receiving: JoinHandle<Option<Box<StopReport>>>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Connected(Connection),
+    Dialling,
+    Over,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Link {
+    path: PathBuf,
+    events: Events,
+    state: watch::Sender<State>,
+}
+
+/// Dials the control socket at `path` and says the version; the VMM has until `deadline` to answer.
+///
+/// # Errors
+/// The VMM does not take the connection, does not answer, or is of a version that does not fit.
+pub(crate) async fn greet(path: &Path, events: &Events, deadline: Duration) -> Result<Greeted, VmError> {
+    let connection = dial(path)
+        .and_then(Connection::new)
+        .map_err(|source| VmError::Connect { path: path.to_owned(), source })?;
+    let (receiver, events) = (connection.clone(), events.clone());
+    let receiving = tokio::spawn(async move { receiver.receive(&events.streams, &events.resized).await });
+    match connection.hello(deadline).await {
+        Ok(()) => Ok(Greeted { connection, receiving }),
+        Err(error) => {
+            receiving.abort();
+            Err(error)
+        }
+    }
+}
+
+impl Link {
+    /// A link that goes on with `first`, until the VMM's `process` has ended or the link is dropped. The task gives
+    /// the VM's stop report, if it came.
+    pub(crate) fn keep(
+        path: PathBuf,
+        events: Events,
+        first: Greeted,
+        process: Arc<Process>,
+    ) -> (Arc<Link>, JoinHandle<Option<Box<StopReport>>>) {
+        let state = watch::Sender::new(State::Connected(first.connection.clone()));
+        let link = Arc::new(Link { path, events, state });
+        let task = tokio::spawn(receive(Arc::downgrade(&link), first, process));
+        (link, task)
+    }
+
+    /// Sends a request with its descriptors and waits for the answer. `name` is for errors.
+    pub(crate) async fn ask(
+        &self,
+        name: &'static str,
+        request: Request,
+        fds: &[OwnedFd],
+    ) -> Result<Response, VmError> {
+        let usable = |state: &State| match state {
+            State::Connected(connection) => !connection.is_lost(),
+            State::Dialling => false,
+            State::Over => true,
+        };
+        let mut state = self.state.subscribe();
+        let state = match tokio::time::timeout(ANSWER_DEADLINE, state.wait_for(usable)).await {
+            // The sender is this link's.
+            Ok(state) => state.map_or(State::Over, |state| state.clone()),
+            Err(_) => return Err(VmError::Deadline { request: name }),
+        };
+        match state {
+            State::Connected(connection) => connection.ask(name, request, fds).await,
+            State::Dialling | State::Over => Err(VmError::Lost { request: name }),
+        }
+    }
+}
+
+/// Receives from one connection after the other. A link that nobody holds any more is not made again: who holds the
+/// VM now has a link of their own.
+async fn receive(link: Weak<Link>, first: Greeted, process: Arc<Process>) -> Option<Box<StopReport>> {
+    let mut pause = REDIAL_FIRST;
+    let mut receiving = first.receiving;
+    drop(first.connection);
+    loop {
+        let since = Instant::now();
+        let report = receiving.await.ok().flatten();
+        if since.elapsed() >= STEADY {
+            pause = REDIAL_FIRST;
+        }
+        if report.is_some() {
+            link.upgrade()?.state.send_replace(State::Over);
+            return report;
+        }
+        link.upgrade()?.state.send_replace(State::Dialling);
+        receiving = loop {
+            tokio::select! {
+                biased;
+                () = process.ended() => {
+                    link.upgrade()?.state.send_replace(State::Over);
+                    return None;
+                }
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(REDIAL_MAX);
+            let link = link.upgrade()?;
+            match greet(&link.path, &link.events, ANSWER_DEADLINE).await {
+                Ok(greeted) => {
+                    tracing::warn!(
+                        pid = process.pid(),
+                        "the connection to a VMM was lost, and was made again"
+                    );
+                    link.state.send_replace(State::Connected(greeted.connection));
+                    break greeted.receiving;
+                }
+                Err(error) => tracing::debug!(pid = process.pid(), %error, "a VMM is not reached again yet"),
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use proto_vmm::{Event, Message, PROTOCOL_VERSION, Refusal};
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+    use super::*;
+
+    /// A VMM of which a test decides what each of its connections does.
+    struct FakeVmm {
+        dir: tempfile::TempDir,
+        listener: OwnedFd,
+    }
+
+    impl FakeVmm {
+        fn new() -> FakeVmm {
+            let dir = tempfile::tempdir().unwrap();
+            let flags = SocketFlags::CLOEXEC;
+            let listener =
+                rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+            let address = SocketAddrUnix::new(dir.path().join("control.sock")).unwrap();
+            rustix::net::bind(&listener, &address).unwrap();
+            rustix::net::listen(&listener, 4).unwrap();
+            FakeVmm { dir, listener }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.dir.path().join("control.sock")
+        }
+
+        /// Takes the next connection and answers its hello.
+        fn greet(&self, version: u32) -> OwnedFd {
+            let client = rustix::net::accept(&self.listener).unwrap();
+            answer(&client, Ok(Response::Hello { version }));
+            client
+        }
+    }
+
+    /// Answers the next request.
+    fn answer(client: &OwnedFd, result: Result<Response, Refusal>) {
+        let packet = proto_vmm::recv(client).unwrap().unwrap();
+        let Message::Request { id, .. } = packet.message else { panic!("not a request") };
+        proto_vmm::send(client, &Message::Response { id, result }, &[]).unwrap();
+    }
+
+    fn events() -> Events {
+        Events { streams: Arc::default(), resized: Arc::new(watch::Sender::new(false)) }
+    }
+
+    fn this_process() -> Arc<Process> {
+        Arc::new(Process::open(std::process::id()).unwrap())
+    }
+
+    async fn link(path: PathBuf, process: Arc<Process>) -> (Arc<Link>, JoinHandle<Option<Box<StopReport>>>) {
+        let first = greet(&path, &events(), ANSWER_DEADLINE).await.unwrap();
+        Link::keep(path, events(), first, process)
+    }
+
+    #[tokio::test]
+    async fn a_lost_connection_is_made_again_and_the_next_request_waits_for_it() {
+        let vmm = FakeVmm::new();
+        let path = vmm.path();
+        let thread = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let client = vmm.greet(PROTOCOL_VERSION);
+                // Hangs up in the place of an answer.
+                proto_vmm::recv(&client).unwrap().unwrap();
+            }
+            let client = vmm.greet(PROTOCOL_VERSION);
+            answer(&client, Ok(Response::Plugged));
+            client
+        });
+        let (link, _task) = link(path, this_process()).await;
+        for _ in 0..2 {
+            let lost = link.ask("stats", Request::Stats, &[]).await;
+            assert!(matches!(lost, Err(VmError::Lost { .. })), "{lost:?}");
+        }
+        assert!(matches!(link.ask("stats", Request::Stats, &[]).await, Ok(Response::Plugged)));
+        thread.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn nonsense_ends_a_connection_and_not_the_link() {
+        let vmm = FakeVmm::new();
+        let path = vmm.path();
+        let thread = std::thread::spawn(move || {
+            let client = vmm.greet(PROTOCOL_VERSION);
+            rustix::io::write(&client, b"nonsense").unwrap();
+            let client = vmm.greet(PROTOCOL_VERSION);
+            let (stream, _) = std::os::unix::net::UnixStream::pair().unwrap();
+            let event = Message::Event(Event::GuestStream { port: 1024 });
+            proto_vmm::send(&client, &event, &[stream.as_fd()]).unwrap();
+            client
+        });
+        let first = greet(&path, &events(), ANSWER_DEADLINE).await.unwrap();
+        let events = events();
+        let (_link, _task) = Link::keep(path, events.clone(), first, this_process());
+        events.streams.take(1024).await;
+        thread.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_vmm_that_has_ended_is_not_dialled_again() {
+        let vmm = FakeVmm::new();
+        let path = vmm.path();
+        let thread = std::thread::spawn(move || vmm.greet(PROTOCOL_VERSION));
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let (link, task) = link(path, Arc::new(Process::open(child.id()).unwrap())).await;
+        child.kill().unwrap();
+        drop(thread.join().unwrap());
+        assert!(task.await.unwrap().is_none());
+        let over = link.ask("stats", Request::Stats, &[]).await;
+        assert!(matches!(over, Err(VmError::Lost { .. })), "{over:?}");
+        child.wait().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_link_that_nobody_holds_is_not_made_again() {
+        let vmm = FakeVmm::new();
+        let path = vmm.path();
+        let thread = std::thread::spawn(move || vmm.greet(PROTOCOL_VERSION));
+        let (link, task) = link(path, this_process()).await;
+        drop(link);
+        drop(thread.join().unwrap());
+        assert!(task.await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_vmm_of_another_version_is_refused_with_both() {
+        let vmm = FakeVmm::new();
+        let path = vmm.path();
+        let thread = std::thread::spawn(move || {
+            vmm.greet(0);
+            let newer = vmm.greet(PROTOCOL_VERSION + 1);
+            let client = rustix::net::accept(&vmm.listener).unwrap();
+            answer(&client, Err(Refusal { message: "the daemon speaks version 1".into() }));
+            // A VMM that knows no versions hangs up.
+            drop(rustix::net::accept(&vmm.listener).unwrap());
+            newer
+        });
+        let mut said = Vec::new();
+        for _ in 0..4 {
+            said.push(greet(&path, &events(), ANSWER_DEADLINE).await.err().map(|error| error.to_string()));
+        }
+        let expected = [
+            Some("the VMM speaks version 0 of the protocol, and this daemon 1 to 1"),
+            // The newer side decides.
+            None,
+            Some("the VMM refused hello: the daemon speaks version 1"),
+        ];
+        assert_eq!(said[..3].iter().map(Option::as_deref).collect::<Vec<_>>(), expected);
+        assert!(said[3].as_ref().unwrap().contains("hello"), "{said:?}");
+        thread.join().unwrap();
+    }
+}

@@ -1,0 +1,20 @@
+//! VMMs that do not come up.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
+
+use std::path::Path;
+
+use runtime_vm::{Spawn, Vm, VmError};
+
+#[tokio::test]
+async fn a_vmm_that_ends_at_once_is_reported_with_its_exit_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = dir.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let log = std::fs::File::create(dir.path().join("log")).unwrap();
+    let binary = Path::new("/bin/false");
+    let spawn = Spawn { binary, dir: dir.path(), shared: &shared, cgroups: &[], id: "test", log };
+    let error = Vm::spawn(spawn).await.unwrap_err();
+    assert!(matches!(error, VmError::Ended { .. }), "{error}");
+    assert!(error.to_string().contains("exit status 1"), "{error}");
+}

@@ -1,0 +1,55 @@
+//! Hello: the client's version, and the VMM's. What a client may not say comes first is refused, so that a daemon of
+//! another version reads why, rather than that a message was odd.
+
+use proto_vmm::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Response};
+
+use super::Control;
+use super::answer::{Answer, refusal};
+
+impl Control {
+    pub(super) fn hello(&mut self, version: u32) -> Answer {
+        check(version)?;
+        if let Some(client) = &mut self.client {
+            client.greeted = true;
+        }
+        // From now on the client takes what the guest opens.
+        self.streams.open();
+        Ok(Response::Hello { version: PROTOCOL_VERSION })
+    }
+
+    /// Refuses a client that has not said its version.
+    pub(super) fn check_greeted(&self) -> Result<(), Refusal> {
+        if self.client.as_ref().is_some_and(|client| client.greeted) {
+            return Ok(());
+        }
+        Err(refusal(format!(
+            "this VMM speaks version {PROTOCOL_VERSION} of the protocol, and the daemon named none"
+        )))
+    }
+}
+
+/// Refuses a version that is too old.
+fn check(version: u32) -> Result<(), Refusal> {
+    if version >= PROTOCOL_VERSION_MIN {
+        return Ok(());
+    }
+    Err(refusal(format!(
+        "the daemon speaks version {version} of the protocol, and this VMM {PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_daemon_is_refused_with_both_versions_and_a_newer_one_decides_itself() {
+        assert_eq!(check(PROTOCOL_VERSION), Ok(()));
+        assert_eq!(check(PROTOCOL_VERSION + 1), Ok(()));
+        let refused = check(PROTOCOL_VERSION_MIN - 1).unwrap_err().message;
+        assert!(
+            refused.starts_with("the daemon speaks version 0 of the protocol, and this VMM 1 to 1"),
+            "{refused}"
+        );
+    }
+}
