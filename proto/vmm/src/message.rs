@@ -2,7 +2,7 @@
 //!
 //! A daemon talks to VMMs that an older or newer one has started, so that a connection begins with both sides' versions
 //! ([`Request::Hello`]), and a field that is not known is passed over: a newer side may say more than an older one
-//! understands. What an older side must not miss is a new request, a new variant, or a new version.
+//! understands. A new request, a new variant, or a field that must not be missed needs a new version.
 
 use serde::{Deserialize, Serialize};
 

@@ -6,8 +6,8 @@
 //!       └──stop report─────┴──the VMM has ended──> over
 //! ```
 //!
-//! A request that was on its way when a connection was lost fails: nobody knows whether it was carried out. One that
-//! comes while there is none waits for the next.
+//! A request that was on its way when a connection was lost fails: nobody knows whether it was carried out. A request
+//! that comes while there is no connection waits for the next.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

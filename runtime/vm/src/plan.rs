@@ -1,4 +1,4 @@
-//! What a VM is booted with: its size, and its guest.
+//! The parts of a boot that a caller chooses: the size of the VM, and its guest.
 
 use std::fs::File;
 

@@ -55,7 +55,7 @@ pub(crate) fn create(bytes: u64) -> Result<GuestMemory, MemoryError> {
 
 /// Most memory that a VM with `bytes` at boot is built for, where `asked` is wanted and the processor cannot reach
 /// `limit`. Half of what it reaches is kept for images: a host that addresses little more than its own memory would
-/// start no VM else. What a VM has at boot is not cut.
+/// start no VM else. Memory at boot is not cut.
 pub(crate) fn most(bytes: u64, asked: u64, limit: u64) -> Result<u64, MemoryError> {
     if asked < bytes || !asked.is_multiple_of(LARGE_PAGE) {
         return Err(MemoryError::Max { bytes, max: asked });

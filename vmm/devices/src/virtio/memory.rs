@@ -6,7 +6,7 @@
 //!   readable    ×             ×                    ×
 //! ```
 //!
-//! What was never plugged, or was unplugged, is in neither map: a byte written there would take a large page of
+//! Memory that was never plugged, or was unplugged, is in neither map: a byte written there would take a large page of
 //! the host that the pod was not given. Images are there to be read: a guest writes a page of an image to a disk or
 //! to a socket without copying it first.
 //!
@@ -90,13 +90,13 @@ impl GuestMemory {
         Ok(GuestMemory(Arc::new(Shared { maps: RwLock::new(maps), changes: AtomicU64::new(0) })))
     }
 
-    /// What devices may write to now, and read.
+    /// Returns the map of what devices may write to now, and read.
     pub fn writable(&self) -> Arc<MemoryMap> {
         self.0.maps.read().unwrap_or_else(PoisonError::into_inner).writable.clone()
     }
 
-    /// What devices may read now: all that they may write to, and images. Let go of soon: an image that is
-    /// unplugged stays open for as long.
+    /// Returns the map of what devices may read now: all that they may write to, and images. Callers let go of it
+    /// soon, since an image that is unplugged stays open for as long.
     pub fn readable(&self) -> Arc<MemoryMap> {
         self.0.maps.read().unwrap_or_else(PoisonError::into_inner).readable.clone()
     }

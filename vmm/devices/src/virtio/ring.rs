@@ -43,7 +43,7 @@ pub struct Taken {
 pub struct Ring {
     queue: Queue,
     memory: GuestMemory,
-    /// What may be written to, as of the change with this number. Rings and descriptors lie there too.
+    /// The map of what may be written to, as of the change with this number. Rings and descriptors lie there too.
     writable: Arc<MemoryMap>,
     change: u64,
     faults: Faults,
@@ -102,7 +102,7 @@ impl Ring {
 
     /// As [`take`](Self::take), and shows the descriptors of a chain without a fault to `also`, as they are
     /// in guest memory, and what may be read: for libraries that read them themselves. Descriptors may have changed
-    /// since `chain` was loaded. Their own memory is what may be written to.
+    /// since `chain` was loaded. The descriptors' own memory is what may be written to.
     pub fn take_with<T>(
         &mut self,
         chain: &mut Chain,

@@ -1,4 +1,4 @@
-//! Hello: the client's version, and the VMM's. What a client may not say comes first is refused, so that a daemon of
+//! Hello: the client's version, and the VMM's. A request that comes before is refused with a text, so that a daemon of
 //! another version reads why, rather than that a message was odd.
 
 use proto_vmm::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Response};

@@ -85,7 +85,7 @@ impl Bench {
         writable
     }
 
-    /// What the host has at the beginning of a block, plugged or not.
+    /// The host's bytes near the beginning of a block, plugged or not.
     fn content(&self, block: u64) -> u64 {
         self.room.read_obj(MemoryRegionAddress(block * BLOCK_BYTES + 64)).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Which host ports the guest may dial, how many of its streams there may be at once, and how often it may dial.
+//! The rules for a guest that dials: which host ports, how many streams at once, and how often.
 //!
 //! A stream that a guest opens costs the host more than the guest: descriptors here, a message to the daemon, and a
 //! place in the daemon until somebody takes the stream. Any process of a container may dial. The agent dials once in
@@ -31,7 +31,7 @@ impl DialRules {
         DialRules { ports, left: DIALS_IN_A_ROW, counted: None }
     }
 
-    /// Whether the guest may open a stream to `port` now, having `open` of them. One that it may open counts.
+    /// Whether the guest may open a stream to `port` now, having `open` of them. A stream that it may open counts.
     pub(super) fn admit(&mut self, port: u32, open: usize, now: Instant) -> bool {
         if !self.ports.contains(&port) || open >= STREAMS_MAX {
             return false;
