@@ -72,7 +72,7 @@ fn build(socket: &Arc<UnixStream>) -> Result<i32, BuilderError> {
         LaunchKind::Exec(exec) => return Ok(tenant::build(&launch, exec, socket, &streams)?),
     };
     let [stdin, stdout, stderr] = streams;
-    let executor = ContainerExecutor { socket: Arc::clone(socket), seccomp: None };
+    let executor = ContainerExecutor { socket: Arc::clone(socket), seccomp: None, held: true };
     let container = ContainerBuilder::new(launch.container_id.clone(), SyscallType::default())
         .with_root_path(&launch.state_root)?
         .with_console_socket(launch.console_socket.as_ref())

@@ -26,10 +26,15 @@ pub(crate) struct ContainerExecutor {
     pub(crate) socket: Arc<UnixStream>,
     /// The filter to load before exec, when libcontainer has not done it.
     pub(crate) seccomp: Option<Arc<LinuxSeccomp>>,
+    /// Whether the process is held until it is started. A missing executable is then a failure of the start.
+    pub(crate) held: bool,
 }
 
 impl Executor for ContainerExecutor {
     fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
+        if self.held {
+            return Ok(());
+        }
         let process = spec.process().as_ref();
         let args = process.and_then(|process| process.args().as_ref()).map_or(&[][..], Vec::as_slice);
         let env = process.and_then(|process| process.env().as_ref()).map_or(&[][..], Vec::as_slice);

@@ -37,8 +37,8 @@ pub(crate) fn build(
 ) -> Result<i32, LibcontainerError> {
     let directory = launch.state_root.join(&launch.container_id);
     // libcontainer does not put the container's filter on further processes.
-    let executor =
-        ContainerExecutor { socket: Arc::clone(socket), seccomp: exec.seccomp.clone().map(Arc::new) };
+    let seccomp = exec.seccomp.clone().map(Arc::new);
+    let executor = ContainerExecutor { socket: Arc::clone(socket), seccomp, held: false };
     // Names that no other process of the container has.
     let own = std::process::id();
     let notify = directory.join(format!("tenant-notify-{own}.sock"));

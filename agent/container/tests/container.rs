@@ -48,11 +48,16 @@ fn main() {
 
 type Test = (&'static str, fn(&Bench));
 
-const TESTS: [Test; 6] = [
+const TESTS: [Test; 8] = [
     ("a_container_is_held_until_it_is_started", a_container_is_held_until_it_is_started),
     ("limits_reach_the_cgroup", limits_reach_the_cgroup),
     ("limits_change_together_or_not_at_all", limits_change_together_or_not_at_all),
-    ("a_missing_executable_differs_from_a_forbidden_one", a_missing_executable_differs_from_a_forbidden_one),
+    ("a_missing_executable_is_created_and_not_started", a_missing_executable_is_created_and_not_started),
+    ("a_forbidden_executable_is_created_and_not_started", a_forbidden_executable_is_created_and_not_started),
+    (
+        "an_exec_of_a_missing_executable_is_refused_at_once",
+        an_exec_of_a_missing_executable_is_refused_at_once,
+    ),
     ("an_exec_runs_as_the_user_and_under_the_filter", an_exec_runs_as_the_user_and_under_the_filter),
     ("a_forbidden_device_cannot_be_opened", a_forbidden_device_cannot_be_opened),
 ];
@@ -194,6 +199,20 @@ impl Bench {
         Ok(Running { pid: outcome?, reports, stdout: fs::File::from(OwnedFd::from(reader)) })
     }
 
+    /// Starts a container whose executable is refused, and returns why.
+    fn refusal(&self, mut container: Running) -> Failure {
+        start(&self.state(), &self.id).unwrap();
+        loop {
+            let mut line = Vec::new();
+            container.reports.read_until(b'\n', &mut line).unwrap();
+            match Report::parse(&line).unwrap() {
+                Report::Log(_) => {}
+                Report::ExecFailed(failure) => break failure,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
     fn start(&self, running: &mut Running) {
         start(&self.state(), &self.id).unwrap();
         let mut rest = Vec::new();
@@ -267,11 +286,21 @@ fn limits_change_together_or_not_at_all(bench: &Bench) {
     cgroup.kill().unwrap();
 }
 
-fn a_missing_executable_differs_from_a_forbidden_one(bench: &Bench) {
-    let missing = bench.create(&["nosuch"]).err().unwrap();
+fn a_missing_executable_is_created_and_not_started(bench: &Bench) {
+    let container = bench.create(&["nosuch"]).unwrap();
+    assert_eq!(bench.refusal(container).kind, FailureKind::ExecutableNotFound);
+}
+
+fn a_forbidden_executable_is_created_and_not_started(bench: &Bench) {
+    let container = bench.create(&["/bin/plain"]).unwrap();
+    assert_eq!(bench.refusal(container).kind, FailureKind::ExecutableNotRunnable);
+}
+
+fn an_exec_of_a_missing_executable_is_refused_at_once(bench: &Bench) {
+    let mut container = bench.create(&["sleep", "1000"]).unwrap();
+    bench.start(&mut container);
+    let missing = bench.exec(&container, &["nosuch"], "0").err().unwrap();
     assert_eq!(missing.kind, FailureKind::ExecutableNotFound);
-    let forbidden = bench.create(&["/bin/plain"]).err().unwrap();
-    assert_eq!(forbidden.kind, FailureKind::ExecutableNotRunnable);
 }
 
 fn an_exec_runs_as_the_user_and_under_the_filter(bench: &Bench) {
