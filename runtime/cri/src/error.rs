@@ -28,6 +28,9 @@ pub(crate) enum Failure {
     /// The named object is not there.
     #[error("{what} {id:?} not found")]
     NotFound { what: &'static str, id: String },
+    /// The named container has ended.
+    #[error("container {0:?} has ended, so nothing counts for it any more")]
+    Ended(String),
     /// An RPC that this version does not have. Clients fall back on the code; people read the name.
     #[error("podvisor does not implement {0}")]
     Absent(&'static str),
@@ -63,6 +66,7 @@ impl Failure {
         match self {
             Failure::Invalid(_) => Code::InvalidArgument,
             Failure::NotFound { .. } => Code::NotFound,
+            Failure::Ended(_) => Code::FailedPrecondition,
             Failure::Absent(_) => Code::Unimplemented,
             Failure::Node(_) => Code::Internal,
             Failure::Missed(_) => Code::ResourceExhausted,

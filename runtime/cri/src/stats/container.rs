@@ -1,7 +1,8 @@
-//! ContainerStats: the usage of one container. A container that does not run, or whose guest does not answer, is
-//! returned with its attributes alone.
+//! ContainerStats: the usage of one container. A container that has not started, or whose guest does not answer, is
+//! returned with its attributes alone; one that has ended is refused, as by other runtimes.
 
 use proto_cri::v1;
+use runtime_pod::{ContainerState, ContainerView};
 
 use super::figures::{container_figures, disk};
 use crate::convert::container_stats;
@@ -16,9 +17,32 @@ pub(crate) async fn container(
     let Some(view) = cri.pods.container(&id) else {
         return Err(Failure::NotFound { what: "container", id });
     };
+    check(&view)?;
     let usages = cri.pods.usages([view.pod_id.as_str()]).await;
     let disk = disk(cri);
     let figures = usages.first().and_then(|usage| container_figures(&view, usage, &disk));
     let stats = figures.unwrap_or_else(|| container_stats(&view, None, &disk));
     Ok(v1::ContainerStatsResponse { stats: Some(stats) })
+}
+
+fn check(view: &ContainerView) -> Result<(), Failure> {
+    if view.state == ContainerState::Exited { Err(Failure::Ended(view.id.clone())) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::{Code, Status};
+
+    use super::*;
+
+    #[test]
+    fn a_container_that_has_ended_has_no_stats() {
+        let view = |state| ContainerView { id: "c1".into(), state, ..Default::default() };
+        let refused = Status::from(check(&view(ContainerState::Exited)).unwrap_err());
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        assert!(refused.message().contains("\"c1\" has ended"), "{}", refused.message());
+        for state in [ContainerState::Created, ContainerState::Running, ContainerState::Unknown] {
+            check(&view(state)).unwrap();
+        }
+    }
 }

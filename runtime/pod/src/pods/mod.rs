@@ -83,6 +83,21 @@ impl Pods {
         self.ask_unless_gone(self.meant_pod(pod_id)?, Command::Remove).await
     }
 
+    /// Stops and forgets every pod, side by side, also those that are starting now.
+    ///
+    /// # Errors
+    /// See [`Pods::remove`]; all others are gone then.
+    pub async fn remove_all(&self) -> Result<(), PodError> {
+        let starting = self.node.roster.outcomes().into_iter().map(async |mut outcome| {
+            // A start that failed has been undone, or its pod is listed.
+            let _ = outcome.wait_for(Option::is_some).await;
+        });
+        futures::future::join_all(starting).await;
+        let pods = self.pods();
+        let removing = pods.iter().map(|pod| self.remove(&pod.id));
+        futures::future::join_all(removing).await.into_iter().collect()
+    }
+
     /// Finds a pod by its id, or by a beginning of it that is no other's. All calls here take such ids.
     pub fn pod(&self, pod_id: &str) -> Option<Arc<PodView>> {
         self.node.roster.pod(pod_id).map(|entry| entry.view)
@@ -124,9 +139,9 @@ impl Pods {
     /// # Errors
     /// The limits make no sense, the pod's VM cannot hold them, or the guest refuses; then all is as it was.
     pub async fn update_container(&self, container_id: &str, update: Resources) -> Result<(), PodError> {
-        let entry = self.pod_entry(&self.container_entry(container_id)?.view.pod_id)?;
-        let id = container_id.to_owned();
-        ask(&entry, |reply| Command::UpdateContainer(id, Box::new(update), reply)).await
+        let container = self.container_entry(container_id)?.view;
+        let entry = self.pod_entry(&container.pod_id)?;
+        ask(&entry, |reply| Command::UpdateContainer(container.id.clone(), Box::new(update), reply)).await
     }
 
     /// Changes what the pod may use: its VM grows, or gives back what it can.

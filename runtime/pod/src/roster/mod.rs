@@ -108,6 +108,11 @@ impl Roster {
         }
     }
 
+    /// The outcomes of all starts, of those under way, too.
+    pub(crate) fn outcomes(&self) -> Vec<watch::Receiver<Outcome>> {
+        self.read().names.values().map(|holder| holder.outcome.clone()).collect()
+    }
+
     pub(crate) fn publish_pod(&self, entry: PodEntry) {
         let view = entry.view.clone();
         let mut state = self.write();

@@ -6,6 +6,7 @@ mod containers;
 mod disks;
 mod events;
 mod exec;
+mod ids;
 mod mounts;
 mod recovery;
 mod resources;
