@@ -20,6 +20,7 @@ pub(crate) const INTERFACE: &str = "eth0";
 pub(crate) struct Plugins {
     pub(crate) dirs: Vec<PathBuf>,
     pub(crate) time_max: Duration,
+    pub(crate) open_files_max: Option<u64>,
 }
 
 /// One pod's attachment to one network.
@@ -123,7 +124,8 @@ impl Plugins {
     ) -> Result<Call<'c>, NetError> {
         let (name, binary) = self.binary(list, plugin)?;
         let environment = vec![("CNI_PATH", self.path())];
-        Ok(Call { plugin: name, binary, command, environment, stdin, time_max: self.time_max })
+        let Plugins { time_max, open_files_max, .. } = *self;
+        Ok(Call { plugin: name, binary, command, environment, stdin, time_max, open_files_max })
     }
 
     fn binary<'p>(
@@ -146,6 +148,9 @@ impl Plugins {
     }
 }
 
+/// Bits that may pass at once where the bandwidth is limited. Kubernetes names no such number; other runtimes take this.
+const BURST_BITS: u32 = u32::MAX;
+
 /// The pod's wishes by the capability that passes them (names and units of the CNI conventions).
 fn capabilities(spec: &PodNetworkSpec) -> Map<String, Value> {
     let mut asked = Map::new();
@@ -161,6 +166,15 @@ fn capabilities(spec: &PodNetworkSpec) -> Map<String, Value> {
     }
     if !ports.is_empty() {
         asked.insert("portMappings".into(), ports.into());
+    }
+    let limits = [("ingress", spec.bandwidth.ingress_bits), ("egress", spec.bandwidth.egress_bits)];
+    let mut bandwidth = Map::new();
+    for (way, bits) in limits.into_iter().filter_map(|(way, bits)| Some((way, bits?))) {
+        bandwidth.insert(format!("{way}Rate"), bits.into());
+        bandwidth.insert(format!("{way}Burst"), BURST_BITS.into());
+    }
+    if !bandwidth.is_empty() {
+        asked.insert("bandwidth".into(), bandwidth.into());
     }
     asked
 }

@@ -41,6 +41,8 @@ pub struct CniConfig {
     pub netns_dir: PathBuf,
     /// Most time for one run of a plugin.
     pub plugin_time_max: Duration,
+    /// Most descriptors that a plugin may open; `None` for as many as this process.
+    pub open_files_max: Option<u64>,
 }
 
 impl Default for CniConfig {
@@ -51,6 +53,7 @@ impl Default for CniConfig {
             cache_dir: "/var/lib/cni".into(),
             netns_dir: NETNS_DIR.into(),
             plugin_time_max: PLUGIN_TIME_MAX,
+            open_files_max: None,
         }
     }
 }
@@ -71,7 +74,11 @@ impl Cni {
         Self {
             cache: Cache::new(&config.cache_dir),
             conf_dir: config.conf_dir,
-            plugins: Plugins { dirs: config.bin_dirs, time_max: config.plugin_time_max },
+            plugins: Plugins {
+                dirs: config.bin_dirs,
+                time_max: config.plugin_time_max,
+                open_files_max: config.open_files_max,
+            },
             netns_dir: config.netns_dir,
         }
     }

@@ -12,6 +12,7 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::{
@@ -42,6 +43,8 @@ pub(crate) struct Call<'a> {
     pub(crate) stdin: &'a Map<String, Value>,
     /// Most time for the run.
     pub(crate) time_max: Duration,
+    /// Most descriptors that the plugin may open; `None` for as many as this process.
+    pub(crate) open_files_max: Option<u64>,
 }
 
 /// The error object of section 5 of the specification.
@@ -122,7 +125,17 @@ impl Call<'_> {
             command.env(name, value);
         }
         command.current_dir("/").process_group(0).kill_on_drop(true);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn()?;
+        // The plugin has no input yet, so the limit is there before its work.
+        if let Some(most) = self.open_files_max
+            && let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok())
+        {
+            let limit = Rlimit { current: Some(most), maximum: getrlimit(Resource::Nofile).maximum };
+            // A plugin that has ended already needs none.
+            let _ = prlimit(rustix::process::Pid::from_raw(pid), Resource::Nofile, limit);
+        }
+        Ok(child)
     }
 
     fn failure(&self, status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> NetError {

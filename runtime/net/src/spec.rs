@@ -1,6 +1,6 @@
 //! A pod's network as asked for. Owns the checks that make names safe to pass on to plugins.
 
-use runtime_spec::PortMapping;
+use runtime_spec::{Bandwidth, PortMapping};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -25,6 +25,8 @@ pub struct PodNetworkSpec {
     /// Host ports, for plugins with the `portMappings` capability. A host port of 0 means none.
     #[serde(deserialize_with = "without_nulls")]
     pub port_mappings: Vec<PortMapping>,
+    /// Limits of the pod's traffic, for plugins with the `bandwidth` capability.
+    pub bandwidth: Bandwidth,
 }
 
 /// Cache files of earlier versions have `null` where a mapping names no address of the host.

@@ -65,6 +65,7 @@ impl Node {
             netns_dir,
             // A software node under load is very slow.
             plugin_time_max: Duration::from_secs(600),
+            open_files_max: None,
         })
     }
 
@@ -133,6 +134,7 @@ fn spec() -> PodNetworkSpec {
             protocol: Protocol::Tcp,
             host_ip: String::new(),
         }],
+        ..Default::default()
     }
 }
 

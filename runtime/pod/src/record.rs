@@ -102,6 +102,9 @@ pub(crate) struct ContainerRecord {
     pub(crate) pod_id: String,
     pub(crate) spec: ContainerSpec,
     pub(crate) image_id: String,
+    /// See [`crate::backend::FoundImage::reference`]; empty in a record of an earlier version.
+    #[serde(default)]
+    pub(crate) image_ref: String,
     pub(crate) image: ImageConfig,
     /// The slot of the container's image.
     pub(crate) slot: Slot,

@@ -35,6 +35,10 @@ pub struct PodView {
     pub netns: Option<PathBuf>,
     /// The VM's size, and who gets what of it.
     pub ledger: Ledger,
+    /// The limit of the pod as it is now.
+    pub resources: Option<Resources>,
+    /// The pod's overhead as it is now.
+    pub overhead: Option<Resources>,
     /// Process id of the pod's VMM, while there is one.
     pub vmm_pid: Option<u32>,
     /// Why the pod is not ready, where it was not asked to stop.
@@ -69,6 +73,8 @@ pub struct ContainerView {
     pub spec: ContainerSpec,
     /// `sha256:…`
     pub image_id: String,
+    /// `registry/repository@sha256:…` with the digest of what was pulled, or the id where no name was.
+    pub image_ref: String,
     /// How far the container is.
     pub state: ContainerState,
     /// Nanoseconds since the epoch.

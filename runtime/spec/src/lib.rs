@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bandwidth;
 mod capabilities;
 mod cgroup;
 mod check;
@@ -34,6 +35,7 @@ mod size;
 mod sizing;
 mod user;
 
+pub use bandwidth::Bandwidth;
 pub use container_spec::{ContainerSpec, Device, Mount, MountPropagation};
 pub use error::SpecError;
 pub use exec_spec::ExecSpec;
@@ -41,7 +43,8 @@ pub use exit_reason::{ExitReason, StartFailure, UnknownExitReason};
 pub use image_config::ImageConfig;
 pub use ledger::{Grant, Ledger};
 pub use plan::{
-    BlockDevicePlan, ContainerPlan, ContainerSlots, ExecPlan, GuestPaths, ImageVolumePlan, share_name,
+    BlockDevicePlan, ContainerPlan, ContainerSlots, ExecPlan, GuestPaths, ImageVolumePlan, MASKED_PATHS,
+    READONLY_PATHS, share_name,
 };
 pub use pod_spec::{Dns, PodSpec, PortMapping, Protocol};
 pub use resources::{Hugepages, Resources};

@@ -28,7 +28,7 @@ pub(crate) fn container_spec(config: v1::ContainerConfig) -> Result<ContainerSpe
         stdin_once: config.stdin_once,
         tty: config.tty,
         resources: linux.resources.map(resources::resources_in).unwrap_or_default(),
-        security: security::container_security(linux.security_context.unwrap_or_default())?,
+        security: security::container_security(linux.security_context)?,
         stop_signal,
         mounts: config.mounts.into_iter().map(mount::mount_in).collect::<Result<_, _>>()?,
         devices: config.devices.into_iter().map(device).collect(),

@@ -34,7 +34,8 @@ pub(crate) fn container_status(container: &ContainerView) -> v1::ContainerStatus
         finished_at: container.finished_at_ns,
         exit_code: container.exit_code,
         image: Some(image(spec)),
-        image_ref: container.image_id.clone(),
+        // The kubelet publishes this one as `imageID`, and the id in lists is what it keeps images by.
+        image_ref: container.image_ref.clone(),
         reason: container.reason.map(|reason| reason.name().to_owned()).unwrap_or_default(),
         message: container.message.clone(),
         labels: spec.labels.clone(),
@@ -102,6 +103,7 @@ mod tests {
             pod_id: "p1".into(),
             spec: ContainerSpec { image: "sha256:aa".into(), ..Default::default() },
             image_id: "sha256:aa".into(),
+            image_ref: "registry/app@sha256:bb".into(),
             state: ContainerState::Exited,
             created_at_ns: 1,
             started_at_ns: 2,
@@ -139,11 +141,11 @@ mod tests {
     }
 
     #[test]
-    fn the_image_id_is_the_same_everywhere() {
+    fn a_status_has_the_digest_reference_of_the_image_and_lists_have_the_id() {
         let (item, status) = (container_item(&view()), container_status(&view()));
-        assert_eq!(item.image_id, status.image_id);
+        assert_eq!(status.image_ref, "registry/app@sha256:bb");
+        assert_eq!((item.image_id.as_str(), status.image_id.as_str()), ("sha256:aa", "sha256:aa"));
         assert_eq!(item.image_ref, item.image_id);
-        assert_eq!(status.image_ref, status.image_id);
     }
 
     #[test]

@@ -93,6 +93,8 @@ mod tests {
             ips: vec!["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
             netns: None,
             ledger: Default::default(),
+            resources: None,
+            overhead: None,
             vmm_pid: None,
             message: None,
             unclean: None,

@@ -67,10 +67,12 @@ pub(super) fn pod_security(context: v1::LinuxSandboxSecurityContext) -> Result<P
     })
 }
 
-/// The wishes of a container.
+/// The wishes of a container. Within a security context the lists of hidden paths count as they are, and so an empty
+/// one hides nothing: the kubelet sends its own lists, and empty ones for `procMount: Unmasked`.
 pub(super) fn container_security(
-    context: v1::LinuxContainerSecurityContext,
+    context: Option<v1::LinuxContainerSecurityContext>,
 ) -> Result<ContainerSecurity, Failure> {
+    let Some(context) = context else { return Ok(ContainerSecurity::default()) };
     #[allow(deprecated)]
     let (seccomp_path, apparmor_name) = (context.seccomp_profile_path, context.apparmor_profile);
     let capabilities = context.capabilities.unwrap_or_default();
@@ -88,8 +90,8 @@ pub(super) fn container_security(
         },
         readonly_rootfs: context.readonly_rootfs,
         no_new_privs: context.no_new_privs,
-        masked_paths: given(context.masked_paths),
-        readonly_paths: given(context.readonly_paths),
+        masked_paths: Some(context.masked_paths),
+        readonly_paths: Some(context.readonly_paths),
         seccomp: profile("seccomp", context.seccomp, &seccomp_path)?,
         apparmor: profile("apparmor", context.apparmor, &apparmor_name)?,
         selinux: selinux(context.selinux_options),
@@ -131,11 +133,6 @@ fn old_profile(field: &str, text: &str) -> Result<Option<Profile>, Failure> {
     }))
 }
 
-/// On the wire an empty list and none are the same; both mean the default.
-fn given(paths: Vec<String>) -> Option<Vec<String>> {
-    (!paths.is_empty()).then_some(paths)
-}
-
 fn selinux(options: Option<v1::SeLinuxOption>) -> String {
     let Some(options) = options else { return String::new() };
     let parts = [options.user, options.role, options.r#type, options.level];
@@ -155,6 +152,17 @@ mod tests {
     fn an_unknown_namespace_mode_is_refused() {
         let options = v1::NamespaceOption { pid: 9, ..Default::default() };
         assert!(namespaces(options).unwrap_err().to_string().contains("namespace_options.pid: 9"));
+    }
+
+    #[test]
+    fn an_unmasked_proc_hides_nothing_and_no_context_at_all_hides_the_defaults() {
+        let unmasked = container_security(Some(v1::LinuxContainerSecurityContext::default())).unwrap();
+        assert_eq!((unmasked.masked_paths, unmasked.readonly_paths), (Some(Vec::new()), Some(Vec::new())));
+        let none = container_security(None).unwrap();
+        assert_eq!((none.masked_paths, none.readonly_paths), (None, None));
+        let paths = vec!["/proc/kcore".to_owned()];
+        let some = v1::LinuxContainerSecurityContext { masked_paths: paths.clone(), ..Default::default() };
+        assert_eq!(container_security(Some(some)).unwrap().masked_paths, Some(paths));
     }
 
     #[test]

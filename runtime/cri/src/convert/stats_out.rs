@@ -28,7 +28,7 @@ pub(crate) fn container_stats(
     let Some((usage, at_ns)) = figures else {
         return v1::ContainerStats { attributes: Some(attributes), ..Default::default() };
     };
-    let limit = u64::try_from(spec.resources.memory_limit_bytes).ok().filter(|&limit| limit > 0);
+    let limit = u64::try_from(view.resources.memory_limit_bytes).ok().filter(|&limit| limit > 0);
     v1::ContainerStats {
         attributes: Some(attributes),
         cpu: Some(cpu(&usage.cpu, at_ns)),
@@ -83,8 +83,8 @@ fn memory_limit(pod: &PodView) -> Option<u64> {
     let bytes = |resources: &Option<runtime_spec::Resources>| {
         resources.as_ref().and_then(|one| u64::try_from(one.memory_limit_bytes).ok()).filter(|&n| n > 0)
     };
-    let containers = bytes(&pod.spec.resources)?;
-    Some(containers.saturating_add(bytes(&pod.spec.overhead).unwrap_or(0)))
+    let containers = bytes(&pod.resources)?;
+    Some(containers.saturating_add(bytes(&pod.overhead).unwrap_or(0)))
 }
 
 fn network(guest: &GuestUsage) -> v1::NetworkUsage {
@@ -165,10 +165,13 @@ mod tests {
 
     fn view(limit: i64) -> ContainerView {
         let resources = Resources { memory_limit_bytes: limit, ..Default::default() };
+        let before = Resources { memory_limit_bytes: 77, ..Default::default() };
         ContainerView {
             id: "c1".into(),
             pod_id: "p1".into(),
-            spec: ContainerSpec { name: "app".into(), resources, ..Default::default() },
+            // The limit is the one after an update.
+            spec: ContainerSpec { name: "app".into(), resources: before, ..Default::default() },
+            resources,
             ..Default::default()
         }
     }
@@ -226,8 +229,9 @@ mod tests {
         let host = HostUsage { at_ns: 9, memory: memory_of(1000, 0), ..Default::default() };
         let usage = PodUsage { pod_id: "p1".into(), host, guest: Some(guest.into()) };
         let limited = |bytes| Some(Resources { memory_limit_bytes: bytes, ..Default::default() });
-        let spec = PodSpec { resources: limited(5000), overhead: limited(500), ..Default::default() };
-        let linux = pod_stats(&pod(spec), &usage, Vec::new()).linux.unwrap();
+        let spec = PodSpec { resources: limited(77), ..Default::default() };
+        let pod = PodView { resources: limited(5000), overhead: limited(500), ..pod(spec) };
+        let linux = pod_stats(&pod, &usage, Vec::new()).linux.unwrap();
         assert_eq!(linux.process.unwrap().process_count, value(u64::MAX));
         let memory = linux.memory.unwrap();
         assert_eq!((memory.timestamp, memory.available_bytes), (9, value(4500)));

@@ -1,4 +1,4 @@
-//! Metrics of a container's limits as they were asked for.
+//! Metrics of a container's limits as they were asked for last.
 
 use runtime_spec::Resources;
 
@@ -41,7 +41,7 @@ pub(super) const METRICS: &[Metric] = &[
 ];
 
 fn asked<'a>(c: &ContainerSource<'a>) -> &'a Resources {
-    &c.view.spec.resources
+    &c.view.resources
 }
 
 fn reservation(asked: &Resources) -> Option<u64> {

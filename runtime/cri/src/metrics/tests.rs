@@ -21,7 +21,8 @@ fn container() -> ContainerView {
     ContainerView {
         id: "c1".into(),
         pod_id: "p1".into(),
-        spec: ContainerSpec { name: "app".into(), image: "busybox".into(), resources, ..Default::default() },
+        spec: ContainerSpec { name: "app".into(), image: "busybox".into(), ..Default::default() },
+        resources,
         started_at_ns: 9_000_000_000,
         ..Default::default()
     }

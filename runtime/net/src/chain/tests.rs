@@ -36,7 +36,11 @@ impl Scripts {
     }
 
     fn plugins(&self) -> Plugins {
-        Plugins { dirs: vec![self.path().to_owned()], time_max: Duration::from_secs(30) }
+        Plugins {
+            dirs: vec![self.path().to_owned()],
+            time_max: Duration::from_secs(30),
+            open_files_max: Some(77),
+        }
     }
 
     fn calls(&self) -> Vec<String> {
@@ -139,7 +143,7 @@ async fn capabilities_reach_only_the_plugins_that_declare_them() {
         "1.0.0",
         &json!([
             {"type": "first"},
-            {"type": "second", "capabilities": {"portMappings": true, "mac": true}},
+            {"type": "second", "capabilities": {"portMappings": true, "mac": true, "bandwidth": true}},
             {"type": "third", "capabilities": {"portMappings": false}},
         ]),
     );
@@ -151,6 +155,7 @@ async fn capabilities_reach_only_the_plugins_that_declare_them() {
         host_ip: "127.0.0.1".into(),
     };
     spec.port_mappings = vec![port(8080), port(0)];
+    spec.bandwidth.egress_bits = Some(1_000_000);
     chain(&plugins, &list, &spec).add().await.unwrap();
 
     for without in ["first", "third"] {
@@ -160,8 +165,19 @@ async fn capabilities_reach_only_the_plugins_that_declare_them() {
     assert_eq!(second.get("capabilities"), None);
     let expected = json!({
         "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}],
+        "bandwidth": {"egressRate": 1_000_000, "egressBurst": u32::MAX},
     });
     assert_eq!(second["runtimeConfig"], expected);
+}
+
+#[tokio::test]
+async fn a_plugin_has_the_limit_of_descriptors_that_was_set() {
+    let limit = r#"echo '{"cniVersion":"1.0.0","limit":"'$(ulimit -n)'"}'"#;
+    let scripts = Scripts::new(&[("first", limit), ("second", ETH0)]);
+    let (plugins, list, spec) =
+        (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}, {"type": "second"}])), spec());
+    chain(&plugins, &list, &spec).add().await.unwrap();
+    assert_eq!(scripts.stdin("second", "ADD")["prevResult"]["limit"], "77");
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ pub(crate) trait ImageSource: Debug + Send + Sync {
 pub(crate) struct FoundImage {
     /// `sha256:…`
     pub(crate) id: String,
+    /// `registry/repository@sha256:…`, or the id of an image that was never pulled by a name.
+    pub(crate) reference: String,
     pub(crate) config: ImageConfig,
 }
 
@@ -31,7 +33,8 @@ pub(crate) struct StoredImages(pub(crate) Images);
 impl ImageSource for StoredImages {
     fn find(&self, name: &str) -> Option<FoundImage> {
         let image = self.0.find(name)?;
-        Some(FoundImage { id: image.id, config: image.config.run })
+        let reference = image.repo_digests.into_iter().next().unwrap_or_else(|| image.id.clone());
+        Some(FoundImage { id: image.id, reference, config: image.config.run })
     }
 
     fn open(&self, id: &str) -> Result<File, BackendError> {

@@ -68,11 +68,13 @@ impl Capacity {
         }
     }
 
-    fn resources(&self) -> Option<&Resources> {
+    /// The pod's limits as they are now.
+    pub(crate) fn resources(&self) -> Option<&Resources> {
         self.status.resources.as_ref().or(self.spec.resources.as_ref())
     }
 
-    fn overhead(&self) -> Option<&Resources> {
+    /// The pod's overhead as it is now.
+    pub(crate) fn overhead(&self) -> Option<&Resources> {
         self.status.overhead.as_ref().or(self.spec.overhead.as_ref())
     }
 

@@ -137,6 +137,7 @@ mod tests {
             pod_id: "p".into(),
             spec,
             image_id: String::new(),
+            image_ref: String::new(),
             image,
             slot: proto_vmm::Slot::pmems().next().unwrap(),
             image_volumes: Vec::new(),

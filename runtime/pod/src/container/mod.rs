@@ -97,6 +97,10 @@ impl Container {
             pod_id: record.pod_id.clone(),
             spec: record.spec.clone(),
             image_id: record.image_id.clone(),
+            image_ref: match record.image_ref.as_str() {
+                "" => record.image_id.clone(),
+                reference => reference.to_owned(),
+            },
             state: match status.stage {
                 ContainerStage::Creating | ContainerStage::Created | ContainerStage::Starting => {
                     ContainerState::Created

@@ -1,28 +1,23 @@
-//! The mounts of a container's spec, as the host's shared directory and the agent take them. Pure, but for one
-//! look at whether the node has SELinux.
+//! The mounts of a container's spec, as the host's shared directory and the agent take them. Pure.
+//!
+//! A request to relabel a mount is passed over: the kubelet sends one with every mount of a node with SELinux, and a
+//! guest has no policy that a label could matter to.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use runtime_guest::FailureReason;
 use runtime_share::{Access, Bind, Ids, Owners, Propagation};
 use runtime_spec::{ContainerSpec, IdMapping, Mount, MountPropagation};
 
-use crate::error::{PodError, PodErrorKind};
+use crate::error::PodError;
 
 /// The start of the message where an image volume cannot be mounted: the kubelet knows such failures by it
 /// (kubelet `kuberuntime_container.go`, `ErrImageVolumeMountFailed`).
 pub(crate) const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 
-/// Exists where the node's kernel runs with SELinux (selinux(8)).
-const SELINUX: &str = "/sys/fs/selinux/enforce";
-
 /// The binds that the host paths of the container take.
-pub(crate) fn binds(spec: &ContainerSpec) -> Result<Vec<(usize, Bind)>, PodError> {
-    let binds: Vec<_> = spec.host_mounts().map(|(number, mount)| (number, bind(mount))).collect();
-    if !binds.is_empty() {
-        refuse_relabels(spec, Path::new(SELINUX))?;
-    }
-    Ok(binds)
+pub(crate) fn binds(spec: &ContainerSpec) -> Vec<(usize, Bind)> {
+    spec.host_mounts().map(|(number, mount)| (number, bind(mount))).collect()
 }
 
 /// An image volume's failure in the guest has the agent's message, behind what the kubelet expects.
@@ -59,35 +54,22 @@ fn owners(mount: &Mount) -> Option<Owners> {
     Some(Owners { uids: ids(uids), gids: ids(gids) })
 }
 
-/// Refuses relabelling where the node has SELinux, since labels would stay as they are. Elsewhere files have no
-/// labels, and the request means nothing.
-fn refuse_relabels(spec: &ContainerSpec, selinux: &Path) -> Result<(), PodError> {
-    match spec.mounts.iter().find(|mount| mount.selinux_relabel) {
-        Some(mount) if selinux.exists() => {
-            let text = format!("mounts.selinux_relabel: labels (for {}) are not set here", mount.host_path);
-            Err(PodError::new(PodErrorKind::Unsupported, text))
-        }
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use runtime_guest::{GuestError, RefusedCode};
 
     use super::*;
     use crate::backend::BackendError;
+    use crate::error::PodErrorKind;
 
     #[test]
-    fn a_label_is_refused_only_where_labels_are() {
-        let mount = Mount { selinux_relabel: true, ..Mount::default() };
-        let spec = ContainerSpec { mounts: vec![mount], ..ContainerSpec::default() };
-        let dir = tempfile::tempdir().unwrap();
-        let selinux = dir.path().join("enforce");
-        refuse_relabels(&spec, &selinux).unwrap();
-        std::fs::write(&selinux, "1").unwrap();
-        assert_eq!(refuse_relabels(&spec, &selinux).unwrap_err().kind(), PodErrorKind::Unsupported);
-        refuse_relabels(&ContainerSpec::default(), &selinux).unwrap();
+    fn a_request_to_relabel_is_passed_over() {
+        let mount = |selinux_relabel| {
+            let mount = Mount { host_path: "/data".into(), selinux_relabel, ..Mount::default() };
+            binds(&ContainerSpec { mounts: vec![mount], ..ContainerSpec::default() })
+        };
+        assert_eq!(mount(true).len(), 1);
+        assert_eq!(format!("{:?}", mount(true)), format!("{:?}", mount(false)));
     }
 
     #[test]

@@ -75,6 +75,7 @@ impl Driver {
             log_path: log::path(&self.record.spec, &spec),
             pod_id: self.record.id.clone(),
             image_id: image.id,
+            image_ref: image.reference,
             image: image.config,
             created_at_ns: clock::now_ns(),
             id: id.clone(),

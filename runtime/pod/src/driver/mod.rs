@@ -241,6 +241,8 @@ impl Driver {
             ips: status.ips.clone(),
             netns: status.netns.clone(),
             ledger: self.capacity.ledger(self.containers.limits_with(None)),
+            resources: self.capacity.resources().cloned(),
+            overhead: self.capacity.overhead().cloned(),
             vmm_pid: self.live.as_ref().map(|live| live.vm.pid()),
             message: status.message.clone(),
             unclean: status.unclean.clone(),

@@ -11,7 +11,7 @@ use crate::record::ContainerRecord;
 impl Driver {
     /// Binds the host paths that the container mounts: all or none.
     pub(super) async fn bind_mounts(&self, record: &ContainerRecord) -> Result<(), PodError> {
-        let binds = mounts::binds(&record.spec)?;
+        let binds = mounts::binds(&record.spec);
         if binds.is_empty() {
             return Ok(());
         }

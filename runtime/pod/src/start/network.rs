@@ -1,7 +1,7 @@
 //! The network step: CNI and taps.
 
 use runtime_net::{PodNetwork, PodNetworkSpec};
-use runtime_spec::PodSpec;
+use runtime_spec::{Bandwidth, PodSpec};
 
 use super::context::StartContext;
 use crate::error::PodError;
@@ -29,5 +29,7 @@ fn network_spec(id: &str, spec: &PodSpec) -> PodNetworkSpec {
         namespace: spec.namespace.clone(),
         uid: spec.uid.clone(),
         port_mappings: spec.port_mappings.clone(),
+        // Checked when the pod came; a pod of an earlier version may have what is none.
+        bandwidth: Bandwidth::of(&spec.annotations).unwrap_or_default(),
     }
 }

@@ -210,7 +210,8 @@ pub(crate) struct FakeImages(pub(crate) Arc<Script>);
 impl ImageSource for FakeImages {
     fn find(&self, name: &str) -> Option<FoundImage> {
         let config = ImageConfig { cmd: vec!["/bin/app".into()], ..ImageConfig::default() };
-        name.starts_with("image").then(|| FoundImage { id: format!("sha256:{name}"), config })
+        let (id, reference) = (format!("sha256:{name}"), format!("registry/{name}@sha256:00"));
+        name.starts_with("image").then_some(FoundImage { id, reference, config })
     }
 
     fn open(&self, _id: &str) -> Result<File, BackendError> {

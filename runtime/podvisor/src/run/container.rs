@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use proto_cri::v1;
-use runtime_spec::{ExitReason, StartFailure};
+use runtime_spec::{ExitReason, MASKED_PATHS, READONLY_PATHS, StartFailure};
 use tokio::signal::unix::{SignalKind, signal};
 use tonic_types::StatusExt;
 use tracing::debug;
@@ -136,6 +136,8 @@ impl Run<'_> {
                 security_context: Some(v1::LinuxContainerSecurityContext {
                     namespace_options: Some(namespaces()),
                     seccomp: Some(v1::SecurityProfile::default()),
+                    masked_paths: MASKED_PATHS.map(str::to_owned).into(),
+                    readonly_paths: READONLY_PATHS.map(str::to_owned).into(),
                     ..Default::default()
                 }),
             }),

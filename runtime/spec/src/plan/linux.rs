@@ -12,7 +12,7 @@ use super::seccomp;
 use crate::{ContainerSpec, NamespaceMode, PodSpec, Profile};
 
 /// Files of /proc and /sys that describe the guest or may harm it.
-const MASKED: [&str; 12] = [
+pub const MASKED_PATHS: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/interrupts",
@@ -28,7 +28,8 @@ const MASKED: [&str; 12] = [
 ];
 
 /// Files of /proc that set the guest's kernel.
-const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+pub const READONLY_PATHS: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 pub(super) fn linux(pod: &PodSpec, container: &ContainerSpec, id: &str, paths: &GuestPaths) -> Linux {
     let security = &container.security;
@@ -43,8 +44,8 @@ pub(super) fn linux(pod: &PodSpec, container: &ContainerSpec, id: &str, paths: &
     linux.set_masked_paths(None);
     linux.set_readonly_paths(None);
     if !security.privileged {
-        linux.set_masked_paths(Some(listed(security.masked_paths.as_deref(), &MASKED)));
-        linux.set_readonly_paths(Some(listed(security.readonly_paths.as_deref(), &READONLY)));
+        linux.set_masked_paths(Some(listed(security.masked_paths.as_deref(), &MASKED_PATHS)));
+        linux.set_readonly_paths(Some(listed(security.readonly_paths.as_deref(), &READONLY_PATHS)));
         // The default one also stands in for a profile of the node's until `ContainerPlan::confine`.
         if matches!(security.seccomp, Some(Profile::RuntimeDefault | Profile::Localhost(_))) {
             linux.set_seccomp(Some(seccomp::runtime_default(security)));

@@ -21,6 +21,7 @@ use oci_spec::runtime::{RootBuilder, Spec, SpecBuilder};
 
 pub use exec::ExecPlan;
 pub use guest_paths::GuestPaths;
+pub use linux::{MASKED_PATHS, READONLY_PATHS};
 pub use mounts::{ImageVolumePlan, share_name};
 
 use crate::{ContainerSpec, ImageConfig, PodSpec, Signal, SpecError, parse_signal};

@@ -38,7 +38,8 @@ async fn no_status_makes_the_kubelet_remove_files_pods_or_images() {
         .await
         .unwrap()
         .into_inner();
-    assert_eq!(found.image.unwrap().id, pulled);
+    let image = found.image.unwrap();
+    assert_eq!(image.id, pulled);
     assert!(serde_json::from_str::<serde_json::Value>(&found.info["info"]).is_ok());
     let listed = client.images.list_images(v1::ListImagesRequest::default()).await.unwrap().into_inner();
     assert_eq!(listed.images[0].id, pulled);
@@ -48,7 +49,8 @@ async fn no_status_makes_the_kubelet_remove_files_pods_or_images() {
         assert_eq!((&container.image_id, &container.image_ref), (&pulled, &pulled));
         let request = v1::ContainerStatusRequest { container_id: container.id, verbose: true };
         let answer = client.runtime.container_status(request).await.unwrap().into_inner();
-        assert_eq!(answer.status.unwrap().image_id, pulled);
+        let status = answer.status.unwrap();
+        assert_eq!((&status.image_id, &status.image_ref), (&pulled, &image.repo_digests[0]));
         assert!(serde_json::from_str::<serde_json::Value>(&answer.info["info"]).is_ok());
     }
     client.remove_pod(&pod).await.unwrap();
