@@ -1,19 +1,21 @@
 //! The gRPC server on its socket: HTTP/2 in plaintext, both services, until asked to stop.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::Stream;
 use proto_cri::v1::image_service_server::ImageServiceServer;
 use proto_cri::v1::runtime_service_server::RuntimeServiceServer;
 use proto_cri::v1alpha2;
 use runtime_image::Images;
 use runtime_pod::Pods;
 use runtime_streaming::Server;
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport;
 use tower::layer::layer_fn;
+use tracing::warn;
 
 use crate::deadline::Deadlines;
 use crate::encoded::Encoded;
@@ -29,6 +31,13 @@ const CALLS_PER_CONNECTION_MAX: u32 = 1024;
 /// Clients that say nothing are asked whether they are still there this often: a dead one must not
 /// hold its calls for ever.
 const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// How long running calls may take to end once the daemon is to stop. Most end in milliseconds; a pull or a start goes on
+/// without its caller, or is found again by the next daemon.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// The pause after the listener failed, for example because there are no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Both CRI services over one set of pods and images.
 #[derive(Clone, Debug)]
@@ -55,7 +64,7 @@ impl Cri {
 #[error("serving CRI")]
 pub struct ServeError(#[from] transport::Error);
 
-/// Serves until `stop` resolves, then finishes the calls that run.
+/// Serves until `stop` resolves, then finishes the calls that run, as far as they end in a few seconds.
 ///
 /// # Errors
 /// When the listener fails.
@@ -65,6 +74,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let stopping = cri.stopping.clone();
+    let stopped = stopping.subscribe();
     let stop = async move {
         stop.await;
         stopping.send_replace(true);
@@ -81,7 +91,7 @@ pub async fn serve(
     let old_images = v1alpha2::image_service_server::ImageServiceServer::new(cri)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    transport::Server::builder()
+    let serving = transport::Server::builder()
         .max_concurrent_streams(CALLS_PER_CONNECTION_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .layer(layer_fn(Deadlines))
@@ -89,7 +99,93 @@ pub async fn serve(
         .add_service(images)
         .add_service(old_runtime)
         .add_service(old_images)
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
-        .await?;
-    Ok(())
+        .serve_with_incoming_shutdown(incoming(listener), stop);
+    match drained(serving, stopped).await {
+        Some(served) => Ok(served?),
+        None => {
+            warn!(after = ?DRAIN, "calls that still run are left");
+            Ok(())
+        }
+    }
+}
+
+/// Waits for the end of `serving`; `None` once the daemon has been stopping for [`DRAIN`].
+async fn drained<T>(serving: impl Future<Output = T>, mut stopping: watch::Receiver<bool>) -> Option<T> {
+    let late = async {
+        if stopping.wait_for(|stopping| *stopping).await.is_err() {
+            // Nobody can ask for an end any more.
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(DRAIN).await;
+    };
+    tokio::select! {
+        served = serving => Some(served),
+        () = late => None,
+    }
+}
+
+/// The clients' connections. A connection that cannot be accepted is logged, and the next one is waited for: the server
+/// takes an error for the end of one connection and asks again at once, which would keep a thread busy.
+fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
+    accepted(listener, async |listener| listener.accept().await.map(|(connection, _)| connection))
+}
+
+fn accepted<L, C>(
+    listener: L,
+    accept: impl AsyncFn(&L) -> io::Result<C>,
+) -> impl Stream<Item = io::Result<C>> {
+    futures::stream::unfold((listener, accept), async |(listener, accept)| {
+        loop {
+            match accept(&listener).await {
+                Ok(connection) => return Some((Ok(connection), (listener, accept))),
+                Err(error) => {
+                    warn!(%error, "a client cannot be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use futures::StreamExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_hang_hold_a_stop_for_a_few_seconds_only() {
+        let stopping = watch::Sender::new(false);
+        let serving = drained(std::future::pending::<()>(), stopping.subscribe());
+        tokio::pin!(serving);
+        assert!(tokio::time::timeout(100 * DRAIN, &mut serving).await.is_err(), "nobody asked for an end");
+        stopping.send_replace(true);
+        assert_eq!(serving.await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_end_in_time_are_waited_for() {
+        let stopping = watch::Sender::new(true);
+        let last_call = async {
+            tokio::time::sleep(DRAIN / 2).await;
+            7
+        };
+        assert_eq!(drained(last_call, stopping.subscribe()).await, Some(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lack_of_descriptors_ends_no_server_and_keeps_no_thread_busy() {
+        let tries = Cell::new(0);
+        let accept = async |tries: &Cell<u32>| {
+            tries.set(tries.get() + 1);
+            if tries.get() <= 3 { Err(io::Error::from_raw_os_error(24)) } else { Ok("client") }
+        };
+        let began = tokio::time::Instant::now();
+        let clients = accepted(tries, accept);
+        tokio::pin!(clients);
+        assert_eq!(clients.next().await.unwrap().unwrap(), "client");
+        assert_eq!(began.elapsed(), 3 * ACCEPT_PAUSE, "one try in each pause");
+    }
 }
