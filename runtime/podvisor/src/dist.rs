@@ -29,7 +29,7 @@ fn the_unit_starts_the_daemon_with_arguments_that_it_takes() {
     let starts = values(&unit, "ExecStart", '=');
     let [start] = starts[..] else { panic!("{starts:?}") };
     let cli = Cli::try_parse_from(start.split_whitespace()).unwrap();
-    assert!(matches!(cli.command, Command::Serve));
+    assert!(matches!(cli.command, Command::Serve(_)));
     assert!(Path::new(start.split_whitespace().next().unwrap()).ends_with("podvisor"));
 }
 

@@ -17,6 +17,7 @@ mod port_forward;
 mod run;
 mod serve;
 mod session;
+mod state_lock;
 mod terminal;
 
 use std::path::PathBuf;
@@ -39,7 +40,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve the Container Runtime Interface on a unix socket.
-    Serve,
+    Serve(serve::Args),
     /// Run one container in a VM of its own, and end with its exit code.
     Run(run::Args),
     /// Run one more command in a running container, and end with its exit code.
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
     let outcome =
         config::load(cli.config.as_deref()).map_err(anyhow::Error::from).and_then(|config| {
             match cli.command {
-                Command::Serve => serve::serve(&config),
+                Command::Serve(args) => serve::serve(&config, args),
                 Command::Run(args) => run::run(&config, cli.config.as_deref(), &args),
                 Command::Exec(args) => client::block_on(exec::exec(&config, args)),
                 Command::Attach(args) => client::block_on(attach::attach(&config, args)),

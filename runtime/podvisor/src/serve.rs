@@ -1,5 +1,9 @@
 //! `podvisor serve`: opens images, networks and pods, and serves CRI until SIGTERM or SIGINT. Pods outlive the daemon: its
-//! next start recovers them. Nothing here knows more of a crate than what that needs to start.
+//! next start recovers them. A private daemon's pods do not: they end with the command that started it. Nothing here knows
+//! more of a crate than what that needs to start.
+
+mod descriptors;
+mod stop;
 
 use std::fs;
 use std::io::IsTerminal;
@@ -8,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use runtime_cri::{Cri, Node, NodeNetwork};
@@ -18,10 +23,10 @@ use runtime_spec::{HandlerConfig, HandlerKind};
 use runtime_streaming::Server;
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
-use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
 use crate::config::{CgroupDriver, Config};
+use crate::state_lock::StateLock;
 
 /// Longest run directory, in bytes: a pod's socket below it, `/pods/<24 digits>/control.sock`, must fit
 /// into the 107 of a unix socket's path (unix(7)).
@@ -30,8 +35,22 @@ const RUN_DIR_BYTES_MAX: usize = 107 - "/pods//control.sock".len() - 24;
 /// Threads that carry all calls, and as many for all streams.
 const WORKERS_MAX: usize = 2;
 
+/// How long a private daemon may take to remove its pods. A VM that cannot be killed must not hold the command for ever.
+pub(crate) const REMOVE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Exit status of a daemon that a second signal ended, as of a process that SIGTERM has killed (128 + 15).
+const EXIT_AT_ONCE: i32 = 143;
+
+/// Arguments of `podvisor serve`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Serve one command: stop when standard input ends, and remove every pod first.
+    #[arg(long, hide = true)]
+    private: bool,
+}
+
 /// Runs the daemon.
-pub(crate) fn serve(config: &Config) -> anyhow::Result<ExitCode> {
+pub(crate) fn serve(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("PODVISOR_LOG").unwrap_or_else(|_| "info".into()),
@@ -39,6 +58,13 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<ExitCode> {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
+    start(config, args)
+}
+
+/// Takes the state, and runs the daemon on threads of its own.
+fn start(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
+    // First of all: another daemon's images must not be swept, and its pods must not be recovered.
+    let _lock = StateLock::take(&config.paths.state)?;
     // Two threads: the daemon forwards and waits, and work that computes (unpacking) has threads of its own. On one
     // processor the second would only cost wake-ups.
     let processors = std::thread::available_parallelism().map_or(WORKERS_MAX, NonZero::get);
@@ -51,7 +77,7 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<ExitCode> {
     let calls = runtime().build()?;
     // Streams have threads of their own, so that no call waits behind their bytes.
     let streams = runtime().thread_name("streams").on_thread_start(schedule_as_batch).build()?;
-    calls.block_on(run(config, streams.handle()))?;
+    calls.block_on(run(config, args, streams.handle()))?;
     // What still runs after the last call (a detached pull) must not hold the exit.
     calls.shutdown_background();
     streams.shutdown_background();
@@ -65,9 +91,10 @@ fn schedule_as_batch() {
     }
 }
 
-async fn run(config: &Config, streams: &Handle) -> anyhow::Result<()> {
+async fn run(config: &Config, args: Args, streams: &Handle) -> anyhow::Result<()> {
     // Before anything else, so that a signal during the start ends the daemon in order, too.
-    let stop = stop_signal()?;
+    let command = args.private.then(|| Box::new(std::io::stdin()) as Box<dyn std::io::Read + Send>);
+    let stop = stop::listen(command, || std::process::exit(EXIT_AT_ONCE))?;
     let socket = config.socket();
     let listener = listen(&socket)?;
     let images = Images::open(
@@ -79,21 +106,37 @@ async fn run(config: &Config, streams: &Handle) -> anyhow::Result<()> {
         },
     )
     .context("opening the image store")?;
+    let open_files_max = descriptors::raise().context("raising the limit of open descriptors")?;
     let cni = Cni::new(CniConfig {
         conf_dir: config.cni.conf_dir.clone(),
         bin_dirs: config.cni.bin_dirs.clone(),
         cache_dir: config.cni.cache_dir.clone(),
+        open_files_max: Some(open_files_max),
         ..CniConfig::default()
     });
     let streaming = streams.spawn(Server::start(config.streaming.address, config.streaming.tls())).await??;
     let node = node(config, cni.clone());
     let pods = Pods::open(pods_config(config, images.clone(), cni)?).await.context("opening the pods")?;
+    if args.private {
+        // Those of a command before, whose daemon was killed.
+        remove_all(&pods).await?;
+    }
     info!(socket = %socket.display(), "serving");
-    runtime_cri::serve(Cri::new(pods, images, node, streaming), listener, stop).await?;
+    runtime_cri::serve(Cri::new(pods.clone(), images, node, streaming), listener, stop).await?;
     // A socket file without a listener would make clients try to connect to it.
     let _ = fs::remove_file(&socket);
+    if args.private {
+        return remove_all(&pods).await;
+    }
     info!("stopped; pods go on");
     Ok(())
+}
+
+async fn remove_all(pods: &Pods) -> anyhow::Result<()> {
+    let removed = tokio::time::timeout(REMOVE_TIMEOUT, pods.remove_all()).await;
+    removed
+        .with_context(|| format!("removing the pods took more than {REMOVE_TIMEOUT:?}"))?
+        .context("removing the pods")
 }
 
 /// Returns what CRI reports of the node: the handlers, the default one's empty name first, and the network's state.
@@ -206,18 +249,6 @@ fn listen(socket: &Path) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Resolves at the first SIGTERM or SIGINT.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,5 +261,26 @@ mod tests {
         assert!(listen(&socket).unwrap_err().to_string().contains("another daemon"));
         drop(first);
         listen(&socket).unwrap();
+    }
+
+    #[test]
+    fn nothing_of_a_state_that_another_daemon_has_is_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.paths.state = dir.path().join("state");
+        config.paths.run = dir.path().join("run");
+        let under_way = config.paths.state.join("images/tmp/pull");
+        fs::create_dir_all(under_way.parent().unwrap()).unwrap();
+        fs::write(&under_way, "half an image").unwrap();
+        let args = Args { private: false };
+        let other = StateLock::take(&config.paths.state).unwrap();
+        let refused = start(&config, args).unwrap_err().to_string();
+        assert!(refused.contains(&format!("pid {},", std::process::id())), "{refused}");
+        assert!(under_way.exists() && !config.paths.run.exists());
+        // A daemon that has the state clears what an earlier one left half done.
+        drop(other);
+        config.paths.vmm = Some(dir.path().join("no-vmm"));
+        assert!(start(&config, args).unwrap_err().to_string().contains("the VMM is not at"));
+        assert!(!under_way.exists());
     }
 }

@@ -74,12 +74,14 @@ impl Daemon {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Kills the daemon as a crash would, and starts another over its state.
+    /// Kills the daemon as a crash would, unless it was stopped, and starts another over its state.
     ///
     /// # Errors
     /// When it does not serve again in time.
     pub async fn kill_and_restart(&mut self) -> anyhow::Result<()> {
-        self.child.kill().await?;
+        if self.child.id().is_some() {
+            self.child.kill().await?;
+        }
         (self.child, self.client) = launch(&self.binary, &self.config, &self.log, &self.socket).await?;
         Ok(())
     }

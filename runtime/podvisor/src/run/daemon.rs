@@ -1,17 +1,18 @@
-//! A private daemon for one `podvisor run`: `podvisor serve` with a socket of its own and the host's images. SIGTERM stops
-//! the daemon, and its run directory is removed after it.
+//! A private daemon for one `podvisor run`: `podvisor serve --private` in a place of its own. The daemon ends, with its VMs,
+//! when this process closes the pipe to it, and so also when this process is killed.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
 use super::network;
+use super::place::Place;
 use crate::client::{self, Client};
-use crate::config::{Config, Streaming};
+use crate::config::Config;
+use crate::serve::REMOVE_TIMEOUT;
 
 /// How long the daemon may take until it serves: pods are recovered first.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -19,28 +20,26 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The interval between two attempts to connect while the daemon starts.
 const START_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long the daemon may take to end before it is killed.
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the daemon may take to end before it is killed: what its pods may take, and some time for the rest.
+const STOP_TIMEOUT: Duration = REMOVE_TIMEOUT.saturating_add(Duration::from_secs(15));
 
 /// A running daemon.
 #[derive(Debug)]
 pub(super) struct Daemon {
+    /// The process, whose standard input is the pipe that it watches.
     child: Child,
     client: Client,
-    dir: PathBuf,
+    place: Place,
     log: PathBuf,
 }
 
 /// Starts a private daemon and waits until it serves.
 pub(super) async fn start(config: &Config, config_file: Option<&Path>) -> anyhow::Result<Daemon> {
-    let dir = config.paths.run.join(format!("private-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).with_context(|| format!("making {} (are you root?)", dir.display()))?;
-    let mut private = config.clone();
-    private.paths.run = dir.clone();
-    private.paths.socket = None;
-    // Plain HTTP on loopback, since this command is the only client.
-    private.streaming = Streaming::default();
-    if let Some(conf_dir) = network::ensure(config, &dir)? {
+    let place = Place::take(config)?;
+    let dir = &place.run;
+    std::fs::create_dir_all(dir).with_context(|| format!("making {} (are you root?)", dir.display()))?;
+    let mut private = place.configure(config);
+    if let Some(conf_dir) = network::ensure(config, dir, &place.leases)? {
         private.cni.conf_dir = conf_dir;
     }
     let file = dir.join("config.toml");
@@ -49,27 +48,25 @@ pub(super) async fn start(config: &Config, config_file: Option<&Path>) -> anyhow
     let child = Command::new(std::env::current_exe()?)
         .arg("--config")
         .arg(&file)
-        .arg("serve")
-        .stdin(std::process::Stdio::null())
-        .stdout(std::process::Stdio::null())
+        .args(["serve", "--private"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
         .stderr(std::fs::File::create(&log)?)
         // A Ctrl-C at the terminal is for this command: it stops the pod first and the daemon after it.
         .process_group(0)
-        .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("running `podvisor serve` (configured by {config_file:?})"))?;
-    wait(child, private.socket(), dir, log).await
+    wait(child, private.socket(), place, log).await
 }
 
-async fn wait(mut child: Child, socket: PathBuf, dir: PathBuf, log: PathBuf) -> anyhow::Result<Daemon> {
+async fn wait(mut child: Child, socket: PathBuf, place: Place, log: PathBuf) -> anyhow::Result<Daemon> {
     let deadline = tokio::time::Instant::now() + START_TIMEOUT;
     loop {
         if let Ok(client) = client::connect(&socket).await {
-            return Ok(Daemon { child, client, dir, log });
+            return Ok(Daemon { child, client, place, log });
         }
         if let Some(status) = child.try_wait()? {
             let output = std::fs::read_to_string(&log).unwrap_or_default();
-            let _ = std::fs::remove_dir_all(&dir);
             bail!("the daemon ended with {status}: {}", output.trim());
         }
         if tokio::time::Instant::now() > deadline {
@@ -84,15 +81,17 @@ impl Daemon {
         self.client.clone()
     }
 
-    /// Stops the daemon and removes its run directory.
+    /// Stops the daemon and removes its run directory, unless something of a pod is left there.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
-        if let Some(pid) = self.child.id() {
-            kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM)?;
-        }
-        if tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
+        drop(self.child.stdin.take());
+        let Ok(ended) = tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await else {
             self.child.kill().await?;
             bail!("the private daemon did not end and was killed; its log is {}", self.log.display());
+        };
+        let status = ended?;
+        if !status.success() {
+            bail!("the private daemon ended with {status}; its log is {}", self.log.display());
         }
-        std::fs::remove_dir_all(&self.dir).with_context(|| format!("removing {}", self.dir.display()))
+        self.place.clear().with_context(|| format!("removing {}", self.place.run.display()))
     }
 }

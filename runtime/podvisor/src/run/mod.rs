@@ -1,5 +1,5 @@
 //! `podvisor run`: pull, pod, container, output, exit code and clean-up, all over the CRI socket, as by any client. Where
-//! no daemon serves, a private one is started and stopped again.
+//! no daemon serves, a private one is started, with a state of its own, and stopped again.
 //!
 //! ```text
 //!   connect or start a daemon ─> pull ─> RunPodSandbox ─> Create, Start ─> follow the log ─> exit code
@@ -10,6 +10,7 @@ mod args;
 mod container;
 mod daemon;
 mod network;
+mod place;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::config::Config;
 
 /// Returns `None` where the operator has a configuration, which is used then. Otherwise writes one below `dir` and
-/// returns its directory.
-pub(super) fn ensure(config: &Config, dir: &Path) -> std::io::Result<Option<PathBuf>> {
+/// returns its directory. `leases` is for all private daemons together, since their bridge is one.
+pub(super) fn ensure(config: &Config, dir: &Path, leases: &Path) -> std::io::Result<Option<PathBuf>> {
     let configured = std::fs::read_dir(&config.cni.conf_dir)
         .map(|entries| {
             entries.flatten().any(|entry| {
@@ -23,7 +23,7 @@ pub(super) fn ensure(config: &Config, dir: &Path) -> std::io::Result<Option<Path
     }
     let conf_dir = dir.join("cni");
     std::fs::create_dir_all(&conf_dir)?;
-    std::fs::write(conf_dir.join("10-podvisor.conflist"), bridge(&dir.join("leases")).to_string())?;
+    std::fs::write(conf_dir.join("10-podvisor.conflist"), bridge(leases).to_string())?;
     Ok(Some(conf_dir))
 }
 
@@ -58,10 +58,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::default();
         config.cni.conf_dir = dir.path().join("net.d");
-        let written = ensure(&config, dir.path()).unwrap().unwrap();
+        let leases = dir.path().join("leases");
+        let written = ensure(&config, dir.path(), &leases).unwrap().unwrap();
         assert!(written.join("10-podvisor.conflist").exists());
         std::fs::create_dir_all(&config.cni.conf_dir).unwrap();
         std::fs::write(config.cni.conf_dir.join("10-mine.conflist"), "{}").unwrap();
-        assert_eq!(ensure(&config, dir.path()).unwrap(), None);
+        assert_eq!(ensure(&config, dir.path(), &leases).unwrap(), None);
     }
 }

@@ -1,9 +1,12 @@
 //! `podvisor run` and `podvisor check`, as a person uses them.
 
 use std::process::Output;
+use std::time::Duration;
 
-use tests_e2e::Host;
+use proto_cri::v1;
 use tests_e2e::traces::Traces;
+use tests_e2e::{Host, spec};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 async fn podvisor(host: &Host, arguments: &[&str]) -> Output {
@@ -43,9 +46,58 @@ async fn run_without_a_daemon_starts_a_private_one_and_ends_it() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "alone\n");
     assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    let images = std::fs::read_dir(host.dir().join("state/private/0/images/images")).unwrap().count();
+    assert_eq!(images, 1, "the next command finds the image");
     let private = std::fs::read_dir(host.dir().join("run")).unwrap().flatten();
     let left: Vec<_> = private.map(|entry| entry.file_name()).filter(|name| name != "pods").collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_private_daemon_leaves_the_nodes_pods_alone_and_ends_with_its_command() {
+    let Some(mut host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("stays", host.dir())).await.unwrap();
+    let kept = client.run(&pod, spec::shell("main", &image, "exec sleep 100000")).await.unwrap();
+    let before = Traces::take(host.dir()).unwrap();
+    host.daemon.stop().await.unwrap();
+    let mut command = Command::new(host.daemon.binary())
+        .arg("--config")
+        .arg(host.daemon.config())
+        .args(["run", "--rm", &host.busybox(), "sh", "-c", "echo alone; exec sleep 100000"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(command.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("alone"));
+    assert_ne!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    // SIGKILL: nothing of the command can clean up.
+    command.kill().await.unwrap();
+    while !Traces::take(host.dir()).unwrap().since(&before).is_empty() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    host.daemon.kill_and_restart().await.unwrap();
+    let mut client = host.client();
+    assert_eq!(client.status(&kept).await.unwrap().state(), v1::ContainerState::ContainerRunning);
+    assert_eq!(client.sh(&kept, "echo here").await.unwrap(), "here\n");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_daemon_on_the_same_state_is_refused_with_the_firsts_pid() {
+    let Some(host) = Host::start().await else { return };
+    let text = std::fs::read_to_string(host.daemon.config()).unwrap();
+    let run = |dir: &str| format!("run = {:?}", host.dir().join(dir));
+    let file = host.dir().join("second.toml");
+    std::fs::write(&file, text.replace(&run("run"), &run("second"))).unwrap();
+    let output =
+        Command::new(host.daemon.binary()).arg("--config").arg(&file).arg("serve").output().await.unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{text}");
+    assert!(text.contains(&format!("another daemon, pid {},", host.daemon.pid())), "{text}");
+    host.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -1,0 +1,135 @@
+//! The directories of a private daemon, which are never those of the node's daemon: that one may be down for a moment only,
+//! and a second daemon would take its pods for dead.
+//!
+//! ```text
+//!   <paths.state>/private/0/   lock, command.lock, images, records     <paths.run>/private/0/   sockets, configuration, log
+//!                        /1/   for a second command at the same time                       /1/
+//!                   leases/    addresses, which all private daemons share
+//! ```
+//! A command takes the first place that is free. So the next command finds the images, and takes away what a killed
+//! daemon left there.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use crate::config::{Config, Streaming};
+use crate::state_lock::{StateLock, StateLockError};
+
+/// Commands with a private daemon at the same time. Each has a VM, and a host that needs more of them needs a daemon.
+const PLACES_MAX: usize = 64;
+
+/// Directory of all places, below `paths.state` and below `paths.run`.
+const PRIVATE: &str = "private";
+
+/// Name of the file whose lock a command holds, so that no two start a daemon in one place.
+const COMMAND_LOCK: &str = "command.lock";
+
+/// The directories of one private daemon, held while the command runs.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Directory of what stays for the next command.
+    pub(super) state: PathBuf,
+    /// Directory of what ends with the daemon.
+    pub(super) run: PathBuf,
+    /// Address leases of the network that private daemons make, where the host has none.
+    pub(super) leases: PathBuf,
+    _lock: File,
+}
+
+impl Place {
+    /// Takes the first place that no command and no daemon has.
+    pub(super) fn take(config: &Config) -> anyhow::Result<Place> {
+        let (states, runs) = (config.paths.state.join(PRIVATE), config.paths.run.join(PRIVATE));
+        for number in 0..PLACES_MAX {
+            let (state, run) = (states.join(number.to_string()), runs.join(number.to_string()));
+            if let Some(lock) =
+                lock(&state).with_context(|| format!("making {} (are you root?)", state.display()))?
+            {
+                return Ok(Place { state, run, leases: states.join("leases"), _lock: lock });
+            }
+        }
+        bail!("{PLACES_MAX} commands with a private daemon run already in {}", states.display())
+    }
+
+    /// The configuration of the place's daemon: the node's, with other directories.
+    pub(super) fn configure(&self, config: &Config) -> Config {
+        let mut private = config.clone();
+        private.paths.state.clone_from(&self.state);
+        private.paths.run.clone_from(&self.run);
+        private.paths.socket = None;
+        // Plain HTTP on loopback, since this command is the only client.
+        private.streaming = Streaming::default();
+        private
+    }
+
+    /// Removes what ends with the daemon.
+    pub(super) fn clear(&self) -> std::io::Result<()> {
+        fs::remove_dir_all(&self.run)?;
+        // Another command's place may be in it.
+        let _ = self.run.parent().map(fs::remove_dir);
+        Ok(())
+    }
+}
+
+/// Locks a place; `None` where a command has it, or the daemon of a command that was killed still ends.
+fn lock(state: &Path) -> anyhow::Result<Option<File>> {
+    fs::create_dir_all(state)?;
+    let file = File::options().write(true).create(true).truncate(false).open(state.join(COMMAND_LOCK))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => return Ok(None),
+        Err(fs::TryLockError::Error(error)) => return Err(error.into()),
+    }
+    match StateLock::take(state) {
+        Ok(_) => Ok(Some(file)),
+        Err(StateLockError::Held { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(dir: &Path) -> Config {
+        let mut config = Config::default();
+        config.paths.state = dir.join("state");
+        config.paths.run = dir.join("run");
+        config.paths.socket = Some(dir.join("node.sock"));
+        config
+    }
+
+    #[test]
+    fn a_private_daemon_has_nothing_of_the_nodes_daemon() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = config(dir.path());
+        let place = Place::take(&node).unwrap();
+        let private = place.configure(&node);
+        // Neither the node's own directory, nor one that the node's daemon looks into.
+        for theirs in ["", "pods", "images"] {
+            assert_ne!(private.paths.state, node.paths.state.join(theirs));
+            assert_ne!(private.paths.run, node.paths.run.join(theirs));
+        }
+        assert!(private.socket().starts_with(&private.paths.run), "{}", private.socket().display());
+        let _node_lock = StateLock::take(&node.paths.state).unwrap();
+        StateLock::take(&private.paths.state).unwrap();
+    }
+
+    #[test]
+    fn commands_at_the_same_time_have_a_place_each_and_a_later_one_the_first_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Place::take(&config(dir.path())).unwrap();
+        let second = Place::take(&config(dir.path())).unwrap();
+        assert_ne!(first.state, second.state);
+        assert_ne!(first.run, second.run);
+        let state = first.state.clone();
+        // The command was killed, and its daemon still ends.
+        drop(first);
+        let ending = StateLock::take(&state).unwrap();
+        assert_ne!(Place::take(&config(dir.path())).unwrap().state, state);
+        drop(ending);
+        assert_eq!(Place::take(&config(dir.path())).unwrap().state, state);
+    }
+}

@@ -1,0 +1,69 @@
+//! The lock of a state directory: one daemon at a time may touch what is in it. The kernel releases the lock with its
+//! holder's process, however that ends. Nothing else in the directory is read or written here.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// Name of the file whose lock stands for the directory. The file holds the pid of who locked it last.
+const FILE: &str = "lock";
+
+/// The held lock, released when dropped.
+#[derive(Debug)]
+pub(crate) struct StateLock {
+    _file: File,
+}
+
+/// A state directory that cannot be used now.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StateLockError {
+    #[error("another daemon, pid {pid}, has the state in {}", directory.display())]
+    Held { directory: PathBuf, pid: String },
+    #[error("cannot lock the state in {}", directory.display())]
+    Disk { directory: PathBuf, source: std::io::Error },
+}
+
+impl StateLock {
+    /// Locks the directory, which is made where it is missing.
+    ///
+    /// # Errors
+    /// The lock is another process's, or the lock's file cannot be made.
+    pub(crate) fn take(directory: &Path) -> Result<StateLock, StateLockError> {
+        let disk = |source| StateLockError::Disk { directory: directory.to_owned(), source };
+        fs::create_dir_all(directory).map_err(disk)?;
+        let path = directory.join(FILE);
+        let mut file =
+            File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(disk)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let pid = fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
+                return Err(StateLockError::Held { directory: directory.to_owned(), pid });
+            }
+            Err(TryLockError::Error(source)) => return Err(disk(source)),
+        }
+        // The pid only helps people. Ten digits each time, so that a full disk has room for the next one.
+        let written = file.rewind().and_then(|()| writeln!(file, "{:>10}", std::process::id()));
+        if let Err(error) = written {
+            tracing::warn!(path = %path.display(), %error, "the daemon's pid is not in its lock");
+        }
+        Ok(StateLock { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_daemon_is_refused_with_the_firsts_pid_until_the_first_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let first = StateLock::take(&state).unwrap();
+        let refused = StateLock::take(&state).unwrap_err().to_string();
+        assert!(refused.contains(&format!("pid {},", std::process::id())), "{refused}");
+        assert!(refused.contains(&state.display().to_string()), "{refused}");
+        drop(first);
+        StateLock::take(&state).unwrap();
+    }
+}
