@@ -1,9 +1,9 @@
 //! The image directory and its index. Owns `images.json`, image files, blobs' lifetimes, and their recovery.
 //!
 //! ```text
-//!  (blobs, tmp) ── file renamed to images/ ──► orphan ── index written ──► listed ── removed ──► orphan ──► gone
+//!  (blobs, tmp) ── file renamed to images/ ──► orphan ── index written ──► listed ── file removed, then record ──► gone
 //! ```
-//! The index is written whole and renamed into place before a change is reported to anyone. An image file without a
+//! The index is written whole and renamed into place before a new image is reported to anyone. An image file without a
 //! record is an orphan, and the next start removes it; a record without its file is dropped, and the image pulled again.
 //!
 //! A tag names one image: when the tag moves, the image that had it stays, without the tag. Blobs live as long as an
@@ -280,21 +280,24 @@ impl Store {
         self.write_index(state).inspect_err(|_| state.records = before)
     }
 
-    /// Removes an image with all its names.
+    /// Removes an image with all its names. The file goes first, since that frees a full disk: where the disk does not
+    /// take the index even then, the next start drops the record that has no file.
     pub(crate) fn remove(&self, id: &str) -> Result<(), ImageError> {
         let mut state = self.state();
-        let mut records = state.records.clone();
-        let Some(record) = records.remove(id) else { return Ok(()) };
-        self.commit(&mut state, records)?;
+        let Some(record) = state.records.get(id).cloned() else { return Ok(()) };
+        if let Some(path) = self.image_path(id) {
+            files::remove(&path)?;
+        }
+        state.records.remove(id);
+        if let Err(error) = self.write_index(&state) {
+            tracing::warn!(id, %error, "an image is removed, and the index is not written");
+        }
         let unused: Vec<String> = record
             .blobs
             .into_iter()
             .filter(|digest| !state.pins.contains_key(digest))
             .filter(|digest| !state.records.values().any(|other| other.blobs.contains(digest)))
             .collect();
-        if let Some(path) = self.image_path(id) {
-            files::remove(&path)?;
-        }
         for hex in unused.iter().filter_map(|digest| digest_hex(digest).ok()) {
             files::remove(&self.blobs().join(hex))?;
         }

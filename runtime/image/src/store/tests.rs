@@ -76,6 +76,22 @@ fn removal_keeps_blobs_that_another_image_or_a_pull_needs() {
 }
 
 #[test]
+fn an_image_is_removed_though_the_index_cannot_be_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with(directory.path(), &[record('a', "a:1", &['1']), record('b', "b:1", &[])]);
+    // As on a full disk: the new index cannot be made.
+    let new = directory.path().join("images.new");
+    fs::create_dir(&new).unwrap();
+    store.remove(&id('a')).unwrap();
+    assert!(store.get(&id('a')).is_none());
+    assert_eq!(blobs(&store), 0);
+    drop(store);
+    fs::remove_dir(&new).unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.list().into_iter().map(|record| record.id).collect::<Vec<_>>(), [id('b')]);
+}
+
+#[test]
 fn a_start_finds_its_images_again_and_clears_leftovers() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with(directory.path(), &[record('a', "a:1", &['1']), record('b', "b:1", &[])]);
