@@ -35,7 +35,7 @@ impl ImageService for Cri {
         &self,
         r: Request<RemoveImageRequest>,
     ) -> Result<Response<RemoveImageResponse>, Status> {
-        gate("RemoveImage", async { image::remove::remove(&self.images, r.into_inner()) }).await
+        gate("RemoveImage", image::remove::remove(&self.images, r.into_inner())).await
     }
 
     async fn image_fs_info(

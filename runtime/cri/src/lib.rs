@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blocking;
 mod container;
 mod convert;
 mod deadline;
@@ -28,6 +29,7 @@ mod metrics;
 mod runtime;
 mod runtime_service;
 mod sandbox;
+mod scratch_disk;
 mod serve;
 mod sessions;
 mod stats;

@@ -1,6 +1,7 @@
 //! The gRPC server on its socket: HTTP/2 in plaintext, both services, until asked to stop.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use tracing::warn;
 use crate::deadline::Deadlines;
 use crate::encoded::Encoded;
 use crate::runtime::status::Node;
+use crate::scratch_disk::scratch_disk;
 
 /// Longest message either way, bytes: what the kubelet's client allows (cri-client `maxMsgSize`).
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -49,13 +51,16 @@ pub struct Cri {
     pub(crate) stopping: Arc<watch::Sender<bool>>,
     pub(crate) streaming: Arc<Server>,
     pub(crate) encoded: Arc<Encoded>,
+    /// A path on the file system of the writable layers. Asked for once: a disk may not answer later.
+    pub(crate) scratch_disk: PathBuf,
 }
 
 impl Cri {
-    /// The services over these.
+    /// The services over these. Blocks on the disk.
     pub fn new(pods: Pods, images: Images, node: Node, streaming: Arc<Server>) -> Self {
         let (stopping, encoded) = (Arc::default(), Arc::default());
-        Self { pods, images, node: Arc::new(node), stopping, streaming, encoded }
+        let scratch_disk = scratch_disk(images.directory(), &pods.scratch_dir());
+        Self { pods, images, node: Arc::new(node), stopping, streaming, encoded, scratch_disk }
     }
 }
 

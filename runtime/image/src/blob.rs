@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::blocking::blocking;
 use crate::error::{ContentError, ImageError};
 use crate::files;
 use crate::manifest::Descriptor;
@@ -71,22 +72,18 @@ pub(crate) async fn open(
 ) -> Result<BlobReader, ImageError> {
     let hex = crate::name::digest_hex(&descriptor.digest)
         .map_err(|wrong| ImageError::content(descriptor.to_string(), wrong))?;
-    let complete = directory.join(hex);
-    if let Ok(file) = File::open(&complete) {
-        return BlobReader::new(descriptor, file, complete, None, descriptor.size);
-    }
-    let path = directory.join(format!("{hex}.partial"));
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(ImageError::disk("opening", &path))?;
-    let mut have = file.metadata().map_err(ImageError::disk("reading", &path))?.len();
-    if have > descriptor.size {
-        have = 0;
-    }
+    let (complete, path) = (directory.join(hex), directory.join(format!("{hex}.partial")));
+    let paths = (complete.clone(), path.clone());
+    let (file, mut have) = match blocking("opening a blob", move || OnDisk::open(&paths.0, &paths.1)).await? {
+        OnDisk::Whole(file) => {
+            let descriptor = descriptor.clone();
+            return blocking("opening a blob", move || {
+                BlobReader::new(&descriptor, file, complete, None, descriptor.size)
+            })
+            .await;
+        }
+        OnDisk::Part(file, bytes) => (file, if bytes > descriptor.size { 0 } else { bytes }),
+    };
     let mut network = None;
     if have < descriptor.size {
         let what = descriptor.to_string();
@@ -94,10 +91,39 @@ pub(crate) async fn open(
         have = blob.offset;
         network = Some(Network::start(blob.stream));
     }
-    file.set_len(have).map_err(ImageError::disk("cutting", &path))?;
-    let mut reader = BlobReader::new(descriptor, file, path, network, have)?;
-    reader.complete = Some(complete);
-    Ok(reader)
+    let descriptor = descriptor.clone();
+    blocking("opening a blob", move || {
+        file.set_len(have).map_err(ImageError::disk("cutting", &path))?;
+        let mut reader = BlobReader::new(&descriptor, file, path, network, have)?;
+        reader.complete = Some(complete);
+        Ok(reader)
+    })
+    .await
+}
+
+/// The part of a blob that an earlier pull has left.
+enum OnDisk {
+    Whole(File),
+    /// A part, perhaps empty, and its length.
+    Part(File, u64),
+}
+
+impl OnDisk {
+    /// Looks for the blob, and makes an empty part where there is none. Blocks on the disk.
+    fn open(complete: &Path, part: &Path) -> Result<OnDisk, ImageError> {
+        if let Ok(file) = File::open(complete) {
+            return Ok(OnDisk::Whole(file));
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(part)
+            .map_err(ImageError::disk("opening", part))?;
+        let bytes = file.metadata().map_err(ImageError::disk("reading", part))?.len();
+        Ok(OnDisk::Part(file, bytes))
+    }
 }
 
 impl Network {

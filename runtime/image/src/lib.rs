@@ -17,6 +17,7 @@
 
 mod archive;
 mod blob;
+mod blocking;
 mod build;
 mod config;
 mod endpoint;

@@ -7,6 +7,7 @@
 //! ```
 //! A pull that fails at any step leaves blobs, whole or partial, and nothing else.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
@@ -14,6 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::blob::{self, BlobReader};
+use crate::blocking::{DroppedAside, blocking};
 use crate::build::Stack;
 use crate::config::{self, Parsed};
 use crate::error::{ContentError, ImageError};
@@ -134,8 +136,27 @@ impl Pull {
         diff_ids: Vec<String>,
     ) -> Result<u64, ImageError> {
         let temporary = self.store.temporary();
-        let work = tempfile::tempdir_in(&temporary)
-            .map_err(ImageError::disk("creating a directory in", &temporary))?;
+        let work = blocking("making a directory", move || {
+            let made = tempfile::tempdir_in(&temporary);
+            made.map(DroppedAside::new).map_err(ImageError::disk("creating a directory in", &temporary))
+        })
+        .await?;
+        let built = self.build_in(work.get().path(), id, layers, diff_ids).await;
+        let removed = blocking("removing a directory", move || {
+            work.drop_here();
+            Ok(())
+        });
+        removed.await.and(built)
+    }
+
+    /// Makes the image's file by way of files in `work`.
+    async fn build_in(
+        &self,
+        work: &Path,
+        id: &str,
+        layers: &[(Descriptor, Compression)],
+        diff_ids: Vec<String>,
+    ) -> Result<u64, ImageError> {
         let budget = Arc::new(Budget::new(self.limits.unpacked_bytes));
         let mut expected = Vec::new();
         for (((descriptor, compression), diff_id), blob) in layers.iter().zip(diff_ids).zip(0..) {
@@ -144,7 +165,7 @@ impl Pull {
         }
         let unpacked = futures::stream::iter(expected)
             .map(|(descriptor, expected)| {
-                let data = work.path().join(format!("layer-{}", expected.blob));
+                let data = work.join(format!("layer-{}", expected.blob));
                 let (store, registry) = (Arc::clone(&self.store), Arc::clone(&self.registry));
                 let task =
                     tokio::spawn(layer(store, registry, descriptor, expected, data, Arc::clone(&budget)));
@@ -157,10 +178,9 @@ impl Pull {
                 blocking("stacking layers", move || stack.add(&what, layer).map(|()| stack))
             })
             .await?;
-        let (store, id) = (Arc::clone(&self.store), id.to_owned());
+        let (store, id, path) = (Arc::clone(&self.store), id.to_owned(), work.join("image"));
         blocking("writing an image", move || {
             let hex = digest_hex(&id).map_err(|wrong| ImageError::content(format!("image {id}"), wrong))?;
-            let path = work.path().join("image");
             let (file, bytes) = stack.write(hex, &path)?;
             store.publish(&id, &file, &path)?;
             Ok(bytes)
@@ -212,12 +232,4 @@ fn digest_of(what: &str, bytes: &[u8], expected: Option<&str>) -> Result<String,
         }
         _ => Ok(actual),
     }
-}
-
-/// Runs work that blocks on a thread for such work.
-async fn blocking<T: Send + 'static>(
-    what: &'static str,
-    work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
-) -> Result<T, ImageError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or(Err(ImageError::Interrupted(what)))
 }

@@ -6,6 +6,9 @@
 //! The index is written whole and renamed into place before a new image is reported to anyone. An image file without a
 //! record is an orphan, and the next start removes it; a record without its file is dropped, and the image pulled again.
 //!
+//! Readers never wait for the disk: the lock that they take is held for moments only, and writers wait for each other by
+//! another one.
+//!
 //! A tag names one image: when the tag moves, the image that had it stays, without the tag. Blobs live as long as an
 //! image names them; blobs without an image (of a failed pull) are kept for a day, so that the next pull can resume.
 
@@ -72,7 +75,10 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Store {
     directory: PathBuf,
+    /// Held for moments, never over a call of the file system.
     state: Mutex<State>,
+    /// Held by whoever changes the index or removes files, on a thread that may wait for the disk.
+    writer: Mutex<()>,
     /// Locks that allow one writer per blob.
     pub(crate) blob_locks: Locks,
     /// Locks that allow one builder per image.
@@ -104,6 +110,7 @@ impl Store {
         let store = Store {
             directory: directory.to_owned(),
             state: Mutex::default(),
+            writer: Mutex::default(),
             blob_locks: Locks::default(),
             image_locks: Locks::default(),
         };
@@ -128,7 +135,8 @@ impl Store {
                 count = found - store.state().records.len(),
                 "images without their file were dropped"
             );
-            store.write_index(&store.state())?;
+            let kept = store.state().records.clone();
+            store.write_index(&kept)?;
         }
         store.remove_orphans()?;
         Ok(store)
@@ -137,6 +145,10 @@ impl Store {
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change is made on a copy and swapped in, so that a panic leaves nothing half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writer(&self) -> MutexGuard<'_, ()> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -181,8 +193,8 @@ impl Store {
         self.directory.join("images.json")
     }
 
-    fn write_index(&self, state: &State) -> Result<(), ImageError> {
-        let index = IndexFile { version: VERSION, images: state.records.values().cloned().collect() };
+    fn write_index(&self, records: &BTreeMap<String, Record>) -> Result<(), ImageError> {
+        let index = IndexFile { version: VERSION, images: records.values().cloned().collect() };
         let bytes = serde_json::to_vec_pretty(&index).expect("strings and numbers always serialise");
         files::replace(&self.index_path(), &bytes)
     }
@@ -252,11 +264,11 @@ impl Store {
     /// # Errors
     /// [`ImageError::Unknown`] if the image's file was removed since.
     pub(crate) fn add(&self, new: Record) -> Result<Record, ImageError> {
-        let mut state = self.state();
+        let _writer = self.writer();
         if !self.image_path(&new.id).is_some_and(|path| path.is_file()) {
             return Err(ImageError::Unknown(new.id));
         }
-        let mut records = state.records.clone();
+        let mut records = self.state().records.clone();
         for other in records.values_mut().filter(|other| other.id != new.id) {
             other.repo_tags.retain(|tag| !new.repo_tags.contains(tag));
         }
@@ -271,38 +283,43 @@ impl Store {
             }
         };
         records.insert(id, record.clone());
-        self.commit(&mut state, records)?;
+        self.write_index(&records)?;
+        self.state().records = records;
         Ok(record)
-    }
-
-    fn commit(&self, state: &mut State, records: BTreeMap<String, Record>) -> Result<(), ImageError> {
-        let before = std::mem::replace(&mut state.records, records);
-        self.write_index(state).inspect_err(|_| state.records = before)
     }
 
     /// Removes an image with all its names. The file goes first, since that frees a full disk: where the disk does not
     /// take the index even then, the next start drops the record that has no file.
     pub(crate) fn remove(&self, id: &str) -> Result<(), ImageError> {
-        let mut state = self.state();
-        let Some(record) = state.records.get(id).cloned() else { return Ok(()) };
+        let _writer = self.writer();
+        let mut records = self.state().records.clone();
+        let Some(record) = records.remove(id) else { return Ok(()) };
         if let Some(path) = self.image_path(id) {
             files::remove(&path)?;
         }
-        state.records.remove(id);
-        if let Err(error) = self.write_index(&state) {
+        let written = self.write_index(&records);
+        self.state().records = records;
+        if let Err(error) = written {
             tracing::warn!(id, %error, "an image is removed, and the index is not written");
         }
-        let unused: Vec<String> = record
-            .blobs
-            .into_iter()
-            .filter(|digest| !state.pins.contains_key(digest))
-            .filter(|digest| !state.records.values().any(|other| other.blobs.contains(digest)))
-            .collect();
-        for hex in unused.iter().filter_map(|digest| digest_hex(digest).ok()) {
-            files::remove(&self.blobs().join(hex))?;
+        for digest in &record.blobs {
+            self.remove_unused(digest)?;
         }
-        drop(state);
         self.sweep(RESUME_AGE)
+    }
+
+    /// Removes a blob that no image and no pull needs. A pull names its blobs before it takes their locks, so that it either
+    /// is seen here, or finds the blob gone.
+    fn remove_unused(&self, digest: &str) -> Result<(), ImageError> {
+        let (Ok(hex), Some(_lock)) = (digest_hex(digest), self.blob_locks.try_lock(digest)) else {
+            return Ok(());
+        };
+        let needed = {
+            let state = self.state();
+            let by_image = |record: &Record| record.blobs.iter().any(|blob| blob == digest);
+            state.pins.contains_key(digest) || state.records.values().any(by_image)
+        };
+        if needed { Ok(()) } else { files::remove(&self.blobs().join(hex)) }
     }
 
     /// Puts a finished file in its place.

@@ -4,12 +4,14 @@ use proto_cri::v1;
 use runtime_image::Images;
 
 use super::image_name;
+use crate::blocking::STATE;
 use crate::error::Failure;
 
-pub(crate) fn remove(
+pub(crate) async fn remove(
     images: &Images,
     request: v1::RemoveImageRequest,
 ) -> Result<v1::RemoveImageResponse, Failure> {
-    images.remove(&image_name(request.image)?)?;
+    let (images, name) = (images.clone(), image_name(request.image)?);
+    STATE.run("removing an image", move || images.remove(&name)).await??;
     Ok(v1::RemoveImageResponse {})
 }

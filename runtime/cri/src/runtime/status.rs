@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use proto_cri::v1;
 
 use super::features;
+use crate::blocking::NODE;
+use crate::error::Failure;
 
 /// The node's part of Status, beyond pods and images.
 pub struct Node {
@@ -54,7 +57,15 @@ impl fmt::Debug for Node {
     }
 }
 
-pub(crate) fn status(node: &Node, request: v1::StatusRequest) -> v1::StatusResponse {
+/// Asks beside the async threads: the network's files may be on a disk that does not answer.
+pub(crate) async fn status(
+    node: Arc<Node>,
+    request: v1::StatusRequest,
+) -> Result<v1::StatusResponse, Failure> {
+    NODE.run("looking at the network's files", move || answer(&node, request)).await
+}
+
+fn answer(node: &Node, request: v1::StatusRequest) -> v1::StatusResponse {
     let network = match node.network.ready() {
         Ok(()) => condition("NetworkReady", None),
         Err(why) => condition("NetworkReady", Some(("NetworkPluginNotReady", why))),
@@ -122,7 +133,7 @@ mod tests {
             cgroup_driver: CgroupDriver::Cgroupfs,
             state_dir: "/var/lib/podvisor".into(),
         };
-        let answer = status(&node, v1::StatusRequest { verbose: true });
+        let answer = answer(&node, v1::StatusRequest { verbose: true });
         let conditions = answer.status.unwrap().conditions;
         assert!(conditions[0].status && conditions[0].r#type == "RuntimeReady");
         assert!(!conditions[1].status && conditions[1].message.contains("/etc/cni/net.d"));

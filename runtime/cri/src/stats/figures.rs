@@ -7,7 +7,6 @@ use proto_cri::v1;
 use runtime_pod::{ContainerState, ContainerView, PodUsage, Pods};
 
 use crate::convert::{container_stats, container_stats_match};
-use crate::image::fs_info;
 use crate::serve::Cri;
 
 /// The running containers that pass the filter, with their figures. Containers of pods whose guest
@@ -44,5 +43,5 @@ pub(crate) fn running(pods: &Pods) -> impl Iterator<Item = Arc<ContainerView>> {
 
 /// A path on the file system that holds the writable layers, which stats name as theirs.
 pub(super) fn disk(cri: &Cri) -> PathBuf {
-    fs_info::container_directory(cri.images.directory(), &cri.pods.scratch_dir())
+    cri.scratch_disk.clone()
 }

@@ -136,3 +136,40 @@ fn an_index_that_cannot_be_read_is_not_thrown_away() {
     assert!(Store::open(directory.path()).is_err());
     assert!(directory.path().join("images.json").exists());
 }
+
+/// Makes the index's next file a pipe, so that a writer waits for a reader as it would wait for a frozen disk.
+fn freeze(directory: &Path) -> std::path::PathBuf {
+    let new = directory.join("images.new");
+    nix::unistd::mkfifo(&new, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    new
+}
+
+/// Waits until the frozen disk has a writer.
+fn thaw(pipe: &Path) {
+    // The open returns as soon as the writer is there, and its sync of a pipe fails then.
+    drop(File::open(pipe).unwrap());
+}
+
+#[test]
+fn readers_do_not_wait_for_a_disk_that_does_not_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with(directory.path(), &[record('a', "a:1", &['1']), record('b', "b:1", &[])]);
+    let pipe = freeze(directory.path());
+    let (writing, writer) = (Arc::clone(&store), record('b', "b:2", &[]));
+    let adding = std::thread::spawn(move || writing.add(writer));
+    // The writer has the index once it has begun with its file.
+    while store.writer.try_lock().is_ok() {
+        std::thread::yield_now();
+    }
+    let (reading, sender) = (Arc::clone(&store), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        let found = (reading.list().len(), reading.find("host.io/a:1").is_some());
+        drop(reading.pin(vec![id('1')]));
+        sender.0.send(found)
+    });
+    let answered = sender.1.recv_timeout(Duration::from_secs(60));
+    thaw(&pipe);
+    assert!(adding.join().unwrap().is_err(), "a pipe cannot be synced");
+    assert_eq!(answered, Ok((2, true)));
+    assert_eq!(store.get(&id('b')).unwrap().repo_tags, ["host.io/b:1"], "what is not on disk is not shown");
+}
