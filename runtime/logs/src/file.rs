@@ -10,13 +10,16 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use tokio::task::spawn_blocking;
+
+/// Bytes at the end of a file among which its last whole line ends: more than the longest line has.
+const TAIL_BYTES: u64 = 64 << 10;
 
 /// Least time between two reports of one file's failure in the daemon's own log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
@@ -32,9 +35,10 @@ struct Shared {
 }
 
 /// The file and the state of writing to it. Locked for one chunk of whole lines at a time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Open {
-    file: File,
+    /// The file; `None` until it is written to, where it was found and not made.
+    file: Option<File>,
     /// Whether the file ends within a line that could not be cut off.
     torn: bool,
     dropped: u64,
@@ -50,11 +54,25 @@ impl LogFile {
     pub async fn open(path: &Path) -> io::Result<LogFile> {
         let path = path.to_owned();
         blocking(move || {
-            let open =
-                Open { file: append_to(&path)?, torn: false, dropped: 0, failing: false, reported: None };
+            let mut open = Open::default();
+            open.open(&path)?;
             Ok(LogFile(Some(Arc::new(Shared { path, open: Mutex::new(open) }))))
         })
         .await
+    }
+
+    /// The log of a container that an earlier daemon wrote to. The file is opened by the first line: where that fails,
+    /// lines are dropped and counted as on a full disk.
+    #[must_use]
+    pub fn found(path: &Path) -> LogFile {
+        LogFile(Some(Arc::new(Shared { path: path.to_owned(), open: Mutex::default() })))
+    }
+
+    /// Opens a log that was found, before anybody moves its file away: an unfinished line at the file's end is cut off
+    /// now. A failure is the next line's to report.
+    pub async fn mend(&self) {
+        let Some(shared) = self.0.clone() else { return };
+        let _ = blocking(move || shared.lock().open(&shared.path)).await;
     }
 
     /// A log for containers without a log path: everything is taken and nothing kept.
@@ -73,7 +91,7 @@ impl LogFile {
         blocking(move || {
             let file = append_to(&shared.path)?;
             let mut open = shared.lock();
-            open.file = file;
+            open.file = Some(file);
             open.torn = false;
             Ok(())
         })
@@ -106,7 +124,10 @@ impl Shared {
 
 impl Open {
     fn append(&mut self, lines: &[u8], path: &Path) {
-        let (written, result) = self.write(lines);
+        let (written, result) = match self.open(path) {
+            Ok(()) => self.write(lines),
+            Err(error) => (0, Err(error)),
+        };
         let kept = if result.is_ok() { lines.len() } else { self.cut_to_whole_lines(&lines[..written]) };
         self.dropped += (lines.len() - kept) as u64;
         let path = path.display();
@@ -126,17 +147,30 @@ impl Open {
         }
     }
 
+    /// Opens the file, where it is not open, and cuts the unfinished line off its end: a daemon that is killed within a
+    /// write leaves one, and the line comes again from the agent, whole.
+    fn open(&mut self, path: &Path) -> io::Result<()> {
+        if self.file.is_some() {
+            return Ok(());
+        }
+        let file = append_to(path)?;
+        self.torn = cut_torn_line(&file, path).is_err();
+        self.file = Some(file);
+        Ok(())
+    }
+
     /// Writes as much as the file takes, and returns how much that was.
     fn write(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
+        let Some(file) = &mut self.file else { return (0, Err(io::ErrorKind::NotFound.into())) };
         if self.torn {
-            match self.file.write_all(b"\n") {
+            match file.write_all(b"\n") {
                 Ok(()) => self.torn = false,
                 Err(error) => return (0, Err(error)),
             }
         }
         let mut written = 0;
         while written < lines.len() {
-            match self.file.write(&lines[written..]) {
+            match file.write(&lines[written..]) {
                 Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
                 Ok(count) => written += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -151,11 +185,34 @@ impl Open {
         let whole = written.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let rest = (written.len() - whole) as u64;
         if rest > 0 {
-            let cut = self.file.metadata().and_then(|m| self.file.set_len(m.len().saturating_sub(rest)));
-            self.torn = cut.is_err();
+            let cut = |file: &File| file.set_len(file.metadata()?.len().saturating_sub(rest));
+            self.torn = self.file.as_ref().is_none_or(|file| cut(file).is_err());
         }
         whole
     }
+}
+
+/// Cuts the bytes after the last newline off a file.
+fn cut_torn_line(file: &File, path: &Path) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() == 0 {
+        return Ok(());
+    }
+    let length = metadata.len();
+    let start = length.saturating_sub(TAIL_BYTES);
+    let mut tail = vec![0; usize::try_from(length - start).unwrap_or_default()];
+    // Opened anew: the log itself is open for writing alone, and may be written by who may not read it.
+    File::open(path)?.read_exact_at(&mut tail, start)?;
+    let whole = match tail.iter().rposition(|byte| *byte == b'\n') {
+        Some(at) => start + at as u64 + 1,
+        None if start == 0 => 0,
+        None => return Err(io::Error::other("its last line is longer than any line of a log")),
+    };
+    if whole < length {
+        file.set_len(whole)?;
+        tracing::info!(path = %path.display(), bytes = length - whole, "an unfinished line is cut off a log");
+    }
+    Ok(())
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
@@ -177,6 +234,37 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_line_that_a_killed_daemon_left_torn_is_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        for (left, whole) in [("one\ntw", "one\n"), ("on", ""), ("one\n", "one\n"), ("", "")] {
+            fs::write(&path, left).unwrap();
+            let log = LogFile::found(&path);
+            log.mend().await;
+            assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+            log.append(b"two\n".to_vec()).await;
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("{whole}two\n"));
+        }
+        // No line of a log is as long: the bytes are somebody else's, and stay.
+        let long = "x".repeat(70 << 10);
+        fs::write(&path, &long).unwrap();
+        LogFile::open(&path).await.unwrap().append(b"two\n".to_vec()).await;
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{long}\ntwo\n"));
+    }
+
+    #[tokio::test]
+    async fn a_log_that_cannot_be_opened_yet_is_written_when_it_can() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("logs");
+        fs::write(&folder, "in the way").unwrap();
+        let log = LogFile::found(&folder.join("0.log"));
+        log.append(b"lost\n".to_vec()).await;
+        fs::remove_file(&folder).unwrap();
+        log.append(b"kept\n".to_vec()).await;
+        assert_eq!(fs::read(folder.join("0.log")).unwrap(), b"kept\n");
+    }
 
     #[tokio::test]
     async fn lines_that_cannot_be_written_are_counted_and_writing_resumes() {
