@@ -2,11 +2,13 @@
 //!
 //! A *record* says what was asked for and never changes; a *status* says how far the work is. The values'
 //! meaning is the caller's: only an upgrade of the schema (`schema.rs`) ever looks into them. A commit is
-//! on disk when [`Store::commit`] returns, all of it or nothing. Where to read on: `store.rs`.
+//! on disk when [`Store::commit`] returns, all of it or nothing. A store whose disk fails is opened again by the next
+//! call, and a value that cannot be read keeps no other from being read. Where to read on: `store.rs`.
 
 #![forbid(unsafe_code)]
 
 mod batch;
+mod disk;
 mod error;
 mod schema;
 mod store;
@@ -14,5 +16,5 @@ mod table;
 
 pub use batch::Batch;
 pub use error::StoreError;
-pub use store::Store;
+pub use store::{Listing, Store};
 pub use table::Table;

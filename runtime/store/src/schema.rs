@@ -5,10 +5,10 @@
 
 use std::path::Path;
 
-use redb::{ReadableTable, TableDefinition, WriteTransaction};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableError, WriteTransaction};
 use serde_json::{Value, json};
 
-use crate::error::{StoreError, writing};
+use crate::error::{StoreError, reading, writing};
 use crate::table::Table;
 
 /// Version that this code reads and writes.
@@ -25,6 +25,19 @@ type Upgrade = fn(&WriteTransaction) -> Result<(), StoreError>;
 
 /// Step `i` leads from version `i + 1` to `i + 2`.
 const UPGRADES: [Upgrade; SCHEMA_VERSION as usize - 1] = [sizes_become_bounds];
+
+/// Whether the file is of this version already, so that opening it need not write: a full disk is no reason not to
+/// start.
+pub(crate) fn is_current(database: &Database) -> Result<bool, StoreError> {
+    let transaction = database.begin_read().map_err(reading)?;
+    let meta = match transaction.open_table(META) {
+        Ok(meta) => meta,
+        Err(TableError::TableDoesNotExist(_)) => return Ok(false),
+        Err(error) => return Err(reading(error)),
+    };
+    let found = meta.get(VERSION_KEY).map_err(reading)?.map(|value| value.value());
+    Ok(found == Some(SCHEMA_VERSION))
+}
 
 /// Makes the tables, refuses a newer file, upgrades an older one.
 pub(crate) fn prepare(path: &Path, transaction: &WriteTransaction) -> Result<(), StoreError> {

@@ -2,8 +2,11 @@
 
 use redb::TableDefinition;
 
+/// Values that could not be read, as they were, by "table/key". Nothing reads them but a person.
+pub(crate) const QUARANTINE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("quarantine");
+
 /// A table: values by id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Table {
     /// Records of pods.
     PodRecords,

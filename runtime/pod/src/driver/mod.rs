@@ -136,10 +136,8 @@ impl Driver {
         if let Some(vm) = &failed.vm {
             status.vmm = Some(VmmProcess { pid: vm.pid(), start_time: vm.start_time() });
         }
-        // The undo goes on without this: a later start finds the pod in Starting and undoes it as well.
-        if let Err(error) = node.records.put_pod_status(&record.id, &status).await {
-            tracing::warn!(pod = record.id, error = error.chain(), "an undo could not be announced");
-        }
+        // The undo goes on without the disk: a later start finds the pod in Starting and undoes it as well.
+        node.records.settle_pod_status(&record.id, &status).await;
         let undone = undo::undo(&node, &record, failed.vm.as_ref(), status.vmm).await;
         let mut driver = Driver::new(node, record, status, None);
         match undone.left {
@@ -223,11 +221,10 @@ impl Driver {
         self.node.records.put_pod_status(&self.record.id, &self.status).await
     }
 
-    /// Commits the status; a failure is only logged, for outcomes that stand anyway.
+    /// Settles the status as it is now, for outcomes that stand anyway.
     async fn save_status(&mut self) {
-        if let Err(error) = self.commit_status().await {
-            tracing::error!(pod = self.record.id, error = error.chain(), "a pod's status is not on disk");
-        }
+        self.status.capacity = self.capacity.status().clone();
+        self.node.records.settle_pod_status(&self.record.id, &self.status).await;
     }
 
     /// Publishes how the pod is now.

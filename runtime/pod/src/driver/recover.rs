@@ -72,11 +72,8 @@ impl Driver {
     ) {
         let containers: Vec<String> = left.into_iter().map(|(record, _)| record.id).collect();
         let mut driver = Driver::new(node, record, status, None);
-        let forgotten = match driver.node.records.forget(None, &containers).await {
-            Ok(()) => driver.forget().await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = forgotten {
+        driver.node.records.forget(None, &containers).await;
+        if let Err(error) = driver.forget().await {
             driver.status.unclean = Some(error.chain());
             driver.publish();
             tokio::spawn(driver.run());

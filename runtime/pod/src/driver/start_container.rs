@@ -65,12 +65,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Commits and publishes how the container is; wakes whoever waits for its end.
+    /// Settles and publishes how the container is; wakes whoever waits for its end.
     pub(super) async fn save_container(&self, id: &str) {
         let Some(container) = self.containers.get(id) else { return };
-        if let Err(error) = self.node.records.put_container_status(id, &container.status).await {
-            tracing::error!(container = id, error = error.chain(), "a container's status is not on disk");
-        }
+        self.node.records.settle_container_status(id, &container.status).await;
         self.node.roster.publish_container(container.entry());
         if container.status.stage == ContainerStage::Exited {
             container.ended.send_replace(true);

@@ -79,7 +79,7 @@ impl Undo<Step> for Driver {
                 }
             }
             Step::Acks(id) => log::remove_acks(&self.node.places.acks_path(&self.record.id, &id)),
-            Step::Record(id) => self.node.records.forget(None, &[id]).await?,
+            Step::Record(id) => self.node.records.forget(None, &[id]).await,
             Step::Bind(record) => self.unbind_mounts(&record.id, &record.spec).await?,
             Step::Guest(id) => {
                 if let Some(live) = &self.live {

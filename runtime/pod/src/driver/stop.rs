@@ -38,7 +38,8 @@ impl Driver {
         if self.status.stage != PodStage::Undoing {
             self.status.stage = PodStage::Stopping;
         }
-        self.commit_status().await?;
+        // A full disk keeps no pod from being stopped: that frees the disk.
+        self.save_status().await;
         self.publish();
         if let Some(live) = self.live.clone() {
             self.kill_containers(&live).await;
@@ -65,9 +66,9 @@ impl Driver {
                 self.status.unclean = None;
                 self.status.netns = None;
                 self.status.ips.clear();
-                let kept = self.commit_status().await;
+                self.save_status().await;
                 self.publish();
-                kept
+                Ok(())
             }
             Some(left) => {
                 self.status.unclean = Some(left.clone());
@@ -91,7 +92,7 @@ impl Driver {
         let removed = self.node.places.remove_state_dir(id);
         removed.map_err(|error| PodError::internal(format!("removing {}", dir.display())).because(error))?;
         let containers = self.containers.ids();
-        self.node.records.forget(Some(id), &containers).await?;
+        self.node.records.forget(Some(id), &containers).await;
         for container in &containers {
             self.node.roster.withdraw_container(container);
         }

@@ -35,7 +35,7 @@ pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
     let store = node.records.store().clone();
     let found = blocking("reading the pods' records", move || read(&store)).await?;
     if !found.strays.is_empty() {
-        node.records.forget(None, &found.strays).await?;
+        node.records.forget(None, &found.strays).await;
     }
     let known: HashSet<String> = found.pods.iter().map(|(record, _)| record.id.clone()).collect();
     sweep::sweep(node, &known).await;

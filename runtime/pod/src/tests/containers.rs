@@ -116,7 +116,7 @@ async fn a_container_that_cannot_be_made_leaves_nothing_and_its_name_is_free() {
         assert_eq!(world.pods.containers().len(), 0);
         assert_eq!(world.script.vm().agent.containers(), 0);
         let table = runtime_store::Table::ContainerRecords;
-        assert_eq!(world.node.records.store().list::<serde_json::Value>(table).unwrap().len(), 0);
+        assert_eq!(world.node.records.store().list::<serde_json::Value>(table).unwrap().values.len(), 0);
         world.script.repair();
         world.pods.create_container(&pod_id, container("app")).await.unwrap();
         let taken = world.pods.create_container(&pod_id, container("app")).await.unwrap_err();

@@ -7,6 +7,7 @@ mod disks;
 mod events;
 mod exec;
 mod ids;
+mod full_disk;
 mod mounts;
 mod recovery;
 mod resources;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use runtime_spec::{ContainerSpec, HandlerConfig, PodSpec};
@@ -67,6 +68,11 @@ impl World {
         World { dir, script, pods: Pods::on(node.clone()), node }
     }
 
+    /// Lets the disk of the state take no more changes, or take them again.
+    pub(crate) fn fill_disk(&self, full: bool) {
+        self.node.records.full.store(full, Ordering::Release);
+    }
+
     /// A ready pod with one running container.
     pub(crate) async fn with_container(&self) -> (String, String) {
         let pod_id = self.pods.run(pod("web")).await.unwrap();
@@ -81,16 +87,18 @@ impl World {
         assert_eq!(self.script.running().len(), 0, "vms");
         assert_eq!(self.pods.pods().len(), 0, "listed pods");
         assert_eq!(self.pods.containers().len(), 0, "listed containers");
-        for table in Table::ALL {
-            assert_eq!(
-                self.node.records.store().list::<serde_json::Value>(table).unwrap().len(),
-                0,
-                "{table:?}"
-            );
-        }
+        assert_eq!(self.records(), Vec::<String>::new(), "records on disk");
         for dir in ["state/pods", "run/pods"] {
             assert_eq!(entries(&self.dir.path().join(dir)), 0, "{dir}");
         }
+    }
+
+    /// All that is on record, as "table/key".
+    pub(crate) fn records(&self) -> Vec<String> {
+        let store = self.node.records.store();
+        let keys = |table| store.list::<serde_json::Value>(table).unwrap().values.into_iter();
+        let all = Table::ALL.into_iter();
+        all.flat_map(|table| keys(table).map(move |(key, _)| format!("{table:?}/{key}"))).collect()
     }
 
     /// Waits for the container's end.
