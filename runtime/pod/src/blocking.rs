@@ -1,8 +1,9 @@
 //! Blocking work, beside the async threads.
 
 use std::error::Error;
+use std::time::Duration;
 
-use crate::error::PodError;
+use crate::error::{PodError, PodErrorKind};
 
 /// Runs blocking work beside the async threads; `doing` is the text of its failure.
 pub(crate) async fn blocking<T, E>(
@@ -18,4 +19,30 @@ where
         Ok(Err(error)) => Err(PodError::internal(doing).because(error)),
         Err(error) => Err(PodError::internal(doing).because(error)),
     }
+}
+
+/// Runs blocking work as [`blocking`] does, and gives its answer up after `bound`: a file system that hangs keeps the
+/// thread, and not the pod.
+pub(crate) async fn blocking_within<T, E>(
+    bound: Duration,
+    doing: &str,
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, PodError>
+where
+    T: Send + 'static,
+    E: Error + Send + Sync + 'static,
+{
+    within(bound, doing, blocking(doing, work)).await
+}
+
+/// Gives a call up after `bound`; `doing` is the text of that failure.
+pub(crate) async fn within<T>(
+    bound: Duration,
+    doing: &str,
+    call: impl Future<Output = Result<T, PodError>>,
+) -> Result<T, PodError> {
+    tokio::time::timeout(bound, call).await.unwrap_or_else(|_| {
+        let text = format!("{doing}: no answer within {} s", bound.as_secs());
+        Err(PodError::new(PodErrorKind::DeadlineExceeded, text))
+    })
 }

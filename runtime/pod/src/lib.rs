@@ -8,6 +8,7 @@
 
 mod backend;
 mod blocking;
+mod boot_id;
 mod capacity;
 mod clock;
 mod command;

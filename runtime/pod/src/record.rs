@@ -7,6 +7,7 @@ use proto_vmm::Slot;
 use runtime_spec::{ContainerSpec, ExitReason, ImageConfig, PodSpec, Resources, User, VmBounds, VmSize};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::boot_id::BootId;
 use crate::view::Phase;
 
 /// A pod as it was asked for, and the sizes that its VM is built for.
@@ -87,12 +88,23 @@ pub(crate) struct CapacityStatus {
     pub(crate) size: Option<VmSize>,
 }
 
-/// A VMM's process; the start time distinguishes it from a later process with the same id.
+/// A VMM's process; start time and boot distinguish it from a later process with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VmmProcess {
     pub(crate) pid: u32,
     /// Clock ticks since the host's boot: field 22 of `/proc/<pid>/stat`.
     pub(crate) start_time: u64,
+    /// The boot that the process is of. Records of the first versions do not say: such a process is nobody's until
+    /// it is found by its socket.
+    #[serde(default)]
+    pub(crate) boot: Option<BootId>,
+}
+
+impl VmmProcess {
+    /// A process of this boot.
+    pub(crate) fn of_this_boot(pid: u32, start_time: u64) -> VmmProcess {
+        VmmProcess { pid, start_time, boot: BootId::current() }
+    }
 }
 
 /// A container as it was asked for, with its image's configuration of that time.

@@ -12,7 +12,7 @@ mod network;
 mod shares;
 mod vm;
 
-pub(crate) use agent::{Agent, Input, Output};
+pub(crate) use agent::{Acknowledge, Agent, Input, Output};
 pub(crate) use backends::Backends;
 pub(crate) use disks::{HostDisk, KernelDisks};
 pub(crate) use error::{BackendError, BackendErrorKind};
@@ -22,7 +22,7 @@ pub(crate) use shares::{ContainerDir, HostShares};
 pub(crate) use vm::{BootRequest, SpawnRequest, SpawnedVms, Vm};
 #[cfg(test)]
 pub(crate) use {
-    agent::{Acknowledge, Connection},
+    agent::Connection,
     disks::{DiskError, Disks},
     images::ImageSource,
     network::Network,

@@ -14,7 +14,8 @@ use runtime_vm::{BootPlan, Size, Spawn, VmError};
 
 use super::agent::{self, Agent};
 use super::error::{BackendError, BackendErrorKind};
-use crate::host::shared_dir;
+use crate::host::{shared_dir, vmm_process};
+use crate::record::VmmProcess;
 
 /// The source of VMs.
 #[async_trait]
@@ -22,7 +23,10 @@ pub(crate) trait Vms: Debug + Send + Sync {
     /// Starts a VMM without a guest.
     async fn spawn(&self, request: SpawnRequest) -> Result<Arc<dyn Vm>, BackendError>;
     /// Finds a VMM again that an earlier daemon started.
-    async fn attach(&self, dir: &Path, pid: u32, start_time: u64) -> Result<Arc<dyn Vm>, BackendError>;
+    async fn attach(&self, dir: &Path, vmm: VmmProcess) -> Result<Arc<dyn Vm>, BackendError>;
+    /// Kills the VMM on record, or those that hold the control socket where that one has ended or none is on record.
+    /// A VMM that has ended is no error.
+    async fn kill(&self, vmm: Option<VmmProcess>, control_socket: &Path) -> Result<(), BackendError>;
 }
 
 /// A VMM to start.
@@ -101,8 +105,23 @@ impl Vms for SpawnedVms {
         Ok(Arc::new(SpawnedVm(runtime_vm::Vm::spawn(spawn).await?)))
     }
 
-    async fn attach(&self, dir: &Path, pid: u32, start_time: u64) -> Result<Arc<dyn Vm>, BackendError> {
-        Ok(Arc::new(SpawnedVm(runtime_vm::Vm::attach(dir, pid, start_time).await?)))
+    async fn attach(&self, dir: &Path, vmm: VmmProcess) -> Result<Arc<dyn Vm>, BackendError> {
+        if !vmm_process::alive(vmm) {
+            return Err(BackendError::new(BackendErrorKind::Unreachable, "its VMM has ended"));
+        }
+        Ok(Arc::new(SpawnedVm(runtime_vm::Vm::attach(dir, vmm.pid, vmm.start_time).await?)))
+    }
+
+    async fn kill(&self, vmm: Option<VmmProcess>, control_socket: &Path) -> Result<(), BackendError> {
+        let socket = control_socket.to_owned();
+        let find = move || match vmm.filter(|vmm| vmm_process::alive(*vmm)) {
+            Some(vmm) => vec![vmm],
+            None => vmm_process::find(&socket),
+        };
+        for process in tokio::task::spawn_blocking(find).await? {
+            vmm_process::kill(process).await.map_err(BackendError::failed)?;
+        }
+        Ok(())
     }
 }
 

@@ -69,6 +69,13 @@ impl Containers {
         }
     }
 
+    /// Marks that nobody knows whether the container runs, and why. A container that has ended keeps its end.
+    pub(crate) fn doubt(&mut self, id: &str, why: &str) {
+        if let Some(container) = self.open(id) {
+            container.doubt(why);
+        }
+    }
+
     /// Marks a container's end; false where there is no such container, or it has ended before.
     pub(crate) fn exit(
         &mut self,
@@ -145,7 +152,7 @@ mod tests {
             log_path: None,
             created_at_ns: 1,
         };
-        let acks = Acks::open(&dir.path().join(id)).unwrap();
+        let acks = Acks::make(&dir.path().join(id)).unwrap();
         let output = ContainerOutput::new(LogFile::discard(), acks);
         Container::new(Arc::new(record), ContainerStatus::creating(), &resolved, output, PathBuf::new())
     }

@@ -1,33 +1,47 @@
 //! A container's log file: where it is, and what is opened with it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use runtime_logs::LogFile;
 use runtime_spec::{ContainerSpec, PodSpec};
 
+use crate::blocking::within;
 use crate::error::PodError;
 use crate::io::acks::Acks;
 use crate::io::output::ContainerOutput;
 use crate::node::Places;
 use crate::record::ContainerRecord;
 
-/// Opens the container's log and the file of its acknowledgements. The log of a container that has ended is
-/// not `wanted`: nothing will be written, and the file may have been rotated away.
-pub(crate) async fn open(
-    places: &Places,
-    record: &ContainerRecord,
-    wanted: bool,
-) -> Result<ContainerOutput, PodError> {
-    let log = match record.log_path.as_ref().filter(|_| wanted) {
-        Some(path) => LogFile::open(path).await.map_err(|error| {
-            PodError::internal(format!("opening the log {}", path.display())).because(error)
-        })?,
+/// How long a log may take to be opened.
+const OPENED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Makes a new container's log and the file of its acknowledgements.
+pub(crate) async fn make(places: &Places, record: &ContainerRecord) -> Result<ContainerOutput, PodError> {
+    let log = match &record.log_path {
+        Some(path) => {
+            let doing = format!("opening the log {}", path.display());
+            let opening = async {
+                LogFile::open(path).await.map_err(|error| PodError::internal(doing.as_str()).because(error))
+            };
+            within(OPENED_WITHIN, &doing, opening).await?
+        }
         None => LogFile::discard(),
     };
     let path = places.acks_path(&record.pod_id, &record.id);
-    let acks = Acks::open(&path)
-        .map_err(|error| PodError::internal(format!("opening {}", path.display())).because(error))?;
+    let acks = Acks::make(&path)
+        .map_err(|error| PodError::internal(format!("making {}", path.display())).because(error))?;
     Ok(ContainerOutput::new(log, acks))
+}
+
+/// The log and the acknowledgements of a container that an earlier daemon made; nothing is opened before it is used.
+/// The log of a container that has ended is not `wanted`: nothing will be written, and the file may have been rotated
+/// away.
+pub(crate) fn found(places: &Places, record: &ContainerRecord, wanted: bool) -> ContainerOutput {
+    let path = record.log_path.as_ref().filter(|_| wanted);
+    let log = path.map_or_else(LogFile::discard, |path| LogFile::found(path));
+    let (pod, id) = (&record.pod_id, &record.id);
+    ContainerOutput::new(log, Acks::found(&places.acks_path(pod, id), &places.former_acks_path(pod, id)))
 }
 
 /// Where the log of a container with this spec is: absolute, where the pod has a directory and the container

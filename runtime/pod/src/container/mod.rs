@@ -13,11 +13,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use oci_spec::runtime::Process;
-use runtime_spec::{ContainerPlan, ExitReason, GuestPaths, Resources, Signal};
+use runtime_spec::{ContainerPlan, ExitReason, GuestPaths, PodSpec, Resources, Signal};
 use tokio::sync::watch;
 
 use crate::clock;
 use crate::io::output::ContainerOutput;
+use crate::node::Places;
 use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
 use crate::roster::ContainerEntry;
 use crate::view::{ContainerState, ContainerView};
@@ -63,6 +64,37 @@ impl Container {
         let process = Arc::new(plan.oci.process().clone().unwrap_or_default());
         let stop_signal = plan.stop_signal;
         Container { record, status, process, stop_signal, log_path, output, ended }
+    }
+
+    /// A container that an earlier daemon made. Nothing is opened yet. Where its plan does not resolve any more, its
+    /// state is unknown.
+    pub(crate) fn found(
+        places: &Places,
+        pod: &PodSpec,
+        record: Arc<ContainerRecord>,
+        status: ContainerStatus,
+    ) -> Self {
+        let output = log::found(places, &record, status.stage != ContainerStage::Exited);
+        let log_path = log::shown_path(places, &record);
+        match ContainerPlan::resolve(pod, &record.spec, &record.image, &record.id, &GUEST_PATHS) {
+            Ok(plan) => Container::new(record, status, &plan, output, log_path),
+            Err(error) => {
+                let ended = watch::Sender::new(status.stage == ContainerStage::Exited);
+                let (process, stop_signal) = (Arc::default(), Signal::KILL);
+                let mut container =
+                    Container { record, status, process, stop_signal, log_path, output, ended };
+                container.doubt(&format!("what is on record of it cannot be used: {error}"));
+                container
+            }
+        }
+    }
+
+    /// Marks that nobody knows whether the container runs, and why, unless it has ended.
+    pub(crate) fn doubt(&mut self, why: &str) {
+        if self.status.stage != ContainerStage::Exited {
+            self.status.stage = ContainerStage::Unknown;
+            why.clone_into(&mut self.status.message);
+        }
     }
 
     /// Marks the container's end.

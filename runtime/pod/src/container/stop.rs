@@ -1,4 +1,4 @@
-//! Stops a container: asks, waits, kills. All this runs beside the pod's driver, which learns of the end from the
+//! Stops a container: asks, waits, kills, and takes the VM where even that does not help. All this runs beside the pod's driver, which learns of the end from the
 //! container's watcher as always; so a long grace period holds nobody up, and concurrent stops are fine.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use runtime_spec::Signal;
 use tokio::sync::watch;
 
 use crate::error::{PodError, PodErrorKind};
-use crate::live::Live;
+use crate::live::{ENDED_WITHIN, Live};
 use crate::roster::ContainerEntry;
 use crate::view::ContainerState;
 
@@ -48,11 +48,17 @@ pub(crate) async fn stop(
     // Bounded as a whole: an agent that does not answer is no reason to wait twice.
     let (killed, gone) =
         tokio::join!(tokio::time::timeout(KILLED_WITHIN, killing), wait(&mut ended, KILLED_WITHIN, &view.id));
-    match (gone, killed) {
-        (Ok(()), _) => Ok(()),
-        (Err(_), Ok(Err(error))) => Err(error),
-        (Err(late), _) => Err(late),
+    if gone.is_ok() {
+        return Ok(());
     }
+    let seconds = KILLED_WITHIN.as_secs();
+    let why = match killed {
+        Ok(Ok(())) => format!("container {} did not end within {seconds} s after SIGKILL", view.id),
+        Ok(Err(error)) => format!("container {} could not be killed: {}", view.id, error.chain()),
+        Err(_) => format!("its agent did not kill container {} within {seconds} s", view.id),
+    };
+    live.give_up(why).await?;
+    wait(&mut ended, ENDED_WITHIN, &view.id).await
 }
 
 async fn wait(ended: &mut watch::Receiver<bool>, bound: Duration, id: &str) -> Result<(), PodError> {

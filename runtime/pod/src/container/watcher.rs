@@ -10,11 +10,17 @@ use crate::backend::BackendErrorKind;
 use crate::error::chain_of;
 use crate::io::copiers::Copiers;
 use crate::live::Live;
-use crate::vm_end;
 
 /// How long output may go on after the container's first process has ended. A process
 /// that still holds the pipes then is a child that outlived it, and is killed.
 const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
+
+/// How long the log may take for the rest of a container's output. Beyond, the disk hangs or the guest does not let go of
+/// a process, and whoever waits for the end is not to wait for that.
+const LOGGED_WITHIN: Duration = Duration::from_secs(120);
+
+/// How long the agent may take to kill what outlived a container.
+const KILLED_WITHIN: Duration = Duration::from_secs(15);
 
 /// How long copiers may take after their VM has ended: their sockets are closed.
 const OUTPUT_AFTER_VM: Duration = Duration::from_secs(2);
@@ -45,10 +51,17 @@ async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<ProcessEx
         let outcome = wait(live, id).await?;
         if tokio::time::timeout(OUTPUT_AFTER_EXIT, copiers.finished()).await.is_err() {
             let killing = live.agent.signal(id, SignalTarget::Container, Signal::KILL);
-            if let Err(error) = killing.await {
-                tracing::debug!(container = id, %error, "processes that outlived their container stay");
+            if !matches!(tokio::time::timeout(KILLED_WITHIN, killing).await, Ok(Ok(()))) {
+                tracing::debug!(container = id, "processes that outlived their container stay");
             }
-            copiers.finished().await;
+            if tokio::time::timeout(LOGGED_WITHIN, copiers.finished()).await.is_err() {
+                tracing::warn!(
+                    container = id,
+                    "a log does not take the last output; the end is published before it"
+                );
+                copiers.let_go();
+                return Ok(outcome);
+            }
         }
         Ok(outcome)
     };
@@ -58,12 +71,13 @@ async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<ProcessEx
         report = live.vm.stopped() => {
             // The agent may have reported the end before the VM ended, and the copiers may still drain.
             let _ = tokio::time::timeout(OUTPUT_AFTER_VM, copiers.finished()).await;
-            Err(format!("the pod's VM ended: {}", vm_end::reason(&report.reason)))
+            Err(live.why_ended(&report))
         }
     }
 }
 
-/// Asks the agent for the end, over a new connection where the old one broke.
+/// Asks the agent for the end, over a new connection where the old one broke. The VM of an agent that cannot be asked is
+/// given up: nobody would ever hear of its containers again.
 async fn wait(live: &Live, id: &str) -> Result<ProcessExit, String> {
     let mut agent = live.agent.clone();
     let mut asked = 0;
@@ -73,8 +87,15 @@ async fn wait(live: &Live, id: &str) -> Result<ProcessExit, String> {
             Err(error) => error,
         };
         asked += 1;
-        if asked == ASKS || error.kind() != BackendErrorKind::Unreachable {
+        if error.kind() != BackendErrorKind::Unreachable {
             return Err(format!("the agent cannot say how the container ended: {}", chain_of(&error)));
+        }
+        if asked == ASKS {
+            asked = 0;
+            let why = format!("its agent cannot be asked how container {id} ended: {}", chain_of(&error));
+            if let Err(error) = live.give_up(why).await {
+                tracing::error!(container = id, error = error.chain(), "a VM that is given up does not end");
+            }
         }
         tokio::time::sleep(BETWEEN_ASKS).await;
         if let Ok(anew) = live.vm.connect().await {

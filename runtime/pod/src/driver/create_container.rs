@@ -90,7 +90,7 @@ impl Driver {
         self.node.records.put_new_container(&record, &status).await?;
         journal.note(Step::Bind(record.clone()));
         self.bind_mounts(&record).await?;
-        let output = log::open(&self.node.places, &record, true).await?;
+        let output = log::make(&self.node.places, &record).await?;
         let log_path = log::shown_path(&self.node.places, &record);
         journal.note(Step::Guest(id));
         let slots = slots(&record);

@@ -30,17 +30,18 @@ impl Driver {
 
     /// Notes that the VM is gone without having been asked. The network stays until the pod is stopped.
     pub(super) async fn vm_ended(&mut self, report: &StopReport) {
-        let what = vm_end::describe(report);
+        let Some(live) = self.live.take() else { return };
+        let why = live.why_ended(report);
+        let what = vm_end::with_console(why.clone(), &report.console);
         tracing::warn!(pod = self.record.id, what, "a pod's VM ended");
-        self.live = None;
         if self.status.stage != PodStage::Ready {
             return;
         }
         self.status.stage = PodStage::Dead;
-        self.status.message = Some(format!("the pod's VM ended: {what}"));
+        self.status.message = Some(what);
         self.save_status().await;
         self.publish();
-        self.end_unwatched(&format!("the pod's VM ended: {}", vm_end::reason(&report.reason))).await;
+        self.end_unwatched(&why).await;
     }
 
     /// Ends the containers that no watcher will report: the created and the unknown.

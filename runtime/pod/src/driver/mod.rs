@@ -19,6 +19,8 @@ mod step;
 mod stop;
 mod update_limits;
 
+pub(crate) use self::recover::FoundPod;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -58,6 +60,8 @@ pub(crate) struct Driver {
     commands: mpsc::Sender<Command>,
     exits: mpsc::Receiver<Exited>,
     exit_sender: mpsc::Sender<Exited>,
+    /// False while a pod of an earlier daemon is being recovered.
+    recovered: watch::Sender<bool>,
 }
 
 impl Driver {
@@ -82,6 +86,7 @@ impl Driver {
             commands,
             exits,
             exit_sender,
+            recovered: watch::Sender::new(true),
         }
     }
 
@@ -110,7 +115,7 @@ impl Driver {
     /// Commits that the pod is ready.
     async fn ready(node: &Arc<Node>, record: &Arc<PodRecord>, ready: start::Ready) -> Result<Driver, Failed> {
         let vm = ready.live.vm.clone();
-        let vmm = VmmProcess { pid: vm.pid(), start_time: vm.start_time() };
+        let vmm = VmmProcess::of_this_boot(vm.pid(), vm.start_time());
         let status = PodStatus {
             stage: PodStage::Ready,
             vmm: Some(vmm),
@@ -134,7 +139,7 @@ impl Driver {
     ) -> (PodError, Option<Driver>) {
         let mut status = PodStatus { stage: PodStage::Undoing, ..PodStatus::starting() };
         if let Some(vm) = &failed.vm {
-            status.vmm = Some(VmmProcess { pid: vm.pid(), start_time: vm.start_time() });
+            status.vmm = Some(VmmProcess::of_this_boot(vm.pid(), vm.start_time()));
         }
         // The undo goes on without the disk: a later start finds the pod in Starting and undoes it as well.
         node.records.settle_pod_status(&record.id, &status).await;
@@ -249,7 +254,17 @@ impl Driver {
             commands: self.commands.clone(),
             live: self.live.clone(),
             phases: Arc::new(status.phases.clone()),
+            recovered: self.recovered.subscribe(),
         });
+    }
+
+    /// Publishes how the containers are now.
+    fn publish_containers(&self) {
+        for id in self.containers.ids() {
+            if let Some(container) = self.containers.get(&id) {
+                self.node.roster.publish_container(container.entry());
+            }
+        }
     }
 }
 

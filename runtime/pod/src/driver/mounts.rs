@@ -1,12 +1,19 @@
 //! Binds the host paths that a container mounts into the pod's shared directory, and takes the binds away.
 
+use std::time::Duration;
+
 use runtime_spec::{ContainerSpec, share_name};
 
 use super::Driver;
 use crate::backend::ContainerDir;
+use crate::blocking::within;
 use crate::container::mounts;
 use crate::error::PodError;
 use crate::record::ContainerRecord;
+
+/// How long the host paths of a container may take to be bound, or to be let go: one on a file system that hangs (an NFS
+/// server that is gone) keeps a thread, and not the pod.
+const BOUND_WITHIN: Duration = Duration::from_secs(30);
 
 impl Driver {
     /// Binds the host paths that the container mounts: all or none.
@@ -15,8 +22,11 @@ impl Driver {
         if binds.is_empty() {
             return Ok(());
         }
-        let bound = self.node.backends.shares.bind(self.place(&record.id), binds).await;
-        bound.map_err(|error| error.during("mounts"))
+        let binding = async {
+            let bound = self.node.backends.shares.bind(self.place(&record.id), binds).await;
+            bound.map_err(|error| error.during("mounts"))
+        };
+        within(BOUND_WITHIN, "mounts", binding).await
     }
 
     /// Takes the container's binds away. The call is idempotent.
@@ -25,8 +35,12 @@ impl Driver {
         if numbers.is_empty() {
             return Ok(());
         }
-        let unbound = self.node.backends.shares.unbind(self.place(id), numbers).await;
-        unbound.map_err(|error| PodError::internal("taking the mounts away").because(error))
+        const DOING: &str = "taking the mounts away";
+        let unbinding = async {
+            let unbound = self.node.backends.shares.unbind(self.place(id), numbers).await;
+            unbound.map_err(|error| PodError::internal(DOING).because(error))
+        };
+        within(BOUND_WITHIN, DOING, unbinding).await
     }
 
     fn place(&self, id: &str) -> ContainerDir {

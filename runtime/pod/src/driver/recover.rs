@@ -1,53 +1,300 @@
 //! A driver for a pod that an earlier daemon made.
+//!
+//! ```text
+//!  found ─── listed as on record ──► recover ──► run
+//!   Ready ────── its VM answers ───► Ready, watchers go on
+//!     └───────── it does not ──────► killed, Dead             (what is declared dead is killed)
+//!   Stopping ─── undone ───────────► Stopped, or unclean
+//!   Starting, Undoing ── undone ───► forgotten, or unclean    (not listed before)
+//! ```
+//!
+//! A container that cannot be recovered stays listed and keeps its name: in state Unknown, with the reason, until it can
+//! be removed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proto_vmm::Slot;
-use runtime_spec::{ContainerPlan, ExitReason};
+use tokio::sync::watch;
 
 use super::{Driver, step};
-use crate::clock;
-use crate::container::{Container, GUEST_PATHS, LOST_CODE, log, watcher};
-use crate::error::PodError;
+use crate::blocking::within;
+use crate::container::{Container, watcher};
+use crate::error::{PodError, PodErrorKind, chain_of};
+use crate::host::vmm_process;
 use crate::io::copiers::Copiers;
 use crate::live::Live;
 use crate::node::Node;
 use crate::record::{
     ContainerOnRecord, ContainerRecord, ContainerStage, ContainerStatus, PodRecord, PodStage, PodStatus,
+    VmmProcess,
 };
+use crate::roster::Outcome;
+use crate::start::undo;
+use crate::vm_end;
 
-impl Driver {
-    /// Takes the pod up again, with its containers, and drives it.
-    pub(crate) async fn recover(
+/// How long a VMM and its agent may take to be connected to. A guest on a busy node answers in seconds.
+const ATTACH_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long an agent may take to forget what no caller knows of.
+const UNDO_WITHIN: Duration = Duration::from_secs(60);
+
+/// The state of a container whose start the daemon's end cut short, in words.
+const HALF_STARTED: &str = "the daemon ended while it started the container";
+
+/// A pod on record, listed, which is to be recovered.
+#[derive(Debug)]
+pub(crate) struct FoundPod {
+    driver: Driver,
+    /// Containers whose creation was not finished; no caller knows of them.
+    half_made: Vec<ContainerOnRecord>,
+    /// Where those who ask for the same pod wait.
+    outcome: watch::Sender<Outcome>,
+}
+
+impl FoundPod {
+    /// Finds a pod on record. A pod that callers know of is listed at once, as it is on record, with its containers;
+    /// nothing of it is asked for yet.
+    pub(crate) fn list(
         node: Arc<Node>,
         record: Arc<PodRecord>,
-        mut status: PodStatus,
-        live: Option<Live>,
+        status: PodStatus,
         left: Vec<ContainerOnRecord>,
-    ) {
-        if status.stage == PodStage::Stopped {
-            (status.vmm, status.netns, status.unclean) = (None, None, None);
-            status.ips.clear();
+    ) -> FoundPod {
+        let outcome = node.roster.hold(&record.id, &record.spec);
+        let known = !matches!(status.stage, PodStage::Starting | PodStage::Undoing);
+        let mut driver = Driver::new(node, record, status, None);
+        driver.recovered.send_replace(false);
+        let (half_made, made): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(|(_, status)| status.stage == ContainerStage::Creating);
+        for (record, status) in made {
+            let mut container = driver.found(record, status);
+            if container.status.stage == ContainerStage::Starting {
+                container.doubt(HALF_STARTED);
+            }
+            driver.containers.insert(container);
         }
-        let mut driver = Driver::new(node, record, status, live);
-        driver.save_status().await;
-        for (record, status) in left {
-            let id = record.id.clone();
-            if let Err(error) = driver.recover_container(Arc::new(record), status).await {
-                tracing::error!(container = id, error = error.chain(), "a container was not recovered");
+        if known {
+            driver.publish();
+            driver.publish_containers();
+        }
+        FoundPod { driver, half_made, outcome }
+    }
+
+    /// Recovers the pod, and drives it from then on. `lost` are containers without a readable record, of whatever pod.
+    pub(crate) async fn recover(self, lost: Arc<Vec<String>>) {
+        let FoundPod { mut driver, half_made, outcome } = self;
+        if let Some(vmm) = driver.status.vmm {
+            driver.status.vmm = Some(driver.of_this_boot(vmm).await);
+        }
+        let vm_gone = match driver.status.stage {
+            PodStage::Starting | PodStage::Undoing | PodStage::Stopping => driver.finish_undo().await,
+            PodStage::Ready => driver.attach().await,
+            PodStage::Dead => driver.kill_dead().await,
+            PodStage::Stopped => true,
+        };
+        if driver.status.stage == PodStage::Undoing && driver.status.unclean.is_none() {
+            match driver.forget_half_started(&half_made).await {
+                Ok(()) => {
+                    let text = "an earlier daemon ended while it started this pod; all of it is undone";
+                    outcome.send_replace(Some(Err(PodError::new(PodErrorKind::Unavailable, text))));
+                    return;
+                }
+                Err(error) => driver.status.unclean = Some(error.chain()),
             }
         }
-        driver.compare_plugs().await;
+        driver.save_status().await;
+        match driver.live.clone() {
+            Some(live) => driver.recover_containers(&live, half_made, &lost).await,
+            None => driver.end_containers(half_made, vm_gone).await,
+        }
         driver.pin().await;
         driver.publish();
-        tokio::spawn(driver.run());
+        driver.recovered.send_replace(true);
+        outcome.send_replace(Some(driver.outcome()));
+        driver.run().await;
+    }
+}
+
+impl Driver {
+    /// A container on record.
+    fn found(&self, record: ContainerRecord, status: ContainerStatus) -> Container {
+        Container::found(&self.node.places, &self.record.spec, Arc::new(record), status)
+    }
+
+    /// The outcome of a start of this pod, for those who ask for the same pod.
+    fn outcome(&self) -> Result<String, PodError> {
+        if self.status.stage == PodStage::Ready {
+            return Ok(self.record.id.clone());
+        }
+        let text = format!("pod {} was found again, and is not ready", self.record.id);
+        Err(PodError::new(PodErrorKind::AlreadyExists, text))
+    }
+
+    /// Finds out of which boot a VMM is that was written down without.
+    async fn of_this_boot(&self, vmm: VmmProcess) -> VmmProcess {
+        if vmm.boot.is_some() {
+            return vmm;
+        }
+        let socket = self.node.places.control_socket(&self.record.id);
+        tokio::task::spawn_blocking(move || vmm_process::of_this_boot(vmm, &socket)).await.unwrap_or(vmm)
+    }
+
+    /// Goes on with an undo, or begins the undo of a start. Returns whether the VM is gone.
+    async fn finish_undo(&mut self) -> bool {
+        let undone = undo::undo(&self.node, &self.record, None, self.status.vmm).await;
+        if undone.vm_gone {
+            self.status.vmm = None;
+        }
+        self.status.unclean = undone.left;
+        match self.status.stage {
+            PodStage::Stopping if self.status.unclean.is_none() => {
+                self.status.stage = PodStage::Stopped;
+                self.status.netns = None;
+                self.status.ips.clear();
+            }
+            PodStage::Starting => self.status.stage = PodStage::Undoing,
+            _ => {}
+        }
+        undone.vm_gone
+    }
+
+    /// Forgets a pod whose half-done start has been undone.
+    async fn forget_half_started(&mut self, half_made: &[ContainerOnRecord]) -> Result<(), PodError> {
+        let containers: Vec<String> = half_made.iter().map(|(record, _)| record.id.clone()).collect();
+        self.node.records.forget(None, &containers).await;
+        self.forget().await
+    }
+
+    /// Connects to the VMM and the agent of a pod that was ready. A VM that does not answer is dead. Returns whether the
+    /// VM is gone.
+    async fn attach(&mut self) -> bool {
+        let found = match self.status.vmm {
+            Some(vmm) => tokio::time::timeout(ATTACH_WITHIN, self.connect(vmm))
+                .await
+                .unwrap_or_else(|_| Err(format!("it does not answer within {} s", ATTACH_WITHIN.as_secs()))),
+            None => Err("its process is not on record".to_owned()),
+        };
+        match found {
+            Ok(live) => {
+                self.live = Some(live);
+                false
+            }
+            Err(why) => {
+                tracing::warn!(pod = self.record.id, why, "a pod's VM was not found again");
+                self.status.stage = PodStage::Dead;
+                self.status.message = Some(format!("the pod's VM was not found again: {why}"));
+                self.kill_dead().await
+            }
+        }
+    }
+
+    async fn connect(&self, vmm: VmmProcess) -> Result<Live, String> {
+        let dir = self.node.places.pod_run_dir(&self.record.id);
+        let attached = self.node.backends.vms.attach(&dir, vmm).await;
+        let vm = attached.map_err(|error| chain_of(&error))?;
+        let agent = tokio::select! {
+            agent = vm.connect() => agent.map_err(|error| chain_of(&error))?,
+            report = vm.stopped() => return Err(vm_end::describe(&report)),
+        };
+        Ok(Live::new(vm, agent))
+    }
+
+    /// Kills what may be left of a VM that is declared dead: its containers are published as ended, and must not run.
+    /// Returns whether the VM is gone.
+    async fn kill_dead(&mut self) -> bool {
+        match undo::end_vm(&self.node, &self.record, self.status.vmm).await {
+            Ok(()) => {
+                self.status.vmm = None;
+                self.status.unclean = None;
+                true
+            }
+            Err(error) => {
+                tracing::error!(
+                    pod = self.record.id,
+                    error = error.chain(),
+                    "a dead pod's VM cannot be ended"
+                );
+                self.status.unclean = Some(error.chain());
+                false
+            }
+        }
+    }
+
+    /// Goes on with the containers in the VM.
+    async fn recover_containers(&mut self, live: &Live, half_made: Vec<ContainerOnRecord>, lost: &[String]) {
+        for id in self.containers.ids() {
+            self.recover_container(live, &id);
+        }
+        for (record, status) in half_made {
+            self.undo_half_made(live, record, status).await;
+        }
+        for id in lost {
+            let removing = live.call("removing a lost container", live.agent.remove_container(id));
+            if let Err(why) = within(UNDO_WITHIN, "removing a lost container", removing).await {
+                tracing::error!(
+                    container = id,
+                    pod = self.record.id,
+                    error = why.chain(),
+                    "a lost container stays"
+                );
+            }
+        }
+        self.compare_plugs(live).await;
+    }
+
+    /// Counts the container's devices, and goes on with what runs.
+    fn recover_container(&mut self, live: &Live, id: &str) {
+        let Some(container) = self.containers.get(id) else { return };
+        self.plugs.hold(&container.record);
+        self.watch_again(live, id);
+    }
+
+    /// Goes on with what runs or may run, at the byte that its log has.
+    fn watch_again(&self, live: &Live, id: &str) {
+        let Some(container) = self.containers.get(id) else { return };
+        if matches!(container.status.stage, ContainerStage::Running | ContainerStage::Unknown) {
+            let copiers = Copiers::resume(live, id, &container.record.spec, &container.output);
+            watcher::watch(live.clone(), id.to_owned(), copiers, self.exit_sender.clone());
+        }
+    }
+
+    /// Undoes a creation that was not finished. The guest may have the container or not. A container that cannot be
+    /// removed is listed.
+    async fn undo_half_made(&mut self, live: &Live, record: ContainerRecord, status: ContainerStatus) {
+        self.plugs.hold(&record);
+        let container = self.found(record, status);
+        let record = container.record.clone();
+        let undoing = step::made(&record).drain_until_failure(self);
+        let Err(error) = within(UNDO_WITHIN, "removing a half-made container", undoing).await else { return };
+        let id = record.id.clone();
+        tracing::error!(container = id, error = error.chain(), "a half-made container is not removed");
+        self.containers.insert(container);
+        self.containers
+            .doubt(&id, &format!("its creation was not finished, and not undone: {}", error.chain()));
+        self.watch_again(live, &id);
+        self.save_container(&id).await;
+    }
+
+    /// Ends the containers of a pod without a VM. Where its VM could not be ended, nobody knows whether they run.
+    async fn end_containers(&mut self, half_made: Vec<ContainerOnRecord>, vm_gone: bool) {
+        let half_made: Vec<String> = half_made.into_iter().map(|(record, _)| record.id).collect();
+        self.node.records.forget(None, &half_made).await;
+        if vm_gone {
+            let why = self.status.message.clone().unwrap_or_else(|| "the pod was stopped".to_owned());
+            return self.end_all(&why).await;
+        }
+        let why = self.status.unclean.clone().unwrap_or_default();
+        for id in self.containers.ids() {
+            self.containers.doubt(&id, &format!("the pod's VM could not be ended: {why}"));
+            self.save_container(&id).await;
+        }
     }
 
     /// Compares the devices on record with those that the VMM has.
-    async fn compare_plugs(&mut self) {
-        let Some(live) = self.live.clone() else { return };
+    async fn compare_plugs(&mut self, live: &Live) {
         let pod = &self.record.id;
-        match self.plugs.compare(&live).await {
+        match self.plugs.compare(live).await {
             Ok(missing) if missing.is_empty() => {}
             Ok(missing) => {
                 let slots: Vec<u8> = missing.into_iter().map(Slot::number).collect();
@@ -61,79 +308,5 @@ impl Driver {
                 );
             }
         }
-    }
-
-    /// Forgets a pod whose half-done start has been undone.
-    pub(crate) async fn forget_undone(
-        node: Arc<Node>,
-        record: Arc<PodRecord>,
-        status: PodStatus,
-        left: Vec<ContainerOnRecord>,
-    ) {
-        let containers: Vec<String> = left.into_iter().map(|(record, _)| record.id).collect();
-        let mut driver = Driver::new(node, record, status, None);
-        driver.node.records.forget(None, &containers).await;
-        if let Err(error) = driver.forget().await {
-            driver.status.unclean = Some(error.chain());
-            driver.publish();
-            tokio::spawn(driver.run());
-        }
-    }
-
-    async fn recover_container(
-        &mut self,
-        record: Arc<ContainerRecord>,
-        mut status: ContainerStatus,
-    ) -> Result<(), PodError> {
-        let id = record.id.clone();
-        if status.stage == ContainerStage::Creating {
-            // The guest may have it or not; no caller knows of it.
-            if self.live.is_some() {
-                self.plugs.hold(&record);
-            }
-            return step::made(&record).drain_until_failure(self).await;
-        }
-        if status.stage == ContainerStage::Starting {
-            status.stage = ContainerStage::Unknown;
-        }
-        let container = self.open_container(&record, status).await?;
-        if self.live.is_some() {
-            self.plugs.hold(&record);
-        }
-        self.containers.insert(container);
-        match self.live.clone() {
-            Some(live) => self.watch_again(&live, &id).await,
-            None => self.end_with_pod(&id),
-        }
-        self.save_container(&id).await;
-        Ok(())
-    }
-
-    async fn open_container(
-        &self,
-        record: &Arc<ContainerRecord>,
-        status: ContainerStatus,
-    ) -> Result<Container, PodError> {
-        let plan =
-            ContainerPlan::resolve(&self.record.spec, &record.spec, &record.image, &record.id, &GUEST_PATHS)?;
-        let ended = status.stage == ContainerStage::Exited;
-        let output = log::open(&self.node.places, record, !ended).await?;
-        let log_path = log::shown_path(&self.node.places, record);
-        Ok(Container::new(record.clone(), status, &plan, output, log_path))
-    }
-
-    /// Goes on with what runs, at the byte that its log has.
-    async fn watch_again(&self, live: &Live, id: &str) {
-        let Some(container) = self.containers.get(id) else { return };
-        if !matches!(container.status.stage, ContainerStage::Running | ContainerStage::Unknown) {
-            return;
-        }
-        let copiers = Copiers::resume(live, id, &container.record.spec, &container.output).await;
-        watcher::watch(live.clone(), id.to_owned(), copiers, self.exit_sender.clone());
-    }
-
-    fn end_with_pod(&mut self, id: &str) {
-        let why = self.status.message.clone().unwrap_or_else(|| "the pod was stopped".to_owned());
-        self.containers.exit(id, clock::now_ns(), LOST_CODE, ExitReason::Error, why);
     }
 }

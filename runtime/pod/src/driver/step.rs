@@ -78,7 +78,11 @@ impl Undo<Step> for Driver {
                     tracing::warn!(pod, error = error.chain(), "a block device stays plugged");
                 }
             }
-            Step::Acks(id) => log::remove_acks(&self.node.places.acks_path(&self.record.id, &id)),
+            Step::Acks(id) => {
+                let (places, pod) = (&self.node.places, &self.record.id);
+                log::remove_acks(&places.acks_path(pod, &id));
+                log::remove_acks(&places.former_acks_path(pod, &id));
+            }
             Step::Record(id) => self.node.records.forget(None, &[id]).await,
             Step::Bind(record) => self.unbind_mounts(&record.id, &record.spec).await?,
             Step::Guest(id) => {

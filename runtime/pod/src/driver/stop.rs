@@ -6,6 +6,7 @@ use runtime_guest::SignalTarget;
 use runtime_spec::Signal;
 
 use super::{Driver, step};
+use crate::blocking::blocking_within;
 use crate::error::PodError;
 use crate::live::Live;
 use crate::record::{ContainerStage, PodStage};
@@ -17,6 +18,9 @@ const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long the agent may take to sync and unmount.
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long the pod's files may take to be removed.
+const REMOVED_WITHIN: Duration = Duration::from_secs(60);
 
 impl Driver {
     /// Kills, unmounts and forgets a container. The log stays.
@@ -88,9 +92,9 @@ impl Driver {
     /// Takes the pod off the record, the disk and the roster. Nothing else of it is left.
     pub(super) async fn forget(&mut self) -> Result<(), PodError> {
         let id = &self.record.id;
-        let dir = self.node.places.pod_state_dir(id);
-        let removed = self.node.places.remove_state_dir(id);
-        removed.map_err(|error| PodError::internal(format!("removing {}", dir.display())).because(error))?;
+        let (places, pod) = (self.node.places.clone(), id.clone());
+        let doing = format!("removing {}", places.pod_state_dir(id).display());
+        blocking_within(REMOVED_WITHIN, &doing, move || places.remove_state_dir(&pod)).await?;
         let containers = self.containers.ids();
         self.node.records.forget(Some(id), &containers).await;
         for container in &containers {

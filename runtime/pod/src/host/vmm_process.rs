@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::boot_id::BootId;
 use crate::record::VmmProcess;
 
 /// How long a killed process may take to go; one in the middle of a disk write takes a moment.
@@ -14,8 +15,11 @@ const GONE_WITHIN: Duration = Duration::from_secs(10);
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Whether the very same process still runs. A zombie does not.
+/// Whether the very same process still runs. A zombie does not, nor does a process of an earlier boot.
 pub(crate) fn alive(process: VmmProcess) -> bool {
+    if process.boot.is_none() || process.boot != BootId::current() {
+        return false;
+    }
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
     matches!(parse(&stat), Some((state, start)) if start == process.start_time && !matches!(state, 'Z' | 'X'))
 }
@@ -57,9 +61,16 @@ pub(crate) fn find(path: &Path) -> Vec<VmmProcess> {
     pids.filter(|pid| *pid != std::process::id() && holds(*pid, &sockets))
         .filter_map(|pid| {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            parse(&stat).map(|(_, start_time)| VmmProcess { pid, start_time })
+            parse(&stat).map(|(_, start_time)| VmmProcess::of_this_boot(pid, start_time))
         })
         .collect()
+}
+
+/// The process, as one of this boot where it holds the listening socket `path`: records of the first versions do not
+/// say of which boot a process is.
+pub(crate) fn of_this_boot(process: VmmProcess, path: &Path) -> VmmProcess {
+    let same = |one: &VmmProcess| (one.pid, one.start_time) == (process.pid, process.start_time);
+    find(path).into_iter().find(same).unwrap_or(process)
 }
 
 /// Inodes of the sockets bound to `path`: the last two fields of a line of `/proc/net/unix` (unix(7)).
@@ -95,7 +106,7 @@ mod tests {
 
     fn process(pid: u32) -> VmmProcess {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        VmmProcess { pid, start_time: parse(&stat).unwrap().1 }
+        VmmProcess::of_this_boot(pid, parse(&stat).unwrap().1)
     }
 
     #[test]
@@ -107,12 +118,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_killed_process_is_gone_and_one_with_another_start_time_is_left_alone() {
+    async fn a_killed_process_is_gone_and_one_of_another_start_time_or_boot_is_left_alone() {
         let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let real = process(child.id());
         let other = VmmProcess { start_time: real.start_time + 1, ..real };
         kill(other).await.unwrap();
         assert!(alive(real) && !alive(other));
+        // As after a reboot, when the number is a stranger's.
+        let boots = [None, Some("0123456789abcdef0123456789abcdef".to_owned().try_into().unwrap())];
+        for boot in boots {
+            let stranger = VmmProcess { boot, ..real };
+            kill(stranger).await.unwrap();
+            assert!(alive(real) && !alive(stranger));
+        }
         kill(real).await.unwrap();
         assert!(!alive(real));
         kill(real).await.unwrap();
@@ -127,6 +145,10 @@ mod tests {
         let stdin = std::os::fd::OwnedFd::from(listener.try_clone().unwrap());
         let mut child = Command::new("sleep").arg("600").stdin(Stdio::from(stdin)).spawn().unwrap();
         let found = find(&path);
+        let unsaid = VmmProcess { boot: None, ..process(child.id()) };
+        let adopted = of_this_boot(unsaid, &path);
+        assert!(!alive(unsaid) && alive(adopted));
+        assert_eq!(of_this_boot(unsaid, &dir.path().join("other.sock")), unsaid);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found.iter().map(|process| process.pid).collect::<Vec<_>>(), [child.id()]);

@@ -1,18 +1,25 @@
 //! Carries a container's output from its agent to its log.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use proto_agent::agent::StreamKind;
 use runtime_logs::LogStream;
 use runtime_spec::ContainerSpec;
-use tokio::sync::Mutex;
+use tokio::io::AsyncRead;
 use tokio::task::JoinSet;
 
 use super::followers::FollowedReader;
 use super::output::ContainerOutput;
+use super::output_reader::{OutputPlace, OutputReader, OutputSource};
 use crate::backend::Output;
 use crate::error::PodError;
 use crate::live::Live;
+
+/// The pause between tries to write down how much is in the log. Until then the agent keeps its bytes, and the program
+/// waits once its buffer is full.
+const BETWEEN_NOTES: Duration = Duration::from_secs(1);
 
 /// The copiers of one container: done when every byte is in the log.
 #[derive(Debug)]
@@ -31,15 +38,15 @@ impl Copiers {
             output.followers.of(LogStream::Stdout).keep_beginning();
         }
         for (kind, stream) in streams(spec.tty) {
-            let copier = Copier::new(output, *stream, 0);
-            copiers.add(live, container_id, *kind, copier).await?;
+            let copier = Copier::new(live, container_id, *kind, *stream, output);
+            let opened = live.call("opening the container's output", copier.source.open(0)).await?;
+            copiers.0.spawn(copier.begin(opened));
         }
         Ok(copiers)
     }
 
-    /// Goes on, in each stream, where its log was left. A stream that the agent does not have any more
-    /// was acknowledged whole.
-    pub(crate) async fn resume(
+    /// Goes on, in each stream, where its log was left.
+    pub(crate) fn resume(
         live: &Live,
         container_id: &str,
         spec: &ContainerSpec,
@@ -47,32 +54,19 @@ impl Copiers {
     ) -> Copiers {
         let mut copiers = Copiers(JoinSet::new());
         for (kind, stream) in streams(spec.tty) {
-            let offset = output.acks.get(*stream);
-            let copier = Copier::new(output, *stream, offset);
-            if let Err(error) = copiers.add(live, container_id, *kind, copier).await {
-                tracing::info!(container_id, offset, error = error.chain(), "a stream is not open again");
-                output.followers.of(*stream).end();
-            }
+            copiers.0.spawn(Copier::new(live, container_id, *kind, *stream, output).go_on());
         }
         copiers
-    }
-
-    async fn add(
-        &mut self,
-        live: &Live,
-        container_id: &str,
-        kind: StreamKind,
-        copier: Copier,
-    ) -> Result<(), PodError> {
-        let opening = live.agent.output(container_id, kind, copier.offset);
-        let output = live.call("opening the container's output", opening).await?;
-        self.0.spawn(copier.run(output, container_id.to_owned()));
-        Ok(())
     }
 
     /// Waits until all copiers have ended.
     pub(crate) async fn finished(&mut self) {
         while self.0.join_next().await.is_some() {}
+    }
+
+    /// Lets the copiers go on by themselves.
+    pub(crate) fn let_go(&mut self) {
+        self.0.detach_all();
     }
 }
 
@@ -86,36 +80,128 @@ fn streams(tty: bool) -> &'static [(StreamKind, LogStream)] {
 }
 
 struct Copier {
+    source: OutputSource,
     stream: LogStream,
-    /// Where this copy begins in the stream.
-    offset: u64,
     to: ContainerOutput,
 }
 
 impl Copier {
-    fn new(to: &ContainerOutput, stream: LogStream, offset: u64) -> Copier {
-        Copier { stream, offset, to: to.clone() }
+    fn new(
+        live: &Live,
+        container_id: &str,
+        kind: StreamKind,
+        stream: LogStream,
+        to: &ContainerOutput,
+    ) -> Copier {
+        let source = OutputSource { live: live.clone(), container_id: container_id.to_owned(), kind };
+        Copier { source, stream, to: to.clone() }
     }
 
-    async fn run(self, output: Output, container_id: String) {
-        let Copier { stream, offset, to: ContainerOutput { log, acks, followers } } = self;
-        let reader = FollowedReader::new(output.reader, followers, stream);
-        // The copy's callback gives a future each time, which cannot borrow from the callback itself.
-        let agent = Arc::new(Mutex::new(output.acknowledge));
-        let acknowledge = |count: u64| {
-            let (agent, acks, total) = (agent.clone(), acks.clone(), offset + count);
-            let container_id = container_id.as_str();
-            async move {
-                if let Err(error) = acks.set(stream, total) {
-                    tracing::warn!(container_id, %error, "a restarted daemon may log some output twice");
-                }
-                if let Err(error) = agent.lock().await.acknowledge(total).await {
-                    tracing::debug!(container_id, %error, "the agent does not take an acknowledgement");
-                }
-            }
-        };
-        if let Err(error) = runtime_logs::copy(reader, stream, &log, acknowledge).await {
-            tracing::debug!(container_id, %error, "an output stream broke off");
+    /// Copies a stream from its first byte on.
+    async fn begin(self, opened: Output) {
+        let Output { reader, acknowledge } = opened;
+        let place = OutputPlace::default();
+        *place.acknowledge.lock().await = Some(acknowledge);
+        self.copy(place, Some(reader)).await;
+    }
+
+    /// Copies a stream from the place that an earlier daemon wrote down.
+    async fn go_on(self) {
+        let place = OutputPlace::default();
+        let known = self.until_done(|to, stream| to.acks.get(stream)).await;
+        place.logged.store(known, Ordering::Release);
+        self.to.log.mend().await;
+        self.copy(place, None).await;
+    }
+
+    async fn copy(self, place: OutputPlace, open: Option<Box<dyn AsyncRead + Send + Unpin>>) {
+        let offset = place.logged.load(Ordering::Acquire);
+        let place = Arc::new(place);
+        let reader = OutputReader::new(self.source.clone(), place.clone(), open);
+        let followers = self.to.followers.clone();
+        let reader = FollowedReader::new(Box::new(reader), followers, self.stream);
+        let (copier, place) = (&self, &place);
+        let acknowledge = |count: u64| copier.acknowledge(place, offset + count);
+        if let Err(error) = runtime_logs::copy(reader, self.stream, &self.to.log, acknowledge).await {
+            tracing::warn!(container = self.source.container_id, %error, "an output stream broke off");
         }
+    }
+
+    /// Writes down how much is in the log, and only then lets the agent forget it: a restarted daemon goes on from
+    /// what is written, and the agent refuses to go back.
+    async fn acknowledge(&self, place: &OutputPlace, total: u64) {
+        self.until_done(|to, stream| to.acks.set(stream, total)).await;
+        place.logged.store(total, Ordering::Release);
+        if let Some(agent) = &mut *place.acknowledge.lock().await
+            && let Err(error) = agent.acknowledge(total).await
+        {
+            let container = &self.source.container_id;
+            tracing::debug!(container, %error, "the agent does not take an acknowledgement");
+        }
+    }
+
+    /// Reads or writes the place in the log, again and again where that fails.
+    async fn until_done<T>(&self, call: impl Fn(&ContainerOutput, LogStream) -> std::io::Result<T>) -> T {
+        let mut tries = 0u32;
+        loop {
+            let error = match call(&self.to, self.stream) {
+                Ok(value) => return value,
+                Err(error) => error,
+            };
+            if tries == 0 {
+                let container = &self.source.container_id;
+                tracing::warn!(container, %error, "the place in a log is not written down; its output waits");
+            }
+            tries = tries.saturating_add(1);
+            tokio::time::sleep(BETWEEN_NOTES).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use async_trait::async_trait;
+    use runtime_logs::LogFile;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::backend::Acknowledge;
+    use crate::io::acks::Acks;
+    use crate::tests::World;
+
+    struct Acknowledged(mpsc::UnboundedSender<u64>);
+
+    #[async_trait]
+    impl Acknowledge for Acknowledged {
+        async fn acknowledge(&mut self, total: u64) -> io::Result<()> {
+            self.0.send(total).map_err(io::Error::other)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_agent_keeps_what_is_not_written_down_as_logged() {
+        let world = World::new().await;
+        let (pod_id, id) = world.with_container().await;
+        let live = world.node.roster.pod(&pod_id).unwrap().live.unwrap();
+        let gone = world.dir.path().join("gone");
+        let acks = Acks::found(&gone.join("acks"), &gone.join("former"));
+        let output = ContainerOutput::new(LogFile::discard(), acks);
+        let (kind, stream) = streams(true)[0];
+        let copier = Copier::new(&live, &id, kind, stream, &output);
+        let place = OutputPlace::default();
+        let (sender, mut acknowledged) = mpsc::unbounded_channel();
+        *place.acknowledge.lock().await = Some(Box::new(Acknowledged(sender)));
+        let acknowledging = copier.acknowledge(&place, 7);
+        tokio::pin!(acknowledging);
+        // Time is paused: each turn of this is a try.
+        let tries = tokio::time::timeout(BETWEEN_NOTES * 5, &mut acknowledging).await;
+        assert!(tries.is_err() && acknowledged.try_recv().is_err());
+        assert_eq!(place.logged.load(Ordering::Acquire), 0);
+        std::fs::create_dir(&gone).unwrap();
+        acknowledging.await;
+        assert_eq!(acknowledged.recv().await, Some(7));
+        assert_eq!(output.acks.get(stream).unwrap(), 7);
     }
 }

@@ -15,4 +15,5 @@ pub(crate) mod copiers;
 pub(crate) mod exec;
 pub(crate) mod followers;
 pub(crate) mod output;
+mod output_reader;
 pub(crate) mod streams;

@@ -35,7 +35,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
             network: Arc::new(CniNetwork(config.cni)),
             vms: Arc::new(SpawnedVms { binary: config.vmm_binary }),
             images: Arc::new(StoredImages(config.images)),
-            shares: Arc::new(HostShares),
+            shares: Arc::new(HostShares::default()),
             disks: Arc::new(KernelDisks),
         },
         handlers: Handlers { all: config.handlers, default: config.default_handler },

@@ -56,7 +56,14 @@ impl Places {
         self.pod_state_dir(id).join(scratch::DISK)
     }
 
+    /// The file of a container's acknowledgements, in memory like the guest's buffers: a disk that is full, frozen or
+    /// read-only holds up no output.
     pub(crate) fn acks_path(&self, pod_id: &str, container_id: &str) -> PathBuf {
+        self.pod_run_dir(pod_id).join(format!("{container_id}.acks"))
+    }
+
+    /// The place where the first versions had that file.
+    pub(crate) fn former_acks_path(&self, pod_id: &str, container_id: &str) -> PathBuf {
         self.pod_state_dir(pod_id).join(format!("{container_id}.acks"))
     }
 

@@ -104,7 +104,10 @@ impl Records {
         };
         let Err(error) = settled else { return };
         if !self.settling.swap(true, Ordering::AcqRel) {
-            tracing::error!(error = chain_of(&error), "outcomes are not on disk, and are tried to be written again");
+            tracing::error!(
+                error = chain_of(&error),
+                "outcomes are not on disk, and are tried to be written again"
+            );
             tokio::spawn(self.clone().settle_later());
         }
     }

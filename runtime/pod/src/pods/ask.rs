@@ -1,10 +1,29 @@
 //! Calls that outlive their callers: requests to drivers, and work of their own.
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 
 use crate::command::{Command, Reply};
 use crate::error::{PodError, PodErrorKind};
 use crate::roster::PodEntry;
+
+/// How long a call waits for its pod to be recovered after the daemon's start. A recovery is bounded by what it does:
+/// connecting to a VM that does not answer, and killing it.
+const RECOVERED_WITHIN: Duration = Duration::from_secs(110);
+
+/// Waits until the pod's driver has recovered the pod, as long as that may take.
+pub(super) async fn recovered(entry: &PodEntry) -> Result<(), PodError> {
+    let mut recovered = entry.recovered.clone();
+    match tokio::time::timeout(RECOVERED_WITHIN, recovered.wait_for(|recovered| *recovered)).await {
+        // A driver that is gone is found by whoever asks it.
+        Ok(_) => Ok(()),
+        Err(_) => {
+            let text = format!("pod {} is still being recovered after the daemon's start", entry.view.id);
+            Err(PodError::new(PodErrorKind::Unavailable, text))
+        }
+    }
+}
 
 /// Asks a driver and waits for its answer.
 pub(super) async fn ask<T>(
@@ -12,6 +31,7 @@ pub(super) async fn ask<T>(
     command: impl FnOnce(Reply<T>) -> Command,
 ) -> Result<T, PodError> {
     let gone = || PodError::new(PodErrorKind::NotFound, format!("no pod {}", entry.view.id));
+    recovered(entry).await?;
     let (reply, answer) = oneshot::channel();
     entry.commands.send(command(reply)).await.map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?

@@ -11,7 +11,8 @@ use crate::host::scratch::{self, ScratchUsage};
 use crate::usage::{self, PodUsage, UsageSource};
 use crate::view::{GuestClock, GuestMemory, Phase, VmReport};
 
-/// How long the agent may take to report its memory, beside numbers that need no agent.
+/// How long the agent may take to report its memory, beside numbers that need no agent; and how long a pod may take to
+/// be recovered, for its figures.
 const STATS_WITHIN: Duration = Duration::from_secs(2);
 
 impl Pods {
@@ -28,7 +29,10 @@ impl Pods {
     /// # Errors
     /// No such pod, or its VM is gone.
     pub async fn vm_stats(&self, pod_id: &str) -> Result<VmReport, PodError> {
-        let live = self.live(pod_id)?;
+        let live = match tokio::time::timeout(STATS_WITHIN, self.live(pod_id)).await {
+            Ok(live) => live?,
+            Err(_) => self.live_now(pod_id)?,
+        };
         let stats = live.call("asking the VM for its counters", live.vm.stats()).await?;
         let asked = tokio::time::timeout(STATS_WITHIN, live.agent.stats()).await;
         let asked = asked.ok().and_then(Result::ok);
@@ -48,7 +52,7 @@ impl Pods {
     /// # Errors
     /// No such pod, or its VM is gone. A guest that does not answer is no error.
     pub async fn usage(&self, pod_id: &str) -> Result<PodUsage, PodError> {
-        let live = self.live(pod_id)?;
+        let live = self.live_now(pod_id)?;
         let entry = self.pod_entry(pod_id)?;
         let containers = self.node.roster.containers();
         let of_pod = containers.iter().filter(|one| one.pod_id == entry.view.id);
@@ -85,7 +89,7 @@ impl Pods {
     /// # Errors
     /// No such pod, or its VM is gone.
     pub async fn console(&self, pod_id: &str) -> Result<String, PodError> {
-        let live = self.live(pod_id)?;
+        let live = self.live(pod_id).await?;
         live.call("asking the VM for its console", live.vm.console()).await
     }
 }

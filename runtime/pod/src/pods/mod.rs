@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use runtime_spec::{ContainerSpec, PodSpec, Resources, VmBounds};
 
-use self::ask::{ask, detached};
+use self::ask::{ask, detached, recovered};
 use crate::clock;
 use crate::command::{Command, Reply};
 use crate::config::PodsConfig;
@@ -33,7 +33,8 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// Opens the store and finds every pod of an earlier daemon again, or undoes what it left half done.
+    /// Opens the store and lists every pod of an earlier daemon. The pods are recovered, or what was left half done is
+    /// undone, after this has returned: a call about a pod waits for that pod alone.
     ///
     /// # Errors
     /// The store cannot be opened or read. A pod that cannot be recovered is no error; it is listed as
@@ -168,6 +169,10 @@ impl Pods {
         let Some(container) = self.node.roster.container(container_id) else {
             return self.node.roster.no_container_meant(container_id);
         };
+        if let Some(pod) = self.node.roster.pod(&container.view.pod_id) {
+            recovered(&pod).await?;
+        }
+        let Some(container) = self.node.roster.container(&container.view.id) else { return Ok(()) };
         let live = self.node.roster.pod(&container.view.pod_id).and_then(|entry| entry.live);
         detached(stop::stop(live, container, grace)).await
     }
@@ -235,7 +240,14 @@ impl Pods {
         entry.ok_or_else(|| PodError::new(PodErrorKind::NotFound, format!("no container {container_id}")))
     }
 
-    fn live(&self, pod_id: &str) -> Result<Live, PodError> {
+    /// The pod's VM, once the pod is recovered.
+    async fn live(&self, pod_id: &str) -> Result<Live, PodError> {
+        recovered(&self.pod_entry(pod_id)?).await?;
+        self.live_now(pod_id)
+    }
+
+    /// The pod's VM, where it is known already.
+    fn live_now(&self, pod_id: &str) -> Result<Live, PodError> {
         self.pod_entry(pod_id)?.live.ok_or_else(|| {
             PodError::new(PodErrorKind::FailedPrecondition, format!("pod {pod_id} has no running VM"))
         })

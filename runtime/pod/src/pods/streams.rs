@@ -11,7 +11,7 @@ use crate::container::attach::{AttachRequest, attach};
 use crate::error::{PodError, PodErrorKind};
 use crate::io::exec::Exec;
 use crate::io::streams::ProcessStreams;
-use crate::view::ExecOutput;
+use crate::view::{ExecOutput, PodState};
 
 impl Pods {
     /// Runs a command in a running container. Without a time-out it may run for ever.
@@ -24,7 +24,7 @@ impl Pods {
         command: Vec<String>,
         timeout: Option<Duration>,
     ) -> Result<ExecOutput, PodError> {
-        let exec = self.new_exec(container_id, ExecSpec { command, tty: false, stdin: false })?;
+        let exec = self.new_exec(container_id, ExecSpec { command, tty: false, stdin: false }).await?;
         // Detached, so that a caller who goes away does not leave a command beyond its time-out.
         detached(exec.run(timeout)).await
     }
@@ -35,7 +35,7 @@ impl Pods {
     /// # Errors
     /// The container does not run, or the command cannot be started.
     pub async fn exec(&self, container_id: &str, spec: ExecSpec) -> Result<ProcessStreams, PodError> {
-        detached(self.new_exec(container_id, spec)?.streams()).await
+        detached(self.new_exec(container_id, spec).await?.streams()).await
     }
 
     /// Returns a running container's streams, output from now on.
@@ -48,8 +48,8 @@ impl Pods {
         request: AttachRequest,
     ) -> Result<ProcessStreams, PodError> {
         self.check_running(container_id)?;
-        let container = self.container_entry(container_id)?;
-        attach(&self.live(&container.view.pod_id)?, &container, request).await
+        let live = self.live(&self.container_entry(container_id)?.view.pod_id).await?;
+        attach(&live, &self.container_entry(container_id)?, request).await
     }
 
     /// Connects to a TCP port inside the pod and carries bytes both ways, each way to its own end.
@@ -60,7 +60,7 @@ impl Pods {
     where
         C: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        let live = self.live(pod_id)?;
+        let live = self.live(pod_id).await?;
         let mut pod = live.call("connecting to the port", live.agent.port(port)).await?;
         if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut pod).await {
             tracing::debug!(pod_id, port, %error, "a forwarded connection broke off");
@@ -73,16 +73,22 @@ impl Pods {
     /// # Errors
     /// There is no such pod, or it does not run.
     pub fn check_ready(&self, pod_id: &str) -> Result<(), PodError> {
-        self.live(pod_id).map(drop)
+        let entry = self.pod_entry(pod_id)?;
+        if entry.view.state == PodState::Ready && !*entry.recovered.borrow() {
+            return Ok(());
+        }
+        self.live_now(pod_id).map(drop)
     }
 
-    fn new_exec(&self, container_id: &str, spec: ExecSpec) -> Result<Exec, PodError> {
+    async fn new_exec(&self, container_id: &str, spec: ExecSpec) -> Result<Exec, PodError> {
         if spec.command.is_empty() {
             return Err(PodError::new(PodErrorKind::InvalidArgument, "cmd: is empty"));
         }
         self.check_running(container_id)?;
+        let live = self.live(&self.container_entry(container_id)?.view.pod_id).await?;
+        // Again: while the pod was recovered, the container may have been found to have ended.
+        self.check_running(container_id)?;
         let container = self.container_entry(container_id)?;
-        let live = self.live(&container.view.pod_id)?;
         let id = container.view.id.clone();
         Ok(Exec { live, container_id: id, process: container.process, spec })
     }

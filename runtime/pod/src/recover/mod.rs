@@ -1,9 +1,13 @@
-//! A daemon's start on what an earlier one left: every pod is found again, finished or undone.
+//! A daemon's start on what an earlier one left: every pod on record is listed at once and given a driver, which
+//! recovers it beside all others (`driver/recover.rs`). Calls about a pod wait for its driver, and for no other.
+//!
+//! A value that cannot be read keeps nobody else from being served. The value goes into quarantine, and:
 //!
 //! ```text
-//!  Starting, Undoing ── undo ──► gone, or unclean         Stopping ── undo ──► Stopped, or unclean
-//!  Ready ── its VM answers ──► Ready, watchers go on      Dead, Stopped ──► as they are
-//!    └──── it does not ──────► Dead
+//!  a pod's record        its containers are strays, its VM and network are swept away
+//!  a pod's status        the pod is dead: its VM is killed, its containers have ended
+//!  a container's record  the container is removed from whatever guest has it
+//!  a container's status  the container is Unknown, until its guest says how it ended
 //! ```
 
 mod sweep;
@@ -12,112 +16,113 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use runtime_store::{Store, StoreError, Table};
+use serde::de::DeserializeOwned;
 
 use crate::blocking::blocking;
-use crate::driver::Driver;
+use crate::driver::FoundPod;
 use crate::error::{PodError, chain_of};
-use crate::live::Live;
 use crate::node::Node;
-use crate::record::{ContainerOnRecord, ContainerRecord, ContainerStatus, PodRecord, PodStage, PodStatus};
-use crate::start::undo;
-use crate::vm_end;
+use crate::record::{
+    ContainerOnRecord, ContainerRecord, ContainerStage, ContainerStatus, PodRecord, PodStage, PodStatus,
+};
 
 /// Everything that is on record.
 struct Found {
     pods: Vec<(PodRecord, PodStatus)>,
     containers: HashMap<String, Vec<ContainerOnRecord>>,
-    /// Containers whose pod is not on record.
+    /// Containers whose pod is not on record, and what is left of containers and pods without a record.
     strays: Vec<String>,
+    stray_pods: Vec<String>,
+    /// Containers whose record cannot be read.
+    lost: Vec<String>,
 }
 
-/// Recovers every pod on record, side by side, and sweeps away what no record owns.
+/// Lists every pod on record. The pods' drivers recover them side by side, and what no record owns is swept away beside
+/// them, after this has returned.
 pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
     let store = node.records.store().clone();
     let found = blocking("reading the pods' records", move || read(&store)).await?;
     if !found.strays.is_empty() {
         node.records.forget(None, &found.strays).await;
     }
+    for pod in &found.stray_pods {
+        node.records.forget(Some(pod), &[]).await;
+    }
     let known: HashSet<String> = found.pods.iter().map(|(record, _)| record.id.clone()).collect();
-    sweep::sweep(node, &known).await;
-    let mut containers = found.containers;
-    let pods = found.pods.into_iter().map(|(record, status)| {
+    // Before the first new pod is made, which is on record only after its directories are there.
+    let strays = sweep::find(node, &known);
+    tokio::spawn(sweep::sweep(node.clone(), strays));
+    let (mut containers, lost) = (found.containers, Arc::new(found.lost));
+    for (record, status) in found.pods {
         let left = containers.remove(&record.id).unwrap_or_default();
-        recover_pod(node.clone(), Arc::new(record), status, left)
-    });
-    futures::future::join_all(pods).await;
+        let pod = FoundPod::list(node.clone(), Arc::new(record), status, left);
+        tokio::spawn(pod.recover(lost.clone()));
+    }
     Ok(())
 }
 
+/// The values of one table by key, and the keys of those that were put into quarantine.
+struct Readable<T> {
+    values: HashMap<String, T>,
+    quarantined: HashMap<String, String>,
+}
+
+fn readable<T: DeserializeOwned>(store: &Store, table: Table) -> Result<Readable<T>, StoreError> {
+    let listing = store.list(table)?;
+    let quarantined: HashMap<String, String> =
+        listing.unreadable.into_iter().map(|(key, error)| (key, chain_of(&error))).collect();
+    for (key, error) in &quarantined {
+        tracing::error!(key, error, "a value on disk cannot be read and is put into quarantine");
+    }
+    if !quarantined.is_empty()
+        && let Err(error) = store.quarantine(table, &quarantined.keys().cloned().collect::<Vec<_>>())
+    {
+        tracing::error!(error = chain_of(&error), "values that cannot be read stay where they are");
+    }
+    Ok(Readable { values: listing.values.into_iter().collect(), quarantined })
+}
+
 fn read(store: &Store) -> Result<Found, StoreError> {
-    let mut statuses: HashMap<String, PodStatus> = store.list(Table::PodStatuses)?.into_iter().collect();
-    let records: Vec<(String, PodRecord)> = store.list(Table::PodRecords)?;
+    let records = readable::<PodRecord>(store, Table::PodRecords)?;
+    let mut statuses = readable::<PodStatus>(store, Table::PodStatuses)?;
     let pods: Vec<_> = records
+        .values
         .into_iter()
         .map(|(id, record)| {
-            // They are written together; a record alone counts as just begun.
-            let status = statuses.remove(&id).unwrap_or_else(PodStatus::starting);
+            let status = statuses.values.remove(&id).unwrap_or_else(|| match statuses.quarantined.get(&id) {
+                Some(why) => PodStatus {
+                    stage: PodStage::Dead,
+                    message: Some(format!("the pod's state on disk cannot be read: {why}")),
+                    ..PodStatus::starting()
+                },
+                // They are written together; a record alone counts as just begun.
+                None => PodStatus::starting(),
+            });
             (record, status)
         })
         .collect();
+    let stray_pods = statuses.values.into_keys().collect();
     let known: HashSet<&str> = pods.iter().map(|(record, _)| record.id.as_str()).collect();
-    let mut states: HashMap<String, ContainerStatus> =
-        store.list(Table::ContainerStatuses)?.into_iter().collect();
+    let records = readable::<ContainerRecord>(store, Table::ContainerRecords)?;
+    let mut statuses = readable::<ContainerStatus>(store, Table::ContainerStatuses)?;
     let mut containers: HashMap<String, Vec<ContainerOnRecord>> = HashMap::new();
     let mut strays = Vec::new();
-    for (id, record) in store.list::<ContainerRecord>(Table::ContainerRecords)? {
+    for (id, record) in records.values {
         if !known.contains(record.pod_id.as_str()) {
             strays.push(id);
             continue;
         }
-        let status = states.remove(&id).unwrap_or_else(ContainerStatus::creating);
+        let status = statuses.values.remove(&id).unwrap_or_else(|| match statuses.quarantined.get(&id) {
+            Some(why) => ContainerStatus {
+                stage: ContainerStage::Unknown,
+                message: format!("the container's state on disk cannot be read: {why}"),
+                ..ContainerStatus::creating()
+            },
+            None => ContainerStatus::creating(),
+        });
         containers.entry(record.pod_id.clone()).or_default().push((record, status));
     }
-    Ok(Found { pods, containers, strays })
-}
-
-async fn recover_pod(
-    node: Arc<Node>,
-    record: Arc<PodRecord>,
-    mut status: PodStatus,
-    left: Vec<ContainerOnRecord>,
-) {
-    node.roster.hold(&record.id, &record.spec);
-    let mut live = None;
-    match status.stage {
-        PodStage::Starting | PodStage::Undoing | PodStage::Stopping => {
-            let undone = undo::undo(&node, &record, None, status.vmm).await;
-            status.unclean = undone.left;
-        }
-        PodStage::Ready => match attach(&node, &record, &status).await {
-            Ok(found) => live = Some(found),
-            Err(why) => {
-                tracing::warn!(pod = record.id, why, "a pod's VM was not found again");
-                status.stage = PodStage::Dead;
-                status.message = Some(format!("the pod's VM was not found again: {why}"));
-            }
-        },
-        PodStage::Dead | PodStage::Stopped => {}
-    }
-    let clean = status.unclean.is_none();
-    match status.stage {
-        PodStage::Starting | PodStage::Undoing if clean => {
-            return Driver::forget_undone(node, record, status, left).await;
-        }
-        PodStage::Starting => status.stage = PodStage::Undoing,
-        PodStage::Stopping if clean => status.stage = PodStage::Stopped,
-        _ => {}
-    }
-    Driver::recover(node, record, status, live, left).await;
-}
-
-async fn attach(node: &Node, record: &PodRecord, status: &PodStatus) -> Result<Live, String> {
-    let vmm = status.vmm.ok_or("its process is not on record")?;
-    let dir = node.places.pod_run_dir(&record.id);
-    let attached = node.backends.vms.attach(&dir, vmm.pid, vmm.start_time).await;
-    let vm = attached.map_err(|error| chain_of(&error))?;
-    let agent = tokio::select! {
-        agent = vm.connect() => agent.map_err(|error| chain_of(&error))?,
-        report = vm.stopped() => return Err(vm_end::describe(&report)),
-    };
-    Ok(Live::new(vm, agent))
+    strays.extend(statuses.values.into_keys());
+    let lost = records.quarantined.into_keys().collect();
+    Ok(Found { pods, containers, strays, stray_pods, lost })
 }

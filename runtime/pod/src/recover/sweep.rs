@@ -2,28 +2,32 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::sync::Arc;
 
 use runtime_net::PodNetworkSpec;
 
 use crate::error::chain_of;
-use crate::host::vmm_process;
 use crate::node::{Node, run_name};
 
 /// Length of a pod's id.
 const ID_DIGITS: usize = 64;
 
-/// Takes away what has a pod's directory and no record: VMMs, networks, disks.
-pub(super) async fn sweep(node: &Node, known: &HashSet<String>) {
+/// Finds the directories of pods that are not on record, by their names.
+pub(super) fn find(node: &Node, known: &HashSet<String>) -> HashSet<String> {
     let parents = [node.places.state_dirs(), node.places.run_dirs()];
     let entries = parents.iter().flat_map(|parent| fs::read_dir(parent).into_iter().flatten().flatten());
     // A run directory has the beginning of its pod's id for a name, a state directory all of it.
     let owned: HashSet<&str> = known.iter().flat_map(|id| [id.as_str(), run_name(id)]).collect();
-    let strays: HashSet<String> = entries
+    entries
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .filter(|name| !owned.contains(name.as_str()))
-        .collect();
+        .collect()
+}
+
+/// Takes away what has such a directory: VMMs, networks, disks.
+pub(super) async fn sweep(node: Arc<Node>, strays: HashSet<String>) {
     for id in strays {
-        match sweep_one(node, &id).await {
+        match sweep_one(&node, &id).await {
             Ok(()) => tracing::info!(id, "took away what no pod on record owns"),
             Err(why) => tracing::warn!(id, why, "what no pod on record owns stays"),
         }
@@ -31,9 +35,8 @@ pub(super) async fn sweep(node: &Node, known: &HashSet<String>) {
 }
 
 async fn sweep_one(node: &Node, id: &str) -> Result<(), String> {
-    for vmm in vmm_process::find(&node.places.control_socket(id)) {
-        vmm_process::kill(vmm).await?;
-    }
+    let killed = node.backends.vms.kill(None, &node.places.control_socket(id)).await;
+    killed.map_err(|error| chain_of(&error))?;
     if id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         let spec = PodNetworkSpec { pod_id: id.to_owned(), ..PodNetworkSpec::default() };
         node.backends.network.teardown(&spec).await.map_err(|error| chain_of(&error))?;

@@ -21,6 +21,8 @@ pub(crate) struct PodEntry {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) live: Option<Live>,
     pub(crate) phases: Arc<Vec<Phase>>,
+    /// Whether the pod's driver takes commands: false while the driver recovers the pod of an earlier daemon.
+    pub(crate) recovered: watch::Receiver<bool>,
 }
 
 /// A published container.

@@ -92,11 +92,18 @@ impl Roster {
         Ok(Reservation::New(id, sender, receiver))
     }
 
-    /// Takes the name for a pod that an earlier daemon made.
-    pub(crate) fn hold(&self, id: &str, spec: &PodSpec) {
-        let (_, outcome) = watch::channel(Some(Ok(id.to_owned())));
+    /// Takes the name for a pod that an earlier daemon made. Calls that ask for the same pod wait until it is recovered.
+    pub(crate) fn hold(&self, id: &str, spec: &PodSpec) -> watch::Sender<Outcome> {
+        let (sender, outcome) = watch::channel(None);
         let holder = Holder { id: id.to_owned(), spec: spec.clone(), outcome };
         self.write().names.insert(PodKey::of(spec), holder);
+        sender
+    }
+
+    /// Whether a start or a recovery is under way.
+    #[cfg(test)]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.read().names.values().any(|holder| holder.outcome.borrow().is_none())
     }
 
     /// Frees the name, if this pod has it.

@@ -29,7 +29,7 @@ use tokio::sync::watch;
 pub(crate) use self::context::Failed;
 use self::context::StartContext;
 use self::stopwatch::Stopwatch;
-use crate::error::PodError;
+use crate::blocking::blocking;
 use crate::live::Live;
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus};
@@ -70,11 +70,9 @@ impl Reserved {
         let entering = async {
             context.node.records.put_new_pod(&context.record, &PodStatus::starting()).await?;
             let places = &context.node.places;
-            let dirs = [places.pod_state_dir(context.id()), places.pod_run_dir(context.id())];
-            for dir in dirs {
-                std::fs::create_dir_all(&dir).map_err(|error| {
-                    PodError::internal(format!("making the directory {}", dir.display())).because(error)
-                })?;
+            for dir in [places.pod_state_dir(context.id()), places.pod_run_dir(context.id())] {
+                let doing = format!("making the directory {}", dir.display());
+                blocking(&doing, move || std::fs::create_dir_all(&dir)).await?;
             }
             Ok(())
         };

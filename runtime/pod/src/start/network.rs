@@ -1,24 +1,40 @@
 //! The network step: CNI and taps.
 
+use std::time::Duration;
+
 use runtime_net::{PodNetwork, PodNetworkSpec};
 use runtime_spec::{Bandwidth, PodSpec};
 
 use super::context::StartContext;
+use crate::blocking::within;
 use crate::error::PodError;
 use crate::node::Node;
 use crate::record::PodRecord;
 
+/// How long all plugins of a network may take together; each has a bound of its own. A call that is given up kills its
+/// plugin, and may be repeated.
+const NETWORKED_WITHIN: Duration = Duration::from_secs(150);
+
 /// Sets the pod's network up.
 pub(super) async fn up(context: &StartContext) -> Result<PodNetwork, PodError> {
     let spec = network_spec(context.id(), &context.record.spec);
-    let setup = context.watch.time("network", context.node.backends.network.setup(&spec)).await;
-    setup.map_err(|error| PodError::internal("setting up the network").because(error))
+    const DOING: &str = "setting up the network";
+    let setup = async {
+        let network = context.node.backends.network.setup(&spec).await;
+        network.map_err(|error| PodError::internal(DOING).because(error))
+    };
+    context.watch.time("network", within(NETWORKED_WITHIN, DOING, setup)).await
 }
 
 /// Takes the pod's network down. The call is idempotent and needs the record alone.
 pub(super) async fn down(node: &Node, record: &PodRecord) -> Result<(), PodError> {
-    let torn_down = node.backends.network.teardown(&network_spec(&record.id, &record.spec)).await;
-    torn_down.map_err(|error| PodError::internal("taking the network down").because(error))
+    const DOING: &str = "taking the network down";
+    let spec = network_spec(&record.id, &record.spec);
+    let teardown = async {
+        let torn_down = node.backends.network.teardown(&spec).await;
+        torn_down.map_err(|error| PodError::internal(DOING).because(error))
+    };
+    within(NETWORKED_WITHIN, DOING, teardown).await
 }
 
 /// The network that the pod asks for.

@@ -46,6 +46,15 @@ pub(crate) async fn undo(
     Undone { vm_gone: start.vm_gone, left: (!left.is_empty()).then(|| left.join("; ")) }
 }
 
+/// Ends the pod's VM, and leaves all else of the pod as it is.
+pub(crate) async fn end_vm(
+    node: &Arc<Node>,
+    record: &Arc<PodRecord>,
+    vmm: Option<VmmProcess>,
+) -> Result<(), PodError> {
+    vm::down(node, record, None, vmm).await
+}
+
 /// A start that is undone.
 struct Start<'a> {
     node: &'a Arc<Node>,

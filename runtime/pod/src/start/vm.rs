@@ -8,16 +8,19 @@ use tokio::sync::watch;
 
 use super::context::{Failed, StartContext};
 use crate::backend::{Agent, BootRequest, SpawnRequest, Vm};
-use crate::blocking::blocking;
+use crate::blocking::{blocking, blocking_within};
 use crate::error::{PodError, PodErrorKind};
-use crate::host::{cgroup, scratch, vmm_process};
-use crate::live::Live;
+use crate::host::{cgroup, scratch};
+use crate::live::{self, Live};
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus, VmmProcess};
 use crate::vm_end;
 
 /// How long the agent may take to say that it serves. Generous: a software-emulated guest is slow.
 const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// How long files may take to be removed: a disk that hangs is tried again by the next stop.
+const CLEARED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Makes the disk, starts a VMM and boots the guest. Between the steps the call looks whether it was called
 /// off.
@@ -48,9 +51,8 @@ async fn make_scratch(context: &StartContext) -> Result<File, PodError> {
 async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     let (node, id) = (&context.node, context.id());
     let log = node.places.pod_state_dir(id).join("vmm.log");
-    let log = File::create(&log).map_err(|error| {
-        PodError::internal(format!("making the VMM's log {}", log.display())).because(error)
-    })?;
+    let doing = format!("making the VMM's log {}", log.display());
+    let log = blocking(&doing, move || File::create(&log)).await?;
     let cgroups = cgroup::make(&node.places.cgroup_root, &context.record.spec.cgroup_parent, id);
     let request = SpawnRequest {
         id: id.to_owned(),
@@ -65,7 +67,7 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
 
 /// Writes the VMM down while it boots; until then its control socket shows whose it is.
 async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError> {
-    let vmm = VmmProcess { pid: vm.pid(), start_time: vm.start_time() };
+    let vmm = VmmProcess::of_this_boot(vm.pid(), vm.start_time());
     let status = PodStatus { vmm: Some(vmm), ..PodStatus::starting() };
     context.node.records.put_pod_status(context.id(), &status).await
 }
@@ -133,18 +135,11 @@ pub(super) async fn down(
     vm: Option<&Arc<dyn Vm>>,
     vmm: Option<VmmProcess>,
 ) -> Result<(), PodError> {
-    const DOING: &str = "ending the VM";
     if let Some(vm) = vm {
-        return vm.shutdown().await.map_err(|error| PodError::internal(DOING).because(error));
+        return live::end(&**vm).await;
     }
-    let processes = match vmm {
-        Some(vmm) => vec![vmm],
-        None => vmm_process::find(&node.places.control_socket(&record.id)),
-    };
-    for process in processes {
-        vmm_process::kill(process).await.map_err(|error| PodError::internal(DOING).because(error))?;
-    }
-    Ok(())
+    let killed = node.backends.vms.kill(vmm, &node.places.control_socket(&record.id)).await;
+    killed.map_err(|error| PodError::internal("ending the VM").because(error))
 }
 
 /// Takes the VMM's cgroup, sockets, shared directory and disk away, once the VMM is gone. The call is
@@ -156,5 +151,5 @@ pub(super) async fn clear(node: &Arc<Node>, record: &Arc<PodRecord>) -> Result<(
         places.remove_run_dir(&record.id)?;
         cgroup::remove(&places.cgroup_root, &record.spec.cgroup_parent, &record.id)
     };
-    blocking("taking disk, sockets and cgroup away", clearing).await
+    blocking_within(CLEARED_WITHIN, "taking disk, sockets and cgroup away", clearing).await
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,14 +13,26 @@ use proto_vmm::StopReport;
 use runtime_guest::{FailureReason, GuestError, ProcessExit, RefusedCode, SignalTarget};
 use runtime_pieces::Pieces;
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, ExitReason, Signal, User};
-use tokio::io::{AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::sync::watch;
 
 use super::Script;
 use super::script::unreachable;
-use crate::backend::{Acknowledge, Agent, BackendError, Connection, Input, Output};
+use crate::backend::{Acknowledge, Agent, BackendError, BackendErrorKind, Connection, Input, Output};
 
 type Key = (String, String);
+
+/// Bytes that come before a stream breaks off: in the middle of a line.
+const BROKEN_OFF_BYTES: u64 = 1001;
+
+/// The end of a connection that was reset.
+struct Failing;
+
+impl AsyncRead for Failing {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct FakeAgent {
@@ -79,7 +93,7 @@ impl FakeAgent {
     fn process(&self, container_id: &str, exec_id: &str) -> Result<FakeProcess, BackendError> {
         let key = (container_id.to_owned(), exec_id.to_owned());
         let found = self.processes.lock().unwrap().get(&key).cloned();
-        found.ok_or_else(|| unreachable(format!("no process {key:?}")))
+        found.ok_or_else(|| BackendError::new(BackendErrorKind::Refused, format!("no process {key:?}")))
     }
 
     /// The output of a process from this byte on.
@@ -114,6 +128,15 @@ impl FakeAgent {
             }
         });
         Ok(reader)
+    }
+
+    /// The stream, or its first bytes alone where it is to break off.
+    fn broken_off(&self, said: DuplexStream) -> Box<dyn AsyncRead + Send + Unpin> {
+        let mut state = self.script.state();
+        let Some(left) = state.breaks.checked_sub(1) else { return Box::new(said) };
+        state.breaks = left;
+        let beginning = said.take(BROKEN_OFF_BYTES);
+        if left % 2 == 0 { Box::new(beginning) } else { Box::new(beginning.chain(Failing)) }
     }
 
     /// Calls to a guest that has ended fail.
@@ -242,10 +265,12 @@ impl Agent for FakeAgent {
         if stdout {
             self.script.state().offsets.push(offset);
         }
-        let reader = self.said(container_id, "", kind, usize::try_from(offset).unwrap())?;
+        let said = self.said(container_id, "", kind, usize::try_from(offset).unwrap())?;
+        let reader: Box<dyn AsyncRead + Send + Unpin> =
+            if stdout { self.broken_off(said) } else { Box::new(said) };
         let key = if stdout { container_id.to_owned() } else { format!("{container_id} stderr") };
         let acknowledge = Box::new(FakeAcknowledge { script: self.script.clone(), key });
-        Ok(Output { reader: Box::new(reader), acknowledge })
+        Ok(Output { reader, acknowledge })
     }
 
     async fn exec_output(

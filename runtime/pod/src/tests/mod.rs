@@ -6,9 +6,11 @@ mod containers;
 mod disks;
 mod events;
 mod exec;
-mod ids;
+mod found_again;
 mod full_disk;
+mod ids;
 mod mounts;
+mod output;
 mod recovery;
 mod resources;
 mod script;
@@ -20,4 +22,4 @@ mod vm;
 mod world;
 
 pub(crate) use script::Script;
-pub(crate) use world::{World, container, pod};
+pub(crate) use world::{World, container, life, pod};

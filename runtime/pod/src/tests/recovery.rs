@@ -1,36 +1,13 @@
 //! A daemon that is killed at any moment, and the next one. Each daemon has an executor of its own, whose
 //! end takes all its tasks along, as a kill would.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
-
-use super::{Script, World, container, pod};
+use super::{World, container, life, pod};
 use crate::record::{ContainerStage, PodRecord, PodStage, PodStatus};
 use crate::{ContainerState, PodState, clock};
 use proto_vmm::Slot;
 use runtime_spec::{ContainerSpec, Device, VmBounds, VmSize};
-
-/// Runs one daemon's life; gives what outlives it.
-fn life<T>(
-    before: Option<(Arc<tempfile::TempDir>, Arc<Script>)>,
-    life: impl AsyncFnOnce(&World) -> T,
-) -> (Arc<tempfile::TempDir>, Arc<Script>, T) {
-    let runtime: Runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let (world, outcome) = runtime.block_on(async {
-        let world = match before {
-            Some((dir, script)) => World::open(dir, script).await,
-            None => World::new().await,
-        };
-        let outcome = life(&world).await;
-        (world, outcome)
-    });
-    let (dir, script) = (world.dir.clone(), world.script.clone());
-    drop(runtime);
-    drop(world);
-    (dir, script, outcome)
-}
 
 fn record(name: &str) -> PodRecord {
     let size = VmSize { memory_bytes: 64 << 20, vcpus: 1 };
@@ -40,7 +17,7 @@ fn record(name: &str) -> PodRecord {
 
 #[test]
 fn running_containers_are_found_again_and_their_logs_go_on_where_they_were() {
-    let (dir, script, (pod_id, id)) = life(None, async |world: &World| {
+    let (left, (pod_id, id)) = life(None, async |world: &World| {
         world.script.state().output = b"before\n".to_vec();
         let pod_id = world.pods.run(world.logged_pod("web")).await.unwrap();
         let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
@@ -48,12 +25,12 @@ fn running_containers_are_found_again_and_their_logs_go_on_where_they_were() {
         world.until(|world| world.script.state().acknowledged.contains_key(&id)).await;
         (pod_id, id)
     });
-    let (dir, script, ()) = life(Some((dir, script)), async |world: &World| {
+    let (left, ()) = life(Some(left), async |world: &World| {
         let view = world.pods.pod(&pod_id).unwrap();
         assert_eq!((view.state, view.vmm_pid), (PodState::Ready, Some(5_000_000)));
         assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
         assert_eq!(world.pods.run(world.logged_pod("web")).await.unwrap(), pod_id);
-        assert_eq!(world.script.state().offsets, [0, 7]);
+        world.until(|world| world.script.state().offsets == [0, 7]).await;
         let output = world.pods.exec_sync(&id, vec!["echo".into(), "x".into()], None).await.unwrap();
         assert_eq!(output.stdout, b"x");
         // Its image is known to be plugged.
@@ -63,7 +40,7 @@ fn running_containers_are_found_again_and_their_logs_go_on_where_they_were() {
         assert_eq!(world.ended(&id).await.exit_code, 5);
         assert_eq!(world.log("app.log").lines().count(), 1);
     });
-    life(Some((dir, script)), async |world: &World| {
+    life(Some(left), async |world: &World| {
         assert_eq!(world.pods.container(&id).unwrap().exit_code, 5);
         world.pods.remove(&pod_id).await.unwrap();
         world.assert_nothing_left();
@@ -72,9 +49,9 @@ fn running_containers_are_found_again_and_their_logs_go_on_where_they_were() {
 
 #[test]
 fn a_vm_that_is_gone_leaves_a_pod_that_is_not_ready() {
-    let (dir, script, (pod_id, id)) = life(None, async |world: &World| world.with_container().await);
-    script.vm().crash("");
-    life(Some((dir, script)), async |world: &World| {
+    let (left, (pod_id, id)) = life(None, async |world: &World| world.with_container().await);
+    left.1.vm().crash("");
+    life(Some(left), async |world: &World| {
         let view = world.pods.pod(&pod_id).unwrap();
         assert_eq!(view.state, PodState::NotReady);
         assert!(view.message.as_deref().unwrap().contains("not found again"), "{view:?}");
@@ -88,7 +65,7 @@ fn a_vm_that_is_gone_leaves_a_pod_that_is_not_ready() {
 
 #[test]
 fn a_half_done_start_is_undone() {
-    let (dir, script, ()) = life(None, async |world: &World| {
+    let (left, ()) = life(None, async |world: &World| {
         let record = record("web");
         world.node.records.put_new_pod(&record, &PodStatus::starting()).await.unwrap();
         world.script.state().networks.insert(record.id.clone());
@@ -96,7 +73,7 @@ fn a_half_done_start_is_undone() {
         std::fs::write(world.node.places.scratch_path(&record.id), "disk").unwrap();
         std::fs::create_dir_all(world.node.places.pod_run_dir(&record.id)).unwrap();
     });
-    life(Some((dir, script)), async |world: &World| {
+    life(Some(left), async |world: &World| {
         world.assert_nothing_left();
         world.pods.run(pod("web")).await.unwrap();
     });
@@ -105,27 +82,25 @@ fn a_half_done_start_is_undone() {
 #[test]
 fn a_daemon_killed_while_a_pod_starts_leaves_nothing_for_the_next() {
     for step in ["network.setup", "vm.spawn", "vm.boot", "vm.wait_ready", "agent.configure"] {
-        let (dir, script, ()) = life(None, async |world: &World| {
+        let (left, ()) = life(None, async |world: &World| {
             world.script.hang(step);
             let running = world.pods.run(pod("web"));
             let _ = tokio::time::timeout(Duration::from_millis(50), running).await;
         });
-        script.repair();
-        // A fake VM's process cannot be killed by its id, which is nobody's; the kill is done here.
-        script.running().into_iter().for_each(|vm| vm.crash(""));
-        life(Some((dir, script)), async |world: &World| world.assert_nothing_left());
+        left.1.repair();
+        life(Some(left), async |world: &World| world.assert_nothing_left());
     }
 }
 
 #[test]
 fn an_undo_that_fails_again_is_listed_and_can_be_removed() {
-    let (dir, script, id) = life(None, async |world: &World| {
+    let (left, id) = life(None, async |world: &World| {
         let record = record("web");
         world.node.records.put_new_pod(&record, &PodStatus::starting()).await.unwrap();
         record.id
     });
-    script.fail("network.teardown");
-    life(Some((dir, script)), async |world: &World| {
+    left.1.fail("network.teardown");
+    life(Some(left), async |world: &World| {
         let view = world.pods.pod(&id).unwrap();
         assert_eq!(view.state, PodState::NotReady);
         assert!(view.unclean.is_some());
@@ -137,14 +112,14 @@ fn an_undo_that_fails_again_is_listed_and_can_be_removed() {
 
 #[test]
 fn a_half_done_stop_is_finished() {
-    let (dir, script, id) = life(None, async |world: &World| {
+    let (left, id) = life(None, async |world: &World| {
         let record = record("web");
         let status = PodStatus { stage: PodStage::Stopping, ..PodStatus::starting() };
         world.node.records.put_new_pod(&record, &status).await.unwrap();
         world.script.state().networks.insert(record.id.clone());
         record.id
     });
-    life(Some((dir, script)), async |world: &World| {
+    life(Some(left), async |world: &World| {
         assert_eq!(world.pods.pod(&id).unwrap().state, PodState::NotReady);
         assert_eq!(world.script.state().networks.len(), 0);
         world.pods.remove(&id).await.unwrap();
@@ -154,7 +129,7 @@ fn a_half_done_stop_is_finished() {
 
 #[test]
 fn containers_caught_half_way_are_dropped_or_unknown() {
-    let (dir, script, (pod_id, made, started)) = life(None, async |world: &World| {
+    let (left, (pod_id, made, started)) = life(None, async |world: &World| {
         let pod_id = world.pods.run(pod("web")).await.unwrap();
         let made = world.pods.create_container(&pod_id, container("made")).await.unwrap();
         let started = world.pods.create_container(&pod_id, container("started")).await.unwrap();
@@ -165,7 +140,7 @@ fn containers_caught_half_way_are_dropped_or_unknown() {
         }
         (pod_id, made, started)
     });
-    life(Some((dir, script)), async |world: &World| {
+    life(Some(left), async |world: &World| {
         assert!(world.pods.container(&made).is_none());
         assert_eq!(world.script.vm().agent.containers(), 1);
         assert_eq!(world.pods.container(&started).unwrap().state, ContainerState::Unknown);
@@ -187,7 +162,7 @@ fn slots_that_a_killed_create_left_filled_are_emptied_before_their_next_use() {
         image: format!("image-{name}"),
         ..container(name)
     };
-    let (dir, script, pod_id) = life(None, async |world: &World| {
+    let (left, pod_id) = life(None, async |world: &World| {
         let pod_id = world.pods.run(pod("web")).await.unwrap();
         // A daemon that died before it wrote the container down.
         let vm = world.script.vm();
@@ -197,7 +172,7 @@ fn slots_that_a_killed_create_left_filled_are_emptied_before_their_next_use() {
         drop(slots);
         pod_id
     });
-    life(Some((dir, script)), async |world: &World| {
+    life(Some(left), async |world: &World| {
         // As many images as there are slots, each with a disk of the host of which five fit at once.
         let images = Slot::pmems().count();
         for number in 0..images {
@@ -216,9 +191,9 @@ fn slots_that_a_killed_create_left_filled_are_emptied_before_their_next_use() {
 
 #[test]
 fn a_container_whose_device_the_vm_lacks_stays_listed() {
-    let (dir, script, (_, id)) = life(None, async |world: &World| world.with_container().await);
-    script.vm().slots.lock().unwrap().clear();
-    life(Some((dir, script)), async |world: &World| {
+    let (left, (_, id)) = life(None, async |world: &World| world.with_container().await);
+    left.1.vm().slots.lock().unwrap().clear();
+    life(Some(left), async |world: &World| {
         assert_eq!(world.script.count("vm.filled_slots"), 1);
         assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
     });
@@ -226,7 +201,7 @@ fn a_container_whose_device_the_vm_lacks_stays_listed() {
 
 #[test]
 fn what_no_pod_on_record_owns_is_swept() {
-    let (dir, script, ()) = life(None, async |world: &World| {
+    let (left, ()) = life(None, async |world: &World| {
         let lost = clock::new_id();
         world.script.state().networks.insert(lost.clone());
         let strays = [world.node.places.pod_state_dir(&lost), world.node.places.pod_run_dir(&lost)];
@@ -236,5 +211,8 @@ fn what_no_pod_on_record_owns_is_swept() {
             std::fs::create_dir_all(stray).unwrap();
         }
     });
-    life(Some((dir, script)), async |world: &World| world.assert_nothing_left());
+    life(Some(left), async |world: &World| {
+        world.until(|world| world.script.state().networks.is_empty() && world.directories() == 0).await;
+        world.assert_nothing_left();
+    });
 }

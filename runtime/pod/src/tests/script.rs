@@ -7,6 +7,8 @@ use proto_agent::agent::{ConfigurePodRequest, UsageResponse};
 use runtime_share::Bind;
 use runtime_spec::{ContainerPlan, ContainerSlots, StartFailure};
 
+use tokio::sync::Notify;
+
 use super::vm::FakeVm;
 use crate::backend::{BackendError, BackendErrorKind};
 
@@ -14,13 +16,15 @@ use crate::backend::{BackendError, BackendErrorKind};
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     state: Mutex<State>,
+    /// Notified when steps hang and fail no more.
+    repaired: Notify,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// Steps that fail.
     pub(crate) failing: BTreeSet<String>,
-    /// Steps that never end.
+    /// Steps that do not end before the repair.
     pub(crate) hanging: BTreeSet<String>,
     /// Every step, in order.
     pub(crate) seen: Vec<String>,
@@ -36,6 +40,8 @@ pub(crate) struct State {
     pub(crate) output: Vec<u8>,
     /// Output that comes only after the program's end.
     pub(crate) late: bool,
+    /// How often an output stream breaks off in the middle of its bytes, with an error or with a mere end by turns.
+    pub(crate) breaks: u32,
     /// Output that stays open until everything in the container is killed.
     pub(crate) lingering: bool,
     /// How the agent refuses to start a program.
@@ -75,17 +81,26 @@ impl Script {
         let mut state = self.state();
         state.failing.clear();
         state.hanging.clear();
+        drop(state);
+        self.repaired.notify_waiters();
     }
 
     /// Plays a step: notes it, and hangs or fails as scripted.
     pub(crate) async fn step(&self, step: &str) -> Result<(), BackendError> {
-        let (hangs, fails) = {
+        let fails = {
             let mut state = self.state();
             state.seen.push(step.to_owned());
-            (state.hanging.contains(step), state.failing.contains(step))
+            state.failing.contains(step)
         };
-        if hangs {
-            std::future::pending::<()>().await;
+        loop {
+            let repaired = self.repaired.notified();
+            tokio::pin!(repaired);
+            // Registered before the look, so that no repair is missed.
+            repaired.as_mut().enable();
+            if !self.state().hanging.contains(step) {
+                break;
+            }
+            repaired.await;
         }
         // Others get their turn, as with real calls.
         tokio::task::yield_now().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{World, container, pod};
 use crate::{ContainerState, PodErrorKind, PodState};
-use runtime_spec::ContainerSpec;
+use runtime_spec::{ContainerSpec, Mount};
 
 #[tokio::test]
 async fn a_container_is_asked_first() {
@@ -65,20 +65,92 @@ async fn a_long_grace_holds_nobody_up_and_an_impatient_stop_overtakes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_survives_its_kill_is_reported() {
+async fn a_guest_that_does_not_kill_a_container_is_given_up_with_all_its_containers() {
+    for (hangs, fails, said) in [
+        (Some("agent.signal 9 all"), None, "its agent did not kill container"),
+        (None, Some("agent.signal 9 all"), "could not be killed"),
+    ] {
+        let world = World::new().await;
+        let (pod_id, id) = world.with_container().await;
+        let mut others = Vec::new();
+        for name in ["running", "idle"] {
+            others.push(world.pods.create_container(&pod_id, container(name)).await.unwrap());
+        }
+        world.pods.start_container(&others[0]).await.unwrap();
+        world.script.fail("agent.signal 15");
+        hangs.into_iter().for_each(|step| world.script.hang(step));
+        fails.into_iter().for_each(|step| world.script.fail(step));
+        world.pods.stop_container(&id, Duration::from_secs(1)).await.unwrap();
+        assert_eq!(world.script.running().len(), 0);
+        for id in others.iter().chain([&id]) {
+            let view = world.ended(id).await;
+            assert_eq!(view.exit_code, 137);
+            assert!(view.message.contains("given up") && view.message.contains(said), "{}", view.message);
+        }
+        let view = world.pods.pod(&pod_id).unwrap();
+        assert_eq!(view.state, PodState::NotReady);
+        assert!(view.message.as_deref().unwrap().contains(said), "{view:?}");
+        world.script.repair();
+        world.pods.remove(&pod_id).await.unwrap();
+        world.assert_nothing_left();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_its_vmm_holds_is_not_said_to_have_ended() {
     let world = World::new().await;
     let (_, id) = world.with_container().await;
-    world.script.fail("agent.signal 15");
     world.script.hang("agent.signal 9 all");
-    let error = world.pods.stop_container(&id, Duration::from_secs(1)).await.unwrap_err();
-    assert_eq!(error.kind(), PodErrorKind::DeadlineExceeded);
+    world.script.hang("vm.shutdown");
+    let error = world.pods.stop_container(&id, Duration::ZERO).await.unwrap_err();
+    assert!(error.to_string().contains("does not end after SIGKILL"), "{error}");
     assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
     world.script.repair();
-    world.script.fail("agent.signal 9 all");
-    let error = world.pods.stop_container(&id, Duration::ZERO).await.unwrap_err();
-    assert!(error.chain().contains("agent.signal 9 all"), "{}", error.chain());
-    world.script.repair();
     world.pods.stop_container(&id, Duration::ZERO).await.unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Exited);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_whose_agent_cannot_be_asked_any_more_is_given_up() {
+    let world = World::new().await;
+    let (pod_id, id) = world.with_container().await;
+    world.script.fail("agent.wait");
+    let second = world.pods.create_container(&pod_id, container("second")).await.unwrap();
+    world.pods.start_container(&second).await.unwrap();
+    for id in [&id, &second] {
+        let view = world.ended(id).await;
+        assert!(view.message.contains("its agent cannot be asked"), "{}", view.message);
+    }
+    assert_eq!(world.script.running().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_that_hang_are_given_up_and_tried_again_by_the_next_stop() {
+    for step in ["network.teardown", "vm.shutdown"] {
+        let world = World::new().await;
+        let (pod_id, _) = world.with_container().await;
+        world.script.hang(step);
+        world.pods.stop(&pod_id).await.unwrap_err();
+        assert!(world.pods.pod(&pod_id).unwrap().unclean.is_some(), "{step}");
+        world.script.repair();
+        world.pods.remove(&pod_id).await.unwrap();
+        world.assert_nothing_left();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn host_paths_that_hang_keep_one_creation_and_not_the_pod() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    world.script.hang("shares.bind");
+    world.script.hang("shares.unbind");
+    let mount = Mount { host_path: "/nfs".into(), container_path: "/data".into(), ..Mount::default() };
+    let spec = ContainerSpec { mounts: vec![mount], ..container("app") };
+    let error = world.pods.create_container(&pod_id, spec).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::DeadlineExceeded);
+    assert!(error.to_string().contains("mounts: no answer"), "{error}");
+    world.pods.create_container(&pod_id, container("other")).await.unwrap();
+    world.pods.remove(&pod_id).await.unwrap();
 }
 
 #[tokio::test]

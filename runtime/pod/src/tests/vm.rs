@@ -19,6 +19,7 @@ use super::script::unreachable;
 use crate::backend::{
     Agent, BackendError, BootRequest, FoundImage, ImageSource, Network, SpawnRequest, Vm, Vms,
 };
+use crate::record::VmmProcess;
 
 #[derive(Debug)]
 pub(crate) struct FakeNetwork(pub(crate) Arc<Script>);
@@ -62,22 +63,33 @@ impl Vms for FakeVms {
         let mut state = self.0.state();
         // Above the kernel's largest process id, so that nothing real is ever meant.
         let pid = 5_000_000 + u32::try_from(state.vms.len()).unwrap();
-        let vm = Arc::new(FakeVm::new(pid, self.0.clone()));
+        let vm = Arc::new(FakeVm::new(pid, request.dir.join("control.sock"), self.0.clone()));
         state.vms.insert(pid, vm.clone());
         Ok(vm)
     }
 
-    async fn attach(&self, _dir: &Path, pid: u32, start_time: u64) -> Result<Arc<dyn Vm>, BackendError> {
+    async fn attach(&self, _dir: &Path, vmm: VmmProcess) -> Result<Arc<dyn Vm>, BackendError> {
         self.0.step("vm.attach").await?;
-        let found = self.0.state().vms.get(&pid).cloned();
-        let vm = found.filter(|one| one.runs() && one.start_time() == start_time);
-        vm.map(|vm| vm as Arc<dyn Vm>).ok_or_else(|| unreachable("no such process"))
+        self.0.step(&format!("vm.attach {}", vmm.pid)).await?;
+        let found = self.0.running().into_iter().find(|vm| vm.is(vmm));
+        found.map(|vm| vm as Arc<dyn Vm>).ok_or_else(|| unreachable("no such process"))
+    }
+
+    async fn kill(&self, vmm: Option<VmmProcess>, control_socket: &Path) -> Result<(), BackendError> {
+        self.0.step("vm.kill").await?;
+        for vm in self.0.running() {
+            if vmm.is_some_and(|vmm| vm.is(vmm)) || *vm.control_socket.lock().unwrap() == control_socket {
+                vm.end(StopReason::Vmm { message: "the VMM was killed by signal 9".into() }, "");
+            }
+        }
+        Ok(())
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct FakeVm {
     pid: u32,
+    pub(crate) control_socket: Mutex<PathBuf>,
     script: Arc<Script>,
     stopped: watch::Sender<Option<StopReport>>,
     pub(crate) agent: Arc<FakeAgent>,
@@ -85,10 +97,21 @@ pub(crate) struct FakeVm {
 }
 
 impl FakeVm {
-    fn new(pid: u32, script: Arc<Script>) -> Self {
+    fn new(pid: u32, control_socket: PathBuf, script: Arc<Script>) -> Self {
         let stopped = watch::Sender::new(None);
         let agent = Arc::new(FakeAgent::new(script.clone(), stopped.subscribe()));
-        FakeVm { pid, script, stopped, agent, slots: Mutex::default() }
+        FakeVm {
+            pid,
+            control_socket: Mutex::new(control_socket),
+            script,
+            stopped,
+            agent,
+            slots: Mutex::default(),
+        }
+    }
+
+    fn is(&self, vmm: VmmProcess) -> bool {
+        vmm == VmmProcess::of_this_boot(self.pid, self.start_time())
     }
 
     pub(crate) fn runs(&self) -> bool {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use runtime_spec::{ContainerSpec, HandlerConfig, PodSpec};
 use runtime_store::{Store, Table};
+use tokio::runtime::Builder;
 
 use super::Script;
 use super::disks::FakeDisks;
@@ -16,6 +17,9 @@ use crate::backend::Backends;
 use crate::node::{Handlers, Node, Places, Records};
 use crate::roster::Roster;
 use crate::{ContainerState, ContainerView, Pods, recover};
+
+/// The remains of a daemon that was killed: files, and what the fakes play.
+pub(crate) type Left = (Arc<tempfile::TempDir>, Arc<Script>);
 
 /// A daemon, and what outlives it.
 pub(crate) struct World {
@@ -35,8 +39,15 @@ impl World {
         World::open(Arc::new(dir), Arc::new(Script::default())).await
     }
 
-    /// A daemon that starts on what is there.
+    /// A daemon that starts on what is there, and has recovered its pods.
     pub(crate) async fn open(dir: Arc<tempfile::TempDir>, script: Arc<Script>) -> World {
+        let world = World::begin(dir, script).await;
+        world.until(|world| !world.node.roster.is_busy()).await;
+        world
+    }
+
+    /// A daemon that starts on what is there.
+    pub(crate) async fn begin(dir: Arc<tempfile::TempDir>, script: Arc<Script>) -> World {
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("state/pods")).unwrap();
         std::fs::create_dir_all(at("run/pods")).unwrap();
@@ -88,9 +99,12 @@ impl World {
         assert_eq!(self.pods.pods().len(), 0, "listed pods");
         assert_eq!(self.pods.containers().len(), 0, "listed containers");
         assert_eq!(self.records(), Vec::<String>::new(), "records on disk");
-        for dir in ["state/pods", "run/pods"] {
-            assert_eq!(entries(&self.dir.path().join(dir)), 0, "{dir}");
-        }
+        assert_eq!(self.directories(), 0, "directories of pods");
+    }
+
+    /// How many directories of pods there are.
+    pub(crate) fn directories(&self) -> usize {
+        ["state/pods", "run/pods"].iter().map(|dir| entries(&self.dir.path().join(dir))).sum()
     }
 
     /// All that is on record, as "table/key".
@@ -129,6 +143,24 @@ impl World {
     pub(crate) fn logged_pod(&self, name: &str) -> PodSpec {
         PodSpec { log_directory: Some(self.dir.path().join("logs")), ..pod(name) }
     }
+}
+
+/// Runs one daemon's life, and gives what outlives it. The daemon has an executor of its own, whose end takes all its
+/// tasks along, as a kill would.
+pub(crate) fn life<T>(before: Option<Left>, life: impl AsyncFnOnce(&World) -> T) -> (Left, T) {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let (world, outcome) = runtime.block_on(async {
+        let world = match before {
+            Some((dir, script)) => World::open(dir, script).await,
+            None => World::new().await,
+        };
+        let outcome = life(&world).await;
+        (world, outcome)
+    });
+    let left = (world.dir.clone(), world.script.clone());
+    drop(runtime);
+    drop(world);
+    (left, outcome)
 }
 
 fn entries(dir: &Path) -> usize {

@@ -12,6 +12,7 @@ mod devices;
 mod events;
 mod exits;
 mod failures;
+mod frozen;
 mod images;
 mod isolation;
 mod kernel_limits;
