@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto_agent::agent::{
-    AgentReady, ConfigurePodRequest, HelloRequest, RemoveContainerRequest, ResizePodRequest, ShutdownRequest,
-    StartContainerRequest, StatsRequest, StatsResponse, StreamKind, StreamOpen, StreamOpened,
-    UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest,
+    AgentReady, ConfigurePodRequest, HelloRequest, HelloResponse, RemoveContainerRequest, ResizePodRequest,
+    ShutdownRequest, StartContainerRequest, StatsRequest, StatsResponse, StreamKind, StreamOpen,
+    StreamOpened, UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest,
 };
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::{port, version};
@@ -29,6 +29,8 @@ use crate::input::InputStream;
 use crate::output::OutputStream;
 use crate::process::{ProcessExit, SignalTarget};
 
+/// The first call to a guest that an earlier daemon left.
+const HELLO: Duration = Duration::from_secs(5);
 /// Calls that touch little: a guest that takes longer hangs.
 const SHORT: Duration = Duration::from_secs(15);
 /// Calls that mount, build or end containers: above the agent's own bounds for each step.
@@ -68,8 +70,7 @@ impl Guest {
         let guest = Guest::connect(vsock_path).await?;
         let (protocol_oldest, protocol_newest) = (version::OLDEST, version::NEWEST);
         let request = HelloRequest { protocol_oldest, protocol_newest, ..Default::default() };
-        let answer = within("Hello", SHORT, guest.client.hello(context(SHORT), &request)).await?;
-        version::check_agent(answer.protocol_oldest, answer.protocol_newest)?;
+        check_hello(within("Hello", HELLO, guest.client.hello(context(HELLO), &request)).await)?;
         Ok(guest)
     }
 
@@ -236,6 +237,16 @@ impl Guest {
     }
 }
 
+/// Refuses an agent of another protocol. An agent that says nothing is not refused: a guest that is slow when the daemon comes
+/// back must not be given up for it, and one that hangs is found out by the calls that follow.
+fn check_hello(answer: Result<HelloResponse, GuestError>) -> Result<(), GuestError> {
+    match answer {
+        Ok(answer) => Ok(version::check_agent(answer.protocol_oldest, answer.protocol_newest)?),
+        Err(GuestError::Deadline { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// The host's clock, which the guest's follows; 0 where it is not to be believed.
 fn realtime_ns() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -256,5 +267,23 @@ async fn within<T>(
     match tokio::time::timeout(deadline, call).await {
         Ok(answer) => answer.map_err(|error| GuestError::from_ttrpc(method, error)),
         Err(_) => Err(GuestError::Deadline { method }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_says_nothing_is_not_refused_and_one_of_another_protocol_is() {
+        check_hello(Err(GuestError::Deadline { method: "Hello" })).unwrap();
+        let gone = GuestError::unreachable("Hello")(std::io::ErrorKind::ConnectionReset.into());
+        assert!(matches!(check_hello(Err(gone)), Err(GuestError::Unreachable { .. })));
+        let newest = version::NEWEST;
+        let speaking = |oldest, newest| {
+            Ok(HelloResponse { protocol_oldest: oldest, protocol_newest: newest, ..Default::default() })
+        };
+        check_hello(speaking(newest, newest + 1)).unwrap();
+        assert!(matches!(check_hello(speaking(newest + 1, newest + 1)), Err(GuestError::Version(_))));
     }
 }
