@@ -60,7 +60,7 @@ impl Driver {
         }
     }
 
-    async fn end_lost(&mut self, id: &str, why: &str) {
+    pub(super) async fn end_lost(&mut self, id: &str, why: &str) {
         if self.containers.exit(id, clock::now_ns(), LOST_CODE, ExitReason::Error, why) {
             self.save_container(id).await;
         }

@@ -20,6 +20,8 @@ mod stop;
 mod update_limits;
 
 pub(crate) use self::recover::FoundPod;
+#[cfg(test)]
+pub(crate) use self::stop::REMOVED;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -251,7 +251,7 @@ impl Driver {
     }
 
     /// Goes on with what runs or may run, at the byte that its log has.
-    fn watch_again(&self, live: &Live, id: &str) {
+    pub(super) fn watch_again(&self, live: &Live, id: &str) {
         let Some(container) = self.containers.get(id) else { return };
         if matches!(container.status.stage, ContainerStage::Running | ContainerStage::Unknown) {
             let copiers = Copiers::resume(live, id, &container.record.spec, &container.output);

@@ -1,6 +1,7 @@
 //! Lets a created container's program run.
 
-use runtime_spec::ExitReason;
+use runtime_guest::SignalTarget;
+use runtime_spec::{ExitReason, Signal};
 
 use super::Driver;
 use crate::clock;
@@ -27,7 +28,7 @@ impl Driver {
                 Ok(())
             }
             Err(error) => {
-                self.not_started(id, &error).await;
+                self.not_started(&live, id, &error).await;
                 Err(error)
             }
         }
@@ -50,7 +51,17 @@ impl Driver {
         self.save_container(id).await;
     }
 
-    async fn not_started(&mut self, id: &str, error: &PodError) {
+    /// Notes that the container could not be started. Where the agent has not said so itself, the program may run all
+    /// the same: it is killed, and where that fails too nobody knows, until the container is stopped.
+    async fn not_started(&mut self, live: &Live, id: &str, error: &PodError) {
+        if error.start_failure().is_none() {
+            let killing = live.agent.signal(id, SignalTarget::Container, Signal::KILL);
+            if let Err(kept) = live.call("killing the container", killing).await {
+                self.containers.doubt(id, &format!("it may run: {}; {}", error.chain(), kept.chain()));
+                self.watch_again(live, id);
+                return self.save_container(id).await;
+            }
+        }
         let (reason, code) = why_not_started(error);
         if self.containers.exit(id, clock::now_ns(), code, reason, error.chain()) {
             self.save_container(id).await;

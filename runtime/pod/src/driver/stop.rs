@@ -22,11 +22,17 @@ const SHUTDOWN_WITHIN: Duration = Duration::from_secs(10);
 /// How long the pod's files may take to be removed.
 const REMOVED_WITHIN: Duration = Duration::from_secs(60);
 
+/// Message of a container that is being removed.
+pub(crate) const REMOVED: &str = "the container was removed";
+
 impl Driver {
     /// Kills, unmounts and forgets a container. The log stays.
     pub(super) async fn remove_container(&mut self, id: &str) -> Result<(), PodError> {
         let Some(container) = self.containers.get(id) else { return Ok(()) };
-        step::made(&container.record.clone()).drain_until_failure(self).await?;
+        let record = container.record.clone();
+        // A daemon that is killed from here on leaves no container that could be started.
+        self.end_lost(id, REMOVED).await;
+        step::made(&record).drain_until_failure(self).await?;
         self.node.roster.withdraw_container(id);
         self.containers.remove(id);
         self.pin().await;
@@ -59,8 +65,8 @@ impl Driver {
         }
         let vm = self.live.as_ref().map(|live| live.vm.clone());
         let undone = undo::undo(&self.node, &self.record, vm.as_ref(), self.status.vmm).await;
-        self.end_all("the pod was stopped").await;
         if undone.vm_gone {
+            self.end_all("the pod was stopped").await;
             self.live = None;
             self.status.vmm = None;
         }

@@ -25,6 +25,8 @@ use crate::record::{ContainerRecord, Disk, ImageVolume};
 pub(crate) struct Plugs {
     images: SlotTable,
     disks: SlotTable,
+    /// Whether the tables have all that the VMM has filled.
+    is_compared: bool,
 }
 
 /// The slots that one container uses.
@@ -50,7 +52,7 @@ impl ContainerPlugs {
 impl Plugs {
     /// The devices of a VM in which nothing is plugged yet.
     pub(crate) fn new() -> Plugs {
-        Plugs { images: SlotTable::images(), disks: SlotTable::disks() }
+        Plugs { images: SlotTable::images(), disks: SlotTable::disks(), is_compared: true }
     }
 
     /// Plugs what the container needs and is not plugged yet, and counts it as a user: all or nothing.
@@ -61,6 +63,9 @@ impl Plugs {
         image: &FoundImage,
         spec: &ContainerSpec,
     ) -> Result<ContainerPlugs, PodError> {
+        if !self.is_compared {
+            self.compare(live).await?;
+        }
         let slot = self.plug_image(live, backends, image).await?;
         let mut plugs = ContainerPlugs { slot, image_volumes: Vec::new(), disks: Vec::new() };
         match self.plug_beside(live, backends, spec, &mut plugs).await {
@@ -104,7 +109,10 @@ impl Plugs {
     /// Compares the table with what the VMM has filled. A device that the table lacks, left by a create
     /// that was killed or failed, counts as plugged and unused; returned are slots that the VMM lacks.
     pub(crate) async fn compare(&mut self, live: &Live) -> Result<Vec<Slot>, PodError> {
+        // Where the VM does not answer, the next plug asks again first.
+        self.is_compared = false;
         let filled = live.call("asking the VM for its filled slots", live.vm.filled_slots()).await?;
+        self.is_compared = true;
         let mut missing = self.images.compare(&filled);
         missing.extend(self.disks.compare(&filled));
         Ok(missing)
