@@ -10,5 +10,31 @@ pub(crate) fn now_ns() -> i64 {
 
 /// 64 random hex digits.
 pub(crate) fn new_id() -> String {
+    #[cfg(test)]
+    if let Some(id) = repeatable::next_id() {
+        return id;
+    }
     hex::encode(rand::random::<[u8; 32]>())
+}
+
+/// Ids for a test that must go the same way again: recovery, for one, takes pods in the order of their ids.
+#[cfg(test)]
+pub(crate) mod repeatable {
+    use std::cell::RefCell;
+
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    thread_local! {
+        static IDS: RefCell<Option<StdRng>> = const { RefCell::new(None) };
+    }
+
+    /// Draws all ids of this thread from the seed from now on.
+    pub(crate) fn seed(seed: u64) {
+        IDS.set(Some(StdRng::seed_from_u64(seed)));
+    }
+
+    pub(super) fn next_id() -> Option<String> {
+        IDS.with_borrow_mut(|ids| ids.as_mut().map(|ids| hex::encode(ids.random::<[u8; 32]>())))
+    }
 }

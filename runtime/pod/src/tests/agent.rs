@@ -1,6 +1,6 @@
 //! An agent whose containers are a few lines of text and an exit code.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -90,6 +90,16 @@ impl FakeAgent {
         self.processes.lock().unwrap().keys().filter(|(_, exec)| exec.is_empty()).count()
     }
 
+    /// The containers whose first process has not ended.
+    pub(crate) fn alive(&self) -> BTreeSet<String> {
+        let processes = self.processes.lock().unwrap();
+        let first = processes.iter().filter(|((_, exec_id), _)| exec_id.is_empty());
+        first
+            .filter(|(_, process)| process.ended.borrow().is_none())
+            .map(|((container_id, _), _)| container_id.clone())
+            .collect()
+    }
+
     fn process(&self, container_id: &str, exec_id: &str) -> Result<FakeProcess, BackendError> {
         let key = (container_id.to_owned(), exec_id.to_owned());
         let found = self.processes.lock().unwrap().get(&key).cloned();
@@ -151,7 +161,7 @@ impl Agent for FakeAgent {
     async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), BackendError> {
         self.step("agent.configure").await?;
         self.script.state().configured = Some(request);
-        Ok(())
+        self.script.done("agent.configure").await
     }
 
     async fn create_container(
@@ -164,6 +174,7 @@ impl Agent for FakeAgent {
         self.script.state().created = Some((plan.clone(), slots.clone()));
         let process = FakeProcess::new(self.script.state().output.clone());
         self.processes.lock().unwrap().insert((plan.container_id.clone(), String::new()), process);
+        self.script.done("agent.create").await?;
         Ok(User { uid: 7, gid: 8, groups: Vec::new() })
     }
 
@@ -174,7 +185,8 @@ impl Agent for FakeAgent {
             let reason = Some(FailureReason::Start(failure));
             return Err(GuestError::Refused { method: "StartContainer", message, code, reason }.into());
         }
-        self.process(container_id, "").map(drop)
+        self.process(container_id, "")?;
+        self.script.done("agent.start").await
     }
 
     async fn update_container(
@@ -196,7 +208,7 @@ impl Agent for FakeAgent {
             process.end(137, false);
         }
         self.processes.lock().unwrap().retain(|(container, _), _| container != container_id);
-        Ok(())
+        self.script.done("agent.remove").await
     }
 
     async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), BackendError> {
@@ -237,7 +249,7 @@ impl Agent for FakeAgent {
         if signal == Signal::KILL || !stubborn {
             self.process(container_id, exec_id)?.end(128 + i32::from(signal.0), false);
         }
-        Ok(())
+        self.script.done("agent.signal").await
     }
 
     async fn stats(&self) -> Result<StatsResponse, BackendError> {

@@ -19,7 +19,8 @@ mod stop;
 mod streams;
 mod usage;
 mod vm;
+mod walk;
 mod world;
 
-pub(crate) use script::Script;
+pub(crate) use script::{Fault, Script};
 pub(crate) use world::{World, container, life, pod};

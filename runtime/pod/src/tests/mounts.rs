@@ -22,7 +22,7 @@ impl Shares for FakeShares {
         }
         let before = self.0.state().binds.insert(place.container, binds);
         assert_eq!(before, None);
-        Ok(())
+        self.0.done("shares.bind").await
     }
 
     async fn unbind(&self, place: ContainerDir, numbers: Vec<usize>) -> Result<(), BackendError> {
@@ -30,7 +30,7 @@ impl Shares for FakeShares {
         if let Some(bound) = self.0.state().binds.remove(&place.container) {
             assert_eq!(bound.iter().map(|(number, _)| *number).collect::<Vec<_>>(), numbers);
         }
-        Ok(())
+        self.0.done("shares.unbind").await
     }
 }
 

@@ -1,4 +1,7 @@
 //! The script that the fakes follow, and what they saw.
+//!
+//! Each call of a backend has two points: before its effect ([`Script::step`]) and after it ([`Script::done`]).
+//! A planned [`Fault`] strikes at one of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -6,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use proto_agent::agent::{ConfigurePodRequest, UsageResponse};
 use runtime_share::Bind;
 use runtime_spec::{ContainerPlan, ContainerSlots, StartFailure};
-
 use tokio::sync::Notify;
 
 use super::vm::FakeVm;
@@ -18,6 +20,27 @@ pub(crate) struct Script {
     state: Mutex<State>,
     /// Notified when steps hang and fail no more.
     repaired: Notify,
+    cut: Notify,
+}
+
+/// A fault that strikes once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The call fails without an effect.
+    Fail,
+    /// The call has its effect, and its answer is lost.
+    Lose,
+    /// The daemon is killed, before the call or after it.
+    Cut,
+    /// The disk of the state is full for as long as the action takes.
+    FullDisk,
+}
+
+/// A fault, and the number of points that it lets pass before it strikes.
+#[derive(Clone, Copy, Debug)]
+struct PlannedFault {
+    fault: Fault,
+    points_before: usize,
 }
 
 #[derive(Debug, Default)]
@@ -26,6 +49,14 @@ pub(crate) struct State {
     pub(crate) failing: BTreeSet<String>,
     /// Steps that do not end before the repair.
     pub(crate) hanging: BTreeSet<String>,
+    /// A fault to come.
+    planned: Option<PlannedFault>,
+    /// The last fault that struck, and its point.
+    struck: Option<(Fault, String)>,
+    /// A fault has killed the daemon.
+    killed: bool,
+    /// Every point that was passed, and how often.
+    pub(crate) points: BTreeMap<String, usize>,
     /// Every step, in order.
     pub(crate) seen: Vec<String>,
     /// Pods that have a network.
@@ -102,9 +133,51 @@ impl Script {
             }
             repaired.await;
         }
+        self.point(step, false).await?;
         // Others get their turn, as with real calls.
         tokio::task::yield_now().await;
         if fails { Err(unreachable(format!("{step} was scripted to fail"))) } else { Ok(()) }
+    }
+
+    /// The second point of a step: it has had its effect, and its answer is on the way.
+    pub(crate) async fn done(&self, step: &str) -> Result<(), BackendError> {
+        self.point(step, true).await
+    }
+
+    async fn point(&self, step: &str, after: bool) -> Result<(), BackendError> {
+        let name = step.split(' ').next().unwrap_or_default();
+        let name = if after { format!("{name}, answered") } else { name.to_owned() };
+        let strikes = self.state().strike(&name, after);
+        match strikes {
+            None => Ok(()),
+            Some(Fault::Cut) => {
+                self.state().killed = true;
+                self.cut.notify_waiters();
+                std::future::pending().await
+            }
+            Some(fault) => Err(unreachable(format!("{fault:?} at {name}"))),
+        }
+    }
+
+    /// Plans one fault, which strikes after this many points.
+    pub(crate) fn plan(&self, fault: Fault, points_before: usize) {
+        self.state().planned = Some(PlannedFault { fault, points_before });
+    }
+
+    /// Ends the plan. Returns the fault that struck and its point, if one did.
+    pub(crate) fn end_plan(&self) -> Option<(Fault, String)> {
+        let mut state = self.state();
+        (state.planned, state.killed) = (None, false);
+        state.struck.take()
+    }
+
+    /// Waits until a fault kills the daemon.
+    pub(crate) async fn killed(&self) {
+        let mut cut = std::pin::pin!(self.cut.notified());
+        cut.as_mut().enable();
+        if !self.state().killed {
+            cut.await;
+        }
     }
 
     pub(crate) fn count(&self, step: &str) -> usize {
@@ -121,6 +194,31 @@ impl Script {
         let mut running = self.running();
         assert_eq!(running.len(), 1);
         running.remove(0)
+    }
+}
+
+impl State {
+    /// Counts a point, and returns the fault that strikes there.
+    fn strike(&mut self, name: &str, after: bool) -> Option<Fault> {
+        *self.points.entry(name.to_owned()).or_default() += 1;
+        let planned = self.planned.as_mut()?;
+        let fits = match planned.fault {
+            Fault::Fail => !after,
+            Fault::Lose => after,
+            Fault::Cut => true,
+            Fault::FullDisk => false,
+        };
+        if !fits {
+            return None;
+        }
+        if planned.points_before > 0 {
+            planned.points_before -= 1;
+            return None;
+        }
+        let fault = planned.fault;
+        self.planned = None;
+        self.struck = Some((fault, name.to_owned()));
+        Some(fault)
     }
 }
 

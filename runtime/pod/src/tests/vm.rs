@@ -29,6 +29,7 @@ impl Network for FakeNetwork {
     async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, BackendError> {
         self.0.step("network.setup").await?;
         self.0.state().networks.insert(spec.pod_id.clone());
+        self.0.done("network.setup").await?;
         let address: IpAddr = "10.1.0.7".parse().unwrap();
         Ok(PodNetwork {
             netns: PathBuf::from("/run/netns/fake"),
@@ -48,7 +49,7 @@ impl Network for FakeNetwork {
     async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError> {
         self.0.step("network.teardown").await?;
         self.0.state().networks.remove(&spec.pod_id);
-        Ok(())
+        self.0.done("network.teardown").await
     }
 }
 
@@ -60,11 +61,15 @@ impl Vms for FakeVms {
     async fn spawn(&self, request: SpawnRequest) -> Result<Arc<dyn Vm>, BackendError> {
         assert!(request.dir.is_dir(), "the vmm's directory exists");
         self.0.step("vm.spawn").await?;
-        let mut state = self.0.state();
-        // Above the kernel's largest process id, so that nothing real is ever meant.
-        let pid = 5_000_000 + u32::try_from(state.vms.len()).unwrap();
-        let vm = Arc::new(FakeVm::new(pid, request.dir.join("control.sock"), self.0.clone()));
-        state.vms.insert(pid, vm.clone());
+        let vm = {
+            let mut state = self.0.state();
+            // Above the kernel's largest process id, so that nothing real is ever meant.
+            let pid = 5_000_000 + u32::try_from(state.vms.len()).unwrap();
+            let vm = Arc::new(FakeVm::new(pid, request.dir.join("control.sock"), self.0.clone()));
+            state.vms.insert(pid, vm.clone());
+            vm
+        };
+        self.0.done("vm.spawn").await?;
         Ok(vm)
     }
 
@@ -82,7 +87,7 @@ impl Vms for FakeVms {
                 vm.end(StopReason::Vmm { message: "the VMM was killed by signal 9".into() }, "");
             }
         }
-        Ok(())
+        self.0.done("vm.kill").await
     }
 }
 
@@ -112,6 +117,10 @@ impl FakeVm {
 
     fn is(&self, vmm: VmmProcess) -> bool {
         vmm == VmmProcess::of_this_boot(self.pid, self.start_time())
+    }
+
+    pub(crate) fn process_id(&self) -> u32 {
+        self.pid
     }
 
     pub(crate) fn runs(&self) -> bool {
@@ -176,13 +185,13 @@ impl Vm for FakeVm {
         if self.script.state().unheard {
             return Err(unreachable("the answer to a plug was lost"));
         }
-        Ok(())
+        self.script.done(step).await
     }
 
     async fn unplug(&self, slot: Slot) -> Result<(), BackendError> {
         self.script.step("vm.unplug").await?;
         assert!(self.slots.lock().unwrap().remove(&slot.number()).is_some(), "slot {slot} was filled");
-        Ok(())
+        self.script.done("vm.unplug").await
     }
 
     async fn filled_slots(&self) -> Result<Vec<Slot>, BackendError> {
@@ -217,7 +226,7 @@ impl Vm for FakeVm {
     async fn shutdown(&self) -> Result<(), BackendError> {
         self.script.step("vm.shutdown").await?;
         self.end(StopReason::Requested, "");
-        Ok(())
+        self.script.done("vm.shutdown").await
     }
 
     async fn stopped(&self) -> StopReport {

@@ -31,7 +31,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new() -> World {
-        let dir = tempfile::tempdir().unwrap();
+        World::made_in(tempfile::tempdir().unwrap()).await
+    }
+
+    /// The first daemon of a node, whose files are in `dir`.
+    pub(crate) async fn made_in(dir: tempfile::TempDir) -> World {
         for name in ["kernel", "root", "scratch"] {
             std::fs::write(dir.path().join(name), vec![1; 4096]).unwrap();
         }

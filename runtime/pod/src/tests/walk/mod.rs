@@ -1,0 +1,59 @@
+//! Random walks: clients' calls, programs' ends and VMs' crashes in any order, with a fault at any point of any backend
+//! and kills of the daemon, against a model that predicts every answer.
+//!
+//! ```text
+//!  action ── with a fault? ──► call ──► answered ──► the lists agree with the model, and the fakes with the lists
+//!                               └────► killed ──► the next daemon ──► the same
+//! ```
+//!
+//! After a call that failed the model takes on how its pod is, within what such a failure may leave; other pods must be
+//! as they were. A walk ends with the removal of all pods, after which nothing is left anywhere.
+//!
+//! `PODVISOR_WALK_SEED` replays one walk and prints its actions; `PODVISOR_WALKS` says how many there are.
+
+mod action;
+mod life;
+mod model;
+mod observed;
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+
+use self::life::Walk;
+
+/// Walks in a test run. Each takes some tens of milliseconds.
+const WALKS: u64 = 40;
+/// Actions in a walk.
+const ACTIONS: usize = 40;
+
+#[test]
+fn whatever_fails_nothing_is_lost_doubled_or_left() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let seeds = match number("PODVISOR_WALK_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("PODVISOR_WALKS").unwrap_or(WALKS),
+    };
+    let shown = number("PODVISOR_WALK_SEED").is_some();
+    let mut points: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut actions, mut faults, mut kills, mut violations) = (0, 0, 0, Vec::new());
+    for seed in seeds {
+        let mut walk = Walk::new(seed, shown);
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| walk.run(ACTIONS)));
+        let outcome = outcome.unwrap_or_else(|_| Err("a check of the fakes has panicked".to_owned()));
+        actions += walk.actions;
+        faults += walk.faults;
+        kills += walk.kills;
+        for (point, count) in walk.points() {
+            *points.entry(point).or_default() += count;
+        }
+        if let Err(why) = outcome {
+            println!("seed {seed}: {why}");
+            violations.push(format!("seed {seed}: {why}\n{}", walk.last_actions()));
+        }
+    }
+    println!("walks: {actions} actions, {faults} faults, {kills} kills, {} points", points.len());
+    for (point, count) in &points {
+        println!("  {count:8} {point}");
+    }
+    assert!(violations.is_empty(), "{} violations; the first:\n{}", violations.len(), violations[0]);
+}
