@@ -196,8 +196,9 @@ fn container(status: &ContainerStatus) -> Option<&'static str> {
         (!name.is_empty(), "metadata.name is set"),
         (status.created_at > 0, "created_at is set"),
         (!image.is_empty(), "image.image is set"),
-        (!status.image_ref.is_empty(), "image_ref is set"),
-        (status.image_ref == status.image_id, "image_id is image_ref"),
+        (status.image_id.starts_with("sha256:"), "image_id is the image's id"),
+        // A reference by digest; the id where the image has none.
+        (status.image_ref.contains("sha256:"), "image_ref names a digest"),
         (status.log_path.starts_with('/'), "log_path is absolute"),
         (started == (status.started_at > 0), "started_at is set once it runs"),
         (!started || status.started_at >= status.created_at, "it started after it was created"),
