@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,12 +33,6 @@ struct Vmm {
     _dir: tempfile::TempDir,
 }
 
-/// The VMM. A shell that wraps the compiler loses the variable, whose name has a dash; Cargo sets it for tests too.
-fn binary() -> OsString {
-    let built = option_env!("CARGO_BIN_EXE_podvisor-vmm").map(OsString::from);
-    built.or_else(|| std::env::var_os("CARGO_BIN_EXE_podvisor-vmm")).unwrap()
-}
-
 fn dial(path: &Path) -> OwnedFd {
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -64,7 +57,7 @@ impl Vmm {
         let log = file(&[]);
         let shared = dir.path().join("shared");
         std::fs::create_dir(&shared).unwrap();
-        let child = Command::new(binary())
+        let child = Command::new(env!("CARGO_BIN_EXE_podvisor-vmm"))
             .current_dir(&shared)
             .stdin(Stdio::from(listener))
             .stdout(Stdio::null())
@@ -332,7 +325,7 @@ fn a_process_that_is_started_in_the_root_directory_shares_nothing_and_ends() {
     if Vmm::start().is_none() {
         return;
     }
-    let vmm = Command::new(binary()).current_dir("/").output().unwrap();
+    let vmm = Command::new(env!("CARGO_BIN_EXE_podvisor-vmm")).current_dir("/").output().unwrap();
     assert_eq!(vmm.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&vmm.stderr).contains("the process was started in /"), "{vmm:?}");
 }
