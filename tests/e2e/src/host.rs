@@ -10,6 +10,7 @@ use tokio::sync::OnceCell;
 use crate::built::Built;
 use crate::client::Client;
 use crate::daemon::Daemon;
+use crate::disk::Disk;
 use crate::network::Network;
 
 /// One test's host.
@@ -21,6 +22,8 @@ pub struct Host {
     pub network: Network,
     /// The registry that the tests of this process share.
     pub registry: &'static Registry,
+    /// The disk of the daemon's state, where it has one of its own.
+    disk: Option<Disk>,
     dir: tempfile::TempDir,
 }
 
@@ -47,16 +50,28 @@ impl Host {
         Some(Host::with(&built).await.expect("a host for the test"))
     }
 
+    /// Starts a host whose daemon has its state on a disk of its own, of `mib` MiB.
+    pub async fn start_on_disk(mib: u64) -> Option<Host> {
+        let built = Built::of_environment()?;
+        Some(Host::on_disk(&built, Some(mib)).await.expect("a host for the test"))
+    }
+
     /// Starts a host with these binaries.
     ///
     /// # Errors
     /// When the registry or the daemon does not start.
     pub async fn with(built: &Built) -> anyhow::Result<Host> {
+        Host::on_disk(built, None).await
+    }
+
+    async fn on_disk(built: &Built, mib: Option<u64>) -> anyhow::Result<Host> {
         let registry = registry().await?;
         let dir = tempfile::Builder::new().prefix("podvisor-e2e-").tempdir()?;
+        let (image, state) = (dir.path().join("disk.img"), dir.path().join("state"));
+        let disk = mib.map(|mib| Disk::mount(&image, &state, mib)).transpose()?;
         let network = Network::write(dir.path())?;
         let daemon = Daemon::start(built, dir.path(), &network).await?;
-        Ok(Host { daemon, network, registry, dir })
+        Ok(Host { daemon, network, registry, disk, dir })
     }
 
     /// A client of the host's daemon.
@@ -67,6 +82,14 @@ impl Host {
     /// The host's directory, for logs and whatever a test puts there.
     pub fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// The disk of the daemon's state.
+    ///
+    /// # Panics
+    /// When the host was not started with one.
+    pub fn disk(&self) -> &Disk {
+        self.disk.as_ref().expect("a host with a disk")
     }
 
     /// The busybox image's name in the registry.

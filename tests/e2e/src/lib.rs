@@ -11,6 +11,7 @@ pub mod built;
 pub mod checked;
 pub mod client;
 pub mod daemon;
+pub mod disk;
 pub mod host;
 pub mod http;
 pub mod idle;

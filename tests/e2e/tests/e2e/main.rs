@@ -29,6 +29,7 @@ mod rpcs;
 mod security;
 mod session;
 mod sessions;
+mod state_disk;
 mod stats;
 mod stream_load;
 mod stream_volume;
