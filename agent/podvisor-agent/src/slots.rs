@@ -9,9 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a device may take to appear after its slot was bound. A pmem region is registered by the
-/// kernel's own worker, some milliseconds later.
-const APPEAR: Duration = Duration::from_secs(5);
+/// How long a device may take to appear after its slot was bound. A pmem region is registered by the kernel's own
+/// worker, some milliseconds later; on a node with far more runnable VMs than processors, seconds later.
+const APPEAR: Duration = Duration::from_secs(30);
 /// Pause between two searches for the device.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Depth of directories that are searched below a slot: `virtio3/ndbus0/region0/namespace0.0/block` is five.
