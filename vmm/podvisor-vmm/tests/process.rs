@@ -24,8 +24,19 @@ const RESET: [u8; 4] = [0xb0, 0xfe, 0xe6, 0x64];
 /// `jmp $`
 const LOOP: [u8; 2] = [0xeb, 0xfe];
 
+/// The process, which no test leaves behind: a VMM outlives those who talk to it.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail for a process that has been waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 struct Vmm {
-    child: Child,
+    child: Process,
     path: std::path::PathBuf,
     client: OwnedFd,
     log: File,
@@ -65,7 +76,7 @@ impl Vmm {
             .spawn()
             .unwrap();
         let client = dial(&path);
-        let mut vmm = Vmm { child, path, client, log, next_id: 1, _dir: dir };
+        let mut vmm = Vmm { child: Process(child), path, client, log, next_id: 1, _dir: dir };
         vmm.hello();
         Some(vmm)
     }
@@ -124,7 +135,7 @@ impl Vmm {
             panic!("no report\n{}", self.log());
         };
         assert!(self.receive().is_none());
-        (*report, self.child.wait().unwrap())
+        (*report, self.child.0.wait().unwrap())
     }
 
     fn log(&mut self) -> String {
@@ -273,7 +284,7 @@ fn a_vm_outlives_a_client_that_cannot_be_accepted() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let Some(mut vmm) = Vmm::start() else { return };
     vmm.boot(&LOOP).unwrap();
-    let pid = Pid::from_child(&vmm.child);
+    let pid = Pid::from_child(&vmm.child.0);
     let descriptors =
         |most| prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(most), maximum: Some(4096) });
     if descriptors(0).is_err() {
@@ -317,7 +328,7 @@ fn a_process_without_a_vm_ends_with_its_client() {
     vmm.ask(Request::Stats, &[]).unwrap_err();
     let Vmm { client, mut child, .. } = vmm;
     drop(client);
-    assert_eq!(child.wait().unwrap().code(), Some(2));
+    assert_eq!(child.0.wait().unwrap().code(), Some(2));
 }
 
 #[test]
@@ -334,7 +345,7 @@ fn a_process_that_is_started_in_the_root_directory_shares_nothing_and_ends() {
 fn the_process_is_locked_in() {
     let Some(mut vmm) = Vmm::start() else { return };
     vmm.boot(&LOOP).unwrap();
-    let proc = Path::new("/proc").join(vmm.child.id().to_string());
+    let proc = Path::new("/proc").join(vmm.child.0.id().to_string());
     let status = std::fs::read_to_string(proc.join("status")).unwrap();
     let field = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name)).unwrap();
