@@ -58,8 +58,13 @@ check: deps ## formatting, lints and the repository's own rules
 	.ci/stage lints cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
 	.ci/stage lints cargo clippy --locked --manifest-path tests/fuzz/Cargo.toml -- -D warnings
 
+# Before the build: its programs have the names of ours.
+.PHONY: previous
+previous: deps
+	@.ci/stage previous tests/previous/build >/dev/null
+
 .PHONY: test
-test: check e2e-build ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node
+test: check previous e2e-build ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node
 	@.ci/stage --last tests tests/run
 
 # What writes in the guest is static, as the agent is.
@@ -72,6 +77,11 @@ bench-build: deps
 .PHONY: bench
 bench: bench-build ## count instructions to agent-ready and of a pod's start; ratios of exec and of its output
 	tests/bench/run
+
+.PHONY: bench-crowd
+bench-crowd: deps ## 500 pods in a row, 60 at once, a restart beside 50: ratios, the daemon's memory (half an hour)
+	@.ci/build -p tests-e2e -p tests-bench --bins
+	$(NODE) --icount $(BIN)/bench-crowd --bin $(BIN) --guest-image $(IMAGE)
 
 .PHONY: fuzz
 fuzz: deps ## a minute of fuzzing for each parser of what strangers send

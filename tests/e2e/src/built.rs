@@ -6,6 +6,8 @@ use std::path::PathBuf;
 const BIN_VARIABLE: &str = "PODVISOR_E2E_BIN";
 /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
 const GUEST_IMAGE_VARIABLE: &str = "PODVISOR_E2E_GUEST_IMAGE";
+/// Directory of all that, as the release before this one has it.
+const PREVIOUS_VARIABLE: &str = "PODVISOR_E2E_PREVIOUS";
 
 /// Places of the built programs and files.
 #[derive(Clone, Debug)]
@@ -30,5 +32,15 @@ impl Built {
                 None
             }
         }
+    }
+
+    /// The release before this one. Where the environment does not name its directory there is none, and a line on stderr says so.
+    pub fn previous_of_environment() -> Option<Built> {
+        let Some(dir) = std::env::var_os(PREVIOUS_VARIABLE).filter(|dir| !dir.is_empty()) else {
+            eprintln!("skipped: {PREVIOUS_VARIABLE} is not set; `make test` sets it");
+            return None;
+        };
+        let dir = PathBuf::from(dir);
+        Some(Built { bin: dir.clone(), guest_image: dir })
     }
 }

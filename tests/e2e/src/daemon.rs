@@ -86,6 +86,18 @@ impl Daemon {
         Ok(())
     }
 
+    /// Stops the daemon and starts that of other binaries over its state, in the same directory and network.
+    ///
+    /// # Errors
+    /// When it does not end or does not serve again in time.
+    pub async fn replace(&mut self, built: &Built, dir: &Path, network: &Network) -> anyhow::Result<()> {
+        self.stop().await?;
+        std::fs::write(&self.config, text(built, dir, network))?;
+        self.binary = built.bin.join("podvisor");
+        (self.child, self.client) = launch(&self.binary, &self.config, &self.log, &self.socket).await?;
+        Ok(())
+    }
+
     /// Stops the daemon by SIGTERM.
     ///
     /// # Errors

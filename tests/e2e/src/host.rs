@@ -102,6 +102,14 @@ impl Host {
         format!("{}/{name}", self.registry.addr)
     }
 
+    /// Replaces the daemon's binaries, as an upgrade of the node does: pods go on meanwhile.
+    ///
+    /// # Errors
+    /// When the old daemon does not end or the new one does not start.
+    pub async fn upgrade(&mut self, built: &Built) -> anyhow::Result<()> {
+        self.daemon.replace(built, self.dir.path(), &self.network).await
+    }
+
     /// Stops the daemon. A daemon that does not end well is an error.
     ///
     /// # Errors

@@ -36,6 +36,7 @@ mod stream_volume;
 mod streaming_tls;
 mod streams;
 mod traps;
+mod upgrade;
 mod user_namespaces;
 mod versions;
 mod vsock;

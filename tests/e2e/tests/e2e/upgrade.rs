@@ -1,0 +1,56 @@
+//! An upgrade of the node: pods that the release before this one started are managed by this one.
+
+use proto_cri::v1::*;
+use tests_e2e::built::Built;
+use tests_e2e::traces::Traces;
+use tests_e2e::{Host, spec};
+
+#[tokio::test]
+async fn pods_of_the_release_before_are_found_used_and_removed() {
+    let (Some(previous), Some(built)) = (Built::previous_of_environment(), Built::of_environment()) else {
+        return;
+    };
+    let mut host = Host::with(&previous).await.unwrap();
+    let before = Traces::take(host.dir()).unwrap();
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("old", host.dir())).await.unwrap();
+    let counting = "n=0; while :; do n=$((n+1)); echo line $n; sleep 0.05; done";
+    let running = client.run(&pod, spec::shell("running", &image, counting)).await.unwrap();
+    let created = client.create(&pod, spec::container("created", &image, &["sleep", "3600"])).await.unwrap();
+    let ended = client.run(&pod, spec::shell("ended", &image, "exit 3")).await.unwrap();
+    let ended_before = client.wait(&ended).await.unwrap();
+    let (running_before, pod_before) =
+        (client.status(&running).await.unwrap(), client.pod_status(&pod).await.unwrap());
+
+    host.upgrade(&built).await.unwrap();
+
+    let mut client = host.client();
+    assert_eq!(client.sh(&running, "echo here").await.unwrap(), "here\n");
+    assert_eq!(client.status(&running).await.unwrap(), running_before);
+    assert_eq!(client.status(&ended).await.unwrap(), ended_before);
+    assert_eq!(client.status(&created).await.unwrap().state(), ContainerState::ContainerCreated);
+    assert_eq!(client.pod_status(&pod).await.unwrap().network, pod_before.network);
+    // All that a kubelet does to a pod that it has.
+    client.start(&created).await.unwrap();
+    let new = client.run(&pod, spec::shell("new", &image, "echo new; exit 4")).await.unwrap();
+    assert_eq!(client.wait(&new).await.unwrap().exit_code, 4);
+    let one = ContainerStatsRequest { container_id: running.clone() };
+    assert!(client.runtime.container_stats(one).await.unwrap().into_inner().stats.is_some());
+    let log = client.status(&running).await.unwrap().log_path;
+    client.stop(&running, 0).await.unwrap();
+    let log = std::fs::read_to_string(log).unwrap();
+    for (line, number) in log.lines().zip(1..) {
+        assert!(line.ends_with(&format!("stdout F line {number}")), "line {number}: {line:?}");
+    }
+    for container in [&running, &created, &ended] {
+        client.remove(container).await.unwrap();
+    }
+    client.stop_pod(&pod).await.unwrap();
+    client.remove_pod(&pod).await.unwrap();
+    let fresh = client.run_pod(&spec::pod("fresh", host.dir())).await.unwrap();
+    client.run(&fresh, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
+    client.remove_pod(&fresh).await.unwrap();
+    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    host.stop().await.unwrap();
+}
