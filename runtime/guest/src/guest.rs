@@ -15,6 +15,7 @@ use proto_agent::agent::{
 };
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::{port, version};
+use runtime_fail_points::{Point, pass_async};
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User};
 use tokio::net::UnixStream;
 use ttrpc::asynchronous::Client;
@@ -60,6 +61,7 @@ impl std::fmt::Debug for Guest {
 impl Guest {
     /// Connects to the agent behind this vsock socket of the VMM, which said that it is [`ready`].
     pub async fn connect(vsock_path: &Path) -> Result<Guest, GuestError> {
+        reach(Point::AgentConnect, "connect").await?;
         let stream = dial("connect", vsock_path, port::RPC).await?;
         let client = AgentClient::new(Client::new(Socket::new(stream)));
         Ok(Guest { client, socket: vsock_path.to_owned() })
@@ -70,7 +72,9 @@ impl Guest {
         let guest = Guest::connect(vsock_path).await?;
         let (protocol_oldest, protocol_newest) = (version::OLDEST, version::NEWEST);
         let request = HelloRequest { protocol_oldest, protocol_newest, ..Default::default() };
-        check_hello(within("Hello", HELLO, guest.client.hello(context(HELLO), &request)).await)?;
+        check_hello(
+            within(Point::AgentHello, "Hello", HELLO, guest.client.hello(context(HELLO), &request)).await,
+        )?;
         Ok(guest)
     }
 
@@ -78,7 +82,7 @@ impl Guest {
     pub async fn configure_pod(&self, mut request: ConfigurePodRequest) -> Result<(), GuestError> {
         (request.protocol_oldest, request.protocol_newest) = (version::OLDEST, version::NEWEST);
         let call = self.client.configure_pod(context(LONG), &request);
-        within("ConfigurePod", LONG, call).await.map(drop)
+        within(Point::AgentConfigurePod, "ConfigurePod", LONG, call).await.map(drop)
     }
 
     /// Creates a container and holds it before exec. Returns the user that the agent found in the image.
@@ -89,14 +93,27 @@ impl Guest {
     ) -> Result<User, GuestError> {
         const METHOD: &str = "CreateContainer";
         let request = convert::create_container(METHOD, plan, slots)?;
-        let answer = within(METHOD, LONG, self.client.create_container(context(LONG), &request)).await?;
+        let answer = within(
+            Point::AgentCreateContainer,
+            METHOD,
+            LONG,
+            self.client.create_container(context(LONG), &request),
+        )
+        .await?;
         Ok(User { uid: answer.uid, gid: answer.gid, groups: answer.supplemental_groups })
     }
 
     /// Releases a created container.
     pub async fn start_container(&self, container_id: &str) -> Result<(), GuestError> {
         let request = StartContainerRequest { container_id: container_id.to_owned(), ..Default::default() };
-        within("StartContainer", LONG, self.client.start_container(context(LONG), &request)).await.map(drop)
+        within(
+            Point::AgentStartContainer,
+            "StartContainer",
+            LONG,
+            self.client.start_container(context(LONG), &request),
+        )
+        .await
+        .map(drop)
     }
 
     /// Writes these files of a container's cgroup, all of them or none.
@@ -110,7 +127,14 @@ impl Guest {
             cgroup_files: cgroup_files.into_iter().collect(),
             ..Default::default()
         };
-        within("UpdateContainer", LONG, self.client.update_container(context(LONG), &request)).await.map(drop)
+        within(
+            Point::AgentUpdateContainer,
+            "UpdateContainer",
+            LONG,
+            self.client.update_container(context(LONG), &request),
+        )
+        .await
+        .map(drop)
     }
 
     /// Brings `vcpus` processors up, and binds the memory device where the VM has one in a slot.
@@ -120,20 +144,29 @@ impl Guest {
             memory_slot: u32::from(memory_slot.unwrap_or_default()),
             ..Default::default()
         };
-        within("ResizePod", LONG, self.client.resize_pod(context(LONG), &request)).await.map(drop)
+        within(Point::AgentResizePod, "ResizePod", LONG, self.client.resize_pod(context(LONG), &request))
+            .await
+            .map(drop)
     }
 
     /// Kills what is left of a container and forgets it; an unknown one is no error.
     pub async fn remove_container(&self, container_id: &str) -> Result<(), GuestError> {
         let request = RemoveContainerRequest { container_id: container_id.to_owned(), ..Default::default() };
-        within("RemoveContainer", LONG, self.client.remove_container(context(LONG), &request)).await.map(drop)
+        within(
+            Point::AgentRemoveContainer,
+            "RemoveContainer",
+            LONG,
+            self.client.remove_container(context(LONG), &request),
+        )
+        .await
+        .map(drop)
     }
 
     /// Starts one more process in a running container. `exec_id` is the caller's choice and not empty.
     pub async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), GuestError> {
         const METHOD: &str = "Exec";
         let request = convert::exec(METHOD, container_id, exec_id, plan)?;
-        within(METHOD, LONG, self.client.exec(context(LONG), &request)).await.map(drop)
+        within(Point::AgentExec, METHOD, LONG, self.client.exec(context(LONG), &request)).await.map(drop)
     }
 
     /// Waits for a process's end; an empty `exec_id` names the container's first process. The call has no
@@ -144,6 +177,7 @@ impl Guest {
             exec_id: exec_id.to_owned(),
             ..Default::default()
         };
+        reach(Point::AgentWait, "Wait").await?;
         let answer = self.client.wait(Context::default(), &request).await;
         Ok(convert::process_exit(&answer.map_err(|error| GuestError::from_ttrpc("Wait", error))?))
     }
@@ -156,25 +190,29 @@ impl Guest {
         signal: Signal,
     ) -> Result<(), GuestError> {
         let request = convert::signal(container_id, target, signal);
-        within("Signal", SHORT, self.client.signal(context(SHORT), &request)).await.map(drop)
+        within(Point::AgentSignal, "Signal", SHORT, self.client.signal(context(SHORT), &request))
+            .await
+            .map(drop)
     }
 
     /// The guest's memory, processes and clock.
     pub async fn stats(&self) -> Result<StatsResponse, GuestError> {
         let request = StatsRequest { realtime_ns: realtime_ns(), ..Default::default() };
-        within("Stats", SHORT, self.client.stats(context(SHORT), &request)).await
+        within(Point::AgentStats, "Stats", SHORT, self.client.stats(context(SHORT), &request)).await
     }
 
     /// Usage of containers and interfaces up to now.
     pub async fn usage(&self) -> Result<UsageResponse, GuestError> {
         let request = UsageRequest { realtime_ns: realtime_ns(), ..Default::default() };
-        within("Usage", SHORT, self.client.usage(context(SHORT), &request)).await
+        within(Point::AgentUsage, "Usage", SHORT, self.client.usage(context(SHORT), &request)).await
     }
 
     /// Ends all containers and lets go of the disk.
     pub async fn shutdown(&self) -> Result<(), GuestError> {
         let request = ShutdownRequest::default();
-        within("Shutdown", SHORT, self.client.shutdown(context(SHORT), &request)).await.map(drop)
+        within(Point::AgentShutdown, "Shutdown", SHORT, self.client.shutdown(context(SHORT), &request))
+            .await
+            .map(drop)
     }
 
     /// Opens the output of a container's first process from byte `offset` on; what is before it counts as
@@ -226,6 +264,7 @@ impl Guest {
 
     async fn open(&self, open: &StreamOpen) -> Result<UnixStream, GuestError> {
         const METHOD: &str = "open stream";
+        reach(Point::AgentStream, METHOD).await?;
         let mut stream = dial(METHOD, &self.socket, port::STREAM).await?;
         frames::write(METHOD, &mut stream, open).await?;
         let opened: StreamOpened = frames::read(METHOD, &mut stream).await?;
@@ -258,12 +297,19 @@ fn context(deadline: Duration) -> Context {
     Context { timeout_nano: i64::try_from(deadline.as_nanos()).unwrap_or(i64::MAX), ..Default::default() }
 }
 
+/// Passes a point; a call that a test lets fail there is one that did not reach the guest.
+async fn reach(point: Point, method: &'static str) -> Result<(), GuestError> {
+    pass_async(point).await.map_err(GuestError::unreachable(method))
+}
+
 /// The deadline that we keep, whatever the agent does.
 async fn within<T>(
+    point: Point,
     method: &'static str,
     deadline: Duration,
     call: impl Future<Output = ttrpc::Result<T>>,
 ) -> Result<T, GuestError> {
+    reach(point, method).await?;
     match tokio::time::timeout(deadline, call).await {
         Ok(answer) => answer.map_err(|error| GuestError::from_ttrpc(method, error)),
         Err(_) => Err(GuestError::Deadline { method }),

@@ -4,6 +4,7 @@ use std::io;
 
 use proto_agent::FRAME_BYTES_MAX;
 use proto_agent::record::Record;
+use runtime_fail_points::{Point, pass_async};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
@@ -20,6 +21,7 @@ impl InputStream {
 
     /// Writes all bytes. Waits while the process does not take them.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        pass_async(Point::AgentInput).await?;
         for piece in bytes.chunks(FRAME_BYTES_MAX as usize) {
             let count = u32::try_from(piece.len()).unwrap_or(FRAME_BYTES_MAX);
             self.stream.write_all(&Record::Bytes(count).encode()).await?;
@@ -30,11 +32,13 @@ impl InputStream {
 
     /// Gives the terminal a new size.
     pub async fn resize(&mut self, columns: u16, rows: u16) -> io::Result<()> {
+        pass_async(Point::AgentInput).await?;
         self.stream.write_all(&Record::Resize { columns, rows }.encode()).await
     }
 
     /// The process's end of file.
     pub async fn end(&mut self) -> io::Result<()> {
+        pass_async(Point::AgentInput).await?;
         self.stream.write_all(&Record::End.encode()).await
     }
 }

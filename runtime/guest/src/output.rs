@@ -4,6 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use runtime_fail_points::{Point, pass_async};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -47,6 +48,7 @@ impl OutputStream {
 impl Acknowledger {
     /// See [`OutputStream::acknowledge`].
     pub async fn acknowledge(&mut self, total: u64) -> io::Result<()> {
+        pass_async(Point::AgentAcknowledge).await?;
         self.half.write_all(&total.to_le_bytes()).await
     }
 }

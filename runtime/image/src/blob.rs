@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
+use runtime_fail_points::{Point, pass};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -114,6 +115,7 @@ impl OnDisk {
         if let Ok(file) = File::open(complete) {
             return Ok(OnDisk::Whole(file));
         }
+        pass(Point::ImageBlobOpen).map_err(ImageError::disk("opening", part))?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -218,7 +220,7 @@ impl BlobReader {
                     let wrong = ContentError::TooLong { expected: self.descriptor.size };
                     return self.fail(ImageError::content(self.descriptor.to_string(), wrong));
                 }
-                if let Err(error) = self.file.write_all(&piece) {
+                if let Err(error) = pass(Point::ImageBlobWrite).and_then(|()| self.file.write_all(&piece)) {
                     let error = ImageError::disk("writing", &self.path)(error);
                     return self.fail(error);
                 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use runtime_erofs::{BlobSource, Tree, WriteError, write_image};
+use runtime_fail_points::{Point, pass};
 
 use crate::error::{ContentError, ImageError};
 use crate::layer::Unpacked;
@@ -43,6 +44,7 @@ impl Stack {
 
     /// Writes the image to a new file at `path`, padded, and returns the file and the bytes in use.
     pub(crate) fn write(self, id_hex: &str, path: &Path) -> Result<(File, u64), ImageError> {
+        pass(Point::ImageMake).map_err(ImageError::disk("creating", path))?;
         let file = File::options()
             .read(true)
             .write(true)

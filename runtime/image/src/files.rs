@@ -4,11 +4,14 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
+use runtime_fail_points::{Point, pass};
+
 use crate::error::ImageError;
 
 /// Replaces `path` by `bytes`: after a crash it holds the old or the new content.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ImageError> {
     let new = path.with_extension("new");
+    pass(Point::ImageFileMake).map_err(ImageError::disk("creating", &new))?;
     let mut file = File::create(&new).map_err(ImageError::disk("creating", &new))?;
     file.write_all(bytes).map_err(ImageError::disk("writing", &new))?;
     publish(&file, &new, path)
@@ -17,6 +20,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ImageError> {
 /// Makes the finished `file` at `from` appear at `to`, durably. Both are on one file system.
 pub(crate) fn publish(file: &File, from: &Path, to: &Path) -> Result<(), ImageError> {
     file.sync_all().map_err(ImageError::disk("syncing", from))?;
+    pass(Point::ImageRename).map_err(ImageError::disk("renaming", from))?;
     fs::rename(from, to).map_err(ImageError::disk("renaming", from))?;
     if let Some(parent) = to.parent() {
         let directory = File::open(parent).map_err(ImageError::disk("opening", parent))?;
@@ -27,7 +31,7 @@ pub(crate) fn publish(file: &File, from: &Path, to: &Path) -> Result<(), ImageEr
 
 /// Removes a file that may be gone already.
 pub(crate) fn remove(path: &Path) -> Result<(), ImageError> {
-    match fs::remove_file(path) {
+    match pass(Point::ImageRemove).and_then(|()| fs::remove_file(path)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(ImageError::disk("removing", path)(error))
         }

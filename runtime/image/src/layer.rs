@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use runtime_erofs::{
     Attributes, DataWriter, Entry, EntryKind, MAX_METADATA_BYTES, MAX_NODES, is_supported_xattr,
 };
+use runtime_fail_points::{Point, pass};
 use sha2::{Digest, Sha256};
 
 use crate::archive::{self, Archive, ArchiveError, Kind};
@@ -78,6 +79,7 @@ pub(crate) fn unpack(
         Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(source).map_err(broken)?),
     };
     let plain = Uncompressed { source: plain, hash: Sha256::new(), budget: Arc::clone(budget), wrong: None };
+    pass(Point::ImageLayer).map_err(ImageError::disk("creating", data))?;
     let file = File::options()
         .read(true)
         .write(true)

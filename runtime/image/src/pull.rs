@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
+use runtime_fail_points::{Point, pass};
 use sha2::{Digest, Sha256};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -137,7 +138,7 @@ impl Pull {
     ) -> Result<u64, ImageError> {
         let temporary = self.store.temporary();
         let work = blocking("making a directory", move || {
-            let made = tempfile::tempdir_in(&temporary);
+            let made = pass(Point::ImageWork).and_then(|()| tempfile::tempdir_in(&temporary));
             made.map(DroppedAside::new).map_err(ImageError::disk("creating a directory in", &temporary))
         })
         .await?;

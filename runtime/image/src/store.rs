@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use runtime_fail_points::{Point, pass};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -115,6 +116,7 @@ impl Store {
             image_locks: Locks::default(),
         };
         let temporary = store.temporary();
+        pass(Point::ImageDirectories).map_err(ImageError::disk("creating", &temporary))?;
         if temporary.exists() {
             fs::remove_dir_all(&temporary).map_err(ImageError::disk("clearing", &temporary))?;
         }

@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use runtime_fail_points::{Point, pass};
 use tokio::task::spawn_blocking;
 
 /// Bytes at the end of a file among which its last whole line ends: more than the longest line has.
@@ -168,6 +169,9 @@ impl Open {
                 Err(error) => return (0, Err(error)),
             }
         }
+        if let Err(error) = pass(Point::LogWrite) {
+            return (0, Err(error));
+        }
         let mut written = 0;
         while written < lines.len() {
             match file.write(&lines[written..]) {
@@ -216,6 +220,7 @@ fn cut_torn_line(file: &File, path: &Path) -> io::Result<()> {
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
+    pass(Point::LogOpen)?;
     let open = || OpenOptions::new().append(true).create(true).mode(0o640).open(path);
     match open() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -18,6 +18,7 @@ use netlink_packet_route::{
 };
 use nix::libc;
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
+use runtime_fail_points::{Point, pass};
 
 use crate::{NetError, PodInterface, PodNeighbour, PodRoute, route, tap};
 
@@ -161,7 +162,7 @@ fn quieten(interface: &str, tap: &str) {
         [(interface, "accept_ra", "0"), (interface, "router_solicitations", "0"), (tap, "disable_ipv6", "1")];
     for (link, key, value) in keys {
         let path = Path::new("/proc/sys/net/ipv6/conf").join(link).join(key);
-        match fs::write(&path, value) {
+        match pass(Point::TapQuiet).and_then(|()| fs::write(&path, value)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::debug!(path = %path.display(), %error, "cannot quieten a link of the pod");
             }
@@ -179,6 +180,9 @@ async fn join(handle: &Handle, inner: u32, mtu: u16, tap_name: &str) -> Result<(
     let by_name = handle.link().get().match_name(tap_name.to_owned());
     let link = by_name.execute().try_next().await.map_err(failed("finding"))?;
     let tap = link.ok_or(rtnetlink::Error::RequestFailed).map_err(failed("finding"))?.header.index;
+    let point = pass(Point::TapJoin)
+        .map_err(|error| NetError::Interface { name: tap_name.into(), reason: error.to_string() });
+    point?;
     let up = LinkUnspec::new_with_index(tap).mtu(u32::from(mtu)).up().build();
     handle.link().set(up).execute().await.map_err(failed("setting up"))?;
     for (from, to) in [(inner, tap), (tap, inner)] {

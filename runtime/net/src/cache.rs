@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use runtime_fail_points::{Point, pass};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -79,9 +80,15 @@ impl Cache {
             result: entry.result.clone(),
         };
         let text = serde_json::to_vec(&on_disk).map_err(io::Error::from).map_err(failed)?;
-        fs::create_dir_all(&self.dir).map_err(failed)?;
         let draft = path.with_extension("json.new");
-        fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(failed)
+        let write = || {
+            pass(Point::CniCacheWrite)?;
+            fs::create_dir_all(&self.dir)?;
+            fs::write(&draft, text)?;
+            pass(Point::CniCacheRename)?;
+            fs::rename(&draft, &path)
+        };
+        write().map_err(failed)
     }
 
     /// Reads the pod's entry. An absent one is `None`, and so is an unreadable one, which is logged: DEL then
@@ -117,7 +124,7 @@ impl Cache {
     /// Removes the pod's entry. An absent one is no error.
     pub(crate) fn remove(&self, pod_id: &str, interface: &str) -> Result<(), NetError> {
         let path = self.path(pod_id, interface);
-        match fs::remove_file(&path) {
+        match pass(Point::CniCacheRemove).and_then(|()| fs::remove_file(&path)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(NetError::File { action: "remove", path, source: error })
             }

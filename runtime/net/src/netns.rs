@@ -20,6 +20,7 @@ use nix::{
     sched::{CloneFlags, setns, unshare},
 };
 use rtnetlink::{Handle, LinkUnspec};
+use runtime_fail_points::{Point, pass};
 use tokio::sync::oneshot;
 
 use crate::NetError;
@@ -35,9 +36,12 @@ pub(crate) async fn create(path: &Path) -> Result<(), NetError> {
     let at = path.to_owned();
     on_thread(path, move || {
         if let Some(folder) = at.parent() {
-            fs::create_dir_all(folder).map_err(failed("make the folder of", &at))?;
+            pass(Point::NetnsFolder)
+                .and_then(|()| fs::create_dir_all(folder))
+                .map_err(failed("make the folder of", &at))?;
             make_shared(folder).map_err(failed("share the folder of", &at))?;
         }
+        pass(Point::NetnsMake).map_err(failed("make the file of", &at))?;
         OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -72,6 +76,7 @@ fn make_shared(folder: &Path) -> nix::Result<()> {
 
 fn unshare_onto(at: &Path) -> Result<(), NetError> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(failed("make", at))?;
+    pass(Point::NetnsMount).map_err(failed("mount", at))?;
     mount(Some("/proc/thread-self/ns/net"), at, None::<&str>, MsFlags::MS_BIND, None::<&str>)
         .map_err(failed("mount", at))?;
     with_netlink(at, async |handle: Handle| {
@@ -108,11 +113,12 @@ where
 pub(crate) async fn remove(path: &Path) -> Result<(), NetError> {
     let at = path.to_owned();
     on_thread(path, move || {
+        pass(Point::NetnsUnmount).map_err(failed("unmount", &at))?;
         match umount2(&at, MntFlags::MNT_DETACH) {
             Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
             Err(error) => return Err(failed("unmount", &at)(error)),
         }
-        match fs::remove_file(&at) {
+        match pass(Point::NetnsRemove).and_then(|()| fs::remove_file(&at)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &at)(error)),
             _ => Ok(()),
         }

@@ -12,6 +12,7 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
+use runtime_fail_points::{Point, pass_async};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -86,6 +87,8 @@ impl Call<'_> {
             }
         };
         let input = serde_json::to_vec(self.stdin).expect("a JSON map with string keys can be written");
+        let point = if self.command == "ADD" { Point::CniAdd } else { Point::CniDel };
+        pass_async(point).await.map_err(io("run it"))?;
         let mut child = self.spawn().map_err(io("run it"))?;
         // Armed until the plugin has ended by itself: an early return kills the whole group.
         let mut group = ProcessGroup(child.id());

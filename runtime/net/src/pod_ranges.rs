@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use runtime_fail_points::{Point, pass};
+
 use crate::{
     NetError, config,
     template::{self, Value},
@@ -92,13 +94,14 @@ fn replace(path: &Path, text: &str) -> Result<(), NetError> {
         return Ok(());
     }
     let dir = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(dir).map_err(failed)?;
+    pass(Point::CniConfigWrite).and_then(|()| fs::create_dir_all(dir)).map_err(failed)?;
     // A name with this ending does not count as a configuration.
     let beside = path.with_extension("new");
     let write = || {
         let mut file = File::create(&beside)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
+        pass(Point::CniConfigWrite)?;
         fs::rename(&beside, path)
     };
     write().map_err(failed)

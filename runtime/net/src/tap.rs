@@ -14,6 +14,8 @@ use std::{
 
 use nix::libc;
 
+use runtime_fail_points::{Point, pass};
+
 use crate::NetError;
 
 /// Size of `struct virtio_net_hdr_v1` (virtio 1.2, 5.1.6), the header before every frame.
@@ -43,6 +45,7 @@ pub(crate) fn create(name: &str) -> Result<OwnedFd, NetError> {
         .open("/dev/net/tun")
         .map_err(failed("open /dev/net/tun"))?;
     let mut request = request(name).ok_or_else(|| failed("name it")(io::ErrorKind::InvalidInput.into()))?;
+    pass(Point::TapMake).map_err(failed("create it"))?;
     set_iff(&tun, &mut request).map_err(failed("create it"))?;
     set_header_size(&tun).map_err(failed("set its header size"))?;
     Ok(tun.into())

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use runtime_cri::{Cri, Node, NodeNetwork};
+use runtime_fail_points::{Point, pass};
 use runtime_image::{Images, RegistryConfig};
 use runtime_net::{Cni, CniConfig, PodRanges};
 use runtime_pod::{Pods, PodsConfig};
@@ -124,7 +125,7 @@ async fn run(config: &Config, args: Args, streams: &Handle) -> anyhow::Result<()
     info!(socket = %socket.display(), "serving");
     runtime_cri::serve(Cri::new(pods.clone(), images, node, streaming), listener, stop).await?;
     // A socket file without a listener would make clients try to connect to it.
-    let _ = fs::remove_file(&socket);
+    let _ = pass(Point::ServeSocketRemove).and_then(|()| fs::remove_file(&socket));
     if args.private {
         return remove_all(&pods).await;
     }
@@ -235,7 +236,9 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
 /// runs, which is an error.
 fn listen(socket: &Path) -> anyhow::Result<UnixListener> {
     if let Some(parent) = socket.parent() {
-        fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
+        pass(Point::ServeSocketMake)
+            .and_then(|()| fs::create_dir_all(parent))
+            .with_context(|| format!("making {}", parent.display()))?;
     }
     if socket.exists() {
         if StdUnixStream::connect(socket).is_ok() {

@@ -5,6 +5,8 @@ use std::fs::{self, File, TryLockError};
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
+use runtime_fail_points::{Point, pass};
+
 /// Name of the file whose lock stands for the directory. The file holds the pid of who locked it last.
 const FILE: &str = "lock";
 
@@ -30,7 +32,7 @@ impl StateLock {
     /// The lock is another process's, or the lock's file cannot be made.
     pub(crate) fn take(directory: &Path) -> Result<StateLock, StateLockError> {
         let disk = |source| StateLockError::Disk { directory: directory.to_owned(), source };
-        fs::create_dir_all(directory).map_err(disk)?;
+        pass(Point::ServeLock).and_then(|()| fs::create_dir_all(directory)).map_err(disk)?;
         let path = directory.join(FILE);
         let mut file =
             File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(disk)?;

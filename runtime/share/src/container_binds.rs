@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use runtime_fail_points::{Point, pass};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -55,13 +56,18 @@ fn bind_each(
         trees.push((*number, Tree::clone_of(bind, user_namespaces.of(bind)?)?));
     }
     let place = shared.join(container);
-    let failed = |action| move |errno: Errno| io_error(action, &place, errno.into());
+    let failed = |action| {
+        let place = &place;
+        move |errno: Errno| io_error(action, place, errno.into())
+    };
     let parent = open_directory(CWD, shared).map_err(|errno| io_error("open", shared, errno.into()))?;
-    mkdirat(&parent, container, Mode::from_raw_mode(0o755)).map_err(failed.clone()("make"))?;
-    let directory = open_directory(&parent, container).map_err(failed.clone()("open"))?;
+    pass(Point::ShareBind).map_err(|source| io_error("make", &place, source))?;
+    mkdirat(&parent, container, Mode::from_raw_mode(0o755)).map_err(failed("make"))?;
+    let directory = open_directory(&parent, container).map_err(failed("open"))?;
     for (number, tree) in &trees {
-        make_point(&directory, *number, tree.kind).map_err(failed.clone()("make a place in"))?;
+        make_point(&directory, *number, tree.kind).map_err(failed("make a place in"))?;
     }
+    pass(Point::ShareMount).map_err(|source| io_error("mount in", &place, source))?;
     let attach = |root: OwnedFd| {
         let directory = open_directory(&root, container)?;
         trees.iter().try_for_each(|(number, tree)| tree.attach(open_point(&directory, *number)?.as_fd()))
@@ -118,10 +124,12 @@ pub fn unbind_all(
         fchdir(open_directory(&root, container)?)?;
         names.iter().try_for_each(|name| detach(name))
     };
+    pass(Point::ShareUnmount).map_err(|source| io_error("unmount in", &shared.join(container), source))?;
     if let Some(namespace) = namespace {
         let detached = namespace.within(&parent, detach_all);
         detached.map_err(|source| io_error("unmount in", &shared.join(container), source))?;
     }
+    pass(Point::ShareRemove).map_err(|source| io_error("clear", &shared.join(container), source))?;
     for name in &names {
         remove_point(&directory, name).map_err(failed("clear"))?;
     }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
+use runtime_fail_points::{Point, pass};
 use serde::de::DeserializeOwned;
 
 use crate::batch::Batch;
@@ -84,6 +85,7 @@ impl Store {
             for (table, key, value) in batch.changes {
                 change(&transaction, table, &key, value.as_deref())?;
             }
+            pass(Point::StoreCommit).map_err(writing)?;
             transaction.commit().map_err(writing)
         });
         if outcome.is_err() {
@@ -142,6 +144,7 @@ impl Store {
                     to.insert(name.as_str(), value.value()).map_err(writing)?;
                 }
             }
+            pass(Point::StoreQuarantine).map_err(writing)?;
             transaction.commit().map_err(writing)
         })
     }
@@ -179,6 +182,7 @@ fn open_current(path: &Path, opener: &Opener) -> Result<Database, StoreError> {
     if !schema::is_current(&database)? {
         let transaction = database.begin_write().map_err(|error| opening(error.into()))?;
         schema::prepare(path, &transaction)?;
+        pass(Point::StoreUpgrade).map_err(|error| opening(error.into()))?;
         transaction.commit().map_err(|error| opening(error.into()))?;
     }
     Ok(database)
@@ -207,6 +211,7 @@ fn make(path: &Path) -> Result<(), redb::Error> {
         _ => {}
     }
     drop(Database::create(&unfinished)?);
+    pass(Point::StoreMake)?;
     std::fs::rename(&unfinished, path)?;
     if let Some(dir) = path.parent() {
         File::open(dir)?.sync_all()?;

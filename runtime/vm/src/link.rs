@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use proto_vmm::{Request, Response, StopReport};
+use runtime_fail_points::{Point, pass_async};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -67,7 +68,8 @@ pub(crate) struct Link {
 /// # Errors
 /// The VMM does not take the connection, does not answer, or is of a version that does not fit.
 pub(crate) async fn greet(path: &Path, events: &Events, deadline: Duration) -> Result<Greeted, VmError> {
-    let connection = dial(path)
+    let dialled = pass_async(Point::VmmHello).await.and_then(|()| dial(path));
+    let connection = dialled
         .and_then(Connection::new)
         .map_err(|source| VmError::Connect { path: path.to_owned(), source })?;
     let (receiver, events) = (connection.clone(), events.clone());

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use runtime_fail_points::{Point, pass};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 
@@ -51,6 +52,7 @@ impl Process {
 
     /// Sends SIGKILL. A process that has ended already is no error.
     pub(crate) fn kill(&self) -> Result<(), VmError> {
+        pass(Point::VmmKill).map_err(|source| VmError::Kill { pid: self.pid, source })?;
         match pidfd_send_signal(self.pidfd.get_ref(), Signal::KILL) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
             Err(error) => Err(VmError::Kill { pid: self.pid, source: error.into() }),

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use runtime_fail_points::{Point, pass, pass_async};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::process::{Child, Command};
 
@@ -39,9 +40,10 @@ pub(crate) const CONTROL_SOCKET: &str = "control.sock";
 pub(crate) const VSOCK_SOCKET: &str = "vsock.sock";
 
 /// Starts the process, which waits on its control socket, in its cgroup, without a VM.
-pub(crate) fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
+pub(crate) async fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
     let listener = listen(&spawn.dir.join(CONTROL_SOCKET))?;
     let start = |source| VmError::Start { binary: spawn.binary.to_owned(), source };
+    pass_async(Point::VmmSpawn).await.map_err(start)?;
     let mut child = Command::new(spawn.binary)
         .env_clear()
         .current_dir(spawn.shared)
@@ -65,9 +67,8 @@ pub(crate) fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
 /// Moves the process, which allocates nothing of note before it is asked to boot.
 fn enter_cgroup(cgroup: &Path, pid: u32) -> Result<(), VmError> {
     let path = cgroup.join("cgroup.procs");
-    File::options()
-        .write(true)
-        .open(&path)
+    pass(Point::VmmCgroup)
+        .and_then(|()| File::options().write(true).open(&path))
         .and_then(|mut file| file.write_all(pid.to_string().as_bytes()))
         .map_err(|source| VmError::Cgroup { path, source })
 }
@@ -93,7 +94,7 @@ pub(crate) fn listen_vsock(path: &Path) -> Result<UnixListener, VmError> {
 }
 
 fn remove_stale(path: &Path) -> std::io::Result<()> {
-    match std::fs::remove_file(path) {
+    match pass(Point::VmmSocket).and_then(|()| std::fs::remove_file(path)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

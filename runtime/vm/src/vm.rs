@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto_vmm::{BootConfig, Device, FilledSlot, Request, Response, Slot, StopReason, StopReport, VmStats};
+use runtime_fail_points::{Point, pass_async};
 use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
@@ -61,7 +62,7 @@ impl Vm {
     pub async fn spawn(spawn: Spawn<'_>) -> Result<Vm, VmError> {
         let (dir, id) = (spawn.dir.to_owned(), spawn.id.to_owned());
         let binary = spawn.binary.to_owned();
-        let mut child = spawn::start(spawn)?;
+        let mut child = spawn::start(spawn).await?;
         let process = child
             .id()
             .ok_or_else(|| VmError::Start { binary, source: std::io::Error::other("it ended at once") })
@@ -169,7 +170,7 @@ impl Vm {
             cmdline: plan.cmdline.to_owned(),
             devices,
         };
-        match self.ask("boot", Request::Boot(Box::new(config)), &descriptors).await? {
+        match self.ask(Point::VmmBoot, "boot", Request::Boot(Box::new(config)), &descriptors).await? {
             Response::Booted => Ok(()),
             _ => Err(VmError::Confused { request: "boot" }),
         }
@@ -182,7 +183,7 @@ impl Vm {
     pub async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), VmError> {
         let mut descriptors = Descriptors::default();
         let device = device.map(|fd| descriptors.push(fd));
-        match self.ask("plug", Request::Plug { slot, device }, &descriptors).await? {
+        match self.ask(Point::VmmPlug, "plug", Request::Plug { slot, device }, &descriptors).await? {
             Response::Plugged => Ok(()),
             _ => Err(VmError::Confused { request: "plug" }),
         }
@@ -193,7 +194,7 @@ impl Vm {
     /// # Errors
     /// As [`boot`](Self::boot).
     pub async fn unplug(&self, slot: Slot) -> Result<(), VmError> {
-        match self.ask("unplug", Request::Unplug { slot }, &Descriptors::default()).await? {
+        match self.ask(Point::VmmUnplug, "unplug", Request::Unplug { slot }, &Descriptors::default()).await? {
             Response::Unplugged => Ok(()),
             _ => Err(VmError::Confused { request: "unplug" }),
         }
@@ -206,7 +207,10 @@ impl Vm {
     /// As [`boot`](Self::boot).
     pub async fn resize(&self, memory_bytes: u64) -> Result<(), VmError> {
         self.0.events.resized.send_replace(false);
-        match self.ask("resize", Request::Resize { memory_bytes }, &Descriptors::default()).await? {
+        match self
+            .ask(Point::VmmResize, "resize", Request::Resize { memory_bytes }, &Descriptors::default())
+            .await?
+        {
             Response::Resizing => Ok(()),
             _ => Err(VmError::Confused { request: "resize" }),
         }
@@ -224,7 +228,7 @@ impl Vm {
     /// # Errors
     /// As [`boot`](Self::boot).
     pub async fn filled_slots(&self) -> Result<Vec<FilledSlot>, VmError> {
-        match self.ask("slots", Request::Slots, &Descriptors::default()).await? {
+        match self.ask(Point::VmmSlots, "slots", Request::Slots, &Descriptors::default()).await? {
             Response::Slots(slots) => Ok(slots),
             _ => Err(VmError::Confused { request: "slots" }),
         }
@@ -235,7 +239,7 @@ impl Vm {
     /// # Errors
     /// As [`boot`](Self::boot).
     pub async fn stats(&self) -> Result<VmStats, VmError> {
-        match self.ask("stats", Request::Stats, &Descriptors::default()).await? {
+        match self.ask(Point::VmmStats, "stats", Request::Stats, &Descriptors::default()).await? {
             Response::Stats(stats) => Ok(stats),
             _ => Err(VmError::Confused { request: "stats" }),
         }
@@ -246,7 +250,7 @@ impl Vm {
     /// # Errors
     /// As [`boot`](Self::boot).
     pub async fn console(&self) -> Result<String, VmError> {
-        match self.ask("console", Request::Console, &Descriptors::default()).await? {
+        match self.ask(Point::VmmConsole, "console", Request::Console, &Descriptors::default()).await? {
             Response::Console { text } => Ok(text),
             _ => Err(VmError::Confused { request: "console" }),
         }
@@ -278,7 +282,10 @@ impl Vm {
     /// The process cannot be killed.
     pub async fn shutdown(&self) -> Result<(), VmError> {
         let asked = async {
-            let answer = self.0.link.ask("shutdown", Request::Shutdown, &[]).await;
+            let answer = match pass_async(Point::VmmShutdown).await {
+                Ok(()) => self.0.link.ask("shutdown", Request::Shutdown, &[]).await,
+                Err(_) => Err(VmError::Lost { request: "shutdown" }),
+            };
             match answer {
                 Ok(_) => {
                     self.stopped().await;
@@ -327,11 +334,15 @@ impl Vm {
     /// Sends a request; an error of a VM that has ended says so.
     async fn ask(
         &self,
+        point: Point,
         name: &'static str,
         request: Request,
         descriptors: &Descriptors,
     ) -> Result<Response, VmError> {
-        let result = self.0.link.ask(name, request, descriptors.as_slice()).await;
+        let result = match pass_async(point).await {
+            Ok(()) => self.0.link.ask(name, request, descriptors.as_slice()).await,
+            Err(_) => Err(VmError::Lost { request: name }),
+        };
         match result {
             Err(VmError::Lost { .. } | VmError::Send { .. }) => {
                 // The process follows its connection, or it is the connection alone that was lost.

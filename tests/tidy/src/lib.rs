@@ -21,6 +21,7 @@ pub mod quotes;
 mod repository;
 pub mod sentences;
 pub mod sizes;
+pub mod steps;
 pub mod unsafe_code;
 pub mod versions;
 pub mod words;

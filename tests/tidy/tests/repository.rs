@@ -7,7 +7,7 @@ use std::{path::Path, sync::LazyLock};
 
 use tests_tidy::{
     Crate, Repository, breaches::Breaches, callers, code::Code, commits, cycles, edges, headers, links,
-    names, quotes, sentences, sizes, unsafe_code, versions, words,
+    names, quotes, sentences, sizes, steps, unsafe_code, versions, words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -85,6 +85,11 @@ fn unsafe_code_stays_in_its_zones() {
 #[test]
 fn every_other_crate_forbids_unsafe_code() {
     holds(&unsafe_code::check_roots(&REPOSITORY.crates, &REPOSITORY.sources));
+}
+
+#[test]
+fn steps_that_leave_something_behind_pass_a_fail_point() {
+    holds(&steps::check(&REPOSITORY.sources));
 }
 
 #[test]

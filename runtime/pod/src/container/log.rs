@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use runtime_fail_points::{Point, pass};
 use runtime_logs::LogFile;
 use runtime_spec::{ContainerSpec, PodSpec};
 
@@ -61,7 +62,7 @@ pub(crate) fn shown_path(places: &Places, record: &ContainerRecord) -> PathBuf {
 
 /// Removes the acknowledgements' file, with the container. A file that cannot be removed goes with the pod.
 pub(crate) fn remove_acks(path: &Path) {
-    match std::fs::remove_file(path) {
+    match pass(Point::AckRemove).and_then(|()| std::fs::remove_file(path)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             tracing::warn!(path = %path.display(), %error, "a small file stays until the pod goes");
         }

@@ -15,6 +15,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use runtime_fail_points::{Point, pass};
+
 /// Where cgroups are mounted on every node.
 pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
@@ -44,7 +46,7 @@ pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     let mut made = Vec::new();
     for mount in mounts {
         let path = mount.join(&place);
-        match fs::create_dir_all(&path) {
+        match pass(Point::CgroupMake).and_then(|()| fs::create_dir_all(&path)) {
             Ok(()) => {
                 pass_controllers_down(&mount, &place);
                 made.push(path);
@@ -60,7 +62,7 @@ pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
 /// Takes the pod's cgroups away; a missing one is no error.
 pub(crate) fn remove(root: &Path, parent: &str, pod_id: &str) -> io::Result<()> {
     for path in paths(root, parent, pod_id) {
-        match fs::remove_dir(path) {
+        match pass(Point::CgroupRemove).and_then(|()| fs::remove_dir(path)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }

@@ -7,6 +7,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use runtime_fail_points::{Point, pass};
 use rustix::fs::{SeekFrom as Hole, ioctl_ficlone};
 
 /// The disk's name in the pod's state directory.
@@ -19,6 +20,7 @@ const CHUNK: usize = 256 * 1024;
 /// else copies what is not a hole. `bytes` is its size unless the template is larger.
 pub(crate) fn make(template: &Path, path: &Path, bytes: u64) -> io::Result<File> {
     let mut source = File::open(template)?;
+    pass(Point::ScratchMake)?;
     let mut disk = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
     let size = source.metadata()?.len();
     if ioctl_ficlone(&disk, &source).is_err() {
@@ -31,7 +33,7 @@ pub(crate) fn make(template: &Path, path: &Path, bytes: u64) -> io::Result<File>
 
 /// Takes the disk away; a missing one is no error.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
+    match pass(Point::ScratchRemove).and_then(|()| fs::remove_file(path)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

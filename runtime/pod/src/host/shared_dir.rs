@@ -9,6 +9,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use runtime_fail_points::{Point, pass};
 
 /// The directory's name in the pod's run directory.
 pub(crate) const NAME: &str = "shared";
@@ -23,7 +24,9 @@ const STACKED_MAX: usize = 16;
 /// Makes the directory and mounts it, which needs privileges.
 pub(crate) fn make(dir: &Path) -> io::Result<()> {
     remove(dir)?;
+    pass(Point::SharedDirMake)?;
     std::fs::create_dir(dir)?;
+    pass(Point::SharedDirMount)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     Ok(mount(Some("podvisor-shared"), dir, Some("tmpfs"), flags, Some(OPTIONS))?)
 }
@@ -33,6 +36,7 @@ pub(crate) fn remove(dir: &Path) -> io::Result<()> {
     if let Err(error) = std::fs::symlink_metadata(dir) {
         return if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) };
     }
+    pass(Point::SharedDirUnmount)?;
     for _ in 0..STACKED_MAX {
         match umount2(dir, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) => {}

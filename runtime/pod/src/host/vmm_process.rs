@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use runtime_fail_points::{Point, pass_async};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::boot_id::BootId;
@@ -32,6 +33,9 @@ pub(crate) async fn kill(process: VmmProcess) -> Result<(), String> {
     if !alive(process) {
         return Ok(());
     }
+    pass_async(Point::VmmKill)
+        .await
+        .map_err(|error| format!("killing VMM process {}: {error}", process.pid))?;
     if let Err(error) = pidfd_send_signal(&pidfd, Signal::KILL)
         && error != rustix::io::Errno::SRCH
     {

@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use runtime_fail_points::{Point, pass};
 use runtime_logs::LogStream;
 
 /// Both counts.
@@ -49,6 +50,7 @@ impl Acks {
 
     /// Notes how many bytes of the stream are in the log.
     pub(crate) fn set(&self, stream: LogStream, total: u64) -> io::Result<()> {
+        pass(Point::AckWrite)?;
         self.with(|file| file.write_all_at(&total.to_le_bytes(), place(stream)))
     }
 
@@ -62,6 +64,7 @@ impl Acks {
 
     /// Opens the file, and makes it first where it is not there: with the counts at its former place, or with none.
     fn open(&self) -> io::Result<File> {
+        pass(Point::AckOpen)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.path)?;
         if file.metadata()?.len() < BYTES as u64 {
             let former = match self.former.as_ref().map(std::fs::read) {

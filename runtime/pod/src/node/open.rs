@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use runtime_fail_points::{Point, pass};
 use runtime_store::Store;
 
 use super::{Handlers, Node, Places, Records};
@@ -23,7 +24,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
         resolv_conf: "/etc/resolv.conf".into(),
     };
     for dir in [places.state_dirs(), places.run_dirs()] {
-        std::fs::create_dir_all(&dir).map_err(|error| {
+        pass(Point::PodDirectories).and_then(|()| std::fs::create_dir_all(&dir)).map_err(|error| {
             PodError::internal(format!("making the directory {}", dir.display())).because(error)
         })?;
     }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use runtime_fail_points::{Point, pass};
+
 use crate::host::{scratch, shared_dir};
 
 /// Digits of a pod's id that name its run directory: 96 bits, as good as unique.
@@ -70,11 +72,13 @@ impl Places {
     /// Removes the run directory, with what is mounted in it. A missing one is no error.
     pub(crate) fn remove_run_dir(&self, id: &str) -> std::io::Result<()> {
         shared_dir::remove(&self.pod_shared_dir(id))?;
+        pass(Point::PodRunDirRemove)?;
         remove_dir(&self.pod_run_dir(id))
     }
 
     /// Removes the state directory. A missing one is no error.
     pub(crate) fn remove_state_dir(&self, id: &str) -> std::io::Result<()> {
+        pass(Point::PodStateDirRemove)?;
         remove_dir(&self.pod_state_dir(id))
     }
 }

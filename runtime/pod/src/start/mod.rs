@@ -23,6 +23,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use runtime_fail_points::{Point, pass};
 use runtime_net::PodNetwork;
 use tokio::sync::watch;
 
@@ -72,7 +73,10 @@ impl Reserved {
             let places = &context.node.places;
             for dir in [places.pod_state_dir(context.id()), places.pod_run_dir(context.id())] {
                 let doing = format!("making the directory {}", dir.display());
-                blocking(&doing, move || std::fs::create_dir_all(&dir)).await?;
+                blocking(&doing, move || {
+                    pass(Point::PodDirectoryMake).and_then(|()| std::fs::create_dir_all(&dir))
+                })
+                .await?;
             }
             Ok(())
         };

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
+use runtime_fail_points::{Point, pass};
 use tokio::sync::watch;
 
 use super::context::{Failed, StartContext};
@@ -52,7 +53,7 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     let (node, id) = (&context.node, context.id());
     let log = node.places.pod_state_dir(id).join("vmm.log");
     let doing = format!("making the VMM's log {}", log.display());
-    let log = blocking(&doing, move || File::create(&log)).await?;
+    let log = blocking(&doing, move || pass(Point::VmmLogMake).and_then(|()| File::create(&log))).await?;
     let cgroups = cgroup::make(&node.places.cgroup_root, &context.record.spec.cgroup_parent, id);
     let request = SpawnRequest {
         id: id.to_owned(),

@@ -1,0 +1,88 @@
+//! The `podvisor` command: the daemon (`serve`), and commands for people. Each command has a file; nothing in this crate
+//! does more than wire the other crates together. A library for its two programs: the one that ships, and the one with
+//! fail points, for tests.
+
+#![forbid(unsafe_code)]
+
+mod attach;
+mod check;
+mod client;
+mod config;
+mod detach_keys;
+#[cfg(test)]
+mod dist;
+mod exec;
+mod log_follower;
+mod logs;
+mod port_forward;
+mod run;
+mod serve;
+mod session;
+mod state_lock;
+mod terminal;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A container runtime for Kubernetes that gives every pod its own VM.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Cli {
+    /// Configuration file. Without it /etc/podvisor/config.toml is read if it is there.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the Container Runtime Interface on a unix socket.
+    Serve(serve::Args),
+    /// Run one container in a VM of its own, and end with its exit code.
+    Run(run::Args),
+    /// Run one more command in a running container, and end with its exit code.
+    Exec(exec::Args),
+    /// Follow a running container's output, and with -i type to it.
+    Attach(attach::Args),
+    /// Print what a container has written.
+    Logs(logs::Args),
+    /// Listen on local ports that lead to a pod's.
+    PortForward(port_forward::Args),
+    /// Report whether this host can run pods, and what to do where it cannot.
+    Check(check::Args),
+    /// Print an example configuration, or the reference of all keys.
+    Config(config::command::Args),
+}
+
+/// Exit status of a command that failed before its process had one, as in `docker run`.
+const EXIT_PODVISOR_FAILED: u8 = 125;
+
+/// Runs the command that the process's arguments name.
+#[must_use]
+pub fn run_command() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome =
+        config::load(cli.config.as_deref()).map_err(anyhow::Error::from).and_then(|config| {
+            match cli.command {
+                Command::Serve(args) => serve::serve(&config, args),
+                Command::Run(args) => run::run(&config, cli.config.as_deref(), &args),
+                Command::Exec(args) => client::block_on(exec::exec(&config, args)),
+                Command::Attach(args) => client::block_on(attach::attach(&config, args)),
+                Command::Logs(args) => client::block_on(logs::logs(&config, args)),
+                Command::PortForward(args) => client::block_on(port_forward::port_forward(&config, args)),
+                Command::Check(args) => check::check(&config, &args),
+                Command::Config(args) => {
+                    config::command::print(args);
+                    Ok(ExitCode::SUCCESS)
+                }
+            }
+        });
+    outcome.unwrap_or_else(|error| {
+        eprintln!("podvisor: {error:#}");
+        ExitCode::from(EXIT_PODVISOR_FAILED)
+    })
+}
