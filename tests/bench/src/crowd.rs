@@ -1,0 +1,218 @@
+//! `bench-crowd`: what a node's daemon costs after many pods, and beside many.
+//!
+//! Three parts, each with a daemon of its own. *row*: pods made and removed one after another; the daemon's memory and
+//! descriptors must not grow, nor the time of a start. *present*: pods that stay; a list, and the start of one more over the
+//! start of one alone. *restart*: a daemon killed beside pods that stay; until it answers, and until it has recovered them all.
+//!
+//! Under `-icount` the durations are counts of instructions, as in `make bench`; elsewhere only the ratios say something.
+
+#![forbid(unsafe_code)]
+
+mod figures;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::{Parser, ValueEnum};
+use futures::future::try_join_all;
+use proto_cri::v1::{PodSandboxStatsRequest, VersionRequest};
+use tests_e2e::built::Built;
+use tests_e2e::client::Client;
+use tests_e2e::{Host, spec};
+
+use crate::figures::{median, millions};
+
+/// Starts and lists that a figure is the median of.
+const SAMPLES: usize = 5;
+/// Starts at either end of the row that are compared.
+const ENDS: usize = 50;
+/// Calls at once while pods are made, recovered and removed.
+const AT_ONCE: usize = 4;
+
+#[derive(Debug, Parser)]
+struct Args {
+    /// Directory of `podvisor` and `podvisor-vmm`.
+    #[arg(long)]
+    bin: PathBuf,
+    /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
+    #[arg(long)]
+    guest_image: PathBuf,
+    /// Parts to run, with commas between them; all without it.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Pods made and removed in a row.
+    #[arg(long, default_value_t = 500)]
+    row: usize,
+    /// Pods present while one more is started.
+    #[arg(long, default_value_t = 60)]
+    present: usize,
+    /// Pods present while the daemon is killed.
+    #[arg(long, default_value_t = 50)]
+    restart: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Row,
+    Present,
+    Restart,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let built = Built { bin: args.bin, guest_image: args.guest_image };
+    let wanted = |part| args.only.is_empty() || args.only.contains(&part);
+    if wanted(Part::Row) {
+        row(&built, args.row).await?;
+    }
+    if wanted(Part::Present) {
+        present(&built, args.present).await?;
+    }
+    if wanted(Part::Restart) {
+        restart(&built, args.restart).await?;
+    }
+    Ok(())
+}
+
+/// Starts a pod and returns its id, and how long the call took.
+async fn start(client: &mut Client, host: &Host, name: &str) -> anyhow::Result<(String, Duration)> {
+    let config = spec::pod(name, host.dir());
+    let begun = Instant::now();
+    let pod = client.run_pod(&config).await.with_context(|| format!("starting pod {name}"))?;
+    Ok((pod, begun.elapsed()))
+}
+
+async fn row(built: &Built, pods: usize) -> anyhow::Result<()> {
+    ensure!(pods >= 2 * ENDS, "a row has at least {} pods", 2 * ENDS);
+    let host = Host::with(built).await?;
+    let mut client = host.client();
+    let (mut starts, mut first) = (Vec::with_capacity(pods), None);
+    for number in 0..pods {
+        let (pod, took) = start(&mut client, &host, &format!("row{number}")).await?;
+        client.remove_pod(&pod).await?;
+        starts.push(took);
+        // Not after the first pod: allocators and pools grow to what a pod needs.
+        if number + 1 == ENDS {
+            first = Some(Held::by(host.daemon.pid())?);
+        }
+    }
+    let (first, last) = (first.context("no figures")?, Held::by(host.daemon.pid())?);
+    let (early, late) = (median(&mut starts[..ENDS]), median(&mut starts[pods - ENDS..]));
+    println!(
+        "bench: {pods} pods in a row: start {:.1} M at first, {:.1} M at last, ratio {:.3} (at most 1.1)",
+        millions(early),
+        millions(late),
+        late.as_secs_f64() / early.as_secs_f64(),
+    );
+    println!(
+        "bench: daemon after {ENDS} and after {pods} pods: RSS {} and {} KiB, descriptors {} and {}",
+        first.rss_kib, last.rss_kib, first.descriptors, last.descriptors
+    );
+    host.stop().await
+}
+
+async fn present(built: &Built, pods: usize) -> anyhow::Result<()> {
+    let host = Host::with(built).await?;
+    let mut client = host.client();
+    // The first start pays for the bridge.
+    let (pod, _) = start(&mut client, &host, "first").await?;
+    client.remove_pod(&pod).await?;
+    let alone = one_more(&mut client, &host, "alone").await?;
+    make(&host, pods).await?;
+    let mut lists = Vec::new();
+    for _ in 0..SAMPLES {
+        let begun = Instant::now();
+        ensure!(client.pods().await?.len() == pods, "pods are missing from the list");
+        lists.push(begun.elapsed());
+    }
+    let crowded = one_more(&mut client, &host, "crowded").await?;
+    println!(
+        "bench: {pods} pods present: list {:.2} M; start {:.1} M alone, {:.1} M beside them, ratio {:.3} (at most 1.15)",
+        millions(median(&mut lists)),
+        millions(alone),
+        millions(crowded),
+        crowded.as_secs_f64() / alone.as_secs_f64(),
+    );
+    let held = Held::by(host.daemon.pid())?;
+    println!("bench: daemon beside {pods} pods: RSS {} KiB, descriptors {}", held.rss_kib, held.descriptors);
+    remove_all(&host).await?;
+    host.stop().await
+}
+
+/// Starts and removes a pod some times; returns the median start.
+async fn one_more(client: &mut Client, host: &Host, name: &str) -> anyhow::Result<Duration> {
+    let mut starts = Vec::new();
+    for sample in 0..SAMPLES {
+        let (pod, took) = start(client, host, &format!("{name}{sample}")).await?;
+        client.remove_pod(&pod).await?;
+        starts.push(took);
+    }
+    Ok(median(&mut starts))
+}
+
+async fn restart(built: &Built, pods: usize) -> anyhow::Result<()> {
+    let mut host = Host::with(built).await?;
+    make(&host, pods).await?;
+    let begun = Instant::now();
+    host.daemon.kill_and_restart().await?;
+    let mut client = host.client();
+    client.runtime.version(VersionRequest::default()).await?;
+    let answers = begun.elapsed();
+    let listed = client.pods().await?;
+    ensure!(listed.len() == pods, "the daemon lists {} of {pods} pods", listed.len());
+    // A call about a pod waits until the pod is recovered.
+    try_join_all(listed.iter().map(|pod| {
+        let (mut client, pod_sandbox_id) = (host.client(), pod.id.clone());
+        async move { client.runtime.pod_sandbox_stats(PodSandboxStatsRequest { pod_sandbox_id }).await }
+    }))
+    .await?;
+    println!(
+        "bench: a restart beside {pods} pods: {:.1} M until Version answers, {:.1} M until all are recovered",
+        millions(answers),
+        millions(begun.elapsed()),
+    );
+    remove_all(&host).await?;
+    host.stop().await
+}
+
+/// Makes some pods, a few at a time.
+async fn make(host: &Host, pods: usize) -> anyhow::Result<()> {
+    for first in (0..pods).step_by(AT_ONCE) {
+        let batch = (first..pods.min(first + AT_ONCE)).map(|number| {
+            let (mut client, config) = (host.client(), spec::pod(&format!("present{number}"), host.dir()));
+            async move { client.run_pod(&config).await }
+        });
+        try_join_all(batch).await.context("making the pods that stay")?;
+    }
+    Ok(())
+}
+
+async fn remove_all(host: &Host) -> anyhow::Result<()> {
+    let pods = host.client().pods().await?;
+    for batch in pods.chunks(AT_ONCE) {
+        try_join_all(batch.iter().map(|pod| {
+            let mut client = host.client();
+            async move { client.remove_pod(&pod.id).await }
+        }))
+        .await?;
+    }
+    Ok(())
+}
+
+/// What the daemon's process holds.
+struct Held {
+    rss_kib: u64,
+    descriptors: usize,
+}
+
+impl Held {
+    /// Reads it from `/proc` (proc_pid_status(5), `VmRSS`).
+    fn by(pid: u32) -> anyhow::Result<Held> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let rss_kib = line.trim().trim_end_matches(" kB").parse().context("VmRSS")?;
+        Ok(Held { rss_kib, descriptors: std::fs::read_dir(format!("/proc/{pid}/fd"))?.count() })
+    }
+}
