@@ -92,8 +92,8 @@ load: e2e-build ## streams under load: 256 MB out, 64 MB in, 100 commands that e
 	PODVISOR_E2E_LOAD=full tests/run stream_
 
 .PHONY: soak
-soak: e2e-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence
-	PODVISOR_E2E_LOAD=soak tests/run stream_
+soak: e2e-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence; half an hour of random work
+	PODVISOR_E2E_LOAD=soak tests/run stream_ random_work
 
 .PHONY: conformance-build
 conformance-build: deps

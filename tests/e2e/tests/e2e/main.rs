@@ -40,3 +40,4 @@ mod upgrade;
 mod user_namespaces;
 mod versions;
 mod vsock;
+mod walk;

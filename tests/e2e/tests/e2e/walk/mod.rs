@@ -1,0 +1,67 @@
+//! Random work of several clients on the real daemon, while the daemon and VMMs are killed, VMMs and CNI plugins hang, and the
+//! disk of the state is full or frozen. Each client predicts every answer for its own pods.
+//!
+//! ```text
+//!  client ──► action ──► call ──► answered ──► as the model says
+//!                          └────► failed ──► beside a disturbance? ──► what is there is what such a failure may leave
+//! ```
+//!
+//! A call that fails while nothing disturbs it is a violation, as are a call that hangs, a state that nothing explains, and a
+//! line of a container's output that is lost, doubled or torn. At the end all pods are removed, and nothing is left on the node.
+//!
+//! `PODVISOR_WALK_SEED` repeats the choices of a walk; the times at which they meet are not repeated.
+
+mod client;
+mod disturbance;
+mod model;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tests_e2e::Host;
+use tests_e2e::traces::Traces;
+
+use self::client::Client;
+use self::disturbance::Disturber;
+use self::model::Ledger;
+use crate::load;
+
+/// Clients at once, each with a pod of its own.
+const CLIENTS: u64 = 3;
+/// Seconds of a walk: in `make test`, `make load` and `make soak`.
+const SECONDS: [usize; 3] = [120, 600, 1800];
+/// MiB of the disk of the state.
+const DISK_MIB: u64 = 512;
+
+#[tokio::test]
+async fn random_work_beside_kills_and_bad_disks_loses_nothing() {
+    let Some(mut host) = Host::start_on_disk(DISK_MIB).await else { return };
+    let seed = std::env::var("PODVISOR_WALK_SEED")
+        .map_or_else(|_| rand::rng().random(), |seed| seed.parse().unwrap());
+    println!("walk: seed {seed}");
+    disturbance::put_gate_before_plugins(&mut host).await;
+    let before = Traces::take(host.dir()).unwrap();
+    let image = host.client().pull(&host.busybox()).await.unwrap();
+    let ledger = Arc::new(Ledger::default());
+    let until = Instant::now() + Duration::from_secs(load::size(SECONDS) as u64);
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let client = Client::new(number, seed, &host, &image, &ledger);
+            tokio::spawn(client.walk(until))
+        })
+        .collect();
+    let random = StdRng::seed_from_u64(seed);
+    let kinds = Disturber::new(&mut host, random, &ledger)
+        .disturb(until, || clients.iter().any(tokio::task::JoinHandle::is_finished))
+        .await;
+    let mut counts = model::Counts::default();
+    for client in clients {
+        counts += client.await.unwrap_or_else(|failed| panic!("seed {seed}: {failed}"));
+    }
+    println!("walk: {counts:?}; disturbances: {kinds:?}");
+    assert!(host.client().pods().await.unwrap().is_empty());
+    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new(), "seed {seed}");
+    host.stop().await.unwrap();
+}

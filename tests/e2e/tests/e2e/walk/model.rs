@@ -1,0 +1,199 @@
+//! A client's knowledge of its pod: pure, but for the ledger of disturbances, which all clients read.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proto_cri::v1::{ContainerState, ContainerStatus};
+
+/// The disturbances that there were. A failure is excused by one that was there at any time of the call.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// Odd while something disturbs everybody.
+    phase: AtomicU64,
+    /// VMMs of pods that may be killed: by pod, whether it was.
+    vms: Mutex<BTreeMap<String, bool>>,
+}
+
+/// A moment before a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment(u64);
+
+impl Ledger {
+    /// Something disturbs everybody from now on.
+    pub(super) fn begin(&self) {
+        self.phase.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Ends [`Ledger::begin`].
+    pub(super) fn end(&self) {
+        self.phase.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        Moment(self.phase.load(Ordering::SeqCst))
+    }
+
+    /// Whether something disturbed everybody at any time since then.
+    pub(super) fn disturbed_since(&self, then: Moment) -> bool {
+        then.0 % 2 == 1 || self.now().0 != then.0
+    }
+
+    /// The pod's VMM may be killed from now on.
+    pub(super) fn offer(&self, pod: &str) {
+        self.vms.lock().unwrap().insert(pod.to_owned(), false);
+    }
+
+    /// The pod is gone, or about to.
+    pub(super) fn withdraw(&self, pod: &str) {
+        self.vms.lock().unwrap().remove(pod);
+    }
+
+    /// Pods whose VMM may be killed.
+    pub(super) fn offered(&self) -> Vec<String> {
+        self.vms.lock().unwrap().iter().filter(|(_, lost)| !**lost).map(|(pod, _)| pod.clone()).collect()
+    }
+
+    /// Says that the pod's VMM is about to be killed, unless the pod was withdrawn.
+    pub(super) fn lose(&self, pod: &str) -> bool {
+        self.vms.lock().unwrap().get_mut(pod).map(|lost| *lost = true).is_some()
+    }
+
+    /// Whether the pod's VMM was killed.
+    pub(super) fn is_lost(&self, pod: &str) -> bool {
+        self.vms.lock().unwrap().get(pod).copied().unwrap_or_default()
+    }
+}
+
+/// Figures of a walk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) calls: usize,
+    pub(super) failed_beside_disturbances: usize,
+    pub(super) pods: usize,
+    pub(super) containers: usize,
+    pub(super) log_lines: usize,
+    pub(super) log_bytes: usize,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.calls += other.calls;
+        self.failed_beside_disturbances += other.failed_beside_disturbances;
+        self.pods += other.pods;
+        self.containers += other.containers;
+        self.log_lines += other.log_lines;
+        self.log_bytes += other.log_bytes;
+    }
+}
+
+/// How a container ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ending {
+    /// Lines that it writes.
+    pub(super) lines: usize,
+    /// The exit code.
+    pub(super) code: i32,
+}
+
+/// How far a container is by the client's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Created,
+    Started,
+    Stopped,
+}
+
+/// A container as its client knows it.
+#[derive(Clone, Debug)]
+pub(super) struct Container {
+    pub(super) id: String,
+    pub(super) stage: Stage,
+    /// None where it runs until it is stopped.
+    pub(super) ending: Option<Ending>,
+}
+
+impl Container {
+    /// Returns what is wrong with a status, if anything. `lost`: the pod's VMM was killed.
+    pub(super) fn wrong(&self, status: &ContainerStatus, lost: bool) -> Option<String> {
+        let (state, code) = (status.state(), status.exit_code);
+        let right = match self.stage {
+            Stage::Created => {
+                state == ContainerState::ContainerCreated
+                    || (lost && state != ContainerState::ContainerRunning)
+            }
+            Stage::Started => {
+                state == ContainerState::ContainerRunning
+                    || (state == ContainerState::ContainerExited
+                        && (lost || self.ending.is_some_and(|ending| ending.code == code)))
+            }
+            Stage::Stopped => state == ContainerState::ContainerExited,
+        };
+        (!right).then(|| format!("{self:?}, lost {lost}: {status:?}"))
+    }
+
+    /// Returns what is wrong with the log of a container that has ended, if anything. `whole`: it wrote all that it had to.
+    pub(super) fn wrong_log(&self, log: &str, whole: bool) -> Option<String> {
+        let mut lines = 0;
+        for (line, number) in log.lines().zip(1..) {
+            if !line.ends_with(&format!("stdout F line {number}")) {
+                return Some(format!("{}: line {number} is {line:?}", self.id));
+            }
+            lines = number;
+        }
+        let due = self.ending.filter(|_| whole).map(|ending| ending.lines);
+        due.filter(|due| *due != lines).map(|due| format!("{}: {lines} lines in place of {due}", self.id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(stage: Stage) -> Container {
+        Container { id: "c".into(), stage, ending: Some(Ending { lines: 2, code: 3 }) }
+    }
+
+    fn status(state: ContainerState, exit_code: i32) -> ContainerStatus {
+        ContainerStatus { state: state.into(), exit_code, ..Default::default() }
+    }
+
+    #[test]
+    fn a_state_that_nothing_explains_is_wrong() {
+        let (running, exited) = (ContainerState::ContainerRunning, ContainerState::ContainerExited);
+        assert_eq!(container(Stage::Started).wrong(&status(running, 0), false), None);
+        assert_eq!(container(Stage::Started).wrong(&status(exited, 3), false), None);
+        assert!(container(Stage::Started).wrong(&status(exited, 137), false).is_some());
+        assert_eq!(container(Stage::Started).wrong(&status(exited, 137), true), None);
+        assert!(container(Stage::Stopped).wrong(&status(running, 0), false).is_some());
+        assert!(container(Stage::Created).wrong(&status(running, 0), true).is_some());
+    }
+
+    #[test]
+    fn a_line_that_is_lost_doubled_or_torn_is_wrong() {
+        let wrong = |log: &str| container(Stage::Started).wrong_log(log, true);
+        assert_eq!(wrong("T stdout F line 1\nT stdout F line 2\n"), None);
+        for log in [
+            "",
+            "T stdout F line 2\n",
+            "T stdout F line 1\nT stdout F line 1\n",
+            "T stdout P li\nT stdout F ne 1\n",
+        ] {
+            assert!(wrong(log).is_some(), "{log:?}");
+        }
+        assert_eq!(container(Stage::Started).wrong_log("T stdout F line 1\n", false), None);
+    }
+
+    #[test]
+    fn a_call_is_excused_by_a_disturbance_at_any_time_of_it() {
+        let ledger = Ledger::default();
+        let then = ledger.now();
+        assert!(!ledger.disturbed_since(then));
+        ledger.begin();
+        let amid = ledger.now();
+        ledger.end();
+        assert!(ledger.disturbed_since(then) && ledger.disturbed_since(amid));
+        assert!(!ledger.disturbed_since(ledger.now()));
+    }
+}
