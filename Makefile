@@ -79,9 +79,9 @@ bench: bench-build ## count instructions to agent-ready and of a pod's start; ra
 	tests/bench/run
 
 .PHONY: bench-crowd
-bench-crowd: deps ## 500 pods in a row, 60 at once, a restart beside 50: ratios, the daemon's memory (half an hour)
+bench-crowd: deps ## 500 pods in a row, 60 at once, a restart beside 50: ratios, the daemon's memory (an hour)
 	@.ci/build -p tests-e2e -p tests-bench --bins
-	$(NODE) --icount $(BIN)/bench-crowd --bin $(BIN) --guest-image $(IMAGE)
+	$(NODE) $(BIN)/bench-crowd --bin $(BIN) --guest-image $(IMAGE)
 
 .PHONY: fuzz
 fuzz: deps ## a minute of fuzzing for each parser of what strangers send

@@ -9,7 +9,8 @@ use anyhow::{Context, ensure};
 use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
 
-use crate::figures::{median, millions};
+use crate::figures::millions;
+use crate::median::median;
 
 /// The program, by its path, so that a shell runs it and not a builtin of that name.
 const PROGRAM: &str = "/bin/true";

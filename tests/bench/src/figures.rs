@@ -1,4 +1,4 @@
-//! Durations of the node's clock as counts of instructions, and their median.
+//! Durations of the node's clock as counts of instructions.
 
 use std::time::Duration;
 
@@ -13,10 +13,4 @@ pub(crate) fn instructions(duration: Duration) -> f64 {
 /// Millions of instructions that fit into a duration of the node's clock.
 pub(crate) fn millions(duration: Duration) -> f64 {
     instructions(duration) / 1e6
-}
-
-/// Sorts some durations and returns the middle one.
-pub(crate) fn median(took: &mut [Duration]) -> Duration {
-    took.sort_unstable();
-    took[took.len() / 2]
 }

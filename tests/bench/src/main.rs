@@ -12,6 +12,7 @@
 mod boot;
 mod exec;
 mod figures;
+mod median;
 mod pod;
 mod stages;
 mod throughput;

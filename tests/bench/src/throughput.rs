@@ -25,7 +25,8 @@ use tests_registry::Layer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::figures::{instructions, median};
+use crate::figures::instructions;
+use crate::median::median;
 use crate::stages::{Busiest, Ran, Stages};
 
 /// Bytes that each stream carries.
