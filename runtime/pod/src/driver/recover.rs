@@ -224,7 +224,7 @@ impl Driver {
     /// Goes on with the containers in the VM.
     async fn recover_containers(&mut self, live: &Live, half_made: Vec<ContainerOnRecord>, lost: &[String]) {
         for id in self.containers.ids() {
-            self.recover_container(live, &id);
+            self.recover_container(live, &id).await;
         }
         for (record, status) in half_made {
             self.undo_half_made(live, record, status).await;
@@ -244,9 +244,14 @@ impl Driver {
     }
 
     /// Counts the container's devices, and goes on with what runs.
-    fn recover_container(&mut self, live: &Live, id: &str) {
+    async fn recover_container(&mut self, live: &Live, id: &str) {
         let Some(container) = self.containers.get(id) else { return };
         self.plugs.hold(&container.record);
+        if container.status.stage == ContainerStage::Unknown {
+            // A status that could not be read is on no record: without one, the next start would find a half-made
+            // container, and undo it.
+            self.save_container(id).await;
+        }
         self.watch_again(live, id);
     }
 

@@ -45,6 +45,23 @@ fn a_running_container_whose_record_cannot_be_used_stays_listed_and_keeps_its_na
 }
 
 #[test]
+fn a_container_whose_status_cannot_be_read_is_no_half_made_one_at_the_start_after_the_next() {
+    let (left, id) = life(None, async |world: &World| {
+        let (_, id) = world.with_container().await;
+        edit(world, Table::ContainerStatuses, &id, |status| *status = json!("damaged"));
+        id
+    });
+    let (left, ()) = life(Some(left), async |world: &World| {
+        assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Unknown);
+    });
+    life(Some(left), async |world: &World| {
+        assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Unknown);
+        world.script.vm().agent.end(&id, 5, false);
+        assert_eq!(world.ended(&id).await.exit_code, 5);
+    });
+}
+
+#[test]
 fn a_half_made_container_that_cannot_be_removed_is_listed_until_it_can() {
     let (left, (pod_id, id)) = life(None, async |world: &World| {
         let pod_id = world.pods.run(pod("web")).await.unwrap();
