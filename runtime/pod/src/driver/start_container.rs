@@ -70,8 +70,13 @@ impl Driver {
 
     /// Commits the stage, then takes it on.
     async fn put_stage(&mut self, id: &str, stage: ContainerStage) -> Result<(), PodError> {
-        let status = ContainerStatus { stage, ..self.containers.find(id)?.status.clone() };
-        self.node.records.put_container_status(id, &status).await?;
+        let before = self.containers.find(id)?.status.clone();
+        let status = ContainerStatus { stage, ..before.clone() };
+        if let Err(error) = self.node.records.put_container_status(id, &status).await {
+            // A disk that fails may have taken it all the same.
+            self.node.records.settle_container_status(id, &before).await;
+            return Err(error);
+        }
         self.containers.set_status(id, status);
         Ok(())
     }
