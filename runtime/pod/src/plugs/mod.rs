@@ -164,8 +164,7 @@ impl Plugs {
         let slot = claim.slot();
         if claim == Claim::Replace(slot) {
             // The agent let it go with its last container.
-            live.call("unplugging an unused image", live.vm.unplug(slot)).await?;
-            self.images.emptied(slot);
+            self.empty(live, "unplugging an unused image", slot).await?;
         }
         if claim != Claim::Plugged(slot) {
             let opened = backends.images.open(&image.id);
@@ -228,10 +227,23 @@ impl Plugs {
         plugged
     }
 
+    /// Empties a slot. After a failure the VMM is asked what it has, as in [`fill`](Self::fill): a slot that is empty
+    /// already it refuses to empty again.
+    async fn empty(&mut self, live: &Live, doing: &str, slot: Slot) -> Result<(), PodError> {
+        if let Err(error) = live.call(doing, live.vm.unplug(slot)).await {
+            match self.compare(live).await {
+                Ok(missing) if missing.contains(&slot) => {}
+                _ => return Err(error),
+            }
+        }
+        self.images.emptied(slot);
+        self.disks.emptied(slot);
+        Ok(())
+    }
+
     async fn unplug_unused_disks(&mut self, live: &Live) -> Result<(), PodError> {
         for slot in self.disks.unused() {
-            live.call("unplugging a block device", live.vm.unplug(slot)).await?;
-            self.disks.emptied(slot);
+            self.empty(live, "unplugging a block device", slot).await?;
         }
         Ok(())
     }
