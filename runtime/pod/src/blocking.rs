@@ -14,6 +14,11 @@ where
     T: Send + 'static,
     E: Error + Send + Sync + 'static,
 {
+    #[cfg(test)]
+    if in_place::is_wanted() {
+        tokio::task::yield_now().await;
+        return work().map_err(|error| PodError::internal(doing).because(error));
+    }
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(PodError::internal(doing).because(error)),
@@ -45,4 +50,24 @@ pub(crate) async fn within<T>(
         let text = format!("{doing}: no answer within {} s", bound.as_secs());
         Err(PodError::new(PodErrorKind::DeadlineExceeded, text))
     })
+}
+
+/// Blocking work on the async thread itself, for a test that must go the same way again: threads take turns as they
+/// like, and each turn costs more than the work.
+#[cfg(test)]
+pub(crate) mod in_place {
+    use std::cell::Cell;
+
+    thread_local! {
+        static WANTED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Has all blocking work of this thread's tasks done in place from now on.
+    pub(crate) fn want() {
+        WANTED.set(true);
+    }
+
+    pub(super) fn is_wanted() -> bool {
+        WANTED.get()
+    }
 }

@@ -26,9 +26,9 @@ pub(crate) struct Records {
     store: Store,
     /// Whether a task tries to write settled outcomes.
     settling: Arc<AtomicBool>,
-    /// The disk is full, says a test.
+    /// The disk, as a test plays it.
     #[cfg(test)]
-    pub(crate) full: Arc<AtomicBool>,
+    pub(crate) disk: crate::tests::StateDisk,
 }
 
 impl Records {
@@ -37,7 +37,7 @@ impl Records {
             store,
             settling: Arc::default(),
             #[cfg(test)]
-            full: Arc::default(),
+            disk: crate::tests::StateDisk::default(),
         }
     }
 
@@ -133,10 +133,11 @@ impl Records {
     async fn commit(&self, batch: Batch) -> Result<(), PodError> {
         let store = self.store.clone();
         #[cfg(test)]
-        if self.full.load(Ordering::Acquire) {
-            return Err(PodError::internal(DOING).because("the disk is full"));
-        }
-        blocking(DOING, move || store.commit(batch)).await
+        self.disk.takes().await.map_err(|error| PodError::internal(DOING).because(error))?;
+        let committed = blocking(DOING, move || store.commit(batch)).await;
+        #[cfg(test)]
+        self.disk.has_taken().await.map_err(|error| PodError::internal(DOING).because(error))?;
+        committed
     }
 }
 

@@ -2,81 +2,55 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use proto_agent::agent::{ConfigurePodRequest, StatsResponse, StreamKind, UsageResponse};
-use proto_vmm::StopReport;
+use proto_vmm::{StopReason, StopReport};
 use runtime_guest::{FailureReason, GuestError, ProcessExit, RefusedCode, SignalTarget};
 use runtime_pieces::Pieces;
-use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, ExitReason, Signal, User};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf};
+use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 
 use super::Script;
-use super::script::unreachable;
-use crate::backend::{Acknowledge, Agent, BackendError, BackendErrorKind, Connection, Input, Output};
+use super::process::{FakeProcess, exit};
+use super::script::{hang, unreachable};
+use crate::backend::{Agent, BackendError, BackendErrorKind, Connection, Input, Output};
 
 type Key = (String, String);
 
-/// Bytes that come before a stream breaks off: in the middle of a line.
-const BROKEN_OFF_BYTES: u64 = 1001;
-
-/// The end of a connection that was reset.
-struct Failing;
-
-impl AsyncRead for Failing {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
-    }
+/// How a guest that answers nobody any more does so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// The guest hangs: its callers wait.
+    Frozen,
+    /// Nothing comes through to it: its callers learn that at once.
+    Unreachable,
 }
 
 #[derive(Debug)]
 pub(crate) struct FakeAgent {
     script: Arc<Script>,
-    stopped: watch::Receiver<Option<StopReport>>,
+    pid: u32,
+    stopped: watch::Sender<Option<StopReport>>,
+    silence: watch::Sender<Option<Silence>>,
     processes: Mutex<HashMap<Key, FakeProcess>>,
-}
-
-#[derive(Clone, Debug)]
-struct FakeProcess {
-    ended: watch::Sender<Option<ProcessExit>>,
-    stdout: Vec<u8>,
-}
-
-fn exit(exit_code: i32, oom_killed: bool, exited_at_ns: i64) -> ProcessExit {
-    let reason = match exit_code {
-        _ if oom_killed => ExitReason::OomKilled,
-        0 => ExitReason::Completed,
-        _ => ExitReason::Error,
-    };
-    ProcessExit { exit_code, reason, exited_at_ns }
-}
-
-impl FakeProcess {
-    fn new(stdout: Vec<u8>) -> Self {
-        FakeProcess { ended: watch::Sender::new(None), stdout }
-    }
-
-    fn end(&self, exit_code: i32, oom_killed: bool) {
-        self.end_as(exit(exit_code, oom_killed, 0));
-    }
-
-    fn end_as(&self, end: ProcessExit) {
-        self.ended.send_if_modified(|ended| {
-            let first = ended.is_none();
-            ended.get_or_insert(end);
-            first
-        });
-    }
+    created: Mutex<BTreeMap<String, ContainerSlots>>,
+    limits: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
 }
 
 impl FakeAgent {
-    pub(crate) fn new(script: Arc<Script>, stopped: watch::Receiver<Option<StopReport>>) -> Self {
-        FakeAgent { script, stopped, processes: Mutex::default() }
+    pub(crate) fn new(script: Arc<Script>, pid: u32, stopped: watch::Sender<Option<StopReport>>) -> Self {
+        FakeAgent {
+            script,
+            pid,
+            stopped,
+            silence: watch::Sender::new(None),
+            processes: Mutex::default(),
+            created: Mutex::default(),
+            limits: Mutex::default(),
+        }
     }
 
     /// The container's program ends by itself.
@@ -95,7 +69,7 @@ impl FakeAgent {
         let processes = self.processes.lock().unwrap();
         let first = processes.iter().filter(|((_, exec_id), _)| exec_id.is_empty());
         first
-            .filter(|(_, process)| process.ended.borrow().is_none())
+            .filter(|(_, process)| process.runs())
             .map(|((container_id, _), _)| container_id.clone())
             .collect()
     }
@@ -106,53 +80,63 @@ impl FakeAgent {
         found.ok_or_else(|| BackendError::new(BackendErrorKind::Refused, format!("no process {key:?}")))
     }
 
-    /// The output of a process from this byte on.
-    fn said(
-        &self,
-        container_id: &str,
-        exec_id: &str,
-        kind: StreamKind,
-        offset: usize,
-    ) -> Result<DuplexStream, BackendError> {
-        let process = self.process(container_id, exec_id)?;
-        let stdout = kind == StreamKind::STREAM_KIND_STDOUT;
-        let bytes = if stdout { process.stdout[offset..].to_vec() } else { Vec::new() };
-        let (mut writer, reader) = tokio::io::duplex(64 << 10);
-        let (mut ended, mut stopped) = (process.ended.subscribe(), self.stopped.clone());
-        let script = self.script.clone();
-        tokio::spawn(async move {
-            let late = script.state().late;
-            if !late {
-                let _ = writer.write_all(&bytes).await;
-            }
-            tokio::select! {
-                _ = ended.wait_for(Option::is_some) => {}
-                _ = stopped.wait_for(Option::is_some) => {}
-            }
-            if late {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                let _ = writer.write_all(&bytes).await;
-            }
-            while script.state().lingering && script.count("agent.signal 9 all") == 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        });
-        Ok(reader)
-    }
-
-    /// The stream, or its first bytes alone where it is to break off.
-    fn broken_off(&self, said: DuplexStream) -> Box<dyn AsyncRead + Send + Unpin> {
-        let mut state = self.script.state();
-        let Some(left) = state.breaks.checked_sub(1) else { return Box::new(said) };
-        state.breaks = left;
-        let beginning = said.take(BROKEN_OFF_BYTES);
-        if left % 2 == 0 { Box::new(beginning) } else { Box::new(beginning.chain(Failing)) }
-    }
-
     /// Calls to a guest that has ended fail.
     async fn step(&self, step: &str) -> Result<(), BackendError> {
-        self.script.step(step).await?;
+        self.step_of_vm(step, self.pid).await?;
         if self.stopped.borrow().is_some() { Err(unreachable("the connection broke")) } else { Ok(()) }
+    }
+
+    /// Plays a step of the VM or its guest, which may end in it, or hang since it was frozen.
+    pub(crate) async fn step_of_vm(&self, step: &str, pid: u32) -> Result<(), BackendError> {
+        let played = self.script.step(step).await;
+        if self.script.take_crash() {
+            self.script.state().crashed.insert(pid);
+            let reason = StopReason::GuestPanic { message: "no more".into() };
+            super::vm::end(&self.stopped, reason, "");
+        }
+        let of_guest = step.starts_with("agent.") || step == "vm.connect";
+        let silence = *self.silence.borrow();
+        match silence.filter(|_| of_guest) {
+            None => played,
+            Some(Silence::Frozen) => hang(step).await,
+            Some(Silence::Unreachable) => Err(unreachable("the connection broke")),
+        }
+    }
+
+    /// The guest answers nobody from now on.
+    pub(crate) fn silence(&self, silence: Silence) {
+        self.silence.send_replace(Some(silence));
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silence.borrow().is_some()
+    }
+
+    /// The commands that run.
+    pub(crate) fn commands(&self) -> BTreeSet<String> {
+        let processes = self.processes.lock().unwrap();
+        let running =
+            processes.iter().filter(|((_, exec_id), process)| !exec_id.is_empty() && process.runs());
+        running.map(|((_, exec_id), _)| exec_id.clone()).collect()
+    }
+
+    /// The container that was created with this slot, if one was.
+    pub(crate) fn user_of(&self, slot: u8) -> Option<String> {
+        let created = self.created.lock().unwrap();
+        let uses = |slots: &ContainerSlots| {
+            slots.image == slot || slots.image_volumes.contains(&slot) || slots.block_devices.contains(&slot)
+        };
+        created.iter().find(|(_, slots)| uses(slots)).map(|(id, _)| id.clone())
+    }
+
+    /// The slots of the containers that the guest has, by container.
+    pub(crate) fn created(&self) -> BTreeMap<String, ContainerSlots> {
+        self.created.lock().unwrap().clone()
+    }
+
+    /// The last limit of memory that a container was given by an update.
+    pub(crate) fn memory_max(&self, container_id: &str) -> Option<String> {
+        self.limits.lock().unwrap().get(container_id)?.get("memory.max").cloned()
     }
 }
 
@@ -173,6 +157,7 @@ impl Agent for FakeAgent {
         serde_json::to_vec(&plan.oci).unwrap();
         self.script.state().created = Some((plan.clone(), slots.clone()));
         let process = FakeProcess::new(self.script.state().output.clone());
+        self.created.lock().unwrap().insert(plan.container_id.clone(), slots.clone());
         self.processes.lock().unwrap().insert((plan.container_id.clone(), String::new()), process);
         self.script.done("agent.create").await?;
         Ok(User { uid: 7, gid: 8, groups: Vec::new() })
@@ -185,7 +170,9 @@ impl Agent for FakeAgent {
             let reason = Some(FailureReason::Start(failure));
             return Err(GuestError::Refused { method: "StartContainer", message, code, reason }.into());
         }
-        self.process(container_id, "")?;
+        if !self.process(container_id, "")?.start() {
+            return Err(self.script.violate(format!("container {container_id} is started twice")));
+        }
         self.script.done("agent.start").await
     }
 
@@ -195,7 +182,9 @@ impl Agent for FakeAgent {
         cgroup_files: BTreeMap<String, String>,
     ) -> Result<(), BackendError> {
         self.step(&format!("agent.update {cgroup_files:?}")).await?;
-        self.process(container_id, "").map(drop)
+        self.process(container_id, "")?;
+        self.limits.lock().unwrap().entry(container_id.to_owned()).or_default().extend(cgroup_files);
+        self.script.done("agent.update").await
     }
 
     async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), BackendError> {
@@ -208,6 +197,7 @@ impl Agent for FakeAgent {
             process.end(137, false);
         }
         self.processes.lock().unwrap().retain(|(container, _), _| container != container_id);
+        self.created.lock().unwrap().remove(container_id);
         self.script.done("agent.remove").await
     }
 
@@ -228,10 +218,14 @@ impl Agent for FakeAgent {
 
     async fn wait(&self, container_id: &str, exec_id: &str) -> Result<ProcessExit, BackendError> {
         self.step("agent.wait").await?;
-        let mut ended = self.process(container_id, exec_id)?.ended.subscribe();
-        let mut stopped = self.stopped.clone();
+        let mut stopped = self.stopped.subscribe();
+        let mut silence = self.silence.subscribe();
+        let mut ended = self.process(container_id, exec_id)?.ended();
         tokio::select! {
             end = ended.wait_for(Option::is_some) => Ok(end.unwrap().unwrap()),
+            _ = silence.wait_for(|silence| *silence == Some(Silence::Unreachable)) => {
+                Err(unreachable("the connection broke"))
+            }
             _ = stopped.wait_for(Option::is_some) => Err(unreachable("the connection broke")),
         }
     }
@@ -277,12 +271,9 @@ impl Agent for FakeAgent {
         if stdout {
             self.script.state().offsets.push(offset);
         }
-        let said = self.said(container_id, "", kind, usize::try_from(offset).unwrap())?;
-        let reader: Box<dyn AsyncRead + Send + Unpin> =
-            if stdout { self.broken_off(said) } else { Box::new(said) };
+        let process = self.process(container_id, "")?;
         let key = if stdout { container_id.to_owned() } else { format!("{container_id} stderr") };
-        let acknowledge = Box::new(FakeAcknowledge { script: self.script.clone(), key });
-        Ok(Output { reader, acknowledge })
+        process.output(&self.script, kind, offset, self.stopped.subscribe(), key)
     }
 
     async fn exec_output(
@@ -292,7 +283,8 @@ impl Agent for FakeAgent {
         kind: StreamKind,
     ) -> Result<Pieces, BackendError> {
         self.step("agent.exec_output").await?;
-        self.said(container_id, exec_id, kind, 0).map(Pieces::held)
+        let process = self.process(container_id, exec_id)?;
+        Ok(Pieces::held(process.said(&self.script, kind, 0, self.stopped.subscribe())))
     }
 
     async fn input(&self, container_id: &str, exec_id: &str) -> Result<Box<dyn Input>, BackendError> {
@@ -336,19 +328,6 @@ impl Input for FakeInput {
 
     async fn end(&mut self) -> io::Result<()> {
         self.script.state().typed.extend_from_slice(b"[end]");
-        Ok(())
-    }
-}
-
-struct FakeAcknowledge {
-    script: Arc<Script>,
-    key: String,
-}
-
-#[async_trait]
-impl Acknowledge for FakeAcknowledge {
-    async fn acknowledge(&mut self, total: u64) -> io::Result<()> {
-        self.script.state().acknowledged.insert(self.key.clone(), total);
         Ok(())
     }
 }

@@ -1,26 +1,31 @@
 //! Block devices of the host in containers: plugged with their first, unplugged with their last.
 
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use runtime_spec::{ContainerSpec, Device};
 
-use super::{World, container, pod};
+use super::{Fault, Script, World, container, pod};
 use crate::PodErrorKind;
 use crate::backend::{BackendError, DiskError, Disks, HostDisk};
 
 /// `/dev/1`, `/dev/2` and so on are there; a name that begins with c is a character device.
 #[derive(Debug)]
-pub(crate) struct FakeDisks;
+pub(crate) struct FakeDisks(pub(crate) Arc<Script>);
 
 #[async_trait]
 impl Disks for FakeDisks {
-    async fn open(&self, path: PathBuf, _: bool) -> Result<HostDisk, BackendError> {
+    async fn open(&self, path: PathBuf, writable: bool) -> Result<HostDisk, BackendError> {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         if name.starts_with('c') {
             return Err(DiskError::Character(path).into());
         }
-        Ok(HostDisk { file: std::fs::File::open("/dev/null")?, number: name.parse().unwrap() })
+        let disk = HostDisk { file: std::fs::File::open("/dev/null")?, number: name.parse().unwrap() };
+        let key = HostDisk::key(disk.number, writable);
+        self.0.state().opened.insert(disk.file.as_raw_fd(), key);
+        Ok(disk)
     }
 }
 
@@ -69,6 +74,19 @@ async fn a_container_that_fails_leaves_no_disk_behind() {
         world.script.repair();
         world.pods.create_container(&pod_id, spec).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_disk_that_was_unplugged_unheard_keeps_no_other_out() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let first = world.pods.create_container(&pod_id, with("a", &[("/dev/1", "rw")])).await.unwrap();
+    // The points before it: two commits, and the agent's answer.
+    world.script.plan(Fault::Lose, 3);
+    world.pods.remove_container(&first).await.unwrap();
+    assert_eq!(world.script.end_plan(), Some((Fault::Lose, "vm.unplug, answered".to_owned())));
+    world.pods.create_container(&pod_id, with("b", &[("/dev/2", "rw")])).await.unwrap();
+    assert_eq!(world.script.state().violations, Vec::<String>::new());
 }
 
 #[tokio::test]

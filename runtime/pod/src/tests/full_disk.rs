@@ -1,9 +1,12 @@
-//! The disk of the state is full: what frees it goes on, and what needs it is refused.
+//! The disk of the state is full, or fails: what frees it goes on, and what needs it is refused.
 
 use std::time::Duration;
 
-use super::{World, container, pod};
+use runtime_store::Table;
+
+use super::{Fault, World, container, pod};
 use crate::ContainerState;
+use crate::record::{ContainerStage, ContainerStatus};
 
 #[tokio::test(start_paused = true)]
 async fn pods_and_containers_are_stopped_and_removed_on_a_full_disk() {
@@ -36,4 +39,18 @@ async fn outcomes_are_on_disk_as_soon_as_there_is_room() {
     world.fill_disk(false);
     world.until(|world| world.records().is_empty()).await;
     world.assert_nothing_left();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_was_refused_is_on_no_disk_though_the_disk_took_it_as_it_failed() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    world.script.plan(Fault::Lose, 0);
+    world.pods.start_container(&id).await.unwrap_err();
+    assert_eq!(world.script.end_plan(), Some((Fault::Lose, "store.commit, answered".to_owned())));
+    let store = world.node.records.store();
+    let status: ContainerStatus = store.get(Table::ContainerStatuses, &id).unwrap().unwrap();
+    assert_eq!(status.stage, ContainerStage::Created);
+    world.pods.start_container(&id).await.unwrap();
 }

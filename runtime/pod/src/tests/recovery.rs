@@ -167,8 +167,8 @@ fn slots_that_a_killed_create_left_filled_are_emptied_before_their_next_use() {
         // A daemon that died before it wrote the container down.
         let vm = world.script.vm();
         let mut slots = vm.slots.lock().unwrap();
-        slots.insert(Slot::pmems().next().unwrap().number(), "image");
-        slots.insert(12, "disk");
+        slots.insert(Slot::pmems().next().unwrap().number(), "image".into());
+        slots.insert(12, "disk".into());
         drop(slots);
         pod_id
     });

@@ -4,7 +4,10 @@
 //! A planned [`Fault`] strikes at one of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use proto_agent::agent::{ConfigurePodRequest, UsageResponse};
 use runtime_share::Bind;
@@ -13,6 +16,12 @@ use tokio::sync::Notify;
 
 use super::vm::FakeVm;
 use crate::backend::{BackendError, BackendErrorKind};
+
+/// The point of a commit of the store.
+pub(crate) const COMMIT: &str = "store.commit";
+
+/// The longest deadline of a call to a VMM or an agent.
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Shared by all fakes of one world; outlives a daemon.
 #[derive(Debug, Default)]
@@ -34,6 +43,10 @@ pub(crate) enum Fault {
     Cut,
     /// The disk of the state is full for as long as the action takes.
     FullDisk,
+    /// The call has no effect, and is answered by its deadline alone.
+    Hang,
+    /// The VM that is called ends.
+    Crash,
 }
 
 /// A fault, and the number of points that it lets pass before it strikes.
@@ -55,6 +68,12 @@ pub(crate) struct State {
     struck: Option<(Fault, String)>,
     /// A fault has killed the daemon.
     killed: bool,
+    /// A fault ends the VM whose call comes back next.
+    crashes: bool,
+    /// VMs that a fault has ended, by the process id of their VMM.
+    pub(crate) crashed: BTreeSet<u32>,
+    /// Calls that no VMM and no agent would have taken.
+    pub(crate) violations: Vec<String>,
     /// Every point that was passed, and how often.
     pub(crate) points: BTreeMap<String, usize>,
     /// Every step, in order.
@@ -63,6 +82,12 @@ pub(crate) struct State {
     pub(crate) networks: BTreeSet<String>,
     /// Binds, by container.
     pub(crate) binds: BTreeMap<String, Vec<(usize, Bind)>>,
+    /// Containers whose record was damaged: nobody knows what was made for them.
+    pub(crate) lost: BTreeSet<String>,
+    /// Logs that were moved away, by container, the first one first.
+    pub(crate) moved_logs: BTreeMap<String, Vec<PathBuf>>,
+    /// Images and disks that were opened to be plugged, by their descriptor.
+    pub(crate) opened: HashMap<RawFd, String>,
     /// The plan and the slots of the last container that the agent was asked to create.
     pub(crate) created: Option<(ContainerPlan, ContainerSlots)>,
     /// VMs by the process id of their VMM.
@@ -71,6 +96,9 @@ pub(crate) struct State {
     pub(crate) output: Vec<u8>,
     /// Output that comes only after the program's end.
     pub(crate) late: bool,
+    /// Bytes of output that a guest holds; a program that has written more waits until some are acknowledged. All where
+    /// it is zero.
+    pub(crate) held_bytes: usize,
     /// How often an output stream breaks off in the middle of its bytes, with an error or with a mere end by turns.
     pub(crate) breaks: u32,
     /// Output that stays open until everything in the container is killed.
@@ -144,7 +172,19 @@ impl Script {
         self.point(step, true).await
     }
 
-    async fn point(&self, step: &str, after: bool) -> Result<(), BackendError> {
+    /// Whether the VM that was called ends now.
+    pub(crate) fn take_crash(&self) -> bool {
+        std::mem::take(&mut self.state().crashes)
+    }
+
+    /// Notes a call that nobody would have taken.
+    pub(crate) fn violate(&self, text: String) -> BackendError {
+        self.state().violations.push(text.clone());
+        BackendError::new(BackendErrorKind::Refused, text)
+    }
+
+    /// Passes a point: each step has two, as each commit has.
+    pub(crate) async fn point(&self, step: &str, after: bool) -> Result<(), BackendError> {
         let name = step.split(' ').next().unwrap_or_default();
         let name = if after { format!("{name}, answered") } else { name.to_owned() };
         let strikes = self.state().strike(&name, after);
@@ -154,6 +194,11 @@ impl Script {
                 self.state().killed = true;
                 self.cut.notify_waiters();
                 std::future::pending().await
+            }
+            Some(Fault::Hang) => hang(&name).await,
+            Some(Fault::Crash) => {
+                self.state().crashes = true;
+                Err(unreachable(format!("the VM ended at {name}")))
             }
             Some(fault) => Err(unreachable(format!("{fault:?} at {name}"))),
         }
@@ -207,6 +252,9 @@ impl State {
             Fault::Lose => after,
             Fault::Cut => true,
             Fault::FullDisk => false,
+            // Whether a process ends is asked without a deadline.
+            Fault::Hang => !after && name != "agent.wait" && name != COMMIT,
+            Fault::Crash => !after && has_vm(name),
         };
         if !fits {
             return None;
@@ -220,6 +268,25 @@ impl State {
         self.struck = Some((fault, name.to_owned()));
         Some(fault)
     }
+}
+
+/// Whether a call is one to a VM or its agent.
+fn has_vm(name: &str) -> bool {
+    name.starts_with("agent.")
+        || (name.starts_with("vm.") && !["vm.spawn", "vm.attach", "vm.kill", "vm.shutdown"].contains(&name))
+}
+
+/// Waits for what comes first: the deadline that a client of VMMs and agents has, or the caller's bound.
+pub(crate) async fn hang(name: &str) -> Result<(), BackendError> {
+    // Calls without a deadline of their own.
+    if name == "agent.wait"
+        || ["network.setup", "network.teardown", "shares.bind", "shares.unbind"].contains(&name)
+        || ["vm.wait_ready", "vm.resized", "vm.shutdown"].contains(&name)
+    {
+        return std::future::pending().await;
+    }
+    tokio::time::sleep(DEADLINE).await;
+    Err(unreachable(format!("no answer to {name} in time")))
 }
 
 /// A failure of somebody who does not answer.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -98,13 +98,14 @@ pub(crate) struct FakeVm {
     script: Arc<Script>,
     stopped: watch::Sender<Option<StopReport>>,
     pub(crate) agent: Arc<FakeAgent>,
-    pub(crate) slots: Mutex<BTreeMap<u8, &'static str>>,
+    /// Devices by slot: an image or a disk by its name, another by its kind.
+    pub(crate) slots: Mutex<BTreeMap<u8, String>>,
 }
 
 impl FakeVm {
     fn new(pid: u32, control_socket: PathBuf, script: Arc<Script>) -> Self {
         let stopped = watch::Sender::new(None);
-        let agent = Arc::new(FakeAgent::new(script.clone(), stopped.subscribe()));
+        let agent = Arc::new(FakeAgent::new(script.clone(), pid, stopped.clone()));
         FakeVm {
             pid,
             control_socket: Mutex::new(control_socket),
@@ -133,15 +134,38 @@ impl FakeVm {
         self.end(reason, console);
     }
 
-    fn end(&self, reason: StopReason, console: &str) {
-        let report =
-            StopReport { reason, registers: None, console: console.into(), exits: Default::default() };
-        self.stopped.send_if_modified(|stopped| {
-            let first = stopped.is_none();
-            stopped.get_or_insert(report);
-            first
-        });
+    pub(crate) fn end(&self, reason: StopReason, console: &str) {
+        end(&self.stopped, reason, console);
     }
+
+    async fn step(&self, step: &str) -> Result<(), BackendError> {
+        self.agent.step_of_vm(step, self.pid).await
+    }
+
+    /// The device's name, and the call that plugs it.
+    fn name(&self, device: &Device<OwnedFd>) -> (&'static str, String) {
+        let opened =
+            |file: &OwnedFd| self.script.state().opened.remove(&file.as_raw_fd()).unwrap_or_default();
+        match device {
+            Device::Pmem { image } => ("vm.plug_image", format!("image {}", opened(image))),
+            Device::Blk { read_only: false, image } => ("vm.plug_disk", format!("disk {}", opened(image))),
+            Device::Blk { read_only: true, image } => ("vm.plug_disk_ro", format!("disk {}", opened(image))),
+            Device::Net { .. } => ("vm.plug_net", "net".to_owned()),
+            Device::Vsock { .. } | Device::Rng | Device::Fs { .. } => {
+                panic!("a pod plugs no {:?}", device.kind())
+            }
+        }
+    }
+}
+
+/// Ends a VM, once.
+pub(super) fn end(stopped: &watch::Sender<Option<StopReport>>, reason: StopReason, console: &str) {
+    let report = StopReport { reason, registers: None, console: console.into(), exits: Default::default() };
+    stopped.send_if_modified(|stopped| {
+        let first = stopped.is_none();
+        stopped.get_or_insert(report);
+        first
+    });
 }
 
 #[async_trait]
@@ -156,32 +180,25 @@ impl Vm for FakeVm {
 
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {
         assert!(request.scratch.metadata()?.len() > 0, "the scratch disk has a size");
-        self.script.step("vm.boot").await
+        self.step("vm.boot").await
     }
 
     async fn wait_ready(&self) -> Result<Arc<dyn Agent>, BackendError> {
-        self.script.step("vm.wait_ready").await?;
+        self.step("vm.wait_ready").await?;
         Ok(self.agent.clone())
     }
 
     async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError> {
-        self.script.step("vm.connect").await?;
+        self.step("vm.connect").await?;
         Ok(self.agent.clone())
     }
 
     async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), BackendError> {
-        let (step, kind) = match device {
-            Device::Pmem { .. } => ("vm.plug_image", "image"),
-            Device::Blk { read_only: false, .. } => ("vm.plug_disk", "disk"),
-            Device::Blk { read_only: true, .. } => ("vm.plug_disk_ro", "disk"),
-            Device::Net { .. } => ("vm.plug_net", "net"),
-            Device::Vsock { .. } | Device::Rng | Device::Fs { .. } => {
-                panic!("a pod plugs no {:?}", device.kind())
-            }
-        };
-        self.script.step(step).await?;
-        let before = self.slots.lock().unwrap().insert(slot.number(), kind);
-        assert_eq!(before, None, "slot {slot} was empty");
+        let (step, name) = self.name(&device);
+        self.step(step).await?;
+        if let Some(before) = self.slots.lock().unwrap().insert(slot.number(), name.clone()) {
+            return Err(self.script.violate(format!("slot {slot} is to have {name}, and has {before}")));
+        }
         if self.script.state().unheard {
             return Err(unreachable("the answer to a plug was lost"));
         }
@@ -189,29 +206,36 @@ impl Vm for FakeVm {
     }
 
     async fn unplug(&self, slot: Slot) -> Result<(), BackendError> {
-        self.script.step("vm.unplug").await?;
-        assert!(self.slots.lock().unwrap().remove(&slot.number()).is_some(), "slot {slot} was filled");
+        self.step("vm.unplug").await?;
+        if let Some(user) = self.agent.user_of(slot.number()) {
+            return Err(self
+                .script
+                .violate(format!("slot {slot} is to be emptied, and container {user} uses it")));
+        }
+        if self.slots.lock().unwrap().remove(&slot.number()).is_none() {
+            return Err(self.script.violate(format!("slot {slot} is to be emptied, and is empty")));
+        }
         self.script.done("vm.unplug").await
     }
 
     async fn filled_slots(&self) -> Result<Vec<Slot>, BackendError> {
-        self.script.step("vm.filled_slots").await?;
+        self.step("vm.filled_slots").await?;
         let numbers = self.slots.lock().unwrap().keys().copied().collect::<Vec<_>>();
         Ok(numbers.into_iter().filter_map(Slot::new).collect())
     }
 
     async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError> {
-        self.script.step(&format!("vm.resize {}", memory_bytes >> 20)).await
+        self.step(&format!("vm.resize {}", memory_bytes >> 20)).await
     }
 
     async fn resized(&self) {
-        if self.script.step("vm.resized").await.is_err() {
+        if self.step("vm.resized").await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
     async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError> {
-        self.script.step(&format!("vm.pin {cpus:?}")).await
+        self.step(&format!("vm.pin {cpus:?}")).await
     }
 
     async fn stats(&self) -> Result<VmStats, BackendError> {
@@ -246,10 +270,12 @@ impl ImageSource for FakeImages {
         name.starts_with("image").then_some(FoundImage { id, reference, config })
     }
 
-    fn open(&self, _id: &str) -> Result<File, BackendError> {
+    fn open(&self, id: &str) -> Result<File, BackendError> {
         if self.0.state().failing.contains("images.open") {
             return Err(BackendError::failed("images.open was scripted to fail"));
         }
-        Ok(File::open("/dev/null")?)
+        let file = File::open("/dev/null")?;
+        self.0.state().opened.insert(file.as_raw_fd(), id.to_owned());
+        Ok(file)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use runtime_spec::{ContainerSpec, HandlerConfig, PodSpec};
@@ -12,6 +11,7 @@ use tokio::runtime::Builder;
 use super::Script;
 use super::disks::FakeDisks;
 use super::mounts::FakeShares;
+use super::state_disk::StateDisk;
 use super::vm::{FakeImages, FakeNetwork, FakeVms};
 use crate::backend::Backends;
 use crate::node::{Handlers, Node, Places, Records};
@@ -55,6 +55,8 @@ impl World {
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("state/pods")).unwrap();
         std::fs::create_dir_all(at("run/pods")).unwrap();
+        let mut records = Records::new(Store::open(&at("store.redb")).unwrap());
+        records.disk = StateDisk::of(script.clone());
         let node = Arc::new(Node {
             places: Places {
                 state_dir: at("state"),
@@ -69,14 +71,14 @@ impl World {
                 all: vec![HandlerConfig { name: "kvm".into(), scratch_bytes: 1 << 20, ..Default::default() }],
                 default: Some("kvm".into()),
             },
-            records: Records::new(Store::open(&at("store.redb")).unwrap()),
+            records,
             roster: Roster::default(),
             backends: Backends {
                 network: Arc::new(FakeNetwork(script.clone())),
                 vms: Arc::new(FakeVms(script.clone())),
                 images: Arc::new(FakeImages(script.clone())),
                 shares: Arc::new(FakeShares(script.clone())),
-                disks: Arc::new(FakeDisks),
+                disks: Arc::new(FakeDisks(script.clone())),
             },
         });
         recover::recover(&node).await.unwrap();
@@ -85,7 +87,7 @@ impl World {
 
     /// Lets the disk of the state take no more changes, or take them again.
     pub(crate) fn fill_disk(&self, full: bool) {
-        self.node.records.full.store(full, Ordering::Release);
+        self.node.records.disk.fill(full);
     }
 
     /// A ready pod with one running container.

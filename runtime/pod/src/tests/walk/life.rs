@@ -8,51 +8,67 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use runtime_spec::{ContainerSpec, PodSpec};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
+use tokio::time::Instant;
 
-use super::action::{Action, draw_fault};
-use super::model::{Answer, ContainerStage, Model, Name};
-use super::observed::{LINES, agree, check_log, listed};
+use super::action::{Action, Ways};
+use super::kept;
+use super::log::{Past, check, output, read};
+use super::model::{ContainerStage, MEANWHILE, Model, Name};
+use super::observed::{agree, listed};
+use super::perform::ANSWERED_WITHIN;
+use super::permits::Under;
+use crate::blocking::in_place;
 use crate::clock;
-use crate::tests::{Fault, Script, World, container, pod};
+use crate::tests::{Script, World};
 
-/// Grace of a stop.
-const GRACE: Duration = Duration::from_secs(1);
-/// How long the node may take to agree with the model, and what a failure left to come to rest.
-const SETTLED_WITHIN: Duration = Duration::from_secs(180);
-/// Between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long the node may take to agree with the model, and what a failure left to come to rest: longer than all bounds of
+/// a recovery together.
+const SETTLED_WITHIN: Duration = Duration::from_secs(900);
+/// Between two looks: less than late output takes.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Between two looks at what takes longer.
+const LOOK_LATER: Duration = Duration::from_millis(500);
+/// Looks of the first kind.
+const FIRST_LOOKS: u32 = 40;
 /// A file system in memory, since every commit waits for the disk.
 const MEMORY: &str = "/dev/shm";
 
 /// How a daemon's life ended.
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     Killed,
     Finished,
 }
 
 /// The node that the daemons of a walk have one after the other.
-#[derive(Debug)]
-struct Place {
-    dir: Arc<tempfile::TempDir>,
-    script: Arc<Script>,
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) dir: Arc<tempfile::TempDir>,
+    pub(super) script: Arc<Script>,
 }
 
 #[derive(Debug)]
 pub(super) struct Walk {
-    random: StdRng,
+    pub(super) random: StdRng,
+    pub(super) ways: Ways,
     shown: bool,
     place: Option<Place>,
-    model: Model,
-    /// The action in which the last daemon was killed.
-    killed_in: Action,
-    /// The ids of pods whose start was answered.
-    known: BTreeSet<String>,
-    /// Makes log files' names unique.
-    serial: usize,
-    logs: BTreeMap<String, String>,
+    pub(super) model: Model,
+    /// The actions in which the last daemon was killed.
+    pub(super) killed_in: Vec<Action>,
+    /// Whether a daemon was killed while it recovered.
+    recovery_struck: bool,
+    /// A container of which nobody knows the limits any more.
+    pub(super) unlimited: Option<Name>,
+    /// The ids of pods whose start was answered, or that were listed as ready.
+    pub(super) known: BTreeSet<String>,
+    /// Makes files' names unique.
+    pub(super) serial: usize,
+    /// Logs by container.
+    pub(super) logs: BTreeMap<String, String>,
+    /// Containers that ran when a daemon was killed.
+    ran_at_kill: BTreeSet<String>,
     history: Vec<String>,
     pub(super) actions: usize,
     pub(super) faults: usize,
@@ -62,15 +78,22 @@ pub(super) struct Walk {
 impl Walk {
     pub(super) fn new(seed: u64, shown: bool) -> Walk {
         clock::repeatable::seed(seed);
+        in_place::want();
+        let mut random = StdRng::seed_from_u64(seed);
+        let ways = Ways::draw(&mut random);
         Walk {
-            random: StdRng::seed_from_u64(seed),
+            random,
+            ways,
             shown,
             place: None,
             model: Model::default(),
-            killed_in: Action::Kill,
+            killed_in: Vec::new(),
+            recovery_struck: false,
+            unlimited: None,
             known: BTreeSet::new(),
             serial: 0,
             logs: BTreeMap::new(),
+            ran_at_kill: BTreeSet::new(),
             history: Vec::new(),
             actions: 0,
             faults: 0,
@@ -86,7 +109,7 @@ impl Walk {
         self.history[self.history.len().saturating_sub(25)..].join("\n")
     }
 
-    fn note(&mut self, text: String) {
+    pub(super) fn note(&mut self, text: String) {
         if self.shown {
             println!("{text}");
         }
@@ -110,11 +133,13 @@ impl Walk {
     async fn daemon(&mut self, actions: usize) -> Result<End, String> {
         let Some(world) = self.open().await? else { return Ok(End::Killed) };
         while self.actions < actions {
-            self.actions += 1;
-            let action = Action::draw(&mut self.random, &self.model);
-            let fault = draw_fault(&mut self.random);
-            if self.perform(&world, action, fault).await? == End::Killed {
-                self.killed_in = action;
+            let next = self.ways.actions(&mut self.random, &self.model);
+            let fault = self.ways.fault(&mut self.random);
+            self.actions += next.len();
+            if self.random.random_ratio(self.ways.breaks, 100) {
+                world.script.state().breaks = self.random.random_range(1..4);
+            }
+            if self.perform(&world, &next, fault).await? == End::Killed {
                 return Ok(End::Killed);
             }
         }
@@ -122,182 +147,136 @@ impl Walk {
             world.pods.remove(&id).await.map_err(|error| format!("at the end: {}", error.chain()))?;
         }
         world.assert_nothing_left();
-        Ok(End::Finished)
+        tokio::time::sleep(SETTLED_WITHIN).await;
+        match Handle::current().metrics().num_alive_tasks() {
+            0 => Ok(End::Finished),
+            tasks => Err(format!("{tasks} tasks go on though nothing is left")),
+        }
     }
 
     /// Starts a daemon on what the one before left. `None` where it was killed meanwhile.
     async fn open(&mut self) -> Result<Option<World>, String> {
-        let Some(Place { dir, script }) = &self.place else {
-            let memory = Path::new(MEMORY);
-            let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-            let world = World::made_in(tempfile::tempdir_in(parent).unwrap()).await;
-            world.script.state().output = LINES.map(|line| format!("{line}\n")).concat().into_bytes();
-            self.place = Some(Place { dir: world.dir.clone(), script: world.script.clone() });
-            return Ok(Some(world));
-        };
-        let (dir, script) = (dir.clone(), script.clone());
-        let fault = draw_fault(&mut self.random);
-        if let Some((fault, points_before)) = fault {
-            script.plan(fault, points_before);
+        let Some(place) = self.place.clone() else { return self.first().await.map(Some) };
+        if !self.recovery_struck {
+            self.befall_the_node(&place);
         }
-        let world = World::begin(dir, script.clone()).await;
-        let observed = tokio::select! {
+        // A value that is lost is in the daemon's own log alone, and what is to be taken away for it is tried once.
+        let may_fail = !matches!(self.killed_in.first(), Some(Action::Damage(_)));
+        let fault = self.ways.fault(&mut self.random).filter(|_| may_fail);
+        if let Some((fault, points_before)) = fault {
+            place.script.plan(fault, points_before);
+        }
+        let early = self.ways.early_call(&mut self.random, &self.model).filter(|_| may_fail);
+        let calls = self.calls(early.as_slice(), true);
+        self.killed_in.extend(early);
+        let script = place.script.clone();
+        let recovering = async {
+            let begun = Instant::now();
+            let world = World::begin(place.dir, place.script).await;
+            let waited = begun.elapsed();
+            let answering = futures::future::join_all(calls.iter().map(|call| call.make(&world)));
+            let answers = tokio::time::timeout(ANSWERED_WITHIN, answering).await;
+            let observed = settled(&world, None).await;
+            (world, waited, answers, observed)
+        };
+        let recovered = tokio::select! {
             biased;
             () = script.killed() => None,
-            observed = settled(&world, None) => Some(observed),
+            recovered = recovering => Some(recovered),
         };
         let struck = script.end_plan();
-        let Some(observed) = observed else {
+        self.recovery_struck |= struck.is_some();
+        let Some((world, waited, answers, observed)) = recovered else {
             self.note(format!("   killed while it recovers: {struck:?}"));
             return Ok(None);
         };
+        let answers = answers.map_err(|_| format!("{early:?}: an early call is left waiting"))?;
+        self.note(format!("   early: {early:?} {answers:?}"));
+        self.remember(&early.into_iter().zip(answers).collect::<Vec<_>>(), &calls);
+        if waited > Duration::ZERO {
+            return Err(format!("the daemon serves nobody for {waited:?} after its start"));
+        }
         let observed = observed?;
         self.note(format!("   recovered, {struck:?}: {observed:?}"));
-        if struck.is_none() {
-            self.model.permits(self.killed_in, &observed, &self.known)?;
-        } else {
-            self.model.permits_after_recovery(self.killed_in, &observed, &self.known)?;
+        if world.node.roster.is_busy() {
+            return Err("a pod is still being recovered".to_owned());
         }
+        script.state().crashed.clear();
+        if let Some(name) = self.unlimited.take() {
+            let mib = observed.container(name).map_or(0, |one| one.memory_mib);
+            self.model.change(name, |one| one.memory_mib = mib);
+        }
+        let recovery_struck = std::mem::take(&mut self.recovery_struck);
+        let under = Under { actions: &self.killed_in, known: &self.known, recovery_struck };
+        self.model.permits(under, &observed)?;
         self.model = observed;
+        kept::check(&world)?;
+        self.check_logs(&world)?;
         Ok(Some(world))
     }
 
-    async fn perform(
-        &mut self,
-        world: &World,
-        action: Action,
-        fault: Option<(Fault, usize)>,
-    ) -> Result<End, String> {
-        if let Some((fault, points_before)) = fault {
-            world.script.plan(fault, points_before);
-        }
-        if action == Action::Kill {
-            world.script.end_plan();
-            return Ok(End::Killed);
-        }
-        let full = matches!(fault, Some((Fault::FullDisk, _)));
-        world.fill_disk(full);
-        let answer = tokio::select! {
-            biased;
-            () = world.script.killed() => None,
-            answer = self.call(world, action) => Some(answer),
-        };
-        world.fill_disk(false);
-        let Some(answer) = answer else {
-            self.note(format!("{action:?}: killed at {:?}", world.script.end_plan()));
-            return Ok(End::Killed);
-        };
-        let expected = self.model.answer(action);
-        let mut model = self.model.clone();
-        if let (Answer::Done, Ok(id)) = (expected, &answer) {
-            model.apply(action, id.clone());
-        }
-        let observed = settled(world, fault.is_none().then_some(&model)).await;
-        let struck = world.script.end_plan().or_else(|| full.then(|| (Fault::FullDisk, String::new())));
-        self.note(format!("{action:?}, {struck:?}: {answer:?}"));
-        match struck {
-            Some((Fault::Cut, _)) => return Ok(End::Killed),
-            Some(_) => {
-                self.faults += 1;
-                let observed = observed?;
-                self.model.permits(action, &observed, &self.known)?;
-                self.model = observed;
-                // A client asks again where it was refused for the fault.
-                if answer.is_err() && expected == Answer::Done {
-                    return Box::pin(self.perform(world, action, None)).await;
-                }
-            }
-            None => {
-                if answer.is_ok() != (expected == Answer::Done) {
-                    return Err(format!(
-                        "{action:?} was answered by {answer:?}, not {expected:?}: {:?}",
-                        self.model
-                    ));
-                }
-                let observed = observed?;
-                if observed != model {
-                    return Err(format!("{action:?}: the lists have {observed:?}, not {model:?}"));
-                }
-                self.model = model;
-                if let Action::End(name, _) | Action::StopContainer(name) = action {
-                    self.check_log(world, name)?;
-                }
-            }
-        }
-        Ok(End::Finished)
+    async fn first(&mut self) -> Result<World, String> {
+        let memory = Path::new(MEMORY);
+        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let world = World::made_in(tempfile::tempdir_in(parent).unwrap()).await;
+        let mut state = world.script.state();
+        state.output = output();
+        (state.late, state.held_bytes) = (self.ways.late, self.ways.held_bytes);
+        drop(state);
+        self.place = Some(Place { dir: world.dir.clone(), script: world.script.clone() });
+        Ok(world)
     }
 
-    /// Makes the call, or does to the guest what the action says. Returns the id of what is new.
-    async fn call(&mut self, world: &World, action: Action) -> Result<Option<String>, String> {
-        let pods = &world.pods;
-        let pod_id =
-            action.pod().and_then(|pod| self.model.pods.get(&pod)).map_or("none", |pod| &pod.id).to_owned();
-        let id_of = |name: Name| self.model.container_id(name).unwrap_or("none").to_owned();
-        let answer = match action {
-            Action::RunPod(number) => {
-                let logs = Some(world.dir.path().join("logs"));
-                let run = pods.run(PodSpec { log_directory: logs, ..pod(&number.to_string()) }).await;
-                self.known.extend(run.clone().ok());
-                run.map(Some)
-            }
-            Action::StopPod(_) => pods.stop(&pod_id).await.map(|()| None),
-            Action::RemovePod(_) => pods.remove(&pod_id).await.map(|()| None),
-            Action::Create((_, number)) => {
-                self.serial += 1;
-                let log = format!("{}.log", self.serial);
-                let image = format!("image{}", self.random.random_range(0..3));
-                let name = number.to_string();
-                let spec = ContainerSpec { log_path: Some(log.clone()), image, ..container(&name) };
-                let made = pods.create_container(&pod_id, spec).await;
-                if let Ok(id) = &made {
-                    self.logs.insert(id.clone(), log);
-                }
-                made.map(Some)
-            }
-            Action::Start(name) => pods.start_container(&id_of(name)).await.map(|()| None),
-            Action::StopContainer(name) => pods.stop_container(&id_of(name), GRACE).await.map(|()| None),
-            Action::RemoveContainer(name) => pods.remove_container(&id_of(name)).await.map(|()| None),
-            Action::Exec(name) => {
-                let command = vec!["echo".to_owned(), "x".to_owned()];
-                pods.exec_sync(&id_of(name), command, None).await.map(|_| None)
-            }
-            Action::End(..) | Action::CrashVm(_) => {
-                let pid = pods.pod(&pod_id).and_then(|pod| pod.vmm_pid);
-                let vm = pid.and_then(|pid| world.script.state().vms.get(&pid).cloned());
-                match (action, vm) {
-                    (Action::End(name, code), Some(vm)) => vm.agent.end(&id_of(name), code, false),
-                    (Action::CrashVm(_), Some(vm)) => vm.crash(""),
-                    _ => {}
-                }
-                Ok(None)
-            }
-            Action::Kill => Ok(None),
-        };
-        answer.map_err(|error| error.chain())
+    /// The daemon is killed. All that it has published stays so: clients have seen it.
+    pub(super) fn killed(&mut self, world: &World, actions: &[Action]) -> Result<End, String> {
+        let mut seen = listed(world)?;
+        for (number, pod) in &mut seen.pods {
+            let silent = self.model.is_silent(*number);
+            pod.silent = pod.ready && (pod.silent || silent);
+        }
+        self.model.permits(Under { actions, known: &self.known, recovery_struck: true }, &seen)?;
+        for pod in seen.pods.values() {
+            self.known.extend(pod.ready.then(|| pod.id.clone()));
+            let open = pod.containers.values().filter(|one| !matches!(one.stage, ContainerStage::Exited(_)));
+            self.ran_at_kill.extend(open.map(|one| one.id.clone()));
+        }
+        self.model = seen;
+        self.killed_in = actions.to_vec();
+        Ok(End::Killed)
     }
 
-    /// A program that ended while its VM ran has all its lines in the log.
-    fn check_log(&self, world: &World, name: Name) -> Result<(), String> {
-        let Some(log) = self.model.container_id(name).and_then(|id| self.logs.get(id)) else { return Ok(()) };
-        let path = world.dir.path().join("logs").join(log);
-        let ended = matches!(self.model.stage(name), Some(ContainerStage::Exited(0..4)));
-        check_log(&std::fs::read_to_string(path).unwrap_or_default(), ended)
+    /// Checks the logs of all containers.
+    pub(super) fn check_logs(&mut self, world: &World) -> Result<(), String> {
+        for (number, pod) in &self.model.pods {
+            for (container, one) in &pod.containers {
+                let Some(view) = world.pods.container(&one.id) else { continue };
+                let moved = world.script.state().moved_logs.get(&one.id).cloned().unwrap_or_default();
+                let whole =
+                    matches!(one.stage, ContainerStage::Exited(0..=MEANWHILE)) && view.started_at_ns > 0;
+                let past = Past { whole, killed: self.ran_at_kill.contains(&one.id) };
+                check(&read(&moved, &view.log_path), past)
+                    .map_err(|why| format!("container {:?}: {why}", (number, container)))?;
+            }
+        }
+        Ok(())
     }
 }
 
-/// Waits until the fakes agree with the lists, and the lists with the model where one is given.
-async fn settled(world: &World, model: Option<&Model>) -> Result<Model, String> {
-    if model.is_none() {
+/// Waits until the fakes agree with the lists, and the lists with one of the models where some are given.
+pub(super) async fn settled(world: &World, models: Option<&[Model]>) -> Result<Model, String> {
+    if models.is_none() {
         tokio::time::sleep(SETTLED_WITHIN).await;
     }
-    let start = tokio::time::Instant::now();
+    let start = Instant::now();
+    let mut looks = 0;
     loop {
-        let observed = listed(world);
+        let observed = listed(world)?;
         let agreed = agree(world, &observed);
-        let as_wanted = model.is_none_or(|model| *model == observed);
+        let as_wanted = models.is_none_or(|models| models.contains(&observed));
         if (agreed.is_ok() && as_wanted) || start.elapsed() > SETTLED_WITHIN {
             return agreed.map(|()| observed);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        looks += 1;
+        tokio::time::sleep(if looks < FIRST_LOOKS { LOOK_EVERY } else { LOOK_LATER }).await;
     }
 }

@@ -1,14 +1,17 @@
 //! The model: pods and containers as a client knows them, and what each action makes of them. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::action::Action;
+use crate::tests::Silence;
 
 /// A container by the numbers of its pod and of itself.
 pub(super) type Name = (usize, usize);
 
 /// Exit code of a container that went with its VM.
-const KILLED: i32 = 137;
+pub(super) const KILLED: i32 = 137;
+/// Exit code of a container that has ended while no daemon ran.
+pub(super) const MEANWHILE: i32 = 4;
 /// Exit code of a container that was asked to end.
 const ASKED: i32 = 143;
 
@@ -25,6 +28,8 @@ pub(super) enum ContainerStage {
 pub(super) struct PodModel {
     pub(super) id: String,
     pub(super) ready: bool,
+    /// The guest answers nobody.
+    pub(super) silent: bool,
     pub(super) containers: BTreeMap<usize, ContainerModel>,
 }
 
@@ -32,6 +37,8 @@ pub(super) struct PodModel {
 pub(super) struct ContainerModel {
     pub(super) id: String,
     pub(super) stage: ContainerStage,
+    /// The limit of memory.
+    pub(super) memory_mib: i64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,160 +51,186 @@ pub(super) struct Model {
 pub(super) enum Answer {
     Done,
     Refused,
+    /// The guest hangs, and the answer is whatever its caller makes of that.
+    Either,
 }
 
+/// An action and its answer: the id of what is new, or the text of the failure.
+pub(super) type Answered = (Action, Result<Option<String>, String>);
+
 impl Model {
-    pub(super) fn stage(&self, (pod, container): Name) -> Option<ContainerStage> {
-        self.pods.get(&pod)?.containers.get(&container).map(|one| one.stage)
+    pub(super) fn stage(&self, name: Name) -> Option<ContainerStage> {
+        self.container(name).map(|one| one.stage)
+    }
+
+    pub(super) fn container(&self, (pod, container): Name) -> Option<&ContainerModel> {
+        self.pods.get(&pod)?.containers.get(&container)
     }
 
     pub(super) fn is_ready(&self, pod: usize) -> bool {
         self.pods.get(&pod).is_some_and(|pod| pod.ready)
     }
 
-    pub(super) fn container_id(&self, (pod, container): Name) -> Option<&str> {
-        self.pods.get(&pod)?.containers.get(&container).map(|one| one.id.as_str())
+    pub(super) fn is_silent(&self, pod: usize) -> bool {
+        self.pods.get(&pod).is_some_and(|pod| pod.silent)
+    }
+
+    pub(super) fn container_id(&self, name: Name) -> Option<&str> {
+        self.container(name).map(|one| one.id.as_str())
     }
 
     /// Predicts the answer to an action that meets no fault.
     pub(super) fn answer(&self, action: Action) -> Answer {
-        let refused_unless = |admitted: bool| if admitted { Answer::Done } else { Answer::Refused };
+        use ContainerStage::{Created, Exited, Running, Unknown};
+        let if_admitted = |admitted: bool, pod| match (admitted, self.is_silent(pod)) {
+            (true, false) => Answer::Done,
+            (true, true) => Answer::Either,
+            (false, _) => Answer::Refused,
+        };
+        let stage = |name| self.stage(name);
         match action {
             // The same call joins the first one.
-            Action::RunPod(pod) => refused_unless(self.pods.get(&pod).is_none_or(|pod| pod.ready)),
-            Action::Create(name) => refused_unless(self.is_ready(name.0) && self.stage(name).is_none()),
-            Action::Start(name) => {
-                refused_unless(self.is_ready(name.0) && self.stage(name) == Some(ContainerStage::Created))
+            Action::RunPod(pod) if self.pods.get(&pod).is_none_or(|pod| pod.ready) => Answer::Done,
+            Action::RunPod(_) => Answer::Refused,
+            Action::Create(name, _) => if_admitted(self.is_ready(name.0) && stage(name).is_none(), name.0),
+            Action::Start(name) => if_admitted(self.is_ready(name.0) && stage(name) == Some(Created), name.0),
+            Action::Update(name, _) => {
+                let open = matches!(stage(name), Some(Created | Running | Unknown));
+                if_admitted(self.is_ready(name.0) && open, name.0)
             }
-            Action::Exec(name) => refused_unless(self.stage(name) == Some(ContainerStage::Running)),
+            Action::ReopenLog(name) => match stage(name) {
+                None | Some(Exited(_)) => Answer::Refused,
+                Some(_) => Answer::Done,
+            },
+            Action::Exec(name) => if_admitted(stage(name) == Some(Running), name.0),
+            // Nobody can say that it has ended, while its VM cannot be ended.
+            Action::StopContainer(name) | Action::RemoveContainer(name)
+                if stage(name) == Some(Unknown) && !self.is_ready(name.0) =>
+            {
+                Answer::Either
+            }
+            // What runs is stopped first, which takes the VM of a guest that hangs.
+            Action::RemoveContainer(name) if !matches!(stage(name), None | Some(Running | Unknown)) => {
+                if_admitted(true, name.0)
+            }
             _ => Answer::Done,
         }
     }
 
-    /// Changes the model as an action does that was answered as predicted. `id` is that of a new pod or container.
-    pub(super) fn apply(&mut self, action: Action, id: Option<String>) {
+    /// Whether there is something that the action may change.
+    pub(super) fn is_touched_by(&self, action: Action) -> bool {
+        match action {
+            Action::RunPod(pod) => !self.pods.contains_key(&pod),
+            Action::StopPod(pod) => self.is_ready(pod),
+            Action::RemovePod(pod) => self.pods.contains_key(&pod),
+            Action::RemoveContainer(name) => self.container(name).is_some(),
+            Action::StopContainer(name) => {
+                matches!(self.stage(name), Some(ContainerStage::Running | ContainerStage::Unknown))
+            }
+            Action::Damage(_) | Action::Reboot => !self.pods.is_empty(),
+            _ => self.answer(action) != Answer::Refused,
+        }
+    }
+
+    /// Returns how the lists may be after these answers, to actions that came at once: as after one order of them.
+    pub(super) fn after(&self, answered: &[Answered]) -> Vec<Model> {
+        let mut orders: Vec<Vec<&Answered>> = vec![answered.iter().collect()];
+        if answered.len() > 1 {
+            orders.push(answered.iter().rev().collect());
+        }
+        orders.into_iter().filter_map(|order| self.after_all(&order)).collect()
+    }
+
+    fn after_all(&self, answered: &[&Answered]) -> Option<Model> {
+        let mut model = self.clone();
+        for (action, answer) in answered {
+            match (model.answer(*action), answer) {
+                (Answer::Done, Ok(id)) => model.apply(*action, id.as_deref()),
+                (Answer::Refused, Err(_)) => true,
+                _ => false,
+            }
+            .then_some(())?;
+        }
+        Some(model)
+    }
+
+    /// Changes the model as an action does that was answered as predicted. `id` is that of a pod or container that is
+    /// new, or of a pod that is there already; false where it cannot be.
+    pub(super) fn apply(&mut self, action: Action, id: Option<&str>) -> bool {
+        let id = id.unwrap_or_default().to_owned();
         match action {
             Action::RunPod(pod) => {
-                let new = PodModel { id: id.unwrap_or_default(), ready: true, containers: BTreeMap::new() };
-                self.pods.entry(pod).or_insert(new);
+                let new =
+                    PodModel { id: id.clone(), ready: true, silent: false, containers: BTreeMap::new() };
+                return self.pods.entry(pod).or_insert(new).id == id;
             }
-            Action::StopPod(pod) | Action::CrashVm(pod) => {
-                if let Some(pod) = self.pods.get_mut(&pod) {
-                    pod.ready = false;
-                    pod.containers.values_mut().for_each(ContainerModel::kill);
-                }
-            }
+            Action::StopPod(pod) | Action::CrashVm(pod) => self.end_vm(pod),
             Action::RemovePod(pod) => drop(self.pods.remove(&pod)),
-            Action::Create((pod, container)) => {
-                let new = ContainerModel { id: id.unwrap_or_default(), stage: ContainerStage::Created };
+            Action::Silence(number, silence) => {
+                let Some(pod) = self.pods.get_mut(&number) else { return true };
+                pod.silent = pod.ready;
+                let open = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Unknown);
+                // Somebody waits for the end of what runs, and gives a guest up that cannot be asked for it.
+                if silence == Silence::Unreachable && pod.containers.values().any(|one| open(one.stage)) {
+                    self.end_vm(number);
+                }
+            }
+            Action::Create((pod, container), shape) => {
+                let (stage, memory_mib) = (ContainerStage::Created, shape.memory_mib);
                 if let Some(pod) = self.pods.get_mut(&pod) {
-                    pod.containers.insert(container, new);
+                    pod.containers.insert(container, ContainerModel { id, stage, memory_mib });
                 }
             }
-            Action::Start(name) => self.set(name, ContainerStage::Running),
-            Action::StopContainer(name) => {
-                if matches!(self.stage(name), Some(ContainerStage::Running | ContainerStage::Unknown)) {
-                    self.set(name, ContainerStage::Exited(ASKED));
+            Action::Start(name) => self.change(name, |one| one.stage = ContainerStage::Running),
+            Action::StopContainer(name) => self.stop(name),
+            Action::RemoveContainer(name) => {
+                if self.is_silent(name.0) {
+                    self.stop(name);
+                }
+                if let Some(pod) = self.pods.get_mut(&name.0) {
+                    pod.containers.remove(&name.1);
                 }
             }
-            Action::RemoveContainer((pod, container)) => {
-                if let Some(pod) = self.pods.get_mut(&pod) {
-                    pod.containers.remove(&container);
-                }
-            }
-            Action::End(name, code) => self.set(name, ContainerStage::Exited(code)),
-            Action::Exec(_) | Action::Kill => {}
-        }
-    }
-
-    fn set(&mut self, (pod, container): Name, stage: ContainerStage) {
-        if let Some(one) = self.pods.get_mut(&pod).and_then(|pod| pod.containers.get_mut(&container)) {
-            one.stage = stage;
-        }
-    }
-
-    /// Checks what is left where a fault struck the recovery after an action: pods may have ended meanwhile, and
-    /// nothing else differs from [`permits`](Self::permits).
-    pub(super) fn permits_after_recovery(
-        &self,
-        action: Action,
-        left: &Model,
-        known: &BTreeSet<String>,
-    ) -> Result<(), String> {
-        let mut as_left = self.clone();
-        for (number, pod) in &mut as_left.pods {
-            let Some(after) = left.pods.get(number) else { continue };
-            pod.ready = after.ready;
-            for (container, before) in &mut pod.containers {
-                let stage = after.containers.get(container).map(|one| one.stage);
-                if let (false, Some(stage)) = (matches!(before.stage, ContainerStage::Exited(_)), stage) {
-                    before.stage = stage;
-                }
-            }
-        }
-        as_left.permits(action, left, known)
-    }
-
-    /// Checks what an action that failed, or in which the daemon was killed, has left.
-    ///
-    /// # Errors
-    /// A pod that the action is not about has changed, or something is lost that the action does not take away. A pod
-    /// whose start was never answered with its id may go.
-    pub(super) fn permits(
-        &self,
-        action: Action,
-        left: &Model,
-        known: &BTreeSet<String>,
-    ) -> Result<(), String> {
-        for (number, before) in &self.pods {
-            let Some(after) = left.pods.get(number) else {
-                let taken = action == Action::RemovePod(*number) || !known.contains(&before.id);
-                if taken { continue } else { return Err(format!("pod {number} is lost")) }
-            };
-            if action.pod() != Some(*number) && before != after {
-                return Err(format!("pod {number} has changed from {before:?} to {after:?}"));
-            }
-            before.permits(*number, action, after)?;
-        }
-        match left.pods.keys().find(|number| !self.pods.contains_key(number)) {
-            Some(number) if action != Action::RunPod(*number) => {
-                Err(format!("pod {number} came from nowhere"))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl PodModel {
-    fn permits(&self, number: usize, action: Action, left: &PodModel) -> Result<(), String> {
-        if self.id != left.id {
-            return Err(format!("pod {number} has another id"));
-        }
-        for (container, before) in &self.containers {
-            let name = (number, *container);
-            match left.containers.get(container) {
-                None if matches!(action, Action::RemoveContainer(one) if one == name) => {}
-                None => return Err(format!("container {name:?} is lost")),
-                Some(after) if before.id != after.id => return Err(format!("container {name:?} is doubled")),
-                Some(after) => match (before.stage, after.stage) {
-                    (ContainerStage::Exited(_), stage) if stage != before.stage => {
-                        return Err(format!("container {name:?} has changed after its end, to {stage:?}"));
+            Action::Update(name, mib) => self.change(name, |one| one.memory_mib = mib),
+            Action::End(name, code) => {
+                self.change(name, |one| {
+                    if one.stage == ContainerStage::Running {
+                        one.stage = ContainerStage::Exited(code);
                     }
-                    _ => {}
-                },
+                });
             }
+            Action::Exec(_) | Action::ReopenLog(_) | Action::Kill | Action::Reboot | Action::Damage(_) => {}
         }
-        match left.containers.keys().find(|one| !self.containers.contains_key(one)) {
-            Some(one) if action != Action::Create((number, *one)) => {
-                Err(format!("container {:?} came from nowhere", (number, *one)))
-            }
-            _ => Ok(()),
+        true
+    }
+
+    fn stop(&mut self, name: Name) {
+        if !matches!(self.stage(name), Some(ContainerStage::Running | ContainerStage::Unknown)) {
+            return;
+        }
+        if self.is_silent(name.0) {
+            return self.end_vm(name.0);
+        }
+        self.change(name, |one| one.stage = ContainerStage::Exited(ASKED));
+    }
+
+    /// The VM ends, and all in it.
+    pub(super) fn end_vm(&mut self, pod: usize) {
+        if let Some(pod) = self.pods.get_mut(&pod) {
+            (pod.ready, pod.silent) = (false, false);
+            pod.containers.values_mut().for_each(ContainerModel::kill);
+        }
+    }
+
+    pub(super) fn change(&mut self, (pod, container): Name, change: impl FnOnce(&mut ContainerModel)) {
+        if let Some(one) = self.pods.get_mut(&pod).and_then(|pod| pod.containers.get_mut(&container)) {
+            change(one);
         }
     }
 }
 
 impl ContainerModel {
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         if !matches!(self.stage, ContainerStage::Exited(_)) {
             self.stage = ContainerStage::Exited(KILLED);
         }
