@@ -1,5 +1,5 @@
-//! Asks one host that serves a registry's images. Owns the connection, the token, and the meaning of the host's
-//! errors; `registry.rs` says which hosts are asked in which order.
+//! Asks one host that serves a registry's images. Owns the meaning of the host's errors and the time that an answer may
+//! take; `client.rs` has the connection, `registry.rs` says which hosts are asked in which order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,23 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use oci_client::Reference;
-use oci_client::RegistryOperation;
-use oci_client::client::{
-    BlobResponse, Certificate, CertificateEncoding, Client, ClientConfig, ClientProtocol,
-};
 use oci_client::errors::{OciDistributionError, OciErrorCode};
 use oci_client::secrets::RegistryAuth;
-use tokio::sync::OnceCell;
 
+use crate::client::{Client, ClientError};
 use crate::error::{ContentError, ImageError};
 use crate::hosts::Host;
+use crate::limits::Limits;
 use crate::manifest::ACCEPTED;
-
-/// Most time to open a connection.
-const CONNECT_LIMIT: Duration = Duration::from_secs(15);
-
-/// Most time between two pieces of one answer.
-const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Most time for a token or a manifest, from request to whole answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(90);
@@ -42,9 +33,7 @@ pub(crate) struct Endpoint {
     name: String,
     client: Client,
     reference: Reference,
-    auth: RegistryAuth,
     manifest_limit: u64,
-    login: OnceCell<()>,
     /// Whether the host failed to answer once: a pull does not ask it again for each blob.
     down: AtomicBool,
 }
@@ -56,29 +45,17 @@ impl Endpoint {
         reference: &Reference,
         auth: RegistryAuth,
         plain: bool,
-        manifest_limit: u64,
+        limits: &Limits,
     ) -> Result<Endpoint, ImageError> {
         let name = host.name(reference.registry());
-        let root = |pem: &Vec<u8>| Certificate { encoding: CertificateEncoding::Pem, data: pem.clone() };
-        // A client refuses to be made without a provider of the process; that there is one already is no error.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::try_from(ClientConfig {
-            protocol: if host.plain.unwrap_or(plain) { ClientProtocol::Http } else { ClientProtocol::Https },
-            accept_invalid_certificates: host.skip_verify,
-            extra_root_certificates: host.roots.iter().map(root).collect(),
-            connect_timeout: Some(CONNECT_LIMIT),
-            read_timeout: Some(SILENCE_LIMIT),
-            user_agent: concat!("podvisor/", env!("CARGO_PKG_VERSION")),
-            ..ClientConfig::default()
-        })
-        .map_err(|source| ImageError::Registry {
-            registry: name.clone(),
-            what: "a connection".to_owned(),
-            source: Arc::new(source),
-        })?;
         let reference = addressed(reference, &host);
-        let (login, down) = (OnceCell::new(), AtomicBool::new(false));
-        Ok(Endpoint { host, name, client, reference, auth, manifest_limit, login, down })
+        let plain = host.plain.unwrap_or(plain);
+        let client = Client::new(&host, &reference, auth, plain, limits.silence).map_err(|source| {
+            let what = "a connection".to_owned();
+            ImageError::Registry { registry: name.clone(), what, source: Arc::new(source.into()) }
+        })?;
+        let (manifest_limit, down) = (limits.manifest_bytes, AtomicBool::new(false));
+        Ok(Endpoint { host, name, client, reference, manifest_limit, down })
     }
 
     /// Whether the host may be asked for content by digest (`by_digest`), or for the meaning of a tag.
@@ -99,15 +76,10 @@ impl Endpoint {
     /// Gets a token if the host wants one. Without this step a refusal would show as that of the manifest.
     async fn login(&self) -> Result<(), ImageError> {
         let what = format!("access to {}", self.reference.repository());
-        let login = async {
-            let login = self.client.auth(&self.reference, &self.auth, RegistryOperation::Pull);
-            match tokio::time::timeout(ANSWER_LIMIT, login).await {
-                Ok(Ok(_)) => Ok(()),
-                Ok(Err(error)) => Err(self.explain(&what, error)),
-                Err(_) => Err(deadline(&what)),
-            }
-        };
-        self.login.get_or_try_init(|| login).await.copied()
+        match tokio::time::timeout(ANSWER_LIMIT, self.client.log_in()).await {
+            Ok(result) => result.map_err(|error| self.explain(&what, error)),
+            Err(_) => Err(deadline(&what)),
+        }
     }
 
     /// Gets the manifest of the name itself, or of another digest in its repository.
@@ -118,16 +90,11 @@ impl Endpoint {
         };
         let what = format!("manifest {reference}");
         self.login().await?;
-        let pull = self.client.pull_manifest_raw(&reference, &self.auth, &ACCEPTED);
-        let (bytes, _) = match tokio::time::timeout(ANSWER_LIMIT, pull).await {
-            Ok(result) => result.map_err(|error| self.explain(&what, error))?,
-            Err(_) => return Err(deadline(&what)),
-        };
-        let (size, limit) = (bytes.len() as u64, self.manifest_limit);
-        if size > limit {
-            return Err(ImageError::content(what, ContentError::Limit { size, unit: "bytes", limit }));
+        let pull = self.client.manifest(&reference, &ACCEPTED, self.manifest_limit);
+        match tokio::time::timeout(ANSWER_LIMIT, pull).await {
+            Ok(result) => result.map_err(|error| self.explain(&what, error)),
+            Err(_) => Err(deadline(&what)),
         }
-        Ok(bytes)
     }
 
     /// Gets a blob from `offset` on. Addresses that the descriptor offers besides the registry are not used.
@@ -141,20 +108,24 @@ impl Endpoint {
     }
 
     async fn blob_from(&self, digest: &str, what: &str, offset: u64) -> Result<BlobStream, ImageError> {
-        let pull = self.client.pull_blob_stream_partial(&self.reference, digest, offset, None);
-        match tokio::time::timeout(ANSWER_LIMIT, pull).await {
-            Ok(Ok(BlobResponse::Full(stream))) => Ok(BlobStream { offset: 0, stream: stream.stream }),
-            Ok(Ok(BlobResponse::Partial(stream))) => Ok(BlobStream { offset, stream: stream.stream }),
+        match tokio::time::timeout(ANSWER_LIMIT, self.client.blob(digest, offset)).await {
+            Ok(Ok((offset, stream))) => Ok(BlobStream { offset, stream }),
             Ok(Err(error)) => Err(self.explain(what, error)),
             Err(_) => Err(deadline(what)),
         }
     }
 
     /// Sorts the client's errors by what a caller can do about them: no answer, not found, not allowed, others.
-    fn explain(&self, what: &str, error: OciDistributionError) -> ImageError {
+    fn explain(&self, what: &str, error: ClientError) -> ImageError {
         use OciDistributionError as E;
         use OciErrorCode as Code;
         let (registry, what) = (self.name.clone(), what.to_owned());
+        let error = match error {
+            ClientError::Failed(error) => error,
+            ClientError::TooLong { size, limit } => {
+                return ImageError::content(what, ContentError::Limit { size, unit: "bytes", limit });
+            }
+        };
         let has = |codes: &[Code]| match &error {
             E::RegistryError { envelope, .. } => {
                 envelope.errors.iter().any(|error| codes.contains(&error.code))
@@ -171,10 +142,6 @@ impl Endpoint {
             _ if has(&missing) => ImageError::NotFound { registry, what },
             E::RequestError(_) | E::IoError(_) | E::ServerError { code: 502..=504, .. } => {
                 ImageError::Unreachable { registry, what, source: Arc::new(error) }
-            }
-            E::DigestError(oci_client::errors::DigestError::VerificationError { expected, actual }) => {
-                let (expected, actual) = (expected.clone(), actual.clone());
-                ImageError::content(what, ContentError::Digest { expected, actual })
             }
             _ => ImageError::Registry { registry, what, source: Arc::new(error) },
         }

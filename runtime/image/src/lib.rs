@@ -19,6 +19,7 @@ mod archive;
 mod blob;
 mod blocking;
 mod build;
+mod client;
 mod config;
 mod endpoint;
 mod error;

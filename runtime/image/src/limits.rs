@@ -1,5 +1,7 @@
 //! Bounds on what one image may bring. Owns numbers only; whoever reads foreign bytes checks them.
 
+use std::time::Duration;
+
 /// Bounds on what one image may bring. No honest image is likely to reach one.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -13,6 +15,8 @@ pub struct Limits {
     pub unpacked_bytes: u64,
     /// Layers of one image.
     pub layers: usize,
+    /// Most time between two pieces of one answer.
+    pub silence: Duration,
 }
 
 impl Default for Limits {
@@ -23,6 +27,7 @@ impl Default for Limits {
             layer_bytes: 32 << 30,
             unpacked_bytes: 64 << 30,
             layers: 256,
+            silence: Duration::from_secs(60),
         }
     }
 }

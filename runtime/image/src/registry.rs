@@ -67,8 +67,7 @@ impl Registry {
         for host in hosts::read(config.config_dir.as_deref(), registry)? {
             // A registry's credentials are not for its mirrors to see.
             let auth = auth(credentials.filter(|_| host.upstream));
-            let limit = config.limits.manifest_bytes;
-            endpoints.push(Endpoint::new(host, &name.reference, auth, plain, limit)?);
+            endpoints.push(Endpoint::new(host, &name.reference, auth, plain, &config.limits)?);
         }
         Ok(Registry { endpoints })
     }

@@ -1,0 +1,344 @@
+//! The HTTP client of one host: requests, access tokens, and bodies that are bounded as they come. Owns the wire form of
+//! the OCI distribution specification's pulls and of Docker's token authentication; what an error means for a caller is
+//! `endpoint.rs`'s.
+//!
+//! ```text
+//!   GET /v2/ ──► no challenge ──────────────────► no access is needed
+//!            ──► Basic ─────────────────────────► name and password, where the caller has them
+//!            ──► Bearer realm, service ──► GET realm ──► token, for as long as the host says
+//! ```
+//!
+//! A body's length counts as it comes, whatever the host has announced, and nothing is decoded: a bound on bytes received
+//! is a bound on bytes held.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use http_auth::{ChallengeParser, ChallengeRef};
+use oci_client::Reference;
+use oci_client::errors::{OciDistributionError, OciEnvelope};
+use oci_client::secrets::RegistryAuth;
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue, RANGE, WWW_AUTHENTICATE};
+use reqwest::{Certificate, RequestBuilder, Response, StatusCode};
+use serde::Deserialize;
+
+use crate::hosts::Host;
+
+/// Most time to open a connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(15);
+
+/// Most bytes of an answer with a token. A token is sent in a header, of which servers take far less.
+const TOKEN_BYTES_MAX: u64 = 256 << 10;
+
+/// Bytes of an error's body that are read; the rest is for nobody.
+const ERROR_BYTES_MAX: u64 = 64 << 10;
+
+/// How long a token lives of which its host does not say so (docker-registry token specification, `expires_in`).
+const TOKEN_LIFE: Duration = Duration::from_secs(60);
+
+/// The longest life of a token that is believed.
+const TOKEN_LIFE_MAX: Duration = Duration::from_secs(3600);
+
+/// The part of a token's life in which it is not used any more: it must not end on its way.
+const TOKEN_MARGIN: Duration = Duration::from_secs(10);
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum ClientError {
+    /// The connection broke, or the host refused.
+    Failed(OciDistributionError),
+    /// The body is longer than `limit`; `size` bytes of it have come.
+    TooLong { size: u64, limit: u64 },
+}
+
+impl From<reqwest::Error> for ClientError {
+    fn from(error: reqwest::Error) -> Self {
+        ClientError::Failed(error.into())
+    }
+}
+
+/// The proof of a caller's rights that a host wants.
+#[derive(Clone)]
+enum Access {
+    None,
+    Basic(String, String),
+    Bearer(String),
+}
+
+/// An access, and when it ends.
+type Granted = (Access, Option<Instant>);
+
+/// One host, with one caller's credentials, for one repository.
+pub(crate) struct Client {
+    http: reqwest::Client,
+    /// `https://host/v2`.
+    api: String,
+    repository: String,
+    /// The query that names the registry which a mirror stands for.
+    namespace: String,
+    auth: RegistryAuth,
+    granted: Mutex<Option<Granted>>,
+}
+
+impl Client {
+    /// Makes the client. `silence` is the most time between two pieces of an answer.
+    pub(crate) fn new(
+        host: &Host,
+        reference: &Reference,
+        auth: RegistryAuth,
+        plain: bool,
+        silence: Duration,
+    ) -> Result<Client, reqwest::Error> {
+        // A client refuses to be made without a provider of the process; that there is one already is no error.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let roots: Result<Vec<_>, _> = host.roots.iter().map(|pem| Certificate::from_pem(pem)).collect();
+        let http = reqwest::Client::builder()
+            .danger_accept_invalid_certs(host.skip_verify)
+            .tls_certs_merge(roots?)
+            .connect_timeout(CONNECT_LIMIT)
+            .read_timeout(silence)
+            .user_agent(concat!("podvisor/", env!("CARGO_PKG_VERSION")))
+            // Whatever other crates turn on.
+            .no_gzip()
+            .no_brotli()
+            .no_deflate()
+            .no_zstd()
+            .build()?;
+        let scheme = if plain { "http" } else { "https" };
+        let namespace = reference.namespace().map_or_else(String::new, |name| format!("?ns={name}"));
+        Ok(Client {
+            http,
+            api: format!("{scheme}://{}/v2", reference.resolve_registry()),
+            repository: reference.repository().to_owned(),
+            namespace,
+            auth,
+            granted: Mutex::default(),
+        })
+    }
+
+    /// Gets the manifest of a tag or digest, of at most `limit` bytes.
+    pub(crate) async fn manifest(
+        &self,
+        reference: &Reference,
+        accepted: &[&str],
+        limit: u64,
+    ) -> Result<Bytes, ClientError> {
+        let name = reference.digest().or(reference.tag()).unwrap_or("latest");
+        let request = self.get("manifests", name).header(ACCEPT, accepted.join(", "));
+        let response = self.send(request).await?;
+        match response.status() {
+            StatusCode::OK => read(response, limit).await,
+            _ => Err(refusal(response).await),
+        }
+    }
+
+    /// Gets a blob's bytes from `offset` on, or from 0 on; returns which.
+    pub(crate) async fn blob(
+        &self,
+        digest: &str,
+        offset: u64,
+    ) -> Result<(u64, BoxStream<'static, std::io::Result<Bytes>>), ClientError> {
+        let request = self.get("blobs", digest);
+        let request = match offset {
+            0 => request,
+            _ => request.header(RANGE, format!("bytes={offset}-")),
+        };
+        let response = self.send(request).await?;
+        let offset = match response.status() {
+            StatusCode::OK => 0,
+            StatusCode::PARTIAL_CONTENT => offset,
+            _ => return Err(refusal(response).await),
+        };
+        Ok((offset, response.bytes_stream().map_err(std::io::Error::other).boxed()))
+    }
+
+    fn get(&self, kind: &str, name: &str) -> RequestBuilder {
+        let Client { api, repository, namespace, .. } = self;
+        self.http.get(format!("{api}/{repository}/{kind}/{name}{namespace}"))
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let request = match self.access().await? {
+            Access::None => request,
+            Access::Basic(name, password) => request.basic_auth(name, Some(password)),
+            Access::Bearer(token) => request.bearer_auth(token),
+        };
+        Ok(request.send().await?)
+    }
+
+    /// Gets access if the host wants that, or a new token where the last one has ended.
+    pub(crate) async fn log_in(&self) -> Result<(), ClientError> {
+        self.access().await.map(drop)
+    }
+
+    async fn access(&self) -> Result<Access, ClientError> {
+        let granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((access, end)) = granted
+            && end.is_none_or(|end| Instant::now() < end)
+        {
+            return Ok(access);
+        }
+        let (access, end) = self.ask_for_access().await?;
+        *self.granted.lock().unwrap_or_else(PoisonError::into_inner) = Some((access.clone(), end));
+        Ok(access)
+    }
+
+    async fn ask_for_access(&self) -> Result<Granted, ClientError> {
+        if let RegistryAuth::Bearer(token) = &self.auth {
+            return Ok((Access::Bearer(token.clone()), None));
+        }
+        let response = self.http.get(format!("{}/", self.api)).send().await?;
+        match (Challenge::of(response.headers()), &self.auth) {
+            (Challenge::Token(token), _) => self.token(token).await,
+            (Challenge::Other, RegistryAuth::Basic(name, password)) => {
+                Ok((Access::Basic(name.clone(), password.clone()), None))
+            }
+            (Challenge::None | Challenge::Other, _) => Ok((Access::None, None)),
+        }
+    }
+
+    /// Gets a token from the place that the host names.
+    async fn token(&self, challenge: Bearer) -> Result<Granted, ClientError> {
+        let scope = format!("repository:{}:pull", self.repository);
+        let mut query = vec![("scope", scope.as_str())];
+        query.extend(challenge.service.as_deref().map(|service| ("service", service)));
+        let request = self.http.get(challenge.realm).query(&query);
+        let request = match &self.auth {
+            RegistryAuth::Basic(name, password) => request.basic_auth(name, Some(password)),
+            _ => request,
+        };
+        let asked = Instant::now();
+        let response = request.send().await?;
+        if response.status() != StatusCode::OK {
+            let reason = String::from_utf8_lossy(&beginning(response).await?).into_owned();
+            return Err(ClientError::Failed(OciDistributionError::AuthenticationFailure(reason)));
+        }
+        let body = read(response, TOKEN_BYTES_MAX).await?;
+        let answer: TokenAnswer =
+            serde_json::from_slice(&body).map_err(|error| wrong_token(&error.to_string()))?;
+        let token = answer.token.or(answer.access_token).ok_or_else(|| wrong_token("it has no token"))?;
+        let seconds = answer.expires_in.as_ref().and_then(serde_json::Value::as_u64);
+        let life = seconds.map_or(TOKEN_LIFE, Duration::from_secs).min(TOKEN_LIFE_MAX);
+        let end = asked + life.max(TOKEN_LIFE) - TOKEN_MARGIN;
+        Ok((Access::Bearer(token), Some(end)))
+    }
+}
+
+/// A token, under one name or the other.
+#[derive(Deserialize)]
+struct TokenAnswer {
+    token: Option<String>,
+    access_token: Option<String>,
+    expires_in: Option<serde_json::Value>,
+}
+
+fn wrong_token(why: &str) -> ClientError {
+    ClientError::Failed(OciDistributionError::RegistryTokenDecodeError(why.to_owned()))
+}
+
+/// A host's demand for access.
+enum Challenge {
+    None,
+    /// The host wants a token.
+    Token(Bearer),
+    /// The host wants name and password, or something unknown.
+    Other,
+}
+
+impl Challenge {
+    fn of(headers: &HeaderMap) -> Challenge {
+        let mut texts = headers.get_all(WWW_AUTHENTICATE).iter().map(HeaderValue::to_str).peekable();
+        if texts.peek().is_none() {
+            return Challenge::None;
+        }
+        texts.flatten().find_map(bearer).map_or(Challenge::Other, Challenge::Token)
+    }
+}
+
+/// A challenge that asks for a token.
+#[derive(Debug, PartialEq, Eq)]
+struct Bearer {
+    realm: String,
+    service: Option<String>,
+}
+
+/// The first challenge of a header that asks for a token.
+fn bearer(header: &str) -> Option<Bearer> {
+    ChallengeParser::new(header).flatten().find_map(|challenge: ChallengeRef<'_>| {
+        if !challenge.scheme.eq_ignore_ascii_case("Bearer") {
+            return None;
+        }
+        let value = |wanted: &str| {
+            let mut all = challenge.params.iter();
+            all.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.to_unescaped())
+        };
+        Some(Bearer { realm: value("realm")?, service: value("service") })
+    })
+}
+
+/// Reads a body whole, and no further than `limit`.
+async fn read(mut response: Response, limit: u64) -> Result<Bytes, ClientError> {
+    let mut body = BytesMut::new();
+    while let Some(piece) = response.chunk().await? {
+        body.extend_from_slice(&piece);
+        let size = body.len() as u64;
+        if size > limit {
+            return Err(ClientError::TooLong { size, limit });
+        }
+    }
+    Ok(body.freeze())
+}
+
+/// Reads the beginning of a body.
+async fn beginning(mut response: Response) -> Result<Bytes, ClientError> {
+    let mut body = BytesMut::new();
+    while let Some(piece) = response.chunk().await? {
+        let room = usize::try_from(ERROR_BYTES_MAX).unwrap_or(usize::MAX) - body.len();
+        body.extend_from_slice(&piece[..piece.len().min(room)]);
+        if piece.len() >= room {
+            break;
+        }
+    }
+    Ok(body.freeze())
+}
+
+/// The failure that another status than the wanted one stands for.
+async fn refusal(response: Response) -> ClientError {
+    let (status, url) = (response.status(), response.url().to_string());
+    let body = match beginning(response).await {
+        Ok(body) => body,
+        Err(error) => return error,
+    };
+    let code = status.as_u16();
+    ClientError::Failed(match serde_json::from_slice::<OciEnvelope>(&body) {
+        _ if status == StatusCode::UNAUTHORIZED => OciDistributionError::UnauthorizedError { url },
+        Ok(envelope) if status.is_client_error() => OciDistributionError::RegistryError { envelope, url },
+        _ => {
+            let message = String::from_utf8_lossy(&body).into_owned();
+            OciDistributionError::ServerError { code, url, message }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_challenge_for_a_token_is_answered() {
+        let header =
+            r#"Basic realm="x", Bearer Realm="https://a.example/token",service="r.example",scope="y""#;
+        let found = bearer(header).unwrap();
+        assert_eq!(
+            (found.realm.as_str(), found.service.as_deref()),
+            ("https://a.example/token", Some("r.example"))
+        );
+        let found = bearer(r#"bearer realm="https://a.example/""#).unwrap();
+        assert_eq!(found.service, None);
+        for none in ["", "Basic realm=\"x\"", "Bearer service=\"x\"", "Bearer realm", "\u{0}", "Bearer ,,="] {
+            assert_eq!(bearer(none), None, "{none:?}");
+        }
+    }
+}
