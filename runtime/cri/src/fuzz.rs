@@ -16,6 +16,7 @@ const PATHS: GuestPaths = GuestPaths {
     cgroup_parent: "/c",
     shared: "/d",
     image_volumes: "/i",
+    declared_volumes: "/v",
 };
 
 /// RunPodSandbox: decode, convert, check, size.

@@ -2,9 +2,10 @@
 //! for containers and their processes.
 
 use proto_agent::agent::{
-    self, BlockDevice, CreateContainerRequest, ExecRequest, ImageVolume, SignalRequest, WaitResponse,
+    self, BlockDevice, CreateContainerRequest, DeclaredVolume, ExecRequest, ImageVolume, SignalRequest,
+    WaitResponse,
 };
-use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, ExitReason, Signal};
+use runtime_spec::{ContainerPlan, ContainerSlots, DeclaredVolumePlan, ExecPlan, ExitReason, Signal};
 use serde::Serialize;
 
 use crate::error::GuestError;
@@ -37,6 +38,7 @@ pub(crate) fn create_container(
                 ..ImageVolume::default()
             })
             .collect(),
+        declared_volumes: plan.declared_volumes.iter().map(declared_volume).collect(),
         block_devices: devices
             .map(|(device, slot)| BlockDevice {
                 slot: u32::from(*slot),
@@ -48,6 +50,10 @@ pub(crate) fn create_container(
         cgroup_files: plan.cgroup_files.clone().into_iter().collect(),
         ..CreateContainerRequest::default()
     })
+}
+
+fn declared_volume(volume: &DeclaredVolumePlan) -> DeclaredVolume {
+    DeclaredVolume { source: volume.source.clone(), path: volume.path.clone(), ..DeclaredVolume::default() }
 }
 
 /// The request that starts the command of `plan`.

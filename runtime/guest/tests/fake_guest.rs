@@ -178,6 +178,7 @@ fn plan(user: &str) -> ContainerPlan {
         cgroup_parent: "/c",
         shared: "/d",
         image_volumes: "/i",
+        declared_volumes: "/v",
     };
     ContainerPlan::resolve(&pod, &container, &image, "c1", &paths).unwrap()
 }

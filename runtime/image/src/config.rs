@@ -19,8 +19,6 @@ pub struct DeclaredConfig {
     pub labels: BTreeMap<String, String>,
     /// Ports that the image's program listens on, as `port/protocol`.
     pub exposed: Vec<String>,
-    /// Paths that the image wants to be volumes.
-    pub volumes: Vec<String>,
 }
 
 /// A config as a pull needs it: what it declares, and the layers' diff ids.
@@ -82,12 +80,12 @@ pub(crate) fn parse(what: &str, bytes: &[u8]) -> Result<Parsed, ImageError> {
         cmd: section.cmd.unwrap_or_default(),
         working_dir: section.working_dir.unwrap_or_default(),
         stop_signal: section.stop_signal.unwrap_or_default(),
+        volumes: keys(section.volumes),
     };
     let config = DeclaredConfig {
         run,
         labels: section.labels.unwrap_or_default(),
         exposed: keys(section.exposed_ports),
-        volumes: keys(section.volumes),
     };
     Ok(Parsed { config, diff_ids })
 }
@@ -100,12 +98,13 @@ mod tests {
     fn nulls_and_missing_parts_are_empty() {
         let text =
             br#"{"architecture":"amd64","os":"linux","config":{"User":"1:2","Entrypoint":null,"Cmd":["sh"],
-            "ExposedPorts":{"80/tcp":{}},"Labels":null},"rootfs":{"type":"layers","diff_ids":null}}"#;
+            "ExposedPorts":{"80/tcp":{}},"Volumes":{"/data":{},"/b":{}},"Labels":null},"rootfs":{"type":"layers","diff_ids":null}}"#;
         let parsed = parse("config", text).unwrap();
         assert_eq!(parsed.config.run.user, "1:2");
         assert_eq!(parsed.config.run.cmd, ["sh"]);
         assert_eq!(parsed.config.exposed, ["80/tcp"]);
         assert_eq!(parsed.config.run.stop_signal, "");
+        assert_eq!(parsed.config.run.volumes, ["/b", "/data"]);
         assert!(parsed.diff_ids.is_empty());
     }
 

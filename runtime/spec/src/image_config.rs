@@ -19,4 +19,6 @@ pub struct ImageConfig {
     pub working_dir: String,
     /// Name or number of the signal that asks the program to end; empty for SIGTERM.
     pub stop_signal: String,
+    /// Paths of directories that are to be volumes.
+    pub volumes: Vec<String>,
 }

@@ -43,8 +43,8 @@ pub use exit_reason::{ExitReason, StartFailure, UnknownExitReason};
 pub use image_config::ImageConfig;
 pub use ledger::{Grant, Ledger};
 pub use plan::{
-    BlockDevicePlan, ContainerPlan, ContainerSlots, ExecPlan, GuestPaths, ImageVolumePlan, MASKED_PATHS,
-    READONLY_PATHS, share_name,
+    BlockDevicePlan, ContainerPlan, ContainerSlots, DeclaredVolumePlan, ExecPlan, GuestPaths,
+    ImageVolumePlan, MASKED_PATHS, READONLY_PATHS, share_name,
 };
 pub use pod_spec::{Dns, PodSpec, PortMapping, Protocol};
 pub use resources::{Hugepages, Resources};

@@ -21,6 +21,7 @@ const PATHS: GuestPaths = GuestPaths {
     cgroup_parent: "/pod",
     shared: "/g/share",
     image_volumes: "/g/image",
+    declared_volumes: "/g/declared",
 };
 
 fn pod() -> PodSpec {

@@ -3,9 +3,11 @@
 //! their phases, are in [`crate::containers`].
 
 mod block_devices;
+mod build_mount;
 mod create;
+mod declared_volumes;
 mod exec;
-mod mapped_mount;
+mod layers;
 mod remove;
 mod root;
 mod start;

@@ -3,13 +3,11 @@
 //! root. Files above are written with mapped owners already.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use nix::mount::MsFlags;
-
 use crate::containers::{Container, ContainerError};
-use crate::lifecycle::mapped_mount::MappedMount;
+use crate::lifecycle::build_mount::BuildMount;
+use crate::lifecycle::layers::{self, Layers};
 use crate::pod::Pod;
 use crate::scratch;
 
@@ -24,27 +22,16 @@ pub(super) fn mount(pod: &Pod, container: &Container, image: &Path) -> Result<()
     }
     // The root directory has the image's mode and owner; overlayfs shows the upper directory's.
     let root = fs::metadata(image).map_err(container.io("read the image"))?;
-    let (uid, gid) = pod.guest_ids(root.uid(), root.gid())?;
-    fs::set_permissions(&upper, root.permissions())
-        .and_then(|()| std::os::unix::fs::chown(&upper, Some(uid), Some(gid)))
-        .map_err(container.io("prepare the writable layer"))?;
+    layers::make_like(pod, container, &upper, &root)?;
     let mapped = match pod.user_namespace.get() {
         Some(namespace) => Some(
-            MappedMount::mount(image, container.directory().join("image"), namespace)
+            BuildMount::mapped(image, container.directory().join("image"), namespace)
                 .map_err(container.io("map the image's owners"))?,
         ),
         None => None,
     };
     // An overlay keeps a mount of its own, so the mapped one can end with this function.
-    let lower = mapped.as_ref().map_or(image, MappedMount::path);
-    let options =
-        format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
-    nix::mount::mount(
-        Some("overlay"),
-        &container.rootfs(),
-        Some("overlay"),
-        MsFlags::empty(),
-        Some(options.as_str()),
-    )
-    .map_err(|errno| container.io("mount the root")(errno.into()))
+    let lower = mapped.as_ref().map_or(image, BuildMount::path);
+    let layers = Layers { lower, upper: &upper, work: &work };
+    layers.mount(&container.rootfs()).map_err(container.io("mount the root"))
 }

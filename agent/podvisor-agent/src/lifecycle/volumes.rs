@@ -12,7 +12,7 @@ use proto_agent::agent::ImageVolume;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::containers::{Container, VolumeError};
-use crate::lifecycle::mapped_mount::MappedMount;
+use crate::lifecycle::build_mount::BuildMount;
 use crate::pod::Pod;
 
 /// Mounts the images and sets the sources of the specification's mounts to them. The container's removal releases
@@ -22,7 +22,7 @@ pub(super) async fn mount(
     container: &Container,
     volumes: &[ImageVolume],
     spec: &mut Spec,
-) -> Result<Vec<MappedMount>, VolumeError> {
+) -> Result<Vec<BuildMount>, VolumeError> {
     let mut mapped = Vec::new();
     for (volume, number) in volumes.iter().zip(0..) {
         let image = pod.images.acquire(volume.slot).await?;
@@ -31,7 +31,7 @@ pub(super) async fn mount(
             .map_err(|source| VolumeError::SubPath { sub_path: volume.sub_path.clone(), source })?;
         if let Some(namespace) = pod.user_namespace.get() {
             let target = container.directory().join(format!("volume-{number}"));
-            let mount = MappedMount::mount(&place, target, namespace).map_err(VolumeError::Map)?;
+            let mount = BuildMount::mapped(&place, target, namespace).map_err(VolumeError::Map)?;
             mount.path().clone_into(&mut place);
             mapped.push(mount);
         }
@@ -44,7 +44,7 @@ pub(super) async fn mount(
 }
 
 /// Resolves a path in the image to one without links. The image does not change afterwards.
-fn resolve(image: &Path, sub_path: &str) -> std::io::Result<PathBuf> {
+pub(super) fn resolve(image: &Path, sub_path: &str) -> std::io::Result<PathBuf> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, image, flags | OFlags::DIRECTORY, Mode::empty())?;
     let sub_path = if sub_path.is_empty() { "." } else { sub_path };

@@ -14,4 +14,6 @@ pub struct GuestPaths {
     pub shared: &'static str,
     /// Stands for the mount points of image volumes, which only the agent knows.
     pub image_volumes: &'static str,
+    /// Stands for the directories of volumes that images declare, which only the agent knows.
+    pub declared_volumes: &'static str,
 }

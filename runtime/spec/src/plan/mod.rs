@@ -7,6 +7,7 @@
 //! Network, IPC and host name are the VM's, so containers get no namespaces for those. The agent resolves the
 //! user, since it can read the image's passwd file.
 
+mod declared_volumes;
 mod exec;
 mod guest_paths;
 mod linux;
@@ -22,7 +23,7 @@ use oci_spec::runtime::{RootBuilder, Spec, SpecBuilder};
 pub use exec::ExecPlan;
 pub use guest_paths::GuestPaths;
 pub use linux::{MASKED_PATHS, READONLY_PATHS};
-pub use mounts::{ImageVolumePlan, share_name};
+pub use mounts::{DeclaredVolumePlan, ImageVolumePlan, share_name};
 
 use crate::{ContainerSpec, ImageConfig, PodSpec, Signal, SpecError, parse_signal};
 
@@ -49,6 +50,8 @@ pub struct ContainerPlan {
     pub shared_mounts: bool,
     /// Images that the container mounts beside its own.
     pub image_volumes: Vec<ImageVolumePlan>,
+    /// Volumes that the container's image declares.
+    pub declared_volumes: Vec<DeclaredVolumePlan>,
     /// Block devices of the host that the container has.
     pub block_devices: Vec<BlockDevicePlan>,
     /// Limits: files of the container's cgroup (v2) and their values.
@@ -94,9 +97,10 @@ impl ContainerPlan {
     ) -> Result<ContainerPlan, SpecError> {
         container.check(pod)?;
         let security = &container.security;
+        let declared_volumes = declared_volumes::declared_volumes(container, image, paths)?;
         Ok(ContainerPlan {
             container_id: id.to_owned(),
-            oci: oci(pod, container, image, id, paths)?,
+            oci: oci(pod, container, image, &declared_volumes, id, paths)?,
             user: process::user(security, image),
             strict_groups: security.supplemental_groups_strict,
             tty: container.tty,
@@ -105,6 +109,7 @@ impl ContainerPlan {
             guest_devices: security.privileged,
             shared_mounts: container.host_mounts().next().is_some(),
             image_volumes: mounts::image_volumes(container, paths),
+            declared_volumes,
             block_devices: block_devices(container),
             cgroup_files: container.resources.cgroup_files()?,
             stop_signal: stop_signal(container, image)?,
@@ -116,6 +121,7 @@ fn oci(
     pod: &PodSpec,
     container: &ContainerSpec,
     image: &ImageConfig,
+    volumes: &[DeclaredVolumePlan],
     id: &str,
     paths: &GuestPaths,
 ) -> Result<Spec, SpecError> {
@@ -124,7 +130,7 @@ fn oci(
         .version("1.2.0")
         .root(root.expect("every field of the root has a default"))
         .process(process::process(pod, container, image)?)
-        .mounts(mounts::mounts(container, id, paths))
+        .mounts(mounts::mounts(container, volumes, id, paths))
         .linux(linux::linux(pod, container, id, paths))
         .build()
         .expect("every field of the spec has a default");

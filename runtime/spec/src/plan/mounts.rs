@@ -1,8 +1,10 @@
 //! Mounts inside the container: those that every container has, from the guest's own kernel and memory,
-//! and those that were asked for, from the pod's shared directory and from images.
+//! those that were asked for, from the pod's shared directory and from images, and the volumes that the image declares.
 //!
 //! The host decides who may write to its files: a guest could break its promise. A mount of the host below
 //! another keeps its own rights, which a flag in the guest would take from it.
+
+use std::path::Path;
 
 use oci_spec::runtime::{Mount, MountBuilder};
 
@@ -21,6 +23,15 @@ pub struct ImageVolumePlan {
     pub sub_path: String,
 }
 
+/// A volume that the image declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredVolumePlan {
+    /// Source that the bind mount has in the OCI specification.
+    pub source: String,
+    /// Path in the container and in the image, absolute and without `..`.
+    pub path: String,
+}
+
 /// Digits of a container's id that name its directory in the pod's shared directory: as good as unique.
 const SHARE_NAME_DIGITS: usize = 24;
 
@@ -32,15 +43,30 @@ pub fn share_name(container_id: &str) -> &str {
 
 /// All mounts, parents before what lies below them, else as they came. A mount that is asked for takes the
 /// place of our own at the same path.
-pub(super) fn mounts(container: &ContainerSpec, id: &str, paths: &GuestPaths) -> Vec<Mount> {
+pub(super) fn mounts(
+    container: &ContainerSpec,
+    volumes: &[DeclaredVolumePlan],
+    id: &str,
+    paths: &GuestPaths,
+) -> Vec<Mount> {
     let asked: Vec<Mount> =
         container.mounts.iter().enumerate().map(|(number, mount)| asked(number, mount, id, paths)).collect();
     let mut all = own(&container.security, paths);
     all.retain(|own| asked.iter().all(|mount| mount.destination() != own.destination()));
+    let declared = |volume: &DeclaredVolumePlan| {
+        mount(&volume.path, "bind", &volume.source, &["rbind", "rprivate", "rw"])
+    };
+    all.extend(volumes.iter().map(declared));
     all.extend(asked);
     // Stable: of two at one place the later one is seen.
     all.sort_by_key(|mount| mount.destination().components().count());
     all
+}
+
+/// Whether the container has a mount at this path that is no volume of its image.
+pub(super) fn is_taken(container: &ContainerSpec, path: &Path, paths: &GuestPaths) -> bool {
+    container.mounts.iter().any(|mount| normalized(&mount.container_path) == path)
+        || own(&container.security, paths).iter().any(|mount| mount.destination() == path)
 }
 
 fn asked(number: usize, mount: &crate::Mount, id: &str, paths: &GuestPaths) -> Mount {

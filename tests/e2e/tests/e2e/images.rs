@@ -1,6 +1,8 @@
 //! Images as containers see them, and the errors that bad ones give.
 
+use proto_cri::v1;
 use serde_json::json;
+use tests_e2e::traces::Traces;
 use tests_e2e::{Host, spec};
 use tests_registry::Layer;
 
@@ -105,5 +107,80 @@ async fn a_tag_that_is_not_in_the_registry_is_an_error_with_its_name() {
     let name = host.image("e2e/nothing:9");
     let error = host.client().pull(&name).await.unwrap_err();
     assert!(error.message().contains("e2e/nothing"), "{error}");
+    host.stop().await.unwrap();
+}
+
+/// Pushes a busybox image that declares volumes: with content, empty, absent, behind a link, and one that is mounted over.
+async fn with_volumes(host: &Host) -> String {
+    let layer = Layer::builder()
+        .dir("srv", 0o755)
+        .owner(33, 33)
+        .dir("srv/data", 0o2750)
+        .file("srv/data/kept", 0o640, b"from the image")
+        .dir("srv/empty", 0o1777)
+        .owner(0, 0)
+        .dir("srv/mounted", 0o755)
+        .file("srv/mounted/image", 0o644, b"")
+        .dir("srv/a,upperdir=b:c", 0o700)
+        .file("srv/a,upperdir=b:c/odd", 0o644, b"odd")
+        .symlink("linked", "srv/../srv/real")
+        .dir("srv/real", 0o755)
+        .file("srv/real/linked", 0o644, b"")
+        .build();
+    let (mut layers, mut config) = tests_registry::busybox_image().unwrap();
+    layers.push(layer);
+    config["Volumes"] = json!({
+        "/srv/data": {}, "/srv/empty/": {}, "new/below": {}, "/srv/mounted": {}, "/srv/a,upperdir=b:c": {},
+        "/linked": {},
+    });
+    host.registry.push_image("e2e/volumes", "1", layers, config).await.unwrap();
+    host.image("e2e/volumes:1")
+}
+
+#[tokio::test]
+async fn volumes_that_an_image_declares_are_the_containers_own_with_the_images_content() {
+    let Some(host) = Host::start().await else { return };
+    let before = Traces::take(host.dir()).unwrap();
+    let mut client = host.client();
+    let image = client.pull(&with_volumes(&host).await).await.unwrap();
+    let mounted = tempfile::tempdir().unwrap();
+    std::fs::write(mounted.path().join("host"), "").unwrap();
+    let config = |name: &str| {
+        let mut config = spec::container(name, &image, &["sleep", "3600"]);
+        config.linux.as_mut().unwrap().security_context.as_mut().unwrap().readonly_rootfs = true;
+        config.mounts = vec![v1::Mount {
+            host_path: mounted.path().display().to_string(),
+            container_path: "/srv/mounted".into(),
+            ..Default::default()
+        }];
+        config
+    };
+    let pod = client.run_pod(&spec::pod("volumes", host.dir())).await.unwrap();
+    let one = client.run(&pod, config("one")).await.unwrap();
+    let stat = "stat -c '%u:%g %a' /srv/data /srv/data/kept /srv/empty /new/below";
+    assert_eq!(client.sh(&one, stat).await.unwrap(), "33:33 2750\n33:33 640\n33:33 1777\n0:0 755\n");
+    assert_eq!(
+        client.sh(&one, "cat /srv/data/kept '/srv/a,upperdir=b:c/odd'").await.unwrap(),
+        "from the imageodd"
+    );
+    assert_eq!(
+        client.sh(&one, "ls /srv/mounted /linked/").await.unwrap(),
+        "/linked/:\nlinked\n\n/srv/mounted:\nhost\n"
+    );
+    // The root is read-only, and the volumes are not.
+    let write = "touch /srv/x 2>&1; for at in data empty real 'a,upperdir=b:c'; do touch \"/srv/$at/new\"; done; \
+                 touch /new/below/new; rm /srv/data/kept; ls /srv/data /new/below";
+    let written = client.sh(&one, write).await.unwrap();
+    assert_eq!(written, "touch: /srv/x: Read-only file system\n/new/below:\nnew\n\n/srv/data:\nnew\n");
+    let two = client.run(&pod, config("two")).await.unwrap();
+    assert_eq!(
+        client.sh(&two, "ls /srv/data /new/below").await.unwrap(),
+        "/new/below:\n\n/srv/data:\nkept\n"
+    );
+    client.remove(&one).await.unwrap();
+    let again = client.run(&pod, config("one")).await.unwrap();
+    assert_eq!(client.sh(&again, "ls /srv/data").await.unwrap(), "kept\n");
+    client.remove_pod(&pod).await.unwrap();
+    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
     host.stop().await.unwrap();
 }

@@ -1,0 +1,59 @@
+//! A mount that is there for as long as a container is being built: of a part of an image, with owners as the pod's user
+//! namespace maps them, or of an overlay. Mounts that are made from it are mounts of their own, and stay.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use agent_container::syscall;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use rustix::fs::CWD;
+use rustix::mount::{MoveMountFlags, move_mount};
+
+use crate::lifecycle::layers::Layers;
+use crate::user_namespace::UserNamespace;
+
+/// One mount, unmounted when dropped.
+#[derive(Debug)]
+pub(super) struct BuildMount(PathBuf);
+
+impl BuildMount {
+    /// Mounts the directory or file at `path` at `target`, which is made, with owners as the namespace maps them.
+    pub(super) fn mapped(path: &Path, target: PathBuf, namespace: &UserNamespace) -> io::Result<BuildMount> {
+        if fs::metadata(path)?.is_dir() {
+            fs::create_dir_all(&target)?;
+        } else {
+            File::create(&target)?;
+        }
+        let tree = syscall::mapped_mount(path, namespace.user())?;
+        move_mount(tree.as_fd(), "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+        Ok(BuildMount(target))
+    }
+
+    /// Mounts the directory at `path` at `target`, which is made.
+    pub(super) fn directory(path: &Path, target: PathBuf) -> io::Result<BuildMount> {
+        fs::create_dir_all(&target)?;
+        mount(Some(path), &target, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+        Ok(BuildMount(target))
+    }
+
+    /// Mounts an overlay at `target`, which is made.
+    pub(super) fn overlay(layers: &Layers<'_>, target: PathBuf) -> io::Result<BuildMount> {
+        fs::create_dir_all(&target)?;
+        layers.mount(&target)?;
+        Ok(BuildMount(target))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for BuildMount {
+    fn drop(&mut self) {
+        if let Err(error) = umount2(&self.0, MntFlags::MNT_DETACH) {
+            tracing::warn!(%error, path = %self.0.display(), "a mount of a container's making could not be unmounted");
+        }
+    }
+}

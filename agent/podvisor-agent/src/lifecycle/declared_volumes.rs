@@ -1,0 +1,140 @@
+//! Volumes that the container's image declares: each a directory of the scratch disk, which the container may write to
+//! whatever its root allows, and which goes with the container. The image's content at that path is there too, with its
+//! owners and modes, by an overlay; where the image has nothing, the directory is a plain one, as programs with overlays of
+//! their own need it.
+//!
+//! An image is hostile: its links are resolved with the image as root and never lead out of it.
+
+use std::fs::{self, Metadata, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use oci_spec::runtime::Spec;
+use proto_agent::agent::DeclaredVolume;
+
+use crate::containers::{Container, ContainerError};
+use crate::lifecycle::build_mount::BuildMount;
+use crate::lifecycle::layers::{self, Layers};
+use crate::lifecycle::volumes;
+use crate::pod::Pod;
+
+/// The step that a failure belongs to.
+const STEP: &str = "make a volume that the image declares";
+
+/// The image's part at a volume's path.
+#[derive(Debug)]
+enum Found {
+    Nothing,
+    /// A directory without anything in it.
+    Empty(Metadata),
+    Content(PathBuf, Metadata),
+}
+
+/// Makes the volumes' directories and sets the sources of the specification's mounts to them. The overlays must live until
+/// the container is built.
+pub(super) fn mount(
+    pod: &Pod,
+    container: &Container,
+    image: &Path,
+    declared: &[DeclaredVolume],
+    spec: &mut Spec,
+) -> Result<Vec<BuildMount>, ContainerError> {
+    let mut overlays = Vec::new();
+    for (volume, number) in declared.iter().zip(0..) {
+        let at = |error: io::Error| io::Error::new(error.kind(), format!("{:?}: {error}", volume.path));
+        let found = find(image, &volume.path).map_err(at).map_err(container.io(STEP))?;
+        let place = make(pod, container, number, found, &mut overlays)?;
+        let mounts = spec.mounts_mut().iter_mut().flatten();
+        for mount in mounts.filter(|mount| mount.source().as_deref() == Some(Path::new(&volume.source))) {
+            mount.set_source(Some(place.clone()));
+        }
+    }
+    Ok(overlays)
+}
+
+/// Makes one volume's directory, and returns the path to bind.
+fn make(
+    pod: &Pod,
+    container: &Container,
+    number: usize,
+    found: Found,
+    overlays: &mut Vec<BuildMount>,
+) -> Result<PathBuf, ContainerError> {
+    let directory = container.scratch().join(format!("volume-{number}"));
+    let (upper, work) = (directory.join("upper"), directory.join("work"));
+    fs::create_dir_all(&upper).map_err(container.io(STEP))?;
+    let (content, like) = match found {
+        Found::Nothing => {
+            let (uid, gid) = pod.guest_ids(0, 0)?;
+            fs::set_permissions(&upper, Permissions::from_mode(0o755))
+                .and_then(|()| chown(&upper, Some(uid), Some(gid)))
+                .map_err(container.io(STEP))?;
+            return Ok(upper);
+        }
+        Found::Empty(like) => (None, like),
+        Found::Content(content, like) => (Some(content), like),
+    };
+    layers::make_like(pod, container, &upper, &like)?;
+    let Some(content) = content else { return Ok(upper) };
+    fs::create_dir_all(&work).map_err(container.io(STEP))?;
+    let place = |name: &str| container.directory().join(format!("declared-{number}{name}"));
+    // An overlay keeps a mount of its own, so this one can end with the function.
+    let lower = match pod.user_namespace.get() {
+        Some(namespace) => BuildMount::mapped(&content, place("-image"), namespace),
+        None => BuildMount::directory(&content, place("-image")),
+    };
+    let lower = lower.map_err(container.io(STEP))?;
+    let layers = Layers { lower: lower.path(), upper: &upper, work: &work };
+    let overlay = BuildMount::overlay(&layers, place("")).map_err(container.io(STEP))?;
+    let path = overlay.path().to_owned();
+    overlays.push(overlay);
+    Ok(path)
+}
+
+/// Looks up a volume's path in the image, which does not change afterwards.
+fn find(image: &Path, path: &str) -> io::Result<Found> {
+    let place = match volumes::resolve(image, path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+        found => found?,
+    };
+    let like = fs::metadata(&place)?;
+    if !like.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    let is_empty = fs::read_dir(&place)?.next().is_none();
+    Ok(if is_empty { Found::Empty(like) } else { Found::Content(place, like) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_volumes_content_is_found_in_the_image_and_nowhere_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().canonicalize().unwrap().join("image");
+        fs::create_dir_all(image.join("srv/data/below")).unwrap();
+        fs::create_dir_all(dir.path().join("outside/below")).unwrap();
+        fs::create_dir(image.join("empty")).unwrap();
+        fs::write(image.join("file"), "").unwrap();
+        symlink("/srv", image.join("link")).unwrap();
+        symlink("../../outside", image.join("out")).unwrap();
+        symlink("loop", image.join("loop")).unwrap();
+        let content = |path: &str| match find(&image, path).unwrap() {
+            Found::Content(place, _) => place,
+            other => panic!("{path}: {other:?}"),
+        };
+        assert_eq!(content("/srv/data"), image.join("srv/data"));
+        assert_eq!(content("/link/data"), image.join("srv/data"));
+        assert!(matches!(find(&image, "/empty").unwrap(), Found::Empty(_)));
+        for nothing in ["/none", "/none/below", "/out", "/out/below"] {
+            assert!(matches!(find(&image, nothing).unwrap(), Found::Nothing), "{nothing}");
+        }
+        for wrong in ["/file", "/file/below", "/loop"] {
+            find(&image, wrong).unwrap_err();
+        }
+    }
+}

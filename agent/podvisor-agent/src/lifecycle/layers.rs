@@ -1,0 +1,44 @@
+//! The layers of an overlay: a directory of an image below, directories of the scratch disk above.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+
+use crate::containers::{Container, ContainerError};
+use crate::pod::Pod;
+
+/// Directories of an overlay. The paths are the agent's: no text of an image may come into a mount's options.
+#[derive(Debug)]
+pub(super) struct Layers<'a> {
+    pub(super) lower: &'a Path,
+    pub(super) upper: &'a Path,
+    pub(super) work: &'a Path,
+}
+
+impl Layers<'_> {
+    /// Mounts the overlay.
+    pub(super) fn mount(&self, at: &Path) -> io::Result<()> {
+        let Layers { lower, upper, work } = self;
+        let options =
+            format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+        Ok(mount(Some("overlay"), at, Some("overlay"), MsFlags::empty(), Some(options.as_str()))?)
+    }
+}
+
+/// Gives a directory the owner and mode of one of the image, which an overlay shows by those of its upper directory.
+pub(super) fn make_like(
+    pod: &Pod,
+    container: &Container,
+    directory: &Path,
+    like: &Metadata,
+) -> Result<(), ContainerError> {
+    let (uid, gid) = pod.guest_ids(like.uid(), like.gid())?;
+    fs::set_permissions(directory, like.permissions())
+        .and_then(|()| chown(directory, Some(uid), Some(gid)))
+        // A change of owner takes the set-id bits away.
+        .and_then(|()| fs::set_permissions(directory, like.permissions()))
+        .map_err(container.io("prepare the writable layer"))
+}
