@@ -24,6 +24,9 @@ pub struct FilledSlot {
     pub kind: DeviceKind,
     /// Whether the guest can only read what lies behind the device.
     pub read_only: bool,
+    /// Bytes of the guest's address space that the device takes, as an image does; 0 from a VMM that does not say.
+    #[serde(default)]
+    pub bytes: u64,
 }
 
 /// The table: slots by number, and the one kind of device that fits them. `None` keeps them for devices to

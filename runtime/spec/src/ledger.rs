@@ -6,7 +6,9 @@
 //!                      where it has none:          max(the handler's default, the sum of the containers')
 //!                      and once the handler's default on top for those without a limit
 //!                      (where the pod has none: within that sum)
-//!  VM memory = containers' memory + (overhead as sent, else GUEST_OVERHEAD)   rounded up to MEMORY_GRAIN
+//!  needed    = containers' memory + (overhead as sent, else GUEST_OVERHEAD)
+//!              + page structures of the images, 1/64, beyond those that the overhead holds
+//!  VM memory = needed + page structures of the VM's memory, 1/64   rounded up to MEMORY_GRAIN
 //!  vCPUs     = the pod's quota, or a container's larger one, rounded up; all that the VM has
 //!              where the pod or a container has no quota
 //! ```
@@ -21,7 +23,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::sizing::{
-    CPU_PERIOD, beyond, containers_memory, memory_overhead, positive, quota_cpus, vm_memory,
+    CPU_PERIOD, beyond, containers_memory, grown_memory, image_structs, memory_overhead, memory_structs,
+    positive, quota_cpus,
 };
 use crate::{Resources, SpecError, VmBounds, VmSize};
 
@@ -38,6 +41,11 @@ pub struct Ledger {
     pub overhead_bytes: u64,
     /// Part of the memory for the containers.
     pub containers_bytes: u64,
+    /// Part of the memory for the kernel's page structures: of the memory itself, and of images beyond those that the
+    /// overhead holds.
+    pub page_structs_bytes: u64,
+    /// Bytes of the images in the VM.
+    pub images_bytes: u64,
     /// Shares by container id.
     pub containers: BTreeMap<String, Grant>,
 }
@@ -52,11 +60,13 @@ pub struct Grant {
 }
 
 impl Ledger {
-    /// Draws the ledger up for a VM built for `bounds` and for the containers that have not ended.
+    /// Draws the ledger up for a VM built for `bounds`, with images of so many bytes, and for the containers that have
+    /// not ended.
     pub fn draw<'a>(
         bounds: &VmBounds,
         pod: Option<&Resources>,
         overhead: Option<&Resources>,
+        images_bytes: u64,
         containers: impl IntoIterator<Item = (&'a str, &'a Resources)>,
     ) -> Ledger {
         let containers: BTreeMap<String, Grant> =
@@ -65,14 +75,22 @@ impl Ledger {
         let limit = positive(pod.map(|r| r.memory_limit_bytes));
         let overhead_bytes = memory_overhead(overhead);
         let containers_bytes = containers_memory(limit, bounds.memory_default, &limits);
+        let asked = containers_bytes.saturating_add(overhead_bytes);
+        let image_structs = image_structs(images_bytes);
+        let boot = bounds.boot.memory_bytes;
+        // Images alone take no VM beyond its bounds: what is left of them is the guest's page cache.
+        let most = bounds.most.memory_bytes.max(grown_memory(boot, asked));
+        let memory_bytes = grown_memory(boot, asked.saturating_add(image_structs)).min(most);
         let vcpus =
             vcpus(pod, &containers).map_or(bounds.most.vcpus, |cpus| cpus.clamp(1, bounds.most.vcpus));
         Ledger {
-            size: VmSize { memory_bytes: vm_memory(containers_bytes, overhead_bytes), vcpus },
+            size: VmSize { memory_bytes, vcpus },
             boot: bounds.boot,
             most: bounds.most,
             overhead_bytes,
             containers_bytes,
+            page_structs_bytes: memory_structs(boot, memory_bytes).saturating_add(image_structs),
+            images_bytes,
             containers,
         }
     }

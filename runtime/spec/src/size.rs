@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sizing::{beyond, containers_memory, memory_overhead, positive, quota_cpus, vm_memory};
+use crate::sizing::{beyond, containers_memory, memory_overhead, positive, quota_cpus, vm_memory, whole};
 use crate::{PodSpec, SpecError};
 
 /// A runtime handler of the configuration.
@@ -75,10 +75,11 @@ impl VmBounds {
     pub fn of(pod: &PodSpec, handler: &HandlerConfig) -> Result<VmBounds, SpecError> {
         let limit = positive(pod.resources.as_ref().map(|r| r.memory_limit_bytes));
         let overhead = memory_overhead(pod.overhead.as_ref());
-        let needed = |limit| vm_memory(containers_memory(limit, handler.memory_default, &[]), overhead);
+        let needed =
+            |limit| vm_memory(containers_memory(limit, handler.memory_default, &[]).saturating_add(overhead));
         let memory_bytes = needed(limit);
         // A handler's own default always fits.
-        let memory_max = vm_memory(handler.memory_max, 0).max(needed(None));
+        let memory_max = whole(handler.memory_max).max(needed(None));
         if memory_bytes > memory_max {
             return Err(beyond("linux.resources.memory_limit_in_bytes", memory_bytes, memory_max));
         }

@@ -1,4 +1,8 @@
 //! The arithmetic of a VM's size, used by the bounds at boot and by the ledger from then on. Pure.
+//!
+//! The guest's kernel keeps 64 bytes for each page of 4 KiB, in its own memory: for the pages of that memory, and for
+//! those of every image, which it maps like memory (`devm_memremap_pages`, mm/memremap.c). Memory that is
+//! added later comes in blocks, each of which needs its page structures before its first byte can be used.
 
 use crate::{Resources, SpecError};
 
@@ -8,8 +12,16 @@ pub const MEMORY_GRAIN: u64 = 2 << 20;
 /// Smallest VM that boots and runs a container, in bytes.
 const MEMORY_MIN: u64 = 64 << 20;
 
-/// Memory in bytes for the guest kernel, the agent and page tables, where no overhead is sent.
+/// Memory in bytes for the guest kernel, the agent and the page structures of [`IMAGES_WITHIN`], where no overhead is
+/// sent.
 pub(crate) const GUEST_OVERHEAD: u64 = 48 << 20;
+
+/// Bytes of images whose page structures the overhead holds: 8 MiB of them. Most pods have no more, and such a VM
+/// need not grow for each container.
+const IMAGES_WITHIN: u64 = 512 << 20;
+
+/// Bytes of pages to one byte of page structures: `sizeof(struct page)` is 64 on x86.
+const PAGE_STRUCTS: u64 = 4096 / 64;
 
 /// The kernel's CPU period in microseconds, where none is named.
 pub(crate) const CPU_PERIOD: u64 = 100_000;
@@ -40,10 +52,51 @@ pub(crate) fn positive(value: Option<i64>) -> Option<u64> {
     value.and_then(|v| u64::try_from(v).ok()).filter(|&v| v > 0)
 }
 
-/// Memory in bytes of a VM whose containers need `containers` bytes.
-pub(crate) fn vm_memory(containers: u64, overhead: u64) -> u64 {
-    let bytes = containers.saturating_add(overhead).max(MEMORY_MIN);
+/// Memory in bytes for the page structures of `images` bytes of images, beyond those that the overhead holds.
+pub(crate) fn image_structs(images: u64) -> u64 {
+    images.saturating_sub(IMAGES_WITHIN).div_ceil(PAGE_STRUCTS)
+}
+
+/// Memory in bytes of a VM that boots with room for `needed` bytes beside the page structures of its memory.
+pub(crate) fn vm_memory(needed: u64) -> u64 {
+    let structs = needed.div_ceil(PAGE_STRUCTS - 1);
+    whole(needed.saturating_add(structs).max(MEMORY_MIN))
+}
+
+/// Memory in bytes of a VM that booted with `boot` bytes and is to have room for `needed` bytes beside the page
+/// structures of its memory. May be less than `boot`.
+pub(crate) fn grown_memory(boot: u64, needed: u64) -> u64 {
+    let size = vm_memory(needed);
+    if size <= boot {
+        return size;
+    }
+    let block = hotplug_block(boot);
+    let structs = block / PAGE_STRUCTS;
+    let more = needed.saturating_sub(boot - boot.div_ceil(PAGE_STRUCTS));
+    let (blocks, rest) = (more / (block - structs), more % (block - structs));
+    let added = match rest {
+        0 => blocks.saturating_mul(block),
+        // The structures of a block are whole, however little of it is used.
+        rest => blocks.saturating_mul(block).saturating_add(rest + structs),
+    };
+    whole(boot.saturating_add(added))
+}
+
+/// Memory in bytes that the page structures take of a VM that booted with `boot` bytes and has `size` now.
+pub(crate) fn memory_structs(boot: u64, size: u64) -> u64 {
+    let added = size.saturating_sub(boot);
+    let blocks = added.div_ceil(hotplug_block(boot));
+    size.min(boot).div_ceil(PAGE_STRUCTS) + blocks.saturating_mul(hotplug_block(boot) / PAGE_STRUCTS)
+}
+
+/// Whole grains of memory.
+pub(crate) fn whole(bytes: u64) -> u64 {
     bytes.min(u64::MAX - MEMORY_GRAIN).next_multiple_of(MEMORY_GRAIN)
+}
+
+/// Bytes in which Linux adds memory to itself (`probe_memory_block_size`, arch/x86/mm/init_64.c).
+fn hotplug_block(boot: u64) -> u64 {
+    if boot < 64 << 30 { 128 << 20 } else { 2 << 30 }
 }
 
 /// The refusal of a VM that would be larger than its handler allows.

@@ -44,21 +44,33 @@ fn bounds(pod: &PodSpec) -> VmBounds {
 fn size(pod: &PodSpec, containers: &[Resources]) -> (u64, u8) {
     let names = ["a", "b", "c"];
     let named = names.into_iter().zip(containers);
-    let ledger = Ledger::draw(&bounds(pod), pod.resources.as_ref(), pod.overhead.as_ref(), named);
+    let ledger = Ledger::draw(&bounds(pod), pod.resources.as_ref(), pod.overhead.as_ref(), 0, named);
     assert_eq!(ledger.containers.len(), containers.len());
     (ledger.size.memory_bytes / MIB, ledger.size.vcpus)
 }
 
+/// Memory in MiB with images of so many MiB.
+fn with_images(pod: &PodSpec, images: u64) -> u64 {
+    let (resources, overhead) = (pod.resources.as_ref(), pod.overhead.as_ref());
+    Ledger::draw(&bounds(pod), resources, overhead, images * MIB, []).size.memory_bytes / MIB
+}
+
+/// Bytes that page structures take in a VM of `size` that booted with `boot` (of less than 64 GiB): 1/64 of what is
+/// there at boot, and of each whole block that is added.
+fn structs(boot: u64, size: u64) -> u64 {
+    size.min(boot).div_ceil(64) + size.saturating_sub(boot).div_ceil(128 * MIB) * 2 * MIB
+}
+
 #[test]
-fn a_vm_boots_with_the_pods_limit_and_its_overhead() {
+fn a_vm_boots_with_the_pods_limit_its_overhead_and_page_structures_for_both() {
     let boot = |pod: &PodSpec| bounds(pod).boot;
     let mib = |pod: &PodSpec| boot(pod).memory_bytes / MIB;
-    assert_eq!(mib(&PodSpec::default()), 256 + 48);
-    assert_eq!(mib(&pod(128 << 20, 0, 0)), 128 + 48);
-    assert_eq!(mib(&pod(128 << 20, 30 << 20, 0)), 158);
+    assert_eq!(mib(&PodSpec::default()), 310);
+    assert_eq!(mib(&pod(128 << 20, 0, 0)), 180);
+    assert_eq!(mib(&pod(128 << 20, 30 << 20, 0)), 162);
     assert_eq!(mib(&pod(1 << 20, 1 << 20, 0)), 64);
-    assert_eq!(mib(&pod((128 << 20) + 1, 30 << 20, 0)), 160);
-    assert_eq!(mib(&pod(-1, 0, 0)), 256 + 48);
+    assert_eq!(mib(&pod((129 << 20) + (1 << 19), 30 << 20, 0)), 164);
+    assert_eq!(mib(&pod(-1, 0, 0)), 310);
     assert_eq!(boot(&PodSpec::default()).vcpus, 4);
     assert_eq!(boot(&pod(0, 0, 150_000)).vcpus, 2);
     assert_eq!(boot(&pod(0, 0, 1)).vcpus, 1);
@@ -68,27 +80,27 @@ fn a_vm_boots_with_the_pods_limit_and_its_overhead() {
 #[test]
 fn a_pod_beyond_its_handler_is_refused_with_both_numbers() {
     let error = VmBounds::of(&pod(2048 << 20, 2 << 20, 0), &handler()).unwrap_err().to_string();
-    assert!(error.contains("2050 MiB") && error.contains("2048 MiB"), "{error}");
-    assert_eq!(bounds(&pod(2046 << 20, 2 << 20, 0)).boot, bounds(&PodSpec::default()).most);
+    assert!(error.contains("2084 MiB") && error.contains("2048 MiB"), "{error}");
+    assert_eq!(bounds(&pod(2014 << 20, 2 << 20, 0)).boot, bounds(&PodSpec::default()).most);
 }
 
 #[test]
 fn in_a_pod_without_a_limit_containers_add_up() {
     let silent = PodSpec::default();
-    assert_eq!(size(&silent, &[]).0, 304);
-    assert_eq!(size(&silent, &[limits(100, 0)]).0, 304);
-    assert_eq!(size(&silent, &[limits(200, 0), limits(300, 0)]).0, 548);
-    assert_eq!(size(&silent, &[limits(0, 0)]).0, 304);
-    assert_eq!(size(&silent, &[limits(0, 0), limits(100, 0), limits(-1, 0)]).0, 404);
+    assert_eq!(size(&silent, &[]).0, 310);
+    assert_eq!(size(&silent, &[limits(100, 0)]).0, 310);
+    assert_eq!(size(&silent, &[limits(200, 0), limits(300, 0)]).0, 558);
+    assert_eq!(size(&silent, &[limits(0, 0)]).0, 310);
+    assert_eq!(size(&silent, &[limits(0, 0), limits(100, 0), limits(-1, 0)]).0, 412);
 }
 
 #[test]
 fn in_a_pod_with_a_limit_only_what_it_left_out_is_added() {
     let limited = pod(200 << 20, 30 << 20, 0);
-    assert_eq!(size(&limited, &[limits(100, 0), limits(100, 0)]).0, 230);
-    assert_eq!(size(&limited, &[limits(200, 0), limits(200, 0)]).0, 230);
-    assert_eq!(size(&limited, &[limits(300, 0)]).0, 330);
-    assert_eq!(size(&limited, &[limits(100, 0), limits(0, 0)]).0, 486);
+    assert_eq!(size(&limited, &[limits(100, 0), limits(100, 0)]).0, 234);
+    assert_eq!(size(&limited, &[limits(200, 0), limits(200, 0)]).0, 234);
+    assert_eq!(size(&limited, &[limits(300, 0)]).0, 336);
+    assert_eq!(size(&limited, &[limits(100, 0), limits(0, 0)]).0, 496);
 }
 
 #[test]
@@ -102,12 +114,22 @@ fn vcpus_follow_quotas_where_all_have_one() {
 }
 
 #[test]
+fn page_structures_of_images_beyond_the_overheads_are_added() {
+    let limited = pod(200 << 20, 30 << 20, 0);
+    assert_eq!([0, 100, 512].map(|images| with_images(&limited, images)), [234; 3]);
+    // 56 MiB of structures; 2 MiB more for those of the block that is added.
+    assert_eq!(with_images(&limited, 4096), 292);
+    // Images alone take no pod beyond its handler's bound, nor are they refused.
+    assert_eq!(with_images(&limited, 4096 * 1024), 2048);
+}
+
+#[test]
 fn memory_that_a_vm_can_never_have_is_refused_by_the_field() {
     let pod = pod(100 << 20, 0, 0);
     let large = limits(4096, 0);
-    let ledger = Ledger::draw(&bounds(&pod), pod.resources.as_ref(), None, [("c", &large)]);
+    let ledger = Ledger::draw(&bounds(&pod), pod.resources.as_ref(), None, 0, [("c", &large)]);
     let error = ledger.check("resources.memory_limit_in_bytes").unwrap_err().to_string();
-    assert!(error.contains("memory_limit_in_bytes") && error.contains("4144 MiB"), "{error}");
+    assert!(error.contains("memory_limit_in_bytes") && error.contains("4212 MiB"), "{error}");
 }
 
 proptest! {
@@ -128,7 +150,7 @@ proptest! {
         };
         let draw = |list: &[&Resources]| {
             let named = list.iter().map(|resources| ("c", *resources));
-            Ledger::draw(&bounds, pod.resources.as_ref(), pod.overhead.as_ref(), named)
+            Ledger::draw(&bounds, pod.resources.as_ref(), pod.overhead.as_ref(), 0, named)
         };
         let (empty, ledger) = (draw(&[]), draw(&[&resources]));
         prop_assert_eq!(empty.size, bounds.boot);
@@ -139,5 +161,28 @@ proptest! {
             prop_assert!((1..=64).contains(&size.vcpus));
         }
         prop_assert!(ledger.size.vcpus <= bounds.most.vcpus);
+    }
+
+    /// Whatever is in the VM: the page structures of its memory and images leave the containers and the guest what is
+    /// theirs, and no grain of memory is there for nothing.
+    #[test]
+    fn page_structures_take_nothing_from_containers(
+        limit in 0u64..8192, overhead in 1u64..512, container in 0u64..8192, images in 0u64..65536, odd in 0u64..MIB,
+    ) {
+        let handler = HandlerConfig { memory_max: 64 << 30, ..handler() };
+        let bytes = |mib: u64| i64::try_from(mib * MIB + if mib > 0 { odd } else { 0 }).unwrap();
+        let pod = pod(bytes(limit), bytes(overhead), 0);
+        let bounds = VmBounds::of(&pod, &handler).unwrap();
+        let one = Resources { memory_limit_bytes: bytes(container), ..Resources::default() };
+        let images = images * MIB;
+        let (resources, overhead) = (pod.resources.as_ref(), pod.overhead.as_ref());
+        let ledger = Ledger::draw(&bounds, resources, overhead, images, [("c", &one)]);
+        let of_images = images.saturating_sub(512 * MIB).div_ceil(64);
+        let (boot, size) = (bounds.boot.memory_bytes, ledger.size.memory_bytes);
+        let wanted = ledger.containers_bytes + ledger.overhead_bytes + of_images;
+        let left = |size| size - structs(boot, size);
+        prop_assert!(left(size) >= wanted, "{} of {size}", left(size));
+        prop_assert_eq!(ledger.page_structs_bytes, structs(boot, size) + of_images);
+        prop_assert!(left(size - MEMORY_GRAIN) < wanted || size <= 64 * MIB, "{size} for {wanted}");
     }
 }

@@ -239,9 +239,9 @@ fn a_client_that_comes_later_learns_which_slots_are_filled() {
     vmm.ask(Request::Unplug { slot: image_slot }, &[]).unwrap();
     vmm.dial_again();
     let Ok(Response::Slots(slots)) = vmm.ask(Request::Slots, &[]) else { panic!("no slots") };
-    let filled = |slot, kind, read_only| FilledSlot { slot, kind, read_only };
+    let filled = |slot, kind, read_only| FilledSlot { slot, kind, read_only, bytes: 0 };
     let expected = [
-        filled(Slot::ROOT, DeviceKind::Pmem, true),
+        FilledSlot { bytes: 2 << 20, ..filled(Slot::ROOT, DeviceKind::Pmem, true) },
         filled(Slot::VSOCK, DeviceKind::Vsock, false),
         filled(Slot::RNG, DeviceKind::Rng, false),
         filled(Slot::SCRATCH, DeviceKind::Blk, false),

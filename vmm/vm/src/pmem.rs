@@ -84,6 +84,11 @@ impl PmemWindows {
         Ok((base, length))
     }
 
+    /// Bytes of the window of `slot`; 0 where it has none.
+    pub(crate) fn length(&self, slot: Slot) -> u64 {
+        self.open.get(&slot).map_or(0, |window| window.length)
+    }
+
     /// Closes the window of `slot`, if it has one.
     pub(crate) fn close(&mut self, vm: &VmFd, slot: Slot) -> Result<(), PmemError> {
         if let Some(window) = self.open.get(&slot) {

@@ -234,7 +234,8 @@ impl Vm {
             let _ = self.windows.close(&self.vm_fd, slot);
             device::failed(slot)(error)
         })?;
-        self.filled.insert(slot, FilledSlot { slot, kind, read_only });
+        let bytes = self.windows.length(slot);
+        self.filled.insert(slot, FilledSlot { slot, kind, read_only, bytes });
         Ok(())
     }
 
@@ -262,7 +263,7 @@ impl Vm {
             self.memory_hotplug.withdraw();
             ResizeError::Plug(error)
         })?;
-        let filled = FilledSlot { slot: Slot::MEM, kind: DeviceKind::Mem, read_only: false };
+        let filled = FilledSlot { slot: Slot::MEM, kind: DeviceKind::Mem, read_only: false, bytes: 0 };
         self.filled.insert(Slot::MEM, filled);
         Ok(())
     }

@@ -175,7 +175,8 @@ fn slots_take_only_what_fits_and_only_once() {
     let odd = Device::Pmem { image: file(4096).into() };
     assert!(matches!(vm.plug(Slot::ROOT, odd), Err(PlugError::Pmem { .. })));
     vm.plug(Slot::ROOT, Device::Pmem { image: file(layout::LARGE_PAGE).into() }).unwrap();
-    let root = FilledSlot { slot: Slot::ROOT, kind: DeviceKind::Pmem, read_only: true };
+    let bytes = layout::LARGE_PAGE;
+    let root = FilledSlot { slot: Slot::ROOT, kind: DeviceKind::Pmem, read_only: true, bytes };
     assert_eq!(vm.filled_slots(), [root]);
     vm.unplug(Slot::ROOT).unwrap();
     assert_eq!(vm.filled_slots(), []);

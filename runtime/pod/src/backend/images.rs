@@ -23,6 +23,8 @@ pub(crate) struct FoundImage {
     pub(crate) id: String,
     /// `registry/repository@sha256:…`, or the id of an image that was never pulled by a name.
     pub(crate) reference: String,
+    /// Size of the image's file system.
+    pub(crate) bytes: u64,
     pub(crate) config: ImageConfig,
 }
 
@@ -34,7 +36,7 @@ impl ImageSource for StoredImages {
     fn find(&self, name: &str) -> Option<FoundImage> {
         let image = self.0.find(name)?;
         let reference = image.repo_digests.into_iter().next().unwrap_or_else(|| image.id.clone());
-        Some(FoundImage { id: image.id, reference, config: image.config.run })
+        Some(FoundImage { id: image.id, reference, bytes: image.size_bytes, config: image.config.run })
     }
 
     fn open(&self, id: &str) -> Result<File, BackendError> {

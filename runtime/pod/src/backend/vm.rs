@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use proto_agent::port;
-use proto_vmm::{Device, Slot, StopReport, VmStats};
+use proto_vmm::{Device, FilledSlot, Slot, StopReport, VmStats};
 use runtime_spec::VmBounds;
 use runtime_vm::{BootPlan, Size, Spawn, VmError};
 
@@ -66,7 +66,7 @@ pub(crate) trait Vm: Debug + Send + Sync {
     async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), BackendError>;
     async fn unplug(&self, slot: Slot) -> Result<(), BackendError>;
     /// The slots that hold a device, whoever plugged it.
-    async fn filled_slots(&self) -> Result<Vec<Slot>, BackendError>;
+    async fn filled_slots(&self) -> Result<Vec<FilledSlot>, BackendError>;
     /// Offers the guest memory of this size in all, through the device in [`Slot::MEM`]. The guest takes
     /// or gives it back in its own time.
     async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError>;
@@ -172,8 +172,8 @@ impl Vm for SpawnedVm {
         Ok(self.0.unplug(slot).await?)
     }
 
-    async fn filled_slots(&self) -> Result<Vec<Slot>, BackendError> {
-        Ok(self.0.filled_slots().await?.into_iter().map(|filled| filled.slot).collect())
+    async fn filled_slots(&self) -> Result<Vec<FilledSlot>, BackendError> {
+        Ok(self.0.filled_slots().await?)
     }
 
     async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError> {

@@ -47,9 +47,13 @@ impl Capacity {
         &self.status
     }
 
-    /// Draws the ledger with these containers.
-    pub(crate) fn ledger<'a>(&self, containers: impl IntoIterator<Item = Limits<'a>>) -> Ledger {
-        Ledger::draw(&self.bounds, self.resources(), self.overhead(), containers)
+    /// Draws the ledger with images of so many bytes and these containers.
+    pub(crate) fn ledger<'a>(
+        &self,
+        images_bytes: u64,
+        containers: impl IntoIterator<Item = Limits<'a>>,
+    ) -> Ledger {
+        Ledger::draw(&self.bounds, self.resources(), self.overhead(), images_bytes, containers)
     }
 
     /// Changes the pod's own limits where the update sets some, and returns those before.

@@ -37,7 +37,9 @@ impl Driver {
         if let Some(path) = spec.seccomp_profile_path() {
             plan.confine(&seccomp_file::read(path).await?)?;
         }
-        let ledger = self.capacity.ledger(self.containers.limits_with(Some((&id, &spec.resources))));
+        let images_bytes = self.plugs.image_bytes_with(&self.node.backends, &image, &spec);
+        let limits = self.containers.limits_with(Some((&id, &spec.resources)));
+        let ledger = self.capacity.ledger(images_bytes, limits);
         ledger.check("linux.resources.memory_limit_in_bytes")?;
         let live = self.live()?;
         let mut journal = Journal::new();
@@ -68,8 +70,13 @@ impl Driver {
         journal.note(Step::Grow(self.capacity.size()));
         self.grow(live, size).await?;
         // All or nothing, so there is nothing to undo before it is done.
+        let images_before = self.plugs.image_bytes();
         let plugs = self.plugs.plug(live, &self.node.backends, &image, &spec).await?;
         journal.note(Step::Plug(plugs.clone()));
+        if self.plugs.image_bytes() < images_before {
+            // A larger image that nobody used went for this one, and its page structures with it.
+            self.shrink(live, size).await;
+        }
         let ContainerPlugs { slot, image_volumes, disks } = plugs;
         let record = Arc::new(ContainerRecord {
             log_path: log::path(&self.record.spec, &spec),

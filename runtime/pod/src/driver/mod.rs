@@ -244,7 +244,7 @@ impl Driver {
             created_at_ns: record.created_at_ns,
             ips: status.ips.clone(),
             netns: status.netns.clone(),
-            ledger: self.capacity.ledger(self.containers.limits_with(None)),
+            ledger: self.ledger(None),
             resources: self.capacity.resources().cloned(),
             overhead: self.capacity.overhead().cloned(),
             vmm_pid: self.live.as_ref().map(|live| live.vm.pid()),

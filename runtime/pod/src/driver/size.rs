@@ -1,12 +1,17 @@
 //! The VM follows its ledger, and its vCPUs follow the containers' CPUs.
 
-use runtime_spec::{Resources, VmSize};
+use runtime_spec::{Ledger, Resources, VmSize};
 
 use super::Driver;
 use crate::error::PodError;
 use crate::live::Live;
 
 impl Driver {
+    /// The ledger of the pod with what is in its VM, and with the limits of one container changed or added.
+    pub(super) fn ledger(&self, changed: Option<(&str, &Resources)>) -> Ledger {
+        self.capacity.ledger(self.plugs.image_bytes(), self.containers.limits_with(changed))
+    }
+
     /// Lets the VM grow to hold `wanted`; what it has beyond stays.
     pub(super) async fn grow(&mut self, live: &Live, wanted: VmSize) -> Result<(), PodError> {
         let wanted = self.capacity.grown(wanted);

@@ -68,7 +68,10 @@ impl Undo<Step> for Driver {
             }
             Step::Grow(before) => {
                 if let Some(live) = self.live.clone() {
-                    self.shrink(&live, before).await;
+                    // An image may stay plugged, and with it its page structures.
+                    let needed = self.ledger(None).size.memory_bytes;
+                    let memory_bytes = before.memory_bytes.max(needed);
+                    self.shrink(&live, VmSize { memory_bytes, ..before }).await;
                 }
             }
             Step::Plug(plugs) => {

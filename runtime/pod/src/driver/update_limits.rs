@@ -20,7 +20,7 @@ impl Driver {
         admission::update(id, self.status.stage, container.status.stage)?;
         let new = container.resources().merged(update);
         new.check()?;
-        let ledger = self.capacity.ledger(self.containers.limits_with(Some((id, &new))));
+        let ledger = self.ledger(Some((id, &new)));
         ledger.check("linux.memory_limit_in_bytes")?;
         let live = self.live()?;
         let mut journal = Journal::new();
@@ -71,8 +71,9 @@ impl Driver {
         }
         let live = self.live()?;
         let before = self.capacity.update(resources, overhead);
-        let journal = Journal::from([Step::PodLimits(before), Step::Grow(self.capacity.size())]);
-        let ledger = self.capacity.ledger(self.containers.limits_with(None));
+        // Undone in reverse: the VM follows the limits.
+        let journal = Journal::from([Step::Grow(self.capacity.size()), Step::PodLimits(before)]);
+        let ledger = self.ledger(None);
         let grown = match ledger.check("resources.memory_limit_in_bytes") {
             Ok(()) => self.grow(&live, ledger.size).await,
             Err(error) => Err(error.into()),

@@ -79,6 +79,25 @@ impl Plugs {
         }
     }
 
+    /// Bytes of all images in the VM, also of those that nobody uses.
+    pub(crate) fn image_bytes(&self) -> u64 {
+        self.images.bytes()
+    }
+
+    /// Bytes of all images in the VM once those of this container are in as well.
+    pub(crate) fn image_bytes_with(
+        &self,
+        backends: &Backends,
+        image: &FoundImage,
+        spec: &ContainerSpec,
+    ) -> u64 {
+        // A volume's image that is not there keeps the container from being made, later.
+        let volumes: Vec<FoundImage> =
+            spec.image_mounts().filter_map(|(_, mount)| backends.find_image(&mount.image).ok()).collect();
+        let all = std::iter::once(image).chain(&volumes);
+        self.images.bytes_with(all.map(|image| (image.id.as_str(), image.bytes)))
+    }
+
     /// Counts a container on record as a user of its slots.
     pub(crate) fn hold(&mut self, record: &ContainerRecord) {
         self.images.hold(record.slot, &record.image_id);
@@ -170,6 +189,9 @@ impl Plugs {
             let opened = backends.images.open(&image.id);
             let file = opened.map_err(|error| error.during(format!("opening the image {}", image.id)))?;
             self.fill(live, "plugging the image", slot, Device::Pmem { image: file.into() }).await?;
+            self.images.hold(slot, &image.id);
+            self.images.set_bytes(slot, image.bytes);
+            return Ok(slot);
         }
         self.images.hold(slot, &image.id);
         Ok(slot)

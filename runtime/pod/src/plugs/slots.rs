@@ -7,20 +7,22 @@
 
 use std::collections::BTreeMap;
 
-use proto_vmm::Slot;
+use proto_vmm::{FilledSlot, Slot};
 
 /// The slots of one kind in a VM.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SlotTable {
     slots: Vec<Slot>,
     held: BTreeMap<Slot, Held>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Held {
     /// The device's name; `None` for a device that no record names.
     device: Option<String>,
     users: usize,
+    /// Bytes of the guest's address space that the device takes, as far as known.
+    bytes: u64,
 }
 
 /// Where a device goes, and what to do for it first.
@@ -85,10 +87,42 @@ impl SlotTable {
 
     /// Counts one more user of the device, which is in `slot` now.
     pub(crate) fn hold(&mut self, slot: Slot, device: &str) {
-        let held =
-            self.held.entry(slot).or_insert_with(|| Held { device: Some(device.to_owned()), users: 0 });
+        let held = self.held.entry(slot).or_insert_with(|| Held {
+            device: Some(device.to_owned()),
+            users: 0,
+            bytes: 0,
+        });
         debug_assert_eq!(held.device.as_deref(), Some(device), "one slot holds one device");
         held.users += 1;
+    }
+
+    /// Notes how large the device in the slot is.
+    pub(crate) fn set_bytes(&mut self, slot: Slot, bytes: u64) {
+        if let Some(held) = self.held.get_mut(&slot) {
+            held.bytes = bytes;
+        }
+    }
+
+    /// Bytes of all devices together, also of those that nobody uses.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.held.values().map(|held| held.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of all devices once these are in as well, each with its name and size, in this order. A device that finds
+    /// no slot does not count.
+    pub(crate) fn bytes_with<'a>(&self, devices: impl IntoIterator<Item = (&'a str, u64)>) -> u64 {
+        let mut table = self.clone();
+        for (device, bytes) in devices {
+            let Some(claim) = table.find(device) else { continue };
+            if let Claim::Replace(slot) = claim {
+                table.emptied(slot);
+            }
+            table.hold(claim.slot(), device);
+            if claim != Claim::Plugged(claim.slot()) {
+                table.set_bytes(claim.slot(), bytes);
+            }
+        }
+        table.bytes()
     }
 
     /// Counts one user less. The device stays.
@@ -103,13 +137,17 @@ impl SlotTable {
         self.held.remove(&slot);
     }
 
-    /// Compares the table with the slots that the VMM has filled. A filled slot that the table has empty holds
-    /// an unnamed device from now on; returned are the slots that the table has filled and the VMM has not.
-    pub(crate) fn compare(&mut self, filled: &[Slot]) -> Vec<Slot> {
-        for slot in filled.iter().filter(|slot| self.slots.contains(slot)) {
-            self.held.entry(*slot).or_insert(Held { device: None, users: 0 });
+    /// Compares the table with the slots that the VMM has filled, and takes the sizes on that it says. A filled slot
+    /// that the table has empty holds an unnamed device from now on; returned are the slots that the table has filled
+    /// and the VMM has not.
+    pub(crate) fn compare(&mut self, filled: &[FilledSlot]) -> Vec<Slot> {
+        for filled in filled.iter().filter(|filled| self.slots.contains(&filled.slot)) {
+            let held = self.held.entry(filled.slot).or_insert(Held { device: None, users: 0, bytes: 0 });
+            // A VMM of an earlier version says nothing.
+            held.bytes = held.bytes.max(filled.bytes);
         }
-        self.held.keys().filter(|slot| !filled.contains(slot)).copied().collect()
+        let is_filled = |slot: &Slot| filled.iter().any(|filled| filled.slot == *slot);
+        self.held.keys().filter(|slot| !is_filled(slot)).copied().collect()
     }
 }
 
@@ -117,7 +155,30 @@ impl SlotTable {
 mod tests {
     use proptest::prelude::*;
 
+    use proto_vmm::DeviceKind;
+
     use super::*;
+
+    fn filled(slot: Slot, bytes: u64) -> FilledSlot {
+        FilledSlot { slot, kind: DeviceKind::Pmem, read_only: true, bytes }
+    }
+
+    #[test]
+    fn the_size_of_what_is_to_come_counts_each_image_once_and_no_image_that_goes_for_it() {
+        let mut slots = SlotTable::images();
+        let all: Vec<Slot> = Slot::pmems().collect();
+        for slot in &all {
+            slots.hold(*slot, &format!("image{slot}"));
+            slots.set_bytes(*slot, 10);
+        }
+        let full = 10 * all.len() as u64;
+        assert_eq!(slots.bytes_with([("new", 100)]), full, "there is no slot for it");
+        slots.release(all[3]);
+        assert_eq!(slots.bytes_with([("new", 100), ("new", 100)]), full + 90);
+        assert_eq!(slots.bytes_with([(format!("image{}", all[3]).as_str(), 10), ("new", 100)]), full);
+        slots.emptied(all[3]);
+        assert_eq!((slots.bytes(), slots.bytes_with([("new", 100)])), (full - 10, full + 90));
+    }
 
     #[test]
     fn one_image_takes_one_slot_for_all_its_users() {
@@ -154,7 +215,8 @@ mod tests {
             slots.release(*slot);
         }
         assert_eq!(slots.find("new"), Some(Claim::Plug(all[0])));
-        assert_eq!(slots.compare(&all), []);
+        assert_eq!(slots.compare(&all.iter().map(|slot| filled(*slot, 4096)).collect::<Vec<_>>()), []);
+        assert_eq!(slots.bytes(), 4096 * all.len() as u64);
         assert_eq!(slots.find("new"), Some(Claim::Replace(all[0])));
         assert!(slots.unused().contains(&all[0]));
     }
@@ -164,7 +226,8 @@ mod tests {
         let mut slots = SlotTable::images();
         let first = Slot::pmems().next().unwrap();
         slots.hold(first, "a");
-        assert_eq!(slots.compare(&[Slot::ROOT, Slot::SCRATCH]), [first]);
+        assert_eq!(slots.compare(&[filled(Slot::ROOT, 7), filled(Slot::SCRATCH, 0)]), [first]);
+        assert_eq!(slots.bytes(), 0);
         assert!(slots.unused().is_empty());
     }
 

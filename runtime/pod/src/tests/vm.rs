@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use proto_vmm::{Device, Slot, StopReason, StopReport, VmStats};
+use proto_vmm::{Device, FilledSlot, Slot, StopReason, StopReport, VmStats};
 use runtime_net::{PodInterface, PodNetwork, PodNetworkSpec};
 use runtime_spec::ImageConfig;
 use tokio::sync::watch;
@@ -218,10 +218,14 @@ impl Vm for FakeVm {
         self.script.done("vm.unplug").await
     }
 
-    async fn filled_slots(&self) -> Result<Vec<Slot>, BackendError> {
+    async fn filled_slots(&self) -> Result<Vec<FilledSlot>, BackendError> {
         self.step("vm.filled_slots").await?;
-        let numbers = self.slots.lock().unwrap().keys().copied().collect::<Vec<_>>();
-        Ok(numbers.into_iter().filter_map(Slot::new).collect())
+        let slots = self.slots.lock().unwrap();
+        let filled = slots.iter().filter_map(|(number, name)| {
+            let slot = Slot::new(*number)?;
+            Some(FilledSlot { slot, kind: slot.kind()?, read_only: false, bytes: image_bytes(name) })
+        });
+        Ok(filled.collect())
     }
 
     async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError> {
@@ -267,7 +271,8 @@ impl ImageSource for FakeImages {
     fn find(&self, name: &str) -> Option<FoundImage> {
         let config = ImageConfig { cmd: vec!["/bin/app".into()], ..ImageConfig::default() };
         let (id, reference) = (format!("sha256:{name}"), format!("registry/{name}@sha256:00"));
-        name.starts_with("image").then_some(FoundImage { id, reference, config })
+        let bytes = image_bytes(name);
+        name.starts_with("image").then_some(FoundImage { id, reference, bytes, config })
     }
 
     fn open(&self, id: &str) -> Result<File, BackendError> {
@@ -278,4 +283,10 @@ impl ImageSource for FakeImages {
         self.0.state().opened.insert(file.as_raw_fd(), id.to_owned());
         Ok(file)
     }
+}
+
+/// Size of the image: `image-<n>g` has n GiB, all others nothing.
+fn image_bytes(name: &str) -> u64 {
+    let gib = name.rsplit_once('-').and_then(|(_, size)| size.strip_suffix('g')?.parse::<u64>().ok());
+    gib.unwrap_or(0) << 30
 }
