@@ -155,7 +155,7 @@ pub(crate) struct Disk {
 ///  Creating ── built ──► Created ── start ──► Starting ── released ──► Running ── ended ──► Exited
 ///     │ fails                                    │ fails                                      ▲
 ///     ▼                                          └── StartError, 128; ContainerCannotRun ─────┤
-///  (no record)                    the pod's VM ends, in any stage: Error, 137 ────────────────┘
+///  (no record)                    the pod's VM ends, in any stage: 137 ──────────────────────┘
 ///
 ///  A daemon that dies in Starting leaves it open whether the program runs: Unknown, until it is stopped.
 /// ```

@@ -44,6 +44,8 @@ pub enum VmError {
     Stream { port: u32, source: std::io::Error },
     #[error("cannot bind the vCPUs of process {pid} to CPUs {cpus:?}")]
     Pin { pid: u32, cpus: Vec<u32>, source: std::io::Error },
+    #[error("cannot set the OOM score of process {pid} to {score}")]
+    OomScore { pid: u32, score: i32, source: std::io::Error },
     #[error("cannot end process {pid}")]
     Kill { pid: u32, source: std::io::Error },
 }

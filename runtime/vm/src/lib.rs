@@ -13,6 +13,7 @@ mod connection;
 mod descriptors;
 mod error;
 mod link;
+mod oom_score;
 mod pin;
 mod plan;
 mod process;

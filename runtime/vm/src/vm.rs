@@ -326,6 +326,14 @@ impl Vm {
         crate::pin::pin(self.pid(), cpus)
     }
 
+    /// Sets how ready the host's kernel is to kill the VMM for want of memory, -1000 to 1000.
+    ///
+    /// # Errors
+    /// The score is beyond its bounds, or lower than the daemon may set it.
+    pub fn set_oom_score(&self, score: i32) -> Result<(), VmError> {
+        crate::oom_score::set(self.pid(), score)
+    }
+
     /// Returns the unix socket on which host programs reach the guest, with `CONNECT <port>\n`.
     pub fn vsock_path(&self) -> &Path {
         &self.0.vsock_path

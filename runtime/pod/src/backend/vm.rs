@@ -74,6 +74,8 @@ pub(crate) trait Vm: Debug + Send + Sync {
     async fn resized(&self);
     /// Binds the vCPUs to these CPUs of the host; to none in particular where the list is empty.
     async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError>;
+    /// Sets how ready the host's kernel is to kill the VMM for want of memory, -1000 to 1000.
+    async fn set_oom_score(&self, score: i32) -> Result<(), BackendError>;
     async fn stats(&self) -> Result<VmStats, BackendError>;
     async fn console(&self) -> Result<String, BackendError>;
     /// Ends the VMM, and returns when its process is gone. The call is idempotent.
@@ -186,6 +188,10 @@ impl Vm for SpawnedVm {
 
     async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError> {
         Ok(self.0.pin_vcpus(cpus)?)
+    }
+
+    async fn set_oom_score(&self, score: i32) -> Result<(), BackendError> {
+        Ok(self.0.set_oom_score(score)?)
     }
 
     async fn stats(&self) -> Result<VmStats, BackendError> {

@@ -25,6 +25,8 @@ pub(crate) struct Capacity {
     status: CapacityStatus,
     /// CPUs that the vCPUs are bound to; empty for none in particular.
     pinned: Vec<u32>,
+    /// The VMM's OOM score, where this daemon has set one for containers.
+    oom_score: Option<i32>,
 }
 
 /// A pod's own limits.
@@ -39,7 +41,7 @@ impl Capacity {
     pub(crate) fn new(record: &PodRecord, status: CapacityStatus) -> Capacity {
         let PodSpec { resources, overhead, .. } = record.spec.clone();
         let spec = PodLimits { resources, overhead };
-        Capacity { bounds: record.bounds, spec, status, pinned: Vec::new() }
+        Capacity { bounds: record.bounds, spec, status, pinned: Vec::new(), oom_score: None }
     }
 
     /// The part that is kept on disk.
@@ -120,6 +122,29 @@ impl Capacity {
         self.pinned = cpus;
         Ok(())
     }
+
+    /// Lets the node's kernel treat the VMM as these containers ask.
+    pub(crate) async fn set_oom_score<'a>(
+        &mut self,
+        live: &Live,
+        containers: impl IntoIterator<Item = Limits<'a>>,
+    ) -> Result<(), PodError> {
+        let score = oom_score(containers);
+        if let Some(score) = score.filter(|_| score != self.oom_score) {
+            let set = live.vm.set_oom_score(score).await;
+            set.map_err(|error| error.during("setting the VMM's OOM score"))?;
+            self.oom_score = Some(score);
+        }
+        Ok(())
+    }
+}
+
+/// The VMM's OOM score: the lowest of its containers', so that none of them is less safe than it asks to be. `None`
+/// without containers: the VMM keeps what it has.
+fn oom_score<'a>(containers: impl IntoIterator<Item = Limits<'a>>) -> Option<i32> {
+    let scores = containers.into_iter().map(|(_, resources)| resources.oom_score_adj);
+    // The specs were checked when they came.
+    scores.min().and_then(|score| i32::try_from(score).ok())
 }
 
 /// CPUs for the vCPUs; empty for all.
@@ -181,6 +206,15 @@ mod tests {
         assert_eq!((now.memory_limit_bytes, now.cpu_quota), (100 << 20, 5000));
         capacity.restore(before);
         assert_eq!(capacity.status().resources, None);
+    }
+
+    #[test]
+    fn the_vmm_is_as_safe_as_the_safest_of_its_containers() {
+        let score = |score| Resources { oom_score_adj: score, ..Resources::default() };
+        let (burstable, guaranteed) = (score(850), score(-997));
+        assert_eq!(oom_score([("a", &burstable)]), Some(850));
+        assert_eq!(oom_score([("a", &burstable), ("b", &guaranteed)]), Some(-997));
+        assert_eq!(oom_score([]), None);
     }
 
     #[test]

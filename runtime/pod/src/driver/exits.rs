@@ -6,6 +6,7 @@ use runtime_spec::ExitReason;
 use super::Driver;
 use crate::container::LOST_CODE;
 use crate::container::watcher::Exited;
+use crate::host::memory_events;
 use crate::record::{ContainerStage, PodStage};
 use crate::{clock, vm_end};
 
@@ -18,7 +19,10 @@ impl Driver {
                 let at = if end.exited_at_ns > 0 { end.exited_at_ns } else { clock::now_ns() };
                 self.containers.exit(&id, at, end.exit_code, end.reason, "")
             }
-            Err(why) => self.containers.exit(&id, clock::now_ns(), LOST_CODE, ExitReason::Error, why),
+            Err(why) => {
+                let (reason, why) = self.loss(why).await;
+                self.containers.exit(&id, clock::now_ns(), LOST_CODE, reason, why)
+            }
         };
         if !ended {
             return;
@@ -31,7 +35,7 @@ impl Driver {
     /// Notes that the VM is gone without having been asked. The network stays until the pod is stopped.
     pub(super) async fn vm_ended(&mut self, report: &StopReport) {
         let Some(live) = self.live.take() else { return };
-        let why = live.why_ended(report);
+        let (reason, why) = self.loss(live.why_ended(report)).await;
         let what = vm_end::with_console(why.clone(), &report.console);
         tracing::warn!(pod = self.record.id, what, "a pod's VM ended");
         if self.status.stage != PodStage::Ready {
@@ -41,27 +45,41 @@ impl Driver {
         self.status.message = Some(what);
         self.save_status().await;
         self.publish();
-        self.end_unwatched(&why).await;
+        self.end_unwatched(reason, &why).await;
+    }
+
+    /// Reason and message of containers that are lost with their VM. Where the node's kernel killed the VMM for want of
+    /// memory, both say so.
+    pub(super) async fn loss(&self, why: String) -> (ExitReason, String) {
+        let (places, record) = (self.node.places.clone(), self.record.clone());
+        let reading =
+            move || memory_events::oom_kill(&places.cgroup_root, &record.spec.cgroup_parent, &record.id);
+        match tokio::task::spawn_blocking(reading).await {
+            // A pod that is dead already says it in its own message.
+            Ok(Some(killed)) if why.contains(&killed) => (ExitReason::OomKilled, why),
+            Ok(Some(killed)) => (ExitReason::OomKilled, format!("{why}; {killed}")),
+            _ => (ExitReason::Error, why),
+        }
     }
 
     /// Ends the containers that no watcher will report: the created and the unknown.
-    async fn end_unwatched(&mut self, why: &str) {
+    async fn end_unwatched(&mut self, reason: ExitReason, why: &str) {
         let watched = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Exited);
         let idle = self.containers.ids_in(|stage| !watched(stage));
         for id in idle {
-            self.end_lost(&id, why).await;
+            self.end_lost(&id, reason, why).await;
         }
     }
 
     /// Ends every container that has not ended.
-    pub(super) async fn end_all(&mut self, why: &str) {
+    pub(super) async fn end_all(&mut self, reason: ExitReason, why: &str) {
         for id in self.containers.ids() {
-            self.end_lost(&id, why).await;
+            self.end_lost(&id, reason, why).await;
         }
     }
 
-    pub(super) async fn end_lost(&mut self, id: &str, why: &str) {
-        if self.containers.exit(id, clock::now_ns(), LOST_CODE, ExitReason::Error, why) {
+    pub(super) async fn end_lost(&mut self, id: &str, reason: ExitReason, why: &str) {
+        if self.containers.exit(id, clock::now_ns(), LOST_CODE, reason, why) {
             self.save_container(id).await;
         }
     }

@@ -183,7 +183,8 @@ impl Driver {
             Err(why) => {
                 tracing::warn!(pod = self.record.id, why, "a pod's VM was not found again");
                 self.status.stage = PodStage::Dead;
-                self.status.message = Some(format!("the pod's VM was not found again: {why}"));
+                let (_, why) = self.loss(format!("the pod's VM was not found again: {why}")).await;
+                self.status.message = Some(why);
                 self.kill_dead().await
             }
         }
@@ -287,7 +288,8 @@ impl Driver {
         self.node.records.forget(None, &half_made).await;
         if vm_gone {
             let why = self.status.message.clone().unwrap_or_else(|| "the pod was stopped".to_owned());
-            return self.end_all(&why).await;
+            let (reason, why) = self.loss(why).await;
+            return self.end_all(reason, &why).await;
         }
         let why = self.status.unclean.clone().unwrap_or_default();
         for id in self.containers.ids() {

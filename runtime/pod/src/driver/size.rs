@@ -32,13 +32,18 @@ impl Driver {
         resize.apply(live).await
     }
 
-    /// Binds the vCPUs as the containers ask, with this one new or changed.
+    /// Binds the vCPUs and sets the VMM's OOM score as the containers ask, with this one new or changed. A score that
+    /// cannot be set is logged: the pod is then more or less safe than others, and works.
     pub(super) async fn pin_with(
         &mut self,
         live: &Live,
         changed: Option<(&str, &Resources)>,
     ) -> Result<(), PodError> {
-        self.capacity.pin(live, self.containers.limits_with(changed)).await
+        let limits = self.containers.limits_with(changed);
+        if let Err(error) = self.capacity.set_oom_score(live, limits.clone()).await {
+            tracing::warn!(pod = self.record.id, error = error.chain(), "a VMM keeps its OOM score");
+        }
+        self.capacity.pin(live, limits).await
     }
 
     /// Binds the vCPUs as the containers ask; a failure is logged and changes nothing.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runtime_guest::SignalTarget;
-use runtime_spec::Signal;
+use runtime_spec::{ExitReason, Signal};
 
 use super::{Driver, step};
 use crate::blocking::blocking_within;
@@ -31,7 +31,7 @@ impl Driver {
         let Some(container) = self.containers.get(id) else { return Ok(()) };
         let record = container.record.clone();
         // A daemon that is killed from here on leaves no container that could be started.
-        self.end_lost(id, REMOVED).await;
+        self.end_lost(id, ExitReason::Error, REMOVED).await;
         step::made(&record).drain_until_failure(self).await?;
         self.node.roster.withdraw_container(id);
         self.containers.remove(id);
@@ -66,7 +66,7 @@ impl Driver {
         let vm = self.live.as_ref().map(|live| live.vm.clone());
         let undone = undo::undo(&self.node, &self.record, vm.as_ref(), self.status.vmm).await;
         if undone.vm_gone {
-            self.end_all("the pod was stopped").await;
+            self.end_all(ExitReason::Error, "the pod was stopped").await;
             self.live = None;
             self.status.vmm = None;
         }

@@ -36,6 +36,21 @@ pub(crate) fn paths(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     mounts(root).into_iter().map(|mount| mount.join(&place)).collect()
 }
 
+/// The VMM's cgroup and those above it, up to the mount point and without it. None where the node has not v2.
+pub(crate) fn levels(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
+    if !unified(root) {
+        return Vec::new();
+    }
+    let place = place(parent, pod_id);
+    let levels = place.ancestors().filter(|level| !level.as_os_str().is_empty());
+    levels.map(|level| root.join(level)).collect()
+}
+
+/// The limit of memory of one cgroup, in bytes; `None` without a limit.
+pub(crate) fn memory_max(cgroup: &Path) -> Option<u64> {
+    fs::read_to_string(cgroup.join("memory.max")).ok()?.trim().parse().ok()
+}
+
 /// Makes the pod's cgroups. A cgroup that cannot be made is logged and left out.
 pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     let mounts = mounts(root);

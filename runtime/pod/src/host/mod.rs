@@ -4,6 +4,7 @@
 //! takes them away.
 
 pub(crate) mod cgroup;
+pub(crate) mod memory_events;
 pub(crate) mod scratch;
 pub(crate) mod shared_dir;
 pub(crate) mod vmm_process;

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use super::context::{Failed, StartContext};
 use crate::backend::{Agent, BootRequest, SpawnRequest, Vm};
 use crate::blocking::{blocking, blocking_within};
-use crate::error::{PodError, PodErrorKind};
-use crate::host::{cgroup, scratch};
+use crate::error::{PodError, PodErrorKind, chain_of};
+use crate::host::{cgroup, memory_events, scratch};
 use crate::live::{self, Live};
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus, VmmProcess};
@@ -22,6 +22,10 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 
 /// How long files may take to be removed: a disk that hangs is tried again by the next stop.
 const CLEARED_WITHIN: Duration = Duration::from_secs(60);
+
+/// The VMM's OOM score before it has containers: a sandbox without them has this of every runtime (`sandboxOOMScoreAdj`
+/// in containerd), so that it goes after the pods and before the node's own services.
+const OOM_SCORE: i32 = -998;
 
 /// Makes the disk, starts a VMM and boots the guest. Between the steps the call looks whether it was called
 /// off.
@@ -39,8 +43,23 @@ pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>
     let (recorded, booted) = tokio::join!(recording, booting);
     recorded.map_err(late)?;
     booted.map_err(late)?;
-    let agent = context.watch.time("guest", wait_ready(&vm, called_off)).await.map_err(late)?;
-    Ok(Live::new(vm, agent))
+    match context.watch.time("guest", wait_ready(&vm, called_off)).await {
+        Ok(agent) => Ok(Live::new(vm, agent)),
+        Err(error) => Err(late(with_oom_kill(context, error).await)),
+    }
+}
+
+/// The failure of a boot, which says so where the node's kernel killed the VMM for want of memory.
+async fn with_oom_kill(context: &StartContext, error: PodError) -> PodError {
+    let (root, record) = (context.node.places.cgroup_root.clone(), context.record.clone());
+    let reading = move || memory_events::oom_kill(&root, &record.spec.cgroup_parent, &record.id);
+    match tokio::task::spawn_blocking(reading).await {
+        Ok(Some(killed)) => {
+            let text = format!("{killed}; {error}");
+            error.reworded(text)
+        }
+        _ => error,
+    }
 }
 
 async fn make_scratch(context: &StartContext) -> Result<File, PodError> {
@@ -63,7 +82,11 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
         log,
     };
     let spawned = node.backends.vms.spawn(request).await;
-    spawned.map_err(|error| PodError::internal("starting the VMM").because(error))
+    let vm = spawned.map_err(|error| PodError::internal("starting the VMM").because(error))?;
+    if let Err(error) = vm.set_oom_score(OOM_SCORE).await {
+        tracing::warn!(pod = id, error = chain_of(&error), "a VMM keeps the daemon's OOM score");
+    }
+    Ok(vm)
 }
 
 /// Writes the VMM down while it boots; until then its control socket shows whose it is.

@@ -10,6 +10,7 @@ mod found_again;
 mod full_disk;
 mod ids;
 mod mounts;
+mod out_of_memory;
 mod output;
 mod process;
 mod recovery;

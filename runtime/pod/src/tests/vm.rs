@@ -84,7 +84,7 @@ impl Vms for FakeVms {
         self.0.step("vm.kill").await?;
         for vm in self.0.running() {
             if vmm.is_some_and(|vmm| vm.is(vmm)) || *vm.control_socket.lock().unwrap() == control_socket {
-                vm.end(StopReason::Vmm { message: "the VMM was killed by signal 9".into() }, "");
+                vm.kill();
             }
         }
         self.0.done("vm.kill").await
@@ -132,6 +132,11 @@ impl FakeVm {
     pub(crate) fn crash(&self, console: &str) {
         let reason = StopReason::GuestPanic { message: "no more".into() };
         self.end(reason, console);
+    }
+
+    /// Ends its VMM, as the host's kernel would.
+    pub(crate) fn kill(&self) {
+        self.end(StopReason::Vmm { message: "the VMM was killed by signal 9".into() }, "");
     }
 
     pub(crate) fn end(&self, reason: StopReason, console: &str) {
@@ -240,6 +245,10 @@ impl Vm for FakeVm {
 
     async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError> {
         self.step(&format!("vm.pin {cpus:?}")).await
+    }
+
+    async fn set_oom_score(&self, score: i32) -> Result<(), BackendError> {
+        self.step(&format!("vm.oom_score {score}")).await
     }
 
     async fn stats(&self) -> Result<VmStats, BackendError> {

@@ -1,0 +1,133 @@
+//! The node's kernel kills VMMs for want of memory, and chooses by their scores.
+
+use std::fs;
+use std::path::PathBuf;
+
+use runtime_spec::{ContainerSpec, ExitReason, PodSpec, Resources};
+
+use super::{World, container, life, pod};
+
+const PARENT: &str = "/kubepods/pod1";
+
+/// Gives the node cgroups, with this limit on the pod's.
+fn cgroups(world: &World, limit: &str) {
+    let parent = world.node.places.cgroup_root.join(PARENT.trim_matches('/'));
+    fs::create_dir_all(&parent).unwrap();
+    fs::write(world.node.places.cgroup_root.join("cgroup.controllers"), "memory").unwrap();
+    fs::write(parent.join("memory.max"), limit).unwrap();
+}
+
+fn in_cgroup(name: &str) -> PodSpec {
+    PodSpec { cgroup_parent: PARENT.into(), ..pod(name) }
+}
+
+/// The VMM's cgroup.
+fn own(world: &World, pod_id: &str) -> PathBuf {
+    world.node.places.cgroup_root.join(format!("kubepods/pod1/podvisor-{pod_id}"))
+}
+
+/// Lets the kernel note that the pod's limit was reached, and that the VMM was killed for it.
+fn note_oom_kill(world: &World, pod_id: &str) {
+    let own = own(world, pod_id);
+    fs::write(own.parent().unwrap().join("memory.events.local"), "oom 1\noom_kill 0\n").unwrap();
+    fs::write(own.join("memory.events"), "oom 0\noom_kill 1\n").unwrap();
+}
+
+const SAYS: &str = "the cgroup /kubepods/pod1 reached its limit of 512 MiB";
+
+#[tokio::test]
+async fn containers_of_a_vm_that_the_nodes_kernel_killed_are_oom_killed_with_the_limit() {
+    let world = World::new().await;
+    cgroups(&world, "536870912\n");
+    let pod_id = world.pods.run(in_cgroup("web")).await.unwrap();
+    let running = world.pods.create_container(&pod_id, container("running")).await.unwrap();
+    world.pods.start_container(&running).await.unwrap();
+    let created = world.pods.create_container(&pod_id, container("created")).await.unwrap();
+    note_oom_kill(&world, &pod_id);
+    world.script.vm().kill();
+    for id in [running, created] {
+        let view = world.ended(&id).await;
+        assert_eq!((view.exit_code, view.reason), (137, Some(ExitReason::OomKilled)));
+        assert!(view.message.contains(SAYS), "{}", view.message);
+    }
+    let message = world.pods.pod(&pod_id).unwrap().message.clone().unwrap();
+    assert!(message.contains(SAYS) && message.contains("signal 9"), "{message}");
+}
+
+#[tokio::test]
+async fn a_vm_that_ended_otherwise_is_no_matter_of_memory() {
+    let world = World::new().await;
+    cgroups(&world, "536870912\n");
+    let pod_id = world.pods.run(in_cgroup("web")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    world.pods.start_container(&id).await.unwrap();
+    fs::write(own(&world, &pod_id).join("memory.events"), "oom 0\noom_kill 0\n").unwrap();
+    world.script.vm().kill();
+    assert_eq!(world.ended(&id).await.reason, Some(ExitReason::Error));
+}
+
+#[test]
+fn the_next_daemon_knows_that_memory_was_short() {
+    let (left, (pod_id, id)) = life(None, async |world: &World| {
+        cgroups(world, "536870912\n");
+        let pod_id = world.pods.run(in_cgroup("web")).await.unwrap();
+        let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+        world.pods.start_container(&id).await.unwrap();
+        note_oom_kill(world, &pod_id);
+        (pod_id, id)
+    });
+    left.1.vm().kill();
+    life(Some(left), async |world: &World| {
+        let view = world.ended(&id).await;
+        assert_eq!((view.exit_code, view.reason), (137, Some(ExitReason::OomKilled)));
+        assert_eq!(view.message.matches(SAYS).count(), 1, "{}", view.message);
+        assert!(world.pods.pod(&pod_id).unwrap().message.as_deref().unwrap().contains(SAYS));
+    });
+}
+
+#[tokio::test]
+async fn a_start_that_memory_was_short_for_says_so() {
+    let world = World::new().await;
+    cgroups(&world, "536870912\n");
+    world.script.hang("vm.wait_ready");
+    let killing = async {
+        world.until(|world| world.script.count("vm.wait_ready") == 1).await;
+        let name = fs::read_dir(own(&world, "").parent().unwrap()).unwrap().flatten();
+        let names = name.filter_map(|entry| entry.file_name().into_string().ok());
+        let id = names.filter_map(|name| name.strip_prefix("podvisor-").map(str::to_owned)).next().unwrap();
+        note_oom_kill(&world, &id);
+        world.script.vm().kill();
+    };
+    let (outcome, ()) = tokio::join!(world.pods.run(in_cgroup("web")), killing);
+    let error = outcome.unwrap_err().to_string();
+    assert!(error.contains(SAYS) && error.contains("booting the VM"), "{error}");
+}
+
+#[tokio::test]
+async fn a_vmm_has_the_lowest_score_of_its_containers_and_a_sandboxes_before() {
+    let world = World::new().await;
+    let scored = |name: &str, score| {
+        let resources = Resources { oom_score_adj: score, ..Resources::default() };
+        ContainerSpec { resources, ..container(name) }
+    };
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    world.pods.create_container(&pod_id, scored("first", 900)).await.unwrap();
+    let second = world.pods.create_container(&pod_id, scored("second", 400)).await.unwrap();
+    world.pods.create_container(&pod_id, scored("third", 950)).await.unwrap();
+    world.pods.remove_container(&second).await.unwrap();
+    world.script.fail("agent.create");
+    world.pods.create_container(&pod_id, scored("fourth", 300)).await.unwrap_err();
+    let seen = world.script.state().seen.clone();
+    let scores: Vec<_> = seen.iter().filter_map(|step| step.strip_prefix("vm.oom_score ")).collect();
+    assert_eq!(scores, ["-998", "900", "400", "900", "300", "900"]);
+}
+
+#[test]
+fn a_daemon_that_comes_back_sets_the_score_again_and_a_score_that_cannot_be_set_keeps_nobody_out() {
+    let (left, pod_id) = life(None, async |world: &World| world.with_container().await.0);
+    left.1.fail("vm.oom_score 0");
+    life(Some(left), async |world: &World| {
+        assert_eq!(world.script.count("vm.oom_score 0"), 2);
+        world.pods.create_container(&pod_id, container("second")).await.unwrap();
+    });
+}

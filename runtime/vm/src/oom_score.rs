@@ -1,0 +1,42 @@
+//! How ready the host's kernel is to kill a VMM for want of memory: the process's `oom_score_adj`
+//! (proc_pid_oom_score_adj(5)), set by the daemon, since the VMM's jail does not let it open the file.
+
+use std::fs;
+use std::io::{self, Write};
+
+use nix::errno::Errno;
+
+use crate::VmError;
+
+/// Sets the process's score, -1000 to 1000. A process that has ended is no error.
+pub(crate) fn set(pid: u32, score: i32) -> Result<(), VmError> {
+    let opened = fs::OpenOptions::new().write(true).open(format!("/proc/{pid}/oom_score_adj"));
+    let written = opened.and_then(|mut file| file.write_all(score.to_string().as_bytes()));
+    match written {
+        Err(error) if has_ended(&error) => Ok(()),
+        other => other.map_err(|source| VmError::OomScore { pid, score, source }),
+    }
+}
+
+fn has_ended(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_the_score_that_was_set_and_one_that_is_gone_is_no_error() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        // More than it has: that takes no privilege.
+        set(child.id(), 987).unwrap();
+        let score = fs::read_to_string(format!("/proc/{}/oom_score_adj", child.id())).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(score, "987\n");
+        set(5_000_000, 0).unwrap();
+        let error = set(std::process::id(), 1001).unwrap_err();
+        assert!(error.to_string().contains("1001"), "{error}");
+    }
+}
