@@ -17,6 +17,9 @@ pub struct PodsConfig {
     pub handlers: Vec<HandlerConfig>,
     /// Serves pods that name no handler; without it such pods are refused.
     pub default_handler: Option<String>,
+    /// Whether a pod is refused whose VMM cannot have a cgroup of its own, or whose cgroup allows less memory than its
+    /// VM and VMM take. Otherwise such a VMM stays in the daemon's cgroup, and such a VM is made to fit.
+    pub strict_cgroups: bool,
     /// Guest kernel, an uncompressed ELF.
     pub kernel: PathBuf,
     /// The agent's EROFS image, padded to 2 MiB.

@@ -55,6 +55,7 @@ pub(crate) struct Cni {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Cgroup {
     pub(crate) driver: Option<CgroupDriver>,
+    pub(crate) strict: bool,
 }
 
 /// The maker of the pods' cgroups.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use clap::Parser;
-use runtime_spec::{HandlerConfig, PodSpec, Resources, VmBounds};
+use runtime_spec::{HandlerConfig, PodSpec, Resources, Shortage};
 
 use crate::config::Config;
 use crate::{Cli, Command};
@@ -50,18 +50,18 @@ fn the_runtime_class_names_a_handler_that_is_there_by_default() {
     assert_eq!(values(&class, "handler", ':'), names);
 }
 
-/// The scheduler and the VM agree on what a pod takes, whether the overhead is sent or not.
+/// A pod of this class fits into the cgroup that the kubelet makes for it: its limit and the overhead.
 #[test]
-fn the_runtime_class_has_the_overhead_that_a_vm_gets_anyway() {
+fn the_runtime_class_has_an_overhead_that_holds_guest_and_vmm() {
     let class = file("runtimeclass.yaml");
     let memory = values(&class, "memory", ':');
     let [memory] = memory[..] else { panic!("{memory:?}") };
     let mib: i64 = memory.strip_suffix("Mi").unwrap().parse().unwrap();
-    let overhead = Resources { memory_limit_bytes: mib << 20, ..Resources::default() };
-    let sent = PodSpec { overhead: Some(overhead), ..PodSpec::default() };
-    let handler = HandlerConfig::default();
-    assert_eq!(
-        VmBounds::of(&sent, &handler).unwrap().boot,
-        VmBounds::of(&PodSpec::default(), &handler).unwrap().boot
-    );
+    let bytes = |mib: i64| Some(Resources { memory_limit_bytes: mib << 20, ..Resources::default() });
+    let shortage = |limit: i64| {
+        let pod = PodSpec { resources: bytes(limit), overhead: bytes(mib), ..PodSpec::default() };
+        Shortage::of(&pod, &HandlerConfig::default(), u64::try_from(limit + mib).unwrap() << 20)
+    };
+    assert_eq!([16, 128, 512].map(shortage), [None; 3]);
+    assert_ne!(shortage(4096), None, "the class says from which limit on it takes more");
 }

@@ -223,6 +223,7 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
             })
             .collect(),
         default_handler,
+        strict_cgroups: config.cgroup.strict,
         kernel: config.kernel(),
         root_image: config.root_image(),
         scratch_template: config.scratch_template(),

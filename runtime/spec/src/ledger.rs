@@ -9,6 +9,7 @@
 //!  needed    = containers' memory + (overhead as sent, else GUEST_OVERHEAD)
 //!              + page structures of the images, 1/64, beyond those that the overhead holds
 //!  VM memory = needed + page structures of the VM's memory, 1/64   rounded up to MEMORY_GRAIN
+//!              at most what the pod's cgroup on the node allows, less the VMM's own
 //!  vCPUs     = the pod's quota, or a container's larger one, rounded up; all that the VM has
 //!              where the pod or a container has no quota
 //! ```
@@ -23,8 +24,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::sizing::{
-    CPU_PERIOD, beyond, containers_memory, grown_memory, image_structs, memory_overhead, memory_structs,
-    positive, quota_cpus,
+    CPU_PERIOD, beyond, containers_memory, fitting, grown_memory, image_structs, memory_overhead,
+    memory_structs, positive, quota_cpus,
 };
 use crate::{Resources, SpecError, VmBounds, VmSize};
 
@@ -33,6 +34,8 @@ use crate::{Resources, SpecError, VmBounds, VmSize};
 pub struct Ledger {
     /// Size that the VM should have now.
     pub size: VmSize,
+    /// Memory in bytes that the VM should have, were its pod's cgroup on the node large enough.
+    pub wanted_bytes: u64,
     /// Size that the VM booted with.
     pub boot: VmSize,
     /// Size that the VM may grow to.
@@ -80,11 +83,13 @@ impl Ledger {
         let boot = bounds.boot.memory_bytes;
         // Images alone take no VM beyond its bounds: what is left of them is the guest's page cache.
         let most = bounds.most.memory_bytes.max(grown_memory(boot, asked));
-        let memory_bytes = grown_memory(boot, asked.saturating_add(image_structs)).min(most);
+        let wanted_bytes = grown_memory(boot, asked.saturating_add(image_structs)).min(most);
+        let memory_bytes = wanted_bytes.min(bounds.room.map_or(u64::MAX, fitting));
         let vcpus =
             vcpus(pod, &containers).map_or(bounds.most.vcpus, |cpus| cpus.clamp(1, bounds.most.vcpus));
         Ledger {
             size: VmSize { memory_bytes, vcpus },
+            wanted_bytes,
             boot: bounds.boot,
             most: bounds.most,
             overhead_bytes,
@@ -100,8 +105,8 @@ impl Ledger {
     /// # Errors
     /// A refusal with both numbers.
     pub fn check(&self, field: &'static str) -> Result<(), SpecError> {
-        if self.size.memory_bytes > self.most.memory_bytes {
-            return Err(beyond(field, self.size.memory_bytes, self.most.memory_bytes));
+        if self.wanted_bytes > self.most.memory_bytes {
+            return Err(beyond(field, self.wanted_bytes, self.most.memory_bytes));
         }
         Ok(())
     }

@@ -53,6 +53,6 @@ pub use security::{
     Capabilities, ContainerSecurity, IdMapping, NamespaceMode, Namespaces, PodSecurity, Profile,
 };
 pub use signal::{Signal, parse_signal};
-pub use size::{HandlerConfig, HandlerKind, VmBounds, VmSize};
+pub use size::{HandlerConfig, HandlerKind, Shortage, VmBounds, VmSize};
 pub use sizing::MEMORY_GRAIN;
 pub use user::User;

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sizing::{beyond, containers_memory, memory_overhead, positive, quota_cpus, vm_memory, whole};
+use crate::sizing::{
+    GUEST_OVERHEAD, beyond, containers_memory, fitting, memory_overhead, on_the_node, positive, quota_cpus,
+    vm_memory, whole,
+};
 use crate::{PodSpec, SpecError};
 
 /// A runtime handler of the configuration.
@@ -65,6 +68,19 @@ pub struct VmBounds {
     pub most: VmSize,
     /// Memory for containers that name no limit, in bytes.
     pub memory_default: u64,
+    /// Most memory that the pod's cgroup on the node allows, for the VM and its VMM, in bytes; `None` without a limit.
+    pub room: Option<u64>,
+}
+
+/// A pod's cgroup on the node that is too small for its VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// Memory that the VM should have, in bytes.
+    pub vm_bytes: u64,
+    /// Memory that the VM and its VMM take together, in bytes.
+    pub needed_bytes: u64,
+    /// Memory that the cgroup allows, in bytes.
+    pub room_bytes: u64,
 }
 
 impl VmBounds {
@@ -90,6 +106,33 @@ impl VmBounds {
             boot: VmSize { memory_bytes, vcpus },
             most: VmSize { memory_bytes: memory_max, vcpus: vcpus_max },
             memory_default: handler.memory_default,
+            room: None,
         })
+    }
+
+    /// The bounds in a cgroup that allows so much memory, for the VM and its VMM: the VM boots no larger than fits.
+    #[must_use]
+    pub fn within(self, room: Option<u64>) -> VmBounds {
+        let fits = room.map_or(u64::MAX, fitting);
+        let boot = VmSize { memory_bytes: self.boot.memory_bytes.min(fits), ..self.boot };
+        VmBounds { boot, room, ..self }
+    }
+}
+
+impl Shortage {
+    /// Looks whether a cgroup that allows so much memory is too small for the pod's containers, with the guest that
+    /// they need and its VMM. An overhead beyond that need not fit.
+    pub fn of(pod: &PodSpec, handler: &HandlerConfig, room_bytes: u64) -> Option<Shortage> {
+        let limit = positive(pod.resources.as_ref().map(|r| r.memory_limit_bytes));
+        let overhead = memory_overhead(pod.overhead.as_ref()).min(GUEST_OVERHEAD);
+        let containers = containers_memory(limit, handler.memory_default, &[]);
+        let vm_bytes = vm_memory(containers.saturating_add(overhead));
+        let needed_bytes = on_the_node(vm_bytes);
+        (needed_bytes > room_bytes).then_some(Shortage { vm_bytes, needed_bytes, room_bytes })
+    }
+
+    /// Memory that is missing, in MiB, rounded up.
+    pub fn missing_mib(&self) -> u64 {
+        self.needed_bytes.saturating_sub(self.room_bytes).div_ceil(1 << 20)
     }
 }

@@ -20,6 +20,12 @@ pub(crate) const GUEST_OVERHEAD: u64 = 48 << 20;
 /// need not grow for each container.
 const IMAGES_WITHIN: u64 = 512 << 20;
 
+/// Memory in bytes that a VMM takes on the node beside the VM's: its own, its stacks and buffers, what KVM keeps for it.
+const VMM_MEMORY: u64 = 16 << 20;
+
+/// Bytes of a VM's memory to one byte of page tables: the VMM's own and KVM's have 8 bytes each for 4 KiB.
+const PAGE_TABLES: u64 = 4096 / 16;
+
 /// Bytes of pages to one byte of page structures: `sizeof(struct page)` is 64 on x86.
 const PAGE_STRUCTS: u64 = 4096 / 64;
 
@@ -87,6 +93,19 @@ pub(crate) fn memory_structs(boot: u64, size: u64) -> u64 {
     let added = size.saturating_sub(boot);
     let blocks = added.div_ceil(hotplug_block(boot));
     size.min(boot).div_ceil(PAGE_STRUCTS) + blocks.saturating_mul(hotplug_block(boot) / PAGE_STRUCTS)
+}
+
+/// Memory in bytes that a VM of `size` bytes takes on the node, its VMM included.
+pub(crate) fn on_the_node(size: u64) -> u64 {
+    size.saturating_add(size.div_ceil(PAGE_TABLES)).saturating_add(VMM_MEMORY)
+}
+
+/// Memory in bytes of the largest VM that takes `room` on the node with its VMM; at least what a VM must have.
+pub(crate) fn fitting(room: u64) -> u64 {
+    let bytes =
+        u128::from(room.saturating_sub(VMM_MEMORY)) * u128::from(PAGE_TABLES) / u128::from(PAGE_TABLES + 1);
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    (bytes - bytes % MEMORY_GRAIN).max(MEMORY_MIN)
 }
 
 /// Whole grains of memory.

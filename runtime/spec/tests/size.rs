@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion, in its functions too")]
 
 use proptest::prelude::*;
-use runtime_spec::{HandlerConfig, Ledger, MEMORY_GRAIN, PodSpec, Resources, VmBounds};
+use runtime_spec::{HandlerConfig, Ledger, MEMORY_GRAIN, PodSpec, Resources, Shortage, VmBounds};
 
 const MIB: u64 = 1 << 20;
 
@@ -124,6 +124,25 @@ fn page_structures_of_images_beyond_the_overheads_are_added() {
 }
 
 #[test]
+fn a_vm_is_no_larger_than_its_pods_cgroup_allows() {
+    let pod = pod(256 << 20, 0, 0);
+    let boot = |room: u64| bounds(&pod).within(Some(room * MIB)).boot.memory_bytes / MIB;
+    assert_eq!(bounds(&pod).within(None), bounds(&pod));
+    // 16 MiB for the VMM, and 1/256 of the VM for page tables.
+    assert_eq!([1024, 328, 256, 100, 10].map(boot), [310, 310, 238, 82, 64]);
+    let shortage = |room: u64| Shortage::of(&pod, &handler(), room * MIB);
+    assert_eq!(shortage(328), None);
+    let short = shortage(256).unwrap();
+    assert_eq!((short.vm_bytes / MIB, short.needed_bytes / MIB, short.missing_mib()), (310, 327, 72));
+    // An overhead that has room for more than the guest's is no shortage.
+    let roomy = PodSpec {
+        overhead: Some(Resources { memory_limit_bytes: 80 << 20, ..Resources::default() }),
+        ..pod.clone()
+    };
+    assert_eq!(Shortage::of(&roomy, &handler(), (256 + 80) * MIB), None);
+}
+
+#[test]
 fn memory_that_a_vm_can_never_have_is_refused_by_the_field() {
     let pod = pod(100 << 20, 0, 0);
     let large = limits(4096, 0);
@@ -163,7 +182,7 @@ proptest! {
         prop_assert!(ledger.size.vcpus <= bounds.most.vcpus);
     }
 
-    /// Whatever is in the VM: the page structures of its memory and images leave the containers and the guest what is
+    /// The page structures of any VM and its images leave the containers and the guest what is
     /// theirs, and no grain of memory is there for nothing.
     #[test]
     fn page_structures_take_nothing_from_containers(
@@ -184,5 +203,26 @@ proptest! {
         prop_assert!(left(size) >= wanted, "{} of {size}", left(size));
         prop_assert_eq!(ledger.page_structs_bytes, structs(boot, size) + of_images);
         prop_assert!(left(size - MEMORY_GRAIN) < wanted || size <= 64 * MIB, "{size} for {wanted}");
+    }
+
+    /// VM and VMM fit into any cgroup, unless no VM does, and nothing that fits is left out.
+    #[test]
+    fn a_vm_fits_into_its_pods_cgroup(limit in 0i64..8192, container in 0i64..8192, room in 0u64..16384) {
+        let pod = pod(limit << 20, 0, 0);
+        let handler = HandlerConfig { memory_max: 64 << 30, ..handler() };
+        let free = VmBounds::of(&pod, &handler).unwrap();
+        let bounds = free.within(Some(room * MIB));
+        let one = limits(container, 0);
+        let draw = |bounds| Ledger::draw(bounds, pod.resources.as_ref(), None, 0, [("c", &one)]);
+        let (ledger, unbound) = (draw(&bounds), draw(&VmBounds { room: None, ..bounds }));
+        let on_the_node = |size: u64| size + size.div_ceil(256) + 16 * MIB;
+        for (size, wanted) in [
+            (bounds.boot.memory_bytes, free.boot.memory_bytes),
+            (ledger.size.memory_bytes, unbound.size.memory_bytes),
+        ] {
+            prop_assert!(on_the_node(size) <= room * MIB || size == 64 * MIB, "{size}");
+            prop_assert!(size == wanted || on_the_node(size + MEMORY_GRAIN) > room * MIB, "{size}");
+        }
+        prop_assert_eq!(ledger.wanted_bytes, unbound.size.memory_bytes);
     }
 }

@@ -131,6 +131,7 @@ async fn open(dir: &Path) -> anyhow::Result<Pods> {
         run_dir: at("run"),
         handlers: vec![HandlerConfig::default()],
         default_handler: Some(String::new()),
+        strict_cgroups: false,
         kernel: at("kernel"),
         root_image: at("root"),
         scratch_template: at("scratch"),

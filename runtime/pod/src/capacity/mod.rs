@@ -5,6 +5,7 @@
 //! `runtime-spec` decides who may have how much; `resize.rs` carries a new size out.
 
 mod resize;
+pub(crate) mod room;
 
 use runtime_spec::{Ledger, PodSpec, Resources, VmBounds, VmSize};
 
@@ -84,6 +85,11 @@ impl Capacity {
         self.status.overhead.as_ref().or(self.spec.overhead.as_ref())
     }
 
+    /// Takes on how much memory the pod's cgroup allows now.
+    pub(crate) fn set_room(&mut self, bytes: Option<u64>) {
+        self.bounds.room = bytes;
+    }
+
     /// The size that the VM was last asked to have.
     pub(crate) fn size(&self) -> VmSize {
         self.status.size.unwrap_or(self.bounds.boot)
@@ -139,12 +145,15 @@ impl Capacity {
     }
 }
 
+/// The least OOM score of a VMM: one that the kernel may not kill at all (-1000) would stand still in a full cgroup.
+const OOM_SCORE_MIN: i64 = -999;
+
 /// The VMM's OOM score: the lowest of its containers', so that none of them is less safe than it asks to be. `None`
 /// without containers: the VMM keeps what it has.
 fn oom_score<'a>(containers: impl IntoIterator<Item = Limits<'a>>) -> Option<i32> {
     let scores = containers.into_iter().map(|(_, resources)| resources.oom_score_adj);
     // The specs were checked when they came.
-    scores.min().and_then(|score| i32::try_from(score).ok())
+    scores.min().and_then(|score| i32::try_from(score.max(OOM_SCORE_MIN)).ok())
 }
 
 /// CPUs for the vCPUs; empty for all.
@@ -175,7 +184,7 @@ mod tests {
     }
 
     fn capacity() -> Capacity {
-        let bounds = VmBounds { boot: size(128, 1), most: size(1024, 4), memory_default: 0 };
+        let bounds = VmBounds { boot: size(128, 1), most: size(1024, 4), memory_default: 0, room: None };
         let spec = PodSpec::default();
         let record = PodRecord { id: "p".into(), spec, bounds, scratch_bytes: 0, created_at_ns: 1 };
         Capacity::new(&record, CapacityStatus::default())
@@ -214,6 +223,7 @@ mod tests {
         let (burstable, guaranteed) = (score(850), score(-997));
         assert_eq!(oom_score([("a", &burstable)]), Some(850));
         assert_eq!(oom_score([("a", &burstable), ("b", &guaranteed)]), Some(-997));
+        assert_eq!(oom_score([("a", &score(-1000))]), Some(-999));
         assert_eq!(oom_score([]), None);
     }
 

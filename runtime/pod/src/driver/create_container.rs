@@ -37,6 +37,7 @@ impl Driver {
         if let Some(path) = spec.seccomp_profile_path() {
             plan.confine(&seccomp_file::read(path).await?)?;
         }
+        self.look_at_room();
         let images_bytes = self.plugs.image_bytes_with(&self.node.backends, &image, &spec);
         let limits = self.containers.limits_with(Some((&id, &spec.resources)));
         let ledger = self.capacity.ledger(images_bytes, limits);

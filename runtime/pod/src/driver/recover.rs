@@ -109,6 +109,7 @@ impl FoundPod {
             None => driver.end_containers(half_made, vm_gone).await,
         }
         driver.pin().await;
+        driver.look_at_room();
         driver.publish();
         driver.recovered.send_replace(true);
         outcome.send_replace(Some(driver.outcome()));

@@ -3,6 +3,7 @@
 use runtime_spec::{Ledger, Resources, VmSize};
 
 use super::Driver;
+use crate::capacity::room;
 use crate::error::PodError;
 use crate::live::Live;
 
@@ -10,6 +11,12 @@ impl Driver {
     /// The ledger of the pod with what is in its VM, and with the limits of one container changed or added.
     pub(super) fn ledger(&self, changed: Option<(&str, &Resources)>) -> Ledger {
         self.capacity.ledger(self.plugs.image_bytes(), self.containers.limits_with(changed))
+    }
+
+    /// Looks how much memory the pod's cgroup allows now. The kubelet changes that, before or after it asks for more.
+    pub(super) fn look_at_room(&mut self) {
+        let limit = room::limit(&self.node, &self.record.spec.cgroup_parent);
+        self.capacity.set_room(limit.map(|limit| limit.bytes));
     }
 
     /// Lets the VM grow to hold `wanted`; what it has beyond stays.

@@ -20,6 +20,7 @@ impl Driver {
         admission::update(id, self.status.stage, container.status.stage)?;
         let new = container.resources().merged(update);
         new.check()?;
+        self.look_at_room();
         let ledger = self.ledger(Some((id, &new)));
         ledger.check("linux.memory_limit_in_bytes")?;
         let live = self.live()?;
@@ -73,6 +74,7 @@ impl Driver {
         let before = self.capacity.update(resources, overhead);
         // Undone in reverse: the VM follows the limits.
         let journal = Journal::from([Step::Grow(self.capacity.size()), Step::PodLimits(before)]);
+        self.look_at_room();
         let ledger = self.ledger(None);
         let grown = match ledger.check("resources.memory_limit_in_bytes") {
             Ok(()) => self.grow(&live, ledger.size).await,

@@ -9,7 +9,7 @@
 //! Plain writes to the file system, below a slice too: systemd keeps what it does not know, and a VMM
 //! outlives the daemon without its help. cgroup v2 is meant; with v1 the VMM enters the hierarchies
 //! that account CPU time and memory. Best effort: where it may not, a VMM stays where the daemon is.
-//! No limits are set here; those of the pod's own cgroup above count.
+//! No limits are set here; those of the pod's own cgroup above count, and the VM is made to fit into them.
 
 use std::fs;
 use std::io::{self, Write};
@@ -46,28 +46,56 @@ pub(crate) fn levels(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     levels.map(|level| root.join(level)).collect()
 }
 
+/// A limit of memory on a cgroup that the pod is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryLimit {
+    pub(crate) bytes: u64,
+    /// The cgroup below the mount point, as the kubelet writes it: `/kubepods/pod1`.
+    pub(crate) cgroup: String,
+}
+
+/// The least limit of memory on the pod's cgroup and those above it; `None` without one, and without v2.
+pub(crate) fn memory_limit(root: &Path, parent: &str) -> Option<MemoryLimit> {
+    let above = levels(root, parent, "").into_iter().skip(1);
+    let limits = above.filter_map(|level| {
+        let name = level.strip_prefix(root).unwrap_or(&level).display().to_string();
+        Some(MemoryLimit { bytes: memory_max(&level)?, cgroup: format!("/{name}") })
+    });
+    limits.min_by_key(|limit| limit.bytes)
+}
+
 /// The limit of memory of one cgroup, in bytes; `None` without a limit.
 pub(crate) fn memory_max(cgroup: &Path) -> Option<u64> {
     fs::read_to_string(cgroup.join("memory.max")).ok()?.trim().parse().ok()
 }
 
+/// The cgroups that were made for a pod.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    pub(crate) paths: Vec<PathBuf>,
+    /// Why there is none, or not one in each hierarchy.
+    pub(crate) missing: Option<String>,
+}
+
 /// Makes the pod's cgroups. A cgroup that cannot be made is logged and left out.
-pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
+pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Made {
     let mounts = mounts(root);
+    let mut made = Made::default();
     if mounts.is_empty() {
         tracing::warn!(root = %root.display(), "no cgroups here; the pod's VMM is not accounted");
+        made.missing = Some(format!("no cgroups are mounted at {}", root.display()));
     }
     let place = place(parent, pod_id);
-    let mut made = Vec::new();
     for mount in mounts {
         let path = mount.join(&place);
         match pass(Point::CgroupMake).and_then(|()| fs::create_dir_all(&path)) {
             Ok(()) => {
                 pass_controllers_down(&mount, &place);
-                made.push(path);
+                made.paths.push(path);
             }
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "no cgroup for the pod's VMM; it stays in the daemon's");
+                made.missing = Some(format!("making {}: {error}", path.display()));
             }
         }
     }
@@ -180,19 +208,39 @@ mod tests {
     #[test]
     fn a_node_without_cgroups_has_none() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(make(dir.path(), "", "ab"), Vec::<PathBuf>::new());
+        let made = make(dir.path(), "", "ab");
+        assert!(made.paths.is_empty() && made.missing.is_some());
+        assert_eq!(memory_limit(dir.path(), ""), None);
         remove(dir.path(), "", "ab").unwrap();
     }
 
     #[test]
     fn it_is_made_and_taken_away_again() {
         let dir = v2();
-        let made = make(dir.path(), "/kubepods", "ab");
+        let Made { paths: made, missing: None } = make(dir.path(), "/kubepods", "ab") else { panic!("none") };
         assert_eq!(made, [dir.path().join("kubepods/podvisor-ab")]);
         assert!(made[0].is_dir());
         remove(dir.path(), "/kubepods", "ab").unwrap();
         remove(dir.path(), "/kubepods", "ab").unwrap();
         assert!(!made[0].exists());
+    }
+
+    #[test]
+    fn the_least_limit_above_the_vmm_counts() {
+        let dir = v2();
+        let pod = dir.path().join("kubepods/burstable/pod1");
+        fs::create_dir_all(&pod).unwrap();
+        let limit = |level: &Path, text| fs::write(level.join("memory.max"), text).unwrap();
+        limit(&pod, "max\n");
+        assert_eq!(memory_limit(dir.path(), "/kubepods/burstable/pod1"), None);
+        limit(&dir.path().join("kubepods"), "8192\n");
+        let least = |bytes, cgroup: &str| Some(MemoryLimit { bytes, cgroup: cgroup.into() });
+        assert_eq!(memory_limit(dir.path(), "/kubepods/burstable/pod1"), least(8192, "/kubepods"));
+        limit(&pod, "4096\n");
+        assert_eq!(
+            memory_limit(dir.path(), "/kubepods/burstable/pod1"),
+            least(4096, "/kubepods/burstable/pod1")
+        );
     }
 
     #[test]
@@ -218,7 +266,7 @@ mod tests {
             std::os::unix::fs::symlink("cpu,cpuacct", dir.path().join(link)).unwrap();
         }
         let root = dir.path().canonicalize().unwrap();
-        let made = make(&root, "", "ab");
+        let made = make(&root, "", "ab").paths;
         let place = "podvisor/podvisor-ab";
         assert_eq!(made, [root.join("cpu,cpuacct").join(place), root.join("memory").join(place)]);
         remove(&root, "", "ab").unwrap();

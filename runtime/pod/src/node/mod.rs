@@ -18,6 +18,8 @@ pub(crate) struct Node {
     pub(crate) places: Places,
     pub(crate) backends: Backends,
     pub(crate) handlers: Handlers,
+    /// See [`crate::PodsConfig`].
+    pub(crate) strict_cgroups: bool,
     pub(crate) records: Records,
     pub(crate) roster: Roster,
 }

@@ -40,6 +40,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
             disks: Arc::new(KernelDisks),
         },
         handlers: Handlers { all: config.handlers, default: config.default_handler },
+        strict_cgroups: config.strict_cgroups,
         records: Records::new(store),
         roster: Roster::default(),
     })

@@ -10,9 +10,10 @@ mod streams;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime_spec::{ContainerSpec, PodSpec, Resources, VmBounds};
+use runtime_spec::{ContainerSpec, HandlerConfig, PodSpec, Resources, Shortage, VmBounds};
 
 use self::ask::{ask, detached, recovered};
+use crate::capacity::room;
 use crate::clock;
 use crate::command::{Command, Reply};
 use crate::config::PodsConfig;
@@ -52,7 +53,7 @@ impl Pods {
     pub async fn run(&self, spec: PodSpec) -> Result<String, PodError> {
         spec.check()?;
         let handler = self.node.handlers.find(&spec.runtime_handler)?;
-        let (bounds, scratch_bytes) = (VmBounds::of(&spec, handler)?, handler.scratch_bytes);
+        let (bounds, scratch_bytes) = (self.fit(&spec, handler)?, handler.scratch_bytes);
         let mut outcome = match self.node.roster.reserve(&spec)? {
             Reservation::Joined(outcome) => outcome,
             Reservation::New(id, sender, outcome) => {
@@ -65,6 +66,20 @@ impl Pods {
             Ok(outcome) => outcome.clone().expect("waited for it"),
             Err(_) => Err(PodError::internal("starting the pod: its driver is gone")),
         }
+    }
+
+    /// The bounds of a new pod's VM, which fits into the pod's cgroup.
+    fn fit(&self, spec: &PodSpec, handler: &HandlerConfig) -> Result<VmBounds, PodError> {
+        let bounds = VmBounds::of(spec, handler)?;
+        let Some(limit) = room::limit(&self.node, &spec.cgroup_parent) else { return Ok(bounds) };
+        if let Some(shortage) = Shortage::of(spec, handler, limit.bytes) {
+            let short = room::describe(&shortage, &limit);
+            if self.node.strict_cgroups {
+                return Err(PodError::new(PodErrorKind::InvalidArgument, short));
+            }
+            tracing::warn!(namespace = spec.namespace, pod = spec.name, short, "a pod's VM is made to fit");
+        }
+        Ok(bounds.within(Some(limit.bytes)))
     }
 
     /// Stops a pod: kills its containers and its VM, takes its network down. The call is idempotent; unknown ids

@@ -23,8 +23,8 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 /// How long files may take to be removed: a disk that hangs is tried again by the next stop.
 const CLEARED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The VMM's OOM score before it has containers: a sandbox without them has this of every runtime (`sandboxOOMScoreAdj`
-/// in containerd), so that it goes after the pods and before the node's own services.
+/// The VMM's OOM score before its pod has containers: every runtime gives this to a pod (`defaultSandboxOOMAdj` in
+/// containerd), so that it goes after containers and before the node's own services.
 const OOM_SCORE: i32 = -998;
 
 /// Makes the disk, starts a VMM and boots the guest. Between the steps the call looks whether it was called
@@ -73,12 +73,16 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     let log = node.places.pod_state_dir(id).join("vmm.log");
     let doing = format!("making the VMM's log {}", log.display());
     let log = blocking(&doing, move || pass(Point::VmmLogMake).and_then(|()| File::create(&log))).await?;
-    let cgroups = cgroup::make(&node.places.cgroup_root, &context.record.spec.cgroup_parent, id);
+    let made = cgroup::make(&node.places.cgroup_root, &context.record.spec.cgroup_parent, id);
+    if let Some(why) = made.missing.filter(|_| node.strict_cgroups) {
+        let text = format!("the pod's VMM has no cgroup of its own, which cgroup.strict asks for: {why}");
+        return Err(PodError::internal(text));
+    }
     let request = SpawnRequest {
         id: id.to_owned(),
         dir: node.places.pod_run_dir(id),
         shared: node.places.pod_shared_dir(id),
-        cgroups,
+        cgroups: made.paths,
         log,
     };
     let spawned = node.backends.vms.spawn(request).await;

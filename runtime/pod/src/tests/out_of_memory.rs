@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use runtime_spec::{ContainerSpec, ExitReason, PodSpec, Resources};
 
 use super::{World, container, life, pod};
+use crate::PodErrorKind;
 
 const PARENT: &str = "/kubepods/pod1";
 
@@ -104,7 +105,7 @@ async fn a_start_that_memory_was_short_for_says_so() {
 }
 
 #[tokio::test]
-async fn a_vmm_has_the_lowest_score_of_its_containers_and_a_sandboxes_before() {
+async fn a_vmm_has_the_lowest_score_of_its_containers_and_a_low_one_before() {
     let world = World::new().await;
     let scored = |name: &str, score| {
         let resources = Resources { oom_score_adj: score, ..Resources::default() };
@@ -130,4 +131,70 @@ fn a_daemon_that_comes_back_sets_the_score_again_and_a_score_that_cannot_be_set_
         assert_eq!(world.script.count("vm.oom_score 0"), 2);
         world.pods.create_container(&pod_id, container("second")).await.unwrap();
     });
+}
+
+fn memory(mib: i64) -> Resources {
+    Resources { memory_limit_bytes: mib << 20, ..Resources::default() }
+}
+
+/// The VM's size now and the size that it should have, in MiB.
+fn sizes(world: &World, pod_id: &str) -> (u64, u64) {
+    let ledger = &world.pods.pod(pod_id).unwrap().ledger;
+    (ledger.size.memory_bytes >> 20, ledger.wanted_bytes >> 20)
+}
+
+#[tokio::test]
+async fn a_vm_fits_into_its_pods_cgroup_and_grows_when_the_cgroup_does() {
+    let world = World::new().await;
+    cgroups(&world, &(256 << 20).to_string());
+    let spec = PodSpec { resources: Some(memory(256)), ..in_cgroup("web") };
+    let pod_id = world.pods.run(spec).await.unwrap();
+    assert_eq!(sizes(&world, &pod_id), (238, 310));
+    let limited = |name: &str, mib| ContainerSpec { resources: memory(mib), ..container(name) };
+    let id = world.pods.create_container(&pod_id, limited("app", 100)).await.unwrap();
+    world.pods.create_container(&pod_id, limited("large", 156)).await.unwrap();
+    assert!(!world.script.state().seen.iter().any(|step| step.starts_with("vm.resize ")), "there is no room");
+    // As the kubelet does before it resizes a pod in place.
+    cgroups(&world, &(1024 << 20).to_string());
+    world.pods.update_container(&id, memory(101)).await.unwrap();
+    assert_eq!(sizes(&world, &pod_id), (310, 310));
+    assert_eq!(world.script.count("vm.resize 310"), 1);
+}
+
+#[test]
+fn the_next_daemon_looks_at_the_cgroup_again() {
+    let (left, pod_id) = life(None, async |world: &World| {
+        cgroups(world, &(256 << 20).to_string());
+        world.pods.run(PodSpec { resources: Some(memory(256)), ..in_cgroup("web") }).await.unwrap()
+    });
+    life(Some(left), async |world: &World| assert_eq!(sizes(world, &pod_id), (238, 310)));
+}
+
+#[tokio::test]
+async fn where_the_operator_says_so_a_pod_that_does_not_fit_is_refused_with_what_it_lacks() {
+    let world = World::strict().await;
+    cgroups(&world, &(256 << 20).to_string());
+    let spec = PodSpec { resources: Some(memory(256)), ..in_cgroup("web") };
+    let error = world.pods.run(spec).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
+    let text = error.to_string();
+    for part in ["/kubepods/pod1 allows 256 MiB", "takes 328 MiB", "72 MiB more", "overhead.podFixed.memory"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(world.pods.pods().len(), 0);
+    // With the overhead that it asks for.
+    cgroups(&world, &(328 << 20).to_string());
+    let spec = PodSpec { overhead: Some(memory(72)), resources: Some(memory(256)), ..in_cgroup("web") };
+    world.pods.run(spec).await.unwrap();
+}
+
+#[tokio::test]
+async fn where_the_operator_says_so_a_pod_without_a_cgroup_is_refused() {
+    let world = World::strict().await;
+    let error = world.pods.run(pod("web")).await.unwrap_err();
+    assert!(error.to_string().contains("cgroup.strict"), "{error}");
+    world.assert_nothing_left();
+    cgroups(&world, "max");
+    world.pods.run(in_cgroup("web")).await.unwrap();
 }

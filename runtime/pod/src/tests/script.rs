@@ -62,6 +62,8 @@ pub(crate) struct State {
     pub(crate) failing: BTreeSet<String>,
     /// Steps that do not end before the repair.
     pub(crate) hanging: BTreeSet<String>,
+    /// The operator wants strict cgroups.
+    pub(crate) strict_cgroups: bool,
     /// A fault to come.
     planned: Option<PlannedFault>,
     /// The last fault that struck, and its point.

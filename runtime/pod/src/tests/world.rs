@@ -36,11 +36,22 @@ impl World {
 
     /// The first daemon of a node, whose files are in `dir`.
     pub(crate) async fn made_in(dir: tempfile::TempDir) -> World {
+        World::made_with(dir, Script::default()).await
+    }
+
+    /// The first daemon of a node whose operator wants strict cgroups.
+    pub(crate) async fn strict() -> World {
+        let script = Script::default();
+        script.state().strict_cgroups = true;
+        World::made_with(tempfile::tempdir().unwrap(), script).await
+    }
+
+    async fn made_with(dir: tempfile::TempDir, script: Script) -> World {
         for name in ["kernel", "root", "scratch"] {
             std::fs::write(dir.path().join(name), vec![1; 4096]).unwrap();
         }
         std::fs::write(dir.path().join("resolv.conf"), "nameserver 9.9.9.9\n").unwrap();
-        World::open(Arc::new(dir), Arc::new(Script::default())).await
+        World::open(Arc::new(dir), Arc::new(script)).await
     }
 
     /// A daemon that starts on what is there, and has recovered its pods.
@@ -71,6 +82,7 @@ impl World {
                 all: vec![HandlerConfig { name: "kvm".into(), scratch_bytes: 1 << 20, ..Default::default() }],
                 default: Some("kvm".into()),
             },
+            strict_cgroups: script.state().strict_cgroups,
             records,
             roster: Roster::default(),
             backends: Backends {

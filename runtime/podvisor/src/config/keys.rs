@@ -106,12 +106,23 @@ pub(crate) const SECTIONS: &[Section] = &[
         name: "cgroup",
         repeated: false,
         text: "Cgroups of the node.",
-        keys: &[Key {
-            name: "driver",
-            kind: "`systemd` or `cgroupfs`",
-            unset: Some(("\"systemd\"", "`systemd` where systemd runs the node, else `cgroupfs`")),
-            text: "The cgroup driver that the kubelet is asked to use (RuntimeConfig).",
-        }],
+        keys: &[
+            Key {
+                name: "driver",
+                kind: "`systemd` or `cgroupfs`",
+                unset: Some(("\"systemd\"", "`systemd` where systemd runs the node, else `cgroupfs`")),
+                text: "The cgroup driver that the kubelet is asked to use (RuntimeConfig).",
+            },
+            Key {
+                name: "strict",
+                kind: "boolean",
+                unset: None,
+                text: "Whether a pod is refused whose VMM cannot have a cgroup of its own, or whose cgroup allows \
+                       less memory than its VM and VMM take; the error says how much is missing. Otherwise such a \
+                       VMM stays in the daemon's cgroup, where nothing counts or limits it, and such a VM is made \
+                       to fit, so that its containers have less than their limits. The log has a warning then.",
+            },
+        ],
     },
     Section {
         name: "registries",

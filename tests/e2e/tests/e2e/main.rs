@@ -23,6 +23,7 @@ mod many;
 mod mirrors;
 mod mounts;
 mod network;
+mod out_of_memory;
 mod process;
 mod resources;
 mod rpcs;
