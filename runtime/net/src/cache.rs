@@ -80,7 +80,7 @@ impl Cache {
             result: entry.result.clone(),
         };
         let text = serde_json::to_vec(&on_disk).map_err(io::Error::from).map_err(failed)?;
-        let draft = path.with_extension("json.new");
+        let draft = draft(&path);
         let write = || {
             pass(Point::CniCacheWrite)?;
             fs::create_dir_all(&self.dir)?;
@@ -121,16 +121,24 @@ impl Cache {
         self.path(pod_id, interface).exists()
     }
 
-    /// Removes the pod's entry. An absent one is no error.
+    /// Removes the pod's entry, and before it what is left of a write that was cut short. An absent one is no error.
     pub(crate) fn remove(&self, pod_id: &str, interface: &str) -> Result<(), NetError> {
-        let path = self.path(pod_id, interface);
-        match pass(Point::CniCacheRemove).and_then(|()| fs::remove_file(&path)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(NetError::File { action: "remove", path, source: error })
+        let entry = self.path(pod_id, interface);
+        for path in [draft(&entry), entry] {
+            match pass(Point::CniCacheRemove).and_then(|()| fs::remove_file(&path)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(NetError::File { action: "remove", path, source: error });
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
+}
+
+/// The name under which an entry is written before it takes its own.
+fn draft(entry: &Path) -> PathBuf {
+    entry.with_extension("json.new")
 }
 
 #[cfg(test)]
@@ -173,6 +181,20 @@ mod tests {
         assert_ne!(earlier, text);
         fs::write(&path, earlier).unwrap();
         assert_eq!(cache.read("p1", "eth0").unwrap(), Some(entry));
+    }
+
+    #[test]
+    fn what_a_write_that_was_cut_short_left_goes_with_the_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(dir.path());
+        cache.write("eth0", &entry()).unwrap();
+        let left = |cache: &Cache| fs::read_dir(&cache.dir).unwrap().count();
+        // As a daemon leaves it that is killed before it renames.
+        let text = fs::read(cache.path("p1", "eth0")).unwrap();
+        fs::write(draft(&cache.path("p1", "eth0")), &text).unwrap();
+        assert_eq!(left(&cache), 2);
+        cache.remove("p1", "eth0").unwrap();
+        assert_eq!(left(&cache), 0);
     }
 
     #[test]
