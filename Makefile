@@ -47,6 +47,13 @@ install: ## install what `make build` has built, as root or with DESTDIR=; PREFI
 e2e-build: deps
 	@.ci/build -p tests-e2e --bins
 
+# The daemon with fail points: with the packages of the build above, for else cargo would choose other features for what they
+# share, and by itself, so that the daemon that ships is built without.
+.PHONY: fail-points-build
+fail-points-build: e2e-build
+	@.ci/stage fail-points cargo build --release -p podvisor -p podvisor-vmm -p tests-e2e \
+	  --features podvisor/fail-points --bin podvisor-fail-points
+
 .PHONY: demo
 demo: e2e-build ## a pod of two containers in its own VM, from an image out of a local registry
 	@.ci/stage --last demo $(NODE) $(BIN)/demo --bin $(BIN) --guest-image $(IMAGE)
@@ -64,7 +71,7 @@ previous: deps
 	@.ci/stage previous tests/previous/build >/dev/null
 
 .PHONY: test
-test: check previous e2e-build ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node
+test: check previous fail-points-build ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node
 	@.ci/stage --last tests tests/run
 
 # What writes in the guest is static, as the agent is.
@@ -92,8 +99,8 @@ load: e2e-build ## streams under load: 256 MB out, 64 MB in, 100 commands that e
 	PODVISOR_E2E_LOAD=full tests/run stream_
 
 .PHONY: soak
-soak: e2e-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence; half an hour of random work
-	PODVISOR_E2E_LOAD=soak tests/run stream_ random_work
+soak: fail-points-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence; half an hour of random work; every step of a call, killed
+	PODVISOR_E2E_LOAD=soak tests/run stream_ random_work steps::
 
 .PHONY: conformance-build
 conformance-build: deps

@@ -13,6 +13,7 @@ use tokio::process::{Child, Command};
 
 use crate::built::Built;
 use crate::client::Client;
+use crate::fail_points::{self, FailPoints};
 use crate::network::{Network, PLUGINS};
 
 /// Longest wait for a start or an end. Generous: the software node is slow, and the tests run two at a time.
@@ -24,10 +25,17 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Daemon {
     child: Child,
     client: Client,
+    program: Program,
+}
+
+/// A daemon that can be started again and again.
+#[derive(Debug)]
+struct Program {
     binary: PathBuf,
     config: PathBuf,
     log: PathBuf,
     socket: PathBuf,
+    fail_points: Option<FailPoints>,
 }
 
 impl Daemon {
@@ -36,12 +44,51 @@ impl Daemon {
     /// # Errors
     /// When it does not serve in time; the error has its log.
     pub async fn start(built: &Built, dir: &Path, network: &Network) -> anyhow::Result<Daemon> {
+        Daemon::start_program(built, dir, network, None).await
+    }
+
+    /// Starts the daemon that has fail points, as [`start`](Self::start) does the other.
+    ///
+    /// # Errors
+    /// When it does not serve in time; the error has its log.
+    pub async fn start_with_fail_points(
+        built: &Built,
+        dir: &Path,
+        network: &Network,
+    ) -> anyhow::Result<Daemon> {
+        Daemon::start_program(built, dir, network, Some(FailPoints::make(dir)?)).await
+    }
+
+    async fn start_program(
+        built: &Built,
+        dir: &Path,
+        network: &Network,
+        fail_points: Option<FailPoints>,
+    ) -> anyhow::Result<Daemon> {
         let config = dir.join("config.toml");
         std::fs::write(&config, text(built, dir, network))?;
-        let (binary, log) = (built.bin.join("podvisor"), dir.join("daemon.log"));
-        let socket = dir.join("run/podvisor.sock");
-        let (child, client) = launch(&binary, &config, &log, &socket).await?;
-        Ok(Daemon { child, client, binary, config, log, socket })
+        let name = if fail_points.is_some() { fail_points::PROGRAM } else { "podvisor" };
+        let (binary, log) = (built.bin.join(name), dir.join("daemon.log"));
+        let program = Program { binary, config, log, socket: dir.join("run/podvisor.sock"), fail_points };
+        let (child, client) = program.launch().await?;
+        Ok(Daemon { child, client, program })
+    }
+
+    /// The daemon's fail points.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn fail_points(&self) -> &FailPoints {
+        self.program.fail_points.as_ref().expect("a daemon with fail points")
+    }
+
+    /// Waits for the daemon's end, which something else brings about.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub async fn ended(&mut self) -> anyhow::Result<()> {
+        tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await.context("the daemon goes on")??;
+        Ok(())
     }
 
     /// A client of the daemon.
@@ -56,22 +103,22 @@ impl Daemon {
 
     /// The CRI socket.
     pub fn socket(&self) -> &Path {
-        &self.socket
+        &self.program.socket
     }
 
     /// The daemon's configuration file.
     pub fn config(&self) -> &Path {
-        &self.config
+        &self.program.config
     }
 
     /// The `podvisor` binary.
     pub fn binary(&self) -> &Path {
-        &self.binary
+        &self.program.binary
     }
 
     /// The log up to now.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        std::fs::read_to_string(&self.program.log).unwrap_or_default()
     }
 
     /// Kills the daemon as a crash would, unless it was stopped, and starts another over its state.
@@ -82,7 +129,7 @@ impl Daemon {
         if self.child.id().is_some() {
             self.child.kill().await?;
         }
-        (self.child, self.client) = launch(&self.binary, &self.config, &self.log, &self.socket).await?;
+        (self.child, self.client) = self.program.launch().await?;
         Ok(())
     }
 
@@ -92,9 +139,9 @@ impl Daemon {
     /// When it does not end or does not serve again in time.
     pub async fn replace(&mut self, built: &Built, dir: &Path, network: &Network) -> anyhow::Result<()> {
         self.stop().await?;
-        std::fs::write(&self.config, text(built, dir, network))?;
-        self.binary = built.bin.join("podvisor");
-        (self.child, self.client) = launch(&self.binary, &self.config, &self.log, &self.socket).await?;
+        std::fs::write(&self.program.config, text(built, dir, network))?;
+        self.program.binary = built.bin.join("podvisor");
+        (self.child, self.client) = self.program.launch().await?;
         Ok(())
     }
 
@@ -117,34 +164,38 @@ impl Daemon {
     }
 }
 
-async fn launch(binary: &Path, config: &Path, log: &Path, socket: &Path) -> anyhow::Result<(Child, Client)> {
-    let output = File::options().create(true).append(true).open(log)?;
-    let mut child = Command::new(binary)
-        .arg("--config")
-        .arg(config)
-        .arg("serve")
-        .env(
-            "PODVISOR_LOG",
-            "info,runtime_cri=debug,runtime_pod=debug,runtime_net=debug,runtime_vm=debug,runtime_guest=debug",
-        )
-        .stdin(Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(output)
-        .kill_on_drop(true)
-        .spawn()
-        .with_context(|| format!("running {}", binary.display()))?;
-    let deadline = tokio::time::Instant::now() + START_TIMEOUT;
-    loop {
-        if let Ok(client) = Client::connect(socket).await {
-            return Ok((child, client));
+impl Program {
+    async fn launch(&self) -> anyhow::Result<(Child, Client)> {
+        let output = File::options().create(true).append(true).open(&self.log)?;
+        let fail_points = self.fail_points.iter().flat_map(FailPoints::environment);
+        let mut child = Command::new(&self.binary)
+            .arg("--config")
+            .arg(&self.config)
+            .arg("serve")
+            .env(
+                "PODVISOR_LOG",
+                "info,runtime_cri=debug,runtime_pod=debug,runtime_net=debug,runtime_vm=debug,runtime_guest=debug",
+            )
+            .envs(fail_points)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("running {}", self.binary.display()))?;
+        let deadline = tokio::time::Instant::now() + START_TIMEOUT;
+        loop {
+            if let Ok(client) = Client::connect(&self.socket).await {
+                return Ok((child, client));
+            }
+            if let Some(status) = child.try_wait()? {
+                bail!("the daemon ended with {status}:\n{}", std::fs::read_to_string(&self.log)?);
+            }
+            if tokio::time::Instant::now() > deadline {
+                bail!("the daemon does not serve:\n{}", std::fs::read_to_string(&self.log)?);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        if let Some(status) = child.try_wait()? {
-            bail!("the daemon ended with {status}:\n{}", std::fs::read_to_string(log)?);
-        }
-        if tokio::time::Instant::now() > deadline {
-            bail!("the daemon does not serve:\n{}", std::fs::read_to_string(log)?);
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 

@@ -74,6 +74,19 @@ impl Host {
         Ok(Host { daemon, network, registry, disk, dir })
     }
 
+    /// Starts a host whose daemon has fail points, as [`start`](Self::start) does.
+    pub async fn start_with_fail_points() -> Option<Host> {
+        let built = Built::of_environment()?;
+        let start = async {
+            let registry = registry().await?;
+            let dir = tempfile::Builder::new().prefix("podvisor-e2e-").tempdir()?;
+            let network = Network::write(dir.path())?;
+            let daemon = Daemon::start_with_fail_points(&built, dir.path(), &network).await?;
+            anyhow::Ok(Host { daemon, network, registry, disk: None, dir })
+        };
+        Some(start.await.expect("a host for the test"))
+    }
+
     /// A client of the host's daemon.
     pub fn client(&self) -> Client {
         self.daemon.client()

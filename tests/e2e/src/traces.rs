@@ -33,14 +33,28 @@ impl Traces {
     }
 }
 
+/// The process ids of all VMMs on the host.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn vmms() -> std::io::Result<Vec<u32>> {
+    let named = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|name| name.starts_with("podvisor-vmm"))
+    };
+    Ok(pids()?.into_iter().filter(named).collect())
+}
+
+fn pids() -> std::io::Result<Vec<u32>> {
+    let names = std::fs::read_dir("/proc")?.flatten().map(|entry| entry.file_name());
+    Ok(names.filter_map(|name| name.to_str()?.parse().ok()).collect())
+}
+
 fn vmm_processes(dir: &Path) -> std::io::Result<Vec<String>> {
     let marker = dir.display().to_string();
     let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+    for pid in pids()? {
+        let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let command = String::from_utf8_lossy(&read("comm")).trim().to_owned();
         let line = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
         if command.starts_with("podvisor-vmm") || (line.contains("podvisor-vmm") && line.contains(&marker)) {

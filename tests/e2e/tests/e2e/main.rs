@@ -32,6 +32,7 @@ mod session;
 mod sessions;
 mod state_disk;
 mod stats;
+mod steps;
 mod stream_load;
 mod stream_volume;
 mod streaming_tls;

@@ -1,0 +1,155 @@
+//! Fail points of a daemon under test: its orders, and what it has passed. The form of both files is
+//! `runtime/fail-points`'.
+
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// The program with fail points, beside the one that ships.
+pub const PROGRAM: &str = "podvisor-fail-points";
+
+/// Pause between two looks at the record.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The files of one host.
+#[derive(Debug)]
+pub struct FailPoints {
+    orders: PathBuf,
+    record: PathBuf,
+    given: Mutex<Given>,
+}
+
+#[derive(Debug, Default)]
+struct Given {
+    count: u64,
+    /// The record's length when the orders were given.
+    from: u64,
+}
+
+/// One passing of a point.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Passing {
+    /// The point's name.
+    pub point: String,
+    /// The passings of the point since the last orders, this one included.
+    pub nth: u64,
+    /// The action that was ordered for this passing; often none.
+    pub action: String,
+}
+
+impl FailPoints {
+    /// Files below `dir`, without an order.
+    ///
+    /// # Errors
+    /// When they cannot be made.
+    pub fn make(dir: &Path) -> io::Result<FailPoints> {
+        let (orders, record) = (dir.join("fail-points.orders"), dir.join("fail-points.record"));
+        fs::write(&record, "")?;
+        let points = FailPoints { orders, record, given: Mutex::default() };
+        points.order("")?;
+        Ok(points)
+    }
+
+    /// The variables by which a daemon finds the files.
+    #[must_use]
+    pub fn environment(&self) -> [(&'static str, &Path); 2] {
+        [("PODVISOR_FAIL_POINTS", &self.orders), ("PODVISOR_FAIL_POINTS_RECORD", &self.record)]
+    }
+
+    /// Replaces the orders: `POINT ACTION N` in each line, or nothing. Passings are counted anew, and who was held goes on.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    ///
+    /// # Panics
+    /// When another thread panicked here.
+    pub fn order(&self, orders: &str) -> io::Result<()> {
+        let mut given = self.given.lock().expect("no thread panicked");
+        given.count += 1;
+        let new = self.orders.with_extension("new");
+        fs::write(&new, format!("# {}\n{orders}\n", given.count).trim_end())?;
+        fs::rename(new, &self.orders)?;
+        given.from = fs::metadata(&self.record)?.len();
+        Ok(())
+    }
+
+    /// The passings since the last orders.
+    ///
+    /// # Errors
+    /// When the record cannot be read.
+    ///
+    /// # Panics
+    /// When another thread panicked here.
+    pub fn passed(&self) -> io::Result<Vec<Passing>> {
+        let from = self.given.lock().expect("no thread panicked").from;
+        let mut file = fs::File::open(&self.record)?;
+        file.seek(SeekFrom::Start(from))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        Ok(text.lines().filter_map(passing).collect())
+    }
+
+    /// Every passing of the host's daemons.
+    ///
+    /// # Errors
+    /// When the record cannot be read.
+    pub fn all_passed(&self) -> io::Result<Vec<Passing>> {
+        Ok(fs::read_to_string(&self.record)?.lines().filter_map(passing).collect())
+    }
+
+    /// Whether an action was taken since the last orders.
+    ///
+    /// # Errors
+    /// When the record cannot be read.
+    pub fn acted(&self) -> io::Result<bool> {
+        Ok(self.passed()?.iter().any(|passing| !passing.action.is_empty()))
+    }
+
+    /// Resolves when the ordered action was taken.
+    ///
+    /// # Errors
+    /// When the record cannot be read.
+    pub async fn reached(&self) -> io::Result<()> {
+        while !self.acted()? {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        Ok(())
+    }
+}
+
+/// A line of the record; none where a killed daemon left half of one.
+fn passing(line: &str) -> Option<Passing> {
+    let mut fields = line.split(' ');
+    let (point, nth) = (fields.next()?.to_owned(), fields.next()?.parse().ok()?);
+    Some(Passing { point, nth, action: fields.next().unwrap_or_default().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn passings_since_the_last_orders_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let points = FailPoints::make(dir.path()).unwrap();
+        let record = |text: &str| {
+            let mut file = fs::File::options().append(true).open(&points.record).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+        };
+        record("vmm.spawn 1\n");
+        points.order("store.commit error 2").unwrap();
+        assert_eq!(fs::read_to_string(&points.orders).unwrap(), "# 2\nstore.commit error 2");
+        record("store.commit 1\n");
+        assert!(!points.acted().unwrap());
+        record("store.commit 2 error\nstore");
+        let passing =
+            |nth, action: &str| Passing { point: "store.commit".into(), nth, action: action.into() };
+        assert_eq!(points.passed().unwrap(), [passing(1, ""), passing(2, "error")]);
+        assert_eq!(points.all_passed().unwrap().len(), 3);
+        assert!(points.acted().unwrap());
+    }
+}

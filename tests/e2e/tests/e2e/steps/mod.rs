@@ -1,0 +1,321 @@
+//! Every step, killed: for each call and each point that it passes, the daemon is killed there, its step fails there, and
+//! the pod's VMM is killed or stopped there. After each the view is consistent, the call can be repeated to success, the
+//! pod beside noticed nothing, and after removal the node is as it was.
+//!
+//! | what | where |
+//! |---|---|
+//! | the calls, and how a kubelet goes on | `call.rs` |
+//! | the steps, and the choice of a share | `step.rs` |
+//! | the pod beside | `beside.rs` |
+//!
+//! `make test` takes a share of the steps by a seed that it prints; `make soak` takes all. `PODVISOR_STEPS_SEED` gives the
+//! seed, and `PODVISOR_STEPS` the beginning of the steps to take: `CreateContainer vmm.plug 1 Abort`.
+
+mod beside;
+mod call;
+mod step;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use proto_cri::v1;
+use tests_e2e::built::Built;
+use tests_e2e::client::Client;
+use tests_e2e::fail_points::PROGRAM;
+use tests_e2e::inventory::Inventory;
+use tests_e2e::{Host, traces};
+use tokio::time::Instant;
+use tonic::Status;
+
+use self::beside::Beside;
+use self::call::{Call, Subject, containers};
+use self::step::{Fault, Step, share, steps};
+use crate::load;
+
+/// Steps of a normal run, of `make load` and of `make soak`.
+const STEPS: [usize; 3] = [12, 60, usize::MAX];
+
+/// How long any call may take. Only a hang takes that long: a frozen VMM is given up in less.
+const CALL_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How long lists and statuses may differ, and a call fail again: as long as the end of a VM may take to be noticed.
+const CONSISTENT_WITHIN: Duration = Duration::from_secs(60);
+const REPEATED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Pause between two looks, and between two tries.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How long a caller waits for a call that a frozen VMM holds up, as a kubelet's own deadline does.
+const CALLERS_PATIENCE: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn every_step_killed() {
+    let Some(mut scene) = Scene::start().await else { return };
+    let seed = std::env::var("PODVISOR_STEPS_SEED").ok().filter(|seed| !seed.is_empty());
+    let seed = seed.map_or_else(rand::random, |seed| seed.parse().expect("PODVISOR_STEPS_SEED is a number"));
+    let only = std::env::var("PODVISOR_STEPS").ok().filter(|only| !only.is_empty());
+    let mut all = Vec::new();
+    for call in Call::ALL {
+        if only
+            .as_ref()
+            .is_none_or(|only| format!("{call:?} ").starts_with(only.split_inclusive(' ').next().unwrap()))
+        {
+            all.extend(scene.learn(call).await);
+        }
+    }
+    let count = all.len();
+    let chosen = match &only {
+        Some(only) => {
+            share(all.into_iter().filter(|step| step.to_string().starts_with(only)).collect(), seed, None)
+        }
+        None => share(all, seed, Some(load::size(STEPS)).filter(|count| *count < usize::MAX)),
+    };
+    println!("steps: {} of {count}, PODVISOR_STEPS_SEED={seed}", chosen.len());
+    for step in &chosen {
+        println!("step: {step}");
+        scene.take(step).await;
+    }
+    scene.report(chosen.len());
+    scene.end().await;
+}
+
+#[test]
+fn the_released_daemon_has_no_fail_point() {
+    let Some(built) = Built::of_environment() else { return };
+    let [released, tests] = ["podvisor", PROGRAM].map(|name| std::fs::read(built.bin.join(name)).unwrap());
+    let has = |program: &[u8], name: &str| program.windows(name.len()).any(|bytes| bytes == name.as_bytes());
+    for name in points(&built).iter().map(String::as_str).chain(["PODVISOR_FAIL_POINTS"]) {
+        assert!(has(&tests, name), "{name} is not looked for as it stands in a binary");
+        assert!(!has(&released, name), "{name} is in what ships");
+    }
+}
+
+/// All points, as the program with fail points lists them.
+fn points(built: &Built) -> BTreeSet<String> {
+    let output =
+        std::process::Command::new(built.bin.join(PROGRAM)).arg("--list-fail-points").output().unwrap();
+    let points: BTreeSet<_> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+    assert!(points.contains("store.commit"), "{points:?}");
+    points
+}
+
+/// A host with a pod beside, and the node as it is between steps.
+struct Scene {
+    host: Host,
+    beside: Beside,
+    image: String,
+    other_image: String,
+    before: Inventory,
+    kills: usize,
+    missed: usize,
+    again: usize,
+}
+
+impl Scene {
+    async fn start() -> Option<Scene> {
+        let mut host = Host::start_with_fail_points().await?;
+        let image = host.client().pull(&host.busybox()).await.unwrap();
+        let other_image = host.image("podvisor/steps:1");
+        let layer = tests_registry::Layer::builder().file("data", 0o644, vec![7; 300_000]).build();
+        let pushed =
+            host.registry.push_image("podvisor/steps", "1", vec![layer], serde_json::json!({})).await;
+        pushed.unwrap();
+        let beside = Beside::start(&host, &image).await;
+        // Every later daemon has found the pod beside, too.
+        host.daemon.kill_and_restart().await.unwrap();
+        beside.check(&mut host.client(), 1).await;
+        let before = Inventory::take(host.dir(), &host.network, host.daemon.pid()).unwrap();
+        Some(Scene { host, beside, image, other_image, before, kills: 1, missed: 0, again: 0 })
+    }
+
+    /// Makes the call without a fault, and finds its steps.
+    async fn learn(&mut self, call: Call) -> Vec<Step> {
+        let mut subject = self.prepare(call).await;
+        let mut client = self.host.client();
+        self.order("");
+        bounded(subject.make(&mut client, call)).await.unwrap();
+        let passed = self.host.daemon.fail_points().passed().unwrap();
+        self.clear(&subject, &format!("{call:?} without a fault")).await;
+        steps(call, &passed)
+    }
+
+    async fn prepare(&self, call: Call) -> Subject {
+        bounded(Subject::prepare(&self.host, call, &self.image, &self.other_image)).await.unwrap()
+    }
+
+    fn order(&self, orders: &str) {
+        self.host.daemon.fail_points().order(orders).unwrap();
+    }
+
+    /// Takes one step, and holds everything that must hold after it.
+    async fn take(&mut self, step: &Step) {
+        let mut subject = self.prepare(step.call).await;
+        let hit = match step.fault {
+            Fault::Abort => self.abort(step, &mut subject).await,
+            Fault::Error => self.fail(step, &mut subject).await,
+            Fault::VmmKilled => self.lose_vmm(step, &mut subject, Signal::SIGKILL).await,
+            Fault::VmmFrozen => self.lose_vmm(step, &mut subject, Signal::SIGSTOP).await,
+        };
+        if !hit {
+            self.missed += 1;
+            println!("step: {step}: was not reached");
+        }
+        let mut client = self.host.client();
+        consistent(&mut client, step).await;
+        if step.fault == Fault::VmmFrozen {
+            // Nothing succeeds in a frozen VM; what must is to get rid of it.
+            self.clear(&subject, &step.to_string()).await;
+            return;
+        }
+        let deadline = Instant::now() + REPEATED_WITHIN;
+        while let Err(error) = bounded(subject.repeat(&mut client, step.call)).await {
+            let log = || self.host.daemon.log();
+            assert!(Instant::now() < deadline, "{step}: cannot be repeated: {error}\n{}", log());
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        consistent(&mut client, step).await;
+        self.clear(&subject, &step.to_string()).await;
+    }
+
+    /// The daemon is killed at the point.
+    async fn abort(&mut self, step: &Step, subject: &mut Subject) -> bool {
+        self.order(&format!("{} abort {}", step.point, step.nth));
+        let _ = bounded(subject.make(&mut self.host.client(), step.call)).await;
+        let hit = self.host.daemon.fail_points().acted().unwrap();
+        self.order("");
+        if hit {
+            self.host.daemon.ended().await.unwrap();
+            self.host.daemon.kill_and_restart().await.unwrap();
+            self.kills += 1;
+        }
+        hit
+    }
+
+    /// The point's step fails.
+    async fn fail(&mut self, step: &Step, subject: &mut Subject) -> bool {
+        self.order(&format!("{} error {}", step.point, step.nth));
+        let _ = bounded(subject.make(&mut self.host.client(), step.call)).await;
+        let hit = self.host.daemon.fail_points().acted().unwrap();
+        self.order("");
+        hit
+    }
+
+    /// The daemon is held at the point, and the VMM of the call's pod gets a signal. Then the daemon goes on.
+    async fn lose_vmm(&mut self, step: &Step, subject: &mut Subject, signal: Signal) -> bool {
+        self.order(&format!("{} hang {}", step.point, step.nth));
+        let mut client = self.host.client();
+        let call = subject.make(&mut client, step.call);
+        tokio::pin!(call);
+        let points = self.host.daemon.fail_points();
+        let held = tokio::select! {
+            _ = &mut call => false,
+            reached = points.reached() => { reached.unwrap(); true }
+        };
+        if !held {
+            self.order("");
+            return false;
+        }
+        let vmms: Vec<_> = vmms().into_iter().filter(|vmm| *vmm != self.beside.vmm).collect();
+        for vmm in &vmms {
+            kill(*vmm, signal).unwrap();
+        }
+        self.order("");
+        let patience = if signal == Signal::SIGSTOP { CALLERS_PATIENCE } else { CALL_TIMEOUT };
+        let answered = tokio::time::timeout(patience, call).await;
+        assert!(answered.is_ok() || signal == Signal::SIGSTOP, "{step}: hangs\n{}", self.host.daemon.log());
+        !vmms.is_empty()
+    }
+
+    /// Takes the subject away, and holds that the node is as before, and that the pod beside noticed nothing.
+    async fn clear(&mut self, subject: &Subject, step: &str) {
+        let mut client = self.host.client();
+        let removed = bounded(subject.remove(&mut client)).await;
+        removed
+            .unwrap_or_else(|error| panic!("{step}: cannot be removed: {error}\n{}", self.host.daemon.log()));
+        let (dir, network, daemon) = (self.host.dir(), &self.host.network, self.host.daemon.pid());
+        let left = Inventory::settle(&self.before, dir, network, daemon).await.unwrap();
+        assert!(
+            left.is_empty(),
+            "{step}: the node is not as it was:\n{}\n{}",
+            left.join("\n"),
+            self.host.daemon.log()
+        );
+        (_, self.again) = self.beside.check(&mut client, self.kills).await;
+    }
+
+    fn report(&self, taken: usize) {
+        let built = Built::of_environment().unwrap();
+        let hit: BTreeSet<_> =
+            self.host.daemon.fail_points().all_passed().unwrap().into_iter().map(|p| p.point).collect();
+        let all = points(&built);
+        let unhit: Vec<_> = all.difference(&hit).cloned().collect();
+        println!(
+            "steps: {taken} taken, {} not reached; {} kills, {} chunks of the pod beside twice in its log; \
+             {} points, {} passed, never passed: {}",
+            self.missed,
+            self.kills,
+            self.again,
+            all.len(),
+            all.len() - unhit.len(),
+            unhit.join(" ")
+        );
+    }
+
+    async fn end(self) {
+        let mut client = self.host.client();
+        client.remove_pod(&self.beside.pod).await.unwrap();
+        self.host.stop().await.unwrap();
+    }
+}
+
+/// The VMMs of this node.
+fn vmms() -> Vec<Pid> {
+    traces::vmms().unwrap().into_iter().map(|pid| Pid::from_raw(i32::try_from(pid).unwrap())).collect()
+}
+
+/// The outcome of calls that must not hang.
+async fn bounded<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    tokio::time::timeout(CALL_TIMEOUT, call).await.unwrap_or_else(|_| panic!("a call hangs"))
+}
+
+/// Waits until lists and statuses say the same, and each container's pod is there: a daemon that was just started still
+/// looks for its VMs, and a VM's end is noticed a moment later.
+async fn consistent(client: &mut Client, step: &Step) {
+    let deadline = Instant::now() + CONSISTENT_WITHIN;
+    while let Err(why) = look(client).await.unwrap_or_else(|error| Err(error.to_string())) {
+        assert!(Instant::now() < deadline, "{step}: {why}");
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// Compares lists and statuses.
+async fn look(client: &mut Client) -> Result<Result<(), String>, Status> {
+    let pods = client.pods().await?;
+    let mut ready = BTreeSet::new();
+    for pod in &pods {
+        let status = client.pod_status(&pod.id).await?;
+        if (&status.id, status.state(), &status.metadata) != (&pod.id, pod.state(), &pod.metadata) {
+            return Ok(Err(format!("{pod:?} is listed, and its status is {status:?}")));
+        }
+        let uid = pod.metadata.as_ref().map(|metadata| metadata.uid.clone());
+        if pod.state() == v1::PodSandboxState::SandboxReady && !ready.insert(uid) {
+            return Ok(Err(format!("one pod is ready twice: {pods:?}")));
+        }
+    }
+    for container in containers(client).await? {
+        if !pods.iter().any(|pod| pod.id == container.pod_sandbox_id) {
+            return Ok(Err(format!("a container of no pod: {container:?}")));
+        }
+        let status = client.status(&container.id).await?;
+        let same = (&status.id, status.state(), &status.metadata)
+            == (&container.id, container.state(), &container.metadata);
+        // A start that was cut short: nobody knows whether the program ran, and the status says so.
+        let unexplained = status.state() == v1::ContainerState::ContainerUnknown && status.message.is_empty();
+        if !same || unexplained {
+            return Ok(Err(format!("{container:?} is listed, and its status is {status:?}")));
+        }
+    }
+    Ok(Ok(()))
+}
