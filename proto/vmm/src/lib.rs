@@ -7,15 +7,18 @@
 //! ([`Request::Hello`]).
 //!
 //! This crate holds types and the packet codec only; `runtime` and `vmm` meet nowhere else. `message` has the
-//! requests and answers, `device` what is plugged, `slot` where it fits, `packet` the codec.
+//! requests and answers, `device` what is plugged, `slot` where it fits, `packet` the codec. The VMM writes to its standard
+//! output, too: the guest's console, in the form of `console`.
 
 #![forbid(unsafe_code)]
 
+mod console;
 mod device;
 mod message;
 mod packet;
 mod slot;
 
+pub use console::{CONSOLE_FILE_BYTES_MAX, console_of, cut_line, printable};
 pub use device::{Device, DeviceKind};
 pub use message::{
     BootConfig, Event, ExitCounts, FdIndex, MEMORY_BYTES_MAX, Message, PROTOCOL_VERSION,

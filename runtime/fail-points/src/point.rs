@@ -114,6 +114,10 @@ points! {
     ScratchMake = "scratch.make",
     ScratchRemove = "scratch.remove",
     VmmLogMake = "vmm_log.make",
+    VmmLogKeep = "vmm_log.keep",
+    VmmLogPrune = "vmm_log.prune",
+    ConsoleMake = "console.make",
+    ConsoleKeep = "console.keep",
     CgroupMake = "cgroup.make",
     CgroupRemove = "cgroup.remove",
 }

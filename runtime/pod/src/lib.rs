@@ -14,6 +14,7 @@ mod clock;
 mod command;
 mod config;
 mod container;
+mod dirs;
 mod driver;
 mod error;
 mod host;
@@ -33,6 +34,7 @@ mod vm_end;
 
 pub use config::PodsConfig;
 pub use container::attach::AttachRequest;
+
 pub use error::{PodError, PodErrorKind};
 pub use host::scratch::ScratchUsage;
 pub use io::streams::{ContainerEnd, ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams};

@@ -54,6 +54,7 @@ async fn main() -> anyhow::Result<()> {
         cgroups: &[],
         id: "by-hand",
         log: File::create(&log)?,
+        console: None,
     };
     let vm = Vm::spawn(spawn).await?;
     println!("spawned after {:?}", started.elapsed());

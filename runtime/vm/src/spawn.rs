@@ -32,6 +32,8 @@ pub struct Spawn<'a> {
     pub id: &'a str,
     /// The VMM's standard error.
     pub log: File,
+    /// The VMM's standard output, to which it copies the guest's console: an empty file in memory. `None` for no copy.
+    pub console: Option<File>,
 }
 
 /// The control socket's name in the pod's run directory.
@@ -48,7 +50,7 @@ pub(crate) async fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
         .env_clear()
         .current_dir(spawn.shared)
         .stdin(Stdio::from(listener))
-        .stdout(Stdio::null())
+        .stdout(spawn.console.map_or_else(Stdio::null, Stdio::from))
         .stderr(Stdio::from(spawn.log))
         .spawn()
         .map_err(start)?;

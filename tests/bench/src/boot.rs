@@ -69,7 +69,16 @@ async fn boot(built: &Built, memory_bytes: u64) -> anyhow::Result<Boot> {
     let log = File::create(dir.path().join("vmm.log"))?;
     let shared = dir.path().join("shared");
     std::fs::create_dir(&shared)?;
-    let spawn = Spawn { binary: &binary, dir: dir.path(), shared: &shared, cgroups: &[], id: "bench", log };
+    let spawn = Spawn {
+        binary: &binary,
+        dir: dir.path(),
+        shared: &shared,
+        cgroups: &[],
+        id: "bench",
+        log,
+        // As the daemon has it.
+        console: Some(File::create(dir.path().join("console.log"))?),
+    };
     let vm = Vm::spawn(spawn).await?;
     let host_ports = &[proto_agent::port::READY];
     let plan = BootPlan { kernel: &kernel, root_image: &root_image, cmdline: "", host_ports };

@@ -46,7 +46,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/spec/", "pure: its mounts are plans"),
     ("runtime/net/src/netns.rs make_shared", "behind the point of the folder"),
     ("runtime/net/src/plugin.rs spawn", "behind the point of its caller, which waits"),
-    ("runtime/pod/src/node/places.rs remove_dir", "behind the points of its callers"),
+    ("runtime/pod/src/dirs.rs remove_dir", "behind the points of its callers"),
     ("runtime/share/src/mount_namespace.rs within", "a thread's own namespace, which ends with the thread"),
     ("runtime/share/src/container_binds.rs make_point", "behind the points of bind_each"),
     ("runtime/share/src/container_binds.rs detach", "behind the points of unbind_all"),

@@ -1,6 +1,7 @@
 //! The VMM: one process per pod.
 //!
-//! The process starts with the listening control socket as its standard input, opens `/dev/kvm`, gives up all
+//! The process starts with the listening control socket as its standard input and a file for the guest's console as its
+//! standard output, opens `/dev/kvm`, gives up all
 //! other means to reach the host ([`jail`]), and then serves the requests of its one client ([`control`])
 //! until the VM ends. Every file, tap, disk and socket arrives as an open descriptor. The directory that the
 //! process is started in is the pod's shared directory: the root of its jail, served by its virtio-fs device.
@@ -9,17 +10,20 @@
 
 #![forbid(unsafe_code)]
 
+mod bounded_log;
 mod control;
 mod error_chain;
 mod jail;
 
 use std::error::Error;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
 use proto_vmm::{StopReason, StopReport};
-use vmm_vm::Kvm;
+use vmm_vm::{Console, Kvm};
 
+use bounded_log::BoundedLog;
 use control::Control;
 use error_chain::chain;
 
@@ -27,8 +31,11 @@ const EXIT_FAILED: u8 = 1;
 const EXIT_GUEST_ENDED: u8 = 2;
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
-    match run() {
+    let log = BoundedLog::default();
+    tracing_subscriber::fmt().json().with_writer(log.clone()).init();
+    let outcome = run();
+    log.make_room_for_the_end();
+    match outcome {
         Ok(report) => {
             let code = if report.reason == StopReason::Requested { 0 } else { EXIT_GUEST_ENDED };
             let report = serde_json::to_string(&report).unwrap_or_default();
@@ -44,11 +51,12 @@ fn main() -> ExitCode {
 
 fn run() -> Result<StopReport, Box<dyn Error>> {
     let listener: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let console = Console::copied_to(File::from(std::io::stdout().as_fd().try_clone_to_owned()?));
     let kvm = Kvm::new().map_err(|error| format!("cannot open /dev/kvm: {error}"))?;
     // A library that serves files logs what guests do wrong, without a bound.
     log::set_max_level(log::LevelFilter::Off);
     let share = jail::enter()?;
-    let control = Control::new(listener, kvm, share)?;
+    let control = Control::new(listener, kvm, share, console)?;
     jail::filter_this_thread(jail::Thread::Control)?;
     Ok(control.run()?)
 }

@@ -12,8 +12,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use proto_vmm::{
-    BootConfig, Device, DeviceKind, Event, FdIndex, FilledSlot, Message, PROTOCOL_VERSION, Refusal, Request,
-    Response, Slot, StopReason, StopReport,
+    BootConfig, CONSOLE_FILE_BYTES_MAX, Device, DeviceKind, Event, FdIndex, FilledSlot, Message,
+    PROTOCOL_VERSION, Refusal, Request, Response, Slot, StopReason, StopReport, console_of,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -40,6 +40,7 @@ struct Vmm {
     path: std::path::PathBuf,
     client: OwnedFd,
     log: File,
+    console: File,
     next_id: u64,
     _dir: tempfile::TempDir,
 }
@@ -65,18 +66,18 @@ impl Vmm {
                 .unwrap();
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         rustix::net::listen(&listener, 4).unwrap();
-        let log = file(&[]);
+        let (log, console) = (file(&[]), file(&[]));
         let shared = dir.path().join("shared");
         std::fs::create_dir(&shared).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_podvisor-vmm"))
             .current_dir(&shared)
             .stdin(Stdio::from(listener))
-            .stdout(Stdio::null())
+            .stdout(Stdio::from(console.try_clone().unwrap()))
             .stderr(Stdio::from(log.try_clone().unwrap()))
             .spawn()
             .unwrap();
         let client = dial(&path);
-        let mut vmm = Vmm { child: Process(child), path, client, log, next_id: 1, _dir: dir };
+        let mut vmm = Vmm { child: Process(child), path, client, log, console, next_id: 1, _dir: dir };
         vmm.hello();
         Some(vmm)
     }
@@ -153,6 +154,15 @@ fn file(bytes: &[u8]) -> File {
     file
 }
 
+fn content(file: &File) -> Vec<u8> {
+    use std::os::unix::fs::FileExt;
+    let mut content = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+    // A file that begins anew meanwhile is shorter.
+    let length = file.read_at(&mut content, 0).unwrap();
+    content.truncate(length);
+    content
+}
+
 fn image() -> File {
     let file = file(&[]);
     file.set_len(2 << 20).unwrap();
@@ -188,9 +198,25 @@ fn a_guest_that_panics_is_reported_and_the_process_ends() {
     let Some(mut vmm) = Vmm::start() else { return };
     let code = [print("Kernel panic - not syncing: oh\n"), RESET.to_vec()].concat();
     assert!(matches!(vmm.boot(&code), Ok(Response::Booted)));
+    let console = vmm.console.try_clone().unwrap();
     let (report, status) = vmm.end();
     assert_eq!(report.reason, StopReason::GuestPanic { message: "oh".into() });
     assert_eq!(status.code(), Some(2));
+    assert_eq!(content(&console), b"Kernel panic - not syncing: oh\n");
+}
+
+#[test]
+fn a_console_without_end_has_a_bounded_file() {
+    let Some(mut vmm) = Vmm::start() else { return };
+    let line = print("0123456789abcdef0123456789abcdef0123456789abcdef\n");
+    let back = -i32::try_from(line.len() + 5).unwrap();
+    vmm.boot(&[line, vec![0xe9], back.to_le_bytes().to_vec()].concat()).unwrap();
+    while !matches!(console_of(&content(&vmm.console)), (1.., _)) {
+        vmm.ask(Request::Stats, &[]).unwrap();
+    }
+    assert!(vmm.console.metadata().unwrap().len() <= CONSOLE_FILE_BYTES_MAX);
+    vmm.ask(Request::Shutdown, &[]).unwrap();
+    assert!(vmm.end().1.success());
 }
 
 #[test]

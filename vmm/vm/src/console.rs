@@ -1,9 +1,12 @@
 //! The last 64 KiB that the guest wrote to its console, and the panic message found there. A write
-//! never blocks the guest: old bytes make room for new ones.
+//! never blocks the guest: old bytes make room for new ones. Lines are copied to a file, which outlives the VMM.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::console_file::ConsoleFile;
 
 /// Bytes of console text that are kept.
 pub const CONSOLE_BYTES: usize = 64 << 10;
@@ -16,9 +19,29 @@ const PANIC: &str = "Kernel panic - not syncing: ";
 
 /// A ring of console text; clones share it. A write takes everything, at once.
 #[derive(Clone, Debug, Default)]
-pub struct Console(Arc<Mutex<VecDeque<u8>>>);
+pub struct Console(Arc<Mutex<Ring>>);
+
+#[derive(Debug, Default)]
+struct Ring {
+    kept: VecDeque<u8>,
+    file: Option<ConsoleFile>,
+}
 
 impl Console {
+    /// A console that is copied to `file`, which is empty and in memory: a vCPU waits for its writes.
+    pub fn copied_to(file: File) -> Console {
+        Console(Arc::new(Mutex::new(Ring { kept: VecDeque::new(), file: Some(ConsoleFile::new(file)) })))
+    }
+
+    /// Copies the rest of a line to the file, once nothing more is to come.
+    pub(crate) fn finish(&self) {
+        let mut ring = self.ring();
+        let Ring { kept, file } = &mut *ring;
+        if let Some(file) = file {
+            file.finish(kept);
+        }
+    }
+
     /// Returns all that is kept, oldest first, lossily decoded.
     pub fn text(&self) -> String {
         self.tail(CONSOLE_BYTES)
@@ -26,8 +49,8 @@ impl Console {
 
     /// Returns the last `bytes`, lossily decoded, control characters other than line ends and tabs replaced.
     pub(crate) fn tail(&self, bytes: usize) -> String {
-        let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let tail: Vec<u8> = ring.iter().skip(ring.len().saturating_sub(bytes)).copied().collect();
+        let ring = self.ring();
+        let tail: Vec<u8> = ring.kept.iter().skip(ring.kept.len().saturating_sub(bytes)).copied().collect();
         // No byte may grow: a full ring must fit into one packet, where JSON writes most control
         // characters as six bytes.
         String::from_utf8_lossy(&tail)
@@ -42,6 +65,10 @@ impl Console {
         let (_, after) = text.rsplit_once(PANIC)?;
         Some(after.lines().next().unwrap_or_default().trim_end().to_owned())
     }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn is_odd_control(c: char) -> bool {
@@ -50,11 +77,15 @@ fn is_odd_control(c: char) -> bool {
 
 impl Write for Console {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.ring();
+        let Ring { kept: ring, file } = &mut *ring;
         let kept = &bytes[bytes.len().saturating_sub(CONSOLE_BYTES)..];
         let excess = (ring.len() + kept.len()).saturating_sub(CONSOLE_BYTES);
         ring.drain(..excess);
         ring.extend(kept);
+        if let Some(file) = file {
+            file.add(bytes, ring);
+        }
         Ok(bytes.len())
     }
 

@@ -8,6 +8,7 @@ mod boot;
 mod bus;
 mod clock;
 mod console;
+mod console_file;
 mod counters;
 mod cpuid;
 mod device;

@@ -61,6 +61,8 @@ pub struct VmConfig {
     pub thread_setup: ThreadSetup,
     /// The parts of the VMM that devices reach besides their files.
     pub backends: Backends,
+    /// Takes the text that the guest writes to its console.
+    pub console: Console,
 }
 
 impl std::fmt::Debug for VmConfig {
@@ -165,7 +167,7 @@ impl Vm {
         let memory_hotplug = MemoryHotplug::new(bytes, max, memory::make_room(bytes, max)?)?;
         let pmem_base = layout::pmem_base(memory::top(bytes, max));
         let windows = PmemWindows::new(pmem_base, limit, memory.clone());
-        let console = Console::default();
+        let console = config.console.clone();
         let bus = Arc::new(Bus::new(&vm_fd, &memory, console.clone(), pmem_base)?);
         let fds = create_vcpus(&vm_fd, &supported, config.vcpus)?;
         load(&memory.writable(), &fds)?;
@@ -300,6 +302,7 @@ impl Vm {
             vcpu.finish();
         }
         self.vcpus.clear();
+        self.console.finish();
         let end = self.ends.try_recv().unwrap_or(VcpuEnd { reason: otherwise, registers: None });
         let reason = match (end.reason, self.console.panic_message()) {
             (StopReason::GuestReset, Some(message)) => StopReason::GuestPanic { message },

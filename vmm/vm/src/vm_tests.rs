@@ -32,6 +32,7 @@ fn config() -> VmConfig {
         cmdline: String::new(),
         thread_setup: Arc::new(|| Ok(())),
         backends: Backends { guest_stream: Arc::new(|_, _| false), share: None },
+        console: Console::default(),
     }
 }
 

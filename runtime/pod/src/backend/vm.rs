@@ -41,6 +41,8 @@ pub(crate) struct SpawnRequest {
     pub(crate) cgroups: Vec<PathBuf>,
     /// The file for the VMM's standard error.
     pub(crate) log: File,
+    /// The file for the guest's console, in memory.
+    pub(crate) console: File,
 }
 
 /// A VM to boot.
@@ -103,6 +105,7 @@ impl Vms for SpawnedVms {
             cgroups: &request.cgroups,
             id: &request.id,
             log: request.log,
+            console: Some(request.console),
         };
         Ok(Arc::new(SpawnedVm(runtime_vm::Vm::spawn(spawn).await?)))
     }

@@ -6,7 +6,7 @@ mod records;
 
 use runtime_spec::HandlerConfig;
 
-pub(crate) use self::places::{Places, run_name};
+pub(crate) use self::places::Places;
 pub(crate) use self::records::Records;
 use crate::backend::Backends;
 use crate::error::{PodError, PodErrorKind};

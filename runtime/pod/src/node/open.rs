@@ -8,6 +8,7 @@ use runtime_store::Store;
 use super::{Handlers, Node, Places, Records};
 use crate::backend::{Backends, CniNetwork, HostShares, KernelDisks, SpawnedVms, StoredImages};
 use crate::config::PodsConfig;
+use crate::dirs::DaemonDirs;
 use crate::error::PodError;
 use crate::host::cgroup;
 use crate::roster::Roster;
@@ -15,8 +16,7 @@ use crate::roster::Roster;
 /// Makes the directories and opens the store.
 pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
     let places = Places {
-        state_dir: config.state_dir,
-        run_dir: config.run_dir,
+        dirs: DaemonDirs { state_dir: config.state_dir, run_dir: config.run_dir },
         kernel: config.kernel,
         root_image: config.root_image,
         scratch_template: config.scratch_template,
@@ -28,7 +28,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
             PodError::internal(format!("making the directory {}", dir.display())).because(error)
         })?;
     }
-    let store = Store::open(&places.state_dir.join("store.redb"))
+    let store = Store::open(&places.store())
         .map_err(|error| PodError::internal("opening the pods' records").because(error))?;
     Ok(Node {
         places,

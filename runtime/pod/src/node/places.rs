@@ -1,19 +1,14 @@
-//! Where things are on this node: the configured files, and the paths of each pod.
+//! Where things are on this node: the daemon's directories, and the configured files.
 
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::PathBuf;
 
-use runtime_fail_points::{Point, pass};
-
-use crate::host::{scratch, shared_dir};
-
-/// Digits of a pod's id that name its run directory: 96 bits, as good as unique.
-const RUN_NAME_DIGITS: usize = 24;
+use crate::dirs::DaemonDirs;
 
 /// Paths; the part of the configuration that is plain data.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    pub(crate) state_dir: PathBuf,
-    pub(crate) run_dir: PathBuf,
+    pub(crate) dirs: DaemonDirs,
     pub(crate) kernel: PathBuf,
     pub(crate) root_image: PathBuf,
     pub(crate) scratch_template: PathBuf,
@@ -23,74 +18,11 @@ pub(crate) struct Places {
     pub(crate) resolv_conf: PathBuf,
 }
 
-impl Places {
-    /// The directory of all pods' state directories.
-    pub(crate) fn state_dirs(&self) -> PathBuf {
-        self.state_dir.join("pods")
-    }
+/// The paths of pods are the directories'.
+impl Deref for Places {
+    type Target = DaemonDirs;
 
-    /// The directory of all pods' run directories.
-    pub(crate) fn run_dirs(&self) -> PathBuf {
-        self.run_dir.join("pods")
-    }
-
-    pub(crate) fn pod_state_dir(&self, id: &str) -> PathBuf {
-        self.state_dirs().join(id)
-    }
-
-    /// A pod's run directory, named by the beginning of the id: a socket's path has 107 bytes (unix(7)), and
-    /// the run directory needs its share of them.
-    pub(crate) fn pod_run_dir(&self, id: &str) -> PathBuf {
-        self.run_dirs().join(run_name(id))
-    }
-
-    /// The part of the host's files that the pod's VM can reach.
-    pub(crate) fn pod_shared_dir(&self, id: &str) -> PathBuf {
-        self.pod_run_dir(id).join(shared_dir::NAME)
-    }
-
-    /// The socket that the pod's VMM is controlled by.
-    pub(crate) fn control_socket(&self, id: &str) -> PathBuf {
-        self.pod_run_dir(id).join("control.sock")
-    }
-
-    pub(crate) fn scratch_path(&self, id: &str) -> PathBuf {
-        self.pod_state_dir(id).join(scratch::DISK)
-    }
-
-    /// The file of a container's acknowledgements, in memory like the guest's buffers: a disk that is full, frozen or
-    /// read-only holds up no output.
-    pub(crate) fn acks_path(&self, pod_id: &str, container_id: &str) -> PathBuf {
-        self.pod_run_dir(pod_id).join(format!("{container_id}.acks"))
-    }
-
-    /// The place where the first versions had that file.
-    pub(crate) fn former_acks_path(&self, pod_id: &str, container_id: &str) -> PathBuf {
-        self.pod_state_dir(pod_id).join(format!("{container_id}.acks"))
-    }
-
-    /// Removes the run directory, with what is mounted in it. A missing one is no error.
-    pub(crate) fn remove_run_dir(&self, id: &str) -> std::io::Result<()> {
-        shared_dir::remove(&self.pod_shared_dir(id))?;
-        pass(Point::PodRunDirRemove)?;
-        remove_dir(&self.pod_run_dir(id))
-    }
-
-    /// Removes the state directory. A missing one is no error.
-    pub(crate) fn remove_state_dir(&self, id: &str) -> std::io::Result<()> {
-        pass(Point::PodStateDirRemove)?;
-        remove_dir(&self.pod_state_dir(id))
-    }
-}
-
-/// The run directory's name of a pod, or of what was one.
-pub(crate) fn run_name(id: &str) -> &str {
-    id.get(..RUN_NAME_DIGITS).unwrap_or(id)
-}
-
-fn remove_dir(path: &Path) -> std::io::Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    fn deref(&self) -> &DaemonDirs {
+        &self.dirs
     }
 }

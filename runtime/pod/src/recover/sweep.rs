@@ -6,11 +6,9 @@ use std::sync::Arc;
 
 use runtime_net::PodNetworkSpec;
 
+use crate::dirs::{is_id, run_name};
 use crate::error::chain_of;
-use crate::node::{Node, run_name};
-
-/// Length of a pod's id.
-const ID_DIGITS: usize = 64;
+use crate::node::Node;
 
 /// Finds the directories of pods that are not on record, by their names.
 pub(super) fn find(node: &Node, known: &HashSet<String>) -> HashSet<String> {
@@ -37,11 +35,12 @@ pub(super) async fn sweep(node: Arc<Node>, strays: HashSet<String>) {
 async fn sweep_one(node: &Node, id: &str) -> Result<(), String> {
     let killed = node.backends.vms.kill(None, &node.places.control_socket(id)).await;
     killed.map_err(|error| chain_of(&error))?;
-    if id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    if is_id(id) {
         let spec = PodNetworkSpec { pod_id: id.to_owned(), ..PodNetworkSpec::default() };
         node.backends.network.teardown(&spec).await.map_err(|error| chain_of(&error))?;
     }
     let (state, run) = (node.places.pod_state_dir(id), node.places.pod_run_dir(id));
-    node.places.remove_state_dir(id).map_err(|error| format!("{}: {error}", state.display()))?;
-    node.places.remove_run_dir(id).map_err(|error| format!("{}: {error}", run.display()))
+    // The state directory is last: it takes the console out of the other one.
+    node.places.remove_run_dir(id).map_err(|error| format!("{}: {error}", run.display()))?;
+    node.places.remove_state_dir(id).map_err(|error| format!("{}: {error}", state.display()))
 }

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime_fail_points::{Point, pass};
 use tokio::sync::watch;
 
 use super::context::{Failed, StartContext};
 use crate::backend::{Agent, BootRequest, SpawnRequest, Vm};
 use crate::blocking::{blocking, blocking_within};
 use crate::error::{PodError, PodErrorKind, chain_of};
-use crate::host::{cgroup, memory_events, scratch};
+use crate::host::logs::LogOwner;
+use crate::host::{cgroup, logs, memory_events, scratch};
 use crate::live::{self, Live};
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus, VmmProcess};
@@ -70,9 +70,13 @@ async fn make_scratch(context: &StartContext) -> Result<File, PodError> {
 
 async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     let (node, id) = (&context.node, context.id());
-    let log = node.places.pod_state_dir(id).join("vmm.log");
+    let log = node.places.pod_state_dir(id).join(logs::VMM);
     let doing = format!("making the VMM's log {}", log.display());
-    let log = blocking(&doing, move || pass(Point::VmmLogMake).and_then(|()| File::create(&log))).await?;
+    let spec = &context.record.spec;
+    let owner = LogOwner { pod: id.to_owned(), namespace: spec.namespace.clone(), name: spec.name.clone() };
+    let console = node.places.pod_run_dir(id).join(logs::CONSOLE);
+    let make = move || Ok::<_, std::io::Error>((logs::make(&log, &owner)?, logs::make_console(&console)?));
+    let (log, console) = blocking(&doing, make).await?;
     let made = cgroup::make(&node.places.cgroup_root, &context.record.spec.cgroup_parent, id);
     if let Some(why) = made.missing.filter(|_| node.strict_cgroups) {
         let text = format!("the pod's VMM has no cgroup of its own, which cgroup.strict asks for: {why}");
@@ -84,6 +88,7 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
         shared: node.places.pod_shared_dir(id),
         cgroups: made.paths,
         log,
+        console,
     };
     let spawned = node.backends.vms.spawn(request).await;
     let vm = spawned.map_err(|error| PodError::internal("starting the VMM").because(error))?;

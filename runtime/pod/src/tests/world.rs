@@ -14,6 +14,7 @@ use super::mounts::FakeShares;
 use super::state_disk::StateDisk;
 use super::vm::{FakeImages, FakeNetwork, FakeVms};
 use crate::backend::Backends;
+use crate::dirs::DaemonDirs;
 use crate::node::{Handlers, Node, Places, Records};
 use crate::roster::Roster;
 use crate::{ContainerState, ContainerView, Pods, recover};
@@ -70,8 +71,7 @@ impl World {
         records.disk = StateDisk::of(script.clone());
         let node = Arc::new(Node {
             places: Places {
-                state_dir: at("state"),
-                run_dir: at("run"),
+                dirs: DaemonDirs { state_dir: at("state"), run_dir: at("run") },
                 kernel: at("kernel"),
                 root_image: at("root"),
                 scratch_template: at("scratch"),

@@ -48,7 +48,8 @@ async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
         .map_err(|error| Problem::new(error.to_string(), "free some space"))?;
     let shared = dir.join("shared");
     std::fs::create_dir(&shared).map_err(|error| Problem::new(error.to_string(), "free some space"))?;
-    let spawn = Spawn { binary: &binary, dir, shared: &shared, cgroups: &[], id: "check", log };
+    let spawn =
+        Spawn { binary: &binary, dir, shared: &shared, cgroups: &[], id: "check", log, console: None };
     let vm = Vm::spawn(spawn).await.map_err(|error| vmm_failed(error, dir))?;
     let outcome = async {
         let host_ports = &[proto_agent::port::READY];

@@ -35,6 +35,7 @@ impl Control {
             cmdline: request.cmdline,
             thread_setup: Arc::new(|| jail::filter_this_thread(Thread::Vcpu).map_err(|error| chain(&error))),
             backends: Backends { guest_stream: self.streams.sink(), share: self.share.clone() },
+            console: self.console.clone(),
         };
         let mut vm = Vm::build(&self.kvm, config).map_err(|error| refusal(chain(&error)))?;
         for (slot, device) in request.devices {

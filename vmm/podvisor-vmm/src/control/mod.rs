@@ -31,7 +31,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use proto_vmm::{Event, Message, Packet, Refusal, Request, StopReason, StopReport};
 use rustix::net::SocketFlags;
-use vmm_vm::{Kvm, ShareThread, Vm};
+use vmm_vm::{Console, Kvm, ShareThread, Vm};
 
 use crate::error_chain::chain;
 use answer::refusal;
@@ -104,6 +104,7 @@ pub(crate) struct Control {
     listener: OwnedFd,
     kvm: Kvm,
     share: Option<ShareThread>,
+    console: Console,
     client: Option<Client>,
     streams: GuestStreams,
     booted: Option<Booted>,
@@ -120,6 +121,7 @@ impl Control {
         listener: OwnedFd,
         kvm: Kvm,
         share: Option<ShareThread>,
+        console: Console,
     ) -> Result<Control, ControlError> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(ControlError::Epoll)?;
         rustix::io::ioctl_fionbio(&listener, true).map_err(ControlError::Listener)?;
@@ -129,6 +131,7 @@ impl Control {
             listener,
             kvm,
             share,
+            console,
             client: None,
             streams,
             booted: None,

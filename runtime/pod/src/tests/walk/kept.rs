@@ -7,7 +7,7 @@ use runtime_spec::Resources;
 use runtime_store::Table;
 use serde::de::DeserializeOwned;
 
-use crate::node::run_name;
+use crate::dirs::run_name;
 use crate::record::{ContainerStage, ContainerStatus, PodStage, PodStatus};
 use crate::tests::World;
 use crate::{ContainerState, PodState};

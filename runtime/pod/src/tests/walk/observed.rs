@@ -6,8 +6,8 @@ use std::sync::Arc;
 use runtime_spec::share_name;
 
 use super::model::{ContainerModel, ContainerStage, Model, PodModel};
+use crate::dirs::run_name;
 use crate::driver::REMOVED;
-use crate::node::run_name;
 use crate::tests::{FakeVm, Script, World};
 use crate::{ContainerState, ContainerView, PodState};
 

@@ -1,0 +1,114 @@
+//! The two directories of a daemon, and the paths of each pod below them. Nothing here decides when one is made or removed.
+
+use std::path::{Path, PathBuf};
+
+use runtime_fail_points::{Point, pass};
+
+use crate::host::{logs, scratch, shared_dir};
+
+/// Digits of a pod's id that name its run directory: 96 bits, as good as unique.
+const RUN_NAME_DIGITS: usize = 24;
+
+/// Length of a pod's id.
+const ID_DIGITS: usize = 64;
+
+/// A daemon's directories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaemonDirs {
+    /// `store.redb`, `pods/<id>/` with the scratch disks, `ended/<id>/` with logs: survives a reboot.
+    pub state_dir: PathBuf,
+    /// `pods/<name>/` with sockets: does not survive a reboot.
+    pub run_dir: PathBuf,
+}
+
+impl DaemonDirs {
+    /// The records and statuses of pods and containers.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.state_dir.join("store.redb")
+    }
+
+    /// The directory of all pods' state directories.
+    pub(crate) fn state_dirs(&self) -> PathBuf {
+        self.state_dir.join("pods")
+    }
+
+    /// The directory of all pods' run directories.
+    pub(crate) fn run_dirs(&self) -> PathBuf {
+        self.run_dir.join("pods")
+    }
+
+    pub(crate) fn pod_state_dir(&self, id: &str) -> PathBuf {
+        self.state_dirs().join(id)
+    }
+
+    /// A pod's run directory, named by the beginning of the id: a socket's path has 107 bytes (unix(7)), and
+    /// the run directory needs its share of them.
+    pub(crate) fn pod_run_dir(&self, id: &str) -> PathBuf {
+        self.run_dirs().join(run_name(id))
+    }
+
+    /// The part of the host's files that the pod's VM can reach.
+    pub(crate) fn pod_shared_dir(&self, id: &str) -> PathBuf {
+        self.pod_run_dir(id).join(shared_dir::NAME)
+    }
+
+    /// The socket that the pod's VMM is controlled by.
+    pub(crate) fn control_socket(&self, id: &str) -> PathBuf {
+        self.pod_run_dir(id).join("control.sock")
+    }
+
+    pub(crate) fn scratch_path(&self, id: &str) -> PathBuf {
+        self.pod_state_dir(id).join(scratch::DISK)
+    }
+
+    /// The file of a container's acknowledgements, in memory like the guest's buffers: a disk that is full, frozen or
+    /// read-only holds up no output.
+    pub(crate) fn acks_path(&self, pod_id: &str, container_id: &str) -> PathBuf {
+        self.pod_run_dir(pod_id).join(format!("{container_id}{ACKS}"))
+    }
+
+    /// The place where the first versions had that file.
+    pub(crate) fn former_acks_path(&self, pod_id: &str, container_id: &str) -> PathBuf {
+        self.pod_state_dir(pod_id).join(format!("{container_id}{ACKS}"))
+    }
+
+    /// The directory of removed pods' logs.
+    pub(crate) fn ended_dir(&self) -> PathBuf {
+        self.state_dir.join(logs::ENDED)
+    }
+
+    /// Removes the run directory, with what is mounted in it; keeps the console. A missing one is no error.
+    pub(crate) fn remove_run_dir(&self, id: &str) -> std::io::Result<()> {
+        logs::keep_console(&self.pod_run_dir(id), &self.pod_state_dir(id));
+        shared_dir::remove(&self.pod_shared_dir(id))?;
+        pass(Point::PodRunDirRemove)?;
+        remove_dir(&self.pod_run_dir(id))
+    }
+
+    /// Removes the state directory; keeps the logs. A missing one is no error.
+    pub(crate) fn remove_state_dir(&self, id: &str) -> std::io::Result<()> {
+        logs::keep(&self.pod_state_dir(id), &self.ended_dir(), id);
+        pass(Point::PodStateDirRemove)?;
+        remove_dir(&self.pod_state_dir(id))
+    }
+}
+
+/// The end of the name of a container's acknowledgements.
+pub(crate) const ACKS: &str = ".acks";
+
+/// The run directory's name of a pod, or of what was one.
+pub(crate) fn run_name(id: &str) -> &str {
+    id.get(..RUN_NAME_DIGITS).unwrap_or(id)
+}
+
+/// Whether a name can be a pod's id.
+pub(crate) fn is_id(name: &str) -> bool {
+    name.len() == ID_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn remove_dir(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,213 @@
+//! The log of a pod's VMM and the console of its guest: made with the VMM, and kept for a while when the pod is gone, so
+//! that what ended a VM can be read after its pod was removed.
+//!
+//! ```text
+//!   <run>/pods/<name>/console.log     in memory, while the VMM may write to it
+//!   <state>/pods/<id>/vmm.log         from the start on, its first line says whose it is
+//!                    /console.log     once the VMM is gone
+//!   <state>/ended/<id>/…              both, once the pod is removed: the latest of the node
+//! ```
+//!
+//! Keeping them is never a reason for a pod to stay: where it fails, they are lost, and the daemon's log says so.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use proto_vmm::CONSOLE_FILE_BYTES_MAX;
+use runtime_fail_points::{Point, pass};
+use serde::{Deserialize, Serialize};
+
+/// The VMM's log.
+pub(crate) const VMM: &str = "vmm.log";
+
+/// The guest's console.
+pub(crate) const CONSOLE: &str = "console.log";
+
+/// The directory of removed pods' logs, below the state directory.
+pub(crate) const ENDED: &str = "ended";
+
+/// Removed pods whose logs are kept on a node.
+const ENDED_MAX: usize = 64;
+
+/// Bytes of all of them together. Both logs of one pod have half a MiB at most.
+const ENDED_BYTES_MAX: u64 = 16 << 20;
+
+/// Longest first line of a log that is read, in bytes: names of Kubernetes have 253.
+const OWNER_BYTES_MAX: u64 = 4096;
+
+/// The pod that a log is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LogOwner {
+    pub(crate) pod: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// Makes the log of a VMM to be started.
+pub(crate) fn make(path: &Path, owner: &LogOwner) -> io::Result<File> {
+    pass(Point::VmmLogMake)?;
+    let mut log = File::create(path)?;
+    let mut line = serde_json::to_vec(owner)?;
+    line.push(b'\n');
+    log.write_all(&line)?;
+    Ok(log)
+}
+
+/// Makes the file for the console of a guest to be booted.
+pub(crate) fn make_console(path: &Path) -> io::Result<File> {
+    pass(Point::ConsoleMake)?;
+    File::create(path)
+}
+
+/// The owner of the logs in `dir`; none where the log does not say.
+pub(crate) fn owner(dir: &Path) -> Option<LogOwner> {
+    let mut line = String::new();
+    BufReader::new(File::open(dir.join(VMM)).ok()?.take(OWNER_BYTES_MAX)).read_line(&mut line).ok()?;
+    serde_json::from_str(&line).ok()
+}
+
+/// Copies the console out of a pod's run directory, before that is removed.
+pub(crate) fn keep_console(run_dir: &Path, state_dir: &Path) {
+    let (from, to) = (run_dir.join(CONSOLE), state_dir.join(CONSOLE));
+    let copy = || -> io::Result<()> {
+        let Some(mut from) = found(File::open(&from))? else { return Ok(()) };
+        if found(fs::symlink_metadata(state_dir))?.is_none() {
+            return Ok(());
+        }
+        pass(Point::ConsoleKeep)?;
+        // More than that is none that a VMM in order has written.
+        let copied = io::copy(&mut (&mut from).take(2 * CONSOLE_FILE_BYTES_MAX), &mut File::create(&to)?);
+        copied.map(drop).inspect_err(|_| drop(fs::remove_file(&to)))
+    };
+    if let Err(error) = copy() {
+        tracing::warn!(path = %to.display(), %error, "the console of a VM is not kept");
+    }
+}
+
+/// Moves the logs out of a pod's state directory, before that is removed, and removes the oldest of other pods where
+/// there are too many.
+pub(crate) fn keep(state_dir: &Path, ended: &Path, id: &str) {
+    if let Err(error) = try_keep(state_dir, &ended.join(id)).and_then(|()| prune(ended)) {
+        tracing::warn!(path = %ended.display(), %error, "the logs of a removed pod's VM are not kept");
+    }
+}
+
+fn try_keep(state_dir: &Path, place: &Path) -> io::Result<()> {
+    for name in [VMM, CONSOLE] {
+        let from = state_dir.join(name);
+        if found(fs::symlink_metadata(&from))?.is_some() {
+            pass(Point::VmmLogKeep)?;
+            fs::create_dir_all(place)?;
+            fs::rename(&from, place.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the oldest beyond the bounds.
+fn prune(ended: &Path) -> io::Result<()> {
+    let (mut kept, mut bytes) = (0, 0);
+    for (_, place) in list(ended) {
+        let entries = fs::read_dir(&place).into_iter().flatten().flatten();
+        bytes += entries.filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum::<u64>();
+        kept += 1;
+        if kept > ENDED_MAX || bytes > ENDED_BYTES_MAX {
+            pass(Point::VmmLogPrune)?;
+            // Another pod's removal may be at it, too.
+            found(fs::remove_dir_all(&place))?;
+        }
+    }
+    Ok(())
+}
+
+/// The directories of removed pods' logs, each with the time of the removal, the latest first.
+pub(crate) fn list(ended: &Path) -> Vec<(SystemTime, PathBuf)> {
+    let entries = fs::read_dir(ended).into_iter().flatten().flatten();
+    let with_time = |entry: fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()));
+    let mut places: Vec<_> = entries.filter_map(with_time).collect();
+    places.sort();
+    places.reverse();
+    places
+}
+
+/// `None` for what is not there.
+fn found<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        outcome => outcome.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn owned_by(pod: &str) -> LogOwner {
+        LogOwner { pod: pod.into(), namespace: "default".into(), name: "web".into() }
+    }
+
+    #[test]
+    fn logs_outlive_their_pod_with_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["run", "state"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        let mut log = make(&at("state/vmm.log"), &owned_by("ab")).unwrap();
+        log.write_all(b"{\"fields\":{\"message\":\"boot\"}}\n").unwrap();
+        fs::write(at("run/console.log"), "Linux\n").unwrap();
+        keep_console(&at("run"), &at("state"));
+        keep(&at("state"), &at("ended"), "ab");
+        assert_eq!(fs::read_dir(at("state")).unwrap().count(), 0);
+        assert_eq!(owner(&at("ended/ab")), Some(owned_by("ab")));
+        assert_eq!(fs::read_to_string(at("ended/ab/console.log")).unwrap(), "Linux\n");
+        // A pod that never had a VMM, and one that is gone already.
+        keep_console(&at("none"), &at("none"));
+        keep(&at("none"), &at("ended"), "cd");
+        assert_eq!(list(&at("ended")).len(), 1);
+    }
+
+    #[test]
+    fn the_oldest_are_removed_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, ended) = (dir.path().join("state"), dir.path().join("ended"));
+        let end = |number: usize, bytes: u64| {
+            fs::create_dir_all(&state).unwrap();
+            make(&state.join(VMM), &owned_by("x")).unwrap().set_len(bytes).unwrap();
+            keep(&state, &ended, &number.to_string());
+            let removed = SystemTime::UNIX_EPOCH + Duration::from_secs(number as u64);
+            let place = File::open(ended.join(number.to_string()));
+            place.map(|place| place.set_modified(removed).unwrap())
+        };
+        for number in 0..ENDED_MAX + 3 {
+            end(number, 100).unwrap();
+        }
+        let kept = |number: usize| ended.join(number.to_string()).exists();
+        assert!(!kept(2) && kept(3) && kept(ENDED_MAX + 2));
+        // One as large as all may be leaves itself alone, and a larger one nothing.
+        end(1000, ENDED_BYTES_MAX).unwrap();
+        assert_eq!(list(&ended).len(), 1);
+        end(1001, ENDED_BYTES_MAX + 1).unwrap_err();
+        assert_eq!(list(&ended).len(), 0);
+    }
+
+    #[test]
+    fn logs_that_cannot_be_kept_are_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, ended) = (dir.path().join("state"), dir.path().join("ended"));
+        fs::create_dir(&state).unwrap();
+        make(&state.join(VMM), &owned_by("ab")).unwrap();
+        // In place of the directory, as a disk that takes none.
+        fs::write(&ended, "").unwrap();
+        keep(&state, &ended, "ab");
+        assert!(state.join(VMM).exists());
+        // And in place of the file.
+        fs::create_dir(state.join(CONSOLE)).unwrap();
+        fs::write(dir.path().join(CONSOLE), "Linux\n").unwrap();
+        keep_console(dir.path(), &state);
+    }
+}
