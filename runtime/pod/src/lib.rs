@@ -23,6 +23,7 @@ mod journal;
 mod live;
 mod node;
 mod plugs;
+mod pod_logs;
 mod pods;
 mod record;
 mod recover;
@@ -34,10 +35,11 @@ mod vm_end;
 
 pub use config::PodsConfig;
 pub use container::attach::AttachRequest;
-
+pub use dirs::DaemonDirs;
 pub use error::{PodError, PodErrorKind};
 pub use host::scratch::ScratchUsage;
 pub use io::streams::{ContainerEnd, ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams};
+pub use pod_logs::{ConsolePath, PodLogs, PodLogsError};
 pub use pods::Pods;
 pub use roster::events::{Event, EventKind, Events, Missed};
 pub use usage::{

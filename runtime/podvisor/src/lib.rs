@@ -8,6 +8,7 @@ mod attach;
 mod check;
 mod client;
 mod config;
+mod console;
 mod detach_keys;
 #[cfg(test)]
 mod dist;
@@ -50,6 +51,8 @@ enum Command {
     Attach(attach::Args),
     /// Print what a container has written.
     Logs(logs::Args),
+    /// Print what a pod's guest wrote to its console, also after the pod's end.
+    Console(console::Args),
     /// Listen on local ports that lead to a pod's.
     PortForward(port_forward::Args),
     /// Report whether this host can run pods, and what to do where it cannot.
@@ -73,6 +76,7 @@ pub fn run_command() -> ExitCode {
                 Command::Exec(args) => client::block_on(exec::exec(&config, args)),
                 Command::Attach(args) => client::block_on(attach::attach(&config, args)),
                 Command::Logs(args) => client::block_on(logs::logs(&config, args)),
+                Command::Console(args) => client::block_on(console::console(&config, args)),
                 Command::PortForward(args) => client::block_on(port_forward::port_forward(&config, args)),
                 Command::Check(args) => check::check(&config, &args),
                 Command::Config(args) => {

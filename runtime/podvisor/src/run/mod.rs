@@ -10,7 +10,7 @@ mod args;
 mod container;
 mod daemon;
 mod network;
-mod place;
+pub(crate) mod place;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -13,8 +13,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use runtime_pod::DaemonDirs;
 
-use crate::config::{Config, Streaming};
+use crate::config::{Config, Paths, Streaming};
 use crate::state_lock::{StateLock, StateLockError};
 
 /// Commands with a private daemon at the same time. Each has a VM, and a host that needs more of them needs a daemon.
@@ -71,6 +72,20 @@ impl Place {
         let _ = self.run.parent().map(fs::remove_dir);
         Ok(())
     }
+}
+
+/// The directories of the node's daemon, first, and of all places of private ones.
+pub(crate) fn all(config: &Config) -> Vec<DaemonDirs> {
+    let Paths { state, run, .. } = &config.paths;
+    let places = fs::read_dir(state.join(PRIVATE)).into_iter().flatten().flatten();
+    let numbers = places.filter_map(|place| place.file_name().to_str()?.parse::<usize>().ok());
+    let mut numbers: Vec<usize> = numbers.filter(|number| *number < PLACES_MAX).collect();
+    numbers.sort_unstable();
+    let private = numbers.into_iter().map(|number| {
+        let at = |dir: &Path| dir.join(PRIVATE).join(number.to_string());
+        DaemonDirs { state_dir: at(state), run_dir: at(run) }
+    });
+    std::iter::once(DaemonDirs { state_dir: state.clone(), run_dir: run.clone() }).chain(private).collect()
 }
 
 /// Locks a place; `None` where a command has it, or the daemon of a command that was killed still ends.
@@ -131,5 +146,9 @@ mod tests {
         assert_ne!(Place::take(&config(dir.path())).unwrap().state, state);
         drop(ending);
         assert_eq!(Place::take(&config(dir.path())).unwrap().state, state);
+        let node = config(dir.path());
+        let states: Vec<_> = all(&node).into_iter().map(|dirs| dirs.state_dir).collect();
+        let third = second.state.with_file_name("2");
+        assert_eq!(states, [node.paths.state, state, second.state.clone(), third]);
     }
 }

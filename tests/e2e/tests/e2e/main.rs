@@ -8,6 +8,7 @@
 mod calls;
 mod clock;
 mod commands;
+mod console;
 mod devices;
 mod events;
 mod exits;
