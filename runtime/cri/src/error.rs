@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use runtime_blocking::PoolError;
 use runtime_image::ImageError;
 use runtime_pod::{Missed, PodError, PodErrorKind};
 use runtime_spec::StartFailure;
@@ -39,9 +40,9 @@ pub(crate) enum Failure {
     Node(String),
     #[error(transparent)]
     Missed(#[from] Missed),
-    /// A task of the daemon ended before its work.
-    #[error("a task of the daemon failed while {0}")]
-    Died(&'static str),
+    /// A disk does not answer, or the work on it died.
+    #[error(transparent)]
+    Blocked(#[from] PoolError),
     #[error(transparent)]
     Pod(#[from] PodError),
     #[error(transparent)]
@@ -70,7 +71,8 @@ impl Failure {
             Failure::Absent(_) => Code::Unimplemented,
             Failure::Node(_) => Code::Internal,
             Failure::Missed(_) => Code::ResourceExhausted,
-            Failure::Died(_) => Code::Internal,
+            Failure::Blocked(PoolError::Full { .. }) => Code::Unavailable,
+            Failure::Blocked(PoolError::Died(_)) => Code::Internal,
             Failure::Pod(error) => match error.kind() {
                 PodErrorKind::NotFound => Code::NotFound,
                 PodErrorKind::AlreadyExists => Code::AlreadyExists,

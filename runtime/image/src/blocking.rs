@@ -1,26 +1,44 @@
 //! Work that waits for the disk, beside the async threads. Owns no work.
 
-use tokio::sync::Semaphore;
+use std::sync::LazyLock;
+
+use runtime_blocking::Pool;
 
 use crate::error::ImageError;
 
-/// Threads that may wait for images' files at once. A disk that does not answer must not take the threads of others; each
-/// layer under way has one, and a pull has three layers.
-const THREADS_MAX: usize = 64;
+/// Threads that may unpack layers and write images at once. A layer's thread waits for its registry, too; a pull has three
+/// layers under way.
+const LAYER_THREADS: usize = 64;
 
-static THREADS: Semaphore = Semaphore::const_new(THREADS_MAX);
+/// Threads that may wait for the other files: the index, blobs that are opened.
+const FILE_THREADS: usize = 16;
 
-/// Runs work that blocks on a thread for such work, of which there are a bounded number.
+static LAYERS: LazyLock<Pool> = LazyLock::new(|| Pool::new("layers and their disk", LAYER_THREADS));
+static FILES: LazyLock<Pool> = LazyLock::new(|| Pool::new("the disk of images", FILE_THREADS));
+
+/// Runs work that blocks on the index or on blobs.
 pub(crate) async fn blocking<T: Send + 'static>(
     what: &'static str,
     work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
 ) -> Result<T, ImageError> {
-    let permit = THREADS.acquire().await.map_err(|_| ImageError::Interrupted(what))?;
-    let work = move || {
-        let _permit = permit;
-        work()
-    };
-    tokio::task::spawn_blocking(work).await.unwrap_or(Err(ImageError::Interrupted(what)))
+    run(&FILES, what, work).await
+}
+
+/// Runs work that blocks for as long as a layer takes.
+pub(crate) async fn blocking_on_layer<T: Send + 'static>(
+    what: &'static str,
+    work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
+) -> Result<T, ImageError> {
+    run(&LAYERS, what, work).await
+}
+
+/// Waits for a place as long as the pull may take.
+async fn run<T: Send + 'static>(
+    pool: &Pool,
+    what: &'static str,
+    work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
+) -> Result<T, ImageError> {
+    pool.place().await.run(work).await.unwrap_or(Err(ImageError::Interrupted(what)))
 }
 
 /// A value whose drop waits for the disk, and so happens on a thread for such work.
@@ -47,7 +65,7 @@ impl<T: Send + 'static> Drop for DroppedAside<T> {
         if let Some(value) = self.0.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn_blocking(move || drop(value));
+            runtime.spawn(async move { FILES.place().await.run(move || drop(value)).await });
         }
     }
 }

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::blob::{self, BlobReader};
-use crate::blocking::{DroppedAside, blocking};
+use crate::blocking::{DroppedAside, blocking, blocking_on_layer};
 use crate::build::Stack;
 use crate::config::{self, Parsed};
 use crate::error::{ContentError, ImageError};
@@ -176,11 +176,11 @@ impl Pull {
             .buffered(LAYERS_AT_ONCE);
         let stack = unpacked
             .try_fold(Stack::default(), |mut stack, (what, layer)| {
-                blocking("stacking layers", move || stack.add(&what, layer).map(|()| stack))
+                blocking_on_layer("stacking layers", move || stack.add(&what, layer).map(|()| stack))
             })
             .await?;
         let (store, id, path) = (Arc::clone(&self.store), id.to_owned(), work.join("image"));
-        blocking("writing an image", move || {
+        blocking_on_layer("writing an image", move || {
             let hex = digest_hex(&id).map_err(|wrong| ImageError::content(format!("image {id}"), wrong))?;
             let (file, bytes) = stack.write(hex, &path)?;
             store.publish(&id, &file, &path)?;
@@ -201,7 +201,7 @@ async fn layer(
 ) -> Result<(String, Unpacked), ImageError> {
     let lock = store.blob_locks.lock(&descriptor.digest).await;
     let reader = blob::open(&store.blobs(), &descriptor, &registry).await?;
-    blocking("unpacking a layer", move || {
+    blocking_on_layer("unpacking a layer", move || {
         // The thread outlives a pull that is dropped; until the thread ends, nobody else may have the blob.
         let _lock = lock;
         let mut unpacked = None;

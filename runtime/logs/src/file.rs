@@ -4,6 +4,9 @@
 //!   Good ──write fails──► Failing: lines are dropped and counted ──write succeeds──► Good
 //! ```
 //!
+//! One thread at a time works on a file: those who come meanwhile wait without one, so that a disk that hangs takes one
+//! thread of the pool for each log.
+//!
 //! A failing file is tried again with every chunk, so logging resumes by itself when there is room. The part
 //! of a line that a failed write left is cut off, so that the next write begins at a line's start.
 
@@ -11,13 +14,14 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::{FileExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use runtime_blocking::Pool;
 use runtime_fail_points::{Point, pass};
-use tokio::task::spawn_blocking;
+use tokio::sync::Mutex;
 
 /// Bytes at the end of a file among which its last whole line ends: more than the longest line has.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -31,8 +35,10 @@ pub struct LogFile(Option<Arc<Shared>>);
 
 #[derive(Debug)]
 struct Shared {
-    path: PathBuf,
-    open: Mutex<Open>,
+    path: Arc<Path>,
+    /// Held by the thread that works on the file, or by who waits for one.
+    open: Arc<Mutex<Open>>,
+    pool: Pool,
 }
 
 /// The file and the state of writing to it. Locked for one chunk of whole lines at a time.
@@ -48,32 +54,28 @@ struct Open {
 }
 
 impl LogFile {
-    /// Opens the file for appending; made with mode 0640, and its folders too, where absent.
+    /// Opens the file for appending; made with mode 0640, and its folders too, where absent. The pool's threads work on
+    /// the file, now and later.
     ///
     /// # Errors
     /// If it cannot be opened or made.
-    pub async fn open(path: &Path) -> io::Result<LogFile> {
-        let path = path.to_owned();
-        blocking(move || {
-            let mut open = Open::default();
-            open.open(&path)?;
-            Ok(LogFile(Some(Arc::new(Shared { path, open: Mutex::new(open) }))))
-        })
-        .await
+    pub async fn open(path: &Path, pool: &Pool) -> io::Result<LogFile> {
+        let log = LogFile::found(path, pool);
+        log.work(Open::open).await?;
+        Ok(log)
     }
 
     /// The log of a container that an earlier daemon wrote to. The file is opened by the first line: where that fails,
     /// lines are dropped and counted as on a full disk.
     #[must_use]
-    pub fn found(path: &Path) -> LogFile {
-        LogFile(Some(Arc::new(Shared { path: path.to_owned(), open: Mutex::default() })))
+    pub fn found(path: &Path, pool: &Pool) -> LogFile {
+        LogFile(Some(Arc::new(Shared { path: path.into(), open: Arc::default(), pool: pool.clone() })))
     }
 
     /// Opens a log that was found, before anybody moves its file away: an unfinished line at the file's end is cut off
     /// now. A failure is the next line's to report.
     pub async fn mend(&self) {
-        let Some(shared) = self.0.clone() else { return };
-        let _ = blocking(move || shared.lock().open(&shared.path)).await;
+        let _ = self.work(Open::open).await;
     }
 
     /// A log for containers without a log path: everything is taken and nothing kept.
@@ -88,11 +90,8 @@ impl LogFile {
     /// # Errors
     /// If the path cannot be opened; the old file then stays in use.
     pub async fn reopen(&self) -> io::Result<()> {
-        let Some(shared) = self.0.clone() else { return Ok(()) };
-        blocking(move || {
-            let file = append_to(&shared.path)?;
-            let mut open = shared.lock();
-            open.file = Some(file);
+        self.work(|open, path| {
+            open.file = Some(append_to(path)?);
             open.torn = false;
             Ok(())
         })
@@ -102,24 +101,29 @@ impl LogFile {
     /// Appends whole lines and returns the emptied buffer. Lines that cannot be written are counted, and the
     /// failure is logged here: a full disk is no failure of the container.
     pub(crate) async fn append(&self, mut lines: Vec<u8>) -> Vec<u8> {
-        let Some(shared) = self.0.clone().filter(|_| !lines.is_empty()) else {
+        if self.0.is_none() || lines.is_empty() {
             lines.clear();
             return lines;
-        };
-        let append = move || {
-            shared.lock().append(&lines, &shared.path);
+        }
+        let append = move |open: &mut Open, path: &Path| {
+            open.append(&lines, path);
             lines.clear();
             Ok(lines)
         };
         // The job cannot panic or be cancelled, short of the runtime's own end.
-        blocking(append).await.unwrap_or_default()
+        self.work(append).await.unwrap_or_default()
     }
-}
 
-impl Shared {
-    /// A panic while writing leaves a file as any failed write does.
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Runs work on the file, on a thread of the pool: waits for those who came before, then for a thread. A panic while
+    /// writing leaves a file as any failed write does.
+    async fn work<T: Default + Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Open, &Path) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let Some(shared) = &self.0 else { return Ok(T::default()) };
+        let mut open = shared.open.clone().lock_owned().await;
+        let (place, path) = (shared.pool.place().await, shared.path.clone());
+        place.run(move || work(&mut open, &path)).await.map_err(io::Error::other)?
     }
 }
 
@@ -231,14 +235,52 @@ fn append_to(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Runs file work on a thread that may block.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    spawn_blocking(work).await.map_err(io::Error::other)?
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pool() -> Pool {
+        Pool::new("logs", 1)
+    }
+
+    /// Makes a pipe without a reader, as a file on a disk that hangs: opening it to write waits for a reader.
+    fn hang(path: &Path) {
+        nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_log_that_hangs_takes_one_thread_and_others_are_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (hung, other) = (dir.path().join("hung.log"), dir.path().join("other.log"));
+        hang(&hung);
+        let pool = Pool::new("logs", 2);
+        let log = LogFile::found(&hung, &pool);
+        // Both streams, and a kubelet that rotates the log and comes again.
+        let calls: Vec<_> = (0..4)
+            .map(|number| {
+                let log = log.clone();
+                tokio::spawn(async move {
+                    match number {
+                        0 | 1 => drop(log.append(b"kept\n".to_vec()).await),
+                        _ => log.reopen().await.unwrap(),
+                    }
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let writing = async {
+            LogFile::open(&other, &pool).await.unwrap().append(b"written\n".to_vec()).await;
+        };
+        tokio::time::timeout(Duration::from_secs(60), writing).await.expect("the other log waits, too");
+        assert_eq!(fs::read(&other).unwrap(), b"written\n");
+        assert!(calls.iter().all(|call| !call.is_finished()));
+        // The disk answers again.
+        let reader = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(&hung).unwrap();
+        for call in calls {
+            call.await.unwrap();
+        }
+        drop(reader);
+    }
 
     #[tokio::test]
     async fn a_line_that_a_killed_daemon_left_torn_is_cut_off() {
@@ -246,7 +288,7 @@ mod tests {
         let path = dir.path().join("0.log");
         for (left, whole) in [("one\ntw", "one\n"), ("on", ""), ("one\n", "one\n"), ("", "")] {
             fs::write(&path, left).unwrap();
-            let log = LogFile::found(&path);
+            let log = LogFile::found(&path, &pool());
             log.mend().await;
             assert_eq!(fs::read_to_string(&path).unwrap(), whole);
             log.append(b"two\n".to_vec()).await;
@@ -255,7 +297,7 @@ mod tests {
         // No line of a log is as long: the bytes are somebody else's, and stay.
         let long = "x".repeat(70 << 10);
         fs::write(&path, &long).unwrap();
-        LogFile::open(&path).await.unwrap().append(b"two\n".to_vec()).await;
+        LogFile::open(&path, &pool()).await.unwrap().append(b"two\n".to_vec()).await;
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{long}\ntwo\n"));
     }
 
@@ -264,7 +306,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("logs");
         fs::write(&folder, "in the way").unwrap();
-        let log = LogFile::found(&folder.join("0.log"));
+        let log = LogFile::found(&folder.join("0.log"), &pool());
         log.append(b"lost\n".to_vec()).await;
         fs::remove_file(&folder).unwrap();
         log.append(b"kept\n".to_vec()).await;
@@ -276,9 +318,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("0.log");
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-        let log = LogFile::open(&path).await.unwrap();
+        let log = LogFile::open(&path, &pool()).await.unwrap();
         log.append(b"lost\nlost too\n".to_vec()).await;
-        let dropped = || log.0.as_ref().unwrap().lock().dropped;
+        let dropped = || log.0.as_ref().unwrap().open.try_lock().unwrap().dropped;
         assert_eq!(dropped(), 14);
         fs::remove_file(&path).unwrap();
         log.reopen().await.unwrap();

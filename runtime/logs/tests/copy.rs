@@ -13,8 +13,13 @@ use std::{
     },
 };
 
+use runtime_blocking::Pool;
 use runtime_logs::{LogFile, LogStream, copy};
 use tokio::io::AsyncWriteExt;
+
+fn pool() -> Pool {
+    Pool::new("logs", 2)
+}
 
 /// Copies all of `input` and returns the acknowledgements.
 async fn copy_all(input: &[u8], stream: LogStream, log: &LogFile) -> Vec<u64> {
@@ -51,7 +56,7 @@ fn line(stream: &str, flag: &str, content: &str) -> (String, String, String) {
 async fn lines_arrive_and_are_acknowledged_to_the_last_byte() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pods/web/0.log");
-    let log = LogFile::open(&path).await.unwrap();
+    let log = LogFile::open(&path, &pool()).await.unwrap();
     let acknowledged = copy_all(b"one\ntwo", LogStream::Stdout, &log).await;
     assert_eq!(acknowledged, [4, 7]);
     assert_eq!(lines(&path), [line("stdout", "F", "one"), line("stdout", "P", "two")]);
@@ -62,7 +67,7 @@ async fn lines_arrive_and_are_acknowledged_to_the_last_byte() {
 async fn what_waits_for_its_newline_is_not_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("0.log");
-    let log = LogFile::open(&path).await.unwrap();
+    let log = LogFile::open(&path, &pool()).await.unwrap();
     let broken = breaking_off_after(b"whole\nhalf");
     let acknowledged = Arc::new(AtomicU64::new(0));
     let latest = Arc::clone(&acknowledged);
@@ -102,7 +107,7 @@ async fn streams_interleave_by_whole_lines_and_rotation_loses_none() {
     const ROTATIONS: usize = 20;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("0.log");
-    let log = LogFile::open(&path).await.unwrap();
+    let log = LogFile::open(&path, &pool()).await.unwrap();
     let copiers = [LogStream::Stdout, LogStream::Stderr].map(|stream| {
         let log = log.clone();
         let (mut writer, reader) = tokio::io::duplex(4096);
@@ -143,7 +148,7 @@ async fn a_log_that_cannot_be_written_takes_all_and_resumes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("0.log");
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-    let log = LogFile::open(&path).await.unwrap();
+    let log = LogFile::open(&path, &pool()).await.unwrap();
     let acknowledged = copy_all(b"lost\nlost too\n", LogStream::Stdout, &log).await;
     assert_eq!(acknowledged, [14], "the container must not be held up");
     fs::remove_file(&path).unwrap();
@@ -168,7 +173,7 @@ fn a_disk_that_fills_up_within_a_line_leaves_no_torn_line() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let path = dir.path().join("0.log");
-            let log = LogFile::open(&path).await.unwrap();
+            let log = LogFile::open(&path, &pool()).await.unwrap();
             let input = "a line of some length\n".repeat(10_000);
             let acknowledged = copy_all(input.as_bytes(), LogStream::Stdout, &log).await;
             assert_eq!(acknowledged.last(), Some(&(input.len() as u64)));
@@ -195,7 +200,7 @@ async fn without_a_path_everything_is_taken_and_nothing_kept() {
 async fn a_hundred_megabytes_pass_with_one_write_for_many_lines() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("0.log");
-    let log = LogFile::open(&path).await.unwrap();
+    let log = LogFile::open(&path, &pool()).await.unwrap();
     let input = "x".repeat(99) + "\n";
     let input = input.repeat(1_000_000);
     let begun = std::time::Instant::now();

@@ -15,15 +15,21 @@ use std::{
     time::Duration,
 };
 
+use runtime_blocking::Pool;
+
 use crate::{
     NetError, PodNetwork, PodNetworkSpec, attach,
     cache::{Cache, Entry},
     chain::{Chain, INTERFACE, Plugins},
-    config, netns,
+    config::{self, NetworkList},
+    netns,
 };
 
 /// Where `ip netns` and other runtimes keep namespaces.
 const NETNS_DIR: &str = "/run/netns";
+
+/// Threads that may wait for CNI's files: configurations, plugins to be looked up, remembered ADDs.
+const FILE_THREADS: usize = 16;
 
 /// Most time for one run of a plugin, unless configured.
 const PLUGIN_TIME_MAX: Duration = Duration::from_secs(60);
@@ -65,6 +71,7 @@ pub struct Cni {
     plugins: Plugins,
     cache: Cache,
     netns_dir: PathBuf,
+    files: Pool,
 }
 
 impl Cni {
@@ -80,6 +87,7 @@ impl Cni {
                 open_files_max: config.open_files_max,
             },
             netns_dir: config.netns_dir,
+            files: Pool::new("the disk of CNI's files", FILE_THREADS),
         }
     }
 
@@ -90,6 +98,15 @@ impl Cni {
     /// No configuration or plugin is there, or the first configuration is invalid.
     pub fn ready(&self) -> Result<(), NetError> {
         self.plugins.complete(&config::load(&self.conf_dir)?.list)
+    }
+
+    /// Runs work on CNI's files beside the async threads: they are on a disk.
+    async fn on_files<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Cni) -> Result<T, NetError> + Send + 'static,
+    ) -> Result<T, NetError> {
+        let cni = self.clone();
+        self.files.run(move || work(&cni)).await?
     }
 
     /// The path at which the pod's namespace is mounted.
@@ -104,14 +121,10 @@ impl Cni {
     /// too, and [`Cni::teardown`] must be called again.
     pub async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, NetError> {
         spec.check()?;
-        let loaded = config::load(&self.conf_dir)?;
-        for error in &loaded.skipped {
-            tracing::warn!(error = error.chain(), "a CNI configuration is skipped");
-        }
-        self.plugins.complete(&loaded.list)?;
+        let list = self.on_files(Cni::list).await?;
         let path = self.netns_path(&spec.pod_id);
         netns::create(&path).await?;
-        let entry = Entry { list: loaded.list, spec: spec.clone(), result: serde_json::Value::Null };
+        let entry = Entry { list, spec: spec.clone(), result: serde_json::Value::Null };
         match self.connect(entry, &path).await {
             Ok(network) => Ok(network),
             Err(cause) => Err(match self.teardown(spec).await {
@@ -121,12 +134,28 @@ impl Cni {
         }
     }
 
+    /// The network of a new pod, whose plugins are all there.
+    fn list(&self) -> Result<NetworkList, NetError> {
+        let loaded = config::load(&self.conf_dir)?;
+        for error in &loaded.skipped {
+            tracing::warn!(error = error.chain(), "a CNI configuration is skipped");
+        }
+        self.plugins.complete(&loaded.list)?;
+        Ok(loaded.list)
+    }
+
+    /// Remembers the entry.
+    async fn remember(&self, entry: &Entry) -> Result<(), NetError> {
+        let entry = entry.clone();
+        self.on_files(move |cni| cni.cache.write(INTERFACE, &entry)).await
+    }
+
     /// Runs the steps of setup that need the namespace.
     async fn connect(&self, mut entry: Entry, path: &Path) -> Result<PodNetwork, NetError> {
-        self.cache.write(INTERFACE, &entry)?;
+        self.remember(&entry).await?;
         let (result, reported) = self.chain(&entry, path.into()).add().await?;
         entry.result = result;
-        self.cache.write(INTERFACE, &entry)?;
+        self.remember(&entry).await?;
         let attached = netns::within(path, |handle| attach::attach(handle, reported.interfaces)).await?;
         Ok(PodNetwork {
             netns: path.to_owned(),
@@ -144,12 +173,13 @@ impl Cni {
     /// The failure of a step. The namespace and the cached ADD then stay, for another try.
     pub async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), NetError> {
         spec.check()?;
-        let (id, path) = (&spec.pod_id, self.netns_path(&spec.pod_id));
+        let (id, path) = (spec.pod_id.clone(), self.netns_path(&spec.pod_id));
         let netns: OsString = if netns::exists(&path) { (&path).into() } else { OsString::new() };
-        if let Some(entry) = self.recorded_add(spec, !netns.is_empty())? {
+        let (owned, has_netns) = (spec.clone(), !netns.is_empty());
+        if let Some(entry) = self.on_files(move |cni| cni.recorded_add(&owned, has_netns)).await? {
             self.chain(&entry, netns).del(&entry.result).await?;
         }
-        self.cache.remove(id, INTERFACE)?;
+        self.on_files(move |cni| cni.cache.remove(&id, INTERFACE)).await?;
         netns::remove(&path).await
     }
 

@@ -3,6 +3,8 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
+use runtime_blocking::PoolError;
+
 /// A failure to set up or tear down a pod's network.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -131,6 +133,9 @@ pub enum NetError {
         /// The problem with the interface.
         reason: String,
     },
+    /// The disk with CNI's files does not answer.
+    #[error(transparent)]
+    Hanging(#[from] PoolError),
     /// Setup failed, and so did undoing it: parts of the network may be left on the node.
     #[error("setup failed and could not be undone ({undo})")]
     Undo {

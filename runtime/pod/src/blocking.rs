@@ -1,12 +1,49 @@
-//! Blocking work, beside the async threads.
+//! Blocking work, beside the async threads: a pool of threads for each thing that may hang. The records' is in
+//! `node/records.rs`, the images' are in their crate.
 
 use std::error::Error;
 use std::time::Duration;
 
+use runtime_blocking::{Pool, PoolError};
+
 use crate::error::{PodError, PodErrorKind};
 
-/// Runs blocking work beside the async threads; `doing` is the text of its failure.
+/// Threads that may wait for the files of pods on the state's disk: scratch disks, VMMs' logs, images to be opened.
+const STATE_THREADS: usize = 32;
+
+/// Threads that may wait for logs. Each log has one at most.
+const LOG_THREADS: usize = 128;
+
+/// Threads that may read `/proc` and cgroups, which are on no disk.
+const KERNEL_THREADS: usize = 32;
+
+/// Threads that may wait for files that pods name and for files of the node. A path on a server that is gone keeps
+/// its thread for as long.
+const PATH_THREADS: usize = 64;
+
+/// The pools of a node's pods.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    pub(crate) state: Pool,
+    pub(crate) logs: Pool,
+    pub(crate) kernel: Pool,
+    pub(crate) paths: Pool,
+}
+
+impl Default for Pools {
+    fn default() -> Self {
+        Pools {
+            state: Pool::new("the disk of the daemon's state", STATE_THREADS),
+            logs: Pool::new("the disks of logs", LOG_THREADS),
+            kernel: Pool::new("the kernel's files", KERNEL_THREADS),
+            paths: Pool::new("the node's files", PATH_THREADS),
+        }
+    }
+}
+
+/// Runs blocking work on a thread of the pool; `doing` is the text of its failure.
 pub(crate) async fn blocking<T, E>(
+    pool: &Pool,
     doing: &str,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, PodError>
@@ -19,10 +56,12 @@ where
         tokio::task::yield_now().await;
         return work().map_err(|error| PodError::internal(doing).because(error));
     }
-    match tokio::task::spawn_blocking(work).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(PodError::internal(doing).because(error)),
-        Err(error) => Err(PodError::internal(doing).because(error)),
+    match pool.run(work).await {
+        Ok(outcome) => outcome.map_err(|error| PodError::internal(doing).because(error)),
+        Err(error @ PoolError::Full { .. }) => {
+            Err(PodError::new(PodErrorKind::Unavailable, doing).because(error))
+        }
+        Err(error @ PoolError::Died(_)) => Err(PodError::internal(doing).because(error)),
     }
 }
 
@@ -30,6 +69,7 @@ where
 /// thread, and not the pod.
 pub(crate) async fn blocking_within<T, E>(
     bound: Duration,
+    pool: &Pool,
     doing: &str,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, PodError>
@@ -37,7 +77,7 @@ where
     T: Send + 'static,
     E: Error + Send + Sync + 'static,
 {
-    within(bound, doing, blocking(doing, work)).await
+    within(bound, doing, blocking(pool, doing, work)).await
 }
 
 /// Gives a call up after `bound`; `doing` is the text of that failure.

@@ -5,6 +5,9 @@
 //!   open ──a transaction fails──► closed ──next call──► open        (redb refuses everything after one failed write)
 //!   keep ──► kept in memory ──next commit that succeeds──► on disk
 //! ```
+//!
+//! There are two locks: the database's is held over calls of the disk, and that of what is kept for moments only, so that
+//! a disk that hangs keeps nobody from keeping.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,22 +28,22 @@ use crate::table::{QUARANTINE, Table};
 /// A way to open the database again.
 type Opener = dyn Fn(&Path) -> Result<Database, redb::Error> + Send + Sync;
 
-/// An open store. Cheap to clone. All calls block on the disk: not for an async thread.
+/// An open store. Cheap to clone. Calls block on the disk and are not for an async thread, but for
+/// [`keep`](Store::keep) and [`has_kept`](Store::has_kept).
 #[derive(Clone)]
 pub struct Store(Arc<Shared>);
 
 struct Shared {
     path: PathBuf,
     opener: Box<Opener>,
-    state: Mutex<State>,
+    /// The open database; `None` after a failure, until the next call. Held over calls of the disk.
+    database: Mutex<Option<Database>>,
+    /// Changes that stand and are not on disk. Taken after the database's lock, and held for moments.
+    kept: Mutex<Kept>,
 }
 
-struct State {
-    /// The open database; `None` after a failure, until the next call.
-    database: Option<Database>,
-    /// Changes that stand and are not on disk: at most one for each key.
-    kept: BTreeMap<(Table, String), Option<Vec<u8>>>,
-}
+/// At most one change for each key.
+type Kept = BTreeMap<(Table, String), Option<Vec<u8>>>;
 
 /// The values of a table, each with its key, in the keys' order.
 #[derive(Debug)]
@@ -69,15 +72,15 @@ impl Store {
             make(path).map_err(opening)?;
         }
         let database = open_current(path, &opener)?;
-        let state = Mutex::new(State { database: Some(database), kept: BTreeMap::new() });
-        Ok(Store(Arc::new(Shared { path: path.to_owned(), opener, state })))
+        let (database, kept) = (Mutex::new(Some(database)), Mutex::default());
+        Ok(Store(Arc::new(Shared { path: path.to_owned(), opener, database, kept })))
     }
 
     /// Makes the changes, all or none; they are on disk when this returns, with all that was kept before.
     pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        let mut state = self.0.lock();
-        let kept = std::mem::take(&mut state.kept);
-        let outcome = self.0.with(&mut state, |database| {
+        let mut database = self.0.lock();
+        let kept = std::mem::take(&mut *self.0.kept());
+        let outcome = self.0.with(&mut database, |database| {
             let transaction = database.begin_write().map_err(writing)?;
             for ((table, key), value) in &kept {
                 change(&transaction, *table, key, value.as_deref())?;
@@ -89,18 +92,26 @@ impl Store {
             transaction.commit().map_err(writing)
         });
         if outcome.is_err() {
-            state.kept = kept;
+            let mut newer = self.0.kept();
+            for (key, value) in kept {
+                newer.entry(key).or_insert(value);
+            }
         }
         outcome
     }
 
     /// Takes changes that stand whether they can be written now or not: what has ended, and what is gone. The changes
-    /// are kept in memory until a [`commit`](Self::commit) succeeds, also an empty one.
+    /// are kept in memory until a [`commit`](Self::commit) succeeds, also an empty one. The call waits for no disk.
     pub fn keep(&self, batch: Batch) {
-        let mut state = self.0.lock();
+        let mut kept = self.0.kept();
         for (table, key, value) in batch.changes {
-            state.kept.insert((table, key), value);
+            kept.insert((table, key), value);
         }
+    }
+
+    /// Whether changes wait in memory for a commit. The call waits for no disk.
+    pub fn has_kept(&self) -> bool {
+        !self.0.kept().is_empty()
     }
 
     /// Reads one value.
@@ -152,24 +163,28 @@ impl Store {
 
 impl Shared {
     /// A panic leaves a database that fails, and a failed one is opened again.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Database>> {
+        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a transaction on the open database, and opens the database first where it is closed. After a failure of
     /// the disk the database is closed: it would refuse everything from then on.
     fn with<T>(
         &self,
-        state: &mut State,
+        open: &mut Option<Database>,
         transaction: impl FnOnce(&Database) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let database = match state.database.take() {
+        let database = match open.take() {
             Some(database) => database,
             None => open_current(&self.path, &self.opener)?,
         };
         let outcome = transaction(&database);
         if !matches!(outcome, Err(StoreError::Database { .. })) {
-            state.database = Some(database);
+            *open = Some(database);
         }
         outcome
     }

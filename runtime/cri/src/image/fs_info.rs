@@ -21,7 +21,7 @@ pub(crate) async fn fs_info(cri: &Cri) -> Result<v1::ImageFsInfoResponse, Failur
             container_filesystems: vec![file_system(&scratch_disk, scratch.bytes, scratch.inodes)],
         }
     };
-    STATE.run("looking at the disks", look).await
+    Ok(STATE.run(look).await?)
 }
 
 fn file_system(path: &Path, bytes: u64, inodes: u64) -> v1::FilesystemUsage {

@@ -12,6 +12,6 @@ pub(crate) async fn remove(
     request: v1::RemoveImageRequest,
 ) -> Result<v1::RemoveImageResponse, Failure> {
     let (images, name) = (images.clone(), image_name(request.image)?);
-    STATE.run("removing an image", move || images.remove(&name)).await??;
+    STATE.run(move || images.remove(&name)).await??;
     Ok(v1::RemoveImageResponse {})
 }

@@ -62,7 +62,7 @@ pub(crate) async fn status(
     node: Arc<Node>,
     request: v1::StatusRequest,
 ) -> Result<v1::StatusResponse, Failure> {
-    NODE.run("looking at the network's files", move || answer(&node, request)).await
+    Ok(NODE.run(move || answer(&node, request)).await?)
 }
 
 fn answer(node: &Node, request: v1::StatusRequest) -> v1::StatusResponse {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use proto_cri::v1;
 
+use crate::blocking::NODE;
 use crate::error::Failure;
 use crate::serve::Cri;
 
@@ -20,8 +21,7 @@ pub(crate) async fn update_config(
     if !ranges.is_empty() {
         let node = Arc::clone(&cri.node);
         let set = move || node.network.set_pod_ranges(&ranges);
-        let set = tokio::task::spawn_blocking(set).await.map_err(|error| Failure::Node(error.to_string()))?;
-        set.map_err(Failure::Node)?;
+        NODE.run(set).await?.map_err(Failure::Node)?;
     }
     Ok(v1::UpdateRuntimeConfigResponse {})
 }

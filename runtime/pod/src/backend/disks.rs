@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
+use runtime_blocking::Pool;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
@@ -61,12 +62,12 @@ impl From<DiskError> for BackendError {
 
 /// The kernel's block devices. Opening runs beside the async threads: a device may be slow to answer.
 #[derive(Debug)]
-pub(crate) struct KernelDisks;
+pub(crate) struct KernelDisks(pub(crate) Pool);
 
 #[async_trait]
 impl Disks for KernelDisks {
     async fn open(&self, path: PathBuf, writable: bool) -> Result<HostDisk, BackendError> {
-        Ok(tokio::task::spawn_blocking(move || open(path, writable)).await??)
+        Ok(self.0.run(move || open(path, writable)).await??)
     }
 }
 

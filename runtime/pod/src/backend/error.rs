@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::fmt;
 
+use runtime_blocking::PoolError;
 use runtime_guest::FailureReason;
 
 use crate::error::{PodError, PodErrorKind};
@@ -83,8 +84,12 @@ impl From<std::io::Error> for BackendError {
     }
 }
 
-impl From<tokio::task::JoinError> for BackendError {
-    fn from(error: tokio::task::JoinError) -> Self {
-        BackendError::failed(error)
+impl From<PoolError> for BackendError {
+    fn from(error: PoolError) -> Self {
+        let kind = match error {
+            PoolError::Full { .. } => BackendErrorKind::Unreachable,
+            PoolError::Died(_) => BackendErrorKind::Failed,
+        };
+        BackendError::new(kind, error)
     }
 }

@@ -3,17 +3,20 @@
 use std::fmt::Debug;
 use std::fs::File;
 
+use async_trait::async_trait;
+use runtime_blocking::Pool;
 use runtime_image::{ImageError, Images};
 use runtime_spec::ImageConfig;
 
 use super::error::BackendError;
 
 /// Images that are on this node.
+#[async_trait]
 pub(crate) trait ImageSource: Debug + Send + Sync {
     /// Finds an image by tag, digest reference or id.
     fn find(&self, name: &str) -> Option<FoundImage>;
     /// Opens the image's EROFS for reading.
-    fn open(&self, id: &str) -> Result<File, BackendError>;
+    async fn open(&self, id: &str) -> Result<File, BackendError>;
 }
 
 /// An image that is on this node.
@@ -28,23 +31,27 @@ pub(crate) struct FoundImage {
     pub(crate) config: ImageConfig,
 }
 
-/// The node's image store.
+/// The node's image store. Opening runs beside the async threads: an image is on a disk.
 #[derive(Debug)]
-pub(crate) struct StoredImages(pub(crate) Images);
+pub(crate) struct StoredImages {
+    pub(crate) images: Images,
+    pub(crate) disk: Pool,
+}
 
+#[async_trait]
 impl ImageSource for StoredImages {
     fn find(&self, name: &str) -> Option<FoundImage> {
-        let image = self.0.find(name)?;
+        let image = self.images.find(name)?;
         let reference = image.repo_digests.into_iter().next().unwrap_or_else(|| image.id.clone());
         Some(FoundImage { id: image.id, reference, bytes: image.size_bytes, config: image.config.run })
     }
 
-    fn open(&self, id: &str) -> Result<File, BackendError> {
-        let image = self
-            .0
+    async fn open(&self, id: &str) -> Result<File, BackendError> {
+        let images = self.images.clone();
+        let image = images
             .find(id)
             .ok_or_else(|| BackendError::failed(format!("image {id} was removed meanwhile")))?;
-        Ok(self.0.open_erofs(&image)?)
+        Ok(self.disk.run(move || images.open_erofs(&image)).await??)
     }
 }
 

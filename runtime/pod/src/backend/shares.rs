@@ -2,11 +2,10 @@
 
 use std::fmt::Debug;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use async_trait::async_trait;
+use runtime_blocking::Pool;
 use runtime_share::{Bind, MountNamespace, ShareError};
-use tokio::sync::Semaphore;
 
 use super::error::{BackendError, BackendErrorKind};
 use crate::host::vmm_process;
@@ -40,40 +39,10 @@ impl ContainerDir {
     }
 }
 
-/// Threads that mount at once. A path on a file system that hangs keeps its thread for as long, and the threads of all
-/// blocking work are bounded, too; whoever comes when all hang waits within its own bound.
-const WORKING_MAX: usize = 64;
-
 /// The kernel's mounts. Mounting runs beside the async threads: a path may be on a file system that is slow to
 /// answer.
 #[derive(Debug)]
-pub(crate) struct HostShares {
-    working: Arc<Semaphore>,
-}
-
-impl Default for HostShares {
-    fn default() -> Self {
-        HostShares { working: Arc::new(Semaphore::new(WORKING_MAX)) }
-    }
-}
-
-impl HostShares {
-    /// Runs blocking work, as long as not too many threads hang in it.
-    async fn run(
-        &self,
-        work: impl FnOnce() -> Result<(), BackendError> + Send + 'static,
-    ) -> Result<(), BackendError> {
-        let Ok(working) = self.working.clone().acquire_owned().await else {
-            return Err(BackendError::failed("the daemon ends"));
-        };
-        let work = move || {
-            let outcome = work();
-            drop(working);
-            outcome
-        };
-        tokio::task::spawn_blocking(work).await?
-    }
-}
+pub(crate) struct HostShares(pub(crate) Pool);
 
 #[async_trait]
 impl Shares for HostShares {
@@ -83,7 +52,7 @@ impl Shares for HostShares {
             let binds = binds.iter().map(|(number, bind)| (*number, bind));
             Ok(runtime_share::bind_all(&viewer, &place.shared, &place.container, binds)?)
         };
-        self.run(work).await
+        self.0.run(work).await?
     }
 
     async fn unbind(&self, place: ContainerDir, numbers: Vec<usize>) -> Result<(), BackendError> {
@@ -91,7 +60,7 @@ impl Shares for HostShares {
             let viewer = place.viewer()?;
             Ok(runtime_share::unbind_all(viewer.as_ref(), &place.shared, &place.container, numbers)?)
         };
-        self.run(work).await
+        self.0.run(work).await?
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use proto_agent::port;
 use proto_vmm::{Device, FilledSlot, Slot, StopReport, VmStats};
+use runtime_blocking::Pool;
 use runtime_spec::VmBounds;
 use runtime_vm::{BootPlan, Size, Spawn, VmError};
 
@@ -90,6 +91,8 @@ pub(crate) trait Vm: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct SpawnedVms {
     pub(crate) binary: PathBuf,
+    /// Threads that look through `/proc`.
+    pub(crate) kernel: Pool,
 }
 
 #[async_trait]
@@ -123,7 +126,7 @@ impl Vms for SpawnedVms {
             Some(vmm) => vec![vmm],
             None => vmm_process::find(&socket),
         };
-        for process in tokio::task::spawn_blocking(find).await? {
+        for process in self.kernel.run(find).await? {
             vmm_process::kill(process).await.map_err(BackendError::failed)?;
         }
         Ok(())

@@ -11,25 +11,27 @@ use crate::blocking::within;
 use crate::error::PodError;
 use crate::io::acks::Acks;
 use crate::io::output::ContainerOutput;
-use crate::node::Places;
+use crate::node::{Node, Places};
 use crate::record::ContainerRecord;
 
-/// How long a log may take to be opened.
+/// How long a log may take to be opened, or to be reopened.
 const OPENED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Makes a new container's log and the file of its acknowledgements.
-pub(crate) async fn make(places: &Places, record: &ContainerRecord) -> Result<ContainerOutput, PodError> {
+pub(crate) async fn make(node: &Node, record: &ContainerRecord) -> Result<ContainerOutput, PodError> {
     let log = match &record.log_path {
         Some(path) => {
             let doing = format!("opening the log {}", path.display());
             let opening = async {
-                LogFile::open(path).await.map_err(|error| PodError::internal(doing.as_str()).because(error))
+                LogFile::open(path, &node.pools.logs)
+                    .await
+                    .map_err(|error| PodError::internal(doing.as_str()).because(error))
             };
             within(OPENED_WITHIN, &doing, opening).await?
         }
         None => LogFile::discard(),
     };
-    let path = places.acks_path(&record.pod_id, &record.id);
+    let path = node.places.acks_path(&record.pod_id, &record.id);
     let acks = Acks::make(&path)
         .map_err(|error| PodError::internal(format!("making {}", path.display())).because(error))?;
     Ok(ContainerOutput::new(log, acks))
@@ -38,11 +40,20 @@ pub(crate) async fn make(places: &Places, record: &ContainerRecord) -> Result<Co
 /// The log and the acknowledgements of a container that an earlier daemon made; nothing is opened before it is used.
 /// The log of a container that has ended is not `wanted`: nothing will be written, and the file may have been rotated
 /// away.
-pub(crate) fn found(places: &Places, record: &ContainerRecord, wanted: bool) -> ContainerOutput {
+pub(crate) fn found(node: &Node, record: &ContainerRecord, wanted: bool) -> ContainerOutput {
+    let Node { places, pools, .. } = node;
     let path = record.log_path.as_ref().filter(|_| wanted);
-    let log = path.map_or_else(LogFile::discard, |path| LogFile::found(path));
+    let log = path.map_or_else(LogFile::discard, |path| LogFile::found(path, &pools.logs));
     let (pod, id) = (&record.pod_id, &record.id);
-    ContainerOutput::new(log, Acks::found(&places.acks_path(pod, id), &places.former_acks_path(pod, id)))
+    let acks = Acks::found(&places.acks_path(pod, id), &places.former_acks_path(pod, id), &pools.state);
+    ContainerOutput::new(log, acks)
+}
+
+/// Goes on with a log in a new file.
+pub(crate) async fn reopen(log: &LogFile) -> Result<(), PodError> {
+    const DOING: &str = "reopening the log";
+    let reopening = async { log.reopen().await.map_err(|error| PodError::internal(DOING).because(error)) };
+    within(OPENED_WITHIN, DOING, reopening).await
 }
 
 /// Where the log of a container with this spec is: absolute, where the pod has a directory and the container
@@ -60,7 +71,8 @@ pub(crate) fn shown_path(places: &Places, record: &ContainerRecord) -> PathBuf {
     record.log_path.clone().unwrap_or_else(unlogged)
 }
 
-/// Removes the acknowledgements' file, with the container. A file that cannot be removed goes with the pod.
+/// Removes the acknowledgements' file, with the container. A file that cannot be removed goes with the pod, as does one
+/// of the first versions, which is on a disk.
 pub(crate) fn remove_acks(path: &Path) {
     match pass(Point::AckRemove).and_then(|()| std::fs::remove_file(path)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

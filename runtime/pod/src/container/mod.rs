@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::io::output::ContainerOutput;
-use crate::node::Places;
+use crate::node::Node;
 use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
 use crate::roster::ContainerEntry;
 use crate::view::{ContainerState, ContainerView};
@@ -70,13 +70,13 @@ impl Container {
     /// A container that an earlier daemon made. Nothing is opened yet. Where its plan does not resolve any more, its
     /// state is unknown.
     pub(crate) fn found(
-        places: &Places,
+        node: &Node,
         pod: &PodSpec,
         record: Arc<ContainerRecord>,
         status: ContainerStatus,
     ) -> Self {
-        let output = log::found(places, &record, status.stage != ContainerStage::Exited);
-        let log_path = log::shown_path(places, &record);
+        let output = log::found(node, &record, status.stage != ContainerStage::Exited);
+        let log_path = log::shown_path(&node.places, &record);
         match ContainerPlan::resolve(pod, &record.spec, &record.image, &record.id, &GUEST_PATHS) {
             Ok(plan) => Container::new(record, status, &plan, output, log_path),
             Err(error) => {

@@ -4,23 +4,29 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
 
+use runtime_blocking::Pool;
 use runtime_spec::{SECCOMP_PROFILE_BYTES_MAX, SeccompProfile};
 use rustix::fs::OFlags;
 
+use crate::blocking::blocking_within;
 use crate::error::{PodError, PodErrorKind};
 
-/// Reads and parses the profile at `path`.
-pub(crate) async fn read(path: &str) -> Result<SeccompProfile, PodError> {
+/// How long the file may take to be read.
+const READ_WITHIN: Duration = Duration::from_secs(30);
+
+/// Reads and parses the profile at `path`, on a thread of the pool.
+pub(crate) async fn read(pool: &Pool, path: &str) -> Result<SeccompProfile, PodError> {
     let invalid = || {
         let text = format!("security_context.seccomp: the profile {path}");
         PodError::new(PodErrorKind::InvalidArgument, text)
     };
     let owned = path.to_owned();
-    let text = match tokio::task::spawn_blocking(move || read_bounded(&owned)).await {
-        Ok(read) => read.map_err(|error| invalid().because(error))?,
-        Err(died) => return Err(PodError::internal("reading a seccomp profile").because(died)),
-    };
+    let reading = move || Ok::<_, std::convert::Infallible>(read_bounded(&owned));
+    let doing = format!("reading the seccomp profile {path}");
+    let read = blocking_within(READ_WITHIN, pool, &doing, reading).await?;
+    let text = read.map_err(|error| invalid().because(error))?;
     SeccompProfile::parse(&text).map_err(|error| invalid().because(error))
 }
 
@@ -48,14 +54,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name).display().to_string();
         std::fs::write(path("good"), r#"{ "defaultAction": "SCMP_ACT_ALLOW" }"#).unwrap();
-        read(&path("good")).await.unwrap();
+        let pool = Pool::new("profiles", 1);
+        read(&pool, &path("good")).await.unwrap();
         std::fs::write(path("bad"), "{").unwrap();
         File::create(path("long")).unwrap().set_len(SECCOMP_PROFILE_BYTES_MAX + 1).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe").as_str(), rustix::fs::Mode::RWXU).unwrap();
         for (name, why) in
             [("bad", "not valid"), ("long", "longer"), ("pipe", "regular"), ("none", "No such")]
         {
-            let error = read(&path(name)).await.unwrap_err();
+            let error = read(&pool, &path(name)).await.unwrap_err();
             assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
             let text = error.chain();
             assert!(text.contains(name) && text.contains(why), "{text}");

@@ -35,7 +35,7 @@ impl Driver {
         let id = clock::new_id();
         let mut plan = ContainerPlan::resolve(&self.record.spec, &spec, &image.config, &id, &GUEST_PATHS)?;
         if let Some(path) = spec.seccomp_profile_path() {
-            plan.confine(&seccomp_file::read(path).await?)?;
+            plan.confine(&seccomp_file::read(&self.node.pools.paths, path).await?)?;
         }
         self.look_at_room();
         let images_bytes = self.plugs.image_bytes_with(&self.node.backends, &image, &spec);
@@ -98,7 +98,7 @@ impl Driver {
         self.node.records.put_new_container(&record, &status).await?;
         journal.note(Step::Bind(record.clone()));
         self.bind_mounts(&record).await?;
-        let output = log::make(&self.node.places, &record).await?;
+        let output = log::make(&self.node, &record).await?;
         let log_path = log::shown_path(&self.node.places, &record);
         journal.note(Step::Guest(id));
         let slots = slots(&record);

@@ -120,7 +120,7 @@ impl FoundPod {
 impl Driver {
     /// A container on record.
     fn found(&self, record: ContainerRecord, status: ContainerStatus) -> Container {
-        Container::found(&self.node.places, &self.record.spec, Arc::new(record), status)
+        Container::found(&self.node, &self.record.spec, Arc::new(record), status)
     }
 
     /// The outcome of a start of this pod, for those who ask for the same pod.
@@ -138,7 +138,8 @@ impl Driver {
             return vmm;
         }
         let socket = self.node.places.control_socket(&self.record.id);
-        tokio::task::spawn_blocking(move || vmm_process::of_this_boot(vmm, &socket)).await.unwrap_or(vmm)
+        let finding = self.node.pools.kernel.run(move || vmm_process::of_this_boot(vmm, &socket));
+        finding.await.unwrap_or(vmm)
     }
 
     /// Goes on with an undo, or begins the undo of a start. Returns whether the VM is gone.

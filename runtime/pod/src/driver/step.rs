@@ -82,9 +82,7 @@ impl Undo<Step> for Driver {
                 }
             }
             Step::Acks(id) => {
-                let (places, pod) = (&self.node.places, &self.record.id);
-                log::remove_acks(&places.acks_path(pod, &id));
-                log::remove_acks(&places.former_acks_path(pod, &id));
+                log::remove_acks(&self.node.places.acks_path(&self.record.id, &id));
             }
             Step::Record(id) => self.node.records.forget(None, &[id]).await,
             Step::Bind(record) => self.unbind_mounts(&record.id, &record.spec).await?,

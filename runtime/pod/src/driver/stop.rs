@@ -100,7 +100,10 @@ impl Driver {
         let id = &self.record.id;
         let (places, pod) = (self.node.places.clone(), id.clone());
         let doing = format!("removing {}", places.pod_state_dir(id).display());
-        blocking_within(REMOVED_WITHIN, &doing, move || places.remove_state_dir(&pod)).await?;
+        blocking_within(REMOVED_WITHIN, &self.node.pools.state, &doing, move || {
+            places.remove_state_dir(&pod)
+        })
+        .await?;
         let containers = self.containers.ids();
         self.node.records.forget(Some(id), &containers).await;
         for container in &containers {

@@ -4,25 +4,28 @@
 //! may forget the bytes. The file is in memory, in the run directory: it has to survive the daemon, not the node, since
 //! the guest with the rest of the output does not survive the node either. A daemon killed between a line's
 //! write and the count's logs that chunk twice; nothing is lost.
+//!
+//! The place where the first versions had the file, on the disk of the state, is read beside the async threads.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use runtime_blocking::Pool;
 use runtime_fail_points::{Point, pass};
 use runtime_logs::LogStream;
 
 /// Both counts.
 const BYTES: usize = 16;
 
-/// The file of a container. Calls are short, and on no disk.
+/// The file of a container. Calls are short, and on no disk, but for [`Acks::take_over`].
 #[derive(Debug)]
 pub(crate) struct Acks {
     path: PathBuf,
-    /// The file's place in the first versions, on the disk of the state.
-    former: Option<PathBuf>,
+    /// The file's place in the first versions, on the disk of the state, and the threads that may wait for that.
+    former: Option<(PathBuf, Pool)>,
     file: Mutex<Option<File>>,
 }
 
@@ -34,9 +37,29 @@ impl Acks {
         Ok(acks)
     }
 
-    /// The file of a container that an earlier daemon made; opened when it is used.
-    pub(crate) fn found(path: &Path, former: &Path) -> Acks {
-        Acks { path: path.to_owned(), former: Some(former.to_owned()), file: Mutex::new(None) }
+    /// The file of a container that an earlier daemon made; opened when it is used. The counts count once they are
+    /// [taken over](Acks::take_over).
+    pub(crate) fn found(path: &Path, former: &Path, disk: &Pool) -> Acks {
+        let former = Some((former.to_owned(), disk.clone()));
+        Acks { path: path.to_owned(), former, file: Mutex::new(None) }
+    }
+
+    /// Takes the counts over from the file's former place, where the file has none.
+    pub(crate) async fn take_over(&self) -> io::Result<()> {
+        let Some((former, disk)) = &self.former else { return Ok(()) };
+        if self.lock().is_some() || std::fs::metadata(&self.path).is_ok_and(|file| is_whole(file.len())) {
+            return Ok(());
+        }
+        let path = former.clone();
+        let counts = match disk.run(move || std::fs::read(path)).await.map_err(io::Error::other)? {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            read => read.unwrap_or_default(),
+        };
+        let mut open = self.lock();
+        if open.is_none() {
+            *open = Some(self.open(&counts)?);
+        }
+        Ok(())
     }
 
     /// Bytes of the stream that are in the log.
@@ -55,23 +78,22 @@ impl Acks {
     }
 
     fn with<T>(&self, call: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
-        let mut open = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.lock();
         match &*open {
             Some(file) => call(file),
-            None => call(open.insert(self.open()?)),
+            None => call(open.insert(self.open(&[])?)),
         }
     }
 
-    /// Opens the file, and makes it first where it is not there: with the counts at its former place, or with none.
-    fn open(&self) -> io::Result<File> {
+    fn lock(&self) -> MutexGuard<'_, Option<File>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the file, and makes it first where it is not whole: with these counts, as far as they go.
+    fn open(&self, former: &[u8]) -> io::Result<File> {
         pass(Point::AckOpen)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.path)?;
-        if file.metadata()?.len() < BYTES as u64 {
-            let former = match self.former.as_ref().map(std::fs::read) {
-                Some(Err(error)) if error.kind() != ErrorKind::NotFound => return Err(error),
-                Some(Ok(bytes)) => bytes,
-                _ => Vec::new(),
-            };
+        if !is_whole(file.metadata()?.len()) {
             let mut counts = [0; BYTES];
             let known = former.len().min(BYTES);
             counts[..known].copy_from_slice(&former[..known]);
@@ -79,6 +101,10 @@ impl Acks {
         }
         Ok(file)
     }
+}
+
+fn is_whole(length: u64) -> bool {
+    length >= BYTES as u64
 }
 
 fn place(stream: LogStream) -> u64 {
@@ -92,6 +118,10 @@ fn place(stream: LogStream) -> u64 {
 mod tests {
     use super::*;
 
+    fn disk() -> Pool {
+        Pool::new("a disk", 1)
+    }
+
     #[test]
     fn counts_survive_reopening_and_streams_are_apart() {
         let dir = tempfile::tempdir().unwrap();
@@ -101,26 +131,40 @@ mod tests {
         acks.set(LogStream::Stderr, 7).unwrap();
         acks.set(LogStream::Stdout, u64::MAX).unwrap();
         acks.set(LogStream::Stdout, 12).unwrap();
-        let acks = Acks::found(&path, &former);
+        let acks = Acks::found(&path, &former, &disk());
         assert_eq!((acks.get(LogStream::Stdout).unwrap(), acks.get(LogStream::Stderr).unwrap()), (12, 7));
     }
 
-    #[test]
-    fn counts_of_the_first_versions_are_taken_over() {
+    #[tokio::test]
+    async fn counts_of_the_first_versions_are_taken_over() {
         let dir = tempfile::tempdir().unwrap();
         let (path, former) = (dir.path().join("c.acks"), dir.path().join("former"));
         // A container whose stderr was never acknowledged.
         std::fs::write(&former, 12u64.to_le_bytes()).unwrap();
-        let acks = Acks::found(&path, &former);
+        let acks = Acks::found(&path, &former, &disk());
+        acks.take_over().await.unwrap();
         assert_eq!((acks.get(LogStream::Stdout).unwrap(), acks.get(LogStream::Stderr).unwrap()), (12, 0));
         acks.set(LogStream::Stdout, 15).unwrap();
-        assert_eq!(Acks::found(&path, &former).get(LogStream::Stdout).unwrap(), 15);
+        let acks = Acks::found(&path, &former, &disk());
+        acks.take_over().await.unwrap();
+        assert_eq!(acks.get(LogStream::Stdout).unwrap(), 15);
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_is_not_waited_for_where_the_counts_are_in_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, former) = (dir.path().join("c.acks"), dir.path().join("former"));
+        Acks::make(&path).unwrap().set(LogStream::Stdout, 12).unwrap();
+        let hanging = Pool::new("a disk that hangs", 0);
+        let acks = Acks::found(&path, &former, &hanging);
+        acks.take_over().await.unwrap();
+        assert_eq!(acks.get(LogStream::Stdout).unwrap(), 12);
     }
 
     #[test]
     fn a_file_that_cannot_be_read_is_an_error_and_no_count() {
         let dir = tempfile::tempdir().unwrap();
-        let acks = Acks::found(&dir.path().join("gone/c.acks"), &dir.path().join("former"));
+        let acks = Acks::found(&dir.path().join("gone/c.acks"), &dir.path().join("former"), &disk());
         acks.get(LogStream::Stdout).unwrap_err();
         std::fs::create_dir(dir.path().join("gone")).unwrap();
         assert_eq!(acks.get(LogStream::Stdout).unwrap(), 0);

@@ -108,7 +108,7 @@ impl Copier {
     /// Copies a stream from the place that an earlier daemon wrote down.
     async fn go_on(self) {
         let place = OutputPlace::default();
-        let known = self.until_done(|to, stream| to.acks.get(stream)).await;
+        let known = self.known().await;
         place.logged.store(known, Ordering::Release);
         self.to.log.mend().await;
         self.copy(place, None).await;
@@ -127,10 +127,25 @@ impl Copier {
         }
     }
 
-    /// Writes down how much is in the log, and only then lets the agent forget it: a restarted daemon goes on from
+    /// Reads the place in the log that an earlier daemon wrote down, again and again where that fails.
+    async fn known(&self) -> u64 {
+        let mut tries = 0;
+        loop {
+            let taken_over = self.to.acks.take_over().await;
+            match taken_over.and_then(|()| self.to.acks.get(self.stream)) {
+                Ok(known) => return known,
+                Err(error) => self.pause(&mut tries, &error).await,
+            }
+        }
+    }
+
+    /// Writes down how much is in the log, again and again where that fails, and only then lets the agent forget it: a restarted daemon goes on from
     /// what is written, and the agent refuses to go back.
     async fn acknowledge(&self, place: &OutputPlace, total: u64) {
-        self.until_done(|to, stream| to.acks.set(stream, total)).await;
+        let mut tries = 0;
+        while let Err(error) = self.to.acks.set(self.stream, total) {
+            self.pause(&mut tries, &error).await;
+        }
         place.logged.store(total, Ordering::Release);
         if let Some(agent) = &mut *place.acknowledge.lock().await
             && let Err(error) = agent.acknowledge(total).await
@@ -140,21 +155,14 @@ impl Copier {
         }
     }
 
-    /// Reads or writes the place in the log, again and again where that fails.
-    async fn until_done<T>(&self, call: impl Fn(&ContainerOutput, LogStream) -> std::io::Result<T>) -> T {
-        let mut tries = 0u32;
-        loop {
-            let error = match call(&self.to, self.stream) {
-                Ok(value) => return value,
-                Err(error) => error,
-            };
-            if tries == 0 {
-                let container = &self.source.container_id;
-                tracing::warn!(container, %error, "the place in a log is not written down; its output waits");
-            }
-            tries = tries.saturating_add(1);
-            tokio::time::sleep(BETWEEN_NOTES).await;
+    /// Waits for the next try to read or write the place in the log.
+    async fn pause(&self, tries: &mut u32, error: &std::io::Error) {
+        if *tries == 0 {
+            let container = &self.source.container_id;
+            tracing::warn!(container, %error, "the place in a log is not written down; its output waits");
         }
+        *tries = tries.saturating_add(1);
+        tokio::time::sleep(BETWEEN_NOTES).await;
     }
 }
 
@@ -186,7 +194,7 @@ mod tests {
         let (pod_id, id) = world.with_container().await;
         let live = world.node.roster.pod(&pod_id).unwrap().live.unwrap();
         let gone = world.dir.path().join("gone");
-        let acks = Acks::found(&gone.join("acks"), &gone.join("former"));
+        let acks = Acks::found(&gone.join("acks"), &gone.join("former"), &world.node.pools.state);
         let output = ContainerOutput::new(LogFile::discard(), acks);
         let (kind, stream) = streams(true)[0];
         let copier = Copier::new(&live, &id, kind, stream, &output);

@@ -9,6 +9,7 @@ use runtime_spec::HandlerConfig;
 pub(crate) use self::places::Places;
 pub(crate) use self::records::Records;
 use crate::backend::Backends;
+use crate::blocking::Pools;
 use crate::error::{PodError, PodErrorKind};
 use crate::roster::Roster;
 
@@ -21,6 +22,7 @@ pub(crate) struct Node {
     /// See [`crate::PodsConfig`].
     pub(crate) strict_cgroups: bool,
     pub(crate) records: Records,
+    pub(crate) pools: Pools,
     pub(crate) roster: Roster,
 }
 

@@ -7,6 +7,7 @@ use runtime_store::Store;
 
 use super::{Handlers, Node, Places, Records};
 use crate::backend::{Backends, CniNetwork, HostShares, KernelDisks, SpawnedVms, StoredImages};
+use crate::blocking::Pools;
 use crate::config::PodsConfig;
 use crate::dirs::DaemonDirs;
 use crate::error::PodError;
@@ -30,18 +31,20 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
     }
     let store = Store::open(&places.store())
         .map_err(|error| PodError::internal("opening the pods' records").because(error))?;
+    let pools = Pools::default();
     Ok(Node {
         places,
         backends: Backends {
             network: Arc::new(CniNetwork(config.cni)),
-            vms: Arc::new(SpawnedVms { binary: config.vmm_binary }),
-            images: Arc::new(StoredImages(config.images)),
-            shares: Arc::new(HostShares::default()),
-            disks: Arc::new(KernelDisks),
+            vms: Arc::new(SpawnedVms { binary: config.vmm_binary, kernel: pools.kernel.clone() }),
+            images: Arc::new(StoredImages { images: config.images, disk: pools.state.clone() }),
+            shares: Arc::new(HostShares(pools.paths.clone())),
+            disks: Arc::new(KernelDisks(pools.paths.clone())),
         },
         handlers: Handlers { all: config.handlers, default: config.default_handler },
         strict_cgroups: config.strict_cgroups,
         records: Records::new(store),
+        pools,
         roster: Roster::default(),
     })
 }

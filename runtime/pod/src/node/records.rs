@@ -4,14 +4,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use runtime_blocking::Pool;
 use runtime_store::{Batch, Store, StoreError, Table};
 
-use crate::blocking::blocking;
+use crate::blocking::{blocking, within};
 use crate::error::{PodError, chain_of};
 use crate::record::{ContainerRecord, ContainerStatus, PodRecord, PodStatus};
 
 /// The work that a failed commit was part of.
 const DOING: &str = "writing down how far it is";
+
+/// Threads that may wait for the records' disk. A store makes one change at a time.
+const THREADS: usize = 1;
+
+/// How long a change may take that must be on disk before something is done. Beyond, that is not done, and the change,
+/// which a disk that hangs may still make, is undone as every other step.
+const PUT_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long an outcome may take to be on disk before it is published all the same.
+const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The pause between tries to write outcomes that the disk did not take: a disk is freed in minutes, and a daemon that
 /// is killed before the next try finds what has ended once more.
@@ -20,10 +31,11 @@ const SETTLE_EVERY: Duration = Duration::from_secs(5);
 /// All that is kept on disk of pods and containers. Cheap to clone.
 ///
 /// There are two ways to write: what is about to be done is *put*, and an error keeps it from being done; an outcome is
-/// *settled*, and stands even where the disk is full: it is written as soon as the disk takes it.
+/// *settled*, and stands even where the disk is full or hangs: it is written as soon as the disk takes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
     store: Store,
+    pool: Pool,
     /// Whether a task tries to write settled outcomes.
     settling: Arc<AtomicBool>,
     /// The disk, as a test plays it.
@@ -35,6 +47,7 @@ impl Records {
     pub(crate) fn new(store: Store) -> Records {
         Records {
             store,
+            pool: Pool::new("the disk of the pods' records", THREADS),
             settling: Arc::default(),
             #[cfg(test)]
             disk: crate::tests::StateDisk::default(),
@@ -43,6 +56,11 @@ impl Records {
 
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The threads that may wait for the store.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// Settles how far a pod is.
@@ -56,7 +74,7 @@ impl Records {
     }
 
     pub(crate) async fn put_pod_status(&self, id: &str, status: &PodStatus) -> Result<(), PodError> {
-        self.commit(batched(Batch::new().put(Table::PodStatuses, id, status))?).await
+        self.commit(PUT_WITHIN, batched(Batch::new().put(Table::PodStatuses, id, status))?).await
     }
 
     pub(crate) async fn put_container_status(
@@ -64,12 +82,12 @@ impl Records {
         id: &str,
         status: &ContainerStatus,
     ) -> Result<(), PodError> {
-        self.commit(batched(Batch::new().put(Table::ContainerStatuses, id, status))?).await
+        self.commit(PUT_WITHIN, batched(Batch::new().put(Table::ContainerStatuses, id, status))?).await
     }
 
     pub(crate) async fn put_new_pod(&self, record: &PodRecord, status: &PodStatus) -> Result<(), PodError> {
         let batch = batched(Batch::new().put(Table::PodRecords, &record.id, record))?;
-        self.commit(batched(batch.put(Table::PodStatuses, &record.id, status))?).await
+        self.commit(PUT_WITHIN, batched(batch.put(Table::PodStatuses, &record.id, status))?).await
     }
 
     pub(crate) async fn put_new_container(
@@ -78,7 +96,7 @@ impl Records {
         status: &ContainerStatus,
     ) -> Result<(), PodError> {
         let batch = batched(Batch::new().put(Table::ContainerRecords, &record.id, record))?;
-        self.commit(batched(batch.put(Table::ContainerStatuses, &record.id, status))?).await
+        self.commit(PUT_WITHIN, batched(batch.put(Table::ContainerStatuses, &record.id, status))?).await
     }
 
     /// Forgets a pod and these containers, all at once. A daemon that is killed before the disk takes that finds them
@@ -94,15 +112,16 @@ impl Records {
         self.settle(Ok(batch)).await;
     }
 
-    /// Writes an outcome, now or as soon as the disk takes it.
+    /// Writes an outcome, now or as soon as the disk takes it. While others wait for the disk, this one joins them.
     async fn settle(&self, batch: Result<Batch, StoreError>) {
-        let store = self.store.clone();
-        let keeping = blocking(DOING, move || batch.map(|batch| store.keep(batch))).await;
-        let settled = match keeping {
-            Ok(()) => self.commit(Batch::new()).await,
-            Err(error) => Err(error),
-        };
-        let Err(error) = settled else { return };
+        match batch {
+            Ok(batch) => self.store.keep(batch),
+            Err(error) => return tracing::error!(error = chain_of(&error), "an outcome is not written"),
+        }
+        if self.settling.load(Ordering::Acquire) {
+            return;
+        }
+        let Err(error) = self.commit(SETTLED_WITHIN, Batch::new()).await else { return };
         if !self.settling.swap(true, Ordering::AcqRel) {
             tracing::error!(
                 error = chain_of(&error),
@@ -116,28 +135,31 @@ impl Records {
     async fn settle_later(self) {
         loop {
             tokio::time::sleep(SETTLE_EVERY).await;
-            // Before the try: what is settled during it may come too late for it.
+            if self.commit(PUT_WITHIN, Batch::new()).await.is_err() {
+                continue;
+            }
             self.settling.store(false, Ordering::Release);
-            if self.commit(Batch::new()).await.is_ok() {
-                tracing::info!("outcomes are on disk again");
-                return;
+            // What was settled during the try may have come too late for it.
+            if self.store.has_kept() && !self.settling.swap(true, Ordering::AcqRel) {
+                continue;
             }
-            if self.settling.swap(true, Ordering::AcqRel) {
-                // Another task tries already.
-                return;
-            }
+            tracing::info!("outcomes are on disk again");
+            return;
         }
     }
 
     /// Commits beside the async threads, since a commit waits for the disk.
-    async fn commit(&self, batch: Batch) -> Result<(), PodError> {
+    async fn commit(&self, bound: Duration, batch: Batch) -> Result<(), PodError> {
         let store = self.store.clone();
-        #[cfg(test)]
-        self.disk.takes().await.map_err(|error| PodError::internal(DOING).because(error))?;
-        let committed = blocking(DOING, move || store.commit(batch)).await;
-        #[cfg(test)]
-        self.disk.has_taken().await.map_err(|error| PodError::internal(DOING).because(error))?;
-        committed
+        let committing = async {
+            #[cfg(test)]
+            self.disk.takes().await.map_err(|error| PodError::internal(DOING).because(error))?;
+            let committed = blocking(&self.pool, DOING, move || store.commit(batch)).await;
+            #[cfg(test)]
+            self.disk.has_taken().await.map_err(|error| PodError::internal(DOING).because(error))?;
+            committed
+        };
+        within(bound, DOING, committing).await
     }
 }
 

@@ -9,16 +9,21 @@ mod slots;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use proto_vmm::{Device, Slot};
 use runtime_spec::{ContainerSpec, Mount};
 
 use self::slots::{Claim, SlotTable};
 use crate::backend::{Backends, FoundImage, HostDisk};
+use crate::blocking::within;
 use crate::container::mounts::IMAGE_VOLUME_MOUNT_FAILED;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
 use crate::record::{ContainerRecord, Disk, ImageVolume};
+
+/// How long an image, or a block device of the node, may take to be opened.
+const OPENED_WITHIN: Duration = Duration::from_secs(30);
 
 /// The devices of one VM.
 #[derive(Debug)]
@@ -186,8 +191,10 @@ impl Plugs {
             self.empty(live, "unplugging an unused image", slot).await?;
         }
         if claim != Claim::Plugged(slot) {
-            let opened = backends.images.open(&image.id);
-            let file = opened.map_err(|error| error.during(format!("opening the image {}", image.id)))?;
+            let doing = format!("opening the image {}", image.id);
+            let opening =
+                async { backends.images.open(&image.id).await.map_err(|error| error.during(doing.as_str())) };
+            let file = within(OPENED_WITHIN, &doing, opening).await?;
             self.fill(live, "plugging the image", slot, Device::Pmem { image: file.into() }).await?;
             self.images.hold(slot, &image.id);
             self.images.set_bytes(slot, image.bytes);
@@ -205,8 +212,11 @@ impl Plugs {
         device: &runtime_spec::Device,
     ) -> Result<Disk, PodError> {
         let writable = device.permissions.contains('w');
-        let opened = backends.disks.open(PathBuf::from(&device.host_path), writable).await;
-        let disk = opened.map_err(|error| error.during("devices"))?;
+        let opening = async {
+            let opened = backends.disks.open(PathBuf::from(&device.host_path), writable).await;
+            opened.map_err(|error| error.during("devices"))
+        };
+        let disk = within(OPENED_WITHIN, &format!("devices: {}", device.host_path), opening).await?;
         if self.disks.is_used(&HostDisk::key(disk.number, !writable)) {
             let text = format!(
                 "devices: {} is in another container of the pod, {}; all must write to it or none",

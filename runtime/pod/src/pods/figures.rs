@@ -60,6 +60,7 @@ impl Pods {
             pod: &entry.view,
             containers: of_pod.map(|one| one.id.clone()).collect(),
             cgroup_root: &self.node.places.cgroup_root,
+            kernel: &self.node.pools.kernel,
             vmm_pid: live.vm.pid(),
             agent: &live.agent,
             meter: &live.meter,

@@ -17,7 +17,7 @@ use crate::capacity::room;
 use crate::clock;
 use crate::command::{Command, Reply};
 use crate::config::PodsConfig;
-use crate::container::{admission, stop};
+use crate::container::{admission, log, stop};
 use crate::driver::Driver;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
@@ -241,8 +241,7 @@ impl Pods {
     pub async fn reopen_log(&self, container_id: &str) -> Result<(), PodError> {
         let container = self.container_entry(container_id)?;
         admission::reopen_log(&container.view.id, container.view.state)?;
-        let reopened = container.output.log.reopen().await;
-        reopened.map_err(|error| PodError::internal("reopening the log").because(error))
+        log::reopen(&container.output.log).await
     }
 
     fn pod_entry(&self, pod_id: &str) -> Result<PodEntry, PodError> {

@@ -41,7 +41,7 @@ struct Found {
 /// them, after this has returned.
 pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
     let store = node.records.store().clone();
-    let found = blocking("reading the pods' records", move || read(&store)).await?;
+    let found = blocking(node.records.pool(), "reading the pods' records", move || read(&store)).await?;
     if !found.strays.is_empty() {
         node.records.forget(None, &found.strays).await;
     }

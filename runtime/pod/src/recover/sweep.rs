@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use runtime_net::PodNetworkSpec;
 
+use crate::blocking::blocking;
 use crate::dirs::{is_id, run_name};
 use crate::error::chain_of;
 use crate::node::Node;
@@ -39,8 +40,12 @@ async fn sweep_one(node: &Node, id: &str) -> Result<(), String> {
         let spec = PodNetworkSpec { pod_id: id.to_owned(), ..PodNetworkSpec::default() };
         node.backends.network.teardown(&spec).await.map_err(|error| chain_of(&error))?;
     }
-    let (state, run) = (node.places.pod_state_dir(id), node.places.pod_run_dir(id));
+    let (places, owned) = (node.places.clone(), id.to_owned());
     // The state directory is last: it takes the console out of the other one.
-    node.places.remove_run_dir(id).map_err(|error| format!("{}: {error}", run.display()))?;
-    node.places.remove_state_dir(id).map_err(|error| format!("{}: {error}", state.display()))
+    let removing = move || {
+        places.remove_run_dir(&owned)?;
+        places.remove_state_dir(&owned)
+    };
+    let doing = format!("removing the directories of {id}");
+    blocking(&node.pools.state, &doing, removing).await.map_err(|error| error.chain())
 }

@@ -1,12 +1,16 @@
 //! The context of every step of a start, and the remains of a failed one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::stopwatch::Stopwatch;
 use crate::backend::Vm;
 use crate::error::PodError;
 use crate::node::Node;
 use crate::record::PodRecord;
+
+/// How long each file or directory of a pod may take to be made.
+pub(crate) const MADE_WITHIN: Duration = Duration::from_secs(60);
 
 /// The pod that is started, and where.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use proto_agent::agent::{ConfigurePodRequest, Interface, Neighbour, Route, UserNamespace};
 use proto_vmm::{Device, Slot};
@@ -10,12 +11,17 @@ use runtime_spec::Namespaces;
 
 use super::context::StartContext;
 use super::guest_files;
+use crate::blocking::blocking_within;
 use crate::clock;
 use crate::error::PodError;
 use crate::live::Live;
+use crate::node::Node;
 
 /// Size of `/dev/shm`, as containers are used to it, in bytes.
 const SHM_BYTES: u64 = 64 << 20;
+
+/// How long the host's `resolv.conf` may take to be read.
+const READ_WITHIN: Duration = Duration::from_secs(30);
 
 /// Configures the booted guest.
 pub(super) async fn configure(
@@ -25,7 +31,7 @@ pub(super) async fn configure(
 ) -> Result<(), PodError> {
     let PodNetwork { interfaces, routes, neighbours, ips, .. } = network;
     let plugged = context.watch.time("plug", plug(interfaces, live)).await?;
-    let mut request = request(context, &ips)?;
+    let mut request = request(context, &ips).await?;
     request.interfaces = plugged;
     request.routes = routes.into_iter().map(route).collect();
     request.neighbours = neighbours.into_iter().map(neighbour).collect();
@@ -57,12 +63,12 @@ async fn plug(interfaces: Vec<runtime_net::PodInterface>, live: &Live) -> Result
     Ok(plugged)
 }
 
-fn request(context: &StartContext, ips: &[IpAddr]) -> Result<ConfigurePodRequest, PodError> {
+async fn request(context: &StartContext, ips: &[IpAddr]) -> Result<ConfigurePodRequest, PodError> {
     let spec = &context.record.spec;
     let hostname = spec.effective_hostname().to_owned();
     let resolv_conf = match &spec.dns {
         Some(dns) => dns.resolv_conf().into_bytes(),
-        None => host_resolv_conf(&context.node.places.resolv_conf)?,
+        None => host_resolv_conf(&context.node).await?,
     };
     Ok(ConfigurePodRequest {
         resolv_conf,
@@ -94,12 +100,14 @@ fn user_namespace(namespaces: &Namespaces) -> Option<UserNamespace> {
 }
 
 /// Reads the host's own `resolv.conf`; a host without one has no name service to pass on.
-fn host_resolv_conf(path: &std::path::Path) -> Result<Vec<u8>, PodError> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(bytes),
+async fn host_resolv_conf(node: &Node) -> Result<Vec<u8>, PodError> {
+    let path = node.places.resolv_conf.clone();
+    let doing = format!("reading {}", path.display());
+    let read = move || match std::fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(PodError::internal(format!("reading {}", path.display())).because(error)),
-    }
+        read => read,
+    };
+    blocking_within(READ_WITHIN, &node.pools.paths, &doing, read).await
 }
 
 fn route(route: PodRoute) -> Route {

@@ -28,9 +28,9 @@ use runtime_net::PodNetwork;
 use tokio::sync::watch;
 
 pub(crate) use self::context::Failed;
-use self::context::StartContext;
+use self::context::{MADE_WITHIN, StartContext};
 use self::stopwatch::Stopwatch;
-use crate::blocking::blocking;
+use crate::blocking::blocking_within;
 use crate::live::Live;
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus};
@@ -73,10 +73,9 @@ impl Reserved {
             let places = &context.node.places;
             for dir in [places.pod_state_dir(context.id()), places.pod_run_dir(context.id())] {
                 let doing = format!("making the directory {}", dir.display());
-                blocking(&doing, move || {
-                    pass(Point::PodDirectoryMake).and_then(|()| std::fs::create_dir_all(&dir))
-                })
-                .await?;
+                let pool = &context.node.pools.state;
+                let make = move || pass(Point::PodDirectoryMake).and_then(|()| std::fs::create_dir_all(&dir));
+                blocking_within(MADE_WITHIN, pool, &doing, make).await?;
             }
             Ok(())
         };

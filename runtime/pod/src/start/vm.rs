@@ -1,14 +1,16 @@
 //! The VM step: scratch disk, VMM, boot, the agent's first message.
 
+use std::convert::Infallible;
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::context::{Failed, StartContext};
+use super::context::{Failed, MADE_WITHIN, StartContext};
 use crate::backend::{Agent, BootRequest, SpawnRequest, Vm};
-use crate::blocking::{blocking, blocking_within};
+use crate::blocking::blocking_within;
 use crate::error::{PodError, PodErrorKind, chain_of};
 use crate::host::logs::LogOwner;
 use crate::host::{cgroup, logs, memory_events, scratch};
@@ -19,6 +21,9 @@ use crate::vm_end;
 
 /// How long the agent may take to say that it serves. Generous: a software-emulated guest is slow.
 const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// How long the guest's kernel and root image may take to be opened.
+const OPENED_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long files may take to be removed: a disk that hangs is tried again by the next stop.
 const CLEARED_WITHIN: Duration = Duration::from_secs(60);
@@ -65,7 +70,8 @@ async fn with_oom_kill(context: &StartContext, error: PodError) -> PodError {
 async fn make_scratch(context: &StartContext) -> Result<File, PodError> {
     let (template, bytes) = (context.node.places.scratch_template.clone(), context.record.scratch_bytes);
     let path = context.node.places.scratch_path(context.id());
-    blocking("making the scratch disk", move || scratch::make(&template, &path, bytes)).await
+    let (pool, doing) = (&context.node.pools.state, "making the scratch disk");
+    blocking_within(MADE_WITHIN, pool, doing, move || scratch::make(&template, &path, bytes)).await
 }
 
 async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
@@ -76,8 +82,10 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     let owner = LogOwner { pod: id.to_owned(), namespace: spec.namespace.clone(), name: spec.name.clone() };
     let console = node.places.pod_run_dir(id).join(logs::CONSOLE);
     let make = move || Ok::<_, std::io::Error>((logs::make(&log, &owner)?, logs::make_console(&console)?));
-    let (log, console) = blocking(&doing, make).await?;
-    let made = cgroup::make(&node.places.cgroup_root, &context.record.spec.cgroup_parent, id);
+    let (log, console) = blocking_within(MADE_WITHIN, &node.pools.state, &doing, make).await?;
+    let (root, record) = (node.places.cgroup_root.clone(), context.record.clone());
+    let making = move || Ok::<_, Infallible>(cgroup::make(&root, &record.spec.cgroup_parent, &record.id));
+    let made = blocking_within(MADE_WITHIN, &node.pools.kernel, "making cgroups", making).await?;
     if let Some(why) = made.missing.filter(|_| node.strict_cgroups) {
         let text = format!("the pod's VMM has no cgroup of its own, which cgroup.strict asks for: {why}");
         return Err(PodError::internal(text));
@@ -106,16 +114,16 @@ async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError
 }
 
 async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, scratch: File) -> Result<(), PodError> {
-    let open = |path: &std::path::Path| {
-        File::open(path).map_err(|error| {
-            PodError::internal(format!("booting the VM: opening {}", path.display())).because(error)
-        })
+    let open = async |path: &Path| {
+        let (doing, path) = (format!("booting the VM: opening {}", path.display()), path.to_owned());
+        let pool = &context.node.pools.paths;
+        blocking_within(OPENED_WITHIN, pool, &doing, move || File::open(path)).await
     };
     let places = &context.node.places;
     let request = BootRequest {
         bounds: context.record.bounds,
-        kernel: open(&places.kernel)?,
-        root_image: open(&places.root_image)?,
+        kernel: open(&places.kernel).await?,
+        root_image: open(&places.root_image).await?,
         scratch,
     };
     vm.boot(request).await.map_err(|error| PodError::internal("booting the VM").because(error))
@@ -184,5 +192,5 @@ pub(super) async fn clear(node: &Arc<Node>, record: &Arc<PodRecord>) -> Result<(
         places.remove_run_dir(&record.id)?;
         cgroup::remove(&places.cgroup_root, &record.spec.cgroup_parent, &record.id)
     };
-    blocking_within(CLEARED_WITHIN, "taking disk, sockets and cgroup away", clearing).await
+    blocking_within(CLEARED_WITHIN, &node.pools.state, "taking disk, sockets and cgroup away", clearing).await
 }

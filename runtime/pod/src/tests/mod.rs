@@ -7,6 +7,7 @@ mod disks;
 mod events;
 mod exec;
 mod found_again;
+mod frozen_disk;
 mod full_disk;
 mod ids;
 mod mounts;

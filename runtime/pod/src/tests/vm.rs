@@ -276,6 +276,7 @@ impl Vm for FakeVm {
 #[derive(Debug)]
 pub(crate) struct FakeImages(pub(crate) Arc<Script>);
 
+#[async_trait]
 impl ImageSource for FakeImages {
     fn find(&self, name: &str) -> Option<FoundImage> {
         let config = ImageConfig { cmd: vec!["/bin/app".into()], ..ImageConfig::default() };
@@ -284,7 +285,7 @@ impl ImageSource for FakeImages {
         name.starts_with("image").then_some(FoundImage { id, reference, bytes, config })
     }
 
-    fn open(&self, id: &str) -> Result<File, BackendError> {
+    async fn open(&self, id: &str) -> Result<File, BackendError> {
         if self.0.state().failing.contains("images.open") {
             return Err(BackendError::failed("images.open was scripted to fail"));
         }

@@ -14,6 +14,7 @@ use super::mounts::FakeShares;
 use super::state_disk::StateDisk;
 use super::vm::{FakeImages, FakeNetwork, FakeVms};
 use crate::backend::Backends;
+use crate::blocking::Pools;
 use crate::dirs::DaemonDirs;
 use crate::node::{Handlers, Node, Places, Records};
 use crate::roster::Roster;
@@ -84,6 +85,7 @@ impl World {
             },
             strict_cgroups: script.state().strict_cgroups,
             records,
+            pools: Pools::default(),
             roster: Roster::default(),
             backends: Backends {
                 network: Arc::new(FakeNetwork(script.clone())),

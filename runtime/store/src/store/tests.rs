@@ -21,11 +21,13 @@ fn set_version(path: &Path, version: u64) {
     transaction.commit().unwrap();
 }
 
-/// A disk that can be full: nothing can be written, or files cannot grow.
+/// A disk that can be full (nothing can be written, or files cannot grow), or frozen (no write comes to its end).
 #[derive(Clone, Debug, Default)]
 struct FullDisk {
     full: Arc<AtomicBool>,
     ungrowing: Arc<AtomicBool>,
+    /// Held while the disk is frozen.
+    frozen: Arc<Mutex<()>>,
 }
 
 impl FullDisk {
@@ -78,6 +80,7 @@ impl StorageBackend for FileOn {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        drop(self.disk.frozen.lock());
         self.backend.sync_data()
     }
 
@@ -196,6 +199,28 @@ fn a_store_whose_disk_was_full_takes_changes_again_when_there_is_room() {
 }
 
 #[test]
+fn changes_are_kept_while_another_hangs_on_a_frozen_disk() {
+    let (_dir, path) = path();
+    let (store, disk) = on_a_disk(&path);
+    let put = |key: &str, value: u32| Batch::new().put(Table::PodRecords, key, &value).unwrap();
+    std::thread::scope(|scope| {
+        let frozen = disk.frozen.lock().unwrap();
+        store.keep(put("first", 1));
+        let hanging = scope.spawn(|| store.commit(put("hanging", 1)));
+        while store.has_kept() {
+            std::thread::yield_now();
+        }
+        store.keep(put("hanging", 2));
+        assert!(store.has_kept() && !hanging.is_finished());
+        drop(frozen);
+        hanging.join().unwrap().unwrap();
+    });
+    store.commit(Batch::new()).unwrap();
+    let expected = [("first".to_owned(), 1), ("hanging".to_owned(), 2)];
+    assert_eq!(store.list::<u32>(Table::PodRecords).unwrap().values, expected);
+}
+
+#[test]
 fn what_is_kept_on_a_full_disk_is_written_with_the_next_changes() {
     let (_dir, path) = path();
     let (store, disk) = on_a_disk(&path);
@@ -206,10 +231,10 @@ fn what_is_kept_on_a_full_disk_is_written_with_the_next_changes() {
     store.keep(put("ended", 2));
     store.keep(Batch::new().delete(Table::PodRecords, "gone"));
     store.commit(put("refused", 1)).unwrap_err();
-    assert_eq!(store.0.lock().kept.len(), 2);
+    assert_eq!(store.0.kept().len(), 2);
     disk.fill(false);
     store.commit(Batch::new()).unwrap();
-    assert!(store.0.lock().kept.is_empty());
+    assert!(!store.has_kept());
     drop(store);
     let store = Store::open(&path).unwrap();
     assert_eq!(store.list::<u32>(Table::PodRecords).unwrap().values, [("ended".to_owned(), 2)]);

@@ -1,0 +1,174 @@
+//! Bounded pools of threads for work that may wait without end: for a disk that is frozen, for a path on a server that is
+//! gone.
+//!
+//! ```text
+//!   callers ──► a place in the pool ──► a thread of Tokio's ──► the disk
+//!               (waits without a thread, and within a bound where the caller wants one)
+//! ```
+//!
+//! There is a pool for each thing that may hang, so that what needs only another goes on. A thread in a system call cannot
+//! be called off: work that its caller has given up keeps its place until it returns. All pools of the daemon together
+//! have fewer places than Tokio has threads for such work (512), so that a place is a thread.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How long [`Pool::run`] waits for a place. A call that waits longer waits for a disk that does not answer.
+const PLACE_WITHIN: Duration = Duration::from_secs(30);
+
+/// A bounded number of threads. Clones are the same pool.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    waits_for: &'static str,
+    places_max: usize,
+    places: Arc<Semaphore>,
+}
+
+/// A place of a pool, taken.
+#[derive(Debug)]
+pub struct Place {
+    waits_for: &'static str,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Why work was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// All threads of the pool have waited for long. The work was not begun.
+    #[error("all {places} threads that may wait for {waits_for} do, for {} s now", PLACE_WITHIN.as_secs())]
+    Full {
+        /// Name of the disk, or of the other thing that hangs.
+        waits_for: &'static str,
+        /// Places of the pool.
+        places: usize,
+    },
+    /// The work panicked, or the daemon ends.
+    #[error("a thread that waits for {0} ended before its work")]
+    Died(&'static str),
+}
+
+impl Pool {
+    /// A pool of at most `places_max` threads; `waits_for` names what may hang, for errors.
+    #[must_use]
+    pub fn new(waits_for: &'static str, places_max: usize) -> Pool {
+        Pool { waits_for, places_max, places: Arc::new(Semaphore::new(places_max)) }
+    }
+
+    /// Runs `work` on a thread of the pool. Dropping the call keeps work from being begun, and does not end what has begun.
+    ///
+    /// # Errors
+    /// No place came free within 30 s, or the work panicked.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, PoolError> {
+        match tokio::time::timeout(PLACE_WITHIN, self.place()).await {
+            Ok(place) => place.run(work).await,
+            Err(_) => Err(PoolError::Full { waits_for: self.waits_for, places: self.places_max }),
+        }
+    }
+
+    /// Waits for a place, as long as that may take.
+    pub async fn place(&self) -> Place {
+        // Nothing closes it; and then a thread too many is better than work that is never done.
+        let permit = self.places.clone().acquire_owned().await.ok();
+        Place { waits_for: self.waits_for, permit }
+    }
+}
+
+impl Place {
+    /// Runs `work` on a thread of its own, as [`Pool::run`] does.
+    ///
+    /// # Errors
+    /// The work panicked.
+    pub async fn run<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, PoolError> {
+        let Place { waits_for, permit } = self;
+        let work = move || {
+            let answer = work();
+            drop(permit);
+            answer
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|_| PoolError::Died(waits_for))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use super::*;
+
+    const PLACES: usize = 4;
+
+    /// A disk that hangs until it is thawed, by the drop of the sender; and how many threads have come to it.
+    fn disk() -> (mpsc::Sender<()>, impl Fn() + Clone, mpsc::Receiver<()>) {
+        let (thaw, frozen) = mpsc::channel::<()>();
+        let frozen = Arc::new(Mutex::new(frozen));
+        let (come, came) = mpsc::channel();
+        let wait = move || {
+            let _ = come.send(());
+            let _ = frozen.lock().unwrap().recv();
+        };
+        (thaw, wait, came)
+    }
+
+    #[tokio::test]
+    async fn work_that_hangs_takes_no_more_than_the_places_of_its_pool() {
+        let (hanging, answering) = (Pool::new("a frozen disk", PLACES), Pool::new("another disk", 1));
+        let (thaw, wait, came) = disk();
+        let calls: Vec<_> = (0..3 * PLACES)
+            .map(|_| {
+                let (pool, wait) = (hanging.clone(), wait.clone());
+                tokio::spawn(async move { pool.run(wait).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let counted = answering.run(move || {
+            let begun = came.iter().take(PLACES).count();
+            // Every thread of the pool has its work by now.
+            (begun, came.try_recv().is_ok())
+        });
+        assert_eq!(counted.await.unwrap(), (PLACES, false));
+        drop(thaw);
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_pool_is_an_error_that_names_it_and_begins_no_work() {
+        let pool = Pool::new("a frozen disk", 1);
+        let (thaw, wait, came) = disk();
+        let hanging = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.run(wait).await }
+        });
+        tokio::task::yield_now().await;
+        came.recv().unwrap();
+        let late = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.run(|| panic!("it is begun")).await }
+        });
+        tokio::task::yield_now().await;
+        tokio::time::advance(PLACE_WITHIN + Duration::from_secs(1)).await;
+        let error = late.await.unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "all 1 threads that may wait for a frozen disk do, for 30 s now");
+        drop(thaw);
+        hanging.await.unwrap().unwrap();
+        assert_eq!(pool.run(|| 7).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_and_gives_its_place_back() {
+        let pool = Pool::new("a disk", 1);
+        pool.run(|| panic!("as a test asks")).await.unwrap_err();
+        assert_eq!(pool.run(|| 7).await.unwrap(), 7);
+    }
+}
