@@ -104,7 +104,7 @@ impl RuntimeService for Cri {
     }
 
     async fn status(&self, r: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        gate("Status", runtime::status::status(self.node.clone(), r.into_inner())).await
+        gate("Status", runtime::status::status(self.node.clone(), &self.pods, r.into_inner())).await
     }
 
     async fn stream_pod_sandboxes(

@@ -31,7 +31,7 @@ use crate::locks::Locks;
 use crate::name::{Name, digest_hex, id_prefix};
 
 /// Age up to which blobs without an image are kept for a pull to resume.
-const RESUME_AGE: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const RESUME_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// Version of the index's form. An index of another version is refused.
 const VERSION: u32 = 1;
@@ -108,13 +108,7 @@ impl Drop for Pins {
 impl Store {
     /// Opens the directory, makes what is missing, and clears what a killed daemon left.
     pub(crate) fn open(directory: &Path) -> Result<Store, ImageError> {
-        let store = Store {
-            directory: directory.to_owned(),
-            state: Mutex::default(),
-            writer: Mutex::default(),
-            blob_locks: Locks::default(),
-            image_locks: Locks::default(),
-        };
+        let store = Store::at(directory);
         let temporary = store.temporary();
         pass(Point::ImageDirectories).map_err(ImageError::disk("creating", &temporary))?;
         if temporary.exists() {
@@ -144,6 +138,17 @@ impl Store {
         Ok(store)
     }
 
+    /// The directory as it is, of whose images nothing is known yet.
+    pub(crate) fn at(directory: &Path) -> Store {
+        Store {
+            directory: directory.to_owned(),
+            state: Mutex::default(),
+            writer: Mutex::default(),
+            blob_locks: Locks::default(),
+            image_locks: Locks::default(),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change is made on a copy and swapped in, so that a panic leaves nothing half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -165,7 +170,7 @@ impl Store {
         self.directory.join("tmp")
     }
 
-    fn images(&self) -> PathBuf {
+    pub(crate) fn images(&self) -> PathBuf {
         self.directory.join("images")
     }
 
@@ -174,7 +179,7 @@ impl Store {
         digest_hex(id).ok().map(|hex| self.images().join(format!("{hex}.erofs")))
     }
 
-    fn read_index(&self) -> Result<Vec<Record>, ImageError> {
+    pub(crate) fn read_index(&self) -> Result<Vec<Record>, ImageError> {
         let path = self.index_path();
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,

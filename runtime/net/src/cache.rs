@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use crate::{
     NetError, PodNetworkSpec,
     config::{self, NetworkList},
+    trace::{self, NetworkTrace},
 };
 
 /// One pod's ADD: the plugins' input and their answer.
@@ -121,6 +122,12 @@ impl Cache {
         self.path(pod_id, interface).exists()
     }
 
+    /// The files of all pods' entries, drafts included.
+    pub(crate) fn traces(&self, interface: &str) -> Vec<NetworkTrace> {
+        let entry = format!("-{interface}.json");
+        trace::find(&self.dir, "", &[&entry, &format!("{entry}.new")])
+    }
+
     /// Removes the pod's entry, and before it what is left of a write that was cut short. An absent one is no error.
     pub(crate) fn remove(&self, pod_id: &str, interface: &str) -> Result<(), NetError> {
         let entry = self.path(pod_id, interface);
@@ -162,9 +169,13 @@ mod tests {
         cache.write("eth0", &entry()).unwrap();
         assert_eq!(cache.read("p1", "eth0").unwrap(), Some(entry()));
         assert!(dir.path().join("podvisor/p1-eth0.json").exists());
+        // As of a daemon that was killed while it wrote.
+        fs::write(dir.path().join("podvisor/p1-eth0.json.new"), "{").unwrap();
+        assert_eq!(cache.traces("eth0").len(), 2);
         cache.remove("p1", "eth0").unwrap();
         cache.remove("p1", "eth0").unwrap();
         assert_eq!(cache.read("p1", "eth0").unwrap(), None);
+        assert_eq!(cache.traces("eth0"), []);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::{
     chain::{Chain, INTERFACE, Plugins},
     config::{self, NetworkList},
     netns,
+    trace::{self, NetworkTrace},
 };
 
 /// Where `ip netns` and other runtimes keep namespaces.
@@ -30,6 +31,9 @@ const NETNS_DIR: &str = "/run/netns";
 
 /// Threads that may wait for CNI's files: configurations, plugins to be looked up, remembered ADDs.
 const FILE_THREADS: usize = 16;
+
+/// The beginning of a namespace's name, before the pod's id.
+const NETNS_PREFIX: &str = "podvisor-";
 
 /// Most time for one run of a plugin, unless configured.
 const PLUGIN_TIME_MAX: Duration = Duration::from_secs(60);
@@ -111,7 +115,14 @@ impl Cni {
 
     /// The path at which the pod's namespace is mounted.
     fn netns_path(&self, pod_id: &str) -> PathBuf {
-        self.netns_dir.join(format!("podvisor-{pod_id}"))
+        self.netns_dir.join(format!("{NETNS_PREFIX}{pod_id}"))
+    }
+
+    /// Finds the traces of pods' networks on this node, of whichever daemon: namespaces, and ADDs that are remembered.
+    pub fn traces(&self) -> Vec<NetworkTrace> {
+        let mut traces = trace::find(&self.netns_dir, NETNS_PREFIX, &[""]);
+        traces.extend(self.cache.traces(INTERFACE));
+        traces
     }
 
     /// Makes the pod's namespace, runs the plugins in it and joins their interfaces to taps.

@@ -33,9 +33,11 @@ mod route;
 mod spec;
 mod tap;
 mod template;
+mod trace;
 
 pub use cni::{Cni, CniConfig};
 pub use error::NetError;
 pub use interface::{PodInterface, PodNeighbour, PodNetwork, PodRoute};
 pub use pod_ranges::PodRanges;
 pub use spec::PodNetworkSpec;
+pub use trace::NetworkTrace;

@@ -9,9 +9,6 @@ use crate::host::{logs, scratch, shared_dir};
 /// Digits of a pod's id that name its run directory: 96 bits, as good as unique.
 const RUN_NAME_DIGITS: usize = 24;
 
-/// Length of a pod's id.
-const ID_DIGITS: usize = 64;
-
 /// A daemon's directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonDirs {
@@ -99,11 +96,6 @@ pub(crate) const ACKS: &str = ".acks";
 /// The run directory's name of a pod, or of what was one.
 pub(crate) fn run_name(id: &str) -> &str {
     id.get(..RUN_NAME_DIGITS).unwrap_or(id)
-}
-
-/// Whether a name can be a pod's id.
-pub(crate) fn is_id(name: &str) -> bool {
-    name.len() == ID_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn remove_dir(path: &Path) -> std::io::Result<()> {

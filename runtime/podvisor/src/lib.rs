@@ -12,6 +12,7 @@ mod console;
 mod detach_keys;
 #[cfg(test)]
 mod dist;
+mod doctor;
 mod exec;
 mod log_follower;
 mod logs;
@@ -55,6 +56,8 @@ enum Command {
     Console(console::Args),
     /// Listen on local ports that lead to a pod's.
     PortForward(port_forward::Args),
+    /// Compare what is on record of pods with what this node has of them.
+    Doctor(doctor::Args),
     /// Report whether this host can run pods, and what to do where it cannot.
     Check(check::Args),
     /// Print an example configuration, or the reference of all keys.
@@ -78,6 +81,7 @@ pub fn run_command() -> ExitCode {
                 Command::Logs(args) => client::block_on(logs::logs(&config, args)),
                 Command::Console(args) => client::block_on(console::console(&config, args)),
                 Command::PortForward(args) => client::block_on(port_forward::port_forward(&config, args)),
+                Command::Doctor(args) => client::block_on(doctor::doctor(&config, args)),
                 Command::Check(args) => check::check(&config, &args),
                 Command::Config(args) => {
                     config::command::print(args);

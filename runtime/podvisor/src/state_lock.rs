@@ -51,6 +51,28 @@ impl StateLock {
         }
         Ok(StateLock { _file: file })
     }
+
+    /// Whether somebody has the lock of the directory. Nothing is made.
+    ///
+    /// # Errors
+    /// The lock's file cannot be read.
+    pub(crate) fn is_held(directory: &Path) -> std::io::Result<bool> {
+        is_locked(&directory.join(FILE))
+    }
+}
+
+/// Whether somebody has locked the file. The lock is tried and released at once: who takes it in that very moment is
+/// refused.
+pub(crate) fn is_locked(path: &Path) -> std::io::Result<bool> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -62,10 +84,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
         let first = StateLock::take(&state).unwrap();
+        assert!(StateLock::is_held(&state).unwrap() && !StateLock::is_held(dir.path()).unwrap());
         let refused = StateLock::take(&state).unwrap_err().to_string();
         assert!(refused.contains(&format!("pid {},", std::process::id())), "{refused}");
         assert!(refused.contains(&state.display().to_string()), "{refused}");
         drop(first);
+        assert!(!StateLock::is_held(&state).unwrap());
         StateLock::take(&state).unwrap();
     }
 }

@@ -14,7 +14,7 @@ use std::io;
 use std::ops::Bound;
 use std::path::Path;
 
-use redb::backends::FileBackend;
+use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{BackendError, Builder, Database, StorageBackend};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -43,6 +43,15 @@ pub(crate) fn open(path: &Path) -> Result<Database, redb::Error> {
     reserve(&file, length);
     let disk = Disk { backend: FileBackend::new(file.try_clone()?)?, file };
     Ok(Builder::new().create_with_backend(disk)?)
+}
+
+/// Opens a copy of the file in memory.
+pub(crate) fn open_copy(path: &Path) -> Result<Database, redb::Error> {
+    let content = std::fs::read(path)?;
+    let memory = InMemoryBackend::new();
+    memory.set_len(content.len() as u64)?;
+    memory.write(0, &content)?;
+    Ok(Builder::new().create_with_backend(memory)?)
 }
 
 /// Reserves blocks beyond the file's end. On a full disk there are none to be had, and what was reserved stays.

@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
+use redb::{Database, ReadableDatabase, ReadableTable, TableError, WriteTransaction};
 use runtime_fail_points::{Point, pass};
 use serde::de::DeserializeOwned;
 
@@ -64,6 +64,15 @@ impl Store {
     /// Opens the file, or makes it. A second process is refused while one has it open.
     pub fn open(path: &Path) -> Result<Store, StoreError> {
         Store::open_by(path, Box::new(crate::disk::open))
+    }
+
+    /// Opens a copy of the file in memory, for whoever only looks at a store that nobody uses. `None` where there is no
+    /// file. The file is not changed, not even to undo what a killed process left half done.
+    pub fn open_copy(path: &Path) -> Result<Option<Store>, StoreError> {
+        match path.try_exists() {
+            Ok(false) => Ok(None),
+            _ => Store::open_by(path, Box::new(crate::disk::open_copy)).map(Some),
+        }
     }
 
     fn open_by(path: &Path, opener: Box<Opener>) -> Result<Store, StoreError> {
@@ -156,6 +165,29 @@ impl Store {
                 }
             }
             pass(Point::StoreQuarantine).map_err(writing)?;
+            transaction.commit().map_err(writing)
+        })
+    }
+
+    /// The names of all values in quarantine: the table's, a slash and the key.
+    pub fn quarantined(&self) -> Result<Vec<String>, StoreError> {
+        self.0.with(&mut self.0.lock(), |database| {
+            let transaction = database.begin_read().map_err(reading)?;
+            let opened = match transaction.open_table(QUARANTINE) {
+                Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                opened => opened.map_err(reading)?,
+            };
+            let names = opened.iter().map_err(reading)?;
+            names.map(|entry| Ok(entry.map_err(reading)?.0.value().to_owned())).collect()
+        })
+    }
+
+    /// Removes a value from the quarantine; an absent one is no error.
+    pub fn remove_quarantined(&self, name: &str) -> Result<(), StoreError> {
+        self.0.with(&mut self.0.lock(), |database| {
+            pass(Point::StoreQuarantine).map_err(writing)?;
+            let transaction = database.begin_write().map_err(writing)?;
+            drop(transaction.open_table(QUARANTINE).map_err(writing)?.remove(name).map_err(writing)?);
             transaction.commit().map_err(writing)
         })
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use proto_cri::v1;
+use runtime_pod::Pods;
 
 use super::features;
 use crate::blocking::NODE;
@@ -60,18 +61,26 @@ impl fmt::Debug for Node {
 /// Asks beside the async threads: the network's files may be on a disk that does not answer.
 pub(crate) async fn status(
     node: Arc<Node>,
+    pods: &Pods,
     request: v1::StatusRequest,
 ) -> Result<v1::StatusResponse, Failure> {
-    Ok(NODE.run(move || answer(&node, request)).await?)
+    let on_record = if request.verbose { (pods.ids(), pods.quarantined()) } else { Default::default() };
+    Ok(NODE.run(move || answer(&node, &on_record, request)).await?)
 }
 
-fn answer(node: &Node, request: v1::StatusRequest) -> v1::StatusResponse {
+/// Answers. `on_record` has the ids of all pods, those included that start now, and the values in quarantine: `podvisor
+/// doctor` compares them with what the node has.
+fn answer(
+    node: &Node,
+    on_record: &(Vec<String>, Vec<String>),
+    request: v1::StatusRequest,
+) -> v1::StatusResponse {
     let network = match node.network.ready() {
         Ok(()) => condition("NetworkReady", None),
         Err(why) => condition("NetworkReady", Some(("NetworkPluginNotReady", why))),
     };
     let info = if request.verbose {
-        BTreeMap::from([("config".to_owned(), info(node).to_string())])
+        BTreeMap::from([("config".to_owned(), info(node, on_record).to_string())])
     } else {
         BTreeMap::new()
     };
@@ -83,7 +92,7 @@ fn answer(node: &Node, request: v1::StatusRequest) -> v1::StatusResponse {
     }
 }
 
-fn info(node: &Node) -> serde_json::Value {
+fn info(node: &Node, (pods, quarantine): &(Vec<String>, Vec<String>)) -> serde_json::Value {
     let driver = match node.cgroup_driver {
         CgroupDriver::Systemd => "systemd",
         CgroupDriver::Cgroupfs => "cgroupfs",
@@ -94,6 +103,8 @@ fn info(node: &Node) -> serde_json::Value {
         "pod_ranges": node.network.pod_ranges(),
         // As containerd names it: clients look there for the file system of containers' roots.
         "stateDir": node.state_dir,
+        "pods": pods,
+        "quarantine": quarantine,
     })
 }
 
@@ -133,7 +144,8 @@ mod tests {
             cgroup_driver: CgroupDriver::Cgroupfs,
             state_dir: "/var/lib/podvisor".into(),
         };
-        let answer = answer(&node, v1::StatusRequest { verbose: true });
+        let on_record = (vec!["ab".to_owned()], Vec::new());
+        let answer = answer(&node, &on_record, v1::StatusRequest { verbose: true });
         let conditions = answer.status.unwrap().conditions;
         assert!(conditions[0].status && conditions[0].r#type == "RuntimeReady");
         assert!(!conditions[1].status && conditions[1].message.contains("/etc/cni/net.d"));
@@ -143,5 +155,6 @@ mod tests {
             (&info["cgroup_driver"], &info["pod_ranges"][0], &info["stateDir"]),
             (&"cgroupfs".into(), &"10.1.0.0/24".into(), &"/var/lib/podvisor".into())
         );
+        assert_eq!((&info["pods"][0], &info["quarantine"]), (&"ab".into(), &serde_json::json!([])));
     }
 }

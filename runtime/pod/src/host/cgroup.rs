@@ -17,8 +17,13 @@ use std::path::{Path, PathBuf};
 
 use runtime_fail_points::{Point, pass};
 
+use crate::id::is_id;
+
 /// Where cgroups are mounted on every node.
 pub(crate) const ROOT: &str = "/sys/fs/cgroup";
+
+/// Levels of cgroups that are looked into for pods': the kubelet's slices, and as many again.
+const DEPTH_MAX: usize = 10;
 
 /// Parent for pods that name none.
 const DEFAULT_PARENT: &str = "podvisor";
@@ -111,6 +116,27 @@ pub(crate) fn remove(root: &Path, parent: &str, pod_id: &str) -> io::Result<()> 
         }
     }
     Ok(())
+}
+
+/// Finds the cgroups of pods below the mount point, whichever the parent, each with the pod's id.
+pub(crate) fn find(root: &Path) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    let mut pending: Vec<(PathBuf, usize)> = mounts(root).into_iter().map(|mount| (mount, 0)).collect();
+    while let Some((dir, depth)) = pending.pop() {
+        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let id = name.strip_suffix(".scope").unwrap_or(&name).strip_prefix("podvisor-");
+            match id.filter(|id| is_id(id)) {
+                Some(id) => found.push((id.to_owned(), entry.path())),
+                None if depth < DEPTH_MAX => pending.push((entry.path(), depth + 1)),
+                None => {}
+            }
+        }
+    }
+    found.sort();
+    found
 }
 
 /// Whether the node has cgroup v2 here.
@@ -241,6 +267,19 @@ mod tests {
             memory_limit(dir.path(), "/kubepods/burstable/pod1"),
             least(4096, "/kubepods/burstable/pod1")
         );
+    }
+
+    #[test]
+    fn pods_cgroups_are_found_under_whichever_parent() {
+        let dir = v2();
+        let (one, other) = ("1a".repeat(32), "2b".repeat(32));
+        let made = [("", &one), ("kubepods-pod1.slice", &other)]
+            .map(|(parent, id)| make(dir.path(), parent, id).paths)
+            .concat();
+        fs::create_dir(dir.path().join("podvisor-of-somebody")).unwrap();
+        let mut expected = [(one, made[0].clone()), (other, made[1].clone())];
+        expected.sort();
+        assert_eq!(find(dir.path()), expected);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! VMMs that do not answer any more: found in `/proc`, and killed.
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use runtime_fail_points::{Point, pass_async};
@@ -70,6 +71,47 @@ pub(crate) fn find(path: &Path) -> Vec<VmmProcess> {
         .collect()
 }
 
+/// A VMM that runs on this node, of whichever daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunningVmm {
+    pub(crate) process: VmmProcess,
+    /// The control socket's path, as the daemon bound it.
+    pub(crate) control_socket: PathBuf,
+    /// Whether somebody looks after it: the process that started it, or a daemon with its run directory.
+    pub(crate) attended: bool,
+}
+
+/// Every VMM of this node: processes of that name whose standard input is a control socket.
+pub(crate) fn all() -> Vec<RunningVmm> {
+    let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let vmm = |pid: u32| {
+        if name(pid)? != "podvisor-vmm" {
+            return None;
+        }
+        let link = fs::read_link(format!("/proc/{pid}/fd/0")).ok()?;
+        let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+        let control_socket = bound(&table).find(|(known, _)| *known == inode)?.1.to_owned();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let process = VmmProcess::of_this_boot(pid, parse(&stat)?.1);
+        let daemon = control_socket.ancestors().nth(3).map(|run_dir| run_dir.join("podvisor.sock"));
+        let serves = || daemon.is_some_and(|socket| UnixStream::connect(socket).is_ok());
+        let attended = parent(&stat).and_then(name).is_some_and(|name| name == "podvisor") || serves();
+        Some(RunningVmm { process, control_socket, attended })
+    };
+    pids.filter_map(vmm).collect()
+}
+
+fn name(pid: u32) -> Option<String> {
+    Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned())
+}
+
+/// The parent in `/proc/<pid>/stat` (proc(5)): field 4.
+fn parent(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// The process, as one of this boot where it holds the listening socket `path`: records of the first versions do not
 /// say of which boot a process is.
 pub(crate) fn of_this_boot(process: VmmProcess, path: &Path) -> VmmProcess {
@@ -79,11 +121,15 @@ pub(crate) fn of_this_boot(process: VmmProcess, path: &Path) -> VmmProcess {
 
 /// Inodes of the sockets bound to `path`: the last two fields of a line of `/proc/net/unix` (unix(7)).
 fn inodes<'a>(table: &'a str, path: &'a Path) -> impl Iterator<Item = &'a str> {
-    table.lines().filter_map(move |line| {
+    bound(table).filter(move |(_, bound)| *bound == path).map(|(inode, _)| inode)
+}
+
+/// Inodes and paths of all sockets that are bound to one.
+fn bound(table: &str) -> impl Iterator<Item = (&str, &Path)> {
+    table.lines().filter_map(|line| {
         let mut fields = line.split_whitespace().rev();
-        let bound = fields.next()?;
-        let inode = fields.next()?;
-        (Path::new(bound) == path).then_some(inode)
+        let path = fields.next()?;
+        Some((fields.next()?, Path::new(path)))
     })
 }
 
@@ -117,6 +163,7 @@ mod tests {
     fn a_name_with_parentheses_does_not_confuse() {
         let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
         assert_eq!(parse(stat), Some(('S', 4242)));
+        assert_eq!(parent(stat), Some(1));
         assert_eq!(parse(""), None);
         assert_eq!(parse("7 (x) S 1"), None);
     }
@@ -147,14 +194,20 @@ mod tests {
         let path = dir.path().join("control.sock");
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let stdin = std::os::fd::OwnedFd::from(listener.try_clone().unwrap());
-        let mut child = Command::new("sleep").arg("600").stdin(Stdio::from(stdin)).spawn().unwrap();
+        let program = dir.path().join("podvisor-vmm");
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(program).arg("600").stdin(Stdio::from(stdin)).spawn().unwrap();
         let found = find(&path);
+        let running = all();
         let unsaid = VmmProcess { boot: None, ..process(child.id()) };
         let adopted = of_this_boot(unsaid, &path);
         assert!(!alive(unsaid) && alive(adopted));
         assert_eq!(of_this_boot(unsaid, &dir.path().join("other.sock")), unsaid);
+        let vmm = RunningVmm { process: process(child.id()), control_socket: path.clone(), attended: false };
         child.kill().unwrap();
         child.wait().unwrap();
+        assert!(running.contains(&vmm), "{vmm:?} is not among {running:?}");
+        assert!(!all().contains(&vmm));
         assert_eq!(found.iter().map(|process| process.pid).collect::<Vec<_>>(), [child.id()]);
         assert_eq!(find(&dir.path().join("other.sock")), []);
     }

@@ -1,7 +1,7 @@
 //! The store's part: records and statuses of pods and containers, committed beside the async threads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use runtime_blocking::Pool;
@@ -38,6 +38,8 @@ pub(crate) struct Records {
     pool: Pool,
     /// Whether a task tries to write settled outcomes.
     settling: Arc<AtomicBool>,
+    /// Names of the values in quarantine, as they were at the start: whoever asks waits for no disk.
+    quarantined: Arc<OnceLock<Vec<String>>>,
     /// The disk, as a test plays it.
     #[cfg(test)]
     pub(crate) disk: crate::tests::StateDisk,
@@ -49,6 +51,7 @@ impl Records {
             store,
             pool: Pool::new("the disk of the pods' records", THREADS),
             settling: Arc::default(),
+            quarantined: Arc::default(),
             #[cfg(test)]
             disk: crate::tests::StateDisk::default(),
         }
@@ -61,6 +64,16 @@ impl Records {
     /// The threads that may wait for the store.
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// Notes which values are in quarantine, once at the start.
+    pub(crate) fn note_quarantined(&self, names: Vec<String>) {
+        // A second start in one process finds the same.
+        let _ = self.quarantined.set(names);
+    }
+
+    pub(crate) fn quarantined(&self) -> Vec<String> {
+        self.quarantined.get().cloned().unwrap_or_default()
     }
 
     /// Settles how far a pod is.

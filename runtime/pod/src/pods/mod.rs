@@ -129,6 +129,16 @@ impl Pods {
         self.node.roster.pods()
     }
 
+    /// Ids of all pods on record, those included that start now and are listed later.
+    pub fn ids(&self) -> Vec<String> {
+        self.node.roster.pod_ids()
+    }
+
+    /// Names of the values on disk that could not be read and are in quarantine, as of this daemon's start.
+    pub fn quarantined(&self) -> Vec<String> {
+        self.node.records.quarantined()
+    }
+
     /// Builds a container, holds it before its program, and returns its id.
     ///
     /// # Errors

@@ -35,6 +35,8 @@ struct Found {
     stray_pods: Vec<String>,
     /// Containers whose record cannot be read.
     lost: Vec<String>,
+    /// Names of all values in quarantine.
+    quarantined: Vec<String>,
 }
 
 /// Lists every pod on record. The pods' drivers recover them side by side, and what no record owns is swept away beside
@@ -42,6 +44,7 @@ struct Found {
 pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
     let store = node.records.store().clone();
     let found = blocking(node.records.pool(), "reading the pods' records", move || read(&store)).await?;
+    node.records.note_quarantined(found.quarantined);
     if !found.strays.is_empty() {
         node.records.forget(None, &found.strays).await;
     }
@@ -124,5 +127,6 @@ fn read(store: &Store) -> Result<Found, StoreError> {
     }
     strays.extend(statuses.values.into_keys());
     let lost = records.quarantined.into_keys().collect();
-    Ok(Found { pods, containers, strays, stray_pods, lost })
+    let quarantined = store.quarantined()?;
+    Ok(Found { pods, containers, strays, stray_pods, lost, quarantined })
 }

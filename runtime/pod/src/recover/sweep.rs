@@ -7,8 +7,9 @@ use std::sync::Arc;
 use runtime_net::PodNetworkSpec;
 
 use crate::blocking::blocking;
-use crate::dirs::{is_id, run_name};
+use crate::dirs::run_name;
 use crate::error::chain_of;
+use crate::id::is_id;
 use crate::node::Node;
 
 /// Finds the directories of pods that are not on record, by their names.

@@ -4,7 +4,7 @@
 mod entry;
 pub(crate) mod events;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -209,6 +209,14 @@ impl Roster {
     /// All containers, oldest first.
     pub(crate) fn containers(&self) -> Vec<Arc<ContainerView>> {
         oldest_first(self.read().containers.values())
+    }
+
+    /// Ids of all pods on record, those included that start now.
+    pub(crate) fn pod_ids(&self) -> Vec<String> {
+        let state = self.read();
+        let ids: BTreeSet<&String> =
+            state.names.values().map(|holder| &holder.id).chain(state.pods.keys()).collect();
+        ids.into_iter().cloned().collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {

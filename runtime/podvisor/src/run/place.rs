@@ -16,7 +16,7 @@ use anyhow::{Context, bail};
 use runtime_pod::DaemonDirs;
 
 use crate::config::{Config, Paths, Streaming};
-use crate::state_lock::{StateLock, StateLockError};
+use crate::state_lock::{self, StateLock, StateLockError};
 
 /// Commands with a private daemon at the same time. Each has a VM, and a host that needs more of them needs a daemon.
 const PLACES_MAX: usize = 64;
@@ -48,7 +48,7 @@ impl Place {
             if let Some(lock) =
                 lock(&state).with_context(|| format!("making {} (are you root?)", state.display()))?
             {
-                return Ok(Place { state, run, leases: states.join("leases"), _lock: lock });
+                return Ok(Place { state, run, leases: leases(config), _lock: lock });
             }
         }
         bail!("{PLACES_MAX} commands with a private daemon run already in {}", states.display())
@@ -88,8 +88,30 @@ pub(crate) fn all(config: &Config) -> Vec<DaemonDirs> {
     std::iter::once(DaemonDirs { state_dir: state.clone(), run_dir: run.clone() }).chain(private).collect()
 }
 
+/// The directory of the addresses that private daemons' network has given away.
+pub(crate) fn leases(config: &Config) -> PathBuf {
+    config.paths.state.join(PRIVATE).join("leases")
+}
+
+/// Both locks of a place, without which no daemon starts there.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    command: File,
+    _state: StateLock,
+}
+
+/// Whether a command has the place, or the daemon of one that was killed still ends. Nothing is made.
+pub(crate) fn is_used(state: &Path) -> std::io::Result<bool> {
+    Ok(state_lock::is_locked(&state.join(COMMAND_LOCK))? || StateLock::is_held(state)?)
+}
+
 /// Locks a place; `None` where a command has it, or the daemon of a command that was killed still ends.
 fn lock(state: &Path) -> anyhow::Result<Option<File>> {
+    Ok(hold(state)?.map(|hold| hold.command))
+}
+
+/// Locks a place, for its daemon too.
+pub(crate) fn hold(state: &Path) -> anyhow::Result<Option<Hold>> {
     fs::create_dir_all(state)?;
     let file = File::options().write(true).create(true).truncate(false).open(state.join(COMMAND_LOCK))?;
     match file.try_lock() {
@@ -98,7 +120,7 @@ fn lock(state: &Path) -> anyhow::Result<Option<File>> {
         Err(fs::TryLockError::Error(error)) => return Err(error.into()),
     }
     match StateLock::take(state) {
-        Ok(_) => Ok(Some(file)),
+        Ok(lock) => Ok(Some(Hold { command: file, _state: lock })),
         Err(StateLockError::Held { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }

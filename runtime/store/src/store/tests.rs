@@ -179,6 +179,27 @@ fn a_value_in_quarantine_is_kept_and_listed_no_more() {
 }
 
 #[test]
+fn a_copy_shows_what_is_on_disk_and_leaves_that_alone() {
+    let (_dir, path) = path();
+    assert!(Store::open_copy(&path).unwrap().is_none() && !path.exists());
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.quarantined().unwrap(), Vec::<String>::new());
+    store.commit(Batch::new().put(Table::PodStatuses, "p1", &"text").unwrap()).unwrap();
+    store.quarantine(Table::PodStatuses, &["p1".to_owned()]).unwrap();
+    drop(store);
+    let before = std::fs::read(&path).unwrap();
+    let copy = Store::open_copy(&path).unwrap().unwrap();
+    assert_eq!(copy.quarantined().unwrap(), ["pod_statuses/p1"]);
+    copy.commit(Batch::new().put(Table::PodRecords, "p2", &1).unwrap()).unwrap();
+    drop(copy);
+    assert!(before == std::fs::read(&path).unwrap());
+    let store = Store::open(&path).unwrap();
+    store.remove_quarantined("pod_statuses/p1").unwrap();
+    store.remove_quarantined("none").unwrap();
+    assert_eq!(store.quarantined().unwrap(), Vec::<String>::new());
+}
+
+#[test]
 fn a_store_whose_disk_was_full_takes_changes_again_when_there_is_room() {
     let (_dir, path) = path();
     let (store, disk) = on_a_disk(&path);

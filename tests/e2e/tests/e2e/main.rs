@@ -10,6 +10,7 @@ mod clock;
 mod commands;
 mod console;
 mod devices;
+mod doctor;
 mod events;
 mod exits;
 mod failures;

@@ -1,0 +1,95 @@
+//! The daemons of this node: the one of the configuration, and those that commands start for themselves. Whether one runs
+//! is seen by the lock of its state.
+
+use std::path::Path;
+
+use anyhow::Context;
+use runtime_pod::DaemonDirs;
+use runtime_pod::doctor::{DaemonPlace, Life};
+
+use crate::config::Config;
+use crate::run::place::{self, Hold};
+use crate::state_lock::{StateLock, StateLockError};
+
+/// A daemon's place, and the locks that keep it from starting.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) daemon: DaemonPlace,
+    _node: Option<StateLock>,
+    _private: Option<Hold>,
+}
+
+/// Finds the daemons. With `hold` those that do not run are kept from starting until their places are dropped.
+pub(super) fn find(config: &Config, hold: bool) -> anyhow::Result<Vec<Place>> {
+    let mut places = place::all(config).into_iter();
+    let node = places.next().map(|dirs| node(config, dirs, hold));
+    node.into_iter().chain(places.map(|dirs| private(dirs, hold))).collect()
+}
+
+fn node(config: &Config, dirs: DaemonDirs, hold: bool) -> anyhow::Result<Place> {
+    let (lock, runs) = match (hold, dirs.state_dir.exists()) {
+        // Nothing is made where no daemon ever ran.
+        (_, false) => (None, false),
+        (true, true) => match StateLock::take(&dirs.state_dir) {
+            Ok(lock) => (Some(lock), false),
+            Err(StateLockError::Held { .. }) => (None, true),
+            Err(error) => return Err(error.into()),
+        },
+        (false, true) => (None, is_held(&dirs.state_dir, StateLock::is_held)?),
+    };
+    let life = if runs { Life::Serving } else { Life::Stopped };
+    let daemon = DaemonPlace { dirs, socket: config.socket(), life };
+    Ok(Place { daemon, _node: lock, _private: None })
+}
+
+fn private(dirs: DaemonDirs, hold: bool) -> anyhow::Result<Place> {
+    let lock = if hold { place::hold(&dirs.state_dir)? } else { None };
+    let runs = lock.is_none() && is_held(&dirs.state_dir, place::is_used)?;
+    let life = if runs { Life::Serving } else { Life::Over };
+    let daemon = DaemonPlace { socket: dirs.run_dir.join("podvisor.sock"), dirs, life };
+    Ok(Place { daemon, _node: None, _private: lock })
+}
+
+fn is_held(state: &Path, probe: impl Fn(&Path) -> std::io::Result<bool>) -> anyhow::Result<bool> {
+    probe(state).with_context(|| format!("looking at the lock in {}", state.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lives(config: &Config, hold: bool) -> Vec<Life> {
+        find(config, hold).unwrap().into_iter().map(|place| place.daemon.life).collect()
+    }
+
+    #[test]
+    fn a_daemon_runs_while_it_has_its_lock_and_looking_makes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.paths.state = dir.path().join("state");
+        config.paths.run = dir.path().join("run");
+        for hold in [false, true] {
+            assert_eq!(lives(&config, hold), [Life::Stopped]);
+        }
+        assert!(!config.paths.state.exists());
+        let daemon = StateLock::take(&config.paths.state).unwrap();
+        let private = config.paths.state.join("private/0");
+        std::fs::create_dir_all(&private).unwrap();
+        let command = StateLock::take(&private).unwrap();
+        for hold in [false, true] {
+            assert_eq!(lives(&config, hold), [Life::Serving, Life::Serving]);
+        }
+        drop((daemon, command));
+        assert_eq!(lives(&config, false), [Life::Stopped, Life::Over]);
+        let held = find(&config, true).unwrap();
+        assert_eq!(
+            held.iter().map(|place| place.daemon.life).collect::<Vec<_>>(),
+            [Life::Stopped, Life::Over]
+        );
+        for state in [&config.paths.state, &private] {
+            assert!(matches!(StateLock::take(state), Err(StateLockError::Held { .. })));
+        }
+        drop(held);
+        StateLock::take(&config.paths.state).unwrap();
+    }
+}

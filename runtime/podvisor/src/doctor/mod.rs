@@ -1,0 +1,140 @@
+//! `podvisor doctor`: compares what the daemons of this node have on record with what the node has, and says of each
+//! difference what it means and what to do. With `--repair` what nobody owns is taken away. The module
+//! `runtime_pod::doctor` decides what belongs to whom.
+//!
+//! Exit status: 0 if nothing was found, or nothing is left of it; 1 for differences; 2 if it could not look.
+
+mod ask;
+mod daemons;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use runtime_net::{Cni, CniConfig};
+use runtime_pod::doctor::{self, Daemon, DaemonPlace, Difference, Life, OnNode, OnRecord};
+
+use self::daemons::Place;
+use crate::config::Config;
+use crate::run::place;
+
+/// How long a look at the node may take. A disk that hangs must not hang this command.
+const LOOK_WITHIN: Duration = Duration::from_secs(60);
+
+/// The pause between two looks. A thing that is not there at both was work under way.
+const LOOKS_APART: Duration = Duration::from_secs(1);
+
+/// How long taking one thing away may take: CNI plugins have a minute each.
+const REPAIR_WITHIN: Duration = Duration::from_secs(150);
+
+/// Exit status where it could not look.
+const EXIT_BLIND: u8 = 2;
+
+/// Arguments of `podvisor doctor`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Take away what nobody owns.
+    #[arg(long)]
+    repair: bool,
+}
+
+/// Looks, prints, and repairs where that is asked.
+pub(crate) async fn doctor(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
+    match examine(config, args.repair).await {
+        Ok(0) => Ok(ExitCode::SUCCESS),
+        Ok(_) => Ok(ExitCode::FAILURE),
+        Err(error) => {
+            eprintln!("podvisor: the doctor cannot look: {error:#}");
+            Ok(ExitCode::from(EXIT_BLIND))
+        }
+    }
+}
+
+/// Returns how many differences are left.
+async fn examine(config: &Config, repair: bool) -> anyhow::Result<usize> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("only root sees what belongs to pods");
+    }
+    let cni = Cni::new(CniConfig {
+        conf_dir: config.cni.conf_dir.clone(),
+        bin_dirs: config.cni.bin_dirs.clone(),
+        cache_dir: config.cni.cache_dir.clone(),
+        ..CniConfig::default()
+    });
+    let mut found = look(&cni, &daemons::find(config, false)?, &place::leases(config)).await?;
+    // Held until all is repaired, so that no daemon starts meanwhile.
+    let mut places = Vec::new();
+    if !found.is_empty() {
+        tokio::time::sleep(LOOKS_APART).await;
+        places = daemons::find(config, repair)?;
+        found = doctor::in_both(&found, look(&cni, &places, &place::leases(config)).await?);
+    }
+    let mut left = found.len();
+    for difference in &found {
+        print(difference);
+        if repair && difference.is_leftover() {
+            match take_away(difference, &cni).await {
+                Ok(()) => {
+                    println!("    done:  taken away");
+                    left -= 1;
+                }
+                Err(why) => println!("    stays: {why}"),
+            }
+        }
+    }
+    drop(places);
+    match (found.len(), left) {
+        (0, _) => println!("nothing found: what is on record and what the node has are the same"),
+        (all, left) => println!("differences: {all}; left: {left}"),
+    }
+    Ok(left)
+}
+
+fn print(difference: &Difference) {
+    let Difference { what, means, advice, .. } = difference;
+    println!("{what}\n    means: {means}\n    do:    {advice}");
+}
+
+async fn take_away(difference: &Difference, cni: &Cni) -> Result<(), String> {
+    match tokio::time::timeout(REPAIR_WITHIN, doctor::repair(difference, cni)).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(format!("no answer within {} s", REPAIR_WITHIN.as_secs())),
+    }
+}
+
+/// Looks once: at the node first, and at the record afterwards.
+async fn look(cni: &Cni, places: &[Place], leases: &Path) -> anyhow::Result<Vec<Difference>> {
+    let places: Vec<DaemonPlace> = places.iter().map(|place| place.daemon.clone()).collect();
+    let (node, looked_at) = (cni.clone(), places.clone());
+    let leases = leases.to_owned();
+    let looking = tokio::task::spawn_blocking(move || OnNode::look(&node, &looked_at, &leases));
+    let node = within("the node's disks", looking).await??;
+    let mut daemons = Vec::new();
+    for place in places {
+        let record = record(&place).await?;
+        daemons.push(Daemon { place, record });
+    }
+    Ok(doctor::differences(&daemons, &node))
+}
+
+async fn record(place: &DaemonPlace) -> anyhow::Result<OnRecord> {
+    match place.life {
+        Life::Over => Ok(OnRecord::default()),
+        Life::Serving => ask::on_record(&place.socket)
+            .await
+            .with_context(|| format!("asking the daemon on {}", place.socket.display())),
+        Life::Stopped => {
+            let dirs = place.dirs.clone();
+            let reading = tokio::task::spawn_blocking(move || OnRecord::of_stopped(&dirs));
+            Ok(within("the pods' records", reading).await??)
+        }
+    }
+}
+
+async fn within<T>(what: &str, work: tokio::task::JoinHandle<T>) -> anyhow::Result<T> {
+    match tokio::time::timeout(LOOK_WITHIN, work).await {
+        Ok(outcome) => Ok(outcome?),
+        Err(_) => bail!("{what} did not answer within {} s", LOOK_WITHIN.as_secs()),
+    }
+}
