@@ -37,7 +37,8 @@ async fn a_console_is_printed_and_followed_and_outlives_vmm_daemon_and_pod() {
     let say =
         |line: &str| format!("[ -e /dev/kmsg ] || mknod /dev/kmsg c 1 11; echo '<0>{line}' > /dev/kmsg");
     client.sh(&main, &say("the first line")).await.unwrap();
-    assert!(printed(&host, &pod[..12]).await.contains("the first line\n"));
+    let by_id = printed(&host, &pod[..12]).await;
+    assert!(by_id.contains("the first line"), "{by_id:?}");
     assert!(printed(&host, "talks").await.contains("the first line"));
 
     let mut following =
