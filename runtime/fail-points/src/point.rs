@@ -40,7 +40,7 @@ points! {
     ImageWork = "image.work",
     ImageBlobOpen = "image.blob.open",
     ImageBlobWrite = "image.blob.write",
-    ImageLayer = "image.layer",
+    ImageLayer = "image.layer.make",
     ImageMake = "image.make",
     ImageFileMake = "image.file.make",
     ImageRename = "image.rename",
