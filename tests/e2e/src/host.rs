@@ -1,6 +1,7 @@
 //! A host for one test: directories, a network and a daemon of its own, so that tests run side by side and none
 //! sees anything of another. The tests of a process share its registry.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::Context;
@@ -113,6 +114,22 @@ impl Host {
     /// The full name of an image in the registry.
     pub fn image(&self, name: &str) -> String {
         format!("{}/{name}", self.registry.addr)
+    }
+
+    /// Puts a shell script in front of the daemon's CNI plugin of this name, and starts the daemon anew with it.
+    ///
+    /// # Errors
+    /// When the script cannot be written or the daemon does not serve again.
+    pub async fn put_before_plugin(&mut self, name: &str, script: &str) -> anyhow::Result<()> {
+        let plugins = self.dir.path().join("plugins");
+        std::fs::create_dir_all(&plugins)?;
+        let plugin = plugins.join(name);
+        std::fs::write(&plugin, format!("#!/bin/sh\n{script}\n"))?;
+        std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755))?;
+        let config = std::fs::read_to_string(self.daemon.config())?;
+        let config = config.replace("bin_dirs = [", &format!("bin_dirs = [{plugins:?}, "));
+        std::fs::write(self.daemon.config(), config)?;
+        self.daemon.kill_and_restart().await
     }
 
     /// Replaces the daemon's binaries, as an upgrade of the node does: pods go on meanwhile.

@@ -18,6 +18,7 @@ pub mod http;
 pub mod idle;
 pub mod inventory;
 pub mod network;
+pub mod numbered;
 pub mod spec;
 pub mod traces;
 

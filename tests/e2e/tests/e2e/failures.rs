@@ -28,15 +28,7 @@ async fn an_image_that_is_not_there_is_refused_by_name() {
 
 /// Puts a shell script in front of the daemon's CNI plugins and makes it the only one of the network.
 async fn with_plugin(host: &mut Host, name: &str, script: &str) {
-    use std::os::unix::fs::PermissionsExt;
-    let plugin = host.dir().join("plugins").join(name);
-    std::fs::create_dir_all(plugin.parent().unwrap()).unwrap();
-    std::fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let config = std::fs::read_to_string(host.daemon.config()).unwrap();
-    let dirs = format!("bin_dirs = [{:?}, ", plugin.parent().unwrap());
-    std::fs::write(host.daemon.config(), config.replace("bin_dirs = [", &dirs)).unwrap();
-    host.daemon.kill_and_restart().await.unwrap();
+    host.put_before_plugin(name, script).await.unwrap();
     host.network
         .configure(
             &serde_json::json!({ "cniVersion": "1.0.0", "name": "test", "plugins": [{ "type": name }] }),

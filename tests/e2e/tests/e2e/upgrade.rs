@@ -3,7 +3,7 @@
 use proto_cri::v1::*;
 use tests_e2e::built::Built;
 use tests_e2e::traces::Traces;
-use tests_e2e::{Host, spec};
+use tests_e2e::{Host, numbered, spec};
 
 #[tokio::test]
 async fn pods_of_the_release_before_are_found_used_and_removed() {
@@ -39,10 +39,7 @@ async fn pods_of_the_release_before_are_found_used_and_removed() {
     assert!(client.runtime.container_stats(one).await.unwrap().into_inner().stats.is_some());
     let log = client.status(&running).await.unwrap().log_path;
     client.stop(&running, 0).await.unwrap();
-    let log = std::fs::read_to_string(log).unwrap();
-    for (line, number) in log.lines().zip(1..) {
-        assert!(line.ends_with(&format!("stdout F line {number}")), "line {number}: {line:?}");
-    }
+    numbered::lines(&std::fs::read_to_string(log).unwrap()).unwrap();
     for container in [&running, &created, &ended] {
         client.remove(container).await.unwrap();
     }

@@ -1,7 +1,6 @@
 //! Disturbances of the clients: one at a time, for some seconds.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -35,16 +34,9 @@ pub(super) enum Kind {
 
 /// Puts a script in the plugin's place that waits while the gate's file is there.
 pub(super) async fn put_gate_before_plugins(host: &mut Host) {
-    let (plugin, gate) = (host.dir().join("plugins").join(PLUGIN), host.dir().join(GATE));
-    std::fs::create_dir_all(plugin.parent().unwrap()).unwrap();
-    let script =
-        format!("#!/bin/sh\nwhile [ -e {} ]; do sleep 0.2; done\nexec {PLUGINS}/{PLUGIN}\n", gate.display());
-    std::fs::write(&plugin, script).unwrap();
-    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let config = std::fs::read_to_string(host.daemon.config()).unwrap();
-    let dirs = format!("bin_dirs = [{:?}, ", plugin.parent().unwrap());
-    std::fs::write(host.daemon.config(), config.replace("bin_dirs = [", &dirs)).unwrap();
-    host.daemon.kill_and_restart().await.unwrap();
+    let gate = host.dir().join(GATE);
+    let script = format!("while [ -e {} ]; do sleep 0.2; done\nexec {PLUGINS}/{PLUGIN}", gate.display());
+    host.put_before_plugin(PLUGIN, &script).await.unwrap();
 }
 
 pub(super) struct Disturber<'a> {

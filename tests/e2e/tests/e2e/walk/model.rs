@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proto_cri::v1::{ContainerState, ContainerStatus};
+use tests_e2e::numbered;
 
 /// The disturbances that there were. A failure is excused by one that was there at any time of the call.
 #[derive(Debug, Default)]
@@ -135,13 +136,10 @@ impl Container {
 
     /// Returns what is wrong with the log of a container that has ended, if anything. `whole`: it wrote all that it had to.
     pub(super) fn wrong_log(&self, log: &str, whole: bool) -> Option<String> {
-        let mut lines = 0;
-        for (line, number) in log.lines().zip(1..) {
-            if !line.ends_with(&format!("stdout F line {number}")) {
-                return Some(format!("{}: line {number} is {line:?}", self.id));
-            }
-            lines = number;
-        }
+        let lines = match numbered::lines(log) {
+            Ok(lines) => lines,
+            Err(wrong) => return Some(format!("{}: {wrong}", self.id)),
+        };
         let due = self.ending.filter(|_| whole).map(|ending| ending.lines);
         due.filter(|due| *due != lines).map(|due| format!("{}: {lines} lines in place of {due}", self.id))
     }
