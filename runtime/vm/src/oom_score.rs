@@ -2,11 +2,10 @@
 //! (proc_pid_oom_score_adj(5)), set by the daemon, since the VMM's jail does not let it open the file.
 
 use std::fs;
-use std::io::{self, Write};
-
-use nix::errno::Errno;
+use std::io::Write;
 
 use crate::VmError;
+use crate::process::has_ended;
 
 /// Sets the process's score, -1000 to 1000. A process that has ended is no error.
 pub(crate) fn set(pid: u32, score: i32) -> Result<(), VmError> {
@@ -16,10 +15,6 @@ pub(crate) fn set(pid: u32, score: i32) -> Result<(), VmError> {
         Err(error) if has_ended(&error) => Ok(()),
         other => other.map_err(|source| VmError::OomScore { pid, score, source }),
     }
-}
-
-fn has_ended(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
 #[cfg(test)]

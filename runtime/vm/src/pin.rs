@@ -9,6 +9,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use crate::VmError;
+use crate::process::has_ended;
 
 /// The name of the VMM's vCPU threads, without their number.
 const THREAD: &str = "vcpu";
@@ -51,11 +52,6 @@ fn threads(pid: u32) -> io::Result<Vec<Pid>> {
         }
     }
     Ok(found)
-}
-
-/// A thread may end between being listed and being looked at.
-fn has_ended(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
 #[cfg(test)]

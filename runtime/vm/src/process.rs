@@ -1,8 +1,10 @@
 //! The life of a VMM's process: its identity (pid and start time), its end, and how to kill it.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use nix::errno::Errno;
 use runtime_fail_points::{Point, pass};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
@@ -58,6 +60,12 @@ impl Process {
             Err(error) => Err(VmError::Kill { pid: self.pid, source: error.into() }),
         }
     }
+}
+
+/// Whether an error of a file in `/proc` says that its process or thread has ended: the file is gone, or what it was
+/// of.
+pub(crate) fn has_ended(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
 fn start_time(pid: u32) -> std::io::Result<u64> {

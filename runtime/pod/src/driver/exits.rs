@@ -6,7 +6,6 @@ use runtime_spec::ExitReason;
 use super::Driver;
 use crate::container::LOST_CODE;
 use crate::container::watcher::Exited;
-use crate::host::memory_events;
 use crate::record::{ContainerStage, PodStage};
 use crate::{clock, vm_end};
 
@@ -51,14 +50,11 @@ impl Driver {
     /// Reason and message of containers that are lost with their VM. Where the node's kernel killed the VMM for want of
     /// memory, both say so.
     pub(super) async fn loss(&self, why: String) -> (ExitReason, String) {
-        let (places, record) = (self.node.places.clone(), self.record.clone());
-        let reading =
-            move || memory_events::oom_kill(&places.cgroup_root, &record.spec.cgroup_parent, &record.id);
-        match tokio::task::spawn_blocking(reading).await {
+        match self.node.oom_kill(&self.record).await {
             // A pod that is dead already says it in its own message.
-            Ok(Some(killed)) if why.contains(&killed) => (ExitReason::OomKilled, why),
-            Ok(Some(killed)) => (ExitReason::OomKilled, format!("{why}; {killed}")),
-            _ => (ExitReason::Error, why),
+            Some(killed) if why.contains(&killed) => (ExitReason::OomKilled, why),
+            Some(killed) => (ExitReason::OomKilled, format!("{why}; {killed}")),
+            None => (ExitReason::Error, why),
         }
     }
 

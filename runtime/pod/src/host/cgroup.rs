@@ -74,6 +74,12 @@ pub(crate) fn memory_max(cgroup: &Path) -> Option<u64> {
     fs::read_to_string(cgroup.join("memory.max")).ok()?.trim().parse().ok()
 }
 
+/// The value of a name in the text of a flat-keyed file; 0 where there is none.
+pub(crate) fn flat_keyed(text: &str, name: &str) -> u64 {
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    found.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+}
+
 /// The cgroups that were made for a pod.
 #[derive(Debug, Default)]
 pub(crate) struct Made {

@@ -35,11 +35,9 @@ pub(crate) fn oom_kill(root: &Path, parent: &str, pod_id: &str) -> Option<String
     Some(format!("the node's kernel killed the VMM for want of memory: {why}"))
 }
 
-/// The value of a name in a flat-keyed file; 0 where there is none.
+/// The value of a name in a file; 0 where there is none.
 fn count(file: &Path, name: &str) -> u64 {
-    let text = fs::read_to_string(file).unwrap_or_default();
-    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    found.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    cgroup::flat_keyed(&fs::read_to_string(file).unwrap_or_default(), name)
 }
 
 #[cfg(test)]

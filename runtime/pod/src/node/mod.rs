@@ -4,13 +4,18 @@ pub(crate) mod open;
 mod places;
 mod records;
 
+use std::convert::Infallible;
+use std::sync::Arc;
+
 use runtime_spec::HandlerConfig;
 
 pub(crate) use self::places::Places;
 pub(crate) use self::records::Records;
 use crate::backend::Backends;
-use crate::blocking::Pools;
+use crate::blocking::{Pools, blocking};
 use crate::error::{PodError, PodErrorKind};
+use crate::host::memory_events;
+use crate::record::PodRecord;
 use crate::roster::Roster;
 
 /// See the module's documentation.
@@ -24,6 +29,17 @@ pub(crate) struct Node {
     pub(crate) records: Records,
     pub(crate) pools: Pools,
     pub(crate) roster: Roster,
+}
+
+impl Node {
+    /// Says how the node's kernel killed the pod's VMM for want of memory, if it did.
+    pub(crate) async fn oom_kill(&self, record: &Arc<PodRecord>) -> Option<String> {
+        let (root, record) = (self.places.cgroup_root.clone(), record.clone());
+        let reading = move || {
+            Ok::<_, Infallible>(memory_events::oom_kill(&root, &record.spec.cgroup_parent, &record.id))
+        };
+        blocking(&self.pools.kernel, "reading how a VMM ended", reading).await.ok().flatten()
+    }
 }
 
 /// The handlers that pods may name.

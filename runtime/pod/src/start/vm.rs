@@ -13,7 +13,7 @@ use crate::backend::{Agent, BootRequest, SpawnRequest, Vm};
 use crate::blocking::blocking_within;
 use crate::error::{PodError, PodErrorKind, chain_of};
 use crate::host::logs::LogOwner;
-use crate::host::{cgroup, logs, memory_events, scratch};
+use crate::host::{cgroup, logs, scratch};
 use crate::live::{self, Live};
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus, VmmProcess};
@@ -56,14 +56,12 @@ pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>
 
 /// The failure of a boot, which says so where the node's kernel killed the VMM for want of memory.
 async fn with_oom_kill(context: &StartContext, error: PodError) -> PodError {
-    let (root, record) = (context.node.places.cgroup_root.clone(), context.record.clone());
-    let reading = move || memory_events::oom_kill(&root, &record.spec.cgroup_parent, &record.id);
-    match tokio::task::spawn_blocking(reading).await {
-        Ok(Some(killed)) => {
+    match context.node.oom_kill(&context.record).await {
+        Some(killed) => {
             let text = format!("{killed}; {error}");
             error.reworded(text)
         }
-        _ => error,
+        None => error,
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::figures::{CpuUsage, HostUsage, MemoryUsage, Pressure, Stall};
 use crate::clock;
-use crate::host::cgroup;
+use crate::host::cgroup::{self, flat_keyed as value};
 
 /// Clock ticks of `/proc/<pid>/stat` in a second: `USER_HZ`, which is part of Linux's interface.
 const TICKS_PER_SECOND: u64 = 100;
@@ -117,12 +117,6 @@ fn process(proc: &Path, pid: u32, usage: &mut HostUsage) {
 
 fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
-}
-
-/// The value of a name in a flat-keyed file; 0 when absent.
-fn value(text: &str, name: &str) -> u64 {
-    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    found.and_then(number).unwrap_or(0)
 }
 
 /// `some avg10=0.12 avg60=0.00 avg300=0.00 total=345` and the same for `full` (psi.rst).
