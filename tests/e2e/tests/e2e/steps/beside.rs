@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 
-use nix::unistd::Pid;
 use proto_cri::v1;
 use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
@@ -14,7 +13,6 @@ const CHUNK_BYTES_MAX: usize = 64 << 10;
 
 pub(crate) struct Beside {
     pub(crate) pod: String,
-    pub(crate) vmm: Pid,
     container: String,
     started_at: i64,
     log: PathBuf,
@@ -27,16 +25,8 @@ impl Beside {
         let pod = client.run_pod(&config).await.unwrap();
         let line = "n=0; while :; do echo line $n; n=$((n+1)); sleep 0.1; done";
         let container = client.run(&pod, spec::shell("writer", image, line)).await.unwrap();
-        let info = client.pod_status_verbose(&pod).await.unwrap().1;
-        let vmm = Pid::from_raw(i32::try_from(info["vmm"]["pid"].as_i64().unwrap()).unwrap());
         let started_at = client.status(&container).await.unwrap().started_at;
-        Beside {
-            pod,
-            vmm,
-            container,
-            started_at,
-            log: PathBuf::from(config.log_directory).join("writer.log"),
-        }
+        Beside { pod, container, started_at, log: PathBuf::from(config.log_directory).join("writer.log") }
     }
 
     /// Asserts that the container runs on, unchanged, and returns how many lines it has written, and how many of them are

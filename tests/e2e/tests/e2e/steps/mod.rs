@@ -111,6 +111,8 @@ struct Scene {
     image: String,
     other_image: String,
     before: Inventory,
+    /// VMMs that are there between steps: that of the pod beside, and those that a test which failed has left in the node.
+    others: Vec<Pid>,
     kills: usize,
     missed: usize,
     again: usize,
@@ -130,7 +132,8 @@ impl Scene {
         host.daemon.kill_and_restart().await.unwrap();
         beside.check(&mut host.client(), 1).await;
         let before = Inventory::take(host.dir(), &host.network, host.daemon.pid()).unwrap();
-        Some(Scene { host, beside, image, other_image, before, kills: 1, missed: 0, again: 0 })
+        let others = vmms();
+        Some(Scene { host, beside, image, other_image, before, others, kills: 1, missed: 0, again: 0 })
     }
 
     /// Makes the call without a fault, and finds its steps.
@@ -220,7 +223,7 @@ impl Scene {
             self.order("");
             return false;
         }
-        let vmms: Vec<_> = vmms().into_iter().filter(|vmm| *vmm != self.beside.vmm).collect();
+        let vmms: Vec<_> = vmms().into_iter().filter(|vmm| !self.others.contains(vmm)).collect();
         for vmm in &vmms {
             kill(*vmm, signal).unwrap();
         }
