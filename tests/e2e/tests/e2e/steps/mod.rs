@@ -7,6 +7,7 @@
 //! | the calls, and how a kubelet goes on | `call.rs` |
 //! | the steps, and the choice of a share | `step.rs` |
 //! | the pod beside | `beside.rs` |
+//! | what passes the points that no step passes | `tour.rs` |
 //!
 //! `make test` takes the share of the steps that a fixed seed chooses; `make soak` takes all. `PODVISOR_STEPS_SEED` gives the
 //! seed, and `PODVISOR_STEPS` the beginning of the steps to take: `CreateContainer vmm.plug 1 Abort`.
@@ -14,6 +15,7 @@
 mod beside;
 mod call;
 mod step;
+mod tour;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -80,7 +82,16 @@ async fn every_step_killed() {
         println!("step: {step}");
         scene.take(step).await;
     }
-    scene.report(chosen.len());
+    if only.is_none() {
+        scene.tour().await;
+        if chosen.len() == count {
+            scene.silence().await;
+        }
+    }
+    let missing = scene.report(chosen.len());
+    let late: &[&str] = if chosen.len() == count { &[] } else { &tour::OF_SILENCE };
+    let missing: Vec<_> = missing.iter().filter(|point| !late.contains(&point.as_str())).collect();
+    assert!(only.is_some() || missing.is_empty(), "never passed: {missing:?}");
     scene.end().await;
 }
 
@@ -251,7 +262,8 @@ impl Scene {
         (_, self.again) = self.beside.check(&mut client, self.kills).await;
     }
 
-    fn report(&self, taken: usize) {
+    /// Prints what was done, and returns the points that were never passed.
+    fn report(&self, taken: usize) -> Vec<String> {
         let built = Built::of_environment().unwrap();
         let hit: BTreeSet<_> =
             self.host.daemon.fail_points().all_passed().unwrap().into_iter().map(|p| p.point).collect();
@@ -267,6 +279,7 @@ impl Scene {
             all.len() - unhit.len(),
             unhit.join(" ")
         );
+        unhit
     }
 
     async fn end(self) {

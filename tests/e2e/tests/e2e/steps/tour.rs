@@ -1,0 +1,138 @@
+//! The tour: passes the points that none of the calls passes whose steps are tested. With it a run passes every point, or
+//! fails and names those that nothing passes.
+
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use proto_cri::v1;
+use runtime_store::{Batch, Store, Table};
+use tests_e2e::client::Client;
+use tests_e2e::spec;
+
+use super::call::{Call, NAME};
+use super::{Scene, bounded, vmms};
+use crate::session;
+
+const MIB: i64 = 1 << 20;
+
+/// The memory limit of the tour's container before and after it grows; the first fits into the handler's smallest VM.
+const MEMORY: [i64; 2] = [32 * MIB, 256 * MIB];
+
+/// Points that the daemon passes for a guest that has said nothing for minutes: the whole run alone waits for it.
+pub(super) const OF_SILENCE: [&str; 1] = ["vmm.console"];
+
+impl Scene {
+    /// Everything but what takes minutes.
+    pub(super) async fn tour(&mut self) {
+        let subject = self.prepare(Call::PullImage).await;
+        self.order("");
+        let mut client = self.host.client();
+        let config = self.growing_pod();
+        let pod = client.run_pod(&config).await.unwrap();
+        let container = self.listening(&mut client, &pod).await;
+        figures(&mut client, &pod, &container).await;
+        grow(&mut client, &pod, &container).await;
+        client.stop(&container, 0).await.unwrap();
+        client.remove(&container).await.unwrap();
+        self.clear(&subject, "the tour of a pod's life").await;
+        self.freeze().await;
+        self.clear(&subject, "the tour of a frozen VM").await;
+        self.spoil().await;
+        self.clear(&subject, "the tour of a spoiled record").await;
+    }
+
+    /// A guest whose agent says nothing until it is given up.
+    pub(super) async fn silence(&mut self) {
+        let subject = self.prepare(Call::PullImage).await;
+        self.order("agent.hello hang 1");
+        let config = spec::pod(NAME, self.host.dir());
+        let silent = bounded(self.host.client().run_pod(&config)).await.unwrap_err();
+        assert!(silent.message().contains("the agent said nothing"), "{silent}");
+        self.order("");
+        self.clear(&subject, "the tour of a silent guest").await;
+    }
+
+    /// The subject of a tour, with limits that may change.
+    fn growing_pod(&self) -> v1::PodSandboxConfig {
+        let mut config = spec::pod(NAME, self.host.dir());
+        let linux = config.linux.get_or_insert_default();
+        linux.resources = Some(limits(MEMORY[0]));
+        linux.overhead = Some(v1::LinuxContainerResources::default());
+        config
+    }
+
+    /// A container with a directory of the host and with an input, which it was given something by.
+    async fn listening(&self, client: &mut Client, pod: &str) -> String {
+        let volume = self.host.dir().join("volume");
+        std::fs::create_dir_all(&volume).unwrap();
+        let mut config = spec::shell(NAME, &self.image, "read line; echo $line >/volume/heard; sleep 100000");
+        config.stdin = true;
+        config.mounts = vec![v1::Mount {
+            host_path: volume.display().to_string(),
+            container_path: "/volume".into(),
+            ..Default::default()
+        }];
+        config.linux.as_mut().unwrap().resources = Some(limits(MEMORY[0]));
+        let container = client.run(pod, config).await.unwrap();
+        let session = session::attach(client, &container, true).await;
+        session.say("stdin", "said\n", false).await;
+        let heard = volume.join("heard");
+        while std::fs::read_to_string(&heard).unwrap_or_default() != "said\n" {
+            tokio::time::sleep(super::LOOK_INTERVAL).await;
+        }
+        container
+    }
+
+    /// Stops a pod whose VMM does not answer.
+    async fn freeze(&self) {
+        let mut client = self.host.client();
+        let pod = client.run_pod(&spec::pod(NAME, self.host.dir())).await.unwrap();
+        for vmm in vmms().into_iter().filter(|vmm| !self.others.contains(vmm)) {
+            kill(vmm, Signal::SIGSTOP).unwrap();
+        }
+        bounded(client.stop_pod(&pod)).await.unwrap();
+    }
+
+    /// Starts the daemon over a store with a record that nobody can read.
+    async fn spoil(&mut self) {
+        self.host.daemon.stop().await.unwrap();
+        spoil(&self.host.dir().join("state/store.redb"));
+        self.host.daemon.kill_and_restart().await.unwrap();
+        self.kills += 1;
+    }
+}
+
+/// Puts a record of a pod that is none.
+fn spoil(store: &Path) {
+    let store = Store::open(store).unwrap();
+    store.commit(Batch::new().put(Table::PodRecords, "spoiled", &7).unwrap()).unwrap();
+}
+
+fn limits(memory: i64) -> v1::LinuxContainerResources {
+    v1::LinuxContainerResources { memory_limit_in_bytes: memory, ..Default::default() }
+}
+
+/// Asks for the figures of a pod and of its container.
+async fn figures(client: &mut Client, pod: &str, container: &str) {
+    let request = v1::ContainerStatsRequest { container_id: container.into() };
+    client.runtime.container_stats(request).await.unwrap();
+    let request = v1::PodSandboxStatsRequest { pod_sandbox_id: pod.into() };
+    client.runtime.pod_sandbox_stats(request).await.unwrap();
+    client.pod_status_verbose(pod).await.unwrap();
+}
+
+/// Raises the limits of a pod and of its container.
+async fn grow(client: &mut Client, pod: &str, container: &str) {
+    let request = v1::UpdatePodSandboxResourcesRequest {
+        pod_sandbox_id: pod.into(),
+        resources: Some(limits(MEMORY[1])),
+        overhead: None,
+    };
+    client.runtime.update_pod_sandbox_resources(request).await.unwrap();
+    let request = v1::UpdateContainerResourcesRequest {
+        container_id: container.into(),
+        linux: Some(limits(MEMORY[1])),
+        ..Default::default()
+    };
+    client.runtime.update_container_resources(request).await.unwrap();
+}
