@@ -84,15 +84,6 @@ impl Pods {
     pub fn scratch_dir(&self) -> PathBuf {
         self.node.places.state_dirs()
     }
-
-    /// The last 64 KiB of its guest's console.
-    ///
-    /// # Errors
-    /// No such pod, or its VM is gone.
-    pub async fn console(&self, pod_id: &str) -> Result<String, PodError> {
-        let live = self.live(pod_id).await?;
-        live.call("asking the VM for its console", live.vm.console()).await
-    }
 }
 
 /// A guest's clock, as its agent reports it.

@@ -28,7 +28,6 @@ async fn assert_answered(world: &World, pod_id: &str, id: &str) {
     assert_eq!(pods.container(id).unwrap().state, ContainerState::Running);
     assert_eq!(pods.usages([pod_id]).await.len(), 1);
     pods.vm_stats(pod_id).await.unwrap();
-    pods.console(pod_id).await.unwrap();
     pods.check_ready(pod_id).unwrap();
     assert_eq!(pods.exec_sync(id, command(), None).await.unwrap().stdout, b"x");
     let spec = ExecSpec { command: command(), tty: false, stdin: true };

@@ -8,13 +8,12 @@ use super::{World, container, pod};
 use crate::{AttachRequest, ContainerState};
 
 /// The calls that the test below makes.
-const CALLS: [&str; 21] = [
+const CALLS: [&str; 20] = [
     "pod",
     "pod_with_containers",
     "phases",
     "vm_stats",
     "usage",
-    "console",
     "check_ready",
     "forward",
     "create_container",
@@ -52,7 +51,6 @@ async fn every_call_takes_the_beginning_of_an_id() {
     is("phases", pods.phases(short).map(drop));
     is("vm_stats", pods.vm_stats(short).await.map(drop));
     is("usage", pods.usage(short).await.map(drop));
-    is("console", pods.console(short).await.map(drop));
     is("check_ready", pods.check_ready(short));
     is("forward", pods.forward(short, 80, tokio::io::empty()).await);
     is("start_container", pods.start_container(id).await);
