@@ -165,10 +165,9 @@ impl Images {
     /// # Errors
     /// [`ImageError::Disk`].
     pub fn remove(&self, name: &str) -> Result<(), ImageError> {
-        match self.inner.store.find(name) {
-            Some(record) => self.inner.store.remove(&record.id),
-            None => Ok(()),
-        }
+        // Also for an image that is gone: a removal that failed may have left blobs.
+        let found = self.inner.store.find(name);
+        self.inner.store.remove(found.as_ref().map_or(name, |record| &record.id))
     }
 
     /// Opens the image's EROFS file read-only; its length is a multiple of 2 MiB.

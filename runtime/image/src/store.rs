@@ -12,7 +12,7 @@
 //! A tag names one image: when the tag moves, the image that had it stays, without the tag. Blobs live as long as an
 //! image names them; blobs without an image (of a failed pull) are kept for a day, so that the next pull can resume.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,17 +57,22 @@ fn without_nulls<'de, D: Deserializer<'de>>(from: D) -> Result<DeclaredConfig, D
     serde_json::from_value(fields.into()).map_err(D::Error::custom)
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct IndexFile {
     version: u32,
     images: Vec<Record>,
+    /// Digests of blobs that were those of removed images, and may be there still.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    removed: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Images, by id.
     records: BTreeMap<String, Record>,
+    /// Blobs of removed images that are there still. Other blobs without an image are those of a pull that was cut short.
+    removed: BTreeSet<String>,
     /// Number of pulls that need a blob, by its digest.
     pins: HashMap<String, usize>,
 }
@@ -117,23 +122,16 @@ impl Store {
         for path in [&temporary, &store.blobs(), &store.images()] {
             fs::create_dir_all(path).map_err(ImageError::disk("creating", path))?;
         }
-        let read = store.read_index()?;
-        let found = read.len();
-        let kept: BTreeMap<String, Record> = read
-            .into_iter()
-            .filter(|record| store.image_path(&record.id).is_some_and(|path| path.is_file()))
-            .map(|record| (record.id.clone(), record))
-            .collect();
-        let lost = kept.len() < found;
-        store.state().records = kept;
-        if lost {
-            tracing::warn!(
-                count = found - store.state().records.len(),
-                "images without their file were dropped"
-            );
-            let kept = store.state().records.clone();
-            store.write_index(&kept)?;
+        let IndexFile { images, mut removed, .. } = store.read_index_file()?;
+        let has_file = |record: &Record| store.image_path(&record.id).is_some_and(|path| path.is_file());
+        let (kept, lost): (Vec<_>, Vec<_>) = images.into_iter().partition(has_file);
+        removed.extend(lost.iter().flat_map(|record| record.blobs.clone()));
+        let kept = kept.into_iter().map(|record| (record.id.clone(), record)).collect();
+        if !lost.is_empty() {
+            tracing::warn!(count = lost.len(), "images without their file were dropped");
+            store.write_index(&kept, &removed)?;
         }
+        *store.state() = State { records: kept, removed, ..State::default() };
         store.remove_orphans()?;
         Ok(store)
     }
@@ -180,10 +178,14 @@ impl Store {
     }
 
     pub(crate) fn read_index(&self) -> Result<Vec<Record>, ImageError> {
+        Ok(self.read_index_file()?.images)
+    }
+
+    fn read_index_file(&self) -> Result<IndexFile, ImageError> {
         let path = self.index_path();
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(IndexFile::default()),
             Err(error) => return Err(ImageError::disk("reading", &path)(error)),
         };
         let invalid = |reason: String| {
@@ -193,15 +195,20 @@ impl Store {
         if index.version != VERSION {
             return Err(invalid(format!("its version is {}, not {VERSION}", index.version)));
         }
-        Ok(index.images)
+        Ok(index)
     }
 
     fn index_path(&self) -> PathBuf {
         self.directory.join("images.json")
     }
 
-    fn write_index(&self, records: &BTreeMap<String, Record>) -> Result<(), ImageError> {
-        let index = IndexFile { version: VERSION, images: records.values().cloned().collect() };
+    fn write_index(
+        &self,
+        records: &BTreeMap<String, Record>,
+        removed: &BTreeSet<String>,
+    ) -> Result<(), ImageError> {
+        let images = records.values().cloned().collect();
+        let index = IndexFile { version: VERSION, images, removed: removed.clone() };
         let bytes = serde_json::to_vec_pretty(&index).expect("strings and numbers always serialise");
         files::replace(&self.index_path(), &bytes)
     }
@@ -214,6 +221,9 @@ impl Store {
             if !known {
                 files::remove(&path)?;
             }
+        }
+        if let Err(error) = self.remove_blobs() {
+            tracing::warn!(%error, "blobs of a removed image are there still");
         }
         self.sweep(RESUME_AGE)
     }
@@ -289,30 +299,56 @@ impl Store {
                 old
             }
         };
+        let mut removed = self.state().removed.clone();
+        removed.retain(|digest| !record.blobs.contains(digest));
         records.insert(id, record.clone());
-        self.write_index(&records)?;
-        self.state().records = records;
+        self.write_index(&records, &removed)?;
+        let mut state = self.state();
+        (state.records, state.removed) = (records, removed);
         Ok(record)
     }
 
     /// Removes an image with all its names. The file goes first, since that frees a full disk: where the disk does not
     /// take the index even then, the next start drops the record that has no file.
+    ///
+    /// # Errors
+    /// Blobs that cannot be removed are tried again by the next removal, and by the next start.
     pub(crate) fn remove(&self, id: &str) -> Result<(), ImageError> {
+        if self.is_gone(id) {
+            return Ok(());
+        }
         let _writer = self.writer();
         let mut records = self.state().records.clone();
-        let Some(record) = records.remove(id) else { return Ok(()) };
-        if let Some(path) = self.image_path(id) {
-            files::remove(&path)?;
+        if let Some(record) = records.remove(id) {
+            if let Some(path) = self.image_path(id) {
+                files::remove(&path)?;
+            }
+            let mut removed = self.state().removed.clone();
+            removed.extend(record.blobs);
+            if let Err(error) = self.write_index(&records, &removed) {
+                tracing::warn!(id, %error, "an image is removed, and the index is not written");
+            }
+            let mut state = self.state();
+            (state.records, state.removed) = (records, removed);
         }
-        let written = self.write_index(&records);
-        self.state().records = records;
-        if let Err(error) = written {
-            tracing::warn!(id, %error, "an image is removed, and the index is not written");
-        }
-        for digest in &record.blobs {
-            self.remove_unused(digest)?;
-        }
+        self.remove_blobs()?;
         self.sweep(RESUME_AGE)
+    }
+
+    /// Whether neither the image is there nor a blob of any removed image.
+    fn is_gone(&self, id: &str) -> bool {
+        let state = self.state();
+        !state.records.contains_key(id) && state.removed.is_empty()
+    }
+
+    /// Removes what is left of removed images.
+    fn remove_blobs(&self) -> Result<(), ImageError> {
+        let removed = self.state().removed.clone();
+        for digest in removed {
+            self.remove_unused(&digest)?;
+            self.state().removed.remove(&digest);
+        }
+        Ok(())
     }
 
     /// Removes a blob that no image and no pull needs. A pull names its blobs before it takes their locks, so that it either

@@ -76,6 +76,47 @@ fn removal_keeps_blobs_that_another_image_or_a_pull_needs() {
 }
 
 #[test]
+fn blobs_that_a_removal_could_not_remove_go_with_its_repetition_or_the_next_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with(directory.path(), &[record('a', "a:1", &['1', '2'])]);
+    let stuck = store.blobs().join("2".repeat(64));
+    // A file cannot be removed as on a broken disk.
+    let break_blob = || {
+        fs::remove_file(&stuck).unwrap();
+        fs::create_dir(&stuck).unwrap();
+    };
+    let mend_blob = || {
+        fs::remove_dir(&stuck).unwrap();
+        fs::write(&stuck, b"blob").unwrap();
+    };
+    break_blob();
+    store.remove(&id('a')).unwrap_err();
+    assert!(store.list().is_empty());
+    mend_blob();
+    store.remove(&id('a')).unwrap();
+    assert_eq!(blobs(&store), 0);
+
+    drop(store);
+    let store = store_with(directory.path(), &[record('a', "a:1", &['1', '2'])]);
+    break_blob();
+    store.remove(&id('a')).unwrap_err();
+    mend_blob();
+    drop(store);
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(blobs(&store), 0);
+}
+
+#[test]
+fn a_start_that_finds_an_image_without_its_file_removes_its_blobs() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with(directory.path(), &[record('a', "a:1", &['1']), record('b', "b:1", &['1', '2'])]);
+    // As after a kill between the file's removal and the index.
+    fs::remove_file(store.image_path(&id('b')).unwrap()).unwrap();
+    drop(store);
+    assert_eq!(blobs(&Store::open(directory.path()).unwrap()), 1);
+}
+
+#[test]
 fn an_image_is_removed_though_the_index_cannot_be_written() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with(directory.path(), &[record('a', "a:1", &['1']), record('b', "b:1", &[])]);
