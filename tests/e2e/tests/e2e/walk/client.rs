@@ -20,6 +20,8 @@ const CONTAINERS: usize = 3;
 const HUNG: Duration = Duration::from_secs(280);
 /// Pause before a call is made again.
 const PAUSE: Duration = Duration::from_millis(300);
+/// How long a call that needs no VM may fail after the pod's VM was killed: while that is noticed.
+const LET_GO_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) struct Client {
     number: u64,
@@ -134,9 +136,9 @@ impl Client {
             let answer = tokio::time::timeout(HUNG, call(self.client.clone())).await;
             match answer.unwrap_or_else(|_| panic!("client {}: {what} hangs", self.number)) {
                 Ok(answer) => return answer,
-                // A pod whose VM is lost may be excused once, but has to be let go.
                 Err(error) => {
-                    let excused = self.ledger.disturbed_since(then) && begun.elapsed() < HUNG;
+                    let lost = self.is_lost() && begun.elapsed() < LET_GO_WITHIN;
+                    let excused = lost || (self.ledger.disturbed_since(then) && begun.elapsed() < HUNG);
                     assert!(excused, "client {}: {what} failed beside no disturbance: {error}", self.number);
                     self.counts.failed_beside_disturbances += 1;
                     tokio::time::sleep(PAUSE).await;
