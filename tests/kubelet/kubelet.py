@@ -10,8 +10,17 @@ import urllib.request
 
 # klog's error lines that concern the runtime.
 RUNTIME_ERROR = re.compile(r"^E\d{4} .*(?i:runtime|cri_|remote_|rpc error|podvisor|image_?fs|imagefs|sandbox)")
-# Not the runtime's: the back-off itself is logged as an error, and so is what a node without an API server lacks.
-EXPECTED = re.compile(r"CrashLoopBackOff|nodes? .*not found|mirror pod")
+# Lines that say nothing of the runtime, each with its reason.
+EXPECTED = re.compile(
+    "|".join(
+        [
+            r"CrashLoopBackOff",  # the back-off itself is logged as an error
+            r"nodes? .*not found|mirror pod",  # what a node without an API server lacks
+            r"container runtime status check may not have completed yet",  # a kubelet's first second, before it has asked
+            r"no imagefs label for configured runtime",  # cAdvisor has labels for three runtimes by name, and no other
+        ]
+    )
+)
 
 
 def configuration(directory, endpoint, address):
