@@ -35,7 +35,7 @@ async fn layers_are_stacked_as_they_say() {
         .whiteout("etc/gone")
         .opaque("cache")
         .file("cache/new", 0o644, "new")
-        .hard_link("big-too", "big")
+        .hard_link("big-too", 0o644, "big")
         .owner(1000, 100)
         .mtime(1_234_567_890)
         .xattr("user.colour", b"line\nbreak")

@@ -119,7 +119,7 @@ async fn bad_archives_are_refused_with_the_entry() {
     let escape = Layer::builder().record("path", b"../../etc/cron.d/x").file("x", 0o644, "x").build();
     let cut = Layer::builder().file("a/cut", 0o644, vec![1; 5000]).into_tar();
     let sparse = Layer::builder().record("GNU.sparse.major", b"1").file("holes", 0o644, "x").build();
-    let link = Layer::builder().hard_link("alias", "nowhere").build();
+    let link = Layer::builder().hard_link("alias", 0o644, "nowhere").build();
     for (tag, layer, expected) in [
         ("escape", escape, "entry \"../../etc/cron.d/x\": the path has a \"..\" component"),
         (

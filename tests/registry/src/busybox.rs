@@ -56,7 +56,7 @@ pub fn busybox_image_of(program: &Path) -> Result<(Vec<Layer>, Value)> {
     layer = layer.file("bin/busybox", 0o755, busybox);
     let names = String::from_utf8(listed.stdout)?;
     for name in names.lines().filter(|name| *name != "bin/busybox" && *name != "linuxrc") {
-        layer = layer.hard_link(name, "bin/busybox");
+        layer = layer.hard_link(name, 0o755, "bin/busybox");
     }
     layer = layer.file("etc/passwd", 0o644, PASSWD).file("etc/group", 0o644, GROUP);
     let config = json!({

@@ -115,9 +115,9 @@ impl LayerBuilder {
         self.entry(EntryType::Symlink, path, 0o777, target.as_bytes(), None)
     }
 
-    /// A hard link to a path of this layer or one below.
-    pub fn hard_link(self, path: &str, target: &str) -> Self {
-        self.entry(EntryType::Link, path, 0o644, target.as_bytes(), None)
+    /// A hard link to a path of this layer or one below. Archivers write the target's mode, and some unpackers set it.
+    pub fn hard_link(self, path: &str, mode: u32, target: &str) -> Self {
+        self.entry(EntryType::Link, path, mode, target.as_bytes(), None)
     }
 
     /// A character device.

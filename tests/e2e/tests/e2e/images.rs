@@ -30,7 +30,7 @@ async fn layers_whiteouts_links_and_users_come_out_in_the_container() {
         .whiteout("data/gone")
         .opaque("opaque")
         .file("opaque/above", 0o644, b"above")
-        .hard_link("data/linked", "data/kept")
+        .hard_link("data/linked", 0o644, "data/kept")
         .symlink("data/soft", "kept")
         .build();
     let (mut layers, mut config) = tests_registry::busybox_image().unwrap();
