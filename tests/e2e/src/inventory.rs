@@ -11,8 +11,8 @@ use runtime_store::{Store, Table};
 use crate::network::Network;
 use crate::traces::Traces;
 
-/// How long a node may take to come to rest: processes that are reaped, connections that are closed.
-const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// How long a node may take to come to rest: a start whose VM is frozen is given up after 120 s, and then undone.
+const SETTLED_WITHIN: Duration = Duration::from_secs(300);
 
 /// Pause between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
