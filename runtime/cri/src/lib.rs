@@ -9,7 +9,10 @@
 //!                                             └─ runtime/<verb>.rs    ─┘
 //! ```
 //!
-//! No other crate knows CRI types. This crate keeps no state and takes no decision about a pod.
+//! Where the node has another runtime behind ours, `upstream/` stands before both services and hands on what is its.
+//!
+//! No other crate knows CRI types. This crate takes no decision about a pod, and keeps no state but the other runtime's
+//! last lists.
 
 #![forbid(unsafe_code)]
 
@@ -34,8 +37,10 @@ mod serve;
 mod sessions;
 mod stats;
 mod stream;
+mod upstream;
 mod v1alpha2;
 
 pub use error::ERROR_DOMAIN;
 pub use runtime::status::{CgroupDriver, Node, NodeNetwork};
 pub use serve::{Cri, ServeError, serve};
+pub use upstream::{UnnamedPods, UpstreamConfig};

@@ -22,9 +22,8 @@ use crate::deadline::Deadlines;
 use crate::encoded::Encoded;
 use crate::runtime::status::Node;
 use crate::scratch_disk::scratch_disk;
-
-/// Longest message either way, bytes: what the kubelet's client allows (cri-client `maxMsgSize`).
-const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+use crate::stream::MESSAGE_BYTES_MAX;
+use crate::upstream::{Upstream, UpstreamConfig, WithUpstream};
 
 /// Calls that one client may have open at once on one connection. The kubelet keeps one call per pod
 /// worker; a client beyond this waits for its own calls.
@@ -53,6 +52,7 @@ pub struct Cri {
     pub(crate) encoded: Arc<Encoded>,
     /// A path on the file system of the writable layers. Asked for once: a disk may not answer later.
     pub(crate) scratch_disk: PathBuf,
+    upstream: Option<Arc<Upstream>>,
 }
 
 impl Cri {
@@ -60,7 +60,15 @@ impl Cri {
     pub fn new(pods: Pods, images: Images, node: Node, streaming: Arc<Server>) -> Self {
         let (stopping, encoded) = (Arc::default(), Arc::default());
         let scratch_disk = scratch_disk(images.directory(), &pods.scratch_dir());
-        Self { pods, images, node: Arc::new(node), stopping, streaming, encoded, scratch_disk }
+        let node = Arc::new(node);
+        Self { pods, images, node, stopping, streaming, encoded, scratch_disk, upstream: None }
+    }
+
+    /// Returns the services with another runtime behind them. Blocks on the disk.
+    #[must_use]
+    pub fn with_upstream(mut self, config: UpstreamConfig) -> Self {
+        self.upstream = Some(Arc::new(Upstream::new(config, self.pods.clone(), self.images.clone())));
+        self
     }
 }
 
@@ -78,6 +86,8 @@ pub async fn serve(
     listener: UnixListener,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
+    let upstream = cri.upstream.clone();
+    let watching = upstream.clone().map(|upstream| tokio::spawn(upstream.watch()));
     let stopping = cri.stopping.clone();
     let stopped = stopping.subscribe();
     let stop = async move {
@@ -100,12 +110,17 @@ pub async fn serve(
         .max_concurrent_streams(CALLS_PER_CONNECTION_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .layer(layer_fn(Deadlines))
+        .layer(layer_fn(move |ours| WithUpstream { ours, upstream: upstream.clone() }))
         .add_service(runtime)
         .add_service(images)
         .add_service(old_runtime)
         .add_service(old_images)
         .serve_with_incoming_shutdown(incoming(listener), stop);
-    match drained(serving, stopped).await {
+    let served = drained(serving, stopped).await;
+    if let Some(watching) = watching {
+        watching.abort();
+    }
+    match served {
         Some(served) => Ok(served?),
         None => {
             warn!(after = ?DRAIN, "calls that still run are left");

@@ -6,10 +6,13 @@ use std::pin::Pin;
 
 use prost::Message;
 
+/// Longest message either way, bytes: what the kubelet's client allows (cri-client `maxMsgSize`).
+pub(crate) const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// The answer of a streaming RPC.
 pub(crate) type Streamed<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, tonic::Status>> + Send>>;
 
-/// A piece is closed when it has this many bytes: a good part below what clients take (16 MiB), since a
+/// A piece is closed when it has this many bytes: a good part below [`MESSAGE_BYTES_MAX`], since a
 /// piece may end with an item of some hundred KiB of annotations.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -19,19 +22,23 @@ where
     I: Message + 'static,
     T: 'static,
 {
+    Box::pin(tokio_stream::iter(cut(items, I::encoded_len).map(move |piece| Ok(message(piece)))))
+}
+
+/// The items in pieces of about [`PIECE_BYTES`] each, none of them empty.
+pub(crate) fn cut<I>(items: Vec<I>, length: impl Fn(&I) -> usize) -> impl Iterator<Item = Vec<I>> {
     let mut items = items.into_iter().peekable();
-    let pieces = std::iter::from_fn(move || {
+    std::iter::from_fn(move || {
         items.peek()?;
         let (mut piece, mut bytes) = (Vec::new(), 0);
         while bytes < PIECE_BYTES
             && let Some(item) = items.next()
         {
-            bytes += item.encoded_len();
+            bytes += length(&item);
             piece.push(item);
         }
-        Some(Ok(message(piece)))
-    });
-    Box::pin(tokio_stream::iter(pieces))
+        Some(piece)
+    })
 }
 
 #[cfg(test)]

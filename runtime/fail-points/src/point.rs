@@ -35,6 +35,10 @@ points! {
     StoreUpgrade = "store.upgrade",
     StoreCommit = "store.commit",
     StoreQuarantine = "store.quarantine",
+    // What is known of another runtime's pods.
+    UpstreamDirectory = "upstream.directory",
+    UpstreamWrite = "upstream.write",
+    UpstreamRename = "upstream.rename",
     // Images.
     ImageDirectories = "image.directories",
     ImageWork = "image.work",

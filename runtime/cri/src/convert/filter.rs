@@ -23,6 +23,27 @@ pub(crate) fn container_matches(filter: &v1::ContainerFilter, container: &Contai
         && labels_match(&filter.label_selector, &container.spec.labels)
 }
 
+/// Whether an item of another runtime's list passes the filter.
+pub(crate) fn pod_item_matches(filter: &v1::PodSandboxFilter, pod: &v1::PodSandbox) -> bool {
+    id_matches(&filter.id, &pod.id)
+        && filter.state.as_ref().is_none_or(|wanted| wanted.state() == pod.state())
+        && labels_match(&filter.label_selector, &pod.labels)
+}
+
+/// Whether an item of another runtime's list passes the filter.
+pub(crate) fn container_item_matches(filter: &v1::ContainerFilter, container: &v1::Container) -> bool {
+    id_matches(&filter.id, &container.id)
+        && id_matches(&filter.pod_sandbox_id, &container.pod_sandbox_id)
+        && filter.state.as_ref().is_none_or(|wanted| wanted.state() == container.state())
+        && labels_match(&filter.label_selector, &container.labels)
+}
+
+/// Whether an image of another runtime's list has this name; every image has the empty one.
+pub(crate) fn image_item_matches(name: &str, image: &v1::Image) -> bool {
+    let mut names = image.repo_tags.iter().chain(&image.repo_digests).chain([&image.id]);
+    name.is_empty() || names.any(|known| known == name)
+}
+
 /// Whether the stats of the container are asked for.
 pub(crate) fn container_stats_match(filter: &v1::ContainerStatsFilter, container: &ContainerView) -> bool {
     id_matches(&filter.id, &container.id)

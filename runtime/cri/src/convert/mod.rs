@@ -16,7 +16,10 @@ mod stats_out;
 pub(crate) use container_in::container_spec;
 pub(crate) use container_out::{container_item, container_status};
 pub(crate) use event_out::event_out;
-pub(crate) use filter::{container_matches, container_stats_match, pod_matches, pod_stats_match};
+pub(crate) use filter::{
+    container_item_matches, container_matches, container_stats_match, image_item_matches, pod_item_matches,
+    pod_matches, pod_stats_match,
+};
 pub(crate) use pod_in::pod_spec;
 pub(crate) use pod_out::{pod_item, pod_status};
 pub(crate) use resources::resources_in;

@@ -12,7 +12,7 @@ use runtime_image::Image;
 
 /// An image in CRI's form. `uid` is set for a numeric user, `username` for a named one: the kubelet's
 /// runAsNonRoot check reads them (cri-api, `Image`).
-fn image_item(image: &Image) -> v1::Image {
+pub(crate) fn image_item(image: &Image) -> v1::Image {
     let user = image.config.run.user.split(':').next().unwrap_or_default();
     let uid = user.parse::<u32>().ok().map(|uid| v1::Int64Value { value: uid.into() });
     v1::Image {

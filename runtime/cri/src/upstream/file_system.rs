@@ -1,0 +1,59 @@
+//! Both runtimes' images must be on one file system: a kubelet reads one entry of ImageFsInfo, and would else watch the room
+//! of one disk while the other fills.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use bytes::Bytes;
+use prost::Message;
+use proto_cri::v1;
+use tonic::Request;
+
+use super::link::{Link, reason};
+use super::route::v1_path;
+use crate::blocking::STATE;
+
+/// Compares where the upstream's images are with where ours are, `ours`.
+///
+/// # Errors
+/// The outer one: the upstream does not answer. The inner one: they are apart. Both are for people.
+pub(super) async fn compare(link: &Link, ours: &Path) -> Result<Result<(), String>, String> {
+    let path = v1_path("ImageService", "ImageFsInfo");
+    let answer = link.fetch(&path, Request::new(Bytes::new())).await.map_err(|status| reason(&status))?;
+    let info = v1::ImageFsInfoResponse::decode(answer)
+        .map_err(|error| format!("its file system is none: {error}"))?;
+    // One that has no images yet may not know where they will be.
+    let Some(theirs) = info.image_filesystems.into_iter().next().and_then(|usage| usage.fs_id) else {
+        return Ok(Ok(()));
+    };
+    let ours = ours.to_owned();
+    STATE.run(move || same(Path::new(&theirs.mountpoint), &ours)).await.map_err(|error| error.to_string())
+}
+
+fn same(theirs: &Path, ours: &Path) -> Result<(), String> {
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
+    match (device(theirs), device(ours)) {
+        (Ok(one), Ok(other)) if one != other => Err(format!(
+            "its images are in {}, on another file system than {}: a kubelet watches one alone",
+            theirs.display(),
+            ours.display()
+        )),
+        // A directory that it makes with its first image.
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_on_two_file_systems_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        same(dir.path(), &dir.path().join("..")).unwrap();
+        same(&dir.path().join("later"), dir.path()).unwrap();
+        let apart = same(Path::new("/proc"), dir.path()).unwrap_err();
+        assert!(apart.contains("/proc") && apart.contains("another file system"), "{apart}");
+    }
+}

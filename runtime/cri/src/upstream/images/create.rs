@@ -1,0 +1,87 @@
+//! CreateContainer: first the image comes to where the pod is, if another pod has brought it to the other store alone.
+//! Without credentials: those that fetched it there were that pod's.
+
+use bytes::Bytes;
+use prost::Message;
+use proto_cri::v1;
+use tonic::{Request, Response, Status};
+use tracing::info;
+
+use super::super::fields;
+use super::super::link::unary;
+use super::super::route::{Call, Listed, Side, v1_path};
+use super::super::sides::Sides;
+use super::decode;
+
+impl Sides {
+    pub(in super::super) async fn create(
+        &self,
+        call: &Call,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Status> {
+        let id = fields::text(request.get_ref(), 1).map_err(Status::invalid_argument)?;
+        let side = self.upstream.side_of(Listed::Pods, id)?;
+        let asked: v1::CreateContainerRequest = decode(request.get_ref())?;
+        if let Some(image) = asked.config.and_then(|config| config.image) {
+            self.bring(side, &image, asked.sandbox_config).await?;
+        }
+        self.call(side, call, request).await
+    }
+
+    /// Brings the image to the side, unless it is there, or nowhere.
+    async fn bring(
+        &self,
+        side: Side,
+        image: &v1::ImageSpec,
+        sandbox_config: Option<v1::PodSandboxConfig>,
+    ) -> Result<(), Status> {
+        if self.image(side, &image.image).await?.is_some() {
+            return Ok(());
+        }
+        let there = self.image(side.other(), &image.image).await.ok().flatten();
+        let Some(name) = there.as_ref().and_then(|there| pull_name(image, there)) else { return Ok(()) };
+        info!(image = name, ?side, "an image is needed in the other store, too");
+        let spec = v1::ImageSpec { image: name.clone(), ..image.clone() };
+        let request = v1::PullImageRequest { image: Some(spec), auth: None, sandbox_config };
+        let message = Bytes::from(request.encode_to_vec());
+        let path = v1_path("ImageService", "PullImage");
+        let pulled = match side {
+            Side::Ours => unary(self.ours.clone(), &path, Request::new(message)).await,
+            Side::Upstream => self.upstream.link.call(&path, Request::new(message)).await,
+        };
+        let Err(refused) = pulled else { return Ok(()) };
+        let names = [&image.image, &image.user_specified_image].map(String::clone);
+        self.upstream.absent.add(side, names.into_iter().filter(|name| !name.is_empty()).collect());
+        Err(Status::not_found(format!(
+            "image {name} is in the other runtime's store alone, and cannot be pulled without credentials: {}; it counts as \
+             absent until it is pulled for this pod",
+            refused.message()
+        )))
+    }
+}
+
+/// The name by which the very same image can be pulled: its digest in a repository, else what the pod's author wrote.
+fn pull_name(image: &v1::ImageSpec, there: &v1::Image) -> Option<String> {
+    let names = there.repo_digests.iter().chain([&image.user_specified_image]).chain(&there.repo_tags);
+    names.into_iter().find(|name| !name.is_empty()).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_pulled_by_its_digest_where_it_has_one() {
+        let spec = |user: &str| v1::ImageSpec { user_specified_image: user.into(), ..Default::default() };
+        let image = |digests: &[&str], tags: &[&str]| v1::Image {
+            repo_digests: digests.iter().map(ToString::to_string).collect(),
+            repo_tags: tags.iter().map(ToString::to_string).collect(),
+            ..Default::default()
+        };
+        let name = |user, digests: &[&str], tags: &[&str]| pull_name(&spec(user), &image(digests, tags));
+        assert_eq!(name("app:1", &["r/app@sha256:1"], &["r/app:1"]).unwrap(), "r/app@sha256:1");
+        assert_eq!(name("app:1", &[], &["r/app:1"]).unwrap(), "app:1");
+        assert_eq!(name("", &[], &["r/app:1"]).unwrap(), "r/app:1");
+        assert_eq!(name("", &[], &[]), None);
+    }
+}

@@ -1,0 +1,209 @@
+//! The upstream's last lists: of pods, containers and images. While the upstream is down the last lists stand in for it, since a
+//! list without its pods would make a kubelet start them a second time. The lists are on disk as well, so that a restart of
+//! the daemon does not forget them. Losing a list costs no pod: the next one that the upstream answers replaces it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use prost::Message;
+use proto_cri::v1;
+use runtime_fail_points::{Point, pass};
+use tokio::sync::Notify;
+use tracing::warn;
+
+use super::fields;
+use super::route::Listed;
+use crate::blocking::STATE;
+use crate::convert::{container_item_matches, image_item_matches, pod_item_matches};
+
+/// The lists that are remembered, with the names of their files.
+const REMEMBERED: [(Listed, &str); 3] =
+    [(Listed::Pods, "pods"), (Listed::Containers, "containers"), (Listed::Images, "images")];
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Known {
+    dir: PathBuf,
+    lists: Mutex<HashMap<Listed, Bytes>>,
+    changed: Notify,
+}
+
+impl Known {
+    /// Reads what an earlier daemon wrote down. A file that is no list is as good as none. Blocks on the disk.
+    pub(super) fn open(dir: &Path) -> Arc<Known> {
+        let mut lists = HashMap::new();
+        for (listed, name) in REMEMBERED {
+            match fs::read(dir.join(name)) {
+                Ok(bytes) if fields::items(&Bytes::from(bytes.clone())).is_ok() => {
+                    lists.insert(listed, Bytes::from(bytes));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Ok(_) => warn!(name, "the upstream's last list cannot be read"),
+                Err(error) => warn!(name, %error, "the upstream's last list cannot be read"),
+            }
+        }
+        Arc::new(Known { dir: dir.to_owned(), lists: Mutex::new(lists), changed: Notify::new() })
+    }
+
+    /// Takes a list that has everything. Figures are not remembered.
+    pub(super) fn remember(&self, listed: Listed, list: &Bytes) {
+        if REMEMBERED.iter().all(|(known, _)| *known != listed) {
+            return;
+        }
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        if lists.get(&listed) != Some(list) {
+            lists.insert(listed, list.clone());
+            self.changed.notify_one();
+        }
+    }
+
+    /// The list as it was last.
+    pub(super) fn list(&self, listed: Listed) -> Bytes {
+        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.get(&listed).cloned().unwrap_or_default()
+    }
+
+    /// The items of the list that pass the filter in field 1 of the request.
+    pub(super) fn filtered(&self, listed: Listed, request: &Bytes) -> Bytes {
+        let wanted: Box<dyn Fn(&Bytes) -> bool> = match listed {
+            Listed::Pods => {
+                let filter = v1::ListPodSandboxRequest::decode(request.clone()).unwrap_or_default().filter;
+                let filter = filter.unwrap_or_default();
+                Box::new(move |item| decoded(item).is_some_and(|pod| pod_item_matches(&filter, &pod)))
+            }
+            Listed::Containers => {
+                let filter = v1::ListContainersRequest::decode(request.clone()).unwrap_or_default().filter;
+                let filter = filter.unwrap_or_default();
+                Box::new(move |item| decoded(item).is_some_and(|one| container_item_matches(&filter, &one)))
+            }
+            Listed::Images => {
+                let filter = v1::ListImagesRequest::decode(request.clone()).unwrap_or_default().filter;
+                let name = filter.and_then(|filter| filter.image).unwrap_or_default().image;
+                Box::new(move |item| decoded(item).is_some_and(|image| image_item_matches(&name, &image)))
+            }
+            Listed::Figures => Box::new(|_| false),
+        };
+        let items = fields::items(&self.list(listed)).unwrap_or_default();
+        items.into_iter().filter(|(_, item)| wanted(item)).flat_map(|(whole, _)| whole).collect()
+    }
+
+    /// The ids of the pods or containers that begin with this.
+    pub(super) fn ids(&self, listed: Listed, beginning: &str) -> Vec<String> {
+        let items = fields::items(&self.list(listed)).unwrap_or_default();
+        // In both messages the id is field 1.
+        let ids = items.iter().filter_map(|(_, item)| fields::text(item, 1).ok());
+        ids.filter(|id| id.starts_with(beginning)).map(str::to_owned).collect()
+    }
+
+    /// The pods.
+    pub(super) fn pods(&self) -> Vec<v1::PodSandbox> {
+        let items = fields::items(&self.list(Listed::Pods)).unwrap_or_default();
+        items.iter().filter_map(|(_, item)| decoded(item)).collect()
+    }
+
+    /// Writes each change down, for as long as it is polled. A disk that does not answer holds up nobody else.
+    pub(super) async fn write_changes(self: Arc<Self>) {
+        loop {
+            self.changed.notified().await;
+            let known = Arc::clone(&self);
+            let written = STATE.run(move || known.write()).await;
+            let error = match written {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            };
+            warn!(error, "the upstream's lists are not written down");
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        pass(Point::UpstreamDirectory)?;
+        fs::create_dir_all(&self.dir)?;
+        for (listed, name) in REMEMBERED {
+            let (at, new) = (self.dir.join(name), self.dir.join(format!("{name}.new")));
+            pass(Point::UpstreamWrite)?;
+            fs::write(&new, self.list(listed))?;
+            pass(Point::UpstreamRename)?;
+            fs::rename(new, at)?;
+        }
+        Ok(())
+    }
+}
+
+/// The upstream's list, if it is one: what a client would fail to decode must not make it lose our items.
+///
+/// # Errors
+/// The list cannot be decoded; for people.
+pub(super) fn checked(listed: Listed, list: Bytes) -> Result<Bytes, String> {
+    let decoded = match listed {
+        Listed::Pods => v1::ListPodSandboxResponse::decode(list.clone()).map(drop),
+        Listed::Containers => v1::ListContainersResponse::decode(list.clone()).map(drop),
+        Listed::Images => v1::ListImagesResponse::decode(list.clone()).map(drop),
+        Listed::Figures => return fields::items(&list).map(|_| list),
+    };
+    decoded.map_err(|error| format!("its list is none: {error}"))?;
+    Ok(list)
+}
+
+fn decoded<M: Message + Default>(item: &Bytes) -> Option<M> {
+    M::decode(item.clone()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(id: &str, state: v1::PodSandboxState) -> v1::PodSandbox {
+        v1::PodSandbox { id: id.into(), state: state.into(), ..Default::default() }
+    }
+
+    fn pods() -> Bytes {
+        let items = vec![
+            pod("abc", v1::PodSandboxState::SandboxReady),
+            pod("abd", v1::PodSandboxState::SandboxNotready),
+        ];
+        v1::ListPodSandboxResponse { items, ..Default::default() }.encode_to_vec().into()
+    }
+
+    #[test]
+    fn lists_outlive_a_restart_and_a_spoiled_file_is_as_good_as_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("upstream");
+        let known = Known::open(&dir);
+        known.remember(Listed::Pods, &pods());
+        known.remember(Listed::Figures, &pods());
+        known.write().unwrap();
+        let again = Known::open(&dir);
+        assert_eq!(again.list(Listed::Pods), pods());
+        assert_eq!(again.ids(Listed::Pods, "ab"), ["abc", "abd"]);
+        assert!(again.list(Listed::Figures).is_empty());
+        fs::write(dir.join("pods"), [0xff; 20]).unwrap();
+        assert!(Known::open(&dir).list(Listed::Pods).is_empty());
+    }
+
+    #[test]
+    fn the_last_list_is_filtered_as_the_upstream_would() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = Known::open(dir.path());
+        known.remember(Listed::Pods, &pods());
+        let ready = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
+        let filter = v1::PodSandboxFilter { state: Some(ready), ..Default::default() };
+        let request = v1::ListPodSandboxRequest { filter: Some(filter) }.encode_to_vec().into();
+        let list = known.filtered(Listed::Pods, &request);
+        let list = v1::ListPodSandboxResponse::decode(list).unwrap();
+        assert_eq!(list.items, [pod("abc", v1::PodSandboxState::SandboxReady)]);
+        assert!(known.filtered(Listed::Containers, &Bytes::new()).is_empty());
+    }
+
+    #[test]
+    fn an_answer_that_is_no_list_is_refused() {
+        assert_eq!(checked(Listed::Pods, pods()).unwrap(), pods());
+        let nonsense = Bytes::from_static(&[0x0a, 2, 0xff, 0xff]);
+        assert!(checked(Listed::Pods, nonsense.clone()).unwrap_err().contains("its list is none"));
+        assert!(checked(Listed::Figures, Bytes::from_static(&[0x0a, 9])).is_err());
+    }
+}

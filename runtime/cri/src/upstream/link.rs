@@ -1,0 +1,194 @@
+//! The connection to the upstream, and whether it answers.
+//!
+//! ```text
+//!            a look succeeds: lists are taken anew
+//!   Down ───────────────────────────────────────────► Up
+//!    ▲ │ a look each second                           │ │ a look each ten seconds
+//!    │ └─┘                                            │ └─┘
+//!    └────────────────────────────────────────────────┘
+//!      it does not answer in time, or with what is no answer, or the connection breaks
+//! ```
+//!
+//! While the upstream is down nobody waits for it: calls about its pods are refused at once.
+
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tonic::body::Body;
+use tonic::client::{Grpc, GrpcService};
+use tonic::codec::Streaming;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Response, Status};
+use tower::service_fn;
+use tracing::{info, warn};
+
+use super::raw::Raw;
+use crate::stream::MESSAGE_BYTES_MAX;
+
+/// How long the upstream may take to answer what it has in memory. A list of the node waits that long for it once, and the
+/// kubelet's own patience is two minutes.
+pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Whether the upstream answers, and if not, why, for people.
+pub(super) type State = Result<(), String>;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Link {
+    socket: PathBuf,
+    channel: Channel,
+    state: watch::Sender<State>,
+}
+
+impl Link {
+    /// A link that is down until the first look. Nothing is dialled here.
+    pub(super) fn new(socket: &Path) -> Link {
+        let path = socket.to_owned();
+        let dial = move |_| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        };
+        // The address stands in the calls' headers alone: the connector knows where to go.
+        let channel = Endpoint::from_static("http://upstream").connect_with_connector_lazy(service_fn(dial));
+        let state = watch::Sender::new(Err("it has not answered yet".to_owned()));
+        Link { socket: socket.to_owned(), channel, state }
+    }
+
+    /// The state, and every later one.
+    pub(super) fn state(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.state.borrow().is_ok()
+    }
+
+    /// The error of a call that needs the upstream while it is down.
+    pub(super) fn unavailable(&self) -> Status {
+        let why = self.state.borrow().clone().err().unwrap_or_default();
+        Status::unavailable(format!("the runtime at {} does not answer: {why}", self.socket.display()))
+    }
+
+    pub(super) fn up(&self) {
+        if !self.is_up() {
+            info!(socket = %self.socket.display(), "the upstream runtime answers");
+            drop(self.state.send_replace(Ok(())));
+        }
+    }
+
+    pub(super) fn down(&self, why: String) {
+        let was_up = self.is_up();
+        if was_up {
+            warn!(socket = %self.socket.display(), why, "the upstream runtime does not answer; its pods are listed as last seen");
+        }
+        if was_up || *self.state.borrow() != Err(why.clone()) {
+            drop(self.state.send_replace(Err(why)));
+        }
+    }
+
+    /// Makes a call that takes as long as its caller waits.
+    pub(super) async fn call(&self, path: &str, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
+        if !self.is_up() {
+            return Err(self.unavailable());
+        }
+        let answer = unary(self.channel.clone(), path, request).await;
+        if let Err(status) = &answer
+            && is_broken(status)
+        {
+            self.down(reason(status));
+            return Err(self.unavailable());
+        }
+        answer
+    }
+
+    /// Asks for what the upstream has in memory, whether it is up or not. An error of the upstream's own is one too.
+    pub(super) async fn fetch(&self, path: &str, request: Request<Bytes>) -> Result<Bytes, Status> {
+        let asked = tokio::time::timeout(ANSWERS_WITHIN, unary(self.channel.clone(), path, request)).await;
+        let answer = asked.unwrap_or_else(|_| {
+            Err(Status::deadline_exceeded(format!("no answer within {} s", ANSWERS_WITHIN.as_secs())))
+        });
+        Ok(answer?.into_inner())
+    }
+
+    /// Opens a stream of answers.
+    pub(super) async fn stream(
+        &self,
+        path: &str,
+        request: Request<Bytes>,
+    ) -> Result<Streaming<Bytes>, Status> {
+        if !self.is_up() {
+            return Err(self.unavailable());
+        }
+        let asked =
+            tokio::time::timeout(ANSWERS_WITHIN, streaming(self.channel.clone(), path, request)).await;
+        asked.unwrap_or_else(|_| Err(Status::unavailable("the upstream runtime opens no stream")))
+    }
+}
+
+/// Makes a call of one message.
+pub(super) async fn unary<S>(
+    service: S,
+    path: &str,
+    request: Request<Bytes>,
+) -> Result<Response<Bytes>, Status>
+where
+    S: GrpcService<Body>,
+    S::ResponseBody: Send + 'static,
+    <S::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError>,
+{
+    let (mut client, path) = client(service, path).await?;
+    client.unary(request, path, Raw).await
+}
+
+/// Makes a call whose answer is a stream.
+pub(super) async fn streaming<S>(
+    service: S,
+    path: &str,
+    request: Request<Bytes>,
+) -> Result<Streaming<Bytes>, Status>
+where
+    S: GrpcService<Body>,
+    S::ResponseBody: Send + 'static,
+    <S::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError>,
+{
+    let (mut client, path) = client(service, path).await?;
+    client.server_streaming(request, path, Raw).await.map(Response::into_inner)
+}
+
+async fn client<S: GrpcService<Body>>(service: S, path: &str) -> Result<(Grpc<S>, PathAndQuery), Status> {
+    let path = PathAndQuery::try_from(path).map_err(|error| Status::internal(format!("{path}: {error}")))?;
+    let mut client = Grpc::new(service)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    client.ready().await.map_err(|error| {
+        let error: tonic::codegen::StdError = error.into();
+        Status::from_error(error)
+    })?;
+    Ok((client, path))
+}
+
+/// Whether the call ended with its connection and not by an answer: only then has the status a source.
+fn is_broken(status: &Status) -> bool {
+    status.source().is_some()
+        && matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled)
+}
+
+/// The message of a status with the causes behind it.
+pub(super) fn reason(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut source = status.source();
+    while let Some(error) = source {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        source = error.source();
+    }
+    text
+}

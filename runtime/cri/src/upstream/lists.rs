@@ -1,0 +1,149 @@
+//! Lists with both sides' items, in one answer or as a stream. An encoded list is its items one after another, so two lists
+//! are joined by their bytes (protobuf's encoding: a repeated field may come in pieces).
+
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use tonic::{Code, Request, Response, Status};
+
+use super::fields;
+use super::images;
+use super::known::checked;
+use super::link::{reason, streaming, unary};
+use super::route::{Call, Listed};
+use super::sides::Sides;
+
+/// The answers of a streaming RPC, encoded.
+pub(super) type RawStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
+
+impl Sides {
+    /// Lists in one answer.
+    pub(super) async fn list(
+        &self,
+        call: &Call,
+        listed: Listed,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Status> {
+        let (metadata, extensions, message) = request.into_parts();
+        let request =
+            |message: &Bytes| Request::from_parts(metadata.clone(), extensions.clone(), message.clone());
+        let ours = unary(self.ours.clone(), &call.path, request(&message)).await?;
+        let theirs = self.theirs(&call.upstream_path, listed, request(&message)).await;
+        Ok(ours.map(|ours| joined(listed, &ours, &theirs)))
+    }
+
+    /// The upstream's items; its last ones where it does not answer.
+    async fn theirs(&self, path: &str, listed: Listed, request: Request<Bytes>) -> Bytes {
+        let upstream = &self.upstream;
+        let message = request.get_ref().clone();
+        if !upstream.link.is_up() {
+            return upstream.known.filtered(listed, &message);
+        }
+        let answer = match upstream.link.fetch(path, request).await {
+            // An older upstream, which has no such figures.
+            Err(status) if status.code() == Code::Unimplemented => return Bytes::new(),
+            Err(status) => Err(reason(&status)),
+            Ok(answer) => checked(listed, answer),
+        };
+        match answer {
+            Ok(list) => {
+                if has_no_filter(&message) {
+                    upstream.known.remember(listed, &list);
+                }
+                list
+            }
+            Err(why) => {
+                upstream.link.down(why);
+                upstream.known.filtered(listed, &message)
+            }
+        }
+    }
+
+    /// Lists as a stream: our items, then the upstream's.
+    pub(super) async fn stream(
+        &self,
+        call: &Call,
+        listed: Listed,
+        unary_rpc: &str,
+        request: Request<Bytes>,
+    ) -> Result<Response<RawStream>, Status> {
+        let (metadata, extensions, message) = request.into_parts();
+        let request =
+            |message: &Bytes| Request::from_parts(metadata.clone(), extensions.clone(), message.clone());
+        let ours = streaming(self.ours.clone(), &call.path, request(&message)).await?;
+        let (path, unary_path) = (&call.upstream_path, call.beside(unary_rpc).1);
+        let theirs: RawStream = match self.upstream.link.stream(path, request(&message)).await {
+            Ok(pieces) => Box::pin(pieces),
+            // Down, or an upstream that lists in one answer only.
+            Err(_) => {
+                let list = self.theirs(&unary_path, listed, request(&message)).await;
+                Box::pin(stream::iter((!list.is_empty()).then_some(Ok(list))))
+            }
+        };
+        if listed == Listed::Images {
+            return Ok(Response::new(images_in_pieces(ours, theirs).await?));
+        }
+        Ok(Response::new(Box::pin(ours.chain(theirs))))
+    }
+}
+
+/// Both sides' images: an image that both have is one item, so all must be there first.
+async fn images_in_pieces(
+    ours: impl Stream<Item = Result<Bytes, Status>> + Send + 'static,
+    theirs: RawStream,
+) -> Result<RawStream, Status> {
+    let whole = async |mut pieces: RawStream| {
+        let mut list = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            list.extend_from_slice(&piece?);
+        }
+        Ok::<_, Status>(Bytes::from(list))
+    };
+    let joined = images::joined(&whole(Box::pin(ours)).await?, &whole(theirs).await?);
+    let items = fields::items(&joined).map_err(Status::internal)?;
+    let items: Vec<_> = items.into_iter().map(|(whole, _)| whole).collect();
+    Ok(Box::pin(stream::iter(crate::stream::cut(items, Bytes::len)).map(|piece| Ok(piece.concat().into()))))
+}
+
+fn joined(listed: Listed, ours: &Bytes, theirs: &Bytes) -> Bytes {
+    match listed {
+        Listed::Images => images::joined(ours, theirs),
+        Listed::Pods | Listed::Containers | Listed::Figures => [&ours[..], &theirs[..]].concat().into(),
+    }
+}
+
+/// Whether a request for a list, whose field 1 is the filter, asks for everything.
+fn has_no_filter(request: &Bytes) -> bool {
+    fields::items(request).is_ok_and(|filters| filters.iter().all(|(_, filter)| filter.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use proto_cri::v1;
+
+    use super::*;
+
+    #[test]
+    fn lists_are_joined_by_their_bytes() {
+        let list = |id: &str| {
+            let items = vec![v1::PodSandbox { id: id.into(), ..Default::default() }];
+            Bytes::from(v1::ListPodSandboxResponse { items, ..Default::default() }.encode_to_vec())
+        };
+        let both = joined(Listed::Pods, &list("a"), &list("b"));
+        let ids: Vec<_> =
+            v1::ListPodSandboxResponse::decode(both).unwrap().items.into_iter().map(|pod| pod.id).collect();
+        assert_eq!(ids, ["a", "b"]);
+    }
+
+    #[test]
+    fn an_empty_filter_asks_for_everything() {
+        let request = |filter| Bytes::from(v1::ListPodSandboxRequest { filter }.encode_to_vec());
+        assert!(
+            has_no_filter(&request(None)) && has_no_filter(&request(Some(v1::PodSandboxFilter::default())))
+        );
+        let filter = v1::PodSandboxFilter { id: "a".into(), ..Default::default() };
+        assert!(!has_no_filter(&request(Some(filter))));
+    }
+}

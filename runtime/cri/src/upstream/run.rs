@@ -1,0 +1,71 @@
+//! RunPodSandbox: to the side that the pod's handler names.
+
+use bytes::Bytes;
+use prost::Message;
+use proto_cri::v1;
+use tonic::{Request, Response, Status};
+
+use super::route::{Call, Side};
+use super::sides::Sides;
+use super::{UnnamedPods, Upstream, fields};
+
+/// The number of RunPodSandboxRequest's `runtime_handler` (api.proto).
+const RUNTIME_HANDLER: u32 = 2;
+
+/// The namespace that a VM has an answer for: the guest's own.
+const PIDS: &str = "PID namespace";
+
+impl Sides {
+    pub(super) async fn run(&self, call: &Call, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
+        let message = request.get_ref();
+        let name = fields::text(message, RUNTIME_HANDLER).map_err(Status::invalid_argument)?;
+        // What cannot be decoded is for our own services to refuse.
+        let shared =
+            v1::RunPodSandboxRequest::decode(message.clone()).map(|run| shared(&run)).unwrap_or_default();
+        if self.upstream.takes(name, !shared.is_empty()) {
+            return self.call(Side::Upstream, call, request).await;
+        }
+        if shared.iter().any(|shared| *shared != PIDS) {
+            return Err(self.upstream.refusal(name, &shared));
+        }
+        self.call(Side::Ours, call, request).await
+    }
+}
+
+impl Upstream {
+    /// Whether a pod of this handler goes to the upstream; `shares` says whether the pod asks for a namespace of the node.
+    fn takes(&self, handler: &str, shares: bool) -> bool {
+        match self.unnamed_pods {
+            _ if !handler.is_empty() => self.handlers.iter().any(|name| name == handler),
+            UnnamedPods::None => false,
+            UnnamedPods::OfTheNode => shares,
+            UnnamedPods::All => true,
+        }
+    }
+
+    /// The error for a pod that asks a VM for a namespace of the node.
+    fn refusal(&self, name: &str, shared: &[&str]) -> Status {
+        let handler =
+            if name.is_empty() { "the default handler".to_owned() } else { format!("handler {name:?}") };
+        let others: Vec<_> = self.handlers.iter().map(|name| format!("{name:?}")).collect();
+        Status::invalid_argument(format!(
+            "{handler} gives each pod a VM, which cannot share the node's {}: name a RuntimeClass whose handler is {}",
+            shared.join(" and "),
+            others.join(" or ")
+        ))
+    }
+}
+
+/// The namespaces of the node that the pod asks for, by name.
+fn shared(run: &v1::RunPodSandboxRequest) -> Vec<&'static str> {
+    let linux = run.config.as_ref().and_then(|config| config.linux.as_ref());
+    let context = linux.and_then(|linux| linux.security_context.as_ref());
+    let Some(options) = context.and_then(|context| context.namespace_options.as_ref()) else {
+        return Vec::new();
+    };
+    let node = v1::NamespaceMode::Node;
+    [("network namespace", options.network()), (PIDS, options.pid()), ("IPC namespace", options.ipc())]
+        .into_iter()
+        .filter_map(|(name, mode)| (mode == node).then_some(name))
+        .collect()
+}

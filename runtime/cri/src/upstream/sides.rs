@@ -1,0 +1,73 @@
+//! The side that a pod or a container is on, and calls to either side.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::{Request, Response, Status};
+use tower::util::BoxCloneSyncService;
+
+use super::Upstream;
+use super::fields;
+use super::link::unary;
+use super::route::{Call, Listed, Side};
+
+/// The services of this daemon, as a server has them.
+pub(super) type Ours = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>;
+
+/// Both sides, for one call.
+#[derive(Clone)]
+pub(super) struct Sides {
+    pub(super) ours: Ours,
+    pub(super) upstream: Arc<Upstream>,
+}
+
+impl Sides {
+    /// Makes the call on one side.
+    pub(super) async fn call(
+        &self,
+        side: Side,
+        call: &Call,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Status> {
+        match side {
+            Side::Ours => unary(self.ours.clone(), &call.path, request).await,
+            Side::Upstream => self.upstream.link.call(&call.upstream_path, request).await,
+        }
+    }
+
+    /// Makes the call where the pod or container in field 1 of the request is.
+    pub(super) async fn call_by_id(
+        &self,
+        call: &Call,
+        listed: Listed,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Status> {
+        let id = fields::text(request.get_ref(), 1).map_err(Status::invalid_argument)?;
+        let side = self.upstream.side_of(listed, id)?;
+        self.call(side, call, request).await
+    }
+}
+
+impl Upstream {
+    /// The side that has the pod or the container of this id, or of the only id that begins so. An id that nobody knows is
+    /// the upstream's, whose list may be a moment old; while the upstream is down, ours, which then say that there is none.
+    pub(super) fn side_of(&self, listed: Listed, id: &str) -> Result<Side, Status> {
+        let ours = self.local.id(listed, id);
+        if ours.as_deref() == Some(id) || id.is_empty() {
+            return Ok(Side::Ours);
+        }
+        let theirs = self.known.ids(listed, id);
+        match (ours, theirs.is_empty()) {
+            (Some(ours), false) => Err(Status::invalid_argument(format!(
+                "{id:?} is the beginning of several ids: {ours}, {}",
+                theirs.join(", ")
+            ))),
+            (Some(_), true) => Ok(Side::Ours),
+            (None, true) if !self.link.is_up() => Ok(Side::Ours),
+            (None, _) => Ok(Side::Upstream),
+        }
+    }
+}

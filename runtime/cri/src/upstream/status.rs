@@ -1,0 +1,163 @@
+//! Status and UpdateRuntimeConfig: what a node has once, though two runtimes stand behind it.
+
+use std::sync::PoisonError;
+
+use bytes::Bytes;
+use prost::Message;
+use proto_cri::v1;
+use tonic::{Request, Response, Status};
+
+use super::link::{reason, unary};
+use super::route::{Call, v1_path};
+use super::sides::Sides;
+use super::{UnnamedPods, Upstream};
+
+/// The condition by which the upstream's state is reported. A kubelet does not act on it, people and monitoring may.
+const UPSTREAM_READY: &str = "UpstreamReady";
+
+impl Sides {
+    pub(super) async fn status(
+        &self,
+        call: &Call,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Status> {
+        let ours = unary(self.ours.clone(), &call.path, request).await?;
+        let upstream = &self.upstream;
+        let theirs = match upstream.ask_status(&call.upstream_path).await {
+            Ok(theirs) => Ok(theirs),
+            Err(why) => {
+                upstream.link.down(why.clone());
+                Err(why)
+            }
+        };
+        let mut answer = decode(ours.get_ref())?;
+        merge(&mut answer, &upstream.names(), theirs);
+        Ok(ours.map(|_| answer.encode_to_vec().into()))
+    }
+
+    /// Configures both. The upstream is configured once more whenever it comes back.
+    pub(super) async fn configure(
+        &self,
+        call: &Call,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Status> {
+        self.upstream.set_configuration(request.get_ref().clone());
+        let (metadata, extensions, message) = request.into_parts();
+        let request =
+            |message: &Bytes| Request::from_parts(metadata.clone(), extensions.clone(), message.clone());
+        let answer = unary(self.ours.clone(), &call.path, request(&message)).await?;
+        if self.upstream.link.is_up() {
+            self.upstream.link.call(&call.upstream_path, request(&message)).await?;
+        }
+        Ok(answer)
+    }
+}
+
+impl Upstream {
+    /// The names by which pods get there; the empty one where every pod does that names none.
+    fn names(&self) -> Vec<String> {
+        let default = (self.unnamed_pods == UnnamedPods::All).then(String::new);
+        default.into_iter().chain(self.handlers.iter().cloned()).collect()
+    }
+
+    async fn ask_status(&self, path: &str) -> Result<v1::StatusResponse, String> {
+        if !self.link.is_up() {
+            return Err(self.link.unavailable().message().to_owned());
+        }
+        let answer =
+            self.link.fetch(path, Request::new(Bytes::new())).await.map_err(|status| reason(&status))?;
+        v1::StatusResponse::decode(answer).map_err(|error| format!("its status is none: {error}"))
+    }
+
+    fn set_configuration(&self, configuration: Bytes) {
+        *self.configuration.lock().unwrap_or_else(PoisonError::into_inner) = Some(configuration);
+    }
+
+    /// Sends the last configuration that the kubelet has sent. The upstream's refusal is logged here alone.
+    pub(super) async fn configure_again(&self) {
+        let configuration = self.configuration.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(configuration) = configuration {
+            let path = v1_path("RuntimeService", "UpdateRuntimeConfig");
+            if let Err(status) = self.link.fetch(&path, Request::new(configuration)).await {
+                tracing::warn!(
+                    why = reason(&status),
+                    "the upstream runtime does not take the node's configuration"
+                );
+            }
+        }
+    }
+}
+
+fn decode(status: &Bytes) -> Result<v1::StatusResponse, Status> {
+    v1::StatusResponse::decode(status.clone()).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// Adds the handlers that lead to the upstream, and leaves the features that both have: CRI has those once per node.
+fn merge(answer: &mut v1::StatusResponse, names: &[String], theirs: Result<v1::StatusResponse, String>) {
+    let (theirs, why) = match theirs {
+        Ok(theirs) => (Some(theirs), None),
+        Err(why) => (None, Some(why)),
+    };
+    let known = theirs.as_ref().map(|theirs| theirs.runtime_handlers.as_slice()).unwrap_or_default();
+    for name in names {
+        // An older upstream says nothing of its handlers: then none of the features can be relied on.
+        let features = known.iter().find(|known| known.name == *name).and_then(|known| known.features);
+        let features = Some(features.unwrap_or_default());
+        answer.runtime_handlers.push(v1::RuntimeHandler { name: name.clone(), features });
+    }
+    if let (Some(ours), Some(theirs)) = (&mut answer.features, &theirs) {
+        let theirs = theirs.features.unwrap_or_default();
+        ours.supplemental_groups_policy &= theirs.supplemental_groups_policy;
+        ours.user_namespaces_host_network &= theirs.user_namespaces_host_network;
+    }
+    let (status, message) = (why.is_none(), why.unwrap_or_default());
+    let reason = if status { "" } else { "UpstreamNotAnswering" };
+    let condition =
+        v1::RuntimeCondition { r#type: UPSTREAM_READY.into(), status, reason: reason.into(), message };
+    answer.status.get_or_insert_default().conditions.push(condition);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> [String; 2] {
+        ["", "crun"].map(str::to_owned)
+    }
+
+    fn features(user_namespaces: bool) -> Option<v1::RuntimeHandlerFeatures> {
+        Some(v1::RuntimeHandlerFeatures { user_namespaces, recursive_read_only_mounts: false })
+    }
+
+    #[test]
+    fn handlers_have_the_upstreams_features_and_the_node_those_of_both() {
+        let of_node =
+            |both| Some(v1::RuntimeFeatures { supplemental_groups_policy: both, ..Default::default() });
+        let handler = |name: &str, has| v1::RuntimeHandler { name: name.into(), features: features(has) };
+        let mut answer = v1::StatusResponse {
+            runtime_handlers: vec![handler("vm", true)],
+            features: of_node(true),
+            ..Default::default()
+        };
+        let theirs = v1::StatusResponse {
+            runtime_handlers: vec![handler("", true), handler("crun", false)],
+            features: of_node(false),
+            ..Default::default()
+        };
+        merge(&mut answer, &names(), Ok(theirs));
+        let expected = [handler("vm", true), handler("", true), handler("crun", false)];
+        assert_eq!(answer.runtime_handlers, expected);
+        assert_eq!(answer.features, of_node(false));
+        assert!(answer.status.unwrap().conditions[0].status);
+    }
+
+    #[test]
+    fn an_upstream_that_does_not_answer_is_reported_and_its_handlers_stay() {
+        let mut answer = v1::StatusResponse::default();
+        merge(&mut answer, &names(), Err("connection refused".into()));
+        let listed: Vec<_> = answer.runtime_handlers.iter().map(|handler| handler.name.as_str()).collect();
+        assert_eq!(listed, ["", "crun"]);
+        let conditions = answer.status.unwrap().conditions;
+        assert!(!conditions[0].status && conditions[0].message == "connection refused");
+    }
+}
