@@ -9,6 +9,7 @@ mod reference;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use runtime_cri::UpstreamConfig;
 use runtime_streaming::Tls;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,7 @@ pub(crate) struct Config {
     pub(crate) cgroup: Cgroup,
     pub(crate) registries: Registries,
     pub(crate) streaming: Streaming,
+    pub(crate) upstream: Upstream,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) handler: Vec<Handler>,
 }
@@ -83,6 +85,24 @@ pub(crate) struct Streaming {
     pub(crate) key: Option<PathBuf>,
 }
 
+/// A second runtime of the node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Upstream {
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) handlers: Vec<String>,
+    pub(crate) unnamed_pods: UnnamedPods,
+}
+
+/// The pods without a handler's name that another runtime gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum UnnamedPods {
+    None,
+    Node,
+    All,
+}
+
 /// A RuntimeClass handler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -127,6 +147,12 @@ impl Default for Registries {
 impl Default for Streaming {
     fn default() -> Self {
         Self { address: (Ipv4Addr::LOCALHOST, 0).into(), certificate: None, key: None }
+    }
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self { socket: None, handlers: vec!["runc".into()], unnamed_pods: UnnamedPods::Node }
     }
 }
 
@@ -180,10 +206,33 @@ fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     if config.handler.iter().filter(|handler| handler.default).count() > 1 {
         return invalid("more than one handler says default = true".into());
     }
+    if let Err(message) = check_upstream(&config) {
+        return invalid(message);
+    }
     if config.streaming.certificate.is_some() != config.streaming.key.is_some() {
         return invalid("streaming.certificate and streaming.key go together, and only one is set".into());
     }
     Ok(config)
+}
+
+/// Checks what the configuration says of another runtime against the handlers.
+fn check_upstream(config: &Config) -> Result<(), String> {
+    let Upstream { socket: Some(_), handlers, unnamed_pods } = &config.upstream else { return Ok(()) };
+    for (index, name) in handlers.iter().enumerate() {
+        if name.is_empty() {
+            return Err(
+                "upstream.handlers has an empty name; pods without a name are unnamed_pods' matter".into()
+            );
+        }
+        let vms = config.handlers().0;
+        if handlers[..index].contains(name) || vms.iter().any(|handler| handler.name == *name) {
+            return Err(format!("handler {name:?} is there twice"));
+        }
+    }
+    if *unnamed_pods == UnnamedPods::All && config.handler.iter().any(|handler| handler.default) {
+        return Err("a handler says default = true, and upstream.unnamed_pods is \"all\"".into());
+    }
+    Ok(())
 }
 
 impl Streaming {
@@ -223,14 +272,30 @@ impl Config {
         self.paths.guest_image.join("scratch.ext4")
     }
 
-    /// The handlers, and the name of the one that serves requests without a handler.
+    /// The handlers of VMs, and the name of the one that serves requests without a handler, if it is one of them.
     pub(crate) fn handlers(&self) -> (Vec<Handler>, Option<String>) {
         let handlers = if self.handler.is_empty() { vec![Handler::default()] } else { self.handler.clone() };
         let default = match &handlers[..] {
+            _ if self.upstream.socket.is_some() && self.upstream.unnamed_pods == UnnamedPods::All => None,
             [only] => Some(only.name.clone()),
             many => many.iter().find(|handler| handler.default).map(|handler| handler.name.clone()),
         };
         (handlers, default)
+    }
+
+    /// Returns the other runtime of the node, if there is one.
+    pub(crate) fn upstream(&self) -> Option<UpstreamConfig> {
+        let Upstream { socket, handlers, unnamed_pods } = &self.upstream;
+        Some(UpstreamConfig {
+            socket: socket.clone()?,
+            handlers: handlers.clone(),
+            unnamed_pods: match unnamed_pods {
+                UnnamedPods::None => runtime_cri::UnnamedPods::None,
+                UnnamedPods::Node => runtime_cri::UnnamedPods::OfTheNode,
+                UnnamedPods::All => runtime_cri::UnnamedPods::All,
+            },
+            state_dir: self.paths.state.clone(),
+        })
     }
 }
 
@@ -269,6 +334,35 @@ mod tests {
     fn with_several_handlers_and_no_default_an_unnamed_request_has_none() {
         let config = parse(Path::new("x"), "[[handler]]\nname = \"a\"\n[[handler]]\nname = \"b\"\n").unwrap();
         assert_eq!(config.handlers().1, None);
+    }
+
+    #[test]
+    fn another_runtime_gets_its_handlers_and_the_pods_that_name_none() {
+        let config = |unnamed: &str| {
+            let text =
+                format!("[upstream]\nsocket = \"/c\"\nhandlers = [\"crun\"]\nunnamed_pods = \"{unnamed}\"\n");
+            parse(Path::new("x"), &text).unwrap()
+        };
+        let upstream = config("node").upstream().unwrap();
+        assert_eq!((upstream.socket, upstream.handlers), ("/c".into(), vec!["crun".into()]));
+        assert_eq!(config("none").handlers().1.as_deref(), Some("podvisor"));
+        assert_eq!(config("all").handlers().1, None);
+        assert!(Config::default().upstream().is_none());
+    }
+
+    #[test]
+    fn what_contradicts_the_handlers_of_vms_is_refused() {
+        let upstream = |rest: &str| format!("[upstream]\nsocket = \"/c\"\n{rest}\n");
+        for (text, why) in [
+            (upstream("handlers = [\"podvisor\"]"), "\"podvisor\" is there twice"),
+            (upstream("handlers = [\"a\", \"a\"]"), "\"a\" is there twice"),
+            (upstream("handlers = [\"\"]"), "an empty name"),
+            (upstream("unnamed_pods = \"some\""), "none"),
+            (upstream("unnamed_pods = \"all\"\n[[handler]]\ndefault = true"), "says default = true"),
+        ] {
+            let message = message(&text);
+            assert!(message.contains(why), "{message}");
+        }
     }
 
     #[test]

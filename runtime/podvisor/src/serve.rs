@@ -123,7 +123,15 @@ async fn run(config: &Config, args: Args, streams: &Handle) -> anyhow::Result<()
         remove_all(&pods).await?;
     }
     info!(socket = %socket.display(), "serving");
-    runtime_cri::serve(Cri::new(pods.clone(), images, node, streaming), listener, stop).await?;
+    let cri = Cri::new(pods.clone(), images, node, streaming);
+    let cri = match config.upstream() {
+        Some(upstream) => {
+            upstream.check().await.map_err(anyhow::Error::msg)?;
+            cri.with_upstream(upstream)
+        }
+        None => cri,
+    };
+    runtime_cri::serve(cri, listener, stop).await?;
     // A socket file without a listener would make clients try to connect to it.
     let _ = pass(Point::ServeSocketRemove).and_then(|()| fs::remove_file(&socket));
     if args.private {

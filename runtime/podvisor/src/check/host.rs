@@ -2,8 +2,10 @@
 
 use std::fs::OpenOptions;
 use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use runtime_cri::UpstreamConfig;
 use runtime_net::{Cni, CniConfig};
 use runtime_streaming::Tls;
 
@@ -21,12 +23,32 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
         Finding { what: "cgroups", outcome: cgroups() },
         Finding { what: "CNI", outcome: cni(config) },
     ];
+    if let Some(upstream) = config.upstream() {
+        findings.push(Finding { what: "other runtime", outcome: other_runtime(&upstream) });
+    }
     // Most streaming servers have no certificate.
     if let Some(tls) = config.streaming.tls() {
         let outcome = certificate(&tls, config.streaming.address.ip());
         findings.push(Finding { what: "streaming certificate", outcome });
     }
     findings
+}
+
+fn other_runtime(upstream: &UpstreamConfig) -> Result<String, Problem> {
+    let socket = upstream.socket.display();
+    if let Err(error) = UnixStream::connect(&upstream.socket) {
+        return Err(Problem::new(
+            format!("{socket}: {error}"),
+            "start that runtime; until it answers, its pods are listed as they were last, and calls about them fail",
+        ));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let checked =
+        runtime.map_err(|error| error.to_string()).and_then(|runtime| runtime.block_on(upstream.check()));
+    match checked {
+        Ok(()) => Ok(socket.to_string()),
+        Err(why) => Err(Problem::new(why, "put both runtimes' directories on one file system")),
+    }
 }
 
 fn certificate(tls: &Tls, address: IpAddr) -> Result<String, Problem> {

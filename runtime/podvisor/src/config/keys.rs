@@ -175,6 +175,33 @@ pub(crate) const SECTIONS: &[Section] = &[
         ],
     },
     Section {
+        name: "upstream",
+        repeated: false,
+        text: "Another runtime on the node, containerd or CRI-O. Pods of its handlers go there whole, as does every later \
+               call about them, so that pods of the node itself can run: with its network, with all of its devices.",
+        keys: &[
+            Key {
+                name: "socket",
+                kind: "path",
+                unset: Some(("\"/run/containerd/containerd.sock\"", "there is no other runtime")),
+                text: "The other runtime's CRI socket.",
+            },
+            Key {
+                name: "handlers",
+                kind: "list of names",
+                unset: None,
+                text: "Handlers that lead to the other runtime, by the names that it has for them.",
+            },
+            Key {
+                name: "unnamed_pods",
+                kind: "`none`, `node` or `all`",
+                unset: None,
+                text: "Which of the pods that name no handler go to the other runtime's default handler: none of \
+                       them, those that ask for the node's network, PID or IPC namespace, or all.",
+            },
+        ],
+    },
+    Section {
         name: "handler",
         repeated: true,
         text: "A runtime handler, which a RuntimeClass names. The table may be there several times. Without any \
