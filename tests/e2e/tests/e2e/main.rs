@@ -41,6 +41,7 @@ mod streaming_tls;
 mod streams;
 mod traps;
 mod upgrade;
+mod upstream;
 mod user_namespaces;
 mod versions;
 mod vsock;

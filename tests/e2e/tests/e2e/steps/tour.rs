@@ -21,6 +21,9 @@ const MEMORY: [i64; 2] = [32 * MIB, 256 * MIB];
 /// Points that the daemon passes for a guest that has said nothing for minutes: the whole run alone waits for it.
 pub(super) const OF_SILENCE: [&str; 1] = ["vmm.console"];
 
+/// Points of a node with another runtime, which no step has (`upstream.rs`).
+pub(super) const OF_ANOTHER_RUNTIME: [&str; 3] = ["upstream.directory", "upstream.write", "upstream.rename"];
+
 impl Scene {
     /// Everything but what takes minutes.
     pub(super) async fn tour(&mut self) {

@@ -1,0 +1,119 @@
+//! Debian's containerd as the node's other runtime, in a directory of its own.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tests_registry::Registry;
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+
+use crate::network::{Network, PLUGINS};
+
+/// Generous: the software node is slow.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A running containerd, whose pods outlive it.
+#[derive(Debug)]
+pub struct Containerd {
+    child: Child,
+    dir: PathBuf,
+}
+
+impl Containerd {
+    /// Starts one below `dir`, with the host's network and with images from this registry.
+    ///
+    /// # Errors
+    /// When it does not listen in time; the error has its log.
+    pub async fn start(dir: &Path, network: &Network, registry: &Registry) -> anyhow::Result<Containerd> {
+        let (layers, mut config) = tests_registry::busybox_image()?;
+        // What holds a pod's namespaces has nothing to do but to be there.
+        config["Cmd"] = serde_json::json!(["/bin/sleep", "1000000"]);
+        registry
+            .push_image("podvisor/pause", "1", layers, config)
+            .await
+            .context("pushing the pause image")?;
+        let dir = dir.join("containerd");
+        std::fs::create_dir_all(&dir)?;
+        std::fs::write(dir.join("config.toml"), text(&dir, network, &registry.addr.to_string()))?;
+        let child = launch(&dir).await?;
+        Ok(Containerd { child, dir })
+    }
+
+    /// The CRI socket.
+    pub fn socket(&self) -> PathBuf {
+        socket(&self.dir)
+    }
+
+    /// The log up to now.
+    pub fn log(&self) -> String {
+        log(&self.dir)
+    }
+
+    /// Ends it as a crash does.
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub async fn kill(&mut self) -> anyhow::Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
+    /// Starts it again over its state.
+    ///
+    /// # Errors
+    /// When it does not listen in time; the error has its log.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        self.child = launch(&self.dir).await?;
+        Ok(())
+    }
+}
+
+fn socket(dir: &Path) -> PathBuf {
+    dir.join("containerd.sock")
+}
+
+fn log(dir: &Path) -> String {
+    std::fs::read_to_string(dir.join("log")).unwrap_or_default()
+}
+
+fn text(dir: &Path, network: &Network, registry: &str) -> String {
+    // The tests' directories are on an overlay, on which no other can be.
+    let cri = "plugins.\"io.containerd.grpc.v1.cri\"";
+    format!(
+        "version = 2\nroot = {:?}\nstate = {:?}\n[grpc]\naddress = {:?}\n\
+         [{cri}]\nsandbox_image = \"{registry}/podvisor/pause:1\"\n\
+         [{cri}.cni]\nbin_dir = {PLUGINS:?}\nconf_dir = {:?}\n\
+         [{cri}.containerd]\nsnapshotter = \"native\"\n\
+         [{cri}.containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n",
+        dir.join("root"),
+        dir.join("state"),
+        socket(dir),
+        network.conf_dir,
+    )
+}
+
+async fn launch(dir: &Path) -> anyhow::Result<Child> {
+    let output = File::options().create(true).append(true).open(dir.join("log"))?;
+    let mut child = Command::new("containerd")
+        .arg("--config")
+        .arg(dir.join("config.toml"))
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .kill_on_drop(true)
+        .spawn()
+        .context("running containerd")?;
+    let deadline = tokio::time::Instant::now() + START_TIMEOUT;
+    while UnixStream::connect(socket(dir)).await.is_err() {
+        if let Some(status) = child.try_wait()? {
+            bail!("containerd ended with {status}:\n{}", log(dir));
+        }
+        if tokio::time::Instant::now() > deadline {
+            bail!("containerd does not listen:\n{}", log(dir));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(child)
+}
