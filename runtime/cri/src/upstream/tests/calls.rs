@@ -1,0 +1,102 @@
+//! Calls about one pod, and about the node.
+
+use bytes::Bytes;
+use prost::Message;
+use proto_cri::v1;
+use tonic::{Code, Request, Status};
+
+use super::super::link::unary;
+use super::world::{World, pods, run};
+
+#[tokio::test]
+async fn a_pod_goes_where_its_handler_leads() {
+    let world = World::start().await;
+    world.ours.answers("RunPodSandbox", &v1::RunPodSandboxResponse { pod_sandbox_id: "vm1".into() });
+    world.theirs.answers("RunPodSandbox", &v1::RunPodSandboxResponse { pod_sandbox_id: "c1".into() });
+    for (handler, node_network, expected) in [
+        ("", false, "vm1"),
+        ("vm", false, "vm1"),
+        ("runc", false, "c1"),
+        ("other", true, "c1"),
+        ("", true, "c1"),
+    ] {
+        let answer: v1::RunPodSandboxResponse =
+            world.runtime("RunPodSandbox", &run(handler, node_network)).await.unwrap();
+        assert_eq!(answer.pod_sandbox_id, expected, "{handler:?}");
+    }
+    let asked = world.theirs.asked("RunPodSandbox");
+    assert_eq!(asked[1], run("other", true).encode_to_vec(), "as it came in");
+    let refused = world.runtime::<v1::RunPodSandboxResponse>("RunPodSandbox", &run("vm", true)).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("\"runc\" or \"other\""), "{refused}");
+}
+
+#[tokio::test]
+async fn a_call_about_a_pod_goes_to_its_owner_as_the_bytes_it_came_in() {
+    let world = World::start().await;
+    world.ours.answers("StopPodSandbox", &());
+    world.theirs.answers("StopPodSandbox", &());
+    let stop = |id: &str| v1::StopPodSandboxRequest { pod_sandbox_id: id.into() };
+    for id in ["vm1", "v", "c1", "nobody's"] {
+        world.runtime::<()>("StopPodSandbox", &stop(id)).await.unwrap();
+    }
+    assert_eq!(
+        (world.ours.asked("StopPodSandbox").len(), world.theirs.asked("StopPodSandbox").len()),
+        (2, 2)
+    );
+    // A field of a later version.
+    let mut later = stop("c1").encode_to_vec();
+    later.extend_from_slice(&[0xf8, 0x06, 7]);
+    let request = Request::new(Bytes::from(later.clone()));
+    unary(world.layer.clone(), "/runtime.v1alpha2.RuntimeService/StopPodSandbox", request).await.unwrap();
+    assert_eq!(world.theirs.asked("StopPodSandbox").last().unwrap()[..], later[..]);
+    world.theirs.refuses("StopPodSandbox", Status::failed_precondition("busy"));
+    let refused = world.runtime::<()>("StopPodSandbox", &stop("c1")).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::FailedPrecondition, "busy"));
+    assert!(world.upstream().link.is_up(), "an error is an answer");
+}
+
+#[tokio::test]
+async fn a_beginning_of_several_ids_is_refused() {
+    let world = World::start().await;
+    world.theirs.answers("ListPodSandbox", &pods(&["vx"]));
+    world.pods().await;
+    let id = v1::StopPodSandboxRequest { pod_sandbox_id: "v".into() };
+    let refused = world.runtime::<()>("StopPodSandbox", &id).await.unwrap_err();
+    assert!(refused.message().contains("vm1") && refused.message().contains("vx"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_configuration_reaches_an_upstream_that_was_down() {
+    let mut world = World::without_upstream();
+    world.ours.answers("UpdateRuntimeConfig", &());
+    world.theirs.answers("UpdateRuntimeConfig", &());
+    let config =
+        v1::RuntimeConfig { network_config: Some(v1::NetworkConfig { pod_cidr: "10.1.0.0/24".into() }) };
+    let update = v1::UpdateRuntimeConfigRequest { runtime_config: Some(config) };
+    world.runtime::<()>("UpdateRuntimeConfig", &update).await.unwrap();
+    assert!(world.theirs.asked("UpdateRuntimeConfig").is_empty());
+    world.serve();
+    world.is_up(true).await;
+    assert_eq!(world.theirs.asked("UpdateRuntimeConfig"), [Bytes::from(update.encode_to_vec())]);
+}
+
+#[tokio::test]
+async fn a_status_has_both_sides_handlers_and_says_that_the_upstream_is_gone() {
+    let mut world = World::start().await;
+    let handler = |name: &str| v1::RuntimeHandler { name: name.into(), features: Some(Default::default()) };
+    world.ours.answers(
+        "Status",
+        &v1::StatusResponse { runtime_handlers: vec![handler("vm")], ..Default::default() },
+    );
+    world.theirs.answers("Status", &v1::StatusResponse::default());
+    let status = async |world: &World| world.runtime::<v1::StatusResponse>("Status", &()).await.unwrap();
+    let answer = status(&world).await;
+    assert_eq!(answer.runtime_handlers, ["vm", "runc", "other"].map(handler));
+    assert!(answer.status.unwrap().conditions[0].status);
+    world.kill();
+    let answer = status(&world).await;
+    assert!(!answer.status.unwrap().conditions[0].status);
+    assert_eq!(answer.runtime_handlers.len(), 3);
+}

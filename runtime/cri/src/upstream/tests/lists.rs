@@ -1,0 +1,107 @@
+//! Lists, streams and events of both sides.
+
+use bytes::Bytes;
+use prost::Message;
+use proto_cri::v1;
+use tonic::{Code, Request, Status};
+
+use super::super::link::streaming;
+use super::world::{RUNTIME, World, pods, upstream};
+use futures::StreamExt;
+use std::time::Duration;
+
+#[tokio::test]
+async fn lists_have_both_sides_and_what_an_upstream_had_last_while_it_is_gone() {
+    let mut world = World::start().await;
+    world.ours.answers("ListPodSandbox", &pods(&["vm1"]));
+    world.theirs.answers("ListPodSandbox", &pods(&["c1", "c2"]));
+    assert_eq!(world.pods().await, ["vm1", "c1", "c2"]);
+    world.kill();
+    assert_eq!(world.pods().await, ["vm1", "c1", "c2"]);
+    world.is_up(false).await;
+    let id = |id: &str| v1::PodSandboxStatusRequest { pod_sandbox_id: id.into(), verbose: false };
+    world.ours.refuses("PodSandboxStatus", Status::not_found("ours"));
+    let status =
+        world.runtime::<v1::PodSandboxStatusResponse>("PodSandboxStatus", &id("c1")).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    let unknown =
+        world.runtime::<v1::PodSandboxStatusResponse>("PodSandboxStatus", &id("x")).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound, "a pod that the upstream never had is nobody's");
+    // A filter holds for what is remembered, too.
+    let filter = v1::PodSandboxFilter { id: "c2".into(), ..Default::default() };
+    let list: v1::ListPodSandboxResponse =
+        world.runtime("ListPodSandbox", &v1::ListPodSandboxRequest { filter: Some(filter) }).await.unwrap();
+    assert_eq!(list.items.len(), 2, "ours does not filter, and c2 passes");
+    world.theirs.answers("ListPodSandbox", &pods(&["c2"]));
+    world.serve();
+    world.is_up(true).await;
+    assert_eq!(world.pods().await, ["vm1", "c2"]);
+}
+
+#[tokio::test]
+async fn pods_are_remembered_over_a_restart_of_the_daemon() {
+    let mut world = World::start().await;
+    world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
+    assert_eq!(world.pods().await, ["c1"]);
+    let written = world.dir.path().join("upstream/pods");
+    while std::fs::read(&written).unwrap_or_default().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.kill();
+    world.layer.upstream = Some(upstream(world.dir.path()));
+    assert_eq!(world.pods().await, ["c1"]);
+}
+
+#[tokio::test]
+async fn an_upstream_that_hangs_or_answers_nonsense_is_down_and_ours_go_on() {
+    let world = World::start().await;
+    world.ours.answers("ListPodSandbox", &pods(&["vm1"]));
+    world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
+    world.pods().await;
+    world.theirs.answers_nonsense("ListPodSandbox");
+    assert_eq!(world.pods().await, ["vm1", "c1"]);
+    world.is_up(false).await;
+    world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
+    world.is_up(true).await;
+    world.theirs.hangs();
+    tokio::time::pause();
+    assert_eq!(world.pods().await, ["vm1", "c1"]);
+    world.is_up(false).await;
+}
+
+#[tokio::test]
+async fn streams_of_lists_have_both_sides_even_where_the_upstream_has_no_streams() {
+    let world = World::start().await;
+    let piece = |id: &str| v1::StreamPodSandboxesResponse { pod_sandboxes: pods(&[id]).items };
+    world.ours.answers("StreamPodSandboxes", &piece("vm1"));
+    world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
+    let listed = async || {
+        let path = format!("{RUNTIME}StreamPodSandboxes");
+        let pieces = streaming(world.layer.clone(), &path, Request::new(Bytes::new())).await.unwrap();
+        let pieces: Vec<_> = pieces
+            .map(|piece| v1::StreamPodSandboxesResponse::decode(piece.unwrap()).unwrap())
+            .collect()
+            .await;
+        pieces.into_iter().flat_map(|piece| piece.pod_sandboxes).map(|pod| pod.id).collect::<Vec<_>>()
+    };
+    assert_eq!(listed().await, ["vm1", "c1"]);
+    world.theirs.answers("StreamPodSandboxes", &piece("c2"));
+    assert_eq!(listed().await, ["vm1", "c2"]);
+}
+
+#[tokio::test]
+async fn a_client_of_events_is_sent_back_to_the_lists_when_the_upstream_goes() {
+    let mut world = World::start().await;
+    let path = format!("{RUNTIME}GetContainerEvents");
+    let open = async |world: &World| streaming(world.layer.clone(), &path, Request::new(Bytes::new())).await;
+    world.ours.answers("GetContainerEvents", &());
+    assert_eq!(open(&world).await.unwrap_err().code(), Code::Unimplemented, "the client polls both then");
+    world.theirs.answers("GetContainerEvents", &());
+    let mut events = open(&world).await.unwrap();
+    for _ in 0..2 {
+        events.next().await.unwrap().unwrap();
+    }
+    world.kill();
+    assert_eq!(events.next().await.unwrap().unwrap_err().code(), Code::Unavailable);
+    assert!(events.next().await.is_none());
+}
