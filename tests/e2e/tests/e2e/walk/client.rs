@@ -208,15 +208,14 @@ impl Client {
         let (mut client, id) = (self.client.clone(), self.container(which).id.clone());
         let started = self.answer("StartContainer", client.start(&id)).await.is_ok();
         // After a failure it is as it was, or runs, or has ended; its lines are all there in each case.
-        let stage = match started {
-            true => Stage::Started,
-            false => match self.status(&id).await.state() {
-                ContainerState::ContainerCreated => Stage::Created,
-                ContainerState::ContainerRunning => Stage::Started,
-                _ => Stage::Stopped,
-            },
+        let state = if started { ContainerState::ContainerRunning } else { self.status(&id).await.state() };
+        self.container(which).stage = match state {
+            ContainerState::ContainerCreated => Stage::Created,
+            ContainerState::ContainerRunning => Stage::Started,
+            ContainerState::ContainerExited => Stage::Stopped,
+            // The daemon was killed in the middle of the start, and nobody knows: a kubelet removes such a container.
+            ContainerState::ContainerUnknown => return self.remove(which).await,
         };
-        self.container(which).stage = stage;
     }
 
     async fn exec(&mut self, which: usize) {

@@ -57,8 +57,10 @@ async fn random_work_beside_kills_and_bad_disks_loses_nothing() {
         .disturb(until, || clients.iter().any(tokio::task::JoinHandle::is_finished))
         .await;
     let mut counts = model::Counts::default();
-    for client in clients {
-        counts += client.await.unwrap_or_else(|failed| panic!("seed {seed}: {failed}"));
+    // The first that fails ends the walk.
+    let walked = futures::future::try_join_all(clients).await;
+    for client in walked.unwrap_or_else(|failed| panic!("seed {seed}: {failed}")) {
+        counts += client;
     }
     println!("walk: {counts:?}; disturbances: {kinds:?}");
     assert!(host.client().pods().await.unwrap().is_empty());
