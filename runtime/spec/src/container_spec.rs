@@ -67,6 +67,11 @@ impl ContainerSpec {
         self.mounts.iter().enumerate().filter(|(_, mount)| mount.image.is_empty())
     }
 
+    /// The devices that are disks of the node, each with its index among all devices.
+    pub fn block_devices(&self) -> impl Iterator<Item = (usize, &Device)> {
+        self.devices.iter().enumerate().filter(|(_, device)| device.guest_device().is_none())
+    }
+
     /// The mounts that are images, each with its index among all mounts.
     pub fn image_mounts(&self) -> impl Iterator<Item = (usize, &Mount)> {
         self.mounts.iter().enumerate().filter(|(_, mount)| !mount.image.is_empty())

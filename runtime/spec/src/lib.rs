@@ -23,6 +23,7 @@ mod container_spec;
 mod error;
 mod exec_spec;
 mod exit_reason;
+mod guest_device;
 mod image_config;
 mod ledger;
 mod plan;
@@ -40,6 +41,7 @@ pub use container_spec::{ContainerSpec, Device, Mount, MountPropagation};
 pub use error::SpecError;
 pub use exec_spec::ExecSpec;
 pub use exit_reason::{ExitReason, StartFailure, UnknownExitReason};
+pub use guest_device::GuestDevice;
 pub use image_config::ImageConfig;
 pub use ledger::{Grant, Ledger};
 pub use plan::{

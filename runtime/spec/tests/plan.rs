@@ -4,11 +4,11 @@
 #![allow(clippy::unwrap_used)]
 
 use oci_spec::runtime::{
-    Capability, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, LinuxSeccompAction, Spec,
+    Capability, LinuxDeviceCgroup, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, LinuxSeccompAction, Spec,
 };
 use runtime_spec::{
-    ContainerPlan, ContainerSecurity, ContainerSpec, ExecPlan, ExecSpec, GuestPaths, ImageConfig, Mount,
-    MountPropagation, NamespaceMode, Namespaces, PodSpec, Profile, Resources, SeccompProfile, Signal,
+    ContainerPlan, ContainerSecurity, ContainerSpec, Device, ExecPlan, ExecSpec, GuestPaths, ImageConfig,
+    Mount, MountPropagation, NamespaceMode, Namespaces, PodSpec, Profile, Resources, SeccompProfile, Signal,
     SpecError,
 };
 
@@ -304,6 +304,33 @@ fn limits_are_the_agents_to_write_and_the_score_is_the_process() {
     assert_eq!(linux.cgroups_path().as_ref().unwrap().to_str(), Some("/pod/id1"));
     let value = serde_json::to_value(linux.resources()).unwrap();
     assert_eq!(value.as_object().unwrap().keys().collect::<Vec<_>>(), ["devices"]);
+}
+
+#[test]
+fn a_device_that_the_guest_has_is_a_node_and_a_rule_and_no_disk() {
+    let device = |host_path: &str, container_path: &str| Device {
+        host_path: host_path.into(),
+        container_path: container_path.into(),
+        permissions: "rw".into(),
+    };
+    let devices = vec![
+        device("/dev/fuse", "/dev/f"),
+        device("/dev/null", "/dev/null"),
+        device("/dev/sda", "/dev/xvda"),
+    ];
+    let plan = plan(&ContainerSpec { devices, ..container() }, &image());
+    let disks: Vec<_> = plan.block_devices.iter().map(|disk| (disk.device, disk.path.as_str())).collect();
+    assert_eq!(disks, [(2, "/dev/xvda")]);
+    let linux = plan.oci.linux().clone().unwrap();
+    let nodes = linux.devices().clone().unwrap();
+    let nodes: Vec<_> =
+        nodes.iter().map(|node| (node.path().to_str().unwrap(), node.major(), node.minor())).collect();
+    assert_eq!(nodes, [("/dev/f", 10, 229)]);
+    let rules = linux.resources().clone().unwrap().devices().clone().unwrap();
+    let of_fuse = |rule: &LinuxDeviceCgroup| (rule.major(), rule.minor()) == (Some(10), Some(229));
+    let access: Vec<_> =
+        rules.iter().filter(|rule| of_fuse(rule)).map(|rule| rule.access().clone()).collect();
+    assert_eq!(access, [Some("rw".to_owned())]);
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl HostDisk {
 pub(crate) enum DiskError {
     #[error("{}: no such device on the node", .0.display())]
     Missing(PathBuf),
-    #[error("{}: a character device of the node's kernel does not reach into a VM", .0.display())]
+    #[error("{}: a character device of the node's kernel does not reach into a VM; a pod that needs it belongs to a runtime behind Podvisor (upstream)", .0.display())]
     Character(PathBuf),
     #[error("{} is no device", .0.display())]
     NoDevice(PathBuf),

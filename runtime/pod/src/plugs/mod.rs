@@ -157,7 +157,7 @@ impl Plugs {
             })?;
             plugs.image_volumes.push(volume);
         }
-        for (number, device) in spec.devices.iter().enumerate() {
+        for (number, device) in spec.block_devices() {
             plugs.disks.push(self.plug_disk(live, backends, number, device).await?);
         }
         Ok(())

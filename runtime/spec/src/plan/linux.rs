@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use oci_spec::runtime::{
-    Linux, LinuxBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxNamespace,
-    LinuxNamespaceBuilder, LinuxNamespaceType, LinuxResources, LinuxResourcesBuilder,
+    Linux, LinuxBuilder, LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder,
+    LinuxDeviceType, LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType, LinuxResources,
+    LinuxResourcesBuilder,
 };
 
 use super::guest_paths::GuestPaths;
 use super::seccomp;
-use crate::{ContainerSpec, NamespaceMode, PodSpec, Profile};
+use crate::{ContainerSpec, Device, GuestDevice, NamespaceMode, PodSpec, Profile};
 
 /// Files of /proc and /sys that describe the guest or may harm it.
 pub const MASKED_PATHS: [&str; 12] = [
@@ -36,10 +37,13 @@ pub(super) fn linux(pod: &PodSpec, container: &ContainerSpec, id: &str, paths: &
     let mut linux = LinuxBuilder::default()
         .namespaces(namespaces(pod, container, paths))
         .cgroups_path(Path::new(paths.cgroup_parent).join(id))
-        .resources(resources(security.privileged))
+        .resources(resources(container))
         .rootfs_propagation("private")
         .build()
         .expect("every field has a default");
+    if let Some(devices) = devices(container) {
+        linux.set_devices(Some(devices));
+    }
     // The builder starts from a list of its own.
     linux.set_masked_paths(None);
     linux.set_readonly_paths(None);
@@ -72,15 +76,15 @@ fn namespaces(pod: &PodSpec, container: &ContainerSpec, paths: &GuestPaths) -> V
 }
 
 /// Device rules alone: the agent writes the limits, at creation as at each later update.
-fn resources(privileged: bool) -> LinuxResources {
+fn resources(container: &ContainerSpec) -> LinuxResources {
     LinuxResourcesBuilder::default()
-        .devices(device_rules(privileged))
+        .devices(device_rules(container))
         .build()
         .expect("every field has a default")
 }
 
 /// All devices for the privileged; else node creation, and the harmless ones.
-fn device_rules(privileged: bool) -> Vec<LinuxDeviceCgroup> {
+fn device_rules(container: &ContainerSpec) -> Vec<LinuxDeviceCgroup> {
     let rule = |allow, typ, major: Option<i64>, minor: Option<i64>, access: &str| {
         let mut rule = LinuxDeviceCgroupBuilder::default()
             .allow(allow)
@@ -92,7 +96,7 @@ fn device_rules(privileged: bool) -> Vec<LinuxDeviceCgroup> {
         rule.set_minor(minor);
         rule
     };
-    if privileged {
+    if container.security.privileged {
         return vec![rule(true, LinuxDeviceType::A, None, None, "rwm")];
     }
     let mut rules = vec![
@@ -108,5 +112,29 @@ fn device_rules(privileged: bool) -> Vec<LinuxDeviceCgroup> {
     rules.extend(
         harmless.map(|(major, minor)| rule(true, LinuxDeviceType::C, Some(major), Some(minor), "rwm")),
     );
+    for (device, of_guest) in guest_devices(container) {
+        let (major, minor) = (Some(of_guest.major), Some(of_guest.minor));
+        rules.push(rule(true, LinuxDeviceType::C, major, minor, &device.permissions));
+    }
     rules
+}
+
+/// Nodes for the guest's own devices, where the container does not have them anyway.
+fn devices(container: &ContainerSpec) -> Option<Vec<LinuxDevice>> {
+    let nodes = guest_devices(container)
+        .filter(|(device, of_guest)| !of_guest.is_default || device.container_path != of_guest.path);
+    let nodes: Vec<_> = nodes
+        .map(|(device, of_guest)| {
+            let node = LinuxDeviceBuilder::default().path(&device.container_path).typ(LinuxDeviceType::C);
+            // As the kernel makes them: who may open one is the device's rule.
+            let node =
+                node.major(of_guest.major).minor(of_guest.minor).file_mode(0o666u32).uid(0u32).gid(0u32);
+            node.build().expect("all needed fields are set")
+        })
+        .collect();
+    (!nodes.is_empty()).then_some(nodes)
+}
+
+fn guest_devices(container: &ContainerSpec) -> impl Iterator<Item = (&Device, GuestDevice)> {
+    container.devices.iter().filter_map(|device| Some((device, device.guest_device()?)))
 }

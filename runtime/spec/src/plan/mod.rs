@@ -140,8 +140,8 @@ fn oci(
 }
 
 fn block_devices(container: &ContainerSpec) -> Vec<BlockDevicePlan> {
-    let devices = container.devices.iter().enumerate();
-    devices
+    container
+        .block_devices()
         .map(|(number, device)| BlockDevicePlan {
             device: number,
             path: device.container_path.clone(),

@@ -96,7 +96,7 @@ async fn block_devices_of_the_node_are_disks_of_the_container_with_the_permissio
     let cdi = v1::CdiDevice { name: "vendor.com/net=eth7".into() };
     let missing = PathBuf::from("/dev/no-such-disk");
     for (config, words) in [
-        (with("char", &image, vec![device("/dev/null".as_ref(), "/dev/n", "rwm")]), "/dev/null: a character"),
+        (with("char", &image, vec![device("/dev/kmsg".as_ref(), "/dev/n", "rwm")]), "/dev/kmsg: a character"),
         (with("none", &image, vec![device(&missing, "/dev/n", "rwm")]), "/dev/no-such-disk"),
         (with("letters", &image, vec![device(&data.device, "/dev/n", "x")]), "devices.permissions"),
         (
@@ -131,4 +131,24 @@ async fn in_a_user_namespace(host: &Host, image: &str, disk: &Loop) {
     assert_eq!(seen, "left behindblock special file:0:0\n");
     client.remove_pod(&pod).await.unwrap();
     assert!(fs::read(&disk.file).unwrap().starts_with(b"mapped\n"));
+}
+
+#[tokio::test]
+async fn devices_that_a_guest_has_of_its_own_reach_the_containers_that_ask() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("plugins", host.dir())).await.unwrap();
+    let devices = [("/dev/fuse", "/dev/fuse"), ("/dev/net/tun", "/dev/net/tun"), ("/dev/null", "/dev/nil")];
+    let devices = devices.map(|(host_path, path)| device(host_path.as_ref(), path, "rw")).into();
+    let asks = client.run(&pod, with("asks", &image, devices)).await.unwrap();
+    let use_all = "exec 3<>/dev/fuse 4<>/dev/net/tun && echo x >/dev/nil && \
+                   stat -c %t:%T:%a /dev/fuse /dev/net/tun /dev/nil";
+    assert_eq!(client.sh(&asks, use_all).await.unwrap(), "a:e5:666\na:c8:666\n1:3:666\n");
+    let other = client.run(&pod, with("other", &image, vec![])).await.unwrap();
+    let around = "ls /dev/fuse 2>&1; cd /tmp; mknod fuse c 10 229; head -c 1 fuse 2>&1; true";
+    let denied = client.sh(&other, around).await.unwrap();
+    assert!(denied.contains("No such file") && denied.contains("not permitted"), "{denied}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
 }

@@ -1,0 +1,44 @@
+//! Character devices that a Linux guest has of its own. A device plugin that allots such a device of the node names it by its
+//! usual path; the guest's own does the same work there, apart from the node's.
+
+use crate::Device;
+
+/// A character device of every Linux kernel that has its driver: the numbers are fixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestDevice {
+    /// The usual path.
+    pub path: &'static str,
+    /// Major number.
+    pub major: i64,
+    /// Minor number.
+    pub minor: i64,
+    /// Whether every container has the device without asking.
+    pub is_default: bool,
+}
+
+const fn default(path: &'static str, major: i64, minor: i64) -> GuestDevice {
+    GuestDevice { path, major, minor, is_default: true }
+}
+
+const fn asked(path: &'static str, major: i64, minor: i64) -> GuestDevice {
+    GuestDevice { path, major, minor, is_default: false }
+}
+
+/// Numbers from the kernel's Documentation/admin-guide/devices.txt.
+const DEVICES: [GuestDevice; 8] = [
+    default("/dev/null", 1, 3),
+    default("/dev/zero", 1, 5),
+    default("/dev/full", 1, 7),
+    default("/dev/random", 1, 8),
+    default("/dev/urandom", 1, 9),
+    default("/dev/tty", 5, 0),
+    asked("/dev/net/tun", 10, 200),
+    asked("/dev/fuse", 10, 229),
+];
+
+impl Device {
+    /// The guest's device that stands for this one of the node.
+    pub fn guest_device(&self) -> Option<GuestDevice> {
+        DEVICES.into_iter().find(|device| device.path == self.host_path)
+    }
+}
