@@ -21,6 +21,7 @@ use proto_cri::v1::{PodSandboxStatsRequest, VersionRequest};
 use tests_e2e::built::Built;
 use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
+use tonic::Code;
 
 use crate::median::median;
 
@@ -167,10 +168,18 @@ async fn restart(built: &Built, pods: usize) -> anyhow::Result<()> {
     let answers = begun.elapsed();
     let listed = client.pods().await?;
     ensure!(listed.len() == pods, "the daemon lists {} of {pods} pods", listed.len());
-    // A call about a pod waits until the pod is recovered.
+    // Figures are waited for a moment only: they are asked for again until the pod is recovered.
     try_join_all(listed.iter().map(|pod| {
         let (mut client, pod_sandbox_id) = (host.client(), pod.id.clone());
-        async move { client.runtime.pod_sandbox_stats(PodSandboxStatsRequest { pod_sandbox_id }).await }
+        async move {
+            loop {
+                let request = PodSandboxStatsRequest { pod_sandbox_id: pod_sandbox_id.clone() };
+                match client.runtime.pod_sandbox_stats(request).await {
+                    Err(status) if status.code() == Code::Unavailable => {}
+                    answered => return answered,
+                }
+            }
+        }
     }))
     .await?;
     println!(

@@ -18,11 +18,14 @@ pub(super) async fn recovered(entry: &PodEntry) -> Result<(), PodError> {
     match tokio::time::timeout(RECOVERED_WITHIN, recovered.wait_for(|recovered| *recovered)).await {
         // A driver that is gone is found by whoever asks it.
         Ok(_) => Ok(()),
-        Err(_) => {
-            let text = format!("pod {} is still being recovered after the daemon's start", entry.view.id);
-            Err(PodError::new(PodErrorKind::Unavailable, text))
-        }
+        Err(_) => Err(still_recovering(entry)),
     }
+}
+
+/// The error of a call that does not wait any longer for its pod to be recovered.
+pub(super) fn still_recovering(entry: &PodEntry) -> PodError {
+    let text = format!("pod {} is still being recovered after the daemon's start", entry.view.id);
+    PodError::new(PodErrorKind::Unavailable, text)
 }
 
 /// Asks a driver and waits for its answer.

@@ -1,4 +1,4 @@
-//! Figures and the console of pods.
+//! Figures of pods.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use proto_agent::agent::{ClockReference, ClockStats};
 use super::Pods;
 use crate::error::PodError;
 use crate::host::scratch::{self, ScratchUsage};
+use crate::live::Live;
 use crate::usage::{self, PodUsage, UsageSource};
 use crate::view::{GuestClock, GuestMemory, Phase, VmReport};
 
@@ -29,10 +30,7 @@ impl Pods {
     /// # Errors
     /// No such pod, or its VM is gone.
     pub async fn vm_stats(&self, pod_id: &str) -> Result<VmReport, PodError> {
-        let live = match tokio::time::timeout(STATS_WITHIN, self.live(pod_id)).await {
-            Ok(live) => live?,
-            Err(_) => self.live_now(pod_id)?,
-        };
+        let live = self.live_soon(pod_id).await?;
         let stats = live.call("asking the VM for its counters", live.vm.stats()).await?;
         let asked = tokio::time::timeout(STATS_WITHIN, live.agent.stats()).await;
         let asked = asked.ok().and_then(Result::ok);
@@ -50,9 +48,21 @@ impl Pods {
     /// Returns what the pod has used.
     ///
     /// # Errors
-    /// No such pod, or its VM is gone. A guest that does not answer is no error.
+    /// No such pod, its VM is gone, or it is not recovered within a moment after the daemon's start. A guest that does not
+    /// answer is no error.
     pub async fn usage(&self, pod_id: &str) -> Result<PodUsage, PodError> {
-        let live = self.live_now(pod_id)?;
+        self.usage_of(pod_id, self.live_soon(pod_id).await?).await
+    }
+
+    /// The pod's VM, as soon as the pod is recovered, and within a moment.
+    async fn live_soon(&self, pod_id: &str) -> Result<Live, PodError> {
+        match tokio::time::timeout(STATS_WITHIN, self.live(pod_id)).await {
+            Ok(live) => live,
+            Err(_) => self.live_now(pod_id),
+        }
+    }
+
+    async fn usage_of(&self, pod_id: &str, live: Live) -> Result<PodUsage, PodError> {
         let entry = self.pod_entry(pod_id)?;
         let containers = self.node.roster.containers();
         let of_pod = containers.iter().filter(|one| one.pod_id == entry.view.id);
@@ -68,10 +78,11 @@ impl Pods {
         .await
     }
 
-    /// Returns what several pods have used, read side by side; pods without a VM are left out. A guest that hangs keeps
-    /// the answer waiting for a moment only.
+    /// Returns what several pods have used, read side by side; pods without a VM, or not recovered yet, are left out. A
+    /// guest that hangs keeps the answer waiting for a moment only.
     pub async fn usages(&self, pod_ids: impl IntoIterator<Item = &str>) -> Vec<PodUsage> {
-        let reading = pod_ids.into_iter().map(|id| self.usage(id));
+        let live = pod_ids.into_iter().filter_map(|id| Some((id, self.live_now(id).ok()?)));
+        let reading = live.map(|(id, live)| self.usage_of(id, live));
         futures::future::join_all(reading).await.into_iter().flatten().collect()
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use runtime_spec::{ContainerSpec, HandlerConfig, PodSpec, Resources, Shortage, VmBounds};
 
-use self::ask::{ask, detached, recovered};
+use self::ask::{ask, detached, recovered, still_recovering};
 use crate::capacity::room;
 use crate::clock;
 use crate::command::{Command, Reply};
@@ -272,9 +272,15 @@ impl Pods {
 
     /// The pod's VM, where it is known already.
     fn live_now(&self, pod_id: &str) -> Result<Live, PodError> {
-        self.pod_entry(pod_id)?.live.ok_or_else(|| {
-            PodError::new(PodErrorKind::FailedPrecondition, format!("pod {pod_id} has no running VM"))
-        })
+        let entry = self.pod_entry(pod_id)?;
+        match entry.live {
+            Some(live) => Ok(live),
+            None if !*entry.recovered.borrow() => Err(still_recovering(&entry)),
+            None => {
+                let text = format!("pod {pod_id} has no running VM");
+                Err(PodError::new(PodErrorKind::FailedPrecondition, text))
+            }
+        }
     }
 
     /// The pod, if there is one.

@@ -235,6 +235,10 @@ fn nobody_waits_for_the_recovery_of_another_pod() {
         let joined = tokio::spawn(async move { again.run(pod("web")).await });
         world.until(|world| world.script.count("vm.attach 5000000") == 1).await;
         assert!(!exec.is_finished() && !joined.is_finished());
+        // Its figures are waited for a moment only, and a list goes without.
+        let unknown = world.pods.usage(&slow.0).await.unwrap_err();
+        assert!(unknown.kind() == PodErrorKind::Unavailable, "{}", unknown.chain());
+        assert!(world.pods.usages([slow.0.as_str()]).await.is_empty());
         world.script.repair();
         assert_eq!(exec.await.unwrap().unwrap().stdout, b"x");
         assert_eq!(joined.await.unwrap().unwrap(), slow.0);
