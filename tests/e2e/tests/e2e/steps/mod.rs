@@ -89,8 +89,8 @@ async fn every_step_killed() {
         }
     }
     let missing = scene.report(chosen.len());
-    let late: &[&str] = if chosen.len() == count { &[] } else { &tour::OF_SILENCE };
-    let elsewhere = |point: &str| late.contains(&point) || tour::OF_ANOTHER_RUNTIME.contains(&point);
+    let late: &[&str] = if chosen.len() == count { &[] } else { &tour::OF_THE_WHOLE_RUN };
+    let elsewhere = |point: &str| late.contains(&point) || tour::OF_OTHER_NODES.contains(&point);
     let missing: Vec<_> = missing.iter().filter(|point| !elsewhere(point)).collect();
     assert!(only.is_some() || missing.is_empty(), "never passed: {missing:?}");
     scene.end().await;

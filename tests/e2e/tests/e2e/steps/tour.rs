@@ -18,11 +18,13 @@ const MIB: i64 = 1 << 20;
 /// The memory limit of the tour's container before and after it grows; the first fits into the handler's smallest VM.
 const MEMORY: [i64; 2] = [32 * MIB, 256 * MIB];
 
-/// Points that the daemon passes for a guest that has said nothing for minutes: the whole run alone waits for it.
-pub(super) const OF_SILENCE: [&str; 1] = ["vmm.console"];
+/// Points that the whole run alone passes: for a guest that has said nothing for minutes, and after dozens of pods.
+pub(super) const OF_THE_WHOLE_RUN: [&str; 2] = ["vmm.console", "vmm_log.prune"];
 
-/// Points of a node with another runtime, which no step has (`upstream.rs`).
-pub(super) const OF_ANOTHER_RUNTIME: [&str; 3] = ["upstream.directory", "upstream.write", "upstream.rename"];
+/// Points that no step has: of a node with another runtime (`upstream.rs`), with a template of its network, and with disks
+/// of the node (`devices.rs`).
+pub(super) const OF_OTHER_NODES: [&str; 5] =
+    ["upstream.directory", "upstream.write", "upstream.rename", "cni.config.write", "vmm.unplug"];
 
 impl Scene {
     /// Everything but what takes minutes.
