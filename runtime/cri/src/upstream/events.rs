@@ -10,7 +10,7 @@ use tonic::{Code, Request, Response, Status};
 use super::link::{reason, streaming};
 use super::lists::RawStream;
 use super::route::Call;
-use super::sides::Sides;
+use super::sides::{Sides, copy};
 
 impl Sides {
     /// # Errors
@@ -20,13 +20,9 @@ impl Sides {
         call: &Call,
         request: Request<Bytes>,
     ) -> Result<Response<RawStream>, Status> {
-        let (metadata, extensions, message) = request.into_parts();
-        let request =
-            |message: &Bytes| Request::from_parts(metadata.clone(), extensions.clone(), message.clone());
         let mut state = self.upstream.link.state();
         let was_up = state.borrow_and_update().is_ok();
-        let theirs: RawStream = match self.upstream.link.stream(&call.upstream_path, request(&message)).await
-        {
+        let theirs: RawStream = match self.upstream.link.stream(&call.upstream_path, copy(&request)).await {
             Ok(events) => {
                 let upstream = Arc::clone(&self.upstream);
                 let broken = move |status: Status| {
@@ -44,7 +40,7 @@ impl Sides {
             let _ = state.wait_for(|state| state.is_ok() != was_up).await;
             Err(ended("the upstream runtime was gone or has come back"))
         });
-        let ours = streaming(self.ours.clone(), &call.path, request(&message)).await?;
+        let ours = streaming(self.ours.clone(), &call.path, request).await?;
         let ours = ours.map(Some).chain(stream::once(async { None }));
         let others = stream::select(theirs, turned).map(Some);
         // The end of ours is the daemon's.

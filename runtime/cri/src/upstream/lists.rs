@@ -12,7 +12,7 @@ use super::images;
 use super::known::checked;
 use super::link::{reason, streaming, unary};
 use super::route::{Call, Listed};
-use super::sides::Sides;
+use super::sides::{Sides, copy};
 
 /// The answers of a streaming RPC, encoded.
 pub(super) type RawStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
@@ -25,11 +25,8 @@ impl Sides {
         listed: Listed,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Status> {
-        let (metadata, extensions, message) = request.into_parts();
-        let request =
-            |message: &Bytes| Request::from_parts(metadata.clone(), extensions.clone(), message.clone());
-        let ours = unary(self.ours.clone(), &call.path, request(&message)).await?;
-        let theirs = self.theirs(&call.upstream_path, listed, request(&message)).await;
+        let ours = unary(self.ours.clone(), &call.path, copy(&request)).await?;
+        let theirs = self.theirs(&call.upstream_path, listed, request).await;
         Ok(ours.map(|ours| joined(listed, &ours, &theirs)))
     }
 
@@ -68,16 +65,13 @@ impl Sides {
         unary_rpc: &str,
         request: Request<Bytes>,
     ) -> Result<Response<RawStream>, Status> {
-        let (metadata, extensions, message) = request.into_parts();
-        let request =
-            |message: &Bytes| Request::from_parts(metadata.clone(), extensions.clone(), message.clone());
-        let ours = streaming(self.ours.clone(), &call.path, request(&message)).await?;
-        let (path, unary_path) = (&call.upstream_path, call.beside(unary_rpc).1);
-        let theirs: RawStream = match self.upstream.link.stream(path, request(&message)).await {
+        let ours = streaming(self.ours.clone(), &call.path, copy(&request)).await?;
+        let opened = self.upstream.link.stream(&call.upstream_path, copy(&request)).await;
+        let theirs: RawStream = match opened {
             Ok(pieces) => Box::pin(pieces),
             // Down, or an upstream that lists in one answer only.
             Err(_) => {
-                let list = self.theirs(&unary_path, listed, request(&message)).await;
+                let list = self.theirs(&call.upstream_path_of(unary_rpc), listed, request).await;
                 Box::pin(stream::iter((!list.is_empty()).then_some(Ok(list))))
             }
         };

@@ -131,13 +131,10 @@ impl Call {
         Some(Call { rpc, route: *route, path: path.to_owned(), upstream_path: v1_path(service, rpc) })
     }
 
-    /// The path of another RPC of the same service, at our side and at the upstream.
-    pub(super) fn beside(&self, rpc: &str) -> (String, String) {
-        let replace = |path: &str| match path.rsplit_once('/') {
-            Some((service, _)) => format!("{service}/{rpc}"),
-            None => path.to_owned(),
-        };
-        (replace(&self.path), replace(&self.upstream_path))
+    /// The upstream's path of another RPC of the same service.
+    pub(super) fn upstream_path_of(&self, rpc: &str) -> String {
+        let service = self.upstream_path.rsplit_once('/').map_or("", |(service, _)| service);
+        format!("{service}/{rpc}")
     }
 }
 
@@ -177,7 +174,7 @@ mod tests {
             assert_eq!(call.upstream_path, "/runtime.v1.RuntimeService/StopPodSandbox");
         }
         let call = Call::of_path("/runtime.v1.ImageService/StreamImages").unwrap();
-        assert_eq!(call.beside("ListImages").1, "/runtime.v1.ImageService/ListImages");
+        assert_eq!(call.upstream_path_of("ListImages"), "/runtime.v1.ImageService/ListImages");
         for path in [
             "",
             "/",

@@ -32,9 +32,23 @@ impl Sides {
         call: &Call,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Status> {
+        let path = match side {
+            Side::Ours => &call.path,
+            Side::Upstream => &call.upstream_path,
+        };
+        self.send(side, path, request).await
+    }
+
+    /// Makes the call of this path on one side.
+    pub(super) async fn send(
+        &self,
+        side: Side,
+        path: &str,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Status> {
         match side {
-            Side::Ours => unary(self.ours.clone(), &call.path, request).await,
-            Side::Upstream => self.upstream.link.call(&call.upstream_path, request).await,
+            Side::Ours => unary(self.ours.clone(), path, request).await,
+            Side::Upstream => self.upstream.link.call(path, request).await,
         }
     }
 
@@ -49,6 +63,12 @@ impl Sides {
         let side = self.upstream.side_of(listed, id)?;
         self.call(side, call, request).await
     }
+}
+
+/// The request once more, for the other side.
+pub(super) fn copy(request: &Request<Bytes>) -> Request<Bytes> {
+    let (metadata, extensions) = (request.metadata().clone(), request.extensions().clone());
+    Request::from_parts(metadata, extensions, request.get_ref().clone())
 }
 
 impl Upstream {

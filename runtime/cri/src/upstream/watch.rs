@@ -10,18 +10,21 @@ use super::Upstream;
 use super::file_system;
 use super::known::checked;
 use super::link::reason;
-use super::route::{Listed, v1_path};
+use super::route::Listed;
 
 /// Between two looks while the upstream is down, and while it is up. Calls notice an upstream that goes down earlier.
 const DOWN: Duration = Duration::from_secs(1);
 const UP: Duration = Duration::from_secs(10);
 
 /// The lists that are asked for after the upstream has come back.
-const LISTS: [(Listed, &str, &str); 3] = [
-    (Listed::Pods, "RuntimeService", "ListPodSandbox"),
-    (Listed::Containers, "RuntimeService", "ListContainers"),
-    (Listed::Images, "ImageService", "ListImages"),
+const LISTS: [(Listed, &str); 3] = [
+    (Listed::Pods, "/runtime.v1.RuntimeService/ListPodSandbox"),
+    (Listed::Containers, "/runtime.v1.RuntimeService/ListContainers"),
+    (Listed::Images, "/runtime.v1.ImageService/ListImages"),
 ];
+
+/// The question of a look while the upstream is up.
+const VERSION: &str = "/runtime.v1.RuntimeService/Version";
 
 impl Upstream {
     /// Keeps the link's state true, and what is known on disk.
@@ -51,19 +54,27 @@ impl Upstream {
     }
 
     async fn look(&self) -> Result<(), String> {
-        let ask = async |service, rpc| {
-            let answer = self.link.fetch(&v1_path(service, rpc), Request::new(Bytes::new())).await;
-            answer.map_err(|status| reason(&status))
-        };
         if self.link.is_up() {
-            return ask("RuntimeService", "Version").await.map(drop);
+            let version = self.link.fetch(VERSION, Request::new(Bytes::new())).await;
+            return version.map(drop).map_err(|status| reason(&status));
         }
         file_system::compare(&self.link, &self.state_dir).await??;
-        for (listed, service, rpc) in LISTS {
-            let list = checked(listed, ask(service, rpc).await?)?;
-            self.known.remember(listed, &list);
+        for (listed, _) in LISTS {
+            self.refresh(listed).await?;
         }
         self.configure_again().await;
+        Ok(())
+    }
+
+    /// Takes a list anew.
+    ///
+    /// # Errors
+    /// The upstream does not answer, or with what is no list; for people.
+    pub(super) async fn refresh(&self, listed: Listed) -> Result<(), String> {
+        let Some((_, path)) = LISTS.iter().find(|(of, _)| *of == listed) else { return Ok(()) };
+        let list = self.link.fetch(path, Request::new(Bytes::new())).await;
+        let list = checked(listed, list.map_err(|status| reason(&status))?)?;
+        self.known.remember(listed, &list);
         Ok(())
     }
 }

@@ -8,7 +8,6 @@ use tonic::{Request, Response, Status};
 use tracing::info;
 
 use super::super::fields;
-use super::super::link::unary;
 use super::super::route::{Call, Listed, Side, v1_path};
 use super::super::sides::Sides;
 use super::decode;
@@ -44,11 +43,7 @@ impl Sides {
         let spec = v1::ImageSpec { image: name.clone(), ..image.clone() };
         let request = v1::PullImageRequest { image: Some(spec), auth: None, sandbox_config };
         let message = Bytes::from(request.encode_to_vec());
-        let path = v1_path("ImageService", "PullImage");
-        let pulled = match side {
-            Side::Ours => unary(self.ours.clone(), &path, Request::new(message)).await,
-            Side::Upstream => self.upstream.link.call(&path, Request::new(message)).await,
-        };
+        let pulled = self.send(side, &v1_path("ImageService", "PullImage"), Request::new(message)).await;
         let Err(refused) = pulled else { return Ok(()) };
         let names = [&image.image, &image.user_specified_image].map(String::clone);
         self.upstream.absent.add(side, names.into_iter().filter(|name| !name.is_empty()).collect());

@@ -11,26 +11,17 @@ use super::super::fields;
 
 /// Both lists as one, in the order of the first, then of the second. Items of one store alone stay as the bytes they are.
 pub(in super::super) fn joined(ours: &Bytes, theirs: &Bytes) -> Bytes {
-    let mut items: Vec<(String, Bytes, Bytes)> = Vec::new();
-    let mut at = BTreeMap::new();
-    for list in [ours, theirs] {
-        for (whole, item) in fields::items(list).unwrap_or_default() {
-            let id = fields::text(&item, 1).unwrap_or_default().to_owned();
-            match at.get(&id) {
-                Some(known) => {
-                    let known: usize = *known;
-                    if let Some((whole, item)) = both(&items[known].2, &item) {
-                        (items[known].1, items[known].2) = (whole, item);
-                    }
-                }
-                None => {
-                    at.insert(id.clone(), items.len());
-                    items.push((id, whole, item));
-                }
-            }
+    let mut items: Vec<(Bytes, Bytes)> = Vec::new();
+    let mut at: BTreeMap<String, usize> = BTreeMap::new();
+    for (whole, item) in [ours, theirs].into_iter().flat_map(|list| fields::items(list).unwrap_or_default()) {
+        let id = fields::text(&item, 1).unwrap_or_default().to_owned();
+        let known = *at.entry(id).or_insert(items.len());
+        match items.get_mut(known) {
+            None => items.push((whole, item)),
+            Some(one) => *one = both(&one.1, &item).unwrap_or_else(|| one.clone()),
         }
     }
-    items.into_iter().flat_map(|(_, whole, _)| whole).collect()
+    items.into_iter().flat_map(|(whole, _)| whole).collect()
 }
 
 /// One image in two stores: all of its names, and the space of both.

@@ -4,9 +4,7 @@ use bytes::Bytes;
 use proto_cri::v1;
 use tonic::{Request, Response, Status};
 
-use super::super::known::checked;
-use super::super::link::reason;
-use super::super::route::{Call, Listed, Side, v1_path};
+use super::super::route::{Call, Listed, Side};
 use super::super::sides::Sides;
 use super::super::{UnnamedPods, Upstream};
 use super::decode;
@@ -41,18 +39,11 @@ impl Upstream {
             return Side::Upstream;
         }
         // Made since the last list, perhaps.
-        let path = v1_path("RuntimeService", "ListPodSandbox");
-        let listed =
-            self.link.fetch(&path, Request::new(Bytes::new())).await.map_err(|status| reason(&status));
-        match listed.and_then(|list| checked(Listed::Pods, list)) {
-            Ok(list) => {
-                self.known.remember(Listed::Pods, &list);
-                if is_known() { Side::Upstream } else { default }
-            }
-            Err(why) => {
-                self.link.down(why);
-                default
-            }
+        if let Err(why) = self.refresh(Listed::Pods).await {
+            self.link.down(why);
+        } else if is_known() {
+            return Side::Upstream;
         }
+        default
     }
 }
