@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 
 use super::link::{reason, unary};
 use super::route::{Call, v1_path};
-use super::sides::Sides;
+use super::sides::{Sides, copy};
 use super::{UnnamedPods, Upstream};
 
 /// The condition by which the upstream's state is reported. A kubelet does not act on it, people and monitoring may.
@@ -22,16 +22,9 @@ impl Sides {
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Status> {
         let ours = unary(self.ours.clone(), &call.path, request).await?;
-        let upstream = &self.upstream;
-        let theirs = match upstream.ask_status(&call.upstream_path).await {
-            Ok(theirs) => Ok(theirs),
-            Err(why) => {
-                upstream.link.down(why.clone());
-                Err(why)
-            }
-        };
+        let theirs = self.upstream.ask_status(&call.upstream_path).await;
         let mut answer = decode(ours.get_ref())?;
-        merge(&mut answer, &upstream.names(), theirs);
+        merge(&mut answer, &self.upstream.names(), theirs);
         Ok(ours.map(|_| answer.encode_to_vec().into()))
     }
 
@@ -42,12 +35,9 @@ impl Sides {
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Status> {
         self.upstream.set_configuration(request.get_ref().clone());
-        let (metadata, extensions, message) = request.into_parts();
-        let request =
-            |message: &Bytes| Request::from_parts(metadata.clone(), extensions.clone(), message.clone());
-        let answer = unary(self.ours.clone(), &call.path, request(&message)).await?;
+        let answer = unary(self.ours.clone(), &call.path, copy(&request)).await?;
         if self.upstream.link.is_up() {
-            self.upstream.link.call(&call.upstream_path, request(&message)).await?;
+            self.upstream.link.call(&call.upstream_path, request).await?;
         }
         Ok(answer)
     }
@@ -64,9 +54,11 @@ impl Upstream {
         if !self.link.is_up() {
             return Err(self.link.unavailable().message().to_owned());
         }
-        let answer =
-            self.link.fetch(path, Request::new(Bytes::new())).await.map_err(|status| reason(&status))?;
-        v1::StatusResponse::decode(answer).map_err(|error| format!("its status is none: {error}"))
+        let answer = self.link.fetch(path, Request::new(Bytes::new())).await;
+        let status = answer.map_err(|status| reason(&status)).and_then(|answer| {
+            v1::StatusResponse::decode(answer).map_err(|error| format!("its status is none: {error}"))
+        });
+        status.inspect_err(|why| self.link.down(why.clone()))
     }
 
     fn set_configuration(&self, configuration: Bytes) {

@@ -97,6 +97,9 @@ async fn a_status_has_both_sides_handlers_and_says_that_the_upstream_is_gone() {
     assert!(answer.status.unwrap().conditions[0].status);
     world.kill();
     let answer = status(&world).await;
-    assert!(!answer.status.unwrap().conditions[0].status);
+    assert!(!answer.status.as_ref().unwrap().conditions[0].status);
+    let again = status(&world).await;
+    let said = &again.status.unwrap().conditions[0].message;
+    assert_eq!(said.matches("does not answer").count(), 1, "{said}");
     assert_eq!(answer.runtime_handlers.len(), 3);
 }
