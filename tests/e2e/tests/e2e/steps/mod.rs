@@ -10,7 +10,8 @@
 //! | what passes the points that no step passes | `tour.rs` |
 //!
 //! `make test` takes the share of the steps that a fixed seed chooses; `make soak` takes all. `PODVISOR_STEPS_SEED` gives the
-//! seed, and `PODVISOR_STEPS` the beginning of the steps to take: `CreateContainer vmm.plug 1 Abort`.
+//! seed, and `PODVISOR_STEPS` the beginning of the steps to take: `CreateContainer vmm.plug 1 Abort`. `PODVISOR_STEPS_PART=2/4`
+//! takes the second quarter of all steps, so that several nodes may share them.
 
 mod beside;
 mod call;
@@ -33,7 +34,7 @@ use tonic::Status;
 
 use self::beside::Beside;
 use self::call::{Call, Subject, containers};
-use self::step::{Fault, Step, share, steps};
+use self::step::{Fault, Part, Step, share, steps};
 use crate::load;
 
 /// Steps of a normal run, of `make load` and of `make soak`.
@@ -57,10 +58,13 @@ const CALLERS_PATIENCE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn every_step_killed() {
+    let asked = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let seed = asked("PODVISOR_STEPS_SEED")
+        .map_or(SEED, |seed| seed.parse().expect("PODVISOR_STEPS_SEED is a number"));
+    let only = asked("PODVISOR_STEPS");
+    let part =
+        asked("PODVISOR_STEPS_PART").map(|part| Part::parse(&part).expect("PODVISOR_STEPS_PART is as 2/4"));
     let Some(mut scene) = Scene::start().await else { return };
-    let seed = std::env::var("PODVISOR_STEPS_SEED").ok().filter(|seed| !seed.is_empty());
-    let seed = seed.map_or(SEED, |seed: String| seed.parse().expect("PODVISOR_STEPS_SEED is a number"));
-    let only = std::env::var("PODVISOR_STEPS").ok().filter(|only| !only.is_empty());
     let mut all = Vec::new();
     for call in Call::ALL {
         if only
@@ -71,11 +75,12 @@ async fn every_step_killed() {
         }
     }
     let count = all.len();
-    let chosen = match &only {
-        Some(only) => {
+    let chosen = match (&only, part) {
+        (Some(only), _) => {
             share(all.into_iter().filter(|step| step.to_string().starts_with(only)).collect(), seed, None)
         }
-        None => share(all, seed, Some(load::size(STEPS)).filter(|count| *count < usize::MAX)),
+        (None, Some(part)) => part.of(share(all, seed, None)),
+        (None, None) => share(all, seed, Some(load::size(STEPS)).filter(|count| *count < usize::MAX)),
     };
     println!("steps: {} of {count}, PODVISOR_STEPS_SEED={seed}", chosen.len());
     for step in &chosen {

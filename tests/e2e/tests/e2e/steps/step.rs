@@ -99,6 +99,44 @@ pub(crate) fn share(mut steps: Vec<Step>, seed: u64, count: Option<usize>) -> Ve
     steps
 }
 
+/// One of several equal parts of the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// From 1 to `count`.
+    nth: usize,
+    count: usize,
+}
+
+impl Part {
+    /// `2/4` is the second quarter.
+    pub(crate) fn parse(text: &str) -> Option<Part> {
+        let (nth, count) = text.split_once('/')?;
+        let part = Part { nth: nth.parse().ok()?, count: count.parse().ok()? };
+        (1..=part.count).contains(&part.nth).then_some(part)
+    }
+
+    /// Every `count`th step, so that each part has its share of the long ones.
+    pub(crate) fn of(self, steps: Vec<Step>) -> Vec<Step> {
+        steps.into_iter().skip(self.nth - 1).step_by(self.count).collect()
+    }
+}
+
+#[test]
+fn the_parts_have_each_step_once() {
+    let passed: Vec<_> =
+        (1..=9).map(|nth| Passing { point: format!("p{nth}"), nth: 1, action: String::new() }).collect();
+    let all = share(steps(Call::PullImage, &passed), 1, None);
+    let mut parts: Vec<_> = (1..=4).flat_map(|nth| Part { nth, count: 4 }.of(all.clone())).collect();
+    parts.sort();
+    let mut sorted = all;
+    sorted.sort();
+    assert_eq!(parts, sorted);
+    assert_eq!(Part::parse("2/4"), Some(Part { nth: 2, count: 4 }));
+    for wrong in ["", "2", "0/4", "5/4", "a/b", "1/0"] {
+        assert_eq!(Part::parse(wrong), None, "{wrong}");
+    }
+}
+
 #[test]
 fn a_call_with_many_pieces_has_its_first_ones_and_its_last_as_steps() {
     let passed = |point: &str, nth| Passing { point: point.into(), nth, action: String::new() };
