@@ -76,7 +76,7 @@ async fn assert_all_works(host: &Host, running: Running, before: &Traces) {
     for Running { pod, container } in [running, new] {
         let log = client.status(&container).await.unwrap().log_path;
         client.stop(&container, 0).await.unwrap();
-        assert!(numbered::lines(&std::fs::read_to_string(log).unwrap()).unwrap() > 0);
+        assert!(numbered::lines(&std::fs::read_to_string(log).unwrap(), 1).unwrap().count > 0);
         client.remove(&container).await.unwrap();
         client.stop_pod(&pod).await.unwrap();
         client.remove_pod(&pod).await.unwrap();

@@ -39,7 +39,7 @@ async fn pods_of_the_release_before_are_found_used_and_removed() {
     assert!(client.runtime.container_stats(one).await.unwrap().into_inner().stats.is_some());
     let log = client.status(&running).await.unwrap().log_path;
     client.stop(&running, 0).await.unwrap();
-    numbered::lines(&std::fs::read_to_string(log).unwrap()).unwrap();
+    assert_eq!(numbered::lines(&std::fs::read_to_string(log).unwrap(), 1).unwrap().again, 0);
     for container in [&running, &created, &ended] {
         client.remove(container).await.unwrap();
     }

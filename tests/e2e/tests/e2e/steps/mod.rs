@@ -265,7 +265,7 @@ impl Scene {
             left.join("\n"),
             self.host.daemon.log()
         );
-        (_, self.again) = self.beside.check(&mut client, self.kills).await;
+        self.again = self.beside.check(&mut client, self.kills).await.again;
     }
 
     /// Prints what was done, and returns the points that were never passed.

@@ -184,8 +184,9 @@ impl Client {
         let name = format!("c{}", self.counts.containers);
         let config = spec::shell(&name, &self.image, &counting);
         let (mut client, pod) = (self.client.clone(), self.pod().id.clone());
+        let kills_before = self.ledger.kills();
         if let Ok(id) = self.answer("CreateContainer", client.create(&pod, config)).await {
-            self.pod().containers.push(Container { id, stage: Stage::Created, ending });
+            self.pod().containers.push(Container { id, stage: Stage::Created, ending, kills_before });
             return;
         }
         let all = self
@@ -310,7 +311,8 @@ impl Client {
         let id = self.container(which).id.clone();
         let path = self.status(&id).await.log_path;
         let log = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let wrong = self.container(which).wrong_log(&log, whole);
+        let kills = self.ledger.kills();
+        let wrong = self.container(which).wrong_log(&log, whole, kills);
         assert!(wrong.is_none(), "client {}: {}", self.number, wrong.unwrap_or_default());
         self.counts.log_lines += log.lines().count();
         self.counts.log_bytes += log.len();

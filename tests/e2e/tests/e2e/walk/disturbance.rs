@@ -86,7 +86,10 @@ impl<'a> Disturber<'a> {
         }
         self.ledger.begin();
         match kind {
-            Kind::DaemonKilled => self.host.daemon.kill_and_restart().await.unwrap(),
+            Kind::DaemonKilled => {
+                self.ledger.kill();
+                self.host.daemon.kill_and_restart().await.unwrap();
+            }
             Kind::DiskFull => {
                 self.host.disk().fill().unwrap();
                 tokio::time::sleep(length).await;

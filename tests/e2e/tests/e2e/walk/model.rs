@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use proto_cri::v1::{ContainerState, ContainerStatus};
 use tests_e2e::numbered;
@@ -15,6 +15,8 @@ pub(super) struct Ledger {
     phase: AtomicU64,
     /// VMMs of pods that may be killed: by pod, whether it was.
     vms: Mutex<BTreeMap<String, bool>>,
+    /// Kills of the daemon.
+    kills: AtomicUsize,
 }
 
 /// A moment before a call.
@@ -30,6 +32,16 @@ impl Ledger {
     /// Ends [`Ledger::begin`].
     pub(super) fn end(&self) {
         self.phase.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The daemon is about to be killed.
+    pub(super) fn kill(&self) {
+        self.kills.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Kills of the daemon up to now.
+    pub(super) fn kills(&self) -> usize {
+        self.kills.load(Ordering::SeqCst)
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -113,6 +125,8 @@ pub(super) struct Container {
     pub(super) stage: Stage,
     /// None where it runs until it is stopped.
     pub(super) ending: Option<Ending>,
+    /// Kills of the daemon before it was made.
+    pub(super) kills_before: usize,
 }
 
 impl Container {
@@ -134,14 +148,19 @@ impl Container {
         (!right).then(|| format!("{self:?}, lost {lost}: {status:?}"))
     }
 
-    /// Returns what is wrong with the log of a container that has ended, if anything. `whole`: it wrote all that it had to.
-    pub(super) fn wrong_log(&self, log: &str, whole: bool) -> Option<String> {
-        let lines = match numbered::lines(log) {
+    /// Returns what is wrong with the log of a container that has ended, if anything. `whole`: it wrote all that it had to;
+    /// `kills`: those of the daemon up to now.
+    pub(super) fn wrong_log(&self, log: &str, whole: bool, kills: usize) -> Option<String> {
+        let lines = match numbered::lines(log, 1) {
             Ok(lines) => lines,
             Err(wrong) => return Some(format!("{}: {wrong}", self.id)),
         };
+        let kills = kills - self.kills_before;
+        if lines.again > kills {
+            return Some(format!("{}: lines come again {} times after {kills} kills", self.id, lines.again));
+        }
         let due = self.ending.filter(|_| whole).map(|ending| ending.lines);
-        due.filter(|due| *due != lines).map(|due| format!("{}: {lines} lines in place of {due}", self.id))
+        due.filter(|due| *due != lines.count).map(|due| format!("{}: {lines:?} in place of {due}", self.id))
     }
 }
 
@@ -150,7 +169,7 @@ mod tests {
     use super::*;
 
     fn container(stage: Stage) -> Container {
-        Container { id: "c".into(), stage, ending: Some(Ending { lines: 2, code: 3 }) }
+        Container { id: "c".into(), stage, ending: Some(Ending { lines: 2, code: 3 }), kills_before: 4 }
     }
 
     fn status(state: ContainerState, exit_code: i32) -> ContainerStatus {
@@ -170,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_lost_doubled_or_torn_is_wrong() {
-        let wrong = |log: &str| container(Stage::Started).wrong_log(log, true);
+        let wrong = |log: &str| container(Stage::Started).wrong_log(log, true, 4);
         assert_eq!(wrong("T stdout F line 1\nT stdout F line 2\n"), None);
         for log in [
             "",
@@ -180,7 +199,14 @@ mod tests {
         ] {
             assert!(wrong(log).is_some(), "{log:?}");
         }
-        assert_eq!(container(Stage::Started).wrong_log("T stdout F line 1\n", false), None);
+        assert_eq!(container(Stage::Started).wrong_log("T stdout F line 1\n", false, 4), None);
+        let again = "T stdout F line 1\nT stdout F line 1\nT stdout F line 2\n";
+        assert!(wrong(again).is_some());
+        assert_eq!(
+            container(Stage::Started).wrong_log(again, true, 5),
+            None,
+            "the daemon was killed meanwhile"
+        );
     }
 
     #[test]
