@@ -92,12 +92,12 @@ class Kubectl:
             manifest = self.directory / f"{name}.json"
             manifest.write_text(json.dumps(pod(self._pod(name), command, terminal)))
             # kubectl would check the manifest against the API's description, which a slow server has long after it is ready.
-            self._call("create", "--validate=false", "-f", manifest)
+            self._insist("apply", "--validate=false", "-f", manifest)
         for name in pods.PODS:
             self._until("pod", self._pod(name))
 
     def clear(self):
-        self._call("delete", "pod", *map(self._pod, pods.PODS), "--grace-period=1", "--timeout=300s")
+        self._insist("delete", "pod", *map(self._pod, pods.PODS), "--ignore-not-found", "--grace-period=1", "--timeout=300s")
 
     def exec(self, name, flags, line):
         return [*self.binary, "exec", *flags, self._pod(name), "--", "sh", "-c", line]
@@ -132,10 +132,16 @@ class Kubectl:
             time.sleep(1)
         raise SystemExit(f"clients: {kind} {name} does not become ready: {said}")
 
-    def _call(self, *arguments):
-        done = subprocess.run([*self.binary, *arguments], env=self.environment, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise SystemExit(f"kubectl {' '.join(map(str, arguments))}: {done.stderr}")
+    def _insist(self, *arguments):
+        """A call that may be repeated: a slow API server lets handshakes and requests time out while its clients are many."""
+        deadline = time.monotonic() + LIMIT
+        while True:
+            done = subprocess.run([*self.binary, *arguments], env=self.environment, capture_output=True, text=True)
+            if done.returncode == 0:
+                return
+            if time.monotonic() > deadline:
+                raise SystemExit(f"kubectl {' '.join(map(str, arguments))}: {done.stderr}")
+            time.sleep(1)
 
 
 def kubeconfig():
