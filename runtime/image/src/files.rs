@@ -8,13 +8,16 @@ use runtime_fail_points::{Point, pass};
 
 use crate::error::ImageError;
 
-/// Replaces `path` by `bytes`: after a crash it holds the old or the new content.
+/// Replaces `path` by `bytes`: after a crash it holds the old or the new content, and after an error the old one alone.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ImageError> {
     let new = path.with_extension("new");
     pass(Point::ImageFileMake).map_err(ImageError::disk("creating", &new))?;
     let mut file = File::create(&new).map_err(ImageError::disk("creating", &new))?;
-    file.write_all(bytes).map_err(ImageError::disk("writing", &new))?;
-    publish(&file, &new, path)
+    let written = file.write_all(bytes).map_err(ImageError::disk("writing", &new));
+    written.and_then(|()| publish(&file, &new, path)).inspect_err(|_| {
+        // A full disk has a use for its room, and the next replacement starts anew.
+        let _ = fs::remove_file(&new);
+    })
 }
 
 /// Makes the finished `file` at `from` appear at `to`, durably. Both are on one file system.
@@ -36,5 +39,22 @@ pub(crate) fn remove(path: &Path) -> Result<(), ImageError> {
             Err(ImageError::disk("removing", path)(error))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_leaves_nothing_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        // No file can be renamed onto a directory.
+        let path = directory.path().join("index.json");
+        fs::create_dir(&path).unwrap();
+        replace(&path, b"new").unwrap_err();
+        let left: Vec<_> =
+            fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left, [path]);
     }
 }
