@@ -23,12 +23,14 @@ mod deadline;
 mod encoded;
 mod error;
 mod events;
+mod exposition;
 #[doc(hidden)]
 pub mod fuzz;
 mod gate;
 mod image;
 mod image_service;
 mod metrics;
+mod requests;
 mod runtime;
 mod runtime_service;
 mod sandbox;
@@ -41,6 +43,7 @@ mod upstream;
 mod v1alpha2;
 
 pub use error::ERROR_DOMAIN;
+pub use exposition::{CONTENT_TYPE, Exposition};
 pub use runtime::status::{CgroupDriver, Node, NodeNetwork};
 pub use serve::{Cri, ServeError, serve};
 pub use upstream::{UnnamedPods, UpstreamConfig};

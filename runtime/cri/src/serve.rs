@@ -64,6 +64,11 @@ impl Cri {
         Self { pods, images, node, stopping, streaming, encoded, scratch_disk, upstream: None }
     }
 
+    /// Whether the upstream answers, where there is one.
+    pub(crate) fn upstream_is_up(&self) -> Option<bool> {
+        self.upstream.as_ref().map(|upstream| upstream.is_up())
+    }
+
     /// Returns the services with another runtime behind them. Blocks on the disk.
     #[must_use]
     pub fn with_upstream(mut self, config: UpstreamConfig) -> Self {

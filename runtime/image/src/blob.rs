@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::blocking::blocking;
+use crate::counters;
 use crate::error::{ContentError, ImageError};
 use crate::files;
 use crate::manifest::Descriptor;
@@ -224,6 +225,7 @@ impl BlobReader {
                     let error = ImageError::disk("writing", &self.path)(error);
                     return self.fail(error);
                 }
+                counters::received(piece.len());
                 self.pending = piece;
             }
             // The client library checks digests, too; once all bytes are here, our own check decides.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::config::DeclaredConfig;
+use crate::counters;
 use crate::error::ImageError;
 use crate::name::Name;
 use crate::pull::{self, Pull};
@@ -142,6 +143,7 @@ impl Images {
                 let what = format!("pulling {}", running.key.0);
                 Err(ImageError::Deadline { what, seconds: PULL_LIMIT.as_secs() })
             });
+            counters::pulled(result.is_ok());
             // Off the list first: a caller that comes now starts a new pull instead of getting an old result.
             drop(running);
             sender.send_replace(Some(result.map(Image::from)));

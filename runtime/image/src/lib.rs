@@ -21,6 +21,7 @@ mod blocking;
 mod build;
 mod client;
 mod config;
+mod counters;
 mod endpoint;
 mod error;
 mod files;

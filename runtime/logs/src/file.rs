@@ -23,6 +23,8 @@ use runtime_blocking::Pool;
 use runtime_fail_points::{Point, pass};
 use tokio::sync::Mutex;
 
+use crate::counters;
+
 /// Bytes at the end of a file among which its last whole line ends: more than the longest line has.
 const TAIL_BYTES: u64 = 64 << 10;
 
@@ -135,6 +137,7 @@ impl Open {
         };
         let kept = if result.is_ok() { lines.len() } else { self.cut_to_whole_lines(&lines[..written]) };
         self.dropped += (lines.len() - kept) as u64;
+        counters::wrote(kept, lines.len() - kept);
         let path = path.display();
         match result {
             Err(error) => {

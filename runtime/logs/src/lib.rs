@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod copy;
+mod counters;
 mod file;
 mod line;
 

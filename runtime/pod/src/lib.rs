@@ -14,6 +14,7 @@ mod clock;
 mod command;
 mod config;
 mod container;
+mod counters;
 mod dirs;
 pub mod doctor;
 mod driver;

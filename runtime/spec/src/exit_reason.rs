@@ -25,7 +25,8 @@ pub enum ExitReason {
 }
 
 impl ExitReason {
-    const ALL: [ExitReason; 5] = [
+    /// All reasons.
+    pub const ALL: [ExitReason; 5] = [
         ExitReason::Completed,
         ExitReason::Error,
         ExitReason::OomKilled,

@@ -24,6 +24,7 @@
 mod channels;
 pub mod client;
 mod command;
+mod counters;
 mod disconnect;
 mod error;
 mod forward;

@@ -28,7 +28,7 @@ use crate::negotiate::{Protocol, Purpose, negotiate};
 use crate::pending::Pending;
 use crate::splice::SpliceSender;
 use crate::tls::{Identity, Tls};
-use crate::{command, forward, websocket};
+use crate::{command, counters, forward, websocket};
 
 /// How long a client may take for its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -264,6 +264,7 @@ async fn serve(upgrade: OnUpgrade, protocol: Protocol, offer: Offer, descriptors
             return;
         }
     };
+    let _session = counters::Session::begin(path);
     let outcome = match (protocol, offer) {
         (Protocol::SpdyCommand(version), Offer::Command(_, session)) => {
             let splice = splice.map(|splice| splice.with_activity(io.activity()));

@@ -16,7 +16,7 @@ pub(crate) async fn list_metrics(
     Ok(v1::ListPodSandboxMetricsResponse { pod_metrics: of_pods(cri).await })
 }
 
-pub(super) async fn of_pods(cri: &Cri) -> Vec<v1::PodSandboxMetrics> {
+pub(crate) async fn of_pods(cri: &Cri) -> Vec<v1::PodSandboxMetrics> {
     let (began_ns, pods) = (now_ns(), cri.pods.pods());
     let usages = cri.pods.usages(pods.iter().map(|pod| pod.id.as_str())).await;
     let containers: Vec<_> = running(&cri.pods).collect();

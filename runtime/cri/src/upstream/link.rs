@@ -13,7 +13,7 @@
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
@@ -29,6 +29,7 @@ use tower::service_fn;
 use tracing::{info, warn};
 
 use super::raw::Raw;
+use crate::requests;
 use crate::stream::MESSAGE_BYTES_MAX;
 
 /// How long the upstream may take to answer what it has in memory. A list of the node waits that long for it once, and the
@@ -97,7 +98,10 @@ impl Link {
         if !self.is_up() {
             return Err(self.unavailable());
         }
+        let began = Instant::now();
         let answer = unary(self.channel.clone(), path, request).await;
+        let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
+        requests::answered_upstream(path, code, began.elapsed());
         if let Err(status) = &answer
             && is_broken(status)
         {

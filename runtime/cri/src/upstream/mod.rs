@@ -107,6 +107,11 @@ impl Upstream {
         Upstream::beside(Box::new((pods, images)), config)
     }
 
+    /// Whether the upstream answers, as far as is known.
+    pub(crate) fn is_up(&self) -> bool {
+        self.link.is_up()
+    }
+
     fn beside(local: Box<dyn Local>, config: UpstreamConfig) -> Upstream {
         let UpstreamConfig { socket, handlers, unnamed_pods, state_dir } = config;
         let (link, known) = (Link::new(&socket), Known::open(&state_dir.join("upstream")));

@@ -9,6 +9,7 @@ use runtime_spec::{ExitReason, Resources};
 
 use super::Container;
 use super::admission::{self, Known};
+use crate::counters;
 use crate::error::{PodError, PodErrorKind};
 use crate::record::{ContainerStage, ContainerStatus, PodStage};
 
@@ -87,6 +88,7 @@ impl Containers {
     ) -> bool {
         let Some(container) = self.open(id) else { return false };
         container.exit(at_ns, code, reason, message);
+        counters::container_exited(reason);
         true
     }
 

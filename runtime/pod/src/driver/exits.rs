@@ -7,7 +7,7 @@ use super::Driver;
 use crate::container::LOST_CODE;
 use crate::container::watcher::Exited;
 use crate::record::{ContainerStage, PodStage};
-use crate::{clock, vm_end};
+use crate::{clock, counters, vm_end};
 
 impl Driver {
     /// Notes that a container has ended, and that its output is in the log.
@@ -34,6 +34,7 @@ impl Driver {
     /// Notes that the VM is gone without having been asked. The network stays until the pod is stopped.
     pub(super) async fn vm_ended(&mut self, report: &StopReport) {
         let Some(live) = self.live.take() else { return };
+        counters::vm_lost();
         let (reason, why) = self.loss(live.why_ended(report)).await;
         let what = vm_end::with_console(why.clone(), &report.console);
         tracing::warn!(pod = self.record.id, what, "a pod's VM ended");

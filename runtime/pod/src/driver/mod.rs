@@ -33,6 +33,7 @@ use crate::capacity::Capacity;
 use crate::command::{Command, Reply};
 use crate::container::containers::Containers;
 use crate::container::watcher::Exited;
+use crate::counters;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
 use crate::node::Node;
@@ -101,12 +102,14 @@ impl Driver {
         };
         let failed = match outcome {
             Ok(driver) => {
+                counters::pod_started(&driver.status.phases);
                 driver.publish();
                 outcome_sender.send_replace(Some(Ok(record.id.clone())));
                 return driver.run().await;
             }
             Err(failed) => failed,
         };
+        counters::pod_start_failed();
         let (error, driver) = Driver::undo_start(node, record, failed).await;
         outcome_sender.send_replace(Some(Err(error)));
         if let Some(driver) = driver {

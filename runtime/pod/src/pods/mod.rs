@@ -41,6 +41,7 @@ impl Pods {
     /// The store cannot be opened or read. A pod that cannot be recovered is no error; it is listed as
     /// not ready, with the reason.
     pub async fn open(config: PodsConfig) -> Result<Pods, PodError> {
+        crate::counters::register();
         let node = Arc::new(crate::node::open::node(config)?);
         crate::recover::recover(&node).await?;
         Ok(Pods { node })

@@ -1,0 +1,139 @@
+//! Figures that are counted when somebody asks for them: how many pods and containers there are and in which state, the memory
+//! of VMs, the images' disk, and whether the upstream answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
+use prometheus::{IntGaugeVec, Opts};
+use runtime_pod::{ContainerState, ContainerView, PodState, PodView};
+
+use crate::blocking::STATE;
+use crate::serve::Cri;
+
+/// How long the disk may take to be counted. A Prometheus waits for ten seconds, as a rule.
+const DISK_WITHIN: Duration = Duration::from_secs(3);
+
+/// Figures of one name, by the values of its labels.
+struct Figures {
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    values: Vec<(Vec<&'static str>, u64)>,
+}
+
+pub(super) async fn figures(cri: &Cri) -> Vec<MetricFamily> {
+    let (pods, containers) = (cri.pods.pods(), cri.pods.containers());
+    let mut all = vec![of_pods(&pods), of_containers(&containers), of_memory(cri, &pods).await];
+    all.extend(of_disk(cri).await);
+    all.extend(cri.upstream_is_up().map(of_upstream));
+    all.into_iter().filter_map(family).flatten().collect()
+}
+
+fn of_pods(pods: &[Arc<PodView>]) -> Figures {
+    let count = |state| pods.iter().filter(|pod| pod.state == state).count() as u64;
+    Figures {
+        name: "podvisor_pods",
+        help: "Pods in VMs, by their state; unclean ones have leftovers that could not be removed.",
+        labels: &["state"],
+        values: vec![
+            (vec!["ready"], count(PodState::Ready)),
+            (vec!["not_ready"], count(PodState::NotReady)),
+            (vec!["unclean"], pods.iter().filter(|pod| pod.unclean.is_some()).count() as u64),
+        ],
+    }
+}
+
+fn of_containers(containers: &[Arc<ContainerView>]) -> Figures {
+    let states = [
+        ("created", ContainerState::Created),
+        ("running", ContainerState::Running),
+        ("exited", ContainerState::Exited),
+        ("unknown", ContainerState::Unknown),
+    ];
+    let count = |state| containers.iter().filter(|container| container.state == state).count() as u64;
+    Figures {
+        name: "podvisor_containers",
+        help: "Containers in VMs, by their state.",
+        labels: &["state"],
+        values: states.map(|(name, state)| (vec![name], count(state))).into(),
+    }
+}
+
+async fn of_memory(cri: &Cri, pods: &[Arc<PodView>]) -> Figures {
+    let ready = pods.iter().filter(|pod| pod.state == PodState::Ready);
+    let given = ready.clone().map(|pod| pod.ledger.size.memory_bytes).sum();
+    let used = cri.pods.usages(ready.map(|pod| pod.id.as_str())).await;
+    let used = used.iter().map(|usage| usage.host.memory.usage).sum();
+    Figures {
+        name: "podvisor_vm_memory_bytes",
+        help: "Memory of all VMs: given is the size of their RAM, used what they and their VMMs take of the node.",
+        labels: &["kind"],
+        values: vec![(vec!["given"], given), (vec!["used"], used)],
+    }
+}
+
+async fn of_disk(cri: &Cri) -> Vec<Figures> {
+    let (images, pods) = (cri.images.clone(), cri.pods.clone());
+    let look =
+        STATE.run(move || (images.list().len() as u64, images.usage().bytes, pods.scratch_usage().bytes));
+    let Ok(Ok((count, image_bytes, scratch_bytes))) = tokio::time::timeout(DISK_WITHIN, look).await else {
+        return Vec::new();
+    };
+    vec![
+        Figures {
+            name: "podvisor_images",
+            help: "Images on the node.",
+            labels: &[],
+            values: vec![(vec![], count)],
+        },
+        Figures {
+            name: "podvisor_disk_bytes",
+            help: "Disk space in use: images with their blobs, and the pods' scratch disks.",
+            labels: &["of"],
+            values: vec![(vec!["images"], image_bytes), (vec!["scratch"], scratch_bytes)],
+        },
+    ]
+}
+
+fn of_upstream(is_up: bool) -> Figures {
+    Figures {
+        name: "podvisor_upstream_up",
+        help: "Whether the upstream runtime answers.",
+        labels: &[],
+        values: vec![(vec![], u64::from(is_up))],
+    }
+}
+
+fn family(figures: Figures) -> Option<Vec<MetricFamily>> {
+    let gauges = IntGaugeVec::new(Opts::new(figures.name, figures.help), figures.labels).ok()?;
+    for (labels, value) in figures.values {
+        gauges.with_label_values(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+    Some(gauges.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_has_its_figure_with_nothing_in_it() {
+        let pods = [
+            PodView { state: PodState::Ready, ..PodView::default() },
+            PodView { unclean: Some("a disk".into()), ..PodView::default() },
+        ]
+        .map(Arc::new);
+        assert_eq!(of_pods(&pods).values, [(vec!["ready"], 1), (vec!["not_ready"], 1), (vec!["unclean"], 1)]);
+        assert!(of_containers(&[]).values.iter().all(|(_, count)| *count == 0));
+        let text = super::super::text(&family(of_containers(&[])).unwrap()).unwrap();
+        assert!(text.contains("podvisor_containers{state=\"running\"} 0"), "{text}");
+    }
+
+    #[test]
+    fn figures_without_labels_have_one_value() {
+        let text = super::super::text(&family(of_upstream(true)).unwrap()).unwrap();
+        assert!(text.ends_with("# TYPE podvisor_upstream_up gauge\npodvisor_upstream_up 1\n"), "{text}");
+    }
+}

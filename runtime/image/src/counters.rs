@@ -1,0 +1,34 @@
+//! Pulls, counted for those who watch the node.
+
+use std::sync::LazyLock;
+
+use prometheus::{IntCounter, IntCounterVec, register_int_counter, register_int_counter_vec};
+
+const ONCE: &str = "each name is registered in one place";
+
+static PULLS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    register_int_counter_vec!(
+        "podvisor_image_pulls_total",
+        "Pulls of images that have ended, by outcome; callers that wait for one pull share it.",
+        &["outcome"]
+    )
+    .expect(ONCE)
+});
+
+static BYTES: LazyLock<IntCounter> = LazyLock::new(|| {
+    register_int_counter!(
+        "podvisor_image_pull_bytes_total",
+        "Bytes of blobs that registries have sent and that are on disk."
+    )
+    .expect(ONCE)
+});
+
+/// Counts the end of a pull.
+pub(crate) fn pulled(succeeded: bool) {
+    PULLS.with_label_values(&[if succeeded { "ok" } else { "error" }]).inc();
+}
+
+/// Counts bytes of a blob.
+pub(crate) fn received(bytes: usize) {
+    BYTES.inc_by(bytes as u64);
+}
