@@ -25,6 +25,7 @@ pub(crate) struct Config {
     pub(crate) cgroup: Cgroup,
     pub(crate) registries: Registries,
     pub(crate) streaming: Streaming,
+    pub(crate) metrics: Metrics,
     pub(crate) upstream: Upstream,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) handler: Vec<Handler>,
@@ -83,6 +84,13 @@ pub(crate) struct Streaming {
     pub(crate) address: SocketAddr,
     pub(crate) certificate: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
+}
+
+/// The server of figures for Prometheus.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Metrics {
+    pub(crate) address: Option<SocketAddr>,
 }
 
 /// A second runtime of the node.

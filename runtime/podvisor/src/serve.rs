@@ -3,6 +3,7 @@
 //! more of a crate than what that needs to start.
 
 mod descriptors;
+mod metrics;
 mod stop;
 
 use std::fs;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use runtime_cri::{Cri, Node, NodeNetwork};
+use runtime_cri::{Cri, Exposition, Node, NodeNetwork};
 use runtime_fail_points::{Point, pass};
 use runtime_image::{Images, RegistryConfig};
 use runtime_net::{Cni, CniConfig, PodRanges};
@@ -131,6 +132,9 @@ async fn run(config: &Config, args: Args, streams: &Handle) -> anyhow::Result<()
         }
         None => cri,
     };
+    if let Some(address) = config.metrics.address {
+        metrics::start(address, Exposition::of(&cri)).await?;
+    }
     runtime_cri::serve(cri, listener, stop).await?;
     // A socket file without a listener would make clients try to connect to it.
     let _ = pass(Point::ServeSocketRemove).and_then(|()| fs::remove_file(&socket));

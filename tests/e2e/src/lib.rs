@@ -20,6 +20,7 @@ pub mod idle;
 pub mod inventory;
 pub mod network;
 pub mod numbered;
+pub mod prometheus;
 pub mod spec;
 pub mod traces;
 

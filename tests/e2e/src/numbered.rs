@@ -4,7 +4,7 @@
 /// the chunk written again (docs/output.md).
 const CHUNK_BYTES_MAX: usize = 64 << 10;
 
-/// What a log has.
+/// The lines of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lines {
     /// Numbers that are there.

@@ -16,6 +16,7 @@ pub mod cycles;
 pub mod edges;
 pub mod headers;
 pub mod links;
+pub mod metrics;
 pub mod names;
 pub mod quotes;
 mod repository;

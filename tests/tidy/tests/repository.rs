@@ -7,7 +7,7 @@ use std::{path::Path, sync::LazyLock};
 
 use tests_tidy::{
     Crate, Repository, breaches::Breaches, callers, code::Code, commits, cycles, edges, headers, links,
-    names, quotes, sentences, sizes, steps, unsafe_code, versions, words,
+    metrics, names, quotes, sentences, sizes, steps, unsafe_code, versions, words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -128,4 +128,10 @@ fn error_texts_that_the_pages_quote_are_texts_of_the_code() {
         .iter()
         .flat_map(|(page, columns)| quotes::check(page, columns, &tree.pages[*page], &REPOSITORY.sources));
     holds(&quoted.collect::<Vec<_>>());
+}
+
+#[test]
+fn metrics_of_the_code_are_on_the_operators_page() {
+    let tree = links::Tree::read().unwrap();
+    holds(&metrics::check(&tree.pages[metrics::PAGE], &REPOSITORY.sources));
 }

@@ -175,6 +175,18 @@ pub(crate) const SECTIONS: &[Section] = &[
         ],
     },
     Section {
+        name: "metrics",
+        repeated: false,
+        text: "Figures for Prometheus: of the daemon at `/metrics`, of pods and containers at `/metrics/cadvisor`.",
+        keys: &[Key {
+            name: "address",
+            kind: "`address:port`",
+            unset: Some(("\"127.0.0.1:9134\"", "nothing is served")),
+            text: "Address that the server listens on, in plain HTTP and for anyone who reaches it: names of pods, \
+                   namespaces and images are among the figures.",
+        }],
+    },
+    Section {
         name: "upstream",
         repeated: false,
         text: "Another runtime on the node, containerd or CRI-O. Pods of its handlers go there whole, as does every later \

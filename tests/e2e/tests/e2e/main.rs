@@ -22,6 +22,7 @@ mod lifecycle;
 mod load;
 mod logs;
 mod many;
+mod metrics;
 mod mirrors;
 mod mounts;
 mod network;

@@ -99,7 +99,7 @@ pub(crate) fn share(mut steps: Vec<Step>, seed: u64, count: Option<usize>) -> Ve
     steps
 }
 
-/// One of several equal parts of the steps.
+/// A part of the steps, of several that are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     /// From 1 to `count`.

@@ -1,0 +1,100 @@
+//! The HTTP server of figures for Prometheus. Owns the connections and the paths, and nothing of what is answered.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use runtime_cri::Exposition;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tracing::{debug, info, warn};
+
+/// Clients at once: a Prometheus, a second one, and a person or two. Others wait to be accepted.
+const CLIENTS_MAX: usize = 8;
+
+/// How long a request may take to arrive. A client that keeps its connection sends the next one within that time, or dials again.
+const REQUEST_WITHIN: Duration = Duration::from_secs(120);
+
+/// A whole connection, so that one that takes no answer does not keep its place.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(3600);
+
+/// The pause after the listener failed, for example because there are no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Listens, and serves until the runtime ends.
+pub(super) async fn start(address: SocketAddr, exposition: Exposition) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.with_context(|| format!("listening on {address} (metrics.address)"))?;
+    let address = listener.local_addr()?;
+    info!(%address, "figures are served");
+    tokio::spawn(accept(listener, exposition));
+    Ok(address)
+}
+
+async fn accept(listener: TcpListener, exposition: Exposition) {
+    let places = Arc::new(Semaphore::new(CLIENTS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((connection, _)) => {
+                let exposition = exposition.clone();
+                tokio::spawn(async move {
+                    let _ =
+                        tokio::time::timeout(CONNECTION_TIME_MAX, converse(connection, &exposition)).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                warn!(%error, "a client of the figures cannot be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn converse(connection: TcpStream, exposition: &Exposition) {
+    let service =
+        service_fn(|request| async move { Ok::<_, Infallible>(answer(&request, exposition).await) });
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_WITHIN)
+        .serve_connection(TokioIo::new(connection), service);
+    if let Err(error) = serving.await {
+        debug!(%error, "a client of the figures went away");
+    }
+}
+
+async fn answer(request: &Request<Incoming>, exposition: &Exposition) -> Response<String> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "figures are read by GET\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    let text = match request.uri().path() {
+        "/metrics" => exposition.daemon().await,
+        "/metrics/cadvisor" => exposition.containers().await,
+        _ => return plain(StatusCode::NOT_FOUND, "there are /metrics and /metrics/cadvisor\n"),
+    };
+    match text {
+        Ok(text) => {
+            let mut response = Response::new(text);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(runtime_cri::CONTENT_TYPE));
+            response
+        }
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
+    }
+}
+
+fn plain(status: StatusCode, text: &str) -> Response<String> {
+    let mut response = Response::new(text.to_owned());
+    *response.status_mut() = status;
+    response
+}
