@@ -69,6 +69,7 @@ const USES: &[(&str, &[&str])] = &[
     ("runtime-net", &["runtime-blocking", "runtime-fail-points", "runtime-spec"]),
     ("runtime-logs", &["runtime-blocking", "runtime-fail-points"]),
     ("runtime-blocking", &[]),
+    ("runtime-cdi", &[]),
     ("runtime-share", &["runtime-fail-points"]),
     ("runtime-fail-points", &[]),
     ("runtime-pieces", &[]),
