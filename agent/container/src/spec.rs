@@ -111,15 +111,29 @@ fn add_devices(linux: &mut Linux, devices: &[LinuxDevice]) {
     linux.set_devices(Some(all));
 }
 
-/// Adds a disk with the kernel's device `number`: a node at `path`, and rules that allow `permissions` through any
-/// node of the disk, and no more. Where nodes cannot be made, `source` is mounted at `path`.
+/// A node of a disk.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskNode<'a> {
+    /// Path in the container.
+    pub path: &'a Path,
+    /// Owner, as the container has users.
+    pub uid: u32,
+    /// Group, as the container has groups.
+    pub gid: u32,
+    /// Mode.
+    pub mode: u32,
+}
+
+/// Adds a disk with the kernel's device `number`: a node, and rules that allow `permissions` through any node of the
+/// disk, and no more. Where nodes cannot be made, `source` is mounted at the node's path.
 pub fn add_block_device(
     spec: &mut Spec,
-    path: &Path,
+    node: &DiskNode<'_>,
     number: u64,
     permissions: &str,
     source: Option<&Path>,
 ) -> Result<(), SpecError> {
+    let &DiskNode { path, uid, gid, mode } = node;
     let failed = |source| SpecError::Part { part: "device", source };
     let (major, minor) = (i64::from(rustix::fs::major(number)), i64::from(rustix::fs::minor(number)));
     let linux = spec.linux_mut().as_mut().ok_or(SpecError::Missing("linux part"))?;
@@ -138,7 +152,7 @@ pub fn add_block_device(
     let Some(source) = source else {
         let device =
             LinuxDeviceBuilder::default().path(path).typ(LinuxDeviceType::B).major(major).minor(minor);
-        let device = device.file_mode(0o660u32).uid(0u32).gid(0u32).build().map_err(failed)?;
+        let device = device.file_mode(mode).uid(uid).gid(gid).build().map_err(failed)?;
         devices.push(device);
         linux.set_devices(Some(devices));
         return Ok(());
@@ -271,6 +285,21 @@ mod tests {
         assert_eq!(process.user().additional_gids().as_deref(), Some(&[33, 4, 2000][..]));
         let linux = spec.linux().as_ref().unwrap();
         assert_eq!(linux.cgroups_path().as_deref(), Some(Path::new("/pod/c1")));
+    }
+
+    #[test]
+    fn a_disks_node_has_its_owner_and_mode_and_a_rule_of_its_own() {
+        let mut spec = build(&spec_json()).unwrap();
+        let node = DiskNode { path: Path::new("/dev/xvda"), uid: 7, gid: 8, mode: 0o640 };
+        add_block_device(&mut spec, &node, rustix::fs::makedev(254, 16), "r", None).unwrap();
+        let linux = spec.linux().clone().unwrap();
+        let made = linux.devices().clone().unwrap();
+        let made: Vec<_> =
+            made.iter().map(|one| (one.minor(), one.uid(), one.gid(), one.file_mode())).collect();
+        assert_eq!(made, [(16, Some(7), Some(8), Some(0o640))]);
+        let rules = linux.resources().clone().unwrap().devices().clone().unwrap();
+        let rules: Vec<_> = rules.iter().map(|rule| (rule.allow(), rule.access().as_deref())).collect();
+        assert_eq!(rules[rules.len() - 2..], [(false, Some("rwm")), (true, Some("r"))]);
     }
 
     #[test]

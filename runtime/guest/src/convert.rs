@@ -44,6 +44,9 @@ pub(crate) fn create_container(
                 slot: u32::from(*slot),
                 path: device.path.clone(),
                 permissions: device.permissions.clone(),
+                uid: device.uid,
+                gid: device.gid,
+                mode: device.mode,
                 ..BlockDevice::default()
             })
             .collect(),

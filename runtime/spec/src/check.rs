@@ -95,8 +95,8 @@ impl ContainerSpec {
     }
 
     fn check_host_parts(&self, pod: &PodSpec) -> Result<(), SpecError> {
-        mounts::check(&self.mounts, pod)?;
-        devices::check(&self.devices)?;
+        mounts::check(&self.mounts, &self.tmpfs, pod)?;
+        devices::check(&self.devices, pod)?;
         if let Some(name) = self.cdi_devices.first() {
             return Err(devices::refuse_cdi(name));
         }

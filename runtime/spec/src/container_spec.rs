@@ -47,6 +47,8 @@ pub struct ContainerSpec {
     pub stop_signal: Option<String>,
     /// Volumes and files of the host.
     pub mounts: Vec<Mount>,
+    /// File systems in the guest's memory.
+    pub tmpfs: Vec<Tmpfs>,
     /// Devices of the host.
     pub devices: Vec<Device>,
     /// Devices by CDI name.
@@ -92,6 +94,10 @@ pub struct Mount {
     pub recursive_read_only: bool,
     /// Visibility of mounts that are made later.
     pub propagation: MountPropagation,
+    /// Bits of files that give a program its file's owner have no effect.
+    pub nosuid: bool,
+    /// Programs cannot be executed.
+    pub noexec: bool,
     /// Give the files a label of the container's; means something only on a host with SELinux.
     pub selinux_relabel: bool,
     /// How owners of the files are shown: what they are on the host, as users of the pod's user namespace.
@@ -104,6 +110,16 @@ pub struct Mount {
     pub image_user_specified: String,
     /// Image volume: what of it; empty for all.
     pub image_sub_path: String,
+}
+
+/// A file system in the guest's memory, which the container's limit counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tmpfs {
+    /// In the container.
+    pub container_path: String,
+    /// Options of the mount (tmpfs(5)).
+    pub options: Vec<String>,
 }
 
 /// Visibility of mounts that are made after the container's start.
@@ -129,4 +145,10 @@ pub struct Device {
     pub container_path: String,
     /// Of `rwm`.
     pub permissions: String,
+    /// Owner of the node, as the container has users.
+    pub uid: u32,
+    /// Group of the node, as the container has groups.
+    pub gid: u32,
+    /// Mode of the node. `None`: 0666 for a device of the guest's own, 0660 for a disk.
+    pub mode: Option<u32>,
 }

@@ -16,6 +16,11 @@ pub struct GuestDevice {
     pub is_default: bool,
 }
 
+impl GuestDevice {
+    /// Mode of the node as the kernel makes it: who may open the device is its rule.
+    pub(crate) const MODE: u32 = 0o666;
+}
+
 const fn default(path: &'static str, major: i64, minor: i64) -> GuestDevice {
     GuestDevice { path, major, minor, is_default: true }
 }
@@ -40,5 +45,11 @@ impl Device {
     /// The guest's device that stands for this one of the node.
     pub fn guest_device(&self) -> Option<GuestDevice> {
         DEVICES.into_iter().find(|device| device.path == self.host_path)
+    }
+
+    /// Whether the node of a guest's device has the owner and mode that the kernel gives it.
+    pub(crate) fn is_as_made(&self) -> bool {
+        let mode = self.mode.unwrap_or(GuestDevice::MODE);
+        (self.uid, self.gid, mode) == (0, 0, GuestDevice::MODE)
     }
 }

@@ -37,7 +37,7 @@ mod sizing;
 mod user;
 
 pub use bandwidth::Bandwidth;
-pub use container_spec::{ContainerSpec, Device, Mount, MountPropagation};
+pub use container_spec::{ContainerSpec, Device, Mount, MountPropagation, Tmpfs};
 pub use error::SpecError;
 pub use exec_spec::ExecSpec;
 pub use exit_reason::{ExitReason, StartFailure, UnknownExitReason};

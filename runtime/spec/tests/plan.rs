@@ -3,13 +3,15 @@
 // A helper of a test may end the test.
 #![allow(clippy::unwrap_used)]
 
+use std::path::Path;
+
 use oci_spec::runtime::{
     Capability, LinuxDeviceCgroup, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, LinuxSeccompAction, Spec,
 };
 use runtime_spec::{
     ContainerPlan, ContainerSecurity, ContainerSpec, Device, ExecPlan, ExecSpec, GuestPaths, ImageConfig,
     Mount, MountPropagation, NamespaceMode, Namespaces, PodSpec, Profile, Resources, SeccompProfile, Signal,
-    SpecError,
+    SpecError, Tmpfs,
 };
 
 const PATHS: GuestPaths = GuestPaths {
@@ -312,6 +314,7 @@ fn a_device_that_the_guest_has_is_a_node_and_a_rule_and_no_disk() {
         host_path: host_path.into(),
         container_path: container_path.into(),
         permissions: "rw".into(),
+        ..Device::default()
     };
     let devices = vec![
         device("/dev/fuse", "/dev/f"),
@@ -331,6 +334,58 @@ fn a_device_that_the_guest_has_is_a_node_and_a_rule_and_no_disk() {
     let access: Vec<_> =
         rules.iter().filter(|rule| of_fuse(rule)).map(|rule| rule.access().clone()).collect();
     assert_eq!(access, [Some("rw".to_owned())]);
+}
+
+#[test]
+fn nodes_of_devices_have_the_owner_and_mode_that_is_asked_for_or_the_kernels() {
+    let device = |host_path: &str| Device {
+        host_path: host_path.into(),
+        container_path: host_path.into(),
+        permissions: "rw".into(),
+        ..Device::default()
+    };
+    let owned = |host_path: &str| Device { uid: 7, gid: 8, mode: Some(0o640), ..device(host_path) };
+    let made = |devices: Vec<Device>| {
+        let plan = plan(&ContainerSpec { devices, ..container() }, &image());
+        let nodes = plan.oci.linux().as_ref().unwrap().devices().clone().unwrap_or_default();
+        let nodes = nodes.iter().map(|node| (node.uid(), node.gid(), node.file_mode())).collect::<Vec<_>>();
+        (nodes, plan.block_devices.iter().map(|disk| (disk.uid, disk.gid, disk.mode)).collect::<Vec<_>>())
+    };
+    let fuse = |uid, gid, mode| (Some(uid), Some(gid), Some(mode));
+    let plain = made(vec![device("/dev/fuse"), device("/dev/sda")]);
+    assert_eq!(plain, (vec![fuse(0, 0, 0o666)], vec![(0, 0, 0o660)]));
+    let asked = made(vec![owned("/dev/fuse"), owned("/dev/null"), owned("/dev/sda")]);
+    assert_eq!(asked, (vec![fuse(7, 8, 0o640); 2], vec![(7, 8, 0o640)]));
+}
+
+#[test]
+fn a_tmpfs_takes_the_place_of_our_own_mount_and_of_the_images_volume() {
+    let tmpfs = |path: &str| Tmpfs { container_path: path.into(), options: vec!["size=1m".into()] };
+    let volumes = ["/cache".to_owned(), "/kept".to_owned()];
+    let image = ImageConfig { volumes: volumes.into(), ..image() };
+    let plan =
+        plan(&ContainerSpec { tmpfs: vec![tmpfs("/dev/shm"), tmpfs("/cache/.")], ..container() }, &image);
+    let mounts = plan.oci.mounts().clone().unwrap();
+    for path in ["/dev/shm", "/cache"] {
+        let at: Vec<_> = mounts.iter().filter(|mount| mount.destination() == Path::new(path)).collect();
+        assert_eq!(at.len(), 1, "{path}");
+        assert_eq!(at[0].typ().as_deref(), Some("tmpfs"));
+        assert_eq!(at[0].options().as_deref(), Some(&["size=1m".to_owned()][..]));
+    }
+    assert_eq!(plan.declared_volumes.len(), 1);
+}
+
+#[test]
+fn a_mount_without_programs_is_mounted_so_in_the_guest() {
+    let mount = Mount { nosuid: true, noexec: true, ..host("/a", "/a") };
+    let plan = plan(&ContainerSpec { mounts: vec![mount, host("/b", "/b")], ..container() }, &image());
+    let options = |path: &str| {
+        let mounts = plan.oci.mounts().clone().unwrap();
+        let mount = mounts.into_iter().find(|mount| mount.destination() == Path::new(path)).unwrap();
+        mount.options().clone().unwrap()
+    };
+    assert_eq!(options("/a"), ["rbind", "rprivate", "nodev", "rw", "nosuid", "noexec"]);
+    assert_eq!(options("/b"), ["rbind", "rprivate", "nodev", "rw"]);
 }
 
 #[test]

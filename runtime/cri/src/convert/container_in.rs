@@ -31,6 +31,7 @@ pub(crate) fn container_spec(config: v1::ContainerConfig) -> Result<ContainerSpe
         security: security::container_security(linux.security_context)?,
         stop_signal,
         mounts: config.mounts.into_iter().map(mount::mount_in).collect::<Result<_, _>>()?,
+        tmpfs: Vec::new(),
         devices: config.devices.into_iter().map(device).collect(),
         cdi_devices: config.cdi_devices.into_iter().map(|device| device.name).collect(),
     })
@@ -60,6 +61,7 @@ fn device(device: v1::Device) -> Device {
         host_path: device.host_path,
         container_path: device.container_path,
         permissions: device.permissions,
+        ..Device::default()
     }
 }
 

@@ -37,6 +37,7 @@ pub(super) fn mount_in(mount: v1::Mount) -> Result<Mount, Failure> {
         image: image.image,
         image_user_specified: image.user_specified_image,
         image_sub_path: mount.image_sub_path,
+        ..Mount::default()
     })
 }
 

@@ -34,6 +34,7 @@ fn with(name: &str, devices: &[(&str, &str)]) -> ContainerSpec {
         host_path: host_path.into(),
         container_path: "/dev/xvda".into(),
         permissions: permissions.into(),
+        ..Device::default()
     };
     ContainerSpec { devices: devices.iter().map(device).collect(), ..container(name) }
 }

@@ -158,6 +158,7 @@ fn slots_that_a_killed_create_left_filled_are_emptied_before_their_next_use() {
             host_path: host_path.into(),
             container_path: "/dev/xvda".into(),
             permissions: "rw".into(),
+            ..Device::default()
         }],
         image: format!("image-{name}"),
         ..container(name)

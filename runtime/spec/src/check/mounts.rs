@@ -1,25 +1,32 @@
 //! Mounts that cannot be.
 
-use crate::{Mount, MountPropagation, PodSpec, SpecError};
+use crate::{Mount, MountPropagation, PodSpec, SpecError, Tmpfs};
 
 /// Mounts of one container: far above what pods have, and few enough for a guest's table.
 const MOUNTS_MAX: usize = 512;
 
 /// Refuses what makes no sense and what we cannot do. Whether the host has the paths is not looked at.
-pub(super) fn check(mounts: &[Mount], pod: &PodSpec) -> Result<(), SpecError> {
-    if mounts.len() > MOUNTS_MAX {
-        return Err(SpecError::invalid("mounts", format!("{} are more than {MOUNTS_MAX}", mounts.len())));
+pub(super) fn check(mounts: &[Mount], tmpfs: &[Tmpfs], pod: &PodSpec) -> Result<(), SpecError> {
+    let count = mounts.len() + tmpfs.len();
+    if count > MOUNTS_MAX {
+        return Err(SpecError::invalid("mounts", format!("{count} are more than {MOUNTS_MAX}")));
     }
+    tmpfs.iter().try_for_each(|tmpfs| target(&tmpfs.container_path))?;
     mounts.iter().try_for_each(|mount| check_one(mount, pod))
 }
 
-fn check_one(mount: &Mount, pod: &PodSpec) -> Result<(), SpecError> {
-    let target = &mount.container_path;
+fn target(target: &str) -> Result<(), SpecError> {
     path("mounts.container_path", target)?;
     if crate::container_path::normalized(target).parent().is_none() {
         let reason = format!("{target:?} is the container's root");
         return Err(SpecError::invalid("mounts.container_path", reason));
     }
+    Ok(())
+}
+
+fn check_one(mount: &Mount, pod: &PodSpec) -> Result<(), SpecError> {
+    let target = &mount.container_path;
+    self::target(target)?;
     let (uids, gids) = (&mount.uid_mappings, &mount.gid_mappings);
     for (field, asked, of_pod) in [
         ("mounts.uid_mappings", uids, &pod.namespaces.uids),

@@ -121,15 +121,16 @@ fn device_rules(container: &ContainerSpec) -> Vec<LinuxDeviceCgroup> {
 
 /// Nodes for the guest's own devices, where the container does not have them anyway.
 fn devices(container: &ContainerSpec) -> Option<Vec<LinuxDevice>> {
-    let nodes = guest_devices(container)
-        .filter(|(device, of_guest)| !of_guest.is_default || device.container_path != of_guest.path);
+    let nodes = guest_devices(container).filter(|(device, of_guest)| {
+        !(of_guest.is_default && device.container_path == of_guest.path && device.is_as_made())
+    });
     let nodes: Vec<_> = nodes
         .map(|(device, of_guest)| {
             let node = LinuxDeviceBuilder::default().path(&device.container_path).typ(LinuxDeviceType::C);
-            // As the kernel makes them: who may open one is the device's rule.
-            let node =
-                node.major(of_guest.major).minor(of_guest.minor).file_mode(0o666u32).uid(0u32).gid(0u32);
-            node.build().expect("all needed fields are set")
+            let node = node.major(of_guest.major).minor(of_guest.minor).uid(device.uid).gid(device.gid);
+            node.file_mode(device.mode.unwrap_or(GuestDevice::MODE))
+                .build()
+                .expect("all needed fields are set")
         })
         .collect();
     (!nodes.is_empty()).then_some(nodes)

@@ -69,6 +69,12 @@ pub struct BlockDevicePlan {
     pub path: String,
     /// Permissions, some of `rwm`.
     pub permissions: String,
+    /// Owner of the node, as the container has users.
+    pub uid: u32,
+    /// Group of the node, as the container has groups.
+    pub gid: u32,
+    /// Mode of the node; 0660 where none was asked for.
+    pub mode: u32,
 }
 
 /// Numbers of the VM's slots that hold what a container needs: the image, then image volumes and block
@@ -82,6 +88,9 @@ pub struct ContainerSlots {
     /// One slot for each of [`ContainerPlan::block_devices`].
     pub block_devices: Vec<u8>,
 }
+
+/// Mode of a disk's node: what the kernel's own have.
+const DISK_MODE: u32 = 0o660;
 
 impl ContainerPlan {
     /// Resolves a container of `pod` from its image. `id` is the container's.
@@ -146,6 +155,9 @@ fn block_devices(container: &ContainerSpec) -> Vec<BlockDevicePlan> {
             device: number,
             path: device.container_path.clone(),
             permissions: device.permissions.clone(),
+            uid: device.uid,
+            gid: device.gid,
+            mode: device.mode.unwrap_or(DISK_MODE),
         })
         .collect()
 }

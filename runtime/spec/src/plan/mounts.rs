@@ -52,12 +52,14 @@ pub(super) fn mounts(
     let asked: Vec<Mount> =
         container.mounts.iter().enumerate().map(|(number, mount)| asked(number, mount, id, paths)).collect();
     let mut all = own(&container.security, paths);
-    all.retain(|own| asked.iter().all(|mount| mount.destination() != own.destination()));
+    let tmpfs: Vec<Mount> = container.tmpfs.iter().map(memory).collect();
+    all.retain(|own| asked.iter().chain(&tmpfs).all(|mount| mount.destination() != own.destination()));
     let declared = |volume: &DeclaredVolumePlan| {
         mount(&volume.path, "bind", &volume.source, &["rbind", "rprivate", "rw"])
     };
     all.extend(volumes.iter().map(declared));
     all.extend(asked);
+    all.extend(tmpfs);
     // Stable: of two at one place the later one is seen.
     all.sort_by_key(|mount| mount.destination().components().count());
     all
@@ -65,7 +67,9 @@ pub(super) fn mounts(
 
 /// Whether the container has a mount at this path that is no volume of its image.
 pub(super) fn is_taken(container: &ContainerSpec, path: &Path, paths: &GuestPaths) -> bool {
-    container.mounts.iter().any(|mount| normalized(&mount.container_path) == path)
+    let of_host = container.mounts.iter().map(|mount| &mount.container_path);
+    let mut asked = of_host.chain(container.tmpfs.iter().map(|tmpfs| &tmpfs.container_path));
+    asked.any(|target| normalized(target) == path)
         || own(&container.security, paths).iter().any(|mount| mount.destination() == path)
 }
 
@@ -79,7 +83,17 @@ fn asked(number: usize, mount: &crate::Mount, id: &str, paths: &GuestPaths) -> M
     let source = format!("{}/{}/{number}", paths.shared, share_name(id));
     // A guest passes this on to what it mounts below by itself, so only where that is meant too.
     let access = if mount.recursive_read_only { "ro" } else { "rw" };
-    self::mount(destination, "bind", &source, &["rbind", "rprivate", "nodev", access])
+    let mut options = vec!["rbind", "rprivate", "nodev", access];
+    options.extend(mount.nosuid.then_some("nosuid"));
+    options.extend(mount.noexec.then_some("noexec"));
+    self::mount(destination, "bind", &source, &options)
+}
+
+fn memory(tmpfs: &crate::Tmpfs) -> Mount {
+    let destination = normalized(&tmpfs.container_path);
+    let destination = destination.to_str().unwrap_or(&tmpfs.container_path);
+    let options: Vec<&str> = tmpfs.options.iter().map(String::as_str).collect();
+    mount(destination, "tmpfs", "tmpfs", &options)
 }
 
 /// The images among the container's mounts.

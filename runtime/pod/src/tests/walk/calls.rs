@@ -153,6 +153,7 @@ fn spec(number: usize, shape: Shape, log: String) -> ContainerSpec {
         host_path: format!("/dev/{disk}"),
         container_path: "/dev/xvda".into(),
         permissions: if disk.is_multiple_of(2) { "rw" } else { "r" }.into(),
+        ..Device::default()
     };
     let volumes = shape.volume_images().into_iter().map(image);
     ContainerSpec {
