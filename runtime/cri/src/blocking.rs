@@ -11,5 +11,8 @@ const THREADS: usize = 8;
 pub(crate) static STATE: LazyLock<Pool> =
     LazyLock::new(|| Pool::new("the disk of images and scratch disks", THREADS));
 
+/// Files of CDI devices.
+pub(crate) static CDI: LazyLock<Pool> = LazyLock::new(|| Pool::new("the files of CDI devices", THREADS));
+
 /// Configuration files of the node.
 pub(crate) static NODE: LazyLock<Pool> = LazyLock::new(|| Pool::new("the network's files", THREADS));

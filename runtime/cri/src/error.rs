@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use runtime_blocking::PoolError;
+use runtime_cdi::ResolveError;
 use runtime_image::ImageError;
 use runtime_pod::{Missed, PodError, PodErrorKind};
 use runtime_spec::StartFailure;
@@ -43,6 +44,9 @@ pub(crate) enum Failure {
     /// A disk does not answer, or the work on it died.
     #[error(transparent)]
     Blocked(#[from] PoolError),
+    /// The node's files do not say what a CDI device is.
+    #[error(transparent)]
+    Cdi(#[from] ResolveError),
     #[error(transparent)]
     Pod(#[from] PodError),
     #[error(transparent)]
@@ -65,7 +69,7 @@ impl Failure {
 
     fn code(&self) -> Code {
         match self {
-            Failure::Invalid(_) => Code::InvalidArgument,
+            Failure::Invalid(_) | Failure::Cdi(_) => Code::InvalidArgument,
             Failure::NotFound { .. } => Code::NotFound,
             Failure::Ended(_) => Code::FailedPrecondition,
             Failure::Absent(_) => Code::Unimplemented,

@@ -7,7 +7,7 @@ use runtime_spec::{ContainerPlan, GuestPaths, HandlerConfig, ImageConfig, PodSpe
 
 use crate::convert;
 
-const PATHS: GuestPaths = GuestPaths {
+pub(crate) const PATHS: GuestPaths = GuestPaths {
     resolv_conf: "/r",
     hosts: "/h",
     hostname: "/n",
@@ -24,11 +24,15 @@ pub fn run_pod_sandbox(bytes: &[u8]) -> bool {
     pod(bytes).is_some()
 }
 
-/// CreateContainer in the first request's pod: decode, convert, check, resolve for the guest.
+/// CreateContainer in the first request's pod, without the edits of CDI devices: decode, convert, check, resolve for the guest.
 pub fn create_container(pod_bytes: &[u8], bytes: &[u8]) -> bool {
     let pod = pod(pod_bytes).unwrap_or_default();
     let Ok(request) = v1::CreateContainerRequest::decode(bytes) else { return false };
-    let Some(Ok(container)) = request.config.map(convert::container_spec) else { return false };
+    let Some(config) = request.config else { return false };
+    if convert::cdi::cdi_devices(&config).is_err() {
+        return false;
+    }
+    let Ok(container) = convert::container_spec(config) else { return false };
     match ContainerPlan::resolve(&pod, &container, &ImageConfig::default(), "c", &PATHS) {
         Ok(plan) => {
             // The agent is sent JSON, whatever was asked.

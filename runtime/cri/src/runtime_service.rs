@@ -61,7 +61,7 @@ impl RuntimeService for Cri {
         &self,
         r: Request<CreateContainerRequest>,
     ) -> Result<Response<CreateContainerResponse>, Status> {
-        gate("CreateContainer", container::create::create(&self.pods, r.into_inner())).await
+        gate("CreateContainer", container::create::create(&self.pods, &self.cdi, r.into_inner())).await
     }
 
     async fn start_container(

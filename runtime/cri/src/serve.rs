@@ -9,6 +9,7 @@ use futures::Stream;
 use proto_cri::v1::image_service_server::ImageServiceServer;
 use proto_cri::v1::runtime_service_server::RuntimeServiceServer;
 use proto_cri::v1alpha2;
+use runtime_cdi::Registry;
 use runtime_image::Images;
 use runtime_pod::Pods;
 use runtime_streaming::Server;
@@ -45,6 +46,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Cri {
     pub(crate) pods: Pods,
     pub(crate) images: Images,
+    pub(crate) cdi: Registry,
     pub(crate) node: Arc<Node>,
     /// Set when the daemon stops: what would go on for ever ends then.
     pub(crate) stopping: Arc<watch::Sender<bool>>,
@@ -61,7 +63,8 @@ impl Cri {
         let (stopping, encoded) = (Arc::default(), Arc::default());
         let scratch_disk = scratch_disk(images.directory(), &pods.scratch_dir());
         let node = Arc::new(node);
-        Self { pods, images, node, stopping, streaming, encoded, scratch_disk, upstream: None }
+        let cdi = Registry::default();
+        Self { pods, images, cdi, node, stopping, streaming, encoded, scratch_disk, upstream: None }
     }
 
     /// Whether the upstream answers, where there is one.

@@ -9,9 +9,6 @@ use crate::{Bandwidth, ContainerSpec, NamespaceMode, PodSpec, SpecError, check_s
 /// Longest name of a pod or container: a DNS subdomain (RFC 1123).
 const NAME_BYTES_MAX: usize = 253;
 
-/// Annotations that name CDI devices (the CDI specification, "Kubernetes").
-const CDI_ANNOTATION: &str = "cdi.k8s.io/";
-
 /// Longest host name that Linux takes (`__NEW_UTS_LEN`).
 const HOSTNAME_BYTES_MAX: usize = 64;
 
@@ -96,15 +93,7 @@ impl ContainerSpec {
 
     fn check_host_parts(&self, pod: &PodSpec) -> Result<(), SpecError> {
         mounts::check(&self.mounts, &self.tmpfs, pod)?;
-        devices::check(&self.devices, pod)?;
-        if let Some(name) = self.cdi_devices.first() {
-            return Err(devices::refuse_cdi(name));
-        }
-        if let Some((key, value)) = self.annotations.iter().find(|(key, _)| key.starts_with(CDI_ANNOTATION)) {
-            let what = format!("CDI devices ({key}: {value}) are");
-            return Err(SpecError::unsupported("annotations", what));
-        }
-        Ok(())
+        devices::check(&self.devices, pod)
     }
 }
 

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::{ContainerSecurity, IdMapping, NamespaceMode, Resources};
 
 /// A container as asked for. The record of a container keeps its spec for the container's life, and lists and
-/// statuses return it word for word.
+/// statuses return it word for word. Devices by CDI name are resolved before: what they stand for is among the
+/// variables, mounts and devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerSpec {
@@ -51,8 +52,6 @@ pub struct ContainerSpec {
     pub tmpfs: Vec<Tmpfs>,
     /// Devices of the host.
     pub devices: Vec<Device>,
-    /// Devices by CDI name.
-    pub cdi_devices: Vec<String>,
 }
 
 impl ContainerSpec {

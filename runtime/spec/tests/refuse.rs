@@ -90,12 +90,9 @@ fn a_container_that_asks_for_what_we_cannot_do_is_refused_by_name() {
     let seccomp = ContainerSecurity { seccomp: profile.clone(), ..ContainerSecurity::default() };
     let apparmor = ContainerSecurity { apparmor: profile, ..ContainerSecurity::default() };
     let selinux = ContainerSecurity { selinux: "u:r:t:s0".into(), ..ContainerSecurity::default() };
-    let annotations = [("cdi.k8s.io/vendor".to_owned(), "v/d=1".to_owned())].into();
     for (spec, name, value) in [
         (ContainerSpec { devices: vec![device], ..container() }, "devices.container_path", "absolute"),
-        (ContainerSpec { cdi_devices: vec!["v/d=0".into()], ..container() }, "CDI_devices", "v/d=0"),
         (ContainerSpec { resources: with_huge, ..container() }, "resources.hugepage_limits", "1GB"),
-        (ContainerSpec { annotations, ..container() }, "annotations", "v/d=1"),
         (secured(seccomp), "security_context.seccomp", "p.json"),
         (secured(apparmor), "security_context.apparmor", "p.json"),
         (secured(selinux), "security_context.selinux_options", "u:r:t:s0"),

@@ -33,6 +33,7 @@ const USES: &[(&str, &[&str])] = &[
         &[
             "proto-cri",
             "runtime-blocking",
+            "runtime-cdi",
             "runtime-fail-points",
             "runtime-image",
             "runtime-pieces",

@@ -1,16 +1,91 @@
 //! CreateContainer: answers when the container stands in the guest, held before its first instruction.
+//!
+//! CDI devices are resolved here, before the container is asked for: what they stand for is a part of its spec, which its
+//! record keeps. A container without any waits for no file.
+
+use std::time::Duration;
 
 use proto_cri::v1;
+use runtime_blocking::Pool;
+use runtime_cdi::{DeviceName, Edits, Origin, Registry};
 use runtime_pod::Pods;
 
-use crate::convert::container_spec;
+use crate::blocking::CDI;
+use crate::convert::{cdi, container_spec};
 use crate::error::Failure;
+
+/// How long the files of CDI devices may take to be read: they are small, and on the node's own disk.
+const READ_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) async fn create(
     pods: &Pods,
+    registry: &Registry,
     request: v1::CreateContainerRequest,
 ) -> Result<v1::CreateContainerResponse, Failure> {
     let config = request.config.ok_or_else(|| Failure::invalid("config is missing"))?;
-    let container_id = pods.create_container(&request.pod_sandbox_id, container_spec(config)?).await?;
+    let devices = cdi::cdi_devices(&config)?;
+    let mut spec = container_spec(config)?;
+    if !devices.is_empty() {
+        cdi::apply(&mut spec, edits(&CDI, registry, devices).await?)?;
+    }
+    let container_id = pods.create_container(&request.pod_sandbox_id, spec).await?;
     Ok(v1::CreateContainerResponse { container_id })
+}
+
+async fn edits(
+    pool: &Pool,
+    registry: &Registry,
+    devices: Vec<DeviceName>,
+) -> Result<Vec<(Origin, Edits)>, Failure> {
+    let registry = registry.clone();
+    let reading = pool.run(move || registry.resolve(&devices));
+    match tokio::time::timeout(READ_WITHIN, reading).await {
+        Ok(resolved) => Ok(resolved??),
+        Err(_) => {
+            Err(Failure::Node(format!("reading CDI files: no answer within {} s", READ_WITHIN.as_secs())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn asked() -> Vec<DeviceName> {
+        vec!["v.com/c=d".parse().unwrap()]
+    }
+
+    #[tokio::test]
+    async fn a_device_that_no_file_defines_is_the_callers_fault_and_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = Registry::new(vec![dir.path().to_owned()]);
+        let failure = edits(&CDI, &registry, asked()).await.unwrap_err();
+        let status = tonic::Status::from(failure);
+        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        assert!(status.message().starts_with("CDI device v.com/c=d: no file in "), "{status}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn files_that_hang_keep_no_call_waiting_for_ever() {
+        let pool = Pool::new("files that hang", 1);
+        let (thaw, frozen) = mpsc::channel::<()>();
+        let hanging = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.run(move || frozen.recv().is_err()).await }
+        });
+        tokio::task::yield_now().await;
+        let asking = tokio::spawn(async move {
+            let registry = Registry::new(vec!["/there-is-none".into()]);
+            edits(&pool, &registry, asked()).await
+        });
+        tokio::task::yield_now().await;
+        tokio::time::advance(READ_WITHIN + Duration::from_secs(1)).await;
+        let status = tonic::Status::from(asking.await.unwrap().unwrap_err());
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+        assert!(status.message().contains("files that hang"), "{status}");
+        drop(thaw);
+        assert!(hanging.await.unwrap().unwrap());
+    }
 }

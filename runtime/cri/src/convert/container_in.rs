@@ -6,7 +6,7 @@ use runtime_spec::{ContainerSpec, Device};
 use super::{mount, resources, security};
 use crate::error::Failure;
 
-/// The container asked for.
+/// The container asked for, but for its CDI devices: see [`super::cdi`].
 pub(crate) fn container_spec(config: v1::ContainerConfig) -> Result<ContainerSpec, Failure> {
     let stop_signal = stop_signal(config.stop_signal)?;
     let metadata = config.metadata.ok_or_else(|| Failure::invalid("config.metadata is missing"))?;
@@ -33,7 +33,6 @@ pub(crate) fn container_spec(config: v1::ContainerConfig) -> Result<ContainerSpe
         mounts: config.mounts.into_iter().map(mount::mount_in).collect::<Result<_, _>>()?,
         tmpfs: Vec::new(),
         devices: config.devices.into_iter().map(device).collect(),
-        cdi_devices: config.cdi_devices.into_iter().map(|device| device.name).collect(),
     })
 }
 

@@ -93,16 +93,11 @@ async fn block_devices_of_the_node_are_disks_of_the_container_with_the_permissio
     assert_eq!(data.holders(), 0);
     assert!(fs::read(&data.file).unwrap().starts_with(b"left behind\n"));
 
-    let cdi = v1::CdiDevice { name: "vendor.com/net=eth7".into() };
     let missing = PathBuf::from("/dev/no-such-disk");
     for (config, words) in [
         (with("char", &image, vec![device("/dev/kmsg".as_ref(), "/dev/n", "rwm")]), "/dev/kmsg: a character"),
         (with("none", &image, vec![device(&missing, "/dev/n", "rwm")]), "/dev/no-such-disk"),
         (with("letters", &image, vec![device(&data.device, "/dev/n", "x")]), "devices.permissions"),
-        (
-            v1::ContainerConfig { cdi_devices: vec![cdi], ..with("cdi", &image, vec![]) },
-            "vendor.com/net=eth7",
-        ),
     ] {
         let refusal = client.create(&pod, config).await.unwrap_err();
         assert!(refusal.code() == Code::InvalidArgument && refusal.message().contains(words), "{refusal}");
@@ -149,6 +144,45 @@ async fn devices_that_a_guest_has_of_its_own_reach_the_containers_that_ask() {
     let around = "ls /dev/fuse 2>&1; cd /tmp; mknod fuse c 10 229; head -c 1 fuse 2>&1; true";
     let denied = client.sh(&other, around).await.unwrap();
     assert!(denied.contains("No such file") && denied.contains("not permitted"), "{denied}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_allotment_of_a_device_plugin_reaches_the_container_as_the_kubelet_hands_it_on() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("allotted", host.dir())).await.unwrap();
+    let library = host.dir().join("library");
+    fs::create_dir(&library).unwrap();
+    fs::write(library.join("driver.so"), "a driver").unwrap();
+    // The kubelet copies each part of an AllocateResponse into the container's config.
+    let allotted = |name: &str, host_path: &str| v1::ContainerConfig {
+        envs: vec![v1::KeyValue { key: "PLUGIN_VISIBLE".into(), value: b"0,1".to_vec() }],
+        mounts: vec![v1::Mount {
+            host_path: library.display().to_string(),
+            container_path: "/opt/plugin".into(),
+            readonly: true,
+            ..Default::default()
+        }],
+        annotations: [("plugin.example.com/slice".to_owned(), "7".to_owned())].into(),
+        ..with(name, &image, vec![device(host_path.as_ref(), "/dev/fuse", "mrw")])
+    };
+    let container = client.run(&pod, allotted("good", "/dev/fuse")).await.unwrap();
+    let look = "echo $PLUGIN_VISIBLE; cat /opt/plugin/driver.so; echo; exec 3<>/dev/fuse && stat -c %t:%T /dev/fuse; \
+                touch /opt/plugin/x 2>&1; true";
+    let seen = client.sh(&container, look).await.unwrap();
+    assert!(seen.starts_with("0,1\na driver\na:e5\n") && seen.contains("Read-only file system"), "{seen}");
+    let status = client.status(&container).await.unwrap();
+    assert_eq!(status.annotations["plugin.example.com/slice"], "7");
+
+    // The node's kernel has the device, and so no VM can.
+    let refusal = client.create(&pod, allotted("refused", "/dev/kmsg")).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::InvalidArgument);
+    for words in ["/dev/kmsg", "a runtime behind Podvisor (upstream)"] {
+        assert!(refusal.message().contains(words), "{refusal}");
+    }
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
