@@ -16,6 +16,7 @@ const USES: &[(&str, &[&str])] = &[
             "proto-agent",
             "proto-cri",
             "proto-vmm",
+            "runtime-cdi",
             "runtime-cri",
             "runtime-fail-points",
             "runtime-guest",

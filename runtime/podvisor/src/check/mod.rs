@@ -2,6 +2,7 @@
 //! line is decisive: a Linux guest is booted, because a `/dev/kvm` can be there and still not run one. Nothing on the
 //! host is changed.
 
+mod cdi;
 mod finding;
 mod guest;
 mod host;
@@ -9,6 +10,7 @@ mod host;
 use std::process::ExitCode;
 
 use finding::Finding;
+use runtime_cdi::Registry;
 
 use crate::config::Config;
 
@@ -29,6 +31,7 @@ pub(crate) fn check(config: &Config, args: &Args) -> anyhow::Result<ExitCode> {
     };
     if !args.kvm {
         host::examine(config).into_iter().for_each(&mut report);
+        cdi::examine(&Registry::default()).into_iter().for_each(&mut report);
     }
     report(Finding { what: "a Linux guest on KVM", outcome: guest::boot(config) });
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
