@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod calls;
+mod cdi;
 mod clock;
 mod commands;
 mod console;
