@@ -4,6 +4,7 @@
 
 pub(crate) mod command;
 mod keys;
+pub(crate) mod page;
 mod reference;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -7,6 +7,7 @@
 mod attach;
 mod check;
 mod client;
+mod completions;
 mod config;
 mod console;
 mod detach_keys;
@@ -16,6 +17,7 @@ mod doctor;
 mod exec;
 mod log_follower;
 mod logs;
+mod man;
 mod port_forward;
 mod run;
 mod serve;
@@ -62,6 +64,11 @@ enum Command {
     Check(check::Args),
     /// Print an example configuration, or the reference of all keys.
     Config(config::command::Args),
+    /// Print a script that completes this program's commands and options in a shell.
+    Completions(completions::Args),
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Man(man::Args),
 }
 
 /// Exit status of a command that failed before its process had one, as in `docker run`.
@@ -70,27 +77,33 @@ const EXIT_PODVISOR_FAILED: u8 = 125;
 /// Runs the command that the process's arguments name.
 #[must_use]
 pub fn run_command() -> ExitCode {
-    let cli = Cli::parse();
-    let outcome =
-        config::load(cli.config.as_deref()).map_err(anyhow::Error::from).and_then(|config| {
-            match cli.command {
-                Command::Serve(args) => serve::serve(&config, args),
-                Command::Run(args) => run::run(&config, cli.config.as_deref(), &args),
-                Command::Exec(args) => client::block_on(exec::exec(&config, args)),
-                Command::Attach(args) => client::block_on(attach::attach(&config, args)),
-                Command::Logs(args) => client::block_on(logs::logs(&config, args)),
-                Command::Console(args) => client::block_on(console::console(&config, args)),
-                Command::PortForward(args) => client::block_on(port_forward::port_forward(&config, args)),
-                Command::Doctor(args) => client::block_on(doctor::doctor(&config, args)),
-                Command::Check(args) => check::check(&config, &args),
-                Command::Config(args) => {
-                    config::command::print(args);
-                    Ok(ExitCode::SUCCESS)
-                }
-            }
-        });
-    outcome.unwrap_or_else(|error| {
+    run(Cli::parse()).unwrap_or_else(|error| {
         eprintln!("podvisor: {error:#}");
         ExitCode::from(EXIT_PODVISOR_FAILED)
     })
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let file = cli.config.as_deref();
+    let config = || config::load(file);
+    match cli.command {
+        Command::Serve(args) => serve::serve(&config()?, args),
+        Command::Run(args) => run::run(&config()?, file, &args),
+        Command::Exec(args) => client::block_on(exec::exec(&config()?, args)),
+        Command::Attach(args) => client::block_on(attach::attach(&config()?, args)),
+        Command::Logs(args) => client::block_on(logs::logs(&config()?, args)),
+        Command::Console(args) => client::block_on(console::console(&config()?, args)),
+        Command::PortForward(args) => client::block_on(port_forward::port_forward(&config()?, args)),
+        Command::Doctor(args) => client::block_on(doctor::doctor(&config()?, args)),
+        Command::Check(args) => check::check(&config()?, &args),
+        Command::Config(args) => {
+            // Whoever looks up a key learns of a mistake in the file.
+            config()?;
+            config::command::print(args);
+            Ok(ExitCode::SUCCESS)
+        }
+        // Run where a package is built: the configuration there, if any, is of another build.
+        Command::Completions(args) => completions::print(args),
+        Command::Man(args) => man::write(&args),
+    }
 }

@@ -56,12 +56,13 @@ pub(crate) fn commented() -> String {
     text
 }
 
-fn header(section: &Section) -> String {
+/// The table's header in TOML.
+pub(super) fn header(section: &Section) -> String {
     if section.repeated { format!("[[{}]]", section.name) } else { format!("[{}]", section.name) }
 }
 
 /// The default of a key in TOML, from the default configuration itself.
-fn default(section: &Section, key: &Key) -> String {
+pub(super) fn default(section: &Section, key: &Key) -> String {
     let config = Config { handler: vec![Handler::default()], ..Config::default() };
     let tables = toml::Table::try_from(&config).expect("a configuration is TOML");
     let table = match tables.get(section.name) {

@@ -1,0 +1,49 @@
+//! `podvisor completions`: prints a script by which a shell completes this program's commands and options. The script is made
+//! from the definitions that the program itself parses by. Nothing of the node is read.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::Cli;
+
+/// Arguments of `podvisor completions`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Shell that the script is for.
+    shell: Shell,
+}
+
+/// Prints the script.
+pub(crate) fn print(args: Args) -> anyhow::Result<ExitCode> {
+    std::io::stdout().write_all(&script(args.shell)).context("printing the completions")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn script(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "podvisor", &mut script);
+    script
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn every_shell_completes_every_command_that_is_shown() {
+        for shell in Shell::value_variants() {
+            let script = String::from_utf8(script(*shell)).unwrap();
+            let command = Cli::command();
+            for shown in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+                assert!(script.contains(shown.get_name()), "{shell}: {}", shown.get_name());
+            }
+            assert!(script.contains("streaming-ca"), "{shell}: options are completed, too");
+        }
+    }
+}

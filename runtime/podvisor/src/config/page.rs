@@ -1,0 +1,83 @@
+//! The configuration's manual page, podvisor-config.toml(5), rendered from the table in `keys.rs`. This module never reads
+//! a configuration.
+
+use std::io;
+
+use clap_mangen::roff::{Inline, Roff, bold, roman};
+
+use super::DEFAULT_FILE;
+use super::keys::SECTIONS;
+use super::reference::{default, header};
+use crate::man::{MANUAL, SOURCE};
+
+/// Name of the page's file.
+pub(crate) const FILE: &str = "podvisor-config.toml.5";
+
+const DESCRIPTION: &str = "The file is TOML. Every key has a default, and the file may be absent. An unknown key or a value of the \
+     wrong type is an error that names the line. The daemon reads the file when it starts; a change needs a restart, with which \
+     running pods go on. `podvisor config example` prints a file with every key commented out.";
+
+/// The page, as groff reads it.
+pub(crate) fn text() -> io::Result<String> {
+    let mut roff = Roff::new();
+    roff.control("TH", ["podvisor-config.toml", "5", "", SOURCE, MANUAL]);
+    roff.control("SH", ["NAME"]).text([roman("podvisor-config.toml - configuration of Podvisor")]);
+    roff.control("SH", ["SYNOPSIS"]).text([bold(DEFAULT_FILE)]);
+    roff.control("SH", ["DESCRIPTION"]).text(inline(DESCRIPTION));
+    for section in SECTIONS {
+        roff.control("SH", [header(section).as_str()]).text(inline(section.text));
+        for key in section.keys {
+            let default = match key.unset {
+                Some((example, meaning)) => format!("Unset: {meaning}. Example: `{} = {example}`.", key.name),
+                None => format!("Default: `{}`.", default(section, key)),
+            };
+            let kind = format!(" ({})", key.kind.replace('`', ""));
+            roff.control("TP", []).text([bold(key.name), roman(kind)]);
+            roff.text(inline(key.text)).control("IP", []).text(inline(&default));
+        }
+    }
+    roff.control("SH", ["SEE ALSO"]).text([roman("podvisor(1), podvisor-config(1)")]);
+    Ok(roff.to_roff())
+}
+
+/// Text whose parts between backticks are bold.
+fn inline(text: &str) -> Vec<Inline> {
+    let parts = text.split('`').enumerate();
+    parts.map(|(index, part)| if index % 2 == 1 { bold(part) } else { roman(part) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The page without groff's escapes, which are for hyphens, fonts, and points and quotes at the beginning of a line.
+    fn plain() -> String {
+        let text = text().unwrap();
+        [("\\fB", ""), ("\\fR", ""), ("\\&", ""), ("\\-", "-"), ("\\*(Aq", "'"), ("\\(aq", "'")]
+            .iter()
+            .fold(text, |text, (from, to)| text.replace(from, to))
+    }
+
+    #[test]
+    fn every_key_is_in_the_page_with_its_meaning_and_its_default() {
+        let page = plain();
+        for section in SECTIONS {
+            assert!(page.contains(&header(section)), "{}", section.name);
+            for key in section.keys {
+                assert!(page.contains(&format!("\n{} (", key.name)), "{}: {page}", key.name);
+                assert!(page.contains(&key.text.replace('`', "")), "{}: {page}", key.name);
+                let default = match key.unset {
+                    Some((_, meaning)) => format!("Unset: {}", meaning.replace('`', "")),
+                    None => format!("Default: {}", default(section, key)),
+                };
+                assert!(page.contains(&default), "{default}: {page}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_backtick_is_left() {
+        assert!(SECTIONS.iter().all(|section| section.text.matches('`').count() % 2 == 0));
+        assert!(!plain().contains('`'));
+    }
+}
