@@ -45,6 +45,7 @@ pub use io::streams::{ContainerEnd, ExecEnd, ProcessEnd, ProcessInput, ProcessOu
 pub use pod_logs::{ConsolePath, PodLogs, PodLogsError};
 pub use pods::Pods;
 pub use roster::events::{Event, EventKind, Events, Missed};
+pub use runtime_store::SCHEMA_VERSION;
 pub use usage::{
     ContainerUsage, CpuUsage, DeviceUsage, FilesystemUsage, GuestUsage, HostUsage, HugepageUsage,
     InterfaceUsage, MemoryUsage, PodUsage, Pressure, Stall, TaskUsage, WritableLayerUsage,

@@ -69,6 +69,9 @@ enum Command {
     /// Write the manual pages.
     #[command(hide = true)]
     Man(man::Args),
+    /// Print the version of the records that this program writes, for packages that are to refuse a downgrade.
+    #[command(hide = true)]
+    Schema,
 }
 
 /// Exit status of a command that failed before its process had one, as in `docker run`.
@@ -105,5 +108,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         // Run where a package is built: the configuration there, if any, is of another build.
         Command::Completions(args) => completions::print(args),
         Command::Man(args) => man::write(&args),
+        Command::Schema => {
+            println!("{}", runtime_pod::SCHEMA_VERSION);
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

@@ -16,5 +16,6 @@ mod table;
 
 pub use batch::Batch;
 pub use error::StoreError;
+pub use schema::SCHEMA_VERSION;
 pub use store::{Listing, Store};
 pub use table::Table;

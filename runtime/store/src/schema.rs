@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::error::{StoreError, reading, writing};
 use crate::table::Table;
 
-/// Version that this code reads and writes.
-pub(crate) const SCHEMA_VERSION: u64 = 2;
+/// Version that this code writes, and the newest that it reads.
+pub const SCHEMA_VERSION: u64 = 2;
 
 /// Bytes of a VM's memory that version 1 reckoned for the kernel and the agent where no overhead was sent.
 const GUEST_OVERHEAD_V1: u64 = 48 << 20;
