@@ -43,6 +43,22 @@ fn the_unit_leaves_the_vmms_alone_when_the_daemon_stops() {
 }
 
 #[test]
+fn the_unit_waits_for_the_daemon_watches_it_and_starts_it_again() {
+    let unit = file("podvisor.service");
+    assert_eq!(values(&unit, "Type", '='), ["notify"]);
+    assert_eq!(values(&unit, "Restart", '='), ["always"]);
+    // Seconds, which the kubelet's three minutes for a runtime that hangs hold with a start.
+    let watchdog: u32 = values(&unit, "WatchdogSec", '=')[0].parse().unwrap();
+    assert!((30..=90).contains(&watchdog), "{watchdog}");
+    // The score of a VMM before its pod has containers is above.
+    assert_eq!(values(&unit, "OOMScoreAdjust", '='), ["-999"]);
+    assert_eq!(
+        (values(&unit, "Delegate", '='), values(&unit, "TasksMax", '=')),
+        (vec!["yes"], vec!["infinity"])
+    );
+}
+
+#[test]
 fn the_runtime_class_names_a_handler_that_is_there_by_default() {
     let class = file("runtimeclass.yaml");
     let (handlers, _) = Config::default().handlers();

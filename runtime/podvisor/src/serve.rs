@@ -4,6 +4,7 @@
 
 mod descriptors;
 mod metrics;
+mod service;
 mod stop;
 
 use std::fs;
@@ -135,6 +136,15 @@ async fn run(config: &Config, args: Args, streams: &Handle) -> anyhow::Result<()
     if let Some(address) = config.metrics.address {
         metrics::start(address, Exposition::of(&cri)).await?;
     }
+    if !args.private {
+        report(&socket, pods.clone(), streams.clone());
+    }
+    let stop = async {
+        stop.await;
+        if !args.private {
+            service::stopping().await;
+        }
+    };
     runtime_cri::serve(cri, listener, stop).await?;
     // A socket file without a listener would make clients try to connect to it.
     let _ = pass(Point::ServeSocketRemove).and_then(|()| fs::remove_file(&socket));
@@ -143,6 +153,14 @@ async fn run(config: &Config, args: Args, streams: &Handle) -> anyhow::Result<()
     }
     info!("stopped; pods go on");
     Ok(())
+}
+
+/// Reports to the service manager, beside everything else, until the daemon ends.
+fn report(socket: &Path, pods: Pods, streams: Handle) {
+    let socket = socket.to_owned();
+    tokio::spawn(async move {
+        service::report(|| service::answers(&socket, || drop(pods.pods()), &streams)).await;
+    });
 }
 
 async fn remove_all(pods: &Pods) -> anyhow::Result<()> {

@@ -1,0 +1,213 @@
+//! The daemon as a service manager sees it (sd_notify(3), sd_watchdog_enabled(3)): that it serves, that it still answers,
+//! and that it stops. Nothing is sent where no service manager has started the daemon.
+//!
+//! ```text
+//!   started ──answers──► READY=1 ──► each interval: answers? ──yes──► WATCHDOG=1
+//!                                         └──no──► a line in the log; the manager restarts a daemon that stays silent
+//! ```
+//!
+//! An answer is a call over the daemon's own socket, a look at its pods, and a sign of life from the threads of streams. No
+//! disk, no guest and no other runtime is asked: a new daemon would wait for them as long.
+
+use std::path::Path;
+use std::time::Duration;
+
+use proto_cri::v1::VersionRequest;
+use sd_notify::NotifyState;
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use crate::client;
+
+/// The variable that names the service manager's socket (sd_notify(3)).
+const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
+
+/// Intervals in the time after which the manager calls the daemon dead. A round takes two at most, one for the pause and
+/// one for the answer, so two answers in a row may fail.
+const INTERVALS: u32 = 6;
+
+/// The interval where nobody watches: the first answer alone is waited for.
+const START_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Whether a service manager wants to hear of this process.
+pub(super) fn is_managed() -> bool {
+    std::env::var_os(SOCKET_VARIABLE).is_some()
+}
+
+/// Reports that the daemon serves, at its first answer, and as long as the manager watches, that it answers.
+pub(super) async fn report<F>(answers: impl Fn() -> F)
+where
+    F: Future<Output = Result<(), String>>,
+{
+    if !is_managed() {
+        return;
+    }
+    let watched = sd_notify::watchdog_enabled();
+    let interval = watched.map_or(START_INTERVAL, |limit| limit / INTERVALS);
+    while let Err(error) = within(interval, answers()).await {
+        warn!(error, "the daemon does not answer yet");
+        sleep(interval).await;
+    }
+    send(NotifyState::Ready).await;
+    let Some(limit) = watched else { return };
+    info!(?limit, "the service manager watches");
+    loop {
+        sleep(interval).await;
+        match within(interval, answers()).await {
+            Ok(()) => send(NotifyState::Watchdog).await,
+            Err(error) => warn!(error, "the daemon does not answer itself"),
+        }
+    }
+}
+
+/// Reports that the daemon stops.
+pub(super) async fn stopping() {
+    if is_managed() {
+        send(NotifyState::Stopping).await;
+    }
+}
+
+/// Whether the daemon answers: on its socket, by a look at what it has in memory, and on the threads of streams.
+pub(super) async fn answers(socket: &Path, look: impl FnOnce(), streams: &Handle) -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", socket.display());
+    let mut client = client::connect(socket).await.map_err(|error| failed(&error))?;
+    client.runtime.version(VersionRequest::default()).await.map_err(|status| failed(&status.message()))?;
+    look();
+    streams.spawn(async {}).await.map_err(|error| format!("the threads of streams: {error}"))
+}
+
+async fn within(limit: Duration, answer: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let late = || format!("no answer within {limit:?}");
+    timeout(limit, answer).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Sends one state. A thread of its own waits, since the manager may not read at once.
+async fn send(state: NotifyState<'static>) {
+    let text = state.to_string();
+    let sent = tokio::task::spawn_blocking(move || sd_notify::notify(&[state])).await;
+    if let Err(error) = sent.unwrap_or_else(|error| Err(error.into())) {
+        warn!(%error, state = text, "the service manager is not notified");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::pending;
+    use std::os::unix::net::UnixDatagram;
+    use std::process::Command;
+
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// Set in the process that stands for a daemon.
+    const CHILD: &str = "PODVISOR_TEST_SERVICE";
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn is_child() -> bool {
+        std::env::var_os(CHILD).is_some()
+    }
+
+    /// Runs a test of this file once more, in a process with a manager's variables, and returns what that sent.
+    fn as_service(test: &str, watched: bool) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", &format!("serve::service::tests::{test}")]);
+        child
+            .env(CHILD, "1")
+            .env(SOCKET_VARIABLE, &path)
+            .env_remove("WATCHDOG_PID")
+            .env_remove("WATCHDOG_USEC");
+        if watched {
+            child.env("WATCHDOG_USEC", LIMIT.as_micros().to_string());
+        }
+        let output = child.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        socket.set_nonblocking(true).unwrap();
+        let mut sent = String::new();
+        let mut message = [0; 256];
+        while let Ok(length) = socket.recv(&mut message) {
+            sent += std::str::from_utf8(&message[..length]).unwrap();
+        }
+        sent
+    }
+
+    /// In the child: reports for `limits` watchdog limits, while answers come as `answer` says of their number.
+    async fn report_for<F>(limits: u32, answer: impl Fn(u32) -> F)
+    where
+        F: Future<Output = Result<(), String>>,
+    {
+        let asked = Cell::new(0);
+        let answers = || {
+            asked.set(asked.get() + 1);
+            answer(asked.get())
+        };
+        let _ = timeout(limits * LIMIT, report(answers)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readiness_is_reported_at_the_first_answer_and_no_earlier() {
+        if !is_child() {
+            let test = "readiness_is_reported_at_the_first_answer_and_no_earlier";
+            return assert_eq!(as_service(test, false), "READY=1\nSTOPPING=1\n");
+        }
+        report_for(10, async |asked| if asked < 3 { Err("not yet".into()) } else { Ok(()) }).await;
+        stopping().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_never_answers_is_never_ready() {
+        if !is_child() {
+            return assert_eq!(as_service("a_daemon_that_never_answers_is_never_ready", true), "");
+        }
+        report_for(10, async |_| pending().await).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_hangs_says_nothing_more() {
+        if !is_child() {
+            let sent = as_service("a_daemon_that_hangs_says_nothing_more", true);
+            return assert_eq!(sent, "READY=1\nWATCHDOG=1\nWATCHDOG=1\n");
+        }
+        report_for(10, async |asked| if asked <= 3 { Ok(()) } else { pending().await }).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_healthy_daemon_answers_often_enough_though_now_and_then_it_is_late() {
+        if !is_child() {
+            let test = "a_healthy_daemon_answers_often_enough_though_now_and_then_it_is_late";
+            let sent = as_service(test, true);
+            // Rounds of one interval when it answers at once, and of two when it does not.
+            return assert_eq!(sent.matches("WATCHDOG=1\n").count(), 15, "{sent}");
+        }
+        report_for(5, async |asked| if asked % 3 == 0 { pending().await } else { Ok(()) }).await;
+    }
+
+    #[tokio::test]
+    async fn nobody_is_asked_where_there_is_no_service_manager() {
+        if is_managed() {
+            eprintln!("skipped: a service manager has started this test");
+            return;
+        }
+        let answers = || async { panic!("an answer was asked for") };
+        report(answers).await;
+        stopping().await;
+    }
+
+    #[tokio::test]
+    async fn a_socket_without_a_listener_and_one_that_hangs_are_no_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("podvisor.sock");
+        let streams = Handle::current();
+        let refused = answers(&socket, || (), &streams).await.unwrap_err();
+        assert!(refused.contains("podvisor.sock"), "{refused}");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let late = within(Duration::from_millis(1), answers(&socket, || (), &streams)).await.unwrap_err();
+        assert!(late.contains("no answer within"), "{late}");
+    }
+}
