@@ -6,6 +6,8 @@ use runtime_image::Images;
 use runtime_net::Cni;
 use runtime_spec::HandlerConfig;
 
+use crate::installed::InstalledFile;
+
 /// Paths, handlers and stores of this node.
 #[derive(Clone, Debug)]
 pub struct PodsConfig {
@@ -21,13 +23,13 @@ pub struct PodsConfig {
     /// VM and VMM take. Otherwise such a VMM stays in the daemon's cgroup, and such a VM is made to fit.
     pub strict_cgroups: bool,
     /// Guest kernel, an uncompressed ELF.
-    pub kernel: PathBuf,
+    pub kernel: InstalledFile,
     /// The agent's EROFS image, padded to 2 MiB.
-    pub root_image: PathBuf,
+    pub root_image: InstalledFile,
     /// A formatted ext4 image; each pod gets a sparse copy as its scratch disk.
-    pub scratch_template: PathBuf,
+    pub scratch_template: InstalledFile,
     /// The program `podvisor-vmm`.
-    pub vmm_binary: PathBuf,
+    pub vmm_binary: InstalledFile,
     /// The node's images.
     pub images: Images,
     /// The node's networks.

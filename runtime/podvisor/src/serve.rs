@@ -21,7 +21,7 @@ use runtime_cri::{Cri, Exposition, Node, NodeNetwork};
 use runtime_fail_points::{Point, pass};
 use runtime_image::{Images, RegistryConfig};
 use runtime_net::{Cni, CniConfig, PodRanges};
-use runtime_pod::{Pods, PodsConfig};
+use runtime_pod::{InstalledFile, Pods, PodsConfig};
 use runtime_spec::{HandlerConfig, HandlerKind};
 use runtime_streaming::Server;
 use tokio::net::UnixListener;
@@ -216,18 +216,16 @@ impl NodeNetwork for CniNetwork {
     }
 }
 
-/// Resolves the configuration of pods. Files are checked here, so that a missing one stops the start and not the first
-/// pod's.
+/// Resolves the configuration of pods. Files are opened here, so that a missing one stops the start and not the first
+/// pod's, and that an upgrade of the package changes nothing for a daemon that has not been restarted yet.
 fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<PodsConfig> {
-    let vmm_binary = config.vmm()?;
-    for (what, path) in [
-        ("the VMM", &vmm_binary),
-        ("the guest kernel", &config.kernel()),
-        ("the guest's root image", &config.root_image()),
-        ("the scratch template", &config.scratch_template()),
-    ] {
-        fs::metadata(path).with_context(|| format!("{what} is not at {}", path.display()))?;
-    }
+    let keep = |what: &str, path: &Path| {
+        InstalledFile::keep(path).with_context(|| format!("{what} is not at {}", path.display()))
+    };
+    let vmm_binary = keep("the VMM", &config.vmm()?)?;
+    let kernel = keep("the guest kernel", &config.kernel())?;
+    let root_image = keep("the guest's root image", &config.root_image())?;
+    let scratch_template = keep("the scratch template", &config.scratch_template())?;
     let run_dir_bytes = config.paths.run.as_os_str().len();
     if run_dir_bytes > RUN_DIR_BYTES_MAX {
         bail!("paths.run has {run_dir_bytes} bytes, and sockets' names allow {RUN_DIR_BYTES_MAX} at most");
@@ -254,9 +252,9 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
             .collect(),
         default_handler,
         strict_cgroups: config.cgroup.strict,
-        kernel: config.kernel(),
-        root_image: config.root_image(),
-        scratch_template: config.scratch_template(),
+        kernel,
+        root_image,
+        scratch_template,
         vmm_binary,
         images,
         cni,

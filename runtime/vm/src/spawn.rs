@@ -19,7 +19,7 @@ const BACKLOG: i32 = 4;
 /// A VMM to start.
 #[derive(Debug)]
 pub struct Spawn<'a> {
-    /// `podvisor-vmm`.
+    /// `podvisor-vmm`, by whichever path.
     pub binary: &'a Path,
     /// The pod's run directory, which exists; `control.sock` and `vsock.sock` are made there.
     pub dir: &'a Path,

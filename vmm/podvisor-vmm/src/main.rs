@@ -16,6 +16,7 @@ mod error_chain;
 mod jail;
 
 use std::error::Error;
+use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
@@ -26,6 +27,9 @@ use vmm_vm::{Console, Kvm};
 use bounded_log::BoundedLog;
 use control::Control;
 use error_chain::chain;
+
+/// The name by which a VMM is found among processes.
+const NAME: &CStr = c"podvisor-vmm";
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_GUEST_ENDED: u8 = 2;
@@ -50,6 +54,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<StopReport, Box<dyn Error>> {
+    // The kernel names a process by the path that it was executed by, and the daemon may have had a descriptor's alone.
+    nix::sys::prctl::set_name(NAME)?;
     let listener: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
     let console = Console::copied_to(File::from(std::io::stdout().as_fd().try_clone_to_owned()?));
     let kvm = Kvm::new().map_err(|error| format!("cannot open /dev/kvm: {error}"))?;

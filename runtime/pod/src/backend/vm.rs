@@ -16,6 +16,7 @@ use runtime_vm::{BootPlan, Size, Spawn, VmError};
 use super::agent::{self, Agent};
 use super::error::{BackendError, BackendErrorKind};
 use crate::host::{shared_dir, vmm_process};
+use crate::installed::InstalledFile;
 use crate::record::VmmProcess;
 
 /// The source of VMs.
@@ -90,7 +91,7 @@ pub(crate) trait Vm: Debug + Send + Sync {
 /// VMs in VMM processes of our own.
 #[derive(Debug)]
 pub(crate) struct SpawnedVms {
-    pub(crate) binary: PathBuf,
+    pub(crate) binary: InstalledFile,
     /// Threads that look through `/proc`.
     pub(crate) kernel: Pool,
 }
@@ -102,7 +103,7 @@ impl Vms for SpawnedVms {
             BackendError::failed(format!("mounting {}: {error}", request.shared.display()))
         })?;
         let spawn = Spawn {
-            binary: &self.binary,
+            binary: &self.binary.path(),
             dir: &request.dir,
             shared: &request.shared,
             cgroups: &request.cgroups,

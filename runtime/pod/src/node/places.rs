@@ -4,14 +4,15 @@ use std::ops::Deref;
 use std::path::PathBuf;
 
 use crate::dirs::DaemonDirs;
+use crate::installed::InstalledFile;
 
 /// Paths; the part of the configuration that is plain data.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     pub(crate) dirs: DaemonDirs,
-    pub(crate) kernel: PathBuf,
-    pub(crate) root_image: PathBuf,
-    pub(crate) scratch_template: PathBuf,
+    pub(crate) kernel: InstalledFile,
+    pub(crate) root_image: InstalledFile,
+    pub(crate) scratch_template: InstalledFile,
     /// Mount point of cgroup v2.
     pub(crate) cgroup_root: PathBuf,
     /// The host's name servers, for pods that name none.

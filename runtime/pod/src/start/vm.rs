@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use crate::blocking::blocking_within;
 use crate::error::{PodError, PodErrorKind, chain_of};
 use crate::host::logs::LogOwner;
 use crate::host::{cgroup, logs, scratch};
+use crate::installed::InstalledFile;
 use crate::live::{self, Live};
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus, VmmProcess};
@@ -69,7 +69,7 @@ async fn make_scratch(context: &StartContext) -> Result<File, PodError> {
     let (template, bytes) = (context.node.places.scratch_template.clone(), context.record.scratch_bytes);
     let path = context.node.places.scratch_path(context.id());
     let (pool, doing) = (&context.node.pools.state, "making the scratch disk");
-    blocking_within(MADE_WITHIN, pool, doing, move || scratch::make(&template, &path, bytes)).await
+    blocking_within(MADE_WITHIN, pool, doing, move || scratch::make(&template.path(), &path, bytes)).await
 }
 
 async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
@@ -112,10 +112,10 @@ async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError
 }
 
 async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, scratch: File) -> Result<(), PodError> {
-    let open = async |path: &Path| {
-        let (doing, path) = (format!("booting the VM: opening {}", path.display()), path.to_owned());
+    let open = async |file: &InstalledFile| {
+        let (doing, file) = (format!("booting the VM: opening {}", file.name().display()), file.clone());
         let pool = &context.node.pools.paths;
-        blocking_within(OPENED_WITHIN, pool, &doing, move || File::open(path)).await
+        blocking_within(OPENED_WITHIN, pool, &doing, move || File::open(file.path())).await
     };
     let places = &context.node.places;
     let request = BootRequest {

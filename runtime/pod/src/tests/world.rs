@@ -73,9 +73,9 @@ impl World {
         let node = Arc::new(Node {
             places: Places {
                 dirs: DaemonDirs { state_dir: at("state"), run_dir: at("run") },
-                kernel: at("kernel"),
-                root_image: at("root"),
-                scratch_template: at("scratch"),
+                kernel: at("kernel").into(),
+                root_image: at("root").into(),
+                scratch_template: at("scratch").into(),
                 cgroup_root: at("cgroup"),
                 resolv_conf: at("resolv.conf"),
             },

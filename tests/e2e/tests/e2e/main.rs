@@ -17,6 +17,7 @@ mod exits;
 mod failures;
 mod frozen;
 mod images;
+mod installation;
 mod isolation;
 mod kernel_limits;
 mod lifecycle;

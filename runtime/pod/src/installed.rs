@@ -1,0 +1,115 @@
+//! Files of the installation: the VMM's program and what a guest boots from. An upgrade or a removal of the package replaces
+//! them while the daemon runs, file by file. A daemon that keeps its files open starts every pod from those that it was
+//! installed with, until it is restarted itself.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file of the installation.
+#[derive(Clone, Debug)]
+pub struct InstalledFile {
+    path: PathBuf,
+    /// `None` for a file that is looked up anew each time.
+    kept: Option<Arc<File>>,
+}
+
+impl InstalledFile {
+    /// Opens the file and keeps it open.
+    ///
+    /// # Errors
+    /// The file is not there, or cannot be read.
+    pub fn keep(path: &Path) -> io::Result<InstalledFile> {
+        Ok(InstalledFile { path: path.to_owned(), kept: Some(Arc::new(File::open(path)?)) })
+    }
+
+    /// The file's name, for messages.
+    pub(crate) fn name(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path that leads to the file now, in this process and in a child that has not executed another program yet: the
+    /// file's own while it has it, else that of the descriptor. The kernel opens the latter anew, so positions are not
+    /// shared (proc_pid_fd(5)). Looks at the file's directory.
+    pub(crate) fn path(&self) -> PathBuf {
+        let Some(kept) = &self.kept else { return self.path.clone() };
+        let file = |file: fs::Metadata| (file.dev(), file.ino());
+        let (named, held) = (fs::metadata(&self.path).map(file), kept.metadata().map(file));
+        match (named, held) {
+            (Ok(named), Ok(held)) if named == held => self.path.clone(),
+            _ => format!("/proc/self/fd/{}", kept.as_raw_fd()).into(),
+        }
+    }
+}
+
+/// A file that is looked up each time, and need not be there yet.
+impl From<PathBuf> for InstalledFile {
+    fn from(path: PathBuf) -> Self {
+        InstalledFile { path, kept: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    use super::*;
+
+    fn content(file: &InstalledFile) -> String {
+        fs::read_to_string(file.path()).unwrap()
+    }
+
+    #[test]
+    fn a_kept_file_is_the_same_when_it_was_replaced_and_when_it_was_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("root.erofs");
+        fs::write(&path, "old").unwrap();
+        let (kept, named) = (InstalledFile::keep(&path).unwrap(), InstalledFile::from(path.clone()));
+        assert_eq!((kept.path(), content(&kept)), (path.clone(), "old".into()));
+        // As dpkg replaces a file: a new one is renamed over it.
+        let new = dir.path().join("root.erofs.dpkg-new");
+        fs::write(&new, "new").unwrap();
+        fs::rename(&new, &path).unwrap();
+        assert_eq!((content(&kept), content(&named)), ("old".into(), "new".into()));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(content(&kept), "old");
+        assert!(File::open(named.path()).is_err());
+        assert_eq!(kept.name(), path);
+    }
+
+    #[test]
+    fn readers_of_a_removed_file_do_not_share_a_position() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("vmlinux");
+        fs::write(&path, "abcd").unwrap();
+        let kept = InstalledFile::keep(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let (mut one, mut other) = (File::open(kept.path()).unwrap(), File::open(kept.path()).unwrap());
+        let mut half = [0; 2];
+        one.read_exact(&mut half).unwrap();
+        other.read_exact(&mut half).unwrap();
+        assert_eq!(&half, b"ab");
+    }
+
+    #[test]
+    fn a_removed_program_can_be_executed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        fs::copy("/bin/true", &path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let kept = InstalledFile::keep(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(Command::new(kept.path()).env_clear().current_dir("/").status().unwrap().success());
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_cannot_be_kept() {
+        let error = InstalledFile::keep(Path::new("/no/such/file")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
