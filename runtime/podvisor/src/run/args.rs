@@ -21,7 +21,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "M", value_parser = parse_memory)]
     pub(super) memory: Option<i64>,
     /// Runtime handler; the daemon's default unless given.
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(super) handler: String,
     #[command(flatten)]
     pub(super) trust: Trust,
