@@ -15,6 +15,8 @@ NODE := tests/node/run
 # `make install` puts everything below PREFIX but the configuration, which the daemon reads from /etc.
 PREFIX ?= /usr
 DESTDIR ?=
+# Where zsh looks besides; Debian's looks elsewhere (dist/debian/build).
+ZSH_COMPLETIONS ?= $(PREFIX)/share/zsh/site-functions
 
 .PHONY: help
 help: ## list the targets
@@ -38,10 +40,19 @@ install: ## install what `make build` has built, as root or with DESTDIR=; PREFI
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/podvisor' $(IMAGE)/vmlinux $(IMAGE)/root.erofs $(IMAGE)/scratch.ext4
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/podvisor' dist/runtimeclass.yaml
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/system' dist/podvisor.service
+	$(BIN)/podvisor man --to '$(DESTDIR)$(PREFIX)/share/man'
+	install -d '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' '$(DESTDIR)$(ZSH_COMPLETIONS)' '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d'
+	$(BIN)/podvisor completions bash >'$(DESTDIR)$(PREFIX)/share/bash-completion/completions/podvisor'
+	$(BIN)/podvisor completions zsh >'$(DESTDIR)$(ZSH_COMPLETIONS)/_podvisor'
+	$(BIN)/podvisor completions fish >'$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/podvisor.fish'
 	[ '$(PREFIX)' = /usr ] || sed -i 's|^ExecStart=/usr/|ExecStart=$(PREFIX)/|' '$(DESTDIR)$(PREFIX)/lib/systemd/system/podvisor.service'
 	[ -e '$(DESTDIR)/etc/podvisor/config.toml' ] || { \
 	  install -D -m 644 -t '$(DESTDIR)/etc/podvisor' dist/config.toml && \
 	  { [ '$(PREFIX)' = /usr ] || sed -i 's|^#guest_image = .*|guest_image = "$(PREFIX)/lib/podvisor"|' '$(DESTDIR)/etc/podvisor/config.toml'; }; }
+
+.PHONY: deb
+deb: build ## a Debian package of all that, target/podvisor_VERSION_ARCHITECTURE.deb
+	@.ci/stage --last deb dist/debian/build
 
 .PHONY: e2e-build
 e2e-build: deps
