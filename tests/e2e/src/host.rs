@@ -29,7 +29,7 @@ pub struct Host {
 }
 
 /// The registry of this process, with the busybox image in it.
-async fn registry() -> anyhow::Result<&'static Registry> {
+pub async fn registry() -> anyhow::Result<&'static Registry> {
     static REGISTRY: OnceCell<Registry> = OnceCell::const_new();
     REGISTRY
         .get_or_try_init(|| async {

@@ -29,6 +29,7 @@ mod mirrors;
 mod mounts;
 mod network;
 mod out_of_memory;
+mod package;
 mod process;
 mod resources;
 mod rpcs;
