@@ -5,10 +5,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::Shell;
-
-use crate::Cli;
 
 /// Arguments of `podvisor completions`.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -17,28 +15,29 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Prints the script.
-pub(crate) fn print(args: Args) -> anyhow::Result<ExitCode> {
-    std::io::stdout().write_all(&script(args.shell)).context("printing the completions")?;
+/// Prints the script for the program whose definition is `command`.
+pub(crate) fn print(args: Args, command: Command) -> anyhow::Result<ExitCode> {
+    std::io::stdout().write_all(&script(args.shell, command)).context("printing the completions")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn script(shell: Shell) -> Vec<u8> {
+fn script(shell: Shell, mut command: Command) -> Vec<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "podvisor", &mut script);
+    clap_complete::generate(shell, &mut command, "podvisor", &mut script);
     script
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum;
+    use clap::{CommandFactory, ValueEnum};
 
     use super::*;
+    use crate::Cli;
 
     #[test]
     fn every_shell_completes_every_command_that_is_shown() {
         for shell in Shell::value_variants() {
-            let script = String::from_utf8(script(*shell)).unwrap();
+            let script = String::from_utf8(script(*shell, Cli::command())).unwrap();
             let command = Cli::command();
             for shown in command.get_subcommands().filter(|command| !command.is_hide_set()) {
                 assert!(script.contains(shown.get_name()), "{shell}: {}", shown.get_name());

@@ -28,7 +28,7 @@ mod terminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// A container runtime for Kubernetes that gives every pod its own VM.
 #[derive(Debug, Parser)]
@@ -106,8 +106,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         // Run where a package is built: the configuration there, if any, is of another build.
-        Command::Completions(args) => completions::print(args),
-        Command::Man(args) => man::write(&args),
+        Command::Completions(args) => completions::print(args, Cli::command()),
+        Command::Man(args) => man::write(&args, Cli::command()),
         Command::Schema => {
             println!("{}", runtime_pod::SCHEMA_VERSION);
             Ok(ExitCode::SUCCESS)

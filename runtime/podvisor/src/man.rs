@@ -8,17 +8,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-use crate::Cli;
 use crate::config::page;
 
 /// The left foot of every page.
-pub(crate) const SOURCE: &str = concat!("Podvisor ", env!("CARGO_PKG_VERSION"));
+const SOURCE: &str = concat!("Podvisor ", env!("CARGO_PKG_VERSION"));
 /// The head of every page.
-pub(crate) const MANUAL: &str = "Podvisor";
+const MANUAL: &str = "Podvisor";
 
 /// Name of the pages of commands: section 1 of the manual.
 const COMMANDS: &str = "1";
@@ -26,7 +25,7 @@ const COMMANDS: &str = "1";
 /// Arguments of `podvisor man`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Root of the manual, with a directory for each section. They are made where they are missing.
+    /// Root of the manual, with a directory for each section. Missing directories are made.
     #[arg(long, value_name = "DIRECTORY")]
     to: PathBuf,
 }
@@ -46,9 +45,9 @@ impl Page {
     }
 }
 
-/// Writes all pages.
-pub(crate) fn write(args: &Args) -> anyhow::Result<ExitCode> {
-    for page in pages()? {
+/// Writes all pages of the program whose definition is `command`.
+pub(crate) fn write(args: &Args, command: Command) -> anyhow::Result<ExitCode> {
+    for page in pages(command)? {
         let section = args.to.join(page.directory());
         fs::create_dir_all(&section).with_context(|| format!("making {}", section.display()))?;
         let path = section.join(page.file);
@@ -57,14 +56,16 @@ pub(crate) fn write(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn pages() -> io::Result<Vec<Page>> {
-    let mut command = Cli::command().disable_help_subcommand(true);
+fn pages(command: Command) -> io::Result<Vec<Page>> {
+    let mut command = command.disable_help_subcommand(true);
     // Gives each subcommand its whole name and the options that all have.
     command.build();
     let mut pages = Vec::new();
     add(&mut pages, &command)?;
-    pages.push(Page { file: "podvisor-vmm.1".into(), text: vmm()?.into() });
-    pages.push(Page { file: page::FILE.into(), text: page::text()?.into() });
+    pages.push(Page { file: "podvisor-vmm.1".into(), text: vmm().to_roff().into() });
+    let mut configuration = titled("podvisor-config.toml", "5");
+    page::add_to(&mut configuration);
+    pages.push(Page { file: "podvisor-config.toml.5".into(), text: configuration.to_roff().into() });
     Ok(pages)
 }
 
@@ -87,11 +88,17 @@ fn see_also(file: &str) -> Roff {
     roff
 }
 
-/// The page of the VMM, which takes no arguments.
-fn vmm() -> io::Result<String> {
+/// A page with nothing but its title. The third field, a date, would differ from build to build.
+fn titled(name: &str, section: &str) -> Roff {
     let mut roff = Roff::new();
-    roff.control("TH", ["podvisor-vmm", COMMANDS, "", SOURCE, MANUAL]);
-    roff.control("SH", ["NAME"]).text([roman("podvisor-vmm - run the virtual machine of one pod")]);
+    roff.control("TH", [name, section, "", SOURCE, MANUAL]);
+    roff
+}
+
+/// The page of the VMM, which takes no arguments.
+fn vmm() -> Roff {
+    let mut roff = titled("podvisor-vmm", COMMANDS);
+    roff.control("SH", ["NAME"]).text([roman("podvisor-vmm - run the VM of one pod")]);
     roff.control("SH", ["DESCRIPTION"]).text([roman(
         "podvisor-vmm is started by podvisor serve, once for each pod, and takes no arguments. Its standard input is the \
          listening socket by which the daemon controls it; its standard output is the file of the guest's console, and its \
@@ -100,21 +107,24 @@ fn vmm() -> io::Result<String> {
     )]);
     roff.control("SH", ["EXIT STATUS"]);
     for (status, meaning) in [
-        ("0", "The virtual machine ended because the daemon asked for it."),
-        ("1", "There never was a virtual machine; the log says why."),
-        ("2", "The virtual machine ended otherwise; the log says how."),
+        ("0", "The VM ended because the daemon asked for it."),
+        ("1", "There never was a VM; the log says why."),
+        ("2", "The VM ended otherwise; the log says how."),
     ] {
         roff.control("TP", []).text([roman(status)]).text([roman(meaning)]);
     }
     roff.control("SH", ["SEE ALSO"]).text([roman("podvisor(1), podvisor-config.toml(5)")]);
-    Ok(roff.to_roff())
+    roff
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::Cli;
 
     /// Whole names of the commands that are shown, as `podvisor-config-example`.
     fn names(command: &Command, name: &str, found: &mut BTreeSet<String>) {
@@ -131,14 +141,14 @@ mod tests {
         expected.insert("podvisor-vmm".into());
         let mut expected: BTreeSet<String> = expected.iter().map(|name| format!("{name}.1")).collect();
         expected.insert("podvisor-config.toml.5".into());
-        let files: Vec<String> = pages().unwrap().into_iter().map(|page| page.file).collect();
+        let files: Vec<String> = pages(Cli::command()).unwrap().into_iter().map(|page| page.file).collect();
         assert_eq!(files.len(), expected.len(), "{files:?}");
         assert_eq!(files.into_iter().collect::<BTreeSet<_>>(), expected);
     }
 
     #[test]
     fn a_page_has_the_options_of_its_command_and_says_where_to_read_on() {
-        let pages = pages().unwrap();
+        let pages = pages(Cli::command()).unwrap();
         let page = pages.iter().find(|page| page.file == "podvisor-run.1").unwrap();
         let text = String::from_utf8(page.text.clone()).unwrap();
         for part in ["\\-\\-memory", "\\-\\-config", "podvisor\\-config.toml(5)", "podvisor(1)"] {
@@ -151,10 +161,10 @@ mod tests {
     fn pages_are_written_into_directories_of_their_sections() {
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("share/man");
-        write(&Args { to: to.clone() }).unwrap();
+        write(&Args { to: to.clone() }, Cli::command()).unwrap();
         let count = |section: &str| fs::read_dir(to.join(section)).unwrap().count();
-        assert_eq!((count("man1"), count("man5")), (pages().unwrap().len() - 1, 1));
-        let refused = write(&Args { to: to.join("man1/podvisor.1") }).unwrap_err();
+        assert_eq!((count("man1"), count("man5")), (pages(Cli::command()).unwrap().len() - 1, 1));
+        let refused = write(&Args { to: to.join("man1/podvisor.1") }, Cli::command()).unwrap_err();
         assert!(format!("{refused:#}").contains("podvisor.1"), "{refused:#}");
     }
 }

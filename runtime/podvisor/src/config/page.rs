@@ -1,26 +1,18 @@
 //! The configuration's manual page, podvisor-config.toml(5), rendered from the table in `keys.rs`. This module never reads
 //! a configuration.
 
-use std::io;
-
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 use super::DEFAULT_FILE;
 use super::keys::SECTIONS;
 use super::reference::{default, header};
-use crate::man::{MANUAL, SOURCE};
-
-/// Name of the page's file.
-pub(crate) const FILE: &str = "podvisor-config.toml.5";
 
 const DESCRIPTION: &str = "The file is TOML. Every key has a default, and the file may be absent. An unknown key or a value of the \
      wrong type is an error that names the line. The daemon reads the file when it starts; a change needs a restart, with which \
      running pods go on. `podvisor config example` prints a file with every key commented out.";
 
-/// The page, as groff reads it.
-pub(crate) fn text() -> io::Result<String> {
-    let mut roff = Roff::new();
-    roff.control("TH", ["podvisor-config.toml", "5", "", SOURCE, MANUAL]);
+/// Adds the sections of the page.
+pub(crate) fn add_to(roff: &mut Roff) {
     roff.control("SH", ["NAME"]).text([roman("podvisor-config.toml - configuration of Podvisor")]);
     roff.control("SH", ["SYNOPSIS"]).text([bold(DEFAULT_FILE)]);
     roff.control("SH", ["DESCRIPTION"]).text(inline(DESCRIPTION));
@@ -37,7 +29,6 @@ pub(crate) fn text() -> io::Result<String> {
         }
     }
     roff.control("SH", ["SEE ALSO"]).text([roman("podvisor(1), podvisor-config(1)")]);
-    Ok(roff.to_roff())
 }
 
 /// Text whose parts between backticks are bold.
@@ -52,7 +43,9 @@ mod tests {
 
     /// The page without groff's escapes, which are for hyphens, fonts, and points and quotes at the beginning of a line.
     fn plain() -> String {
-        let text = text().unwrap();
+        let mut roff = Roff::new();
+        add_to(&mut roff);
+        let text = roff.to_roff();
         [("\\fB", ""), ("\\fR", ""), ("\\&", ""), ("\\-", "-"), ("\\*(Aq", "'"), ("\\(aq", "'")]
             .iter()
             .fold(text, |text, (from, to)| text.replace(from, to))

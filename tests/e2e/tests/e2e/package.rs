@@ -1,4 +1,4 @@
-//! The Debian package, in a tree of this machine's files with a systemd of its own (`tests/deb/boot`): installed, upgraded
+//! The Debian package, in a tree of this host's files with a systemd of its own (`tests/deb/boot`): installed, upgraded
 //! under a running pod, watched, removed and purged.
 
 use std::path::{Path, PathBuf};
