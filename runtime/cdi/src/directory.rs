@@ -34,7 +34,7 @@ pub(crate) fn read(directories: &[PathBuf]) -> (Vec<CdiFile>, Vec<Fault>) {
             bytes_left = bytes_left.saturating_sub(bytes);
             match read {
                 Ok(content) => files.push(CdiFile { path: path.into(), rank, content }),
-                Err(fault) => faults.push(fault),
+                Err(fault) => faults.push(*fault),
             }
         }
     }

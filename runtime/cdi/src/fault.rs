@@ -25,9 +25,9 @@ impl fmt::Display for Fault {
         let text = format!("{}: {}", self.path.display(), self.error);
         for letter in text.chars().take(LETTERS_MAX) {
             if letter.is_control() {
-                write!(f, "{}", letter.escape_default())?
+                write!(f, "{}", letter.escape_default())?;
             } else {
-                f.write_char(letter)?
+                f.write_char(letter)?;
             }
         }
         if text.chars().nth(LETTERS_MAX).is_some() { f.write_char('…') } else { Ok(()) }

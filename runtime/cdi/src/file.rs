@@ -40,8 +40,8 @@ impl Language {
 }
 
 /// Reads the file, of which `bytes_left` are wanted at most, and judges it. Returns the count of its bytes as well.
-pub(crate) fn read(path: &Path, language: Language, bytes_left: u64) -> (u64, Result<Checked, Fault>) {
-    let fault = |error| Fault { path: path.to_owned(), kind: None, error };
+pub(crate) fn read(path: &Path, language: Language, bytes_left: u64) -> (u64, Result<Checked, Box<Fault>>) {
+    let fault = |error| Box::new(Fault { path: path.to_owned(), kind: None, error });
     match bytes(path, bytes_left) {
         Ok(bytes) => {
             let count = bytes.len().try_into().unwrap_or(u64::MAX);
@@ -81,14 +81,14 @@ fn bytes(path: &Path, bytes_left: u64) -> Result<Vec<u8>, FaultError> {
 }
 
 /// Judges the file's content. Of a file with a fault, as much as the kind of its devices is kept.
-pub(crate) fn parse(path: PathBuf, language: Language, bytes: &[u8]) -> Result<Checked, Fault> {
+pub(crate) fn parse(path: PathBuf, language: Language, bytes: &[u8]) -> Result<Checked, Box<Fault>> {
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(Fault { path, kind: None, error: FaultError::NotUtf8 });
+        return Err(Box::new(Fault { path, kind: None, error: FaultError::NotUtf8 }));
     };
     let document = written::<Document>(language, text).map_err(FaultError::Syntax);
     document.and_then(|document| check(&document)).map_err(|error| {
         let head = written::<Head>(language, text).ok();
-        Fault { path, kind: head.and_then(|head| head.kind.parse().ok()), error }
+        Box::new(Fault { path, kind: head.and_then(|head| head.kind.parse().ok()), error })
     })
 }
 
@@ -121,12 +121,12 @@ mod tests {
     const YAML: &str = "---\n# made by hand\ncdiVersion: 0.7.0\nkind: vendor.com/class\ndevices:\n- name: 0\n  \
                         containerEdits:\n    env: [A=1]\n    deviceNodes:\n    - path: /dev/fuse\n      fileMode: 0660\n";
 
-    fn parsed(language: Language, text: &str) -> Result<Checked, Fault> {
+    fn parsed(language: Language, text: &str) -> Result<Checked, Box<Fault>> {
         parse("/etc/cdi/x".into(), language, text.as_bytes())
     }
 
     fn fault(language: Language, text: &str) -> Fault {
-        parsed(language, text).unwrap_err()
+        *parsed(language, text).unwrap_err()
     }
 
     #[test]

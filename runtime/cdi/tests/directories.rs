@@ -206,7 +206,7 @@ fn a_link_to_a_file_elsewhere_is_followed() {
 fn what_may_not_be_read_is_a_fault() {
     let node = Node::new();
     node.write("etc/x.json", &file("v.com/a", "ALL=a", &[("x", "1")]));
-    fs::set_permissions(node.path("etc/x.json"), Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(node.path("etc/x.json"), Permissions::from_mode(0o0)).unwrap();
     // Root may read it all the same.
     let readable = File::open(node.path("etc/x.json")).is_ok();
     assert_eq!(node.env(&["v.com/a=x"]).is_ok(), readable);
@@ -252,7 +252,7 @@ fn a_directory_with_too_many_files_is_read_in_part_and_says_so() {
     assert_eq!(snapshot.file_count(), 1024);
     assert_eq!(
         node.faults(),
-        ["etc: holds more than 1024 files, and the rest is not read"].map(|line| line.to_owned())
+        ["etc: holds more than 1024 files, and the rest is not read"].map(str::to_owned)
     );
     assert!(node.env(&["v.com/none=x"]).unwrap_err().contains("holds more than 1024 files"));
 }

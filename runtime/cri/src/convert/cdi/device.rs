@@ -11,8 +11,8 @@ use crate::error::Failure;
 const MODE_MAX: u32 = 0o777;
 
 /// Adds a node, in place of another one at the same path.
-pub(super) fn add(spec: &mut ContainerSpec, origin: &Origin, node: DeviceNode) -> Result<(), Failure> {
-    let device = device(&node).map_err(|reason| refusal(origin, "deviceNodes", &reason))?;
+pub(super) fn add(spec: &mut ContainerSpec, origin: &Origin, node: &DeviceNode) -> Result<(), Failure> {
+    let device = device(node).map_err(|reason| refusal(origin, "deviceNodes", &reason))?;
     spec.devices.retain(|known| known.container_path != device.container_path);
     spec.devices.push(device);
     Ok(())
@@ -153,12 +153,12 @@ mod tests {
         };
         let mut spec = ContainerSpec::default();
         for numbers in [None, Some((7, 3))] {
-            add(&mut spec, &origin, node(numbers)).unwrap();
+            add(&mut spec, &origin, &node(numbers)).unwrap();
         }
         // The later one took the place of the first.
         assert_eq!(spec.devices.len(), 1);
         assert_eq!((spec.devices[0].host_path.as_str(), spec.devices[0].gid), ("/dev/disk/by-id/a", 6));
-        let error = add(&mut spec, &origin, node(Some((7, 4)))).unwrap_err().to_string();
+        let error = add(&mut spec, &origin, &node(Some((7, 4)))).unwrap_err().to_string();
         assert_eq!(
             error,
             "CDI device v/c=d of /etc/cdi/x.json: containerEdits.deviceNodes: /dev/disk/by-id/a is the device 7:3, \

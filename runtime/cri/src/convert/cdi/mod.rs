@@ -51,7 +51,7 @@ pub(crate) fn apply(spec: &mut ContainerSpec, edits: Vec<(Origin, Edits)>) -> Re
         refuse(&origin, &edits)?;
         spec.env.extend(edits.env);
         for node in edits.device_nodes {
-            device::add(spec, &origin, node)?;
+            device::add(spec, &origin, &node)?;
         }
         for mount in edits.mounts {
             mount::add(spec, &origin, mount)?;
