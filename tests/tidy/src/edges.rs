@@ -8,6 +8,7 @@ const USES: &[(&str, &[&str])] = &[
     // Wire contracts stand alone.
     ("proto-cri", &[]),
     ("proto-agent", &[]),
+    ("proto-device-plugin", &[]),
     ("proto-vmm", &[]),
     // The host side.
     (
