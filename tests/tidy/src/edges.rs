@@ -63,6 +63,7 @@ const USES: &[(&str, &[&str])] = &[
             "runtime-vm",
         ],
     ),
+    ("runtime-device-plugin", &["proto-device-plugin"]),
     ("runtime-image", &["runtime-blocking", "runtime-fail-points", "runtime-erofs", "runtime-spec"]),
     ("runtime-vm", &["runtime-fail-points", "proto-vmm"]),
     ("runtime-guest", &["runtime-fail-points", "proto-agent", "runtime-spec"]),
