@@ -36,6 +36,8 @@ mod register;
 mod resource_name;
 mod service;
 mod socket;
+#[cfg(test)]
+mod tests;
 mod tuning;
 
 pub use claim::ClaimError;

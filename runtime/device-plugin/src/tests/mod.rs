@@ -1,0 +1,10 @@
+//! Tests of the plugin against kubelets that are nothing but their side of the device plugin API.
+
+mod allocation;
+mod health;
+mod kubelet;
+mod node;
+mod old_kubelet;
+mod pod_resources;
+mod registration;
+mod restarts;
