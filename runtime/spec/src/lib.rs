@@ -55,6 +55,6 @@ pub use security::{
     Capabilities, ContainerSecurity, IdMapping, NamespaceMode, Namespaces, PodSecurity, Profile,
 };
 pub use signal::{Signal, parse_signal};
-pub use size::{HandlerConfig, HandlerKind, Shortage, VmBounds, VmSize};
+pub use size::{HandlerConfig, HandlerKind, Shortage, VmBounds, VmSize, smallest_vm_on_the_node};
 pub use sizing::MEMORY_GRAIN;
 pub use user::User;

@@ -40,6 +40,19 @@ impl Default for HandlerConfig {
     }
 }
 
+impl HandlerConfig {
+    /// Memory in bytes that the VM of a pod without limits takes on the node, its VMM included.
+    pub fn pod_on_the_node(&self) -> u64 {
+        let containers = containers_memory(None, self.memory_default, &[]);
+        on_the_node(vm_memory(containers.saturating_add(GUEST_OVERHEAD)))
+    }
+}
+
+/// Memory in bytes that the smallest VM takes on the node, its VMM included.
+pub fn smallest_vm_on_the_node() -> u64 {
+    on_the_node(vm_memory(0))
+}
+
 /// Runtime of a handler's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion, in its functions too")]
 
 use proptest::prelude::*;
-use runtime_spec::{HandlerConfig, Ledger, MEMORY_GRAIN, PodSpec, Resources, Shortage, VmBounds};
+use runtime_spec::{
+    HandlerConfig, Ledger, MEMORY_GRAIN, PodSpec, Resources, Shortage, VmBounds, smallest_vm_on_the_node,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -59,6 +61,16 @@ fn with_images(pod: &PodSpec, images: u64) -> u64 {
 /// there at boot, and of each whole block that is added.
 fn structs(boot: u64, size: u64) -> u64 {
     size.min(boot).div_ceil(64) + size.saturating_sub(boot).div_ceil(128 * MIB) * 2 * MIB
+}
+
+#[test]
+fn a_pod_without_limits_takes_its_vm_and_its_vmm_on_the_node() {
+    let on_the_node = |vm: u64| vm + vm.div_ceil(256) + 16 * MIB;
+    let vm = VmBounds::of(&PodSpec::default(), &handler()).unwrap().boot.memory_bytes;
+    assert_eq!(handler().pod_on_the_node(), on_the_node(vm));
+    assert_eq!(smallest_vm_on_the_node(), on_the_node(64 * MIB));
+    let none = HandlerConfig { memory_default: 0, ..handler() };
+    assert_eq!(none.pod_on_the_node(), smallest_vm_on_the_node());
 }
 
 #[test]
