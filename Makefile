@@ -32,20 +32,21 @@ guest-image: build
 build: deps ## build the daemon, the VMM, the agent, and what a VM boots from: kernel, root image, scratch template
 	@.ci/build
 
-# The unit and the configuration have the paths of PREFIX=/usr; with another the installed copies are changed. A configuration that is
+# The units and the configuration have the paths of PREFIX=/usr; with another the installed copies are changed. A configuration that is
 # there already stays as it is.
 .PHONY: install
 install: ## install what `make build` has built, as root or with DESTDIR=; PREFIX=/usr is where the daemon looks by default
 	install -D -m 755 -t '$(DESTDIR)$(PREFIX)/bin' $(BIN)/podvisor $(BIN)/podvisor-vmm
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/podvisor' $(IMAGE)/vmlinux $(IMAGE)/root.erofs $(IMAGE)/scratch.ext4
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/podvisor' dist/runtimeclass.yaml
-	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/system' dist/podvisor.service
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/system' dist/podvisor.service dist/podvisor-device-plugin.service
 	$(BIN)/podvisor man --to '$(DESTDIR)$(PREFIX)/share/man'
 	install -d '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' '$(DESTDIR)$(ZSH_COMPLETIONS)' '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d'
 	$(BIN)/podvisor completions bash >'$(DESTDIR)$(PREFIX)/share/bash-completion/completions/podvisor'
 	$(BIN)/podvisor completions zsh >'$(DESTDIR)$(ZSH_COMPLETIONS)/_podvisor'
 	$(BIN)/podvisor completions fish >'$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/podvisor.fish'
-	[ '$(PREFIX)' = /usr ] || sed -i 's|^ExecStart=/usr/|ExecStart=$(PREFIX)/|' '$(DESTDIR)$(PREFIX)/lib/systemd/system/podvisor.service'
+	[ '$(PREFIX)' = /usr ] || sed -i 's|^ExecStart=/usr/|ExecStart=$(PREFIX)/|' '$(DESTDIR)$(PREFIX)/lib/systemd/system/podvisor.service' \
+	  '$(DESTDIR)$(PREFIX)/lib/systemd/system/podvisor-device-plugin.service'
 	[ -e '$(DESTDIR)/etc/podvisor/config.toml' ] || { \
 	  install -D -m 644 -t '$(DESTDIR)/etc/podvisor' dist/config.toml && \
 	  { [ '$(PREFIX)' = /usr ] || sed -i 's|^#guest_image = .*|guest_image = "$(PREFIX)/lib/podvisor"|' '$(DESTDIR)/etc/podvisor/config.toml'; }; }

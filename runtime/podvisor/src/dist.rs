@@ -23,14 +23,28 @@ fn values<'a>(text: &'a str, key: &str, separator: char) -> Vec<&'a str> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(value).collect()
 }
 
-#[test]
-fn the_unit_starts_the_daemon_with_arguments_that_it_takes() {
-    let unit = file("podvisor.service");
+/// The command that a unit starts.
+fn started_by(unit: &str) -> Command {
+    let unit = file(unit);
     let starts = values(&unit, "ExecStart", '=');
     let [start] = starts[..] else { panic!("{starts:?}") };
-    let cli = Cli::try_parse_from(start.split_whitespace()).unwrap();
-    assert!(matches!(cli.command, Command::Serve(_)));
     assert!(Path::new(start.split_whitespace().next().unwrap()).ends_with("podvisor"));
+    Cli::try_parse_from(start.split_whitespace()).unwrap().command
+}
+
+#[test]
+fn the_unit_starts_the_daemon_with_arguments_that_it_takes() {
+    assert!(matches!(started_by("podvisor.service"), Command::Serve(_)));
+}
+
+#[test]
+fn the_device_plugins_unit_starts_it_and_lets_it_open_kvm() {
+    assert!(matches!(started_by("podvisor-device-plugin.service"), Command::DevicePlugin(_)));
+    let unit = file("podvisor-device-plugin.service");
+    assert_eq!(values(&unit, "DeviceAllow", '='), ["/dev/kvm rw"]);
+    assert_eq!(values(&unit, "RestrictAddressFamilies", '='), ["AF_UNIX"]);
+    // The kubelet may make its directory after the plugin's start, which must not be in a read-only tree then.
+    assert!(values(&unit, "ProtectSystem", '=').is_empty());
 }
 
 #[test]

@@ -11,11 +11,13 @@ mod completions;
 mod config;
 mod console;
 mod detach_keys;
+mod device_plugin;
 #[cfg(test)]
 mod dist;
 mod doctor;
 mod exec;
 mod log_follower;
+mod logging;
 mod logs;
 mod man;
 mod port_forward;
@@ -60,6 +62,8 @@ enum Command {
     PortForward(port_forward::Args),
     /// Compare what is on record of pods with what this node has of them.
     Doctor(doctor::Args),
+    /// List this node's capacity for VMs as a resource of the kubelet, until stopped.
+    DevicePlugin(device_plugin::Args),
     /// Report whether this host can run pods, and what to do where it cannot.
     Check(check::Args),
     /// Print an example configuration, or the reference of all keys.
@@ -98,6 +102,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Console(args) => client::block_on(console::console(&config()?, args)),
         Command::PortForward(args) => client::block_on(port_forward::port_forward(&config()?, args)),
         Command::Doctor(args) => client::block_on(doctor::doctor(&config()?, args)),
+        Command::DevicePlugin(args) => client::block_on(device_plugin::device_plugin(&config()?, args)),
         Command::Check(args) => check::check(&config()?, &args),
         Command::Config(args) => {
             // Whoever looks up a key learns of a mistake in the file.

@@ -8,7 +8,6 @@ mod service;
 mod stop;
 
 use std::fs;
-use std::io::IsTerminal;
 use std::num::NonZero;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -29,6 +28,7 @@ use tokio::runtime::Handle;
 use tracing::info;
 
 use crate::config::{CgroupDriver, Config};
+use crate::logging;
 use crate::state_lock::StateLock;
 
 /// Longest run directory, in bytes: a pod's socket below it, `/pods/<24 digits>/control.sock`, must fit
@@ -54,13 +54,7 @@ pub(crate) struct Args {
 
 /// Runs the daemon.
 pub(crate) fn serve(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("PODVISOR_LOG").unwrap_or_else(|_| "info".into()),
-        )
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    logging::begin();
     start(config, args)
 }
 

@@ -19,6 +19,7 @@ const USES: &[(&str, &[&str])] = &[
             "proto-vmm",
             "runtime-cdi",
             "runtime-cri",
+            "runtime-device-plugin",
             "runtime-fail-points",
             "runtime-guest",
             "runtime-image",
