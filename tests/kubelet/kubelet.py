@@ -17,6 +17,7 @@ EXPECTED = re.compile(
             r"CrashLoopBackOff",  # the back-off itself is logged as an error
             r"nodes? .*not found|mirror pod",  # what a node without an API server lacks
             r"container runtime status check may not have completed yet",  # a kubelet's first second, before it has asked
+            r"ListAndWatch ended unexpectedly for device plugin",  # a plugin that ends is no error of the runtime, whatever its name
             r"no imagefs label for configured runtime",  # cAdvisor has labels for three runtimes by name, and no other
         ]
     )
@@ -55,14 +56,20 @@ class Kubelet:
         config = directory / "kubelet.json"
         config.write_text(json.dumps(configuration(directory, endpoint, address)))
         self.log = logs / "kubelet.log"
-        command = [
+        self.command = [
             binary, "--config", config, "--root-dir", directory / "root", "--cert-dir", directory / "pki",
             "--hostname-override", "node1", "--node-ip", address, "--v=2", *(["--kubeconfig", cluster] if cluster else []),
         ]  # fmt: skip
         self.read_only = f"http://{address}:10255"
         # An empty directory: a runtime that reported an empty log path would have the kubelet delete what is in it.
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen(command, cwd=directory / "empty", stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.empty = directory / "empty"
+        self.log.unlink(missing_ok=True)
+        self.start()
+
+    def start(self):
+        """Starts, also again after a stop."""
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(self.command, cwd=self.empty, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def get(self, path):
         with urllib.request.urlopen(self.read_only + path, timeout=60) as answer:
