@@ -14,6 +14,8 @@ async fn start() -> Option<Host> {
     let config = std::fs::read_to_string(&path).unwrap();
     std::fs::write(path, config + &format!("[metrics]\naddress = \"{ADDRESS}:{PORT}\"\n")).unwrap();
     host.daemon.kill_and_restart().await.unwrap();
+    // A daemon answers calls a moment earlier.
+    http::get_path(ADDRESS, PORT, "/metrics", 50).await.unwrap();
     Some(host)
 }
 
