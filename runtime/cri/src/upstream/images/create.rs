@@ -55,10 +55,20 @@ impl Sides {
     }
 }
 
-/// The name by which the very same image can be pulled: its digest in a repository, else what the pod's author wrote.
+/// The name by which the image can be pulled. A kubelet asks by the image's id: the very same image has its digest in a repository, else
+/// what the pod's author wrote. Other clients ask by a name, and a store that does not have that name would not find the image by it.
 fn pull_name(image: &v1::ImageSpec, there: &v1::Image) -> Option<String> {
+    if !is_id_of(&image.image, &there.id) {
+        return Some(image.image.clone());
+    }
     let names = there.repo_digests.iter().chain([&image.user_specified_image]).chain(&there.repo_tags);
     names.into_iter().find(|name| !name.is_empty()).cloned()
+}
+
+/// Whether this is an image's id, or the beginning of it, with its algorithm or without.
+fn is_id_of(asked: &str, id: &str) -> bool {
+    let bare = |id: &str| id.strip_prefix("sha256:").unwrap_or(id).to_owned();
+    bare(id).starts_with(&bare(asked))
 }
 
 #[cfg(test)]
@@ -67,8 +77,13 @@ mod tests {
 
     #[test]
     fn an_image_is_pulled_by_its_digest_where_it_has_one() {
-        let spec = |user: &str| v1::ImageSpec { user_specified_image: user.into(), ..Default::default() };
+        let spec = |user: &str| v1::ImageSpec {
+            image: "sha256:aa".into(),
+            user_specified_image: user.into(),
+            ..Default::default()
+        };
         let image = |digests: &[&str], tags: &[&str]| v1::Image {
+            id: "sha256:aabb".into(),
             repo_digests: digests.iter().map(ToString::to_string).collect(),
             repo_tags: tags.iter().map(ToString::to_string).collect(),
             ..Default::default()
@@ -78,5 +93,19 @@ mod tests {
         assert_eq!(name("app:1", &[], &["r/app:1"]).unwrap(), "app:1");
         assert_eq!(name("", &[], &["r/app:1"]).unwrap(), "r/app:1");
         assert_eq!(name("", &[], &[]), None);
+    }
+
+    #[test]
+    fn an_image_that_is_asked_for_by_a_name_is_pulled_by_it() {
+        let there = v1::Image {
+            id: "sha256:aabb".into(),
+            repo_tags: vec!["r/app:1".into()],
+            repo_digests: vec!["r/app@sha256:1".into()],
+            ..Default::default()
+        };
+        let name = |asked: &str| pull_name(&v1::ImageSpec { image: asked.into(), ..Default::default() }, &there);
+        assert_eq!(name("r/app:1").unwrap(), "r/app:1");
+        assert_eq!(name("app").unwrap(), "app");
+        assert_eq!(name("aabb").unwrap(), "r/app@sha256:1");
     }
 }
