@@ -2,7 +2,7 @@
 //!
 //! Three parts, each with a daemon of its own. *row*: pods made and removed one after another; the daemon's memory and
 //! descriptors must not grow, nor the time of a start. *present*: pods that stay; a list, and the start of one more over the
-//! start of one alone. *restart*: a daemon killed beside pods that stay; until it answers, and until it has recovered them all.
+//! start of one alone, and what pods cost that do nothing. *restart*: a daemon killed beside pods that stay; until it answers, and until it has recovered them all.
 //!
 //! Durations are those of the clock, since counted instructions would take the software node hours: only the ratios say something,
 //! and only where nothing else runs.
@@ -16,10 +16,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
-use futures::future::try_join_all;
+use futures::future::{try_join, try_join_all};
 use proto_cri::v1::{PodSandboxStatsRequest, VersionRequest};
 use tests_e2e::built::Built;
 use tests_e2e::client::Client;
+use tests_e2e::idle::{Idle, Thread};
+use tests_e2e::traces::vmms;
 use tests_e2e::{Host, spec};
 use tonic::Code;
 
@@ -141,10 +143,46 @@ async fn present(built: &Built, pods: usize) -> anyhow::Result<()> {
         ms(crowded),
         crowded.as_secs_f64() / alone.as_secs_f64(),
     );
+    idle(&host, pods).await?;
     let held = Held::by(host.daemon.pid())?;
     println!("bench: daemon beside {pods} pods: RSS {} KiB, descriptors {}", held.rss_kib, held.descriptors);
     remove_all(&host).await?;
     host.stop().await
+}
+
+/// Prints what pods that do nothing take from the start beside them: the part of a CPU that their VMMs and the daemon use, and how
+/// often threads of theirs wake.
+async fn idle(host: &Host, pods: usize) -> anyhow::Result<()> {
+    let (vmms, daemon) = try_join(try_join_all(vmms()?.into_iter().map(Idle::measure)), Idle::measure(host.daemon.pid())).await?;
+    println!(
+        "bench: {pods} pods that do nothing: VMMs {:.2} % of a CPU and {:.1} wake-ups a second, the daemon {:.2} % and {:.1}",
+        vmms.iter().map(Idle::cpu_percent).sum::<f64>(),
+        vmms.iter().map(Idle::wakeups_per_second).sum::<f64>(),
+        daemon.cpu_percent(),
+        daemon.wakeups_per_second(),
+    );
+    for thread in by_name(vmms.iter().flat_map(|vmm| &vmm.threads)) {
+        println!(
+            "bench:   threads named {} together: {:.2} % and {:.1} a second",
+            thread.name, thread.cpu_percent, thread.wakeups_per_second
+        );
+    }
+    Ok(())
+}
+
+/// Sums of the threads of each name.
+fn by_name<'threads>(threads: impl Iterator<Item = &'threads Thread>) -> Vec<Thread> {
+    let mut sums: Vec<Thread> = Vec::new();
+    for thread in threads {
+        match sums.iter_mut().find(|sum| sum.name == thread.name) {
+            Some(sum) => {
+                sum.cpu_percent += thread.cpu_percent;
+                sum.wakeups_per_second += thread.wakeups_per_second;
+            }
+            None => sums.push(thread.clone()),
+        }
+    }
+    sums
 }
 
 /// Starts and removes a pod some times; returns the median start.
