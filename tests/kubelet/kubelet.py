@@ -17,6 +17,7 @@ EXPECTED = re.compile(
             r"CrashLoopBackOff",  # the back-off itself is logged as an error
             r"nodes? .*not found|mirror pod",  # what a node without an API server lacks
             r"container runtime status check may not have completed yet",  # a kubelet's first second, before it has asked
+            r"code = Canceled desc = context canceled",  # a kubelet that is stopped cancels its own calls
             r"ListAndWatch ended unexpectedly for device plugin",  # a plugin that ends is no error of the runtime, whatever its name
             r"no imagefs label for configured runtime",  # cAdvisor has labels for three runtimes by name, and no other
         ]
