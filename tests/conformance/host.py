@@ -1,6 +1,6 @@
 """One Podvisor host inside the node: the registry with the stand-in images, a CNI network, mirrors, and the daemon.
 
-Everything is below one directory; what it starts ends with it. Shared by the conformance suite and the kubelet's smoke test.
+Everything is below one directory; what it starts ends with it. Shared by the conformance suite and the tests with a kubelet.
 """
 
 import json
@@ -19,29 +19,45 @@ PLUGINS = "/usr/lib/cni"
 START_LIMIT = 120
 
 
-class Host:
-    """Starts all of the host. `binaries` has the daemon and the registry, `logs` gets their logs."""
+# Small pods: a software node has little memory, and the suites' programs are small.
+HANDLERS = {"podvisor": 128}
 
-    def __init__(self, directory, binaries, guest_image, files, logs, name="host"):
+
+class Host:
+    """Starts all of the host. `binaries` has the daemon and the registry, `logs` gets their logs.
+
+    `run` is the daemon's directory of what ends with the node, where all else outlives it; `handlers` has their memory by name. Somebody
+    else configures the network where `network` is false. `upstream` is another runtime's socket, and `unnamed` says which pods without a
+    handler go there. Without `serve` there is no daemon, and clients use that runtime."""
+
+    def __init__(
+        self, directory, binaries, guest_image, files, logs, name="host", run=None, handlers=None, network=True, upstream=None,
+        unnamed="node", serve=True,
+    ):  # fmt: skip
         self.directory, self.binaries, self.logs, self.name = pathlib.Path(directory), pathlib.Path(binaries), pathlib.Path(logs), name
-        self.endpoint = f"unix://{self.directory}/run/podvisor.sock"
+        self.run = pathlib.Path(run or self.directory / "run")
+        self.endpoint = f"unix://{self.run}/podvisor.sock" if serve else f"unix://{upstream}"
         self.directory.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(parents=True, exist_ok=True)
-        self._configure(guest_image)
+        self._mirror()
+        if network:
+            (self.directory / "cni/10-podvisor.conflist").write_text(json.dumps(self.network()))
+        self._configure(guest_image, handlers or HANDLERS, upstream, unnamed)
         self.registry = self._start_registry(files)
         self.daemon = None
-        self.start_daemon()
+        if serve:
+            self.start_daemon()
 
-    def _configure(self, guest_image):
+    def _mirror(self):
         for upstream in UPSTREAMS:
             mirror = self.directory / "certs.d" / upstream
             mirror.mkdir(parents=True, exist_ok=True)
             (mirror / "hosts.toml").write_text(f'[host."http://127.0.0.1:{REGISTRY_PORT}"]\ncapabilities = ["pull", "resolve"]\n')
-        networks = self.directory / "cni"
-        networks.mkdir(exist_ok=True)
-        (networks / "10-podvisor.conflist").write_text(json.dumps(self._network()))
+        (self.directory / "cni").mkdir(exist_ok=True)
+
+    def _configure(self, guest_image, handlers, upstream, unnamed):
         text = {
-            "paths": {"state": "state", "run": "run"},
+            "paths": {"state": "state", "run": self.run},
             "cni": {"conf_dir": "cni", "cache_dir": "cni-cache"},
             "registries": {"config_dir": "certs.d"},
         }
@@ -49,11 +65,14 @@ class Host:
         for table, keys in text.items():
             lines += [f"[{table}]", *(f'{key} = "{self.directory / value}"' for key, value in keys.items())]
             lines += {"paths": [f'guest_image = "{guest_image}"'], "cni": [f'bin_dirs = ["{PLUGINS}"]']}.get(table, [])
-        # Small pods: a software node has little memory, and the suite's programs are small.
-        lines += ["[[handler]]", 'name = "podvisor"', "memory_mib = 128", "scratch_mib = 1024"]
+        if upstream:
+            lines += ["[upstream]", f'socket = "{upstream}"', 'handlers = ["runc"]', f'unnamed_pods = "{unnamed}"']
+        for number, (handler, memory) in enumerate(handlers.items()):
+            first = str(number == 0 and unnamed != "all").lower()
+            lines += ["[[handler]]", f'name = "{handler}"', f"default = {first}", f"memory_mib = {memory}", "scratch_mib = 1024"]
         (self.directory / "config.toml").write_text("\n".join(lines) + "\n")
 
-    def _network(self):
+    def network(self):
         """A bridge that masquerades, and host ports that answer on loopback too (portmap sets route_localnet for that)."""
         ranges = [[{"subnet": "10.88.0.0/16"}], [{"subnet": "fd00:88::/64"}]]
         bridge = {
@@ -103,7 +122,7 @@ class Host:
         raise SystemExit(f"host: the daemon does not serve, see {log}")
 
     def stop(self):
-        for process in (self.daemon, self.registry):
+        for process in filter(None, (self.daemon, self.registry)):
             process.send_signal(signal.SIGTERM)
             try:
                 process.wait(60)

@@ -153,7 +153,9 @@ async fn present(built: &Built, pods: usize) -> anyhow::Result<()> {
 /// Prints what pods that do nothing take from the start beside them: the part of a CPU that their VMMs and the daemon use, and how
 /// often threads of theirs wake.
 async fn idle(host: &Host, pods: usize) -> anyhow::Result<()> {
-    let (vmms, daemon) = try_join(try_join_all(vmms()?.into_iter().map(Idle::measure)), Idle::measure(host.daemon.pid())).await?;
+    let (vmms, daemon) =
+        try_join(try_join_all(vmms()?.into_iter().map(Idle::measure)), Idle::measure(host.daemon.pid()))
+            .await?;
     println!(
         "bench: {pods} pods that do nothing: VMMs {:.2} % of a CPU and {:.1} wake-ups a second, the daemon {:.2} % and {:.1}",
         vmms.iter().map(Idle::cpu_percent).sum::<f64>(),

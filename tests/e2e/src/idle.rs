@@ -101,8 +101,10 @@ fn counted(process: &Path) -> anyhow::Result<Vec<Counted>> {
 fn since(before: &[Counted], after: &[Counted], between: Duration) -> Vec<Thread> {
     let seconds = between.as_secs_f64();
     let thread = |now: &Counted| {
-        let (switches, cpu_ns) =
-            before.iter().find(|then| then.tid == now.tid).map_or((0, 0), |then| (then.switches, then.cpu_ns));
+        let (switches, cpu_ns) = before
+            .iter()
+            .find(|then| then.tid == now.tid)
+            .map_or((0, 0), |then| (then.switches, then.cpu_ns));
         Thread {
             name: now.name.clone(),
             wakeups_per_second: now.switches.saturating_sub(switches) as f64 / seconds,
@@ -134,9 +136,13 @@ mod tests {
 
     #[test]
     fn a_threads_figures_are_those_of_the_time_between_two_counts() {
-        let counted = |switches, cpu_ns| Counted { tid: "7".to_owned(), name: "vcpu0".to_owned(), switches, cpu_ns };
+        let counted =
+            |switches, cpu_ns| Counted { tid: "7".to_owned(), name: "vcpu0".to_owned(), switches, cpu_ns };
         let threads = since(&[counted(100, 5_000_000)], &[counted(120, 25_000_000)], Duration::from_secs(2));
-        assert_eq!(threads, [Thread { name: "vcpu0".to_owned(), wakeups_per_second: 10.0, cpu_percent: 1.0 }]);
+        assert_eq!(
+            threads,
+            [Thread { name: "vcpu0".to_owned(), wakeups_per_second: 10.0, cpu_percent: 1.0 }]
+        );
         let new = since(&[], &[counted(4, 0)], Duration::from_secs(2));
         assert_eq!(new[0].wakeups_per_second.to_bits(), 2.0_f64.to_bits());
     }

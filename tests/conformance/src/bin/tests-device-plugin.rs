@@ -30,7 +30,9 @@ const DEVICES: [&str; 2] = ["fuse-0", "fuse-1"];
 const DEADLINE: Duration = Duration::from_mins(5);
 
 #[derive(Parser)]
-#[command(about = "Allots /dev/fuse, a mount, a variable and an annotation to containers of podvisor.test/fuse")]
+#[command(
+    about = "Allots /dev/fuse, a mount, a variable and an annotation to containers of podvisor.test/fuse"
+)]
 struct Options {
     /// The kubelet's directory of plugins, where its `kubelet.sock` is.
     directory: PathBuf,
@@ -47,7 +49,8 @@ async fn main() -> Result<()> {
     let socket = options.directory.join(SOCKET);
     // A plugin that was killed leaves its socket.
     let _ = std::fs::remove_file(&socket);
-    let listener = UnixListener::bind(&socket).with_context(|| format!("listening on {}", socket.display()))?;
+    let listener =
+        UnixListener::bind(&socket).with_context(|| format!("listening on {}", socket.display()))?;
     let plugin = DevicePluginServer::new(Plugin { mount: options.mount });
     let serving = tokio::spawn(
         Server::builder().add_service(plugin).serve_with_incoming(UnixListenerStream::new(listener)),
@@ -108,7 +111,10 @@ impl Plugin {
 impl DevicePlugin for Plugin {
     type ListAndWatchStream = ReceiverStream<Result<ListAndWatchResponse, Status>>;
 
-    async fn get_device_plugin_options(&self, _: Request<Empty>) -> Result<Response<DevicePluginOptions>, Status> {
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<DevicePluginOptions>, Status> {
         Ok(Response::new(DevicePluginOptions::default()))
     }
 
@@ -133,7 +139,10 @@ impl DevicePlugin for Plugin {
         Err(Status::unimplemented("the options do not offer GetPreferredAllocation"))
     }
 
-    async fn allocate(&self, request: Request<AllocateRequest>) -> Result<Response<AllocateResponse>, Status> {
+    async fn allocate(
+        &self,
+        request: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
         let containers = request.into_inner().container_requests;
         let container_responses = containers.iter().map(|container| self.allot(container)).collect();
         Ok(Response::new(AllocateResponse { container_responses }))

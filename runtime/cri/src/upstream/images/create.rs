@@ -103,7 +103,8 @@ mod tests {
             repo_digests: vec!["r/app@sha256:1".into()],
             ..Default::default()
         };
-        let name = |asked: &str| pull_name(&v1::ImageSpec { image: asked.into(), ..Default::default() }, &there);
+        let name =
+            |asked: &str| pull_name(&v1::ImageSpec { image: asked.into(), ..Default::default() }, &there);
         assert_eq!(name("r/app:1").unwrap(), "r/app:1");
         assert_eq!(name("app").unwrap(), "app");
         assert_eq!(name("aabb").unwrap(), "r/app@sha256:1");
