@@ -1,0 +1,306 @@
+//! The installation, step by step. Each step looks first at what is there, so that a second run does what a first one that was cut short
+//! has left, and nothing where all is done.
+//!
+//! ```text
+//! look ─ files ─ configuration ─ units ─ check ─ daemon ─ kubelet (if asked)
+//!        └ before each the record says what is about to be there ┘
+//! ```
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::host::{CallError, Host};
+use crate::kubelet::{self, KubeletError};
+use crate::look::{self, Refusal};
+use crate::payload::{CONFIGURATION, Payload, PayloadError, PayloadFile};
+use crate::record::{Held, InstallRecord, RecordError};
+use crate::report::{Report, say};
+use crate::root::{HostRoot, RootError};
+use crate::settings::{self, Settings, SettingsError, UnnamedPods, Upstream};
+use crate::short_unit::ShortUnit;
+use crate::switch::switch;
+
+/// The daemon's unit.
+pub(crate) const DAEMON: &str = "podvisor.service";
+/// The device plugin's unit, which runs only where the operator has enabled it.
+pub(crate) const DEVICE_PLUGIN: &str = "podvisor-device-plugin.service";
+
+/// A unit that lives for one check of the node. The check boots a guest, for which it needs devices that a container does not have.
+const CHECK: ShortUnit = ShortUnit { name: "podvisor-check.service", log: "/run/podvisor-check.log" };
+
+/// Sockets of other runtimes, where no kubelet runs that would say which one it uses.
+const SOCKETS: &[&str] = &["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
+
+/// What is asked of an installation.
+#[derive(Clone, Debug)]
+pub struct InstallSpec {
+    /// Directory with the files, as `make install DESTDIR=` makes it.
+    pub from: PathBuf,
+    /// The other runtime's socket; `None` for the one that the kubelet uses.
+    pub upstream: Option<PathBuf>,
+    /// Handlers of the other runtime, for a new configuration.
+    pub handlers: Vec<String>,
+    /// Pods that go to the other runtime without naming a handler, for a new configuration.
+    pub unnamed_pods: UnnamedPods,
+    /// Whether the kubelet is to use Podvisor.
+    pub switch_kubelet: bool,
+    /// Pause between looks at a kubelet that was switched.
+    pub between_looks: Duration,
+}
+
+/// An installation that did not come to its end. Run again, it goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// The files to be installed are not there.
+    #[error(transparent)]
+    Payload(#[from] PayloadError),
+    /// The node is not fit.
+    #[error("nothing was changed on this node")]
+    Refused(#[source] Refusal),
+    /// A disk of the node failed.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// The record is in use or damaged.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// systemd or another program of the node failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The configuration cannot be made or read.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The kubelet cannot be switched.
+    #[error(transparent)]
+    Kubelet(#[from] KubeletError),
+    /// A file that is to be installed cannot be read.
+    #[error("cannot read {} of what is to be installed", path.display())]
+    Source {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Pods cannot run here.
+    #[error("the node's check failed, and the daemon was not started anew:\n{0}")]
+    Check(String),
+    /// The node has several runtimes.
+    #[error("this node has several runtimes ({}): say by --upstream which one the kubelet uses", .0.join(", "))]
+    Runtimes(Vec<String>),
+    /// The node's own pods would have no runtime.
+    #[error(
+        "{CONFIGURATION} on the node names no upstream.socket, so that pods of the node itself would be refused: \
+         the kubelet was not switched; name one, or remove the file and run this again"
+    )]
+    NoUpstream,
+}
+
+/// Installs Podvisor on the node.
+///
+/// # Errors
+/// The node is not fit, a step failed, or another installation is under way.
+pub fn install(
+    root: &HostRoot,
+    host: &dyn Host,
+    spec: &InstallSpec,
+    report: Report<'_>,
+) -> Result<(), InstallError> {
+    let payload = Payload::read(&spec.from)?;
+    // Before the lock's file is made: a node that is refused stays as it is.
+    look::look(root, &payload, &Held::peek(root)?.unwrap_or_default()).map_err(InstallError::Refused)?;
+    let held = Held::take(root)?;
+    let mut record = held.record.clone().unwrap_or_default();
+    say(report, "node", "has systemd, KVM and room");
+    files(root, &payload, &mut record, report)?;
+    configuration(root, spec, &payload, &mut record, report)?;
+    host.run("systemctl", &["daemon-reload"])?;
+    if record.restart_due {
+        check(root, host, &payload, report)?;
+    }
+    daemon(root, host, &mut record, report)?;
+    if spec.switch_kubelet {
+        let settings = Settings::read(root)?.ok_or(InstallError::NoUpstream)?;
+        if settings.upstream.is_none() {
+            return Err(InstallError::NoUpstream);
+        }
+        let done = switch(root, host, &mut record, &settings.socket, spec.between_looks)?;
+        say(report, "kubelet", done);
+    } else {
+        say(
+            report,
+            "kubelet",
+            if record.kubelet.is_some() { "uses Podvisor since before" } else { "is left as it is" },
+        );
+    }
+    drop(held);
+    Ok(())
+}
+
+/// Puts the files that differ into their places, and takes away those of an earlier installation that are no more.
+fn files(
+    root: &HostRoot,
+    payload: &Payload,
+    record: &mut InstallRecord,
+    report: Report<'_>,
+) -> Result<(), InstallError> {
+    let mut differing = Vec::new();
+    for file in &payload.files {
+        if differs(root, file)? {
+            differing.push(file);
+        }
+    }
+    let new: BTreeSet<PathBuf> = payload.files.iter().map(|file| file.to.clone()).collect();
+    let gone: Vec<PathBuf> = record.files.difference(&new).cloned().collect();
+    record.prefix.clone_from(&payload.prefix);
+    record.files.extend(new.iter().cloned());
+    record.restart_due |= !differing.is_empty();
+    record.save(root)?;
+    for file in &differing {
+        let source = |source| InstallError::Source { path: file.from.clone(), source };
+        let mut content = File::open(&file.from).map_err(source)?;
+        root.put(&file.to, file.mode, &mut content)?;
+    }
+    for path in &gone {
+        root.remove(path)?;
+    }
+    record.files = new;
+    record.save(root)?;
+    let (all, put) = (payload.files.len(), differing.len());
+    say(
+        report,
+        "files",
+        format!("{put} of {all} written below {}, {} taken away", payload.prefix.display(), gone.len()),
+    );
+    Ok(())
+}
+
+fn differs(root: &HostRoot, file: &PayloadFile) -> Result<bool, InstallError> {
+    let source = |source| InstallError::Source { path: file.from.clone(), source };
+    if root.is_link(&file.to)? {
+        return Ok(true);
+    }
+    let Some(there) = root.file(&file.to)? else { return Ok(true) };
+    let metadata = there.metadata().map_err(source)?;
+    if metadata.len() != file.bytes || metadata.permissions().mode() & 0o7777 != file.mode {
+        return Ok(true);
+    }
+    let mut ours = io::BufReader::with_capacity(1 << 16, File::open(&file.from).map_err(source)?);
+    let mut theirs = io::BufReader::with_capacity(1 << 16, there);
+    let (mut one, mut other) = ([0; 1 << 13], [0; 1 << 13]);
+    loop {
+        let count = ours.read(&mut one).map_err(source)?;
+        if count == 0 {
+            return Ok(false);
+        }
+        if theirs.read_exact(&mut other[..count]).is_err() || one[..count] != other[..count] {
+            return Ok(true);
+        }
+    }
+}
+
+/// Writes a configuration where none is.
+fn configuration(
+    root: &HostRoot,
+    spec: &InstallSpec,
+    payload: &Payload,
+    record: &mut InstallRecord,
+    report: Report<'_>,
+) -> Result<(), InstallError> {
+    if let Some(settings) = Settings::read(root)? {
+        let upstream = settings.upstream.map_or("none".into(), |path| path.display().to_string());
+        say(report, "configuration", format!("{CONFIGURATION} stays as it is; other runtime: {upstream}"));
+        return Ok(());
+    }
+    let socket = match &spec.upstream {
+        Some(socket) => Some(socket.clone()),
+        None => other_runtime(root)?,
+    };
+    let text = match &socket {
+        Some(socket) => {
+            let (handlers, unnamed_pods) = (spec.handlers.clone(), spec.unnamed_pods);
+            settings::with_upstream(
+                &payload.configuration,
+                &Upstream { socket: socket.clone(), handlers, unnamed_pods },
+            )?
+        }
+        None => payload.configuration.clone(),
+    };
+    record.restart_due = true;
+    record.save(root)?;
+    root.write(Path::new(CONFIGURATION), &text)?;
+    let upstream = socket.map_or("none".into(), |path| path.display().to_string());
+    say(report, "configuration", format!("{CONFIGURATION} written; other runtime: {upstream}"));
+    Ok(())
+}
+
+/// Finds the runtime that the node's kubelet uses, other than Podvisor.
+fn other_runtime(root: &HostRoot) -> Result<Option<PathBuf>, InstallError> {
+    if let Some(socket) = kubelet::socket_in_use(root)?
+        && !socket.ends_with("podvisor.sock")
+    {
+        return Ok(Some(socket));
+    }
+    let mut found = Vec::new();
+    for socket in SOCKETS {
+        if root.kind(Path::new(socket))?.is_some() {
+            found.push((*socket).to_owned());
+        }
+    }
+    match found.len() {
+        0 | 1 => Ok(found.pop().map(PathBuf::from)),
+        _ => Err(InstallError::Runtimes(found)),
+    }
+}
+
+/// Looks whether pods can run on the node, by the program that was just installed.
+fn check(
+    root: &HostRoot,
+    host: &dyn Host,
+    payload: &Payload,
+    report: Report<'_>,
+) -> Result<(), InstallError> {
+    let commands = format!("TimeoutStartSec=300\nExecStart={} check\n", payload.program().display());
+    let (outcome, said) = CHECK.run(root, host, &commands)?;
+    for line in said.lines() {
+        say(report, "check", line.trim());
+    }
+    match outcome {
+        Ok(()) => Ok(()),
+        // A program that finds no fitting C library says so in a line of its own.
+        Err(CallError::Failed { said: why, .. }) => {
+            let passed = |line: &&str| line.starts_with("ok") || line.starts_with("note");
+            let failed: Vec<&str> = said.lines().filter(|line| !passed(line)).collect();
+            Err(InstallError::Check(if failed.is_empty() { why } else { failed.join("\n") }))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Lets systemd start the daemon with the node, and starts it now, or anew where something has changed.
+fn daemon(
+    root: &HostRoot,
+    host: &dyn Host,
+    record: &mut InstallRecord,
+    report: Report<'_>,
+) -> Result<(), InstallError> {
+    host.run("systemctl", &["enable", DAEMON])?;
+    let state = host.run("systemctl", &["show", "--property=ActiveState", "--value", DAEMON])?;
+    if !record.restart_due && state.trim() == "active" {
+        say(report, "daemon", "runs");
+        return Ok(());
+    }
+    host.run("systemctl", &["restart", DAEMON])?;
+    host.run("systemctl", &["try-restart", DEVICE_PLUGIN])?;
+    record.restart_due = false;
+    record.save(root)?;
+    say(report, "daemon", "started; pods that were there go on");
+    Ok(())
+}
+
+/// Takes away what a check that was cut short has left.
+pub(crate) fn clear(root: &HostRoot) -> Result<(), RootError> {
+    CHECK.remove(root)
+}

@@ -1,0 +1,257 @@
+//! The node's kubelet, and the runtime that it uses. It is switched by one file of ours beside its own, so that the way back is to take
+//! the file away, and an upgrade of the kubelet's own files changes nothing.
+//!
+//! The file is a drop-in of systemd for a kubelet that is a unit, as kubeadm has it: the kubelet's command with one more argument, since
+//! the last of several counts and arguments go before configuration files. For k3s, which has its kubelet inside, the file is one of k3s's
+//! configuration.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::host::{CallError, Host};
+use crate::processes::{self, ProcessesError};
+use crate::root::{HostRoot, RootError};
+
+/// What a kubelet uses that is not asked for another (kubelet(1), since 1.27).
+const DEFAULT_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
+
+/// A kubelet's argument, and the key of its configuration.
+const FLAG: &str = "--container-runtime-endpoint";
+
+/// A KubeletConfiguration has a few hundred lines.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Marks a process of k3s's own containerd, which ends with the switch.
+const K3S_CONTAINERD: &str = "/run/k3s/containerd/";
+
+/// The first lines of each file that is written here.
+const HEAD: &str =
+    "# Written by `podvisor node install --switch-kubelet`, and taken away by `podvisor node remove`.\n";
+
+/// A kubelet of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kubelet {
+    /// A unit of systemd.
+    Unit,
+    /// Inside k3s, as a server or as an agent.
+    K3s { unit: &'static str },
+}
+
+/// A kubelet that cannot be switched.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeletError {
+    /// The node's disk failed.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// systemd refused.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The node's processes cannot be seen.
+    #[error(transparent)]
+    Processes(#[from] ProcessesError),
+    /// Neither kind of kubelet is there.
+    #[error(
+        "this node has neither kubelet.service nor k3s: set the kubelet's containerRuntimeEndpoint by hand"
+    )]
+    Unknown,
+    /// The unit has no command, or several.
+    #[error(
+        "the command of kubelet.service is not to be found: set the kubelet's containerRuntimeEndpoint by hand"
+    )]
+    NoCommand,
+    /// The daemon's socket has a name that no configuration file would take as it is.
+    #[error("the socket {0:?} has characters that cannot stand in a unit")]
+    Socket(PathBuf),
+    /// k3s is started with an argument that goes before its configuration files.
+    #[error("{unit} is started with {FLAG}, which goes before its configuration: change it there by hand")]
+    Fixed {
+        /// The unit of k3s.
+        unit: &'static str,
+    },
+    /// Pods run in k3s's own containerd, which nobody would look after.
+    #[error(
+        "pods run in k3s's own containerd, which k3s does not start beside another runtime: \
+         drain the node, run k3s-killall.sh, and run this command on the node itself"
+    )]
+    K3sPods,
+    /// The kubelet did not keep running with Podvisor, and has its old runtime again.
+    #[error(
+        "{unit} did not keep running with Podvisor ({said}) and uses its old runtime again; see journalctl -u {unit}"
+    )]
+    Fell {
+        /// The kubelet's unit.
+        unit: String,
+        /// systemd's words on its state.
+        said: String,
+    },
+}
+
+impl Kubelet {
+    /// Finds the node's kubelet.
+    pub(crate) fn find(host: &dyn Host) -> Result<Kubelet, KubeletError> {
+        for unit in ["k3s.service", "k3s-agent.service"] {
+            if is_loaded(host, unit)? {
+                return Ok(Kubelet::K3s { unit });
+            }
+        }
+        if is_loaded(host, "kubelet.service")? { Ok(Kubelet::Unit) } else { Err(KubeletError::Unknown) }
+    }
+
+    /// The unit that the kubelet runs as.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Kubelet::Unit => "kubelet.service",
+            Kubelet::K3s { unit } => unit,
+        }
+    }
+
+    /// The file that makes the kubelet use Podvisor.
+    pub(crate) fn drop_in(self) -> PathBuf {
+        match self {
+            Kubelet::Unit => "/etc/systemd/system/kubelet.service.d/90-podvisor.conf".into(),
+            Kubelet::K3s { .. } => "/etc/rancher/k3s/config.yaml.d/90-podvisor.yaml".into(),
+        }
+    }
+
+    /// Returns that file's text, for the daemon at `socket`. Fails where a switch would not work.
+    pub(crate) fn text(
+        self,
+        root: &HostRoot,
+        host: &dyn Host,
+        socket: &Path,
+    ) -> Result<String, KubeletError> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        let endpoint = match socket.to_str() {
+            Some(text) if socket.is_absolute() && text.chars().all(plain) => format!("unix://{text}"),
+            _ => return Err(KubeletError::Socket(socket.to_owned())),
+        };
+        let unit = host.run("systemctl", &["cat", self.unit()])?;
+        let command = command(&unit, &self.drop_in());
+        match self {
+            Kubelet::Unit => {
+                let command = command.ok_or(KubeletError::NoCommand)?;
+                Ok(format!(
+                    "{HEAD}[Unit]\nWants=podvisor.service\nAfter=podvisor.service\n\n\
+                     [Service]\nExecStart=\nExecStart={command} {FLAG}={endpoint}\n"
+                ))
+            }
+            Kubelet::K3s { unit } => {
+                if command.is_some_and(|command| command.contains(FLAG)) {
+                    return Err(KubeletError::Fixed { unit });
+                }
+                let shims = processes::arguments(root, "containerd-shim")?;
+                if shims.iter().flatten().any(|argument| argument.contains(K3S_CONTAINERD)) {
+                    return Err(KubeletError::K3sPods);
+                }
+                Ok(format!("{HEAD}container-runtime-endpoint: {endpoint}\n"))
+            }
+        }
+    }
+}
+
+/// Returns the socket of the runtime that the running kubelet uses; `None` where no kubelet is seen.
+pub(crate) fn socket_in_use(root: &HostRoot) -> Result<Option<PathBuf>, KubeletError> {
+    let Some(arguments) = processes::arguments(root, "kubelet")?.into_iter().next() else { return Ok(None) };
+    let endpoint = match (flag(&arguments, FLAG), flag(&arguments, "--config")) {
+        (Some(endpoint), _) => Some(endpoint),
+        (None, Some(file)) => configured(&root.read(Path::new(&file), BYTES_MAX)?.unwrap_or_default()),
+        (None, None) => None,
+    };
+    let endpoint = endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.into());
+    Ok(Some(endpoint.strip_prefix("unix://").unwrap_or(&endpoint).into()))
+}
+
+/// The last value of a flag, as `--flag=value` or `--flag value`.
+fn flag(arguments: &[String], name: &str) -> Option<String> {
+    let mut found = None;
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        if argument == name {
+            found = rest.next().cloned();
+        } else if let Some(value) = argument.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')) {
+            found = Some(value.to_owned());
+        }
+    }
+    found
+}
+
+/// The runtime that a KubeletConfiguration names. A file that cannot be read names none.
+fn configured(text: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Configuration {
+        container_runtime_endpoint: Option<String>,
+    }
+    let configuration: Configuration = serde_saphyr::from_str(text).ok()?;
+    configuration.container_runtime_endpoint.filter(|endpoint| !endpoint.is_empty())
+}
+
+/// The one command of a unit, by `systemctl cat`, which has each file below a line with its path. The file `without` is passed over.
+fn command(unit: &str, without: &Path) -> Option<String> {
+    let mut commands: Vec<String> = Vec::new();
+    let mut ours = false;
+    let mut lines = unit.lines();
+    while let Some(line) = lines.next() {
+        if let Some(path) = line.strip_prefix("# /") {
+            ours = Path::new("/").join(path) == without;
+        }
+        let Some(value) = line.strip_prefix("ExecStart=").filter(|_| !ours) else { continue };
+        if value.is_empty() {
+            commands.clear();
+            continue;
+        }
+        let mut whole = value.to_owned();
+        while whole.ends_with('\\') {
+            whole.pop();
+            let next = lines.by_ref().find(|next| !next.trim_start().starts_with(['#', ';']));
+            whole.push_str(next.unwrap_or_default().trim_start());
+        }
+        commands.push(whole.trim_end().to_owned());
+    }
+    <[String; 1]>::try_from(commands).ok().map(|[command]| command)
+}
+
+fn is_loaded(host: &dyn Host, unit: &str) -> Result<bool, CallError> {
+    Ok(host.run("systemctl", &["show", "--property=LoadState", "--value", unit])?.trim() == "loaded")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KUBEADM: &str = "# /lib/systemd/system/kubelet.service\n[Service]\nExecStart=/usr/bin/kubelet\nRestart=always\n\n\
+        # /usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf\n# Note: a drop-in\n[Service]\n\
+        Environment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml\"\nExecStart=\n\
+        ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS \\\n# in between\n    $KUBELET_EXTRA_ARGS\n";
+
+    #[test]
+    fn the_kubelets_command_is_the_last_one_without_the_file_of_this_program() {
+        let ours = Path::new("/etc/systemd/system/kubelet.service.d/90-podvisor.conf");
+        let expected = "/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_EXTRA_ARGS";
+        assert_eq!(command(KUBEADM, ours).as_deref(), Some(expected));
+        let switched = format!("{KUBEADM}\n# {}\n[Service]\nExecStart=\nExecStart=/x --y\n", ours.display());
+        assert_eq!(command(&switched, ours).as_deref(), Some(expected));
+        assert_eq!(command(&switched, Path::new("/else")).as_deref(), Some("/x --y"));
+        for none in ["", "ExecStart=\n", "ExecStart=a\nExecStart=b\n"] {
+            assert_eq!(command(none, ours), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_flag_counts_and_a_configuration_where_there_is_none() {
+        let arguments = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let line = arguments(
+            "kubelet --container-runtime-endpoint=unix:///a --container-runtime-endpoint unix:///b",
+        );
+        assert_eq!(flag(&line, FLAG).as_deref(), Some("unix:///b"));
+        assert_eq!(flag(&arguments("kubelet --config-dir=/x --config"), "--config"), None);
+        assert_eq!(
+            configured("kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix:///c\n").as_deref(),
+            Some("unix:///c")
+        );
+        for none in ["containerRuntimeEndpoint: \"\"\n", "kind: x\n", "{", ""] {
+            assert_eq!(configured(none), None, "{none:?}");
+        }
+    }
+}

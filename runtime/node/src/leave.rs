@@ -1,0 +1,117 @@
+//! The way back of a kubelet to its old runtime, and the end of pods in VMs before it.
+//!
+//! A kubelet that uses its old runtime again knows nothing of VMs, and starts their pods anew there: two of a pod would write to one
+//! volume. So the kubelet is stopped first, then no VM may be left, and then it is started with its old runtime. systemd does all of that
+//! as one piece of work, which starts the kubelet in any case.
+
+use crate::host::{CallError, Host};
+use crate::processes::{self, ProcessesError};
+use crate::record::{Held, InstallRecord, RecordError};
+use crate::report::{Report, say};
+use crate::root::{HostRoot, RootError};
+use crate::short_unit::ShortUnit;
+
+/// The piece of work.
+const LEAVE: ShortUnit = ShortUnit { name: "podvisor-leave.service", log: "/run/podvisor-leave.log" };
+
+/// How long the end of all VM pods may take, in seconds.
+const SECONDS_MAX: u32 = 800;
+
+/// A kubelet that could not go back, or a node with VMs.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaveError {
+    /// VMs run, and were not to be ended.
+    #[error(
+        "VMs still run, as processes {}: drain the node, or end their pods with --force",
+        .0.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    Vms(Vec<u32>),
+    /// The program that ends pods is not there any more.
+    #[error("VMs still run, and {0} is not there to end them: install Podvisor again first")]
+    NoProgram(String),
+    /// VM pods could not be ended.
+    #[error("the kubelet uses Podvisor as before: {0}")]
+    Pods(String),
+    /// The node's processes cannot be seen.
+    #[error(transparent)]
+    Processes(#[from] ProcessesError),
+    /// A disk of the node failed.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// systemd failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The record is in use or damaged.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+/// Gives the kubelet its old runtime again, and leaves Podvisor installed. With `force` pods in VMs are ended, else they are in the way.
+///
+/// # Errors
+/// VMs run, or a step failed. The kubelet uses Podvisor as before then.
+pub fn leave(root: &HostRoot, host: &dyn Host, force: bool, report: Report<'_>) -> Result<(), LeaveError> {
+    if Held::peek(root)?.is_none() {
+        say(report, "kubelet", "was never switched by this program");
+        return Ok(());
+    }
+    let held = Held::take(root)?;
+    let mut record = held.record.clone().unwrap_or_default();
+    way_back(root, host, &mut record, force, report)
+}
+
+/// Goes the way back as far as the record says that it is to be gone.
+pub(crate) fn way_back(
+    root: &HostRoot,
+    host: &dyn Host,
+    record: &mut InstallRecord,
+    force: bool,
+    report: Report<'_>,
+) -> Result<(), LeaveError> {
+    let vms = processes::vmms(root)?;
+    if !vms.is_empty() && !force {
+        return Err(LeaveError::Vms(vms));
+    }
+    let program = record.prefix.join("bin/podvisor");
+    let has_program = root.kind(&program)?.is_some();
+    if !vms.is_empty() && !has_program {
+        return Err(LeaveError::NoProgram(program.display().to_string()));
+    }
+    let mut commands = format!("TimeoutStartSec={SECONDS_MAX}\n");
+    let mut add = |line: String| commands.push_str(&(line + "\n"));
+    if let Some(switch) = &record.kubelet {
+        add(format!("ExecStart=systemctl stop {}", switch.unit));
+    }
+    if has_program {
+        // Looks for VMs by itself: one may have come since.
+        add(format!("ExecStart={} node end-pods{}", program.display(), if force { " --force" } else { "" }));
+    }
+    if let Some(switch) = &record.kubelet {
+        add(format!("ExecStart=rm -f {}", switch.drop_in.display()));
+        add("ExecStopPost=systemctl daemon-reload".into());
+        add(format!("ExecStopPost=systemctl --no-block start {}", switch.unit));
+    }
+    if record.kubelet.is_some() || has_program {
+        let (outcome, said) = LEAVE.run(root, host, &commands)?;
+        for line in said.lines() {
+            say(report, "pods", line.trim());
+        }
+        match outcome {
+            Ok(()) => {}
+            Err(CallError::Failed { said: why, .. }) => {
+                let last = said.lines().last().map_or(why, str::to_owned);
+                return Err(LeaveError::Pods(last));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let Some(switch) = record.kubelet.take() else { return Ok(()) };
+    record.save(root)?;
+    say(report, "kubelet", format!("{} uses its old runtime again", switch.unit));
+    Ok(())
+}
+
+/// Takes away what a piece of work that was cut short has left.
+pub(crate) fn clear(root: &HostRoot) -> Result<(), RootError> {
+    LEAVE.remove(root)
+}

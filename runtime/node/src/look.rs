@@ -1,0 +1,93 @@
+//! A look at the node before anything is changed: whether Podvisor can be installed there. Each refusal says what is missing and what to
+//! do.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+
+use crate::payload::{CONFIGURATION, Payload, is_unit};
+use crate::record::InstallRecord;
+use crate::root::{HostRoot, RootError};
+
+/// Room that is left beside the files, for records, logs and the daemon's start.
+const MARGIN_BYTES: u64 = 64 << 20;
+
+/// Files that the Debian package and `make install` have.
+const OF_OTHERS: &[&str] = &["/usr/bin/podvisor", "/usr/lib/systemd/system/podvisor.service"];
+
+/// A node that Podvisor is not installed on.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The node's disk failed.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// There is no systemd.
+    #[error("systemd does not run this node (no /run/systemd/system), and Podvisor is a unit of systemd")]
+    NoSystemd,
+    /// There is no KVM.
+    #[error("this node has no /dev/kvm: load kvm_intel or kvm_amd; in a VM, ask for nested virtualization")]
+    NoKvm,
+    /// Podvisor was installed by other means.
+    #[error("{} is on this node: Podvisor was installed there by a package or by hand; remove that first", .0.display())]
+    Installed(PathBuf),
+    /// A unit is not ours.
+    #[error("{} on this node was not installed by this program, or is a link; remove it first", .0.display())]
+    Foreign(PathBuf),
+    /// The files cannot be written.
+    #[error("{} is on a read-only file system; make an image with another PREFIX", .0.display())]
+    ReadOnly(PathBuf),
+    /// The disk is too full.
+    #[error("{} has {free_bytes} bytes free, and {needed_bytes} are needed", path.display())]
+    NoSpace {
+        /// Directory on the full file system.
+        path: PathBuf,
+        /// Bytes that the files take, with some room.
+        needed_bytes: u64,
+        /// Bytes that are free.
+        free_bytes: u64,
+    },
+}
+
+/// Refuses where Podvisor cannot be installed, or where somebody else has done so.
+pub(crate) fn look(root: &HostRoot, payload: &Payload, record: &InstallRecord) -> Result<(), Refusal> {
+    if root.kind(Path::new("/run/systemd/system"))? != Some(FileType::Directory) {
+        return Err(Refusal::NoSystemd);
+    }
+    if root.kind(Path::new("/dev/kvm"))? != Some(FileType::CharacterDevice) {
+        return Err(Refusal::NoKvm);
+    }
+    for path in OF_OTHERS.iter().map(Path::new).filter(|path| !record.files.contains(*path)) {
+        if root.kind(path)?.is_some() {
+            return Err(Refusal::Installed(path.to_owned()));
+        }
+    }
+    for unit in payload.files.iter().map(|file| &file.to).filter(|path| is_unit(path)) {
+        // A link to /dev/null masks the unit.
+        if root.is_link(unit)? || (!record.files.contains(unit) && root.kind(unit)?.is_some()) {
+            return Err(Refusal::Foreign(unit.clone()));
+        }
+    }
+    space(root, payload)
+}
+
+fn space(root: &HostRoot, payload: &Payload) -> Result<(), Refusal> {
+    for path in payload.files.iter().map(|file| file.to.as_path()).chain([Path::new(CONFIGURATION)]) {
+        if root.space(path)?.read_only {
+            return Err(Refusal::ReadOnly(path.to_owned()));
+        }
+    }
+    let mut missing = 0;
+    for file in &payload.files {
+        if root.kind(&file.to)?.is_none() {
+            missing += file.bytes;
+        }
+    }
+    // An upgrade has the longest file twice for a moment.
+    let longest = payload.files.iter().map(|file| file.bytes).max().unwrap_or_default();
+    let needed_bytes = missing.max(longest) + MARGIN_BYTES;
+    let free_bytes = root.space(&payload.prefix)?.free_bytes;
+    if free_bytes < needed_bytes {
+        return Err(Refusal::NoSpace { path: payload.prefix.clone(), needed_bytes, free_bytes });
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! The files that are to be installed: a tree as `make install DESTDIR=` makes it, in the image that this program comes in. No list is
+//! kept here, so that an installation has what `make install` installs.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The daemon's configuration, which is written only where none is.
+pub(crate) const CONFIGURATION: &str = "/etc/podvisor/config.toml";
+
+/// Directory of units that systemd reads besides those of the distribution.
+const UNITS: &str = "/etc/systemd/system";
+
+/// Files of a tree. An installation has some sixty.
+const FILES_MAX: usize = 10_000;
+
+/// A tree of files for a node.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    /// Directory of the node that the programs go below, as `/opt/podvisor`.
+    pub(crate) prefix: PathBuf,
+    pub(crate) files: Vec<PayloadFile>,
+    /// The configuration as it comes, with every key commented out but those of the prefix.
+    pub(crate) configuration: String,
+}
+
+/// A file of the tree.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PayloadFile {
+    /// Where the file is now.
+    pub(crate) from: PathBuf,
+    /// Where the file goes on the node.
+    pub(crate) to: PathBuf,
+    pub(crate) mode: u32,
+    pub(crate) bytes: u64,
+}
+
+/// A tree that is no installation.
+#[derive(Debug, thiserror::Error)]
+pub enum PayloadError {
+    /// A file or directory cannot be read.
+    #[error("cannot read {} of what is to be installed", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// A part is missing.
+    #[error("{} has no {part}: it is no tree that `make install` has made", tree.display())]
+    Lacks {
+        /// The tree.
+        tree: PathBuf,
+        /// The missing part.
+        part: &'static str,
+    },
+}
+
+impl Payload {
+    /// Looks through the tree.
+    pub(crate) fn read(tree: &Path) -> Result<Payload, PayloadError> {
+        let lacks = |part| PayloadError::Lacks { tree: tree.to_owned(), part };
+        let mut found = Vec::new();
+        walk(tree, tree, &mut found)?;
+        found.sort_by(|one, other| one.to.cmp(&other.to));
+        let place = found.iter().position(|file| file.to == Path::new(CONFIGURATION));
+        let configuration = found.remove(place.ok_or_else(|| lacks("etc/podvisor/config.toml"))?).from;
+        let configuration = fs::read_to_string(&configuration)
+            .map_err(|source| PayloadError::Read { path: configuration, source })?;
+        let daemon = found
+            .iter()
+            .find(|file| file.to.ends_with("bin/podvisor"))
+            .ok_or_else(|| lacks("bin/podvisor"))?;
+        let prefix =
+            daemon.to.parent().and_then(Path::parent).ok_or_else(|| lacks("bin/podvisor"))?.to_owned();
+        if !found.iter().any(|file| file.to.ends_with("lib/systemd/system/podvisor.service")) {
+            return Err(lacks("podvisor.service"));
+        }
+        // systemd reads the distribution's directories and those in /etc, and none below another prefix.
+        for file in found.iter_mut().filter(|file| prefix != Path::new("/usr") && is_unit(&file.to)) {
+            let name = file.to.file_name().expect("a unit has a name");
+            file.to = Path::new(UNITS).join(name);
+        }
+        Ok(Payload { prefix, files: found, configuration })
+    }
+
+    /// The daemon's program on the node.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.prefix.join("bin/podvisor")
+    }
+}
+
+/// Whether a path of the node is that of a unit.
+pub(crate) fn is_unit(path: &Path) -> bool {
+    path.parent().is_some_and(|directory| directory.ends_with("systemd/system"))
+}
+
+fn walk(tree: &Path, directory: &Path, found: &mut Vec<PayloadFile>) -> Result<(), PayloadError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| PayloadError::Read { path, source }
+    };
+    for entry in fs::read_dir(directory).map_err(failed(directory))? {
+        let path = entry.map_err(failed(directory))?.path();
+        let metadata = fs::symlink_metadata(&path).map_err(failed(&path))?;
+        if metadata.is_dir() {
+            walk(tree, &path, found)?;
+        } else if metadata.is_file() && found.len() < FILES_MAX {
+            let inside = path.strip_prefix(tree).expect("a walk stays in its tree");
+            let (mode, bytes) = (metadata.permissions().mode() & 0o777, metadata.len());
+            found.push(PayloadFile { to: Path::new("/").join(inside), from: path, mode, bytes });
+        } else {
+            return Err(failed(&path)(std::io::Error::other("no regular file, or one too many")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! The node's own record of what was installed on it, and the lock that one installation or removal has at a time. The record is written
+//! before each change, so that a removal knows of everything, however the installation ended.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::root::{HostRoot, RootError};
+
+/// Directory of the record. The daemon's state is elsewhere, where the operator says.
+const DIRECTORY: &str = "/var/lib/podvisor-node";
+const RECORD: &str = "/var/lib/podvisor-node/record.json";
+const LOCK: &str = "/var/lib/podvisor-node/lock";
+
+/// A record has a hundred paths at most.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Everything that a removal has to know. Fields of a newer installer are passed over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct InstallRecord {
+    /// Directory that the programs are below, as `/opt/podvisor`.
+    pub(crate) prefix: PathBuf,
+    /// Files that were, or were about to be, put on the node. The configuration is not among them.
+    pub(crate) files: BTreeSet<PathBuf>,
+    /// Whether files, units or the configuration have changed since the daemon was started.
+    pub(crate) restart_due: bool,
+    /// The kubelet that uses Podvisor by what was installed.
+    pub(crate) kubelet: Option<SwitchRecord>,
+}
+
+/// A kubelet that was, or was about to be, switched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SwitchRecord {
+    /// The unit that the kubelet runs as.
+    pub(crate) unit: String,
+    /// The file that makes it use Podvisor.
+    pub(crate) drop_in: PathBuf,
+    /// Whether the kubelet has not been seen running since.
+    pub(crate) restart_due: bool,
+}
+
+/// The record, locked against others.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) record: Option<InstallRecord>,
+    _lock: File,
+}
+
+/// A record that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// An installer or a remover is at work.
+    #[error("another installation or removal is under way on this node")]
+    Held,
+    /// A disk failed.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// The lock failed.
+    #[error("cannot lock {LOCK} on the node")]
+    Lock(#[source] std::io::Error),
+    /// Someone has changed the record.
+    #[error("{RECORD} on the node is no record of an installation")]
+    Damaged(#[source] serde_json::Error),
+}
+
+impl Held {
+    /// Takes the lock, and reads the record if there is one.
+    pub(crate) fn take(root: &HostRoot) -> Result<Held, RecordError> {
+        let lock = root.lock_file(Path::new(LOCK))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(RecordError::Held),
+            Err(errno) => return Err(RecordError::Lock(errno.into())),
+        }
+        Ok(Held { record: read(root)?, _lock: lock })
+    }
+
+    /// Reads the record without the lock, and makes nothing.
+    pub(crate) fn peek(root: &HostRoot) -> Result<Option<InstallRecord>, RecordError> {
+        read(root)
+    }
+
+    /// Takes the record away with its directory. The lock ends with its holder.
+    pub(crate) fn remove(self, root: &HostRoot) -> Result<(), RootError> {
+        root.remove(Path::new(RECORD))?;
+        root.remove(Path::new(LOCK))?;
+        root.remove_if_empty(Path::new(DIRECTORY))
+    }
+}
+
+fn read(root: &HostRoot) -> Result<Option<InstallRecord>, RecordError> {
+    let text = root.read(Path::new(RECORD), BYTES_MAX)?;
+    text.map(|text| serde_json::from_str(&text)).transpose().map_err(RecordError::Damaged)
+}
+
+impl InstallRecord {
+    /// Puts the record on the node's disk.
+    pub(crate) fn save(&self, root: &HostRoot) -> Result<(), RootError> {
+        let text = serde_json::to_string_pretty(self).expect("a record is plain JSON");
+        root.write(Path::new(RECORD), &(text + "\n"))
+    }
+}

@@ -1,0 +1,153 @@
+//! The removal: the kubelet's way back, then the daemon, then the files. Every step may be done again, and the record goes last.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::host::{CallError, Host};
+use crate::install::{self, DAEMON, DEVICE_PLUGIN};
+use crate::leave::{self, LeaveError};
+use crate::payload::CONFIGURATION;
+use crate::record::{Held, InstallRecord, RecordError};
+use crate::report::{Report, say};
+use crate::root::{HostRoot, RootError};
+
+/// Directories of state in their default places. A state that the configuration has elsewhere stays.
+const STATE: &[&str] = &["/run/podvisor", "/var/lib/podvisor", "/var/lib/cni/podvisor"];
+
+/// The longest list of mounts that is read, in bytes: some ten thousand mounts.
+const MOUNTS_BYTES_MAX: u64 = 16 << 20;
+
+/// What is asked of a removal.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RemoveSpec {
+    /// Whether pods in VMs are ended, which otherwise are in the way.
+    pub force: bool,
+    /// Whether configuration and state go, too.
+    pub purge: bool,
+}
+
+/// A removal that did not come to its end. Run again, it goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    /// The kubelet did not go back.
+    #[error(transparent)]
+    Leave(#[from] LeaveError),
+    /// A disk of the node failed.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// The record is in use or damaged.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// systemd failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// Something is mounted in the state's directories.
+    #[error("{0} on the node is still mounted: unmount it, and run this again")]
+    Mounted(String),
+}
+
+/// Removes what [`install`](crate::install()) has installed.
+///
+/// # Errors
+/// VMs run, a step failed, or an installation is under way.
+pub fn remove(
+    root: &HostRoot,
+    host: &dyn Host,
+    spec: RemoveSpec,
+    report: Report<'_>,
+) -> Result<(), RemoveError> {
+    if Held::peek(root)?.is_none() {
+        say(report, "node", "has nothing that this program has installed");
+        return Ok(());
+    }
+    let held = Held::take(root)?;
+    let mut record = held.record.clone().unwrap_or_default();
+    leave::way_back(root, host, &mut record, spec.force, report)?;
+    if spec.purge
+        && let Some(place) = mounted(root)?
+    {
+        return Err(RemoveError::Mounted(place));
+    }
+    units(root, host, &record, report)?;
+    files(root, &record, report)?;
+    host.run("systemctl", &["daemon-reload"])?;
+    if spec.purge {
+        purge(root)?;
+        say(report, "state", "configuration and state were taken away");
+    } else {
+        say(report, "state", format!("stays, and so does {CONFIGURATION}; --purge takes both away"));
+    }
+    install::clear(root)?;
+    leave::clear(root)?;
+    held.remove(root)?;
+    Ok(())
+}
+
+/// Stops what is ours and keeps systemd from starting it.
+fn units(
+    root: &HostRoot,
+    host: &dyn Host,
+    record: &InstallRecord,
+    report: Report<'_>,
+) -> Result<(), RemoveError> {
+    for unit in [DEVICE_PLUGIN, DAEMON] {
+        let Some(path) = record.files.iter().find(|path| path.ends_with(unit)) else { continue };
+        if root.kind(path)?.is_some() {
+            host.run("systemctl", &["disable", "--now", unit])?;
+        }
+    }
+    say(report, "daemon", "does not run");
+    Ok(())
+}
+
+fn files(root: &HostRoot, record: &InstallRecord, report: Report<'_>) -> Result<(), RemoveError> {
+    let mut removed = 0;
+    let mut directories = BTreeSet::new();
+    for path in &record.files {
+        removed += usize::from(root.remove(path)?);
+        directories.extend(path.ancestors().skip(1).filter(|directory| is_ours(directory)));
+    }
+    // The deepest of a path come last in order.
+    for directory in directories.into_iter().rev() {
+        root.remove_if_empty(directory)?;
+    }
+    say(report, "files", format!("{removed} of {} taken away", record.files.len()));
+    Ok(())
+}
+
+/// Whether a directory has Podvisor's name in its path, so that nobody else needs it.
+fn is_ours(directory: &Path) -> bool {
+    directory.iter().any(|part| part == "podvisor")
+}
+
+fn purge(root: &HostRoot) -> Result<(), RootError> {
+    root.remove(Path::new(CONFIGURATION))?;
+    root.remove_if_empty(Path::new("/etc/podvisor"))?;
+    STATE.iter().try_for_each(|place| root.remove_tree(Path::new(place)))
+}
+
+/// Returns something that is mounted below the state's directories. Blanks and the like are octal there (proc_pid_mountinfo(5)), which is
+/// the same for a beginning.
+fn mounted(root: &HostRoot) -> Result<Option<String>, RootError> {
+    let text = root.read(Path::new("/proc/1/mountinfo"), MOUNTS_BYTES_MAX)?.unwrap_or_default();
+    let places = text.lines().filter_map(|line| line.split(' ').nth(4));
+    let below = |place: &&str| {
+        STATE.iter().any(|state| Path::new(place).starts_with(state) && Path::new(place) != Path::new(state))
+    };
+    Ok(places.into_iter().find(below).map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn only_directories_with_the_name_of_podvisor_are_taken_away() {
+        let path = PathBuf::from("/opt/podvisor/share/man/man1/podvisor.1");
+        let ours: Vec<_> = path.ancestors().skip(1).filter(|directory| is_ours(directory)).collect();
+        assert_eq!(ours.len(), 4, "{ours:?}");
+        assert!(!is_ours(Path::new("/usr/bin")) && is_ours(Path::new("/usr/lib/podvisor")));
+    }
+}

@@ -1,0 +1,24 @@
+//! The lines that an installation and a removal print: one for each step, as it is done.
+
+/// A step that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The step's name.
+    pub what: &'static str,
+    /// What was done, or why nothing had to be.
+    pub outcome: String,
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.what, self.outcome)
+    }
+}
+
+/// The receiver of steps.
+pub type Report<'a> = &'a mut dyn FnMut(Step);
+
+/// Reports a step.
+pub(crate) fn say(report: Report<'_>, what: &'static str, outcome: impl Into<String>) {
+    report(Step { what, outcome: outcome.into() });
+}

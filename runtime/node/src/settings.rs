@@ -1,0 +1,157 @@
+//! The daemon's configuration on the node: what a new one says, and what one that is there says of the places that an installation needs.
+//! The file's whole meaning is the daemon's matter.
+
+use std::path::{Path, PathBuf};
+
+use crate::payload::CONFIGURATION;
+use crate::root::{HostRoot, RootError};
+
+/// A configuration has a few hundred lines.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// The pods without a handler's name that the other runtime gets, as `upstream.unnamed_pods` has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnnamedPods {
+    /// All, so that a pod runs in a VM only where it asks for that.
+    #[default]
+    All,
+    /// Pods that ask for the node's namespaces.
+    Node,
+    /// None.
+    None,
+}
+
+/// The node's other runtime, as a new configuration has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Upstream {
+    /// The runtime's CRI socket on the node.
+    pub(crate) socket: PathBuf,
+    /// Names of its handlers that pods may name.
+    pub(crate) handlers: Vec<String>,
+    /// Pods that go there unnamed.
+    pub(crate) unnamed_pods: UnnamedPods,
+}
+
+/// Places that a configuration names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// The daemon's CRI socket.
+    pub(crate) socket: PathBuf,
+    /// The other runtime's.
+    pub(crate) upstream: Option<PathBuf>,
+}
+
+/// A configuration that cannot be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The node's disk failed.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// The file on the node is no TOML.
+    #[error("{CONFIGURATION} on the node cannot be read")]
+    Parse(#[source] Box<toml::de::Error>),
+    /// The file that comes with the installation has no line for a key.
+    #[error("the configuration that is to be installed has no line for {section}.{key}")]
+    NoLine {
+        /// The table.
+        section: &'static str,
+        /// The key in it.
+        key: &'static str,
+    },
+}
+
+impl Settings {
+    /// Reads the node's configuration; `None` where there is none.
+    pub(crate) fn read(root: &HostRoot) -> Result<Option<Settings>, SettingsError> {
+        let text = root.read(Path::new(CONFIGURATION), BYTES_MAX)?;
+        text.map(|text| Settings::parse(&text)).transpose()
+    }
+
+    fn parse(text: &str) -> Result<Settings, SettingsError> {
+        let table: toml::Table = text.parse().map_err(|error| SettingsError::Parse(Box::new(error)))?;
+        let path = |section: &str, key: &str| {
+            table
+                .get(section)
+                .and_then(|section| section.get(key))
+                .and_then(toml::Value::as_str)
+                .map(PathBuf::from)
+        };
+        let run = path("paths", "run").unwrap_or_else(|| "/run/podvisor".into());
+        let socket = path("paths", "socket").unwrap_or_else(|| run.join("podvisor.sock"));
+        Ok(Settings { socket, upstream: path("upstream", "socket") })
+    }
+}
+
+/// Returns the configuration that comes with the installation, with the other runtime in it.
+pub(crate) fn with_upstream(example: &str, upstream: &Upstream) -> Result<String, SettingsError> {
+    let unnamed = match upstream.unnamed_pods {
+        UnnamedPods::All => "all",
+        UnnamedPods::Node => "node",
+        UnnamedPods::None => "none",
+    };
+    let handlers = upstream.handlers.iter().map(String::as_str).collect::<Vec<_>>();
+    let text = set(example, "socket", upstream.socket.to_string_lossy().as_ref().into())?;
+    let text = set(&text, "handlers", handlers.into())?;
+    set(&text, "unnamed_pods", unnamed.into())
+}
+
+/// Gives a commented key of `[upstream]` a value.
+fn set(example: &str, key: &'static str, value: toml::Value) -> Result<String, SettingsError> {
+    let (mut here, mut done) = (false, false);
+    let mut lines = Vec::new();
+    for line in example.lines() {
+        if line.starts_with('[') {
+            here = line == "[upstream]";
+        }
+        let is_key = line
+            .strip_prefix('#')
+            .and_then(|line| line.strip_prefix(key))
+            .is_some_and(|rest| rest.starts_with(" ="));
+        if here && is_key && !done {
+            lines.push(format!("{key} = {value}"));
+            done = true;
+        } else {
+            lines.push(line.to_owned());
+        }
+    }
+    if !done {
+        return Err(SettingsError::NoLine { section: "upstream", key });
+    }
+    Ok(lines.join("\n") + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = include_str!("../../../dist/config.toml");
+
+    #[test]
+    fn the_example_gets_the_other_runtime_and_stays_otherwise_as_it_is() {
+        let upstream = Upstream {
+            socket: "/run/crio/\"crio\".sock".into(),
+            handlers: vec!["crun".into(), "nvidia".into()],
+            unnamed_pods: UnnamedPods::All,
+        };
+        let text = with_upstream(EXAMPLE, &upstream).unwrap();
+        let table: toml::Table = text.parse().unwrap();
+        assert_eq!(table["upstream"]["socket"].as_str(), Some("/run/crio/\"crio\".sock"));
+        assert_eq!(table["upstream"]["handlers"].as_array().unwrap().len(), 2);
+        assert_eq!(table["upstream"]["unnamed_pods"].as_str(), Some("all"));
+        let changed = EXAMPLE.lines().zip(text.lines()).filter(|(before, after)| before != after).count();
+        assert_eq!((changed, EXAMPLE.lines().count()), (3, text.lines().count()));
+        let settings = Settings::parse(&text).unwrap();
+        assert_eq!(settings.socket, Path::new("/run/podvisor/podvisor.sock"));
+        assert_eq!(settings.upstream.as_deref(), Some(Path::new("/run/crio/\"crio\".sock")));
+    }
+
+    #[test]
+    fn a_configuration_says_where_its_socket_is() {
+        let socket = |text: &str| Settings::parse(text).unwrap().socket;
+        assert_eq!(socket("[paths]\nrun = \"/run/x\""), Path::new("/run/x/podvisor.sock"));
+        assert_eq!(socket("[paths]\nsocket = \"/s\""), Path::new("/s"));
+        assert!(matches!(Settings::parse("[paths"), Err(SettingsError::Parse(_))));
+        let error = set("[upstream]\n", "socket", "x".into()).unwrap_err().to_string();
+        assert!(error.contains("no line for upstream.socket"), "{error}");
+    }
+}

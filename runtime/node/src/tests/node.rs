@@ -1,0 +1,358 @@
+//! A node that is played: a directory as its root, and a systemd that knows the units that matter.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::fs::{CWD, FileType, Mode};
+
+use crate::host::{CallError, Host};
+use crate::install::{InstallError, InstallSpec, install};
+use crate::remove::{RemoveError, RemoveSpec, remove};
+use crate::report::Step;
+use crate::root::HostRoot;
+use crate::settings::UnnamedPods;
+
+/// How many changes of the node are let through before each fails, as after a kill or on a broken disk.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate {
+    left: Rc<Cell<Option<(u32, i32)>>>,
+}
+
+impl Gate {
+    pub(crate) fn pass(&self) -> io::Result<()> {
+        match self.left.get() {
+            None => Ok(()),
+            Some((0, errno)) => Err(io::Error::from_raw_os_error(errno)),
+            Some((left, errno)) => {
+                self.left.set(Some((left - 1, errno)));
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets `count` changes through, and fails those that follow with the error of the kernel.
+    pub(super) fn close_after(&self, count: u32, errno: rustix::io::Errno) {
+        self.left.set(Some((count, errno.raw_os_error())));
+    }
+
+    pub(super) fn open(&self) {
+        self.left.set(None);
+    }
+}
+
+/// The unit of a kubelet as kubeadm has it.
+const KUBELET: &str =
+    "# /usr/lib/systemd/system/kubelet.service\n[Service]\nExecStart=/usr/bin/kubelet $ARGS\n";
+
+/// The node's systemd.
+#[derive(Debug, Default)]
+pub(super) struct Systemd {
+    pub(super) root: PathBuf,
+    pub(super) gate: Gate,
+    pub(super) loaded: RefCell<BTreeSet<String>>,
+    pub(super) active: RefCell<BTreeSet<String>>,
+    pub(super) enabled: RefCell<BTreeSet<String>>,
+    /// Units that were started, in order.
+    pub(super) started: RefCell<Vec<String>>,
+    /// Whether a kubelet that uses Podvisor ends at once.
+    pub(super) kubelet_falls: Cell<bool>,
+    /// The failing line of the node's check.
+    pub(super) check_fails: RefCell<Option<String>>,
+}
+
+impl Systemd {
+    fn drop_in(&self) -> PathBuf {
+        self.root.join("etc/systemd/system/kubelet.service.d/90-podvisor.conf")
+    }
+
+    fn failed(command: &str, said: &str) -> CallError {
+        CallError::Failed { command: command.into(), status: "exit status: 1".into(), said: said.into() }
+    }
+
+    fn start(&self, unit: &str) -> Result<(), CallError> {
+        self.started.borrow_mut().push(unit.to_owned());
+        match unit {
+            "podvisor-check.service" => self.check(),
+            "podvisor-leave.service" => self.leave(),
+            "podvisor.service" => {
+                assert!(self.root.join("etc/systemd/system/podvisor.service").exists());
+                self.active.borrow_mut().insert(unit.into());
+                Ok(())
+            }
+            _ => {
+                self.active.borrow_mut().insert(unit.into());
+                Ok(())
+            }
+        }
+    }
+
+    fn unit(&self, name: &str) -> String {
+        fs::read_to_string(self.root.join("run/systemd/system").join(name)).unwrap()
+    }
+
+    fn check(&self) -> Result<(), CallError> {
+        assert!(self.unit("podvisor-check.service").contains("ExecStart=/opt/podvisor/bin/podvisor check\n"));
+        let failing = self.check_fails.borrow().clone();
+        let log = format!("ok    user: root\n{}", failing.clone().unwrap_or_default());
+        fs::write(self.root.join("run/podvisor-check.log"), log).unwrap();
+        failing.map_or(Ok(()), |_| Err(Self::failed("systemctl start podvisor-check.service", "failed")))
+    }
+
+    /// Carries out the unit's lines, as systemd does: to its end, whoever waits for it.
+    fn leave(&self) -> Result<(), CallError> {
+        let unit = self.unit("podvisor-leave.service");
+        let lines = |key: &str| {
+            let prefix = format!("{key}=");
+            unit.lines().filter_map(|line| line.strip_prefix(&prefix)).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut outcome = Ok(());
+        for line in lines("ExecStart") {
+            outcome = self.line(&line);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        lines("ExecStopPost").iter().try_for_each(|line| self.line(line)).unwrap();
+        outcome
+    }
+
+    fn line(&self, line: &str) -> Result<(), CallError> {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["systemctl", "stop", unit] => {
+                self.active.borrow_mut().remove(unit);
+            }
+            ["systemctl", "--no-block", "start", unit] => self.start(unit)?,
+            ["systemctl", "daemon-reload"] => {}
+            ["rm", "-f", path] => {
+                let _ = fs::remove_file(self.root.join(path.trim_start_matches('/')));
+            }
+            ["/opt/podvisor/bin/podvisor", "node", "end-pods", ref force @ ..] => {
+                return self.end_pods(!force.is_empty());
+            }
+            _ => panic!("{line}"),
+        }
+        Ok(())
+    }
+
+    fn end_pods(&self, force: bool) -> Result<(), CallError> {
+        let kubelet = self.active.borrow().contains("kubelet.service");
+        assert!(!kubelet || !self.drop_in().exists(), "the kubelet would start the pods anew");
+        let vms: Vec<PathBuf> = fs::read_dir(self.root.join("proc"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| fs::read_to_string(path.join("comm")).is_ok_and(|name| name == "podvisor-vmm\n"))
+            .collect();
+        if !vms.is_empty() && !force {
+            fs::write(self.root.join("run/podvisor-leave.log"), "podvisor: a VM runs\n").unwrap();
+            return Err(Self::failed("systemctl start podvisor-leave.service", "failed"));
+        }
+        vms.iter().for_each(|vm| fs::remove_dir_all(vm).unwrap());
+        Ok(())
+    }
+
+    fn show(&self, property: &str, unit: &str) -> String {
+        let active = self.active.borrow().contains(unit);
+        let state = if active { "active" } else { "inactive" };
+        match property {
+            "--property=LoadState" if self.loaded.borrow().contains(unit) => "loaded\n".into(),
+            "--property=LoadState" => "not-found\n".into(),
+            "--property=ActiveState" => format!("{state}\n"),
+            "--property=ActiveState,NRestarts" if self.kubelet_falls.get() && self.drop_in().exists() => {
+                "ActiveState=activating\nNRestarts=1\n".into()
+            }
+            "--property=ActiveState,NRestarts" => format!("ActiveState={state}\nNRestarts=0\n"),
+            _ => panic!("{property}"),
+        }
+    }
+}
+
+impl Host for Systemd {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, CallError> {
+        assert_eq!(program, "systemctl");
+        let shown = arguments.join(" ");
+        match arguments {
+            ["show", property, "--value", unit] | ["show", property, unit] => {
+                return Ok(self.show(property, unit));
+            }
+            ["cat", unit] => {
+                let ours = fs::read_to_string(self.drop_in()).unwrap_or_default();
+                let head = "# /etc/systemd/system/kubelet.service.d/90-podvisor.conf\n";
+                return Ok(if *unit == "kubelet.service" {
+                    format!("{KUBELET}{head}{ours}")
+                } else {
+                    String::new()
+                });
+            }
+            _ => {}
+        }
+        self.gate.pass().map_err(|source| CallError::Start { command: shown.clone(), source })?;
+        match arguments {
+            ["daemon-reload"] => {}
+            ["enable", unit] => {
+                self.enabled.borrow_mut().insert((*unit).into());
+            }
+            ["disable", "--now", unit] => {
+                self.enabled.borrow_mut().remove(*unit);
+                self.active.borrow_mut().remove(*unit);
+            }
+            ["try-restart", unit] => assert!(!self.active.borrow().contains(*unit)),
+            ["start" | "restart", unit] => self.start(unit)?,
+            _ => panic!("{shown}"),
+        }
+        Ok(String::new())
+    }
+}
+
+/// A node, and the files that are to be installed on it.
+pub(super) struct Node {
+    pub(super) directory: tempfile::TempDir,
+    pub(super) root: HostRoot,
+    pub(super) systemd: Systemd,
+    pub(super) spec: InstallSpec,
+}
+
+/// What stands at a path: a mode and a content, or a link's target.
+pub(super) type Files = BTreeMap<PathBuf, (u32, Vec<u8>)>;
+
+impl Node {
+    /// A node that kubeadm has made, with containerd.
+    pub(super) fn new() -> Node {
+        let directory = tempfile::tempdir().unwrap();
+        let (host, image) = (directory.path().join("host"), directory.path().join("image"));
+        for path in [
+            "run/systemd/system",
+            "run/containerd",
+            "dev",
+            "proc/1",
+            "proc/40",
+            "etc/systemd/system",
+            "var/lib/kubelet",
+            "opt",
+        ] {
+            fs::create_dir_all(host.join(path)).unwrap();
+        }
+        // The one device that everybody may make.
+        let mode = Mode::from_raw_mode(0o666);
+        rustix::fs::mknodat(CWD, host.join("dev/kvm"), FileType::CharacterDevice, mode, 0).unwrap();
+        fs::write(host.join("run/containerd/containerd.sock"), "").unwrap();
+        let kubelet = "kubelet\0--config=/var/lib/kubelet/config.yaml\0";
+        let config =
+            "kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n";
+        for (path, text) in [
+            ("proc/1/comm", "systemd\n"),
+            ("proc/1/mountinfo", "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"),
+            ("proc/40/comm", "kubelet\n"),
+            ("proc/40/cmdline", kubelet),
+            ("var/lib/kubelet/config.yaml", config),
+        ] {
+            fs::write(host.join(path), text).unwrap();
+        }
+        let root = HostRoot::open(&host).unwrap();
+        let systemd = Systemd { root: host, gate: root.gate.clone(), ..Systemd::default() };
+        for units in [&systemd.loaded, &systemd.active] {
+            units.borrow_mut().insert("kubelet.service".into());
+        }
+        let spec = InstallSpec {
+            from: image,
+            upstream: None,
+            handlers: vec!["runc".into()],
+            unnamed_pods: UnnamedPods::All,
+            switch_kubelet: true,
+            between_looks: Duration::ZERO,
+        };
+        let node = Node { directory, root, systemd, spec };
+        node.payload("first");
+        node
+    }
+
+    /// Makes the files of a build, as `make install DESTDIR= PREFIX=/opt/podvisor` does.
+    pub(super) fn payload(&self, build: &str) {
+        let image = &self.spec.from;
+        let _ = fs::remove_dir_all(image);
+        let mut template = vec![0; 200 << 10];
+        template[100 << 10] = 1;
+        let units = "opt/podvisor/lib/systemd/system";
+        for (path, mode, content) in [
+            ("opt/podvisor/bin/podvisor".to_owned(), 0o755, format!("podvisor {build}").into_bytes()),
+            ("opt/podvisor/bin/podvisor-vmm".into(), 0o755, b"vmm".to_vec()),
+            (format!("opt/podvisor/share/{build}"), 0o644, b"page".to_vec()),
+            ("opt/podvisor/lib/podvisor/scratch.ext4".into(), 0o644, template),
+            (format!("{units}/podvisor.service"), 0o644, b"[Service]".to_vec()),
+            (format!("{units}/podvisor-device-plugin.service"), 0o644, b"[Service]".to_vec()),
+            (
+                "etc/podvisor/config.toml".into(),
+                0o644,
+                include_bytes!("../../../../dist/config.toml").to_vec(),
+            ),
+        ] {
+            let path = image.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+    }
+
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.systemd.root.join(path)
+    }
+
+    pub(super) fn text(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// A process of the node.
+    pub(super) fn process(&self, pid: u32, name: &str, arguments: &str) {
+        let place = self.path(&format!("proc/{pid}"));
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("comm"), format!("{name}\n")).unwrap();
+        fs::write(place.join("cmdline"), arguments).unwrap();
+    }
+
+    pub(super) fn install(&self) -> Result<Vec<String>, InstallError> {
+        let mut lines = Vec::new();
+        let mut report = |step: Step| lines.push(step.to_string());
+        install(&self.root, &self.systemd, &self.spec, &mut report).map(|()| lines)
+    }
+
+    pub(super) fn remove(&self, force: bool, purge: bool) -> Result<(), RemoveError> {
+        remove(&self.root, &self.systemd, RemoveSpec { force, purge }, &mut |_| {})
+    }
+
+    /// Everything on the node but processes, and but the installation's own record where `record` is false.
+    pub(super) fn files(&self, record: bool) -> Files {
+        let mut files = Files::new();
+        walk(&self.systemd.root, &self.systemd.root, &mut files);
+        files.retain(|path, _| {
+            !path.starts_with("proc") && (record || !path.starts_with("var/lib/podvisor-node"))
+        });
+        files
+    }
+
+    pub(super) fn is_running(&self, unit: &str) -> bool {
+        self.systemd.active.borrow().contains(unit)
+    }
+}
+
+fn walk(root: &Path, directory: &Path, files: &mut Files) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        let content = if metadata.is_dir() {
+            walk(root, &path, files);
+            Vec::new()
+        } else if metadata.is_symlink() {
+            fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+        } else if metadata.is_file() {
+            fs::read(&path).unwrap()
+        } else {
+            Vec::new()
+        };
+        files.insert(path.strip_prefix(root).unwrap().to_owned(), (metadata.permissions().mode(), content));
+    }
+}
