@@ -20,6 +20,7 @@ mod log_follower;
 mod logging;
 mod logs;
 mod man;
+mod node;
 mod port_forward;
 mod run;
 mod serve;
@@ -64,6 +65,8 @@ enum Command {
     Doctor(doctor::Args),
     /// List this node's capacity for VMs as a resource of the kubelet, until stopped.
     DevicePlugin(device_plugin::Args),
+    /// Install Podvisor on a node of a cluster, or remove it.
+    Node(node::Args),
     /// Report whether this host can run pods, and what to do where it cannot.
     Check(check::Args),
     /// Print an example configuration, or the reference of all keys.
@@ -103,6 +106,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::PortForward(args) => client::block_on(port_forward::port_forward(&config()?, args)),
         Command::Doctor(args) => client::block_on(doctor::doctor(&config()?, args)),
         Command::DevicePlugin(args) => client::block_on(device_plugin::device_plugin(&config()?, args)),
+        Command::Node(args) => node::node(|| Ok(config()?), args),
         Command::Check(args) => check::check(&config()?, &args),
         Command::Config(args) => {
             // Whoever looks up a key learns of a mistake in the file.

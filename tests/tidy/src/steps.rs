@@ -45,6 +45,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/podvisor/src/check/", "a command of its own, which is no daemon"),
     ("runtime/podvisor/src/man.rs", "a command of its own, which is no daemon"),
     ("runtime/pod/src/doctor/", "of a command of its own, which is no daemon"),
+    ("runtime/node/", "a command of its own, which is no daemon"),
     ("runtime/device-plugin/", "a command of its own, which is no daemon"),
     ("runtime/spec/", "pure: its mounts are plans"),
     ("runtime/net/src/netns.rs make_shared", "behind the point of the folder"),

@@ -1,0 +1,259 @@
+//! `podvisor node`: installs Podvisor on a node and removes it, mostly in a container that has the node's root mounted. The steps are in
+//! `runtime-node`; here are the arguments, the lines that are printed, the node's label, and the end of pods in VMs (`end_pods.rs`).
+
+mod end_pods;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use runtime_node::{
+    Cluster, HostRoot, InstallSpec, LeaveError, MountedHost, RemoveError, RemoveSpec, Step, UnnamedPods,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::client;
+use crate::config::Config;
+
+/// Pause between two looks at a kubelet that was switched. Fifteen looks see a kubelet that ends and is started again after 10 s.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
+
+/// Pause between two attempts of a removal that waits for VMs to end.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(10);
+
+/// Arguments of `podvisor node`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Install Podvisor on this node, or go on where an installation was cut short.
+    Install(InstallArgs),
+    /// Give the kubelet its old runtime again, and leave Podvisor installed.
+    Leave(LeaveArgs),
+    /// Remove what was installed on this node, once no pod runs in a VM there.
+    Remove(RemoveArgs),
+    /// End the pods that run in VMs; run by the removal, on the node.
+    #[command(hide = true)]
+    EndPods {
+        #[arg(long)]
+        force: bool,
+    },
+    /// Run a program of the node.
+    #[command(hide = true)]
+    Enter {
+        root: PathBuf,
+        program: PathBuf,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Do nothing until stopped, as a container has to that is to be seen running.
+    #[command(hide = true)]
+    Stay,
+}
+
+/// The node that is worked on.
+#[derive(Clone, Debug, clap::Args)]
+struct NodeArgs {
+    /// Where the node's root directory is mounted.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    root: PathBuf,
+    /// The node's name in the cluster, whose label podvisor.io/runtime is to be kept. Needs a pod's service account.
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct InstallArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Directory with the files to be installed, as `make install DESTDIR=` makes it.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/install")]
+    from: PathBuf,
+    /// Make the kubelet use Podvisor, with its old runtime behind it.
+    #[arg(long)]
+    switch_kubelet: bool,
+    /// CRI socket of the node's other runtime, for a new configuration. Without it the one that the kubelet uses is found.
+    #[arg(long, value_name = "SOCKET")]
+    upstream: Option<PathBuf>,
+    /// Handlers of the other runtime that pods may name, for a new configuration.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "runc")]
+    upstream_handlers: Vec<String>,
+    /// Pods that go to the other runtime without naming a handler, for a new configuration.
+    #[arg(long, value_enum, default_value_t = Unnamed::All)]
+    unnamed_pods: Unnamed,
+}
+
+#[derive(Debug, clap::Args)]
+struct LeaveArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// End the pods that run in VMs.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct RemoveArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// End the pods that run in VMs.
+    #[arg(long)]
+    force: bool,
+    /// Wait until no pod runs in a VM.
+    #[arg(long, conflicts_with = "force")]
+    wait: bool,
+    /// Remove configuration and state, too.
+    #[arg(long)]
+    purge: bool,
+}
+
+/// Values of `upstream.unnamed_pods`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Unnamed {
+    /// Every pod that names no handler.
+    All,
+    /// Those that ask for the node's network, PID or IPC namespace.
+    Node,
+    /// None.
+    None,
+}
+
+/// Does what was asked. `config` is read where the node's own daemon is asked.
+pub(crate) fn node(config: impl FnOnce() -> anyhow::Result<Config>, args: Args) -> anyhow::Result<ExitCode> {
+    match args.what {
+        What::Install(args) => install(args),
+        What::Leave(args) => leave(&args),
+        What::Remove(args) => remove(&args),
+        What::EndPods { force } => client::block_on(end_pods::end_pods(&config()?, force)),
+        What::Enter { root, program, arguments } => {
+            let error = runtime_node::enter(&root, &program, &arguments);
+            Err(error).with_context(|| format!("running {} in {}", program.display(), root.display()))
+        }
+        What::Stay => client::block_on(stay()),
+    }
+}
+
+fn install(args: InstallArgs) -> anyhow::Result<ExitCode> {
+    let (root, host) = places(&args.node)?;
+    let spec = InstallSpec {
+        from: args.from,
+        upstream: args.upstream,
+        handlers: args.upstream_handlers,
+        unnamed_pods: match args.unnamed_pods {
+            Unnamed::All => UnnamedPods::All,
+            Unnamed::Node => UnnamedPods::Node,
+            Unnamed::None => UnnamedPods::None,
+        },
+        switch_kubelet: args.switch_kubelet,
+        between_looks: BETWEEN_LOOKS,
+    };
+    runtime_node::install(&root, &host, &spec, &mut print)?;
+    label(args.node.node, true)
+}
+
+fn leave(args: &LeaveArgs) -> anyhow::Result<ExitCode> {
+    let (root, host) = places(&args.node)?;
+    label(args.node.node.clone(), false)?;
+    runtime_node::leave(&root, &host, args.force, &mut print)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn remove(args: &RemoveArgs) -> anyhow::Result<ExitCode> {
+    let (root, host) = places(&args.node)?;
+    // First, so that no further pods of the class come here.
+    label(args.node.node.clone(), false)?;
+    let spec = RemoveSpec { force: args.force, purge: args.purge };
+    let mut said = String::new();
+    loop {
+        match runtime_node::remove(&root, &host, spec, &mut print) {
+            Ok(()) => return Ok(ExitCode::SUCCESS),
+            Err(error @ RemoveError::Leave(LeaveError::Vms(_))) if args.wait => {
+                let now = error.to_string();
+                if now != said {
+                    println!("waiting: {now}");
+                    said = now;
+                }
+                std::thread::sleep(BETWEEN_ATTEMPTS);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn places(args: &NodeArgs) -> anyhow::Result<(HostRoot, MountedHost)> {
+    let root = HostRoot::open(&args.root)?;
+    let program = std::env::current_exe().context("finding this program")?;
+    let enter = vec![program.to_string_lossy().into_owned(), "node".into(), "enter".into()];
+    let host = MountedHost::new(root.path(), enter);
+    Ok((root, host))
+}
+
+fn print(step: Step) {
+    println!("{step}");
+}
+
+fn label(node: Option<String>, has_podvisor: bool) -> anyhow::Result<ExitCode> {
+    let Some(node) = node else {
+        println!("label: left alone, since --node names no node");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let cluster =
+        Cluster::of_this_pod(|name| std::env::var(name).ok()).context("--node needs a pod of the cluster")?;
+    client::block_on(async {
+        cluster.label(&node, has_podvisor).await?;
+        println!("label: podvisor.io/runtime {} {node}", if has_podvisor { "is on" } else { "is not on" });
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+async fn stay() -> anyhow::Result<ExitCode> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::{Cli, Command};
+
+    fn parsed(line: &str) -> Result<What, clap::Error> {
+        match Cli::try_parse_from(line.split(' '))?.command {
+            Command::Node(args) => Ok(args.what),
+            command => panic!("{command:?}"),
+        }
+    }
+
+    #[test]
+    fn an_installation_switches_nothing_and_changes_no_pods_way_unless_it_is_asked() {
+        let What::Install(args) = parsed("podvisor node install").unwrap() else { panic!() };
+        assert!(!args.switch_kubelet && args.upstream.is_none());
+        assert!(matches!(args.unnamed_pods, Unnamed::All));
+        assert_eq!((args.node.root, args.upstream_handlers), ("/".into(), vec!["runc".to_owned()]));
+    }
+
+    #[test]
+    fn a_removal_waits_for_vms_or_ends_them_and_not_both() {
+        assert!(parsed("podvisor node remove --wait --force").is_err());
+        let What::Remove(args) = parsed("podvisor node remove --purge").unwrap() else { panic!() };
+        assert!(args.purge && !args.force && !args.wait);
+    }
+
+    #[test]
+    fn a_program_of_the_node_gets_its_arguments_as_they_are() {
+        let line = "podvisor node enter /host systemctl show --property=X --value a.service";
+        let What::Enter { root, program, arguments } = parsed(line).unwrap() else { panic!() };
+        assert_eq!((root, program), ("/host".into(), "systemctl".into()));
+        assert_eq!(arguments, ["show", "--property=X", "--value", "a.service"]);
+    }
+}
