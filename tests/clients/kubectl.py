@@ -24,13 +24,13 @@ LIMIT = 900
 class Cluster:
     """etcd and an API server: no scheduler, since pods name their node, and no controllers."""
 
-    def __init__(self, apiserver, etcd, directory, logs):
+    def __init__(self, apiserver, etcd, directory, logs, authorization="AlwaysAllow", users=""):
+        """`users` are further lines of the token file."""
         directory = pathlib.Path(directory) / "cluster"
         directory.mkdir()
-        subprocess.run(["ip", "address", "add", f"{ADDRESS}/32", "dev", "lo"], check=True)
         key = directory / "accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
-        (directory / "tokens").write_text(f"{TOKEN},admin,admin,system:masters\n")
+        (directory / "tokens").write_text(f"{TOKEN},admin,admin,system:masters\n{users}")
         self.kubeconfig = directory / "kubeconfig"
         self.kubeconfig.write_text(json.dumps(kubeconfig()))
         # In memory: an API server that waits too long for its store gives up.
@@ -45,7 +45,7 @@ class Cluster:
             "--endpoint-reconciler-type=none", f"--cert-dir={directory / 'certificates'}", "--service-cluster-ip-range=10.96.0.0/16",
             "--service-account-issuer=https://localhost", f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}", f"--token-auth-file={directory / 'tokens'}",
-            "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount",
+            f"--authorization-mode={authorization}", "--disable-admission-plugins=ServiceAccount",
             "--kubelet-preferred-address-types=InternalIP",
         ]  # fmt: skip
         self.store = start(store, logs / "etcd.log")
