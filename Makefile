@@ -55,6 +55,10 @@ install: ## install what `make build` has built, as root or with DESTDIR=; PREFI
 deb: build ## a Debian package of all that, target/podvisor_VERSION_ARCHITECTURE.deb
 	@.ci/stage --last deb dist/debian/build
 
+.PHONY: node-image
+node-image: build ## an OCI image that installs all that on a cluster's nodes, target/podvisor-node_VERSION_ARCHITECTURE.tar
+	@.ci/stage --last node-image dist/oci/build
+
 .PHONY: e2e-build
 e2e-build: deps
 	@.ci/build -p tests-e2e --bins
@@ -129,6 +133,10 @@ kubelet: conformance-build ## a real kubelet with static pods: KUBELET=path of a
 .PHONY: clients
 clients: conformance-build ## crictl, or kubectl through a real kubelet, at the streams: CLIENT="crictl PATH" or as tests/clients/run says
 	@tests/clients/run $(CLIENT)
+
+.PHONY: policies
+policies: ## the manifests of dist/kubernetes in an API server: CLIENT="KUBECTL KUBE_APISERVER ETCD", as paths
+	@tests/clients/run policies $(CLIENT)
 
 .PHONY: clean
 clean: ## remove what was built here; caches outside the checkout stay
