@@ -90,13 +90,13 @@ pub(crate) fn with_upstream(example: &str, upstream: &Upstream) -> Result<String
         UnnamedPods::None => "none",
     };
     let handlers = upstream.handlers.iter().map(String::as_str).collect::<Vec<_>>();
-    let text = set(example, "socket", upstream.socket.to_string_lossy().as_ref().into())?;
-    let text = set(&text, "handlers", handlers.into())?;
-    set(&text, "unnamed_pods", unnamed.into())
+    let text = set(example, "socket", &upstream.socket.to_string_lossy().as_ref().into())?;
+    let text = set(&text, "handlers", &handlers.into())?;
+    set(&text, "unnamed_pods", &unnamed.into())
 }
 
 /// Gives a commented key of `[upstream]` a value.
-fn set(example: &str, key: &'static str, value: toml::Value) -> Result<String, SettingsError> {
+fn set(example: &str, key: &'static str, value: &toml::Value) -> Result<String, SettingsError> {
     let (mut here, mut done) = (false, false);
     let mut lines = Vec::new();
     for line in example.lines() {
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(socket("[paths]\nrun = \"/run/x\""), Path::new("/run/x/podvisor.sock"));
         assert_eq!(socket("[paths]\nsocket = \"/s\""), Path::new("/s"));
         assert!(matches!(Settings::parse("[paths"), Err(SettingsError::Parse(_))));
-        let error = set("[upstream]\n", "socket", "x".into()).unwrap_err().to_string();
+        let error = set("[upstream]\n", "socket", &"x".into()).unwrap_err().to_string();
         assert!(error.contains("no line for upstream.socket"), "{error}");
     }
 }

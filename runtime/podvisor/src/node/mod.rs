@@ -158,31 +158,45 @@ fn install(args: InstallArgs) -> anyhow::Result<ExitCode> {
 
 fn leave(args: &LeaveArgs) -> anyhow::Result<ExitCode> {
     let (root, host) = places(&args.node)?;
-    label(args.node.node.clone(), false)?;
-    runtime_node::leave(&root, &host, args.force, &mut print)?;
-    Ok(ExitCode::SUCCESS)
+    unlabelled(&args.node, args.force, || Ok(runtime_node::leave(&root, &host, args.force, &mut print)?))
 }
 
 fn remove(args: &RemoveArgs) -> anyhow::Result<ExitCode> {
     let (root, host) = places(&args.node)?;
-    // First, so that no further pods of the class come here.
-    label(args.node.node.clone(), false)?;
     let spec = RemoveSpec { force: args.force, purge: args.purge };
     let mut said = String::new();
-    loop {
-        match runtime_node::remove(&root, &host, spec, &mut print) {
-            Ok(()) => return Ok(ExitCode::SUCCESS),
-            Err(error @ RemoveError::Leave(LeaveError::Vms(_))) if args.wait => {
-                let now = error.to_string();
-                if now != said {
-                    println!("waiting: {now}");
-                    said = now;
+    unlabelled(&args.node, args.force || args.wait, || {
+        loop {
+            match runtime_node::remove(&root, &host, spec, &mut print) {
+                Ok(()) => return Ok(()),
+                Err(error @ RemoveError::Leave(LeaveError::Vms(_))) if args.wait => {
+                    let now = error.to_string();
+                    if now != said {
+                        println!("waiting: {now}");
+                        said = now;
+                    }
+                    std::thread::sleep(BETWEEN_ATTEMPTS);
                 }
-                std::thread::sleep(BETWEEN_ATTEMPTS);
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
         }
+    })
+}
+
+/// Does the work, and takes the node's label away: `first` where the work goes through, so that no further pods of the class come
+/// meanwhile, and else only where it has.
+fn unlabelled(
+    args: &NodeArgs,
+    first: bool,
+    work: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
+    if first {
+        label(args.node.clone(), false)?;
+        work()?;
+        return Ok(ExitCode::SUCCESS);
     }
+    work()?;
+    label(args.node.clone(), false)
 }
 
 fn places(args: &NodeArgs) -> anyhow::Result<(HostRoot, MountedHost)> {
