@@ -103,6 +103,9 @@ pub enum Response {
     Hello {
         /// The VMM's version.
         version: u32,
+        /// The release that the VMM is of, for people; empty where the VMM is of one that does not say.
+        #[serde(default)]
+        release: String,
     },
     /// The vCPUs run.
     Booted,

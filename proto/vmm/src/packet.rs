@@ -161,6 +161,23 @@ mod tests {
     }
 
     #[test]
+    fn a_vmm_that_does_not_say_its_release_is_understood() {
+        let (here, there) = pair();
+        let said = |hello: &str| {
+            let text = format!(r#"{{"response":{{"id":1,"result":{{"Ok":{{"hello":{hello}}}}}}}}}"#);
+            rustix::io::write(&here, text.as_bytes()).unwrap();
+            match recv(&there).unwrap().unwrap().message {
+                Message::Response { result: Ok(crate::Response::Hello { version, release }), .. } => {
+                    (version, release)
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(said(r#"{"version":1}"#), (1, String::new()));
+        assert_eq!(said(r#"{"version":1,"release":"0.2.0"}"#), (1, "0.2.0".to_owned()));
+    }
+
+    #[test]
     fn a_packet_beyond_the_limit_is_refused_before_it_is_sent() {
         let (here, _there) = pair();
         let text = "x".repeat(PACKET_BYTES_MAX);

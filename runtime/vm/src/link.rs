@@ -46,6 +46,8 @@ pub(crate) struct Events {
 pub(crate) struct Greeted {
     connection: Connection,
     receiving: JoinHandle<Option<Box<StopReport>>>,
+    /// The release of the VMM, as the VMM says; empty where it does not.
+    pub(crate) release: String,
 }
 
 #[derive(Clone, Debug)]
@@ -75,7 +77,7 @@ pub(crate) async fn greet(path: &Path, events: &Events, deadline: Duration) -> R
     let (receiver, events) = (connection.clone(), events.clone());
     let receiving = tokio::spawn(async move { receiver.receive(&events.streams, &events.resized).await });
     match connection.hello(deadline).await {
-        Ok(()) => Ok(Greeted { connection, receiving }),
+        Ok(release) => Ok(Greeted { connection, receiving, release }),
         Err(error) => {
             receiving.abort();
             Err(error)
@@ -200,7 +202,7 @@ mod tests {
         /// Takes the next connection and answers its hello.
         fn greet(&self, version: u32) -> OwnedFd {
             let client = rustix::net::accept(&self.listener).unwrap();
-            answer(&client, Ok(Response::Hello { version }));
+            answer(&client, Ok(Response::Hello { version, release: String::new() }));
             client
         }
     }

@@ -46,6 +46,7 @@ pub struct Vm(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     id: String,
+    release: String,
     process: Arc<Process>,
     link: Arc<Link>,
     events: Events,
@@ -110,6 +111,7 @@ impl Vm {
         child: Option<Child>,
     ) -> Vm {
         let process = Arc::new(process);
+        let release = first.release.clone();
         let (publish, stopped) = watch::channel(None);
         let (link, receive) =
             Link::keep(dir.join(CONTROL_SOCKET), events.clone(), first, Arc::clone(&process));
@@ -123,7 +125,7 @@ impl Vm {
             publish.send_replace(Some(report));
         });
         let vsock_path = dir.join(VSOCK_SOCKET);
-        Vm(Arc::new(Shared { id, process, link, events, stopped, vsock_path }))
+        Vm(Arc::new(Shared { id, release, process, link, events, stopped, vsock_path }))
     }
 
     /// The VMM's process id.
@@ -135,6 +137,11 @@ impl Vm {
     /// process for ever.
     pub fn start_time(&self) -> u64 {
         self.0.process.start_time()
+    }
+
+    /// The release of Podvisor that the VMM is of, as the VMM says; empty where it is of one that does not say.
+    pub fn release(&self) -> &str {
+        &self.0.release
     }
 
     /// Builds the VM and lets it run, with vsock and random numbers besides `devices`.

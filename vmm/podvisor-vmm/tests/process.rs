@@ -85,7 +85,7 @@ impl Vmm {
     /// Says the version, as each client does first.
     fn hello(&mut self) {
         let answer = self.ask(Request::Hello { version: PROTOCOL_VERSION }, &[]);
-        assert!(matches!(answer, Ok(Response::Hello { version: PROTOCOL_VERSION })), "{answer:?}");
+        assert!(matches!(answer, Ok(Response::Hello { version: PROTOCOL_VERSION, .. })), "{answer:?}");
     }
 
     /// Replaces the client by another.

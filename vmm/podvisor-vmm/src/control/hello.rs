@@ -1,4 +1,4 @@
-//! Hello: the client's version, and the VMM's. A request that comes before is refused with a text, so that a daemon of
+//! Hello: the client's version, and the VMM's with its release. A request that comes before is refused with a text, so that a daemon of
 //! another version reads why, rather than that a message was odd.
 
 use proto_vmm::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Response};
@@ -14,7 +14,7 @@ impl Control {
         }
         // From now on the client takes what the guest opens.
         self.streams.open();
-        Ok(Response::Hello { version: PROTOCOL_VERSION })
+        Ok(Response::Hello { version: PROTOCOL_VERSION, release: env!("CARGO_PKG_VERSION").to_owned() })
     }
 
     /// Refuses a client that has not said its version.
