@@ -7,9 +7,6 @@ set -euo pipefail
 
 align=$((2 * 1024 * 1024))
 size_limit=$((12 * 1024 * 1024))
-# Nobody mounts by it; it is fixed so that the same agent gives the same bytes.
-uuid=706f6476-6973-6f72-0000-000000000000
-
 # Empty directories to mount on. What the agent makes at run time is below /run, a tmpfs.
 mount_points=(dev proc sys run tmp etc var)
 
@@ -19,7 +16,7 @@ die() {
 }
 
 main() {
-    local output=$1 agent=$2 tree size
+    local output=$1 agent=$2 tree size uuid
     command -v mkfs.erofs >/dev/null || die "missing: mkfs.erofs (erofs-utils); run \`make deps\`"
     ! readelf -lW "$agent" | grep -q INTERP || die "$agent is not static: nothing in the guest could load it"
     tree=$output/tree
@@ -28,6 +25,9 @@ main() {
     install -m 755 "$agent" "$tree/podvisor-agent"
     # A debugger reads the copy in target; the guest has no use for symbols.
     strip --strip-all "$tree/podvisor-agent"
+    # The daemon knows an image by its UUID: the same agent, built the same way, gives the same UUID and the same bytes.
+    uuid=$(cat "$tree/podvisor-agent" "${BASH_SOURCE[0]}" | sha256sum |
+        sed -E 's/^(.{8})(.{4})(.{4})(.{4})(.{12}).*/\1-\2-\3-\4-\5/')
     # With the rest of its last block beside the inode, EROFS would map nothing of a file directly.
     mkfs.erofs --quiet -Enoinline_data -T 0 --all-root -U "$uuid" -x -1 "$output/root.erofs" "$tree" >&2 ||
         die "mkfs.erofs failed"
