@@ -9,12 +9,22 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::build_id;
+
 /// A file of the installation.
 #[derive(Clone, Debug)]
 pub struct InstalledFile {
     path: PathBuf,
     /// `None` for a file that is looked up anew each time.
-    kept: Option<Arc<File>>,
+    kept: Option<Arc<Kept>>,
+}
+
+/// A file that is open as long as the daemon runs.
+#[derive(Debug)]
+struct Kept {
+    file: File,
+    /// See [`InstalledFile::build`].
+    build: Option<String>,
 }
 
 impl InstalledFile {
@@ -23,12 +33,22 @@ impl InstalledFile {
     /// # Errors
     /// The file is not there, or cannot be read.
     pub fn keep(path: &Path) -> io::Result<InstalledFile> {
-        Ok(InstalledFile { path: path.to_owned(), kept: Some(Arc::new(File::open(path)?)) })
+        let file = File::open(path)?;
+        let build = build_id::of(&file).ok();
+        Ok(InstalledFile { path: path.to_owned(), kept: Some(Arc::new(Kept { file, build })) })
     }
 
     /// The file's name, for messages.
     pub(crate) fn name(&self) -> &Path {
         &self.path
+    }
+
+    /// The build of the file that pods are started from, as `build_id.rs` has it; `None` where it cannot be read.
+    pub(crate) fn build(&self) -> Option<String> {
+        match &self.kept {
+            Some(kept) => kept.build.clone(),
+            None => build_id::of(&File::open(&self.path).ok()?).ok(),
+        }
     }
 
     /// A path that leads to the file now, in this process and in a child that has not executed another program yet: the
@@ -37,10 +57,10 @@ impl InstalledFile {
     pub(crate) fn path(&self) -> PathBuf {
         let Some(kept) = &self.kept else { return self.path.clone() };
         let file = |file: fs::Metadata| (file.dev(), file.ino());
-        let (named, held) = (fs::metadata(&self.path).map(file), kept.metadata().map(file));
+        let (named, held) = (fs::metadata(&self.path).map(file), kept.file.metadata().map(file));
         match (named, held) {
             (Ok(named), Ok(held)) if named == held => self.path.clone(),
-            _ => format!("/proc/self/fd/{}", kept.as_raw_fd()).into(),
+            _ => format!("/proc/self/fd/{}", kept.file.as_raw_fd()).into(),
         }
     }
 }

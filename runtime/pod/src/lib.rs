@@ -9,6 +9,7 @@
 mod backend;
 mod blocking;
 mod boot_id;
+mod build_id;
 mod capacity;
 mod clock;
 mod command;
@@ -21,6 +22,7 @@ mod driver;
 mod error;
 mod host;
 mod id;
+mod installation;
 mod installed;
 mod io;
 mod journal;
@@ -34,6 +36,7 @@ mod recover;
 mod roster;
 mod start;
 mod usage;
+mod versions;
 mod view;
 mod vm_end;
 
@@ -42,6 +45,7 @@ pub use container::attach::AttachRequest;
 pub use dirs::DaemonDirs;
 pub use error::{PodError, PodErrorKind};
 pub use host::scratch::ScratchUsage;
+pub use installation::Installed;
 pub use installed::InstalledFile;
 pub use io::streams::{ContainerEnd, ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams};
 pub use pod_logs::{ConsolePath, PodLogs, PodLogsError};
@@ -52,6 +56,7 @@ pub use usage::{
     ContainerUsage, CpuUsage, DeviceUsage, FilesystemUsage, GuestUsage, HostUsage, HugepageUsage,
     InterfaceUsage, MemoryUsage, PodUsage, Pressure, Stall, TaskUsage, WritableLayerUsage,
 };
+pub use versions::{Part, PartVersion, VmVersions};
 pub use view::{
     ContainerState, ContainerView, ExecOutput, GuestClock, GuestMemory, Phase, PodState, PodView, VmReport,
 };

@@ -8,6 +8,7 @@ use runtime_spec::{ContainerSpec, ExitReason, ImageConfig, PodSpec, Resources, U
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::boot_id::BootId;
+use crate::versions::VmVersions;
 use crate::view::Phase;
 
 /// A pod as it was asked for, and the sizes that its VM is built for.
@@ -53,6 +54,9 @@ pub(crate) struct PodStatus {
     pub(crate) ips: Vec<IpAddr>,
     pub(crate) netns: Option<PathBuf>,
     pub(crate) phases: Vec<Phase>,
+    /// Versions of the VM's parts. Records of the first releases do not have them.
+    #[serde(default)]
+    pub(crate) versions: Option<VmVersions>,
     #[serde(flatten)]
     pub(crate) capacity: CapacityStatus,
     /// Why the pod is not ready, where nobody asked for that.
@@ -68,6 +72,7 @@ impl PodStatus {
             ips: Vec::new(),
             netns: None,
             phases: Vec::new(),
+            versions: None,
             capacity: CapacityStatus::default(),
             message: None,
             unclean: None,

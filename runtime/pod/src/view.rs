@@ -8,6 +8,8 @@ use std::time::Duration;
 use runtime_spec::{ContainerSpec, ExitReason, Ledger, PodSpec, Resources, User};
 use serde::{Deserialize, Serialize};
 
+use crate::versions::VmVersions;
+
 /// Whether a pod can hold running containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodState {
@@ -41,6 +43,8 @@ pub struct PodView {
     pub overhead: Option<Resources>,
     /// Process id of the pod's VMM, while there is one.
     pub vmm_pid: Option<u32>,
+    /// Versions of the pod's VM; `None` where an earlier release has started it, which did not write them down.
+    pub versions: Option<VmVersions>,
     /// Why the pod is not ready, where it was not asked to stop.
     pub message: Option<String>,
     /// Leftovers that could not be undone; removing the pod tries again.

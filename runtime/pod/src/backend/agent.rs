@@ -68,6 +68,13 @@ pub(crate) trait Agent: Debug + Send + Sync {
     async fn port(&self, port: u16) -> Result<Box<dyn Connection>, BackendError>;
 }
 
+/// Releases of a guest's parts, as its agent says them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GuestReleases {
+    pub(crate) kernel: String,
+    pub(crate) agent: String,
+}
+
 /// An input stream of a process. Dropping it leaves the input open.
 #[async_trait]
 pub(crate) trait Input: Debug + Send {
@@ -102,10 +109,10 @@ pub(crate) trait Acknowledge: Send {
 }
 
 /// Reads the agent's first message.
-pub(super) async fn ready(stream: UnixStream) -> Result<(), BackendError> {
+pub(super) async fn ready(stream: UnixStream) -> Result<GuestReleases, BackendError> {
     let ready = runtime_guest::ready(stream).await?;
     tracing::debug!(kernel = ready.kernel_release, agent = ready.agent_version, "a guest is up");
-    Ok(())
+    Ok(GuestReleases { kernel: ready.kernel_release, agent: ready.agent_version })
 }
 
 /// Connects to the agent behind a VMM's vsock socket.

@@ -12,7 +12,7 @@ mod network;
 mod shares;
 mod vm;
 
-pub(crate) use agent::{Acknowledge, Agent, Input, Output};
+pub(crate) use agent::{Acknowledge, Agent, GuestReleases, Input, Output};
 pub(crate) use backends::Backends;
 pub(crate) use disks::{HostDisk, KernelDisks};
 pub(crate) use error::{BackendError, BackendErrorKind};

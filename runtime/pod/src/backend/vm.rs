@@ -13,7 +13,7 @@ use runtime_blocking::Pool;
 use runtime_spec::VmBounds;
 use runtime_vm::{BootPlan, Size, Spawn, VmError};
 
-use super::agent::{self, Agent};
+use super::agent::{self, Agent, GuestReleases};
 use super::error::{BackendError, BackendErrorKind};
 use crate::host::{shared_dir, vmm_process};
 use crate::installed::InstalledFile;
@@ -62,9 +62,11 @@ pub(crate) trait Vm: Debug + Send + Sync {
     fn pid(&self) -> u32;
     /// The start time of the VMM's process, in clock ticks since the host's boot.
     fn start_time(&self) -> u64;
+    /// The release of Podvisor that the VMM says it is of.
+    fn release(&self) -> String;
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError>;
     /// Waits until the booted guest's agent says that it serves, and connects to it.
-    async fn wait_ready(&self) -> Result<Arc<dyn Agent>, BackendError>;
+    async fn wait_ready(&self) -> Result<(Arc<dyn Agent>, GuestReleases), BackendError>;
     /// Connects to an agent that serves already.
     async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError>;
     async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), BackendError>;
@@ -148,6 +150,10 @@ impl Vm for SpawnedVm {
         self.0.start_time()
     }
 
+    fn release(&self) -> String {
+        self.0.release().to_owned()
+    }
+
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {
         let BootRequest { bounds, kernel, root_image, scratch } = request;
         let disk = runtime_vm::Device::Blk { image: scratch.into(), read_only: false };
@@ -163,10 +169,10 @@ impl Vm for SpawnedVm {
         Ok(self.0.boot(size, plan, devices).await?)
     }
 
-    async fn wait_ready(&self) -> Result<Arc<dyn Agent>, BackendError> {
+    async fn wait_ready(&self) -> Result<(Arc<dyn Agent>, GuestReleases), BackendError> {
         let stream = self.0.guest_stream(port::READY).await?;
-        agent::ready(stream).await?;
-        agent::connect(self.0.vsock_path()).await
+        let releases = agent::ready(stream).await?;
+        Ok((agent::connect(self.0.vsock_path()).await?, releases))
     }
 
     async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError> {

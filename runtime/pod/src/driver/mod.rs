@@ -127,6 +127,7 @@ impl Driver {
             ips: ready.ips,
             netns: Some(ready.netns),
             phases: ready.phases,
+            versions: Some(ready.versions),
             ..PodStatus::starting()
         };
         match node.records.put_pod_status(&record.id, &status).await {
@@ -251,6 +252,7 @@ impl Driver {
             resources: self.capacity.resources().cloned(),
             overhead: self.capacity.overhead().cloned(),
             vmm_pid: self.live.as_ref().map(|live| live.vm.pid()),
+            versions: status.versions.clone(),
             message: status.message.clone(),
             unclean: status.unclean.clone(),
         };

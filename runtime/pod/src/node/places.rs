@@ -4,12 +4,14 @@ use std::ops::Deref;
 use std::path::PathBuf;
 
 use crate::dirs::DaemonDirs;
+use crate::installation::PartFiles;
 use crate::installed::InstalledFile;
 
 /// Paths; the part of the configuration that is plain data.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     pub(crate) dirs: DaemonDirs,
+    pub(crate) vmm_binary: InstalledFile,
     pub(crate) kernel: InstalledFile,
     pub(crate) root_image: InstalledFile,
     pub(crate) scratch_template: InstalledFile,
@@ -17,6 +19,13 @@ pub(crate) struct Places {
     pub(crate) cgroup_root: PathBuf,
     /// The host's name servers, for pods that name none.
     pub(crate) resolv_conf: PathBuf,
+}
+
+impl Places {
+    /// The files of which every VM is made.
+    pub(crate) fn part_files(&self) -> PartFiles<'_> {
+        PartFiles { vmm: &self.vmm_binary, kernel: &self.kernel, agent: &self.root_image }
+    }
 }
 
 /// The paths of pods are the directories'.

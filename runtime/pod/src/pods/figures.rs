@@ -1,13 +1,16 @@
 //! Figures of pods.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use proto_agent::agent::{ClockReference, ClockStats};
 
 use super::Pods;
+use crate::blocking::blocking_within;
 use crate::error::PodError;
 use crate::host::scratch::{self, ScratchUsage};
+use crate::installation::Installed;
 use crate::live::Live;
 use crate::usage::{self, PodUsage, UsageSource};
 use crate::view::{GuestClock, GuestMemory, Phase, VmReport};
@@ -15,6 +18,9 @@ use crate::view::{GuestClock, GuestMemory, Phase, VmReport};
 /// How long the agent may take to report its memory, beside numbers that need no agent; and how long a pod may take to
 /// be recovered, for its figures.
 const STATS_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long the installation's files may take to be looked at: a few bytes of each.
+const LOOKED_AT_WITHIN: Duration = Duration::from_secs(3);
 
 impl Pods {
     /// The measured steps of the pod's start.
@@ -43,6 +49,17 @@ impl Pods {
             processes: memory.processes,
         });
         Ok(VmReport { vmm_pid: live.vm.pid(), stats, guest, clock })
+    }
+
+    /// Returns what is installed now, to be compared with what pods' VMs were started from.
+    ///
+    /// # Errors
+    /// The disk does not answer.
+    pub async fn installed(&self) -> Result<Installed, PodError> {
+        let places = self.node.places.clone();
+        let look = move || Ok::<_, Infallible>(places.part_files().look());
+        let (pool, doing) = (&self.node.pools.paths, "looking at the installed files");
+        blocking_within(LOOKED_AT_WITHIN, pool, doing, look).await
     }
 
     /// Returns what the pod has used.

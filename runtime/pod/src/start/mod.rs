@@ -34,6 +34,7 @@ use crate::blocking::blocking_within;
 use crate::live::Live;
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus};
+use crate::versions::VmVersions;
 use crate::view::Phase;
 
 /// The pod is on record and has its directories.
@@ -48,6 +49,7 @@ pub(crate) struct Raised {
     context: StartContext,
     network: PodNetwork,
     live: Live,
+    versions: VmVersions,
 }
 
 /// Containers can come.
@@ -57,6 +59,7 @@ pub(crate) struct Ready {
     pub(crate) ips: Vec<IpAddr>,
     pub(crate) netns: PathBuf,
     pub(crate) phases: Vec<Phase>,
+    pub(crate) versions: VmVersions,
 }
 
 /// Starts the pod of this record, through all steps.
@@ -98,9 +101,11 @@ impl Reserved {
         };
         let (network, booted) = tokio::join!(networking, vm::up(context, called_off));
         match (network, booted) {
-            (Ok(network), Ok(live)) => Ok(Raised { context: self.context, network, live }),
+            (Ok(network), Ok((live, versions))) => {
+                Ok(Raised { context: self.context, network, live, versions })
+            }
             // What failed first called the other off, so a network's error is the cause.
-            (Err(error), Ok(live)) => Err(Failed { error, vm: Some(live.vm) }),
+            (Err(error), Ok((live, _))) => Err(Failed { error, vm: Some(live.vm) }),
             (Err(error), Err(failed)) => Err(Failed { error, vm: failed.vm }),
             (Ok(_), Err(failed)) => Err(failed),
         }
@@ -110,10 +115,10 @@ impl Reserved {
 impl Raised {
     /// Plugs the taps and configures the agent.
     async fn configure(self) -> Result<Ready, Failed> {
-        let Raised { context, network, live } = self;
+        let Raised { context, network, live, versions } = self;
         let (ips, netns) = (network.ips.clone(), network.netns.clone());
         match guest::configure(&context, network, &live).await {
-            Ok(()) => Ok(Ready { live, ips, netns, phases: context.watch.phases() }),
+            Ok(()) => Ok(Ready { live, ips, netns, phases: context.watch.phases(), versions }),
             Err(error) => Err(Failed { error, vm: Some(live.vm) }),
         }
     }

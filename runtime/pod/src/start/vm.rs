@@ -8,15 +8,17 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::context::{Failed, MADE_WITHIN, StartContext};
-use crate::backend::{Agent, BootRequest, SpawnRequest, Vm};
+use crate::backend::{Agent, BootRequest, GuestReleases, SpawnRequest, Vm};
 use crate::blocking::blocking_within;
 use crate::error::{PodError, PodErrorKind, chain_of};
 use crate::host::logs::LogOwner;
 use crate::host::{cgroup, logs, scratch};
+use crate::installation::Builds;
 use crate::installed::InstalledFile;
 use crate::live::{self, Live};
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus, VmmProcess};
+use crate::versions::{PartVersion, VmVersions, release};
 use crate::vm_end;
 
 /// How long the agent may take to say that it serves. Generous: a software-emulated guest is slow.
@@ -24,6 +26,9 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 
 /// How long the guest's kernel and root image may take to be opened.
 const OPENED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The text of a look at the installation that failed.
+const LOOKING: &str = "looking at the installation's files";
 
 /// How long files may take to be removed: a disk that hangs is tried again by the next stop.
 const CLEARED_WITHIN: Duration = Duration::from_secs(60);
@@ -33,8 +38,11 @@ const CLEARED_WITHIN: Duration = Duration::from_secs(60);
 const OOM_SCORE: i32 = -998;
 
 /// Makes the disk, starts a VMM and boots the guest. Between the steps the call looks whether it was called
-/// off.
-pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>) -> Result<Live, Failed> {
+/// off. Returns the VM, and what it was started from.
+pub(super) async fn up(
+    context: &StartContext,
+    called_off: watch::Receiver<bool>,
+) -> Result<(Live, VmVersions), Failed> {
     let early = |error| Failed { error, vm: None };
     let (disk, spawned) = tokio::join!(
         context.watch.time("scratch", make_scratch(context)),
@@ -47,10 +55,23 @@ pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>
     let booting = context.watch.time("boot", boot(context, &vm, disk));
     let (recorded, booted) = tokio::join!(recording, booting);
     recorded.map_err(late)?;
-    booted.map_err(late)?;
+    let builds = booted.map_err(late)?;
     match context.watch.time("guest", wait_ready(&vm, called_off)).await {
-        Ok(agent) => Ok(Live::new(vm, agent)),
+        Ok((agent, releases)) => {
+            let versions = versions(builds, &vm.release(), &releases);
+            Ok((Live::new(vm, agent), versions))
+        }
         Err(error) => Err(late(with_oom_kill(context, error).await)),
+    }
+}
+
+/// Joins the builds of the files with what the parts say of themselves.
+fn versions(builds: Builds, vmm: &str, guest: &GuestReleases) -> VmVersions {
+    let part = |said: &str, build| PartVersion { release: release(said), build };
+    VmVersions {
+        vmm: part(vmm, builds.vmm),
+        kernel: part(&guest.kernel, builds.kernel),
+        agent: part(&guest.agent, builds.agent),
     }
 }
 
@@ -111,7 +132,8 @@ async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError
     context.node.records.put_pod_status(context.id(), &status).await
 }
 
-async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, scratch: File) -> Result<(), PodError> {
+/// Boots the VM, and returns the builds of the files that it is started from.
+async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, scratch: File) -> Result<Builds, PodError> {
     let open = async |file: &InstalledFile| {
         let (doing, file) = (format!("booting the VM: opening {}", file.name().display()), file.clone());
         let pool = &context.node.pools.paths;
@@ -124,14 +146,19 @@ async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, scratch: File) -> Result
         root_image: open(&places.root_image).await?,
         scratch,
     };
-    vm.boot(request).await.map_err(|error| PodError::internal("booting the VM").because(error))
+    vm.boot(request).await.map_err(|error| PodError::internal("booting the VM").because(error))?;
+    let places = places.clone();
+    let reading = move || Ok::<_, Infallible>(places.part_files().builds());
+    let pool = &context.node.pools.paths;
+    // No start fails for want of them: the pod counts as outdated then.
+    Ok(blocking_within(OPENED_WITHIN, pool, LOOKING, reading).await.unwrap_or_default())
 }
 
 /// Waits for the agent, the guest's end, the network's failure or the deadline.
 async fn wait_ready(
     vm: &Arc<dyn Vm>,
     mut called_off: watch::Receiver<bool>,
-) -> Result<Arc<dyn Agent>, PodError> {
+) -> Result<(Arc<dyn Agent>, GuestReleases), PodError> {
     let off = async {
         if called_off.wait_for(|off| *off).await.is_err() {
             // The network is up; nobody will call off any more.
@@ -141,7 +168,7 @@ async fn wait_ready(
     tokio::select! {
         biased;
         ready = vm.wait_ready() => match ready {
-            Ok(agent) => Ok(agent),
+            Ok(ready) => Ok(ready),
             Err(error) => Err(died(vm).await.unwrap_or_else(|| unavailable("booting the VM").because(error))),
         },
         report = vm.stopped() => {

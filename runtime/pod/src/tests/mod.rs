@@ -22,6 +22,7 @@ mod state_disk;
 mod stop;
 mod streams;
 mod usage;
+mod versions;
 mod vm;
 mod walk;
 mod world;

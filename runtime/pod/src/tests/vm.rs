@@ -17,7 +17,7 @@ use super::Script;
 use super::agent::FakeAgent;
 use super::script::unreachable;
 use crate::backend::{
-    Agent, BackendError, BootRequest, FoundImage, ImageSource, Network, SpawnRequest, Vm, Vms,
+    Agent, BackendError, BootRequest, FoundImage, GuestReleases, ImageSource, Network, SpawnRequest, Vm, Vms,
 };
 use crate::record::VmmProcess;
 
@@ -183,14 +183,19 @@ impl Vm for FakeVm {
         u64::from(self.pid) * 10
     }
 
+    fn release(&self) -> String {
+        "0.9".to_owned()
+    }
+
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {
         assert!(request.scratch.metadata()?.len() > 0, "the scratch disk has a size");
         self.step("vm.boot").await
     }
 
-    async fn wait_ready(&self) -> Result<Arc<dyn Agent>, BackendError> {
+    async fn wait_ready(&self) -> Result<(Arc<dyn Agent>, GuestReleases), BackendError> {
         self.step("vm.wait_ready").await?;
-        Ok(self.agent.clone())
+        let releases = GuestReleases { kernel: "6.12".into(), agent: "0.9".into() };
+        Ok((self.agent.clone(), releases))
     }
 
     async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError> {

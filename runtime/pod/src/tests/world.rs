@@ -49,7 +49,7 @@ impl World {
     }
 
     async fn made_with(dir: tempfile::TempDir, script: Script) -> World {
-        for name in ["kernel", "root", "scratch"] {
+        for name in ["vmm", "kernel", "root", "scratch"] {
             std::fs::write(dir.path().join(name), vec![1; 4096]).unwrap();
         }
         std::fs::write(dir.path().join("resolv.conf"), "nameserver 9.9.9.9\n").unwrap();
@@ -73,6 +73,7 @@ impl World {
         let node = Arc::new(Node {
             places: Places {
                 dirs: DaemonDirs { state_dir: at("state"), run_dir: at("run") },
+                vmm_binary: at("vmm").into(),
                 kernel: at("kernel").into(),
                 root_image: at("root").into(),
                 scratch_template: at("scratch").into(),

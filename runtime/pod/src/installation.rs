@@ -1,0 +1,162 @@
+//! Compares what pods' VMs were started from with what is installed. An upgrade of the node leaves running VMs as they are,
+//! so pods of an older VMM, kernel or agent must be found to be drained away. `build_id.rs` reads what a file is.
+//!
+//! ```text
+//!  daemon's start: files kept open ──► pod's start: builds of those files, releases as the parts say ──► record
+//!  asked:          files as they are named now ───────────────► compared ◄──────────────────────────────┘
+//! ```
+//!
+//! A pod on record without versions is of a release that did not write them down: all its parts count as outdated.
+
+use std::path::Path;
+
+use crate::build_id;
+use crate::installed::InstalledFile;
+use crate::versions::{Part, VmVersions};
+use crate::view::PodView;
+
+/// Builds of the parts' files; `None` for a file that cannot be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Builds {
+    pub(crate) vmm: Option<String>,
+    pub(crate) kernel: Option<String>,
+    pub(crate) agent: Option<String>,
+}
+
+/// The parts' files, as the daemon has them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartFiles<'a> {
+    pub(crate) vmm: &'a InstalledFile,
+    pub(crate) kernel: &'a InstalledFile,
+    pub(crate) agent: &'a InstalledFile,
+}
+
+impl PartFiles<'_> {
+    /// Builds that pods are started from now. May wait for the disk.
+    pub(crate) fn builds(&self) -> Builds {
+        self.each(InstalledFile::build)
+    }
+
+    /// Looks at what is installed now. May wait for the disk.
+    pub(crate) fn look(&self) -> Installed {
+        let builds = self.each(|file| read(file.name()).or_else(|| file.build()));
+        Installed { restart_needed: builds != self.builds(), builds }
+    }
+
+    fn each(&self, build: impl Fn(&InstalledFile) -> Option<String>) -> Builds {
+        Builds { vmm: build(self.vmm), kernel: build(self.kernel), agent: build(self.agent) }
+    }
+}
+
+/// The build of the file that has this name now.
+fn read(path: &Path) -> Option<String> {
+    build_id::of(&std::fs::File::open(path).ok()?).ok()
+}
+
+/// The installation as it is on the disk now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Installed {
+    builds: Builds,
+    /// Whether the daemon still starts pods from files that have been replaced: until it is restarted, new pods are
+    /// outdated, too.
+    pub restart_needed: bool,
+}
+
+impl Installed {
+    /// The build of a part's file; `None` where it cannot be read.
+    pub fn build(&self, part: Part) -> Option<&str> {
+        let build = match part {
+            Part::Vmm => &self.builds.vmm,
+            Part::Kernel => &self.builds.kernel,
+            Part::Agent => &self.builds.agent,
+        };
+        build.as_deref()
+    }
+
+    /// Parts of the pod's VM that are not the installed ones, or not known to be; none for a pod without a VM.
+    pub fn outdated(&self, pod: &PodView) -> Vec<Part> {
+        let parts = Part::ALL.into_iter().filter(|_| pod.vmm_pid.is_some());
+        parts.filter(|part| !self.has(*part, pod.versions.as_ref())).collect()
+    }
+
+    /// Whether the installed part is the one of these versions.
+    pub fn has(&self, part: Part, versions: Option<&VmVersions>) -> bool {
+        let build = versions.and_then(|versions| versions.part(part).build.as_deref());
+        build.is_some() && build == self.build(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::versions::PartVersion;
+
+    fn versions(build: &str) -> VmVersions {
+        let part = || PartVersion { release: "1".into(), build: Some(build.into()) };
+        VmVersions { vmm: part(), kernel: part(), agent: part() }
+    }
+
+    fn installed(build: &str) -> Installed {
+        let build = || Some(build.to_owned());
+        let builds = Builds { vmm: build(), kernel: build(), agent: build() };
+        Installed { builds, restart_needed: false }
+    }
+
+    fn pod(versions: Option<VmVersions>) -> PodView {
+        PodView { vmm_pid: Some(7), versions, ..PodView::default() }
+    }
+
+    #[test]
+    fn a_part_of_another_build_is_outdated_and_the_others_are_not() {
+        let installed = installed("new");
+        assert!(installed.outdated(&pod(Some(versions("new")))).is_empty());
+        assert_eq!(installed.outdated(&pod(Some(versions("old")))), Part::ALL);
+        let mut one = versions("new");
+        one.kernel.build = Some("old".into());
+        assert_eq!(installed.outdated(&pod(Some(one))), [Part::Kernel]);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_outdated() {
+        assert_eq!(installed("new").outdated(&pod(None)), Part::ALL);
+        let mut unknown = versions("new");
+        unknown.vmm.build = None;
+        assert_eq!(installed("new").outdated(&pod(Some(unknown.clone()))), [Part::Vmm]);
+        // Two unknown builds are not one build.
+        let nothing = Installed::default();
+        assert_eq!(nothing.outdated(&pod(Some(unknown))), Part::ALL);
+    }
+
+    #[test]
+    fn a_pod_without_a_vm_is_not_outdated() {
+        let stopped = PodView { vmm_pid: None, ..pod(None) };
+        assert!(installed("new").outdated(&stopped).is_empty());
+    }
+
+    #[test]
+    fn files_that_were_replaced_ask_for_a_restart_until_they_are_what_the_daemon_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str, content: &str| {
+            let (new, path) = (dir.path().join("new"), dir.path().join(name));
+            std::fs::write(&new, content).unwrap();
+            std::fs::rename(new, &path).unwrap();
+            path
+        };
+        let keep = |name: &str| InstalledFile::keep(&place(name, name)).unwrap();
+        let (vmm, kernel, agent) = (keep("vmm"), keep("kernel"), keep("agent"));
+        let files = PartFiles { vmm: &vmm, kernel: &kernel, agent: &agent };
+        let before = files.look();
+        assert_eq!((before.restart_needed, &before.builds), (false, &files.builds()));
+        place("kernel", "another kernel");
+        let after = files.look();
+        assert!(after.restart_needed);
+        let changed = Part::ALL.into_iter().filter(|part| before.build(*part) != after.build(*part));
+        assert_eq!(changed.collect::<Vec<_>>(), [Part::Kernel]);
+        assert_eq!(files.builds(), before.builds, "pods are started from what the daemon keeps");
+        // In the middle of an upgrade, or after a removal, what the daemon has is all there is.
+        for name in ["vmm", "kernel", "agent"] {
+            std::fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        assert_eq!(files.look(), before);
+    }
+}
