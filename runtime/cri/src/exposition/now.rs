@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts};
-use runtime_pod::{ContainerState, ContainerView, PodState, PodView};
+use runtime_pod::{ContainerState, ContainerView, Installed, Part, PodState, PodView};
 
 use crate::blocking::STATE;
 use crate::serve::Cri;
@@ -26,6 +26,9 @@ struct Figures {
 pub(super) async fn figures(cri: &Cri) -> Vec<MetricFamily> {
     let (pods, containers) = (cri.pods.pods(), cri.pods.containers());
     let mut all = vec![of_pods(&pods), of_containers(&containers), of_memory(cri, &pods).await];
+    if let Ok(installed) = cri.pods.installed().await {
+        all.extend(of_installed(&installed, &pods));
+    }
     all.extend(of_disk(cri).await);
     all.extend(cri.upstream_is_up().map(of_upstream));
     all.into_iter().filter_map(family).flatten().collect()
@@ -59,6 +62,27 @@ fn of_containers(containers: &[Arc<ContainerView>]) -> Figures {
         labels: &["state"],
         values: states.map(|(name, state)| (vec![name], count(state))).into(),
     }
+}
+
+fn of_installed(installed: &Installed, pods: &[Arc<PodView>]) -> [Figures; 2] {
+    let outdated: Vec<Vec<Part>> = pods.iter().map(|pod| installed.outdated(pod)).collect();
+    let any = outdated.iter().filter(|parts| !parts.is_empty()).count() as u64;
+    let with = |part| outdated.iter().filter(|parts| parts.contains(&part)).count() as u64;
+    let parts = Part::ALL.into_iter().map(|part| (vec![part.name()], with(part)));
+    [
+        Figures {
+            name: "podvisor_pods_outdated",
+            help: "Pods in VMs, by the part that is not the installed one, or not known to be; any has each pod once.",
+            labels: &["part"],
+            values: parts.chain([(vec!["any"], any)]).collect(),
+        },
+        Figures {
+            name: "podvisor_restart_needed",
+            help: "Whether the daemon starts pods from files that have been replaced since its own start.",
+            labels: &[],
+            values: vec![(vec![], u64::from(installed.restart_needed))],
+        },
+    ]
 }
 
 async fn of_memory(cri: &Cri, pods: &[Arc<PodView>]) -> Figures {
@@ -129,6 +153,19 @@ mod tests {
         assert!(of_containers(&[]).values.iter().all(|(_, count)| *count == 0));
         let text = super::super::text(&family(of_containers(&[])).unwrap()).unwrap();
         assert!(text.contains("podvisor_containers{state=\"running\"} 0"), "{text}");
+    }
+
+    #[test]
+    fn a_pod_is_counted_for_each_part_that_is_outdated_and_once_for_any() {
+        let pod = |vmm_pid| Arc::new(PodView { vmm_pid, ..PodView::default() });
+        let [outdated, restart] = of_installed(&Installed::default(), &[pod(Some(7)), pod(None)]);
+        assert_eq!(
+            outdated.values,
+            [(vec!["vmm"], 1), (vec!["kernel"], 1), (vec!["agent"], 1), (vec!["any"], 1)]
+        );
+        assert_eq!(restart.values, [(vec![], 0)]);
+        let [nobody, _] = of_installed(&Installed::default(), &[]);
+        assert!(nobody.values.iter().all(|(_, count)| *count == 0));
     }
 
     #[test]

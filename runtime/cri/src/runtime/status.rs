@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use proto_cri::v1;
-use runtime_pod::Pods;
+use runtime_pod::{Part, PodView, Pods};
+use serde_json::{Value, json};
 
 use super::features;
 use crate::blocking::NODE;
@@ -64,23 +65,56 @@ pub(crate) async fn status(
     pods: &Pods,
     request: v1::StatusRequest,
 ) -> Result<v1::StatusResponse, Failure> {
-    let on_record = if request.verbose { (pods.ids(), pods.quarantined()) } else { Default::default() };
-    Ok(NODE.run(move || answer(&node, &on_record, request)).await?)
+    let of_pods = if request.verbose { OfPods::ask(pods).await } else { OfPods::default() };
+    Ok(NODE.run(move || answer(&node, &of_pods, request)).await?)
 }
 
-/// Answers. `on_record` has the ids of all pods, those included that start now, and the values in quarantine: `podvisor
-/// doctor` compares them with what the node has.
-fn answer(
-    node: &Node,
-    on_record: &(Vec<String>, Vec<String>),
-    request: v1::StatusRequest,
-) -> v1::StatusResponse {
+/// The part of a verbose answer that is about pods.
+#[derive(Debug, Default)]
+struct OfPods {
+    /// Ids of all pods, those included that start now: `podvisor doctor` compares them with what the node has.
+    ids: Vec<String>,
+    /// Values of the records that are in quarantine, for `podvisor doctor`, too.
+    quarantined: Vec<String>,
+    /// How pods' VMs compare with what is installed, for `podvisor check`; null where the disk does not answer.
+    versions: Value,
+}
+
+impl OfPods {
+    async fn ask(pods: &Pods) -> OfPods {
+        let versions = match pods.installed().await {
+            Ok(installed) => {
+                let running = pods.pods();
+                let outdated = running.iter().map(|pod| (&**pod, installed.outdated(pod)));
+                versions(installed.restart_needed, outdated)
+            }
+            Err(_) => Value::Null,
+        };
+        OfPods { ids: pods.ids(), quarantined: pods.quarantined(), versions }
+    }
+}
+
+/// Counts the VMs, and names the pods that have outdated ones.
+fn versions<'a>(restart_needed: bool, pods: impl Iterator<Item = (&'a PodView, Vec<Part>)>) -> Value {
+    let (mut vms, mut outdated) = (0, Vec::new());
+    for (pod, parts) in pods {
+        vms += u32::from(pod.vmm_pid.is_some());
+        if !parts.is_empty() {
+            let parts: Vec<_> = parts.into_iter().map(Part::name).collect();
+            let (namespace, name) = (&pod.spec.namespace, &pod.spec.name);
+            outdated.push(json!({ "id": pod.id, "namespace": namespace, "name": name, "parts": parts }));
+        }
+    }
+    json!({ "restart_needed": restart_needed, "vms": vms, "outdated": outdated })
+}
+
+fn answer(node: &Node, of_pods: &OfPods, request: v1::StatusRequest) -> v1::StatusResponse {
     let network = match node.network.ready() {
         Ok(()) => condition("NetworkReady", None),
         Err(why) => condition("NetworkReady", Some(("NetworkPluginNotReady", why))),
     };
     let info = if request.verbose {
-        BTreeMap::from([("config".to_owned(), info(node, on_record).to_string())])
+        BTreeMap::from([("config".to_owned(), info(node, of_pods).to_string())])
     } else {
         BTreeMap::new()
     };
@@ -92,19 +126,20 @@ fn answer(
     }
 }
 
-fn info(node: &Node, (pods, quarantine): &(Vec<String>, Vec<String>)) -> serde_json::Value {
+fn info(node: &Node, of_pods: &OfPods) -> Value {
     let driver = match node.cgroup_driver {
         CgroupDriver::Systemd => "systemd",
         CgroupDriver::Cgroupfs => "cgroupfs",
     };
-    serde_json::json!({
+    json!({
         "handlers": node.handlers,
         "cgroup_driver": driver,
         "pod_ranges": node.network.pod_ranges(),
         // As containerd names it: clients look there for the file system of containers' roots.
         "stateDir": node.state_dir,
-        "pods": pods,
-        "quarantine": quarantine,
+        "pods": of_pods.ids,
+        "quarantine": of_pods.quarantined,
+        "versions": of_pods.versions,
     })
 }
 
@@ -144,17 +179,30 @@ mod tests {
             cgroup_driver: CgroupDriver::Cgroupfs,
             state_dir: "/var/lib/podvisor".into(),
         };
-        let on_record = (vec!["ab".to_owned()], Vec::new());
-        let answer = answer(&node, &on_record, v1::StatusRequest { verbose: true });
+        let of_pods = OfPods { ids: vec!["ab".to_owned()], ..OfPods::default() };
+        let answer = answer(&node, &of_pods, v1::StatusRequest { verbose: true });
         let conditions = answer.status.unwrap().conditions;
         assert!(conditions[0].status && conditions[0].r#type == "RuntimeReady");
         assert!(!conditions[1].status && conditions[1].message.contains("/etc/cni/net.d"));
         assert_eq!(answer.runtime_handlers.len(), 2);
-        let info: serde_json::Value = serde_json::from_str(&answer.info["config"]).unwrap();
+        let info: Value = serde_json::from_str(&answer.info["config"]).unwrap();
         assert_eq!(
             (&info["cgroup_driver"], &info["pod_ranges"][0], &info["stateDir"]),
             (&"cgroupfs".into(), &"10.1.0.0/24".into(), &"/var/lib/podvisor".into())
         );
-        assert_eq!((&info["pods"][0], &info["quarantine"]), (&"ab".into(), &serde_json::json!([])));
+        assert_eq!((&info["pods"][0], &info["quarantine"]), (&"ab".into(), &json!([])));
+    }
+
+    #[test]
+    fn pods_with_outdated_parts_are_named_and_the_others_counted() {
+        let pod = |id: &str, vmm_pid| PodView { id: id.into(), vmm_pid, ..PodView::default() };
+        let (old, new, stopped) = (pod("a", Some(1)), pod("b", Some(2)), pod("c", None));
+        let pods = [(&old, vec![Part::Vmm, Part::Kernel]), (&new, Vec::new()), (&stopped, Vec::new())];
+        let said = versions(true, pods.into_iter());
+        assert_eq!((&said["restart_needed"], &said["vms"]), (&true.into(), &2.into()));
+        assert_eq!(
+            said["outdated"],
+            json!([{ "id": "a", "namespace": "", "name": "", "parts": ["vmm", "kernel"] }])
+        );
     }
 }

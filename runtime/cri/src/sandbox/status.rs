@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proto_cri::v1;
-use runtime_pod::{PodView, Pods};
+use runtime_pod::{Installed, Part, PodView, Pods};
 use serde_json::json;
 
 use crate::convert::{container_status, pod_status};
@@ -43,6 +43,7 @@ async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
         .map(|phase| json!({ "name": phase.name, "start_ms": ms(phase.start), "duration_ms": ms(phase.duration) }))
         .collect();
     let report = pods.vm_stats(&pod.id).await.ok();
+    let installed = pods.installed().await.ok();
     json!({
         "netns": pod.netns,
         "message": pod.message,
@@ -50,6 +51,7 @@ async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
         "phases": phases,
         "vm": pod.ledger.size,
         "resources": pod.ledger,
+        "versions": versions(pod, installed.as_ref()),
         "vmm": report.as_ref().map(|report| json!({ "pid": report.vmm_pid, "exits": report.stats.exits })),
         "clock": report.as_ref().and_then(|report| report.clock),
         "guest": report.and_then(|report| report.guest).map(|guest| json!({
@@ -60,4 +62,34 @@ async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
             "processes": guest.processes,
         })),
     })
+}
+
+/// Versions of the pod's VM, part by part. A part of a pod that an earlier release has started is null.
+fn versions(pod: &PodView, installed: Option<&Installed>) -> serde_json::Value {
+    let part = |part: Part| {
+        let version = pod.versions.as_ref()?.part(part);
+        let is_installed = installed.map(|installed| installed.has(part, pod.versions.as_ref()));
+        Some(json!({ "release": version.release, "build": version.build, "installed": is_installed }))
+    };
+    Part::ALL.into_iter().map(|name| (name.name().to_owned(), json!(part(name)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime_pod::{PartVersion, VmVersions};
+
+    use super::*;
+
+    #[test]
+    fn versions_are_shown_part_by_part_and_unknown_ones_as_null() {
+        let vmm = PartVersion { release: "0.1.0".into(), build: Some("ab12".into()) };
+        let known = VmVersions { vmm, ..VmVersions::default() };
+        let pod = PodView { versions: Some(known), ..PodView::default() };
+        let shown = versions(&pod, Some(&Installed::default()));
+        assert_eq!(shown["vmm"], json!({ "release": "0.1.0", "build": "ab12", "installed": false }));
+        assert_eq!(shown["kernel"]["build"], json!(null));
+        assert_eq!(versions(&pod, None)["vmm"]["installed"], json!(null));
+        let unknown = versions(&PodView::default(), Some(&Installed::default()));
+        assert_eq!(unknown, json!({ "vmm": null, "kernel": null, "agent": null }));
+    }
 }
