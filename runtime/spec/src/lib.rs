@@ -5,6 +5,7 @@
 //! | asked for | [`PodSpec`], [`ContainerSpec`], [`ExecSpec`] |
 //! | refused, by the field's name | [`PodSpec::check`], [`ContainerSpec::check`] |
 //! | size of the VM | [`VmBounds::of`] at boot, [`Ledger::draw`] from then on |
+//! | overhead, as a RuntimeClass has it | [`VmCosts::overhead`] |
 //! | limits of the containers | [`Resources::cgroup_files`] |
 //! | resolved, for the agent | [`ContainerPlan::resolve`], [`ExecPlan::resolve`] |
 //! | reasons of an end | [`ExitReason`], [`StartFailure`] |
@@ -26,6 +27,7 @@ mod exit_reason;
 mod guest_device;
 mod image_config;
 mod ledger;
+mod overhead;
 mod plan;
 mod pod_spec;
 mod resources;
@@ -44,6 +46,7 @@ pub use exit_reason::{ExitReason, StartFailure, UnknownExitReason};
 pub use guest_device::GuestDevice;
 pub use image_config::ImageConfig;
 pub use ledger::{Grant, Ledger};
+pub use overhead::{Overhead, VmCost, VmCosts};
 pub use plan::{
     BlockDevicePlan, ContainerPlan, ContainerSlots, DeclaredVolumePlan, ExecPlan, GuestPaths,
     ImageVolumePlan, MASKED_PATHS, READONLY_PATHS, share_name,

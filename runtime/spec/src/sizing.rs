@@ -10,7 +10,7 @@ use crate::{Resources, SpecError};
 pub const MEMORY_GRAIN: u64 = 2 << 20;
 
 /// Smallest VM that boots and runs a container, in bytes.
-const MEMORY_MIN: u64 = 64 << 20;
+pub(crate) const MEMORY_MIN: u64 = 64 << 20;
 
 /// Memory in bytes for the guest kernel, the agent and the page structures of [`IMAGES_WITHIN`], where no overhead is
 /// sent.
@@ -21,13 +21,13 @@ pub(crate) const GUEST_OVERHEAD: u64 = 48 << 20;
 const IMAGES_WITHIN: u64 = 512 << 20;
 
 /// Memory in bytes that a VMM takes on the node beside the VM's: its own, its stacks and buffers, what KVM keeps for it.
-const VMM_MEMORY: u64 = 16 << 20;
+pub(crate) const VMM_MEMORY: u64 = 16 << 20;
 
 /// Bytes of a VM's memory to one byte of page tables: the VMM's own and KVM's have 8 bytes each for 4 KiB.
-const PAGE_TABLES: u64 = 4096 / 16;
+pub(crate) const PAGE_TABLES: u64 = 4096 / 16;
 
 /// Bytes of pages to one byte of page structures: `sizeof(struct page)` is 64 on x86.
-const PAGE_STRUCTS: u64 = 4096 / 64;
+pub(crate) const PAGE_STRUCTS: u64 = 4096 / 64;
 
 /// The kernel's CPU period in microseconds, where none is named.
 pub(crate) const CPU_PERIOD: u64 = 100_000;
