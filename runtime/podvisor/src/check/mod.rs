@@ -6,6 +6,7 @@ mod cdi;
 mod finding;
 mod guest;
 mod host;
+mod outdated;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,7 @@ pub(crate) fn check(config: &Config, args: &Args) -> anyhow::Result<ExitCode> {
     if !args.kvm {
         host::examine(config).into_iter().for_each(&mut report);
         cdi::examine(&Registry::default()).into_iter().for_each(&mut report);
+        outdated::examine(config).into_iter().for_each(&mut report);
     }
     report(Finding { what: "a Linux guest on KVM", outcome: guest::boot(config) });
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
