@@ -1,7 +1,6 @@
 //! A CRI client of the daemon's socket, for the commands that people use. Each command's own calls are in its file.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use hyper_util::rt::TokioIo;
@@ -53,7 +52,7 @@ pub(crate) fn refused(status: tonic::Status) -> anyhow::Error {
 
 /// Runs a command for people to its end, on a runtime of its own. The end waits for no blocking read: one of standard
 /// input may never return.
-pub(crate) fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+pub(crate) fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(command);
     runtime.shutdown_background();

@@ -7,6 +7,7 @@ use clap::Parser;
 use runtime_spec::{HandlerConfig, PodSpec, Resources, Shortage};
 
 use crate::config::Config;
+use crate::runtimeclass;
 use crate::{Cli, Command};
 
 fn file(name: &str) -> String {
@@ -73,25 +74,50 @@ fn the_unit_waits_for_the_daemon_watches_it_and_starts_it_again() {
 }
 
 #[test]
-fn the_runtime_class_names_a_handler_that_is_there_by_default() {
+fn the_runtime_classes_are_those_that_the_program_prints_without_a_measurement() {
+    let arguments = ["podvisor", "runtimeclass", "--assumed"];
+    let Command::Runtimeclass(args) = Cli::try_parse_from(arguments).unwrap().command else { panic!() };
+    let printed = runtimeclass::text(&Config::default(), None, &args).unwrap();
+    assert!(
+        file("runtimeclass.yaml") == printed,
+        "make it anew: cargo run -p podvisor -- runtimeclass --assumed >dist/runtimeclass.yaml, which prints\n{printed}"
+    );
+}
+
+#[test]
+fn the_runtime_classes_name_a_handler_that_is_there_by_default() {
     let class = file("runtimeclass.yaml");
     let (handlers, _) = Config::default().handlers();
     let names: Vec<&str> = handlers.iter().map(|handler| handler.name.as_str()).collect();
-    assert_eq!(values(&class, "handler", ':'), names);
+    assert_eq!(names.len(), 1);
+    assert_eq!(values(&class, "handler", ':'), names.repeat(3));
 }
 
-/// A pod of this class fits into the cgroup that the kubelet makes for it: its limit and the overhead.
+/// A quantity of Kubernetes, in MiB.
+fn mib(quantity: &str) -> i64 {
+    let (number, unit) = quantity.split_at(quantity.len() - 2);
+    let number: i64 = number.parse().unwrap();
+    match unit {
+        "Mi" => number,
+        "Gi" => number << 10,
+        _ => panic!("{quantity}"),
+    }
+}
+
+/// A pod of a class fits into the cgroup that the kubelet makes for it: its limit and the overhead.
 #[test]
-fn the_runtime_class_has_an_overhead_that_holds_guest_and_vmm() {
-    let class = file("runtimeclass.yaml");
-    let memory = values(&class, "memory", ':');
-    let [memory] = memory[..] else { panic!("{memory:?}") };
-    let mib: i64 = memory.strip_suffix("Mi").unwrap().parse().unwrap();
+fn the_runtime_classes_have_an_overhead_that_holds_guest_and_vmm() {
+    let classes = file("runtimeclass.yaml");
+    let of = |key: &str| values(&classes, key, ':').into_iter().map(mib).collect::<Vec<_>>();
+    let (sizes, overheads) = (of("podvisor.io/pod-memory-max"), of("memory"));
+    assert_eq!((sizes.len(), overheads.len()), (3, 3));
     let bytes = |mib: i64| Some(Resources { memory_limit_bytes: mib << 20, ..Resources::default() });
-    let shortage = |limit: i64| {
-        let pod = PodSpec { resources: bytes(limit), overhead: bytes(mib), ..PodSpec::default() };
-        Shortage::of(&pod, &HandlerConfig::default(), u64::try_from(limit + mib).unwrap() << 20)
-    };
-    assert_eq!([16, 128, 512].map(shortage), [None; 3]);
-    assert_ne!(shortage(4096), None, "the class says from which limit on it takes more");
+    for (size, overhead) in sizes.into_iter().zip(overheads) {
+        let shortage = |limit: i64| {
+            let pod = PodSpec { resources: bytes(limit), overhead: bytes(overhead), ..PodSpec::default() };
+            Shortage::of(&pod, &HandlerConfig::default(), u64::try_from(limit + overhead).unwrap() << 20)
+        };
+        assert_eq!([16, size / 4, size].map(shortage), [None; 3], "{size}");
+        assert_ne!(shortage(8 * size), None, "the class says from which limit on it takes more");
+    }
 }

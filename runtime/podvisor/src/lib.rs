@@ -23,6 +23,7 @@ mod man;
 mod node;
 mod port_forward;
 mod run;
+mod runtimeclass;
 mod serve;
 mod session;
 mod state_lock;
@@ -69,6 +70,8 @@ enum Command {
     Node(node::Args),
     /// Report whether this host can run pods, and what to do where it cannot.
     Check(check::Args),
+    /// Print RuntimeClasses whose overhead was measured on this node.
+    Runtimeclass(runtimeclass::Args),
     /// Print an example configuration, or the reference of all keys.
     Config(config::command::Args),
     /// Print a script that completes this program's commands and options in a shell.
@@ -108,6 +111,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::DevicePlugin(args) => client::block_on(device_plugin::device_plugin(&config()?, args)),
         Command::Node(args) => node::node(|| Ok(config()?), args),
         Command::Check(args) => check::check(&config()?, &args),
+        Command::Runtimeclass(args) => runtimeclass::runtimeclass(&config()?, file, &args),
         Command::Config(args) => {
             // Whoever looks up a key learns of a mistake in the file.
             config()?;

@@ -33,7 +33,7 @@ pub(crate) struct Args {
 }
 
 /// Parses a size such as `64`, `64m` or `1g` into bytes; a bare number is MiB.
-fn parse_memory(text: &str) -> Result<i64, String> {
+pub(crate) fn parse_memory(text: &str) -> Result<i64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "k" | "kb" | "ki" => 10,

@@ -258,7 +258,7 @@ impl Run<'_> {
 }
 
 /// Returns a PID namespace for each container, as the kubelet asks by default.
-fn namespaces() -> v1::NamespaceOption {
+pub(crate) fn namespaces() -> v1::NamespaceOption {
     v1::NamespaceOption { pid: v1::NamespaceMode::Container.into(), ..Default::default() }
 }
 

@@ -1,4 +1,4 @@
-//! A private daemon for one `podvisor run`: `podvisor serve --private` in a place of its own. The daemon ends, with its VMs,
+//! A private daemon for one command, such as `podvisor run`: `podvisor serve --private` in a place of its own. The daemon ends, with its VMs,
 //! when this process closes the pipe to it, and so also when this process is killed.
 
 use std::path::{Path, PathBuf};
@@ -23,9 +23,18 @@ const START_INTERVAL: Duration = Duration::from_millis(20);
 /// How long the daemon may take to end before it is killed: what its pods may take, and some time for the rest.
 const STOP_TIMEOUT: Duration = REMOVE_TIMEOUT.saturating_add(Duration::from_secs(15));
 
+/// The network of a private daemon's pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PodNetwork {
+    /// The node's, where it has one.
+    OfTheNode,
+    /// One that reaches nobody but the node, whatever the node has: that may take no pods but a cluster's.
+    OfItsOwn,
+}
+
 /// A running daemon.
 #[derive(Debug)]
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     /// The process, whose standard input is the pipe that it watches.
     child: Child,
     client: Client,
@@ -34,14 +43,20 @@ pub(super) struct Daemon {
 }
 
 /// Starts a private daemon and waits until it serves.
-pub(super) async fn start(config: &Config, config_file: Option<&Path>) -> anyhow::Result<Daemon> {
+pub(crate) async fn start(
+    config: &Config,
+    config_file: Option<&Path>,
+    pods: PodNetwork,
+) -> anyhow::Result<Daemon> {
     let place = Place::take(config)?;
     let dir = &place.run;
     std::fs::create_dir_all(dir).with_context(|| format!("making {} (are you root?)", dir.display()))?;
     let mut private = place.configure(config);
-    if let Some(conf_dir) = network::ensure(config, dir, &place.leases)? {
-        private.cni.conf_dir = conf_dir;
-    }
+    let written = match pods {
+        PodNetwork::OfTheNode => network::ensure(config, dir, &place.leases)?,
+        PodNetwork::OfItsOwn => Some(network::write_link(dir, &place.leases)?),
+    };
+    private.cni.conf_dir = written.unwrap_or(private.cni.conf_dir);
     let file = dir.join("config.toml");
     std::fs::write(&file, toml::to_string(&private).context("writing the private configuration")?)?;
     let log = dir.join("daemon.log");
@@ -77,12 +92,12 @@ async fn wait(mut child: Child, socket: PathBuf, place: Place, log: PathBuf) -> 
 }
 
 impl Daemon {
-    pub(super) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }
 
     /// Stops the daemon and removes its run directory, unless something of a pod is left there.
-    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         drop(self.child.stdin.take());
         let Ok(ended) = tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await else {
             self.child.kill().await?;

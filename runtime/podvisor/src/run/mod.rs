@@ -8,7 +8,7 @@
 
 mod args;
 mod container;
-mod daemon;
+pub(crate) mod daemon;
 mod network;
 pub(crate) mod place;
 
@@ -17,8 +17,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-pub(crate) use args::Args;
+pub(crate) use args::{Args, parse_memory};
+pub(crate) use container::namespaces;
 
+use self::daemon::PodNetwork;
 use crate::client;
 use crate::config::Config;
 
@@ -28,7 +30,9 @@ pub(crate) fn run(config: &Config, config_file: Option<&Path>, args: &Args) -> a
         match client::connect(&config.socket()).await {
             Ok(client) => container::run(client, args, false).await,
             Err(_) => {
-                let daemon = daemon::start(config, config_file).await.context("starting a private daemon")?;
+                let daemon = daemon::start(config, config_file, PodNetwork::OfTheNode)
+                    .await
+                    .context("starting a private daemon")?;
                 let outcome = container::run(daemon.client(), args, true).await;
                 daemon.stop().await?;
                 outcome

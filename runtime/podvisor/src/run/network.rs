@@ -21,10 +21,37 @@ pub(super) fn ensure(config: &Config, dir: &Path, leases: &Path) -> std::io::Res
     if configured {
         return Ok(None);
     }
+    write(dir, &bridge(leases)).map(Some)
+}
+
+/// Writes a configuration below `dir` by which each pod has a link to the node and no more, and returns its directory. The
+/// link goes with its pod, and nothing stays on the node but the addresses in `leases`.
+pub(super) fn write_link(dir: &Path, leases: &Path) -> std::io::Result<PathBuf> {
+    write(dir, &link(leases))
+}
+
+fn write(dir: &Path, network: &serde_json::Value) -> std::io::Result<PathBuf> {
     let conf_dir = dir.join("cni");
     std::fs::create_dir_all(&conf_dir)?;
-    std::fs::write(conf_dir.join("10-podvisor.conflist"), bridge(leases).to_string())?;
-    Ok(Some(conf_dir))
+    std::fs::write(conf_dir.join("10-podvisor.conflist"), network.to_string())?;
+    Ok(conf_dir)
+}
+
+/// The addresses are of a range that nobody has (RFC 5737, TEST-NET-1).
+fn link(leases: &Path) -> serde_json::Value {
+    serde_json::json!({
+        "cniVersion": "1.0.0",
+        "name": "podvisor-link",
+        "plugins": [{
+            "type": "ptp",
+            "ipam": {
+                "type": "host-local",
+                "dataDir": leases,
+                "ranges": [[{ "subnet": "192.0.2.0/24" }]],
+                "routes": [{ "dst": "0.0.0.0/0" }]
+            }
+        }]
+    })
 }
 
 fn bridge(leases: &Path) -> serde_json::Value {
@@ -64,5 +91,17 @@ mod tests {
         std::fs::create_dir_all(&config.cni.conf_dir).unwrap();
         std::fs::write(config.cni.conf_dir.join("10-mine.conflist"), "{}").unwrap();
         assert_eq!(ensure(&config, dir.path(), &leases).unwrap(), None);
+    }
+
+    #[test]
+    fn a_link_is_written_whatever_the_node_has_and_leases_are_kept_beside_the_bridges() {
+        let dir = tempfile::tempdir().unwrap();
+        let leases = dir.path().join("leases");
+        let conf_dir = write_link(dir.path(), &leases).unwrap();
+        let text = std::fs::read_to_string(conf_dir.join("10-podvisor.conflist")).unwrap();
+        let written: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(written["plugins"][0]["type"], "ptp");
+        assert_eq!(written["plugins"][0]["ipam"]["dataDir"], leases.to_str().unwrap());
+        assert_ne!(written["name"], bridge(&leases)["name"]);
     }
 }

@@ -1,0 +1,124 @@
+//! `podvisor runtimeclass`: prints RuntimeClasses whose overhead holds what a VM takes beside its containers, for pods up to
+//! a size each. The figures are measured on VMs of this build on this node, or, where there is no KVM, those that the daemon
+//! counts with. Nothing is sent to a cluster.
+//!
+//! ```text
+//!  args.rs ─> measure.rs: VMs of several sizes ─> figures.rs: costs, overhead of each size ─> manifest.rs: YAML, JSON
+//! ```
+
+mod args;
+mod figures;
+mod manifest;
+mod measure;
+mod names;
+mod quantity;
+mod toleration;
+mod vmm_memory;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+pub(crate) use self::args::Args;
+use self::args::Output;
+use self::figures::Figures;
+use self::manifest::Manifests;
+use crate::client;
+use crate::config::{Config, Handler};
+
+/// The device without which no VM can be measured.
+const KVM: &str = "/dev/kvm";
+
+/// Measures, unless that is not wanted or not possible, and prints.
+pub(crate) fn runtimeclass(
+    config: &Config,
+    config_file: Option<&Path>,
+    args: &Args,
+) -> anyhow::Result<ExitCode> {
+    let text = text(config, config_file, args)?;
+    std::io::stdout().write_all(text.as_bytes()).context("printing the classes")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the text of the classes.
+pub(crate) fn text(config: &Config, config_file: Option<&Path>, args: &Args) -> anyhow::Result<String> {
+    let handler = handler(config, args.handler.as_deref())?;
+    // Nobody waits for a measurement to learn that a size is refused.
+    Manifests::of(args, &handler, &Figures::assumed())?;
+    let figures = figures(config, config_file, args, &handler)?;
+    let manifests = Manifests::of(args, &handler, &figures)?;
+    for warning in figures.warnings(&manifests.sizes()) {
+        eprintln!("podvisor: {warning}");
+    }
+    match args.output {
+        Output::Yaml => manifests.yaml(&figures),
+        Output::Json => manifests.json(),
+    }
+}
+
+/// The figures that the arguments ask for.
+fn figures(
+    config: &Config,
+    config_file: Option<&Path>,
+    args: &Args,
+    handler: &Handler,
+) -> anyhow::Result<Figures> {
+    if args.assumed {
+        return Ok(Figures::assumed());
+    }
+    if let Err(error) = OpenOptions::new().read(true).write(true).open(KVM) {
+        if args.measure {
+            return Err(error).context(KVM);
+        }
+        eprintln!("podvisor: {KVM}: {error}; the figures are those that the daemon counts with");
+        return Ok(Figures::assumed());
+    }
+    let measuring = client::block_on(measure::measure(config, config_file, handler));
+    let points = measuring.context("measuring (with --assumed, nothing is measured)")?;
+    Ok(Figures::measured(points))
+}
+
+/// The handler that the classes are for: the one that was named, else the default one.
+fn handler(config: &Config, named: Option<&str>) -> anyhow::Result<Handler> {
+    let (handlers, default) = config.handlers();
+    let names = || handlers.iter().map(|handler| handler.name.as_str()).collect::<Vec<_>>().join(", ");
+    let Some(name) = named.or(default.as_deref()) else {
+        bail!("no handler is the default one; name one with --handler: {}", names());
+    };
+    let found = handlers.iter().find(|handler| handler.name == name).cloned();
+    let found =
+        found.with_context(|| format!("no handler {name:?} in the configuration; there are: {}", names()))?;
+    // A cluster takes no class with another name, and the configuration allows some.
+    names::label(&found.name).map_err(|why| {
+        anyhow::anyhow!("the handler {:?} cannot be named by a RuntimeClass: {why}", found.name)
+    })?;
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(names: &[&str]) -> Config {
+        let handler = |name: &&str| Handler { name: (*name).into(), ..Handler::default() };
+        Config { handler: names.iter().map(handler).collect(), ..Config::default() }
+    }
+
+    #[test]
+    fn the_handler_is_one_of_the_configuration() {
+        let name = |config: &Config, named| {
+            handler(config, named).map(|handler| handler.name).map_err(|e| e.to_string())
+        };
+        assert_eq!(name(&Config::default(), None), Ok("podvisor".into()));
+        assert_eq!(name(&config(&["a", "b"]), Some("b")), Ok("b".into()));
+        let none = name(&config(&["a", "b"]), None).unwrap_err();
+        assert!(none.contains("--handler: a, b"), "{none}");
+        let unknown = name(&config(&["a"]), Some("runc")).unwrap_err();
+        assert!(unknown.contains("no handler \"runc\"") && unknown.ends_with("there are: a"), "{unknown}");
+        let odd = name(&config(&["A_b"]), None).unwrap_err();
+        assert!(odd.contains("A_b") && odd.contains("lower case"), "{odd}");
+    }
+}
