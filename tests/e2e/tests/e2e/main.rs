@@ -33,6 +33,7 @@ mod package;
 mod process;
 mod resources;
 mod rpcs;
+mod runtimeclass;
 mod security;
 mod session;
 mod sessions;

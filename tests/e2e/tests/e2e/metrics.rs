@@ -46,6 +46,8 @@ async fn a_prometheus_sees_what_runs_and_what_has_ended() {
         "podvisor_container_exits_total{reason=\"Error\"} 1",
         "podvisor_container_exits_total{reason=\"OOMKilled\"} 0",
         "podvisor_vms_lost_total 0",
+        "podvisor_pods_outdated{part=\"any\"} 0",
+        "podvisor_restart_needed 0",
         "podvisor_image_pulls_total{outcome=\"ok\"} 1",
         "podvisor_pod_start_phase_duration_seconds_count{phase=\"total\"} 1",
         "podvisor_cri_request_duration_seconds_count{code=\"NotFound\",method=\"PodSandboxStatus\"} 1",

@@ -9,13 +9,13 @@ use tests_e2e::{Host, spec};
 const MIB: u64 = 1 << 20;
 
 /// A cgroup with a limit of memory, as the kubelet makes one for a pod. Goes with the value.
-struct PodCgroup {
+pub(crate) struct PodCgroup {
     name: String,
     path: PathBuf,
 }
 
 impl PodCgroup {
-    fn make(name: &str, limit: u64) -> PodCgroup {
+    pub(crate) fn make(name: &str, limit: u64) -> PodCgroup {
         let name = format!("e2e-{name}-{}", std::process::id());
         let path = Path::new("/sys/fs/cgroup").join(&name);
         fs::create_dir_all(&path).unwrap();
@@ -28,11 +28,11 @@ impl PodCgroup {
         fs::write(self.path.join("memory.max"), bytes.to_string()).unwrap();
     }
 
-    fn read(&self, file: &str) -> String {
+    pub(crate) fn read(&self, file: &str) -> String {
         fs::read_to_string(self.path.join(file)).unwrap()
     }
 
-    fn oom_kills(&self) -> u64 {
+    pub(crate) fn oom_kills(&self) -> u64 {
         let events = self.read("memory.events");
         events.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
     }
@@ -44,7 +44,8 @@ impl Drop for PodCgroup {
     }
 }
 
-fn pod(name: &str, host: &Host, cgroup: &PodCgroup, limit: u64) -> v1::PodSandboxConfig {
+/// A pod in this cgroup, with this limit of memory.
+pub(crate) fn pod(name: &str, host: &Host, cgroup: &PodCgroup, limit: u64) -> v1::PodSandboxConfig {
     let mut config = spec::pod(name, host.dir());
     let linux = config.linux.get_or_insert_default();
     linux.cgroup_parent.clone_from(&cgroup.name);

@@ -4,6 +4,9 @@ use proto_cri::v1::*;
 use tests_e2e::built::Built;
 use tests_e2e::traces::Traces;
 use tests_e2e::{Host, numbered, spec};
+use tokio::process::Command;
+
+use crate::installation::outdated;
 
 #[tokio::test]
 async fn pods_of_the_release_before_are_found_used_and_removed() {
@@ -26,6 +29,18 @@ async fn pods_of_the_release_before_are_found_used_and_removed() {
     host.upgrade(&built).await.unwrap();
 
     let mut client = host.client();
+    // The release before did not write down what the VM was started from.
+    let unknown = serde_json::json!({ "vmm": null, "kernel": null, "agent": null });
+    assert_eq!(client.pod_status_verbose(&pod).await.unwrap().1["versions"], unknown);
+    let versions = outdated(&host, &["e2e/old"]).await;
+    assert_eq!(versions["outdated"][0]["parts"], serde_json::json!(["vmm", "kernel", "agent"]));
+    let mut check = Command::new(host.daemon.binary());
+    check.arg("--config").arg(host.daemon.config()).arg("check");
+    let check = check.output().await.unwrap();
+    let said = String::from_utf8_lossy(&check.stdout);
+    let noted = said.lines().find(|line| line.contains("pod e2e/old (")).unwrap_or_else(|| panic!("{said}"));
+    assert!(noted.starts_with("note  ") && noted.contains("vmm, kernel, agent"), "{noted}");
+    assert!(check.status.success(), "outdated pods are no failure: {said}");
     assert_eq!(client.sh(&running, "echo here").await.unwrap(), "here\n");
     assert_eq!(client.status(&running).await.unwrap(), running_before);
     assert_eq!(client.status(&ended).await.unwrap(), ended_before);
@@ -46,6 +61,12 @@ async fn pods_of_the_release_before_are_found_used_and_removed() {
     client.stop_pod(&pod).await.unwrap();
     client.remove_pod(&pod).await.unwrap();
     let fresh = client.run_pod(&spec::pod("fresh", host.dir())).await.unwrap();
+    let versions = client.pod_status_verbose(&fresh).await.unwrap().1["versions"].clone();
+    for part in ["vmm", "kernel", "agent"] {
+        assert_eq!(versions[part]["installed"], true, "{versions}");
+        assert_ne!(versions[part]["release"], "", "{versions}");
+    }
+    outdated(&host, &[]).await;
     client.run(&fresh, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
     client.remove_pod(&fresh).await.unwrap();
     assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
