@@ -49,6 +49,8 @@ pub struct PodView {
     pub message: Option<String>,
     /// Leftovers that could not be undone; removing the pod tries again.
     pub unclean: Option<String>,
+    /// Whether the daemon that runs now did not find the pod's VM again when it started.
+    pub lost: bool,
 }
 
 /// How far a container is.

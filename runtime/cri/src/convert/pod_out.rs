@@ -98,6 +98,7 @@ mod tests {
             vmm_pid: None,
             message: None,
             unclean: None,
+            lost: false,
         }
     }
 

@@ -65,6 +65,8 @@ pub(crate) struct Driver {
     exit_sender: mpsc::Sender<Exited>,
     /// False while a pod of an earlier daemon is being recovered.
     recovered: watch::Sender<bool>,
+    /// Whether the VM of a pod that was ready was not found again.
+    lost: bool,
 }
 
 impl Driver {
@@ -90,6 +92,7 @@ impl Driver {
             exits,
             exit_sender,
             recovered: watch::Sender::new(true),
+            lost: false,
         }
     }
 
@@ -255,6 +258,7 @@ impl Driver {
             versions: status.versions.clone(),
             message: status.message.clone(),
             unclean: status.unclean.clone(),
+            lost: self.lost,
         };
         self.node.roster.publish_pod(PodEntry {
             view: Arc::new(view),

@@ -185,6 +185,7 @@ impl Driver {
             Err(why) => {
                 tracing::warn!(pod = self.record.id, why, "a pod's VM was not found again");
                 self.status.stage = PodStage::Dead;
+                self.lost = true;
                 let (_, why) = self.loss(format!("the pod's VM was not found again: {why}")).await;
                 self.status.message = Some(why);
                 self.kill_dead().await

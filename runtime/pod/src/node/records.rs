@@ -1,7 +1,7 @@
 //! The store's part: records and statuses of pods and containers, committed beside the async threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use runtime_blocking::Pool;
@@ -40,6 +40,10 @@ pub(crate) struct Records {
     settling: Arc<AtomicBool>,
     /// Names of the values in quarantine, as they were at the start: whoever asks waits for no disk.
     quarantined: Arc<OnceLock<Vec<String>>>,
+    /// Why the last commit failed; `None` after one that did not.
+    trouble: Arc<Mutex<Option<String>>>,
+    /// Whether a task looks if the disk takes changes again.
+    probing: Arc<AtomicBool>,
     /// The disk, as a test plays it.
     #[cfg(test)]
     pub(crate) disk: crate::tests::StateDisk,
@@ -52,6 +56,8 @@ impl Records {
             pool: Pool::new("the disk of the pods' records", THREADS),
             settling: Arc::default(),
             quarantined: Arc::default(),
+            trouble: Arc::default(),
+            probing: Arc::default(),
             #[cfg(test)]
             disk: crate::tests::StateDisk::default(),
         }
@@ -74,6 +80,23 @@ impl Records {
 
     pub(crate) fn quarantined(&self) -> Vec<String> {
         self.quarantined.get().cloned().unwrap_or_default()
+    }
+
+    /// Why the disk takes no changes, as its last commit ended. A commit without changes is tried again beside this call, one
+    /// at a time, so that a disk that was freed is seen though nothing is written.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        // A task that tries to write outcomes looks itself.
+        let is_looked_at = self.settling.load(Ordering::Acquire);
+        if !is_looked_at && !self.probing.swap(true, Ordering::AcqRel) {
+            let records = self.clone();
+            tokio::spawn(async move {
+                // The outcome is noted where every commit's is.
+                let _ = records.commit(PUT_WITHIN, Batch::new()).await;
+                records.probing.store(false, Ordering::Release);
+            });
+        }
+        Some(trouble)
     }
 
     /// Settles how far a pod is.
@@ -172,7 +195,10 @@ impl Records {
             self.disk.has_taken().await.map_err(|error| PodError::internal(DOING).because(error))?;
             committed
         };
-        within(bound, DOING, committing).await
+        let committed = within(bound, DOING, committing).await;
+        let trouble = committed.as_ref().err().map(PodError::chain);
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        committed
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod ask;
 mod figures;
+mod health;
 mod streams;
 
 use std::sync::Arc;

@@ -206,6 +206,15 @@ impl Roster {
         all
     }
 
+    /// The pods whose drivers still recover them, oldest first.
+    pub(crate) fn recovering(&self) -> Vec<Arc<PodView>> {
+        let state = self.read();
+        let waiting = state.pods.values().filter(|entry| !*entry.recovered.borrow());
+        let mut all: Vec<_> = waiting.map(|entry| entry.view.clone()).collect();
+        all.sort_by(|a, b| (a.created_at_ns, &a.id).cmp(&(b.created_at_ns, &b.id)));
+        all
+    }
+
     /// All containers, oldest first.
     pub(crate) fn containers(&self) -> Vec<Arc<ContainerView>> {
         oldest_first(self.read().containers.values())

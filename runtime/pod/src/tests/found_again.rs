@@ -228,6 +228,8 @@ fn nobody_waits_for_the_recovery_of_another_pod() {
         }
         let command = || vec!["echo".to_owned(), "x".to_owned()];
         assert_eq!(world.pods.exec_sync(&quick.1, command(), None).await.unwrap().stdout, b"x");
+        let recovering = world.pods.recovering();
+        assert_eq!(recovering.iter().map(|pod| pod.id.as_str()).collect::<Vec<_>>(), [slow.0.as_str()]);
         world.pods.stop(&quick.0).await.unwrap();
         // Calls about the other pod wait for it, and are served then.
         let (pods, id, again) = (world.pods.clone(), slow.1.clone(), world.pods.clone());

@@ -29,6 +29,22 @@ async fn pods_and_containers_are_stopped_and_removed_on_a_full_disk() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_disk_that_takes_no_changes_is_known_until_it_takes_one_again() {
+    let world = World::new().await;
+    assert_eq!(world.pods.records_trouble(), None);
+    world.fill_disk(true);
+    world.pods.run(pod("late")).await.unwrap_err();
+    for _ in 0..3 {
+        let trouble = world.pods.records_trouble().unwrap();
+        assert!(trouble.contains("the disk is full"), "{trouble}");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    world.fill_disk(false);
+    // Nobody writes, and it is seen all the same.
+    world.until(|world| world.pods.records_trouble().is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn outcomes_are_on_disk_as_soon_as_there_is_room() {
     let world = World::new().await;
     let (pod_id, id) = world.with_container().await;

@@ -54,7 +54,7 @@ fn a_vm_that_is_gone_leaves_a_pod_that_is_not_ready() {
     life(Some(left), async |world: &World| {
         let view = world.pods.pod(&pod_id).unwrap();
         assert_eq!(view.state, PodState::NotReady);
-        assert!(view.message.as_deref().unwrap().contains("not found again"), "{view:?}");
+        assert!(view.message.as_deref().unwrap().contains("not found again") && view.lost, "{view:?}");
         let view = world.pods.container(&id).unwrap();
         assert_eq!((view.state, view.exit_code), (ContainerState::Exited, 137));
         assert_eq!(world.script.state().networks.len(), 1);
