@@ -26,6 +26,7 @@ mod run;
 mod runtimeclass;
 mod serve;
 mod session;
+mod show;
 mod state_lock;
 mod terminal;
 
@@ -33,6 +34,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::show::escape;
+use crate::show::out::ReaderGone;
 
 /// A container runtime for Kubernetes that gives every pod its own VM.
 #[derive(Debug, Parser)]
@@ -91,7 +95,11 @@ const EXIT_PODVISOR_FAILED: u8 = 125;
 #[must_use]
 pub fn run_command() -> ExitCode {
     run(Cli::parse()).unwrap_or_else(|error| {
-        eprintln!("podvisor: {error:#}");
+        if error.is::<ReaderGone>() {
+            return ExitCode::SUCCESS;
+        }
+        // A daemon's error may quote a guest or an image.
+        eprintln!("podvisor: {}", escape::lines(&format!("{error:#}")));
         ExitCode::from(EXIT_PODVISOR_FAILED)
     })
 }

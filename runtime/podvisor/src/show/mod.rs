@@ -1,0 +1,27 @@
+//! The forms in which commands show pods to people and programs: tables, pages, JSON, and the way to standard output. Texts
+//! that come from images and guests pass `escape.rs` before a terminal sees them: tables and JSON see to that themselves.
+
+pub(crate) mod escape;
+pub(crate) mod json;
+pub(crate) mod out;
+pub(crate) mod page;
+pub(crate) mod table;
+pub(crate) mod units;
+
+/// The form of a command's output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Form {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// The argument that chooses the form.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct FormArg {
+    /// Form of the output.
+    #[arg(short = 'o', long = "output", value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) form: Form,
+}

@@ -1,0 +1,61 @@
+//! Standard output, whose reader may go away: `podvisor ps | head` ends quietly.
+
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+
+use anyhow::Context;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Nobody reads what is written any more, so the command ends without a word.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("nobody reads the output any more")]
+pub(crate) struct ReaderGone;
+
+/// Writes the text at once.
+///
+/// # Errors
+/// [`ReaderGone`], or the output takes no more for another reason.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    write(&mut io::stdout().lock(), text)
+}
+
+fn write(to: &mut impl Write, text: &str) -> anyhow::Result<()> {
+    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(ReaderGone.into()),
+        written => written.context("writing the output"),
+    }
+}
+
+/// Whether somebody reads the output, for a command that has nothing to write for long. Waits for nothing.
+pub(crate) fn has_reader() -> bool {
+    is_read(&io::stdout())
+}
+
+fn is_read(output: &impl AsFd) -> bool {
+    // The kernel reports a pipe without a reader whether it is asked for or not (poll(2), POLLERR).
+    let mut polled = [PollFd::new(output.as_fd(), PollFlags::empty())];
+    let _ = poll(&mut polled, PollTimeout::ZERO);
+    !polled[0].revents().is_some_and(|events| events.intersects(PollFlags::POLLERR | PollFlags::POLLHUP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_is_gone_is_seen_with_and_without_a_write() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        write(&mut writer, "a line\n").unwrap();
+        assert!(is_read(&writer));
+        drop(reader);
+        assert!(!is_read(&writer));
+        assert!(write(&mut writer, "a line\n").unwrap_err().is::<ReaderGone>());
+    }
+
+    #[test]
+    fn another_failure_of_the_output_is_an_error_of_its_own() {
+        let mut full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let error = write(&mut full, "a line\n").unwrap_err();
+        assert!(!error.is::<ReaderGone>() && error.to_string().contains("writing the output"), "{error:#}");
+    }
+}
