@@ -31,10 +31,17 @@ pub(crate) async fn connect(socket: &Path) -> Result<Client, tonic::transport::E
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         }))
         .await?;
-    Ok(Client {
-        runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
-        images: ImageServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX),
-    })
+    Ok(Client::of(channel))
+}
+
+impl Client {
+    /// Both services over one connection.
+    pub(crate) fn of(channel: Channel) -> Client {
+        Client {
+            runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+            images: ImageServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        }
+    }
 }
 
 /// Connects to the configured daemon, which must be running.

@@ -10,18 +10,21 @@ mod client;
 mod completions;
 mod config;
 mod console;
+mod daemon;
 mod detach_keys;
 mod device_plugin;
 #[cfg(test)]
 mod dist;
 mod doctor;
 mod exec;
+mod listing;
 mod log_follower;
 mod logging;
 mod logs;
 mod man;
 mod node;
 mod port_forward;
+mod ps;
 mod run;
 mod runtimeclass;
 mod serve;
@@ -56,6 +59,8 @@ enum Command {
     Serve(serve::Args),
     /// Run one container in a VM of its own, and end with its exit code.
     Run(run::Args),
+    /// List the node's pods with their containers.
+    Ps(ps::Args),
     /// Run one more command in a running container, and end with its exit code.
     Exec(exec::Args),
     /// Follow a running container's output, and with -i type to it.
@@ -110,6 +115,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => serve::serve(&config()?, args),
         Command::Run(args) => run::run(&config()?, file, &args),
+        Command::Ps(args) => client::block_on(ps::ps(&config()?, args)),
         Command::Exec(args) => client::block_on(exec::exec(&config()?, args)),
         Command::Attach(args) => client::block_on(attach::attach(&config()?, args)),
         Command::Logs(args) => client::block_on(logs::logs(&config()?, args)),

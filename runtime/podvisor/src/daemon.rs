@@ -1,0 +1,216 @@
+//! The daemon as the commands that look at it see it: one that serves, is Podvisor, and answers in time. Everything else that
+//! may be at the socket has an error that says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use proto_cri::v1;
+use serde::Deserialize;
+use tonic::{Code, Response, Status};
+
+use crate::client::{self, Client};
+use crate::config::Config;
+
+/// How long the daemon may take for one answer: it answers out of memory, and waits for another runtime or a guest for a few
+/// seconds at most. A daemon that hangs must not hang a command.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
+
+/// The name by which the daemon introduces itself (`runtime/cri`, Version).
+const RUNTIME_NAME: &str = "podvisor";
+
+/// A daemon that has said that it is Podvisor.
+#[derive(Clone, Debug)]
+pub(crate) struct Daemon {
+    pub(crate) client: Client,
+    socket: PathBuf,
+}
+
+/// Why the daemon gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DaemonError {
+    /// Nobody listens, or this user may not connect.
+    #[error("no daemon serves on {} (are you root?)", socket.display())]
+    Down {
+        /// The CRI socket.
+        socket: PathBuf,
+        /// The attempt to connect.
+        source: tonic::transport::Error,
+    },
+    /// A foreign runtime serves.
+    #[error(
+        "{} is served by {name} {version} and not by podvisor; --config or paths.socket names another socket",
+        socket.display()
+    )]
+    Foreign {
+        /// The CRI socket.
+        socket: PathBuf,
+        /// The runtime's name for itself.
+        name: String,
+        /// The runtime's version.
+        version: String,
+    },
+    /// The daemon hangs.
+    #[error("the daemon on {} did not answer {call} within {} s", socket.display(), ANSWERS_WITHIN.as_secs())]
+    Late {
+        /// The CRI socket.
+        socket: PathBuf,
+        /// The RPC.
+        call: &'static str,
+    },
+    /// An older daemon.
+    #[error(
+        "the daemon on {} has no {call} ({message}): it is older than this command, or the runtime behind it is; restart it \
+         after an upgrade",
+        socket.display()
+    )]
+    Lacks {
+        /// The CRI socket.
+        socket: PathBuf,
+        /// The RPC.
+        call: &'static str,
+        /// The daemon's own words.
+        message: String,
+    },
+    /// The daemon refused, or the connection broke.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The daemon's words about itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeStatus {
+    /// Ids of all pods that run in VMs; the others that are listed are another runtime's. `None` where an older daemon does not
+    /// say.
+    pub(crate) in_vms: Option<BTreeSet<String>>,
+    /// Memory of VMs in bytes, by the pod's id.
+    pub(crate) vm_memory: BTreeMap<String, u64>,
+    /// Conditions that do not hold.
+    pub(crate) wrong: Vec<v1::RuntimeCondition>,
+}
+
+/// The part of Status' information that is looked at.
+#[derive(Debug, Default, Deserialize)]
+struct StatusInfo {
+    pods: Option<BTreeSet<String>>,
+    #[serde(default)]
+    vms: BTreeMap<String, Vm>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Vm {
+    memory_bytes: u64,
+}
+
+impl Daemon {
+    /// Connects to the configured daemon.
+    ///
+    /// # Errors
+    /// Nobody serves there, or somebody else, or nobody answers.
+    pub(crate) async fn dial(config: &Config) -> Result<Daemon, DaemonError> {
+        let socket = config.socket();
+        let connected = client::connect(&socket).await;
+        let client = connected.map_err(|source| DaemonError::Down { socket: socket.clone(), source })?;
+        let daemon = Daemon { client, socket };
+        let mut runtime = daemon.client.runtime.clone();
+        let version = daemon.ask("Version", runtime.version(v1::VersionRequest::default())).await?;
+        if version.runtime_name != RUNTIME_NAME {
+            let v1::VersionResponse { runtime_name: name, runtime_version: version, .. } = version;
+            return Err(DaemonError::Foreign { socket: daemon.socket, name, version });
+        }
+        Ok(daemon)
+    }
+
+    /// Waits for one answer.
+    ///
+    /// # Errors
+    /// The daemon refuses, has no such call, or does not answer in time.
+    pub(crate) async fn ask<T>(
+        &self,
+        call: &'static str,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, DaemonError> {
+        let socket = || self.socket.clone();
+        match tokio::time::timeout(ANSWERS_WITHIN, answer).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) if status.code() == Code::Unimplemented => {
+                Err(DaemonError::Lacks { socket: socket(), call, message: status.message().to_owned() })
+            }
+            Ok(Err(status)) => Err(DaemonError::Refused(format!("{call}: {}", status.message()))),
+            Err(_) => Err(DaemonError::Late { socket: socket(), call }),
+        }
+    }
+
+    /// All pods, ended ones too.
+    pub(crate) async fn pods(&self) -> Result<Vec<v1::PodSandbox>, DaemonError> {
+        let mut runtime = self.client.runtime.clone();
+        let request = v1::ListPodSandboxRequest::default();
+        Ok(self.ask("ListPodSandbox", runtime.list_pod_sandbox(request)).await?.items)
+    }
+
+    /// All containers, ended ones too.
+    pub(crate) async fn containers(&self) -> Result<Vec<v1::Container>, DaemonError> {
+        let mut runtime = self.client.runtime.clone();
+        let request = v1::ListContainersRequest::default();
+        Ok(self.ask("ListContainers", runtime.list_containers(request)).await?.containers)
+    }
+
+    /// A container's status, with all that is said to people.
+    pub(crate) async fn container_status(
+        &self,
+        id: &str,
+    ) -> Result<v1::ContainerStatusResponse, DaemonError> {
+        let mut runtime = self.client.runtime.clone();
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
+        self.ask("ContainerStatus", runtime.container_status(request)).await
+    }
+
+    /// The daemon's own status.
+    pub(crate) async fn status(&self) -> Result<NodeStatus, DaemonError> {
+        let mut runtime = self.client.runtime.clone();
+        let answer = self.ask("Status", runtime.status(v1::StatusRequest { verbose: true })).await?;
+        Ok(node_status(answer))
+    }
+}
+
+fn node_status(answer: v1::StatusResponse) -> NodeStatus {
+    let info = answer.info.get("config").map(String::as_str).unwrap_or_default();
+    // An older daemon says less.
+    let StatusInfo { pods, vms } = serde_json::from_str(info).unwrap_or_default();
+    let conditions = answer.status.unwrap_or_default().conditions;
+    NodeStatus {
+        in_vms: pods,
+        vm_memory: vms.into_iter().map(|(id, vm)| (id, vm.memory_bytes)).collect(),
+        wrong: conditions.into_iter().filter(|condition| !condition.status).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::transport::Endpoint;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_hangs_is_given_up_with_the_calls_name() {
+        let channel = Endpoint::from_static("http://localhost").connect_lazy();
+        let client = Client::of(channel);
+        let daemon = Daemon { client, socket: "/run/x.sock".into() };
+        let late = daemon.ask::<()>("ListContainers", std::future::pending()).await.unwrap_err();
+        assert_eq!(late.to_string(), "the daemon on /run/x.sock did not answer ListContainers within 15 s");
+    }
+
+    #[test]
+    fn an_older_daemon_that_says_less_of_itself_is_no_error() {
+        let of = |info: &str| {
+            let info = [("config".to_owned(), info.to_owned())].into();
+            node_status(v1::StatusResponse { info, ..Default::default() })
+        };
+        let status = of(r#"{"pods":["a"],"vms":{"a":{"memory_bytes":7,"vcpus":1}},"later":[]}"#);
+        assert_eq!((status.in_vms.unwrap().len(), status.vm_memory["a"]), (1, 7));
+        assert!(of(r#"{"pods":["a"]}"#).vm_memory.is_empty());
+        for older in ["{}", "", "no JSON", r#"{"pods":7}"#] {
+            assert!(of(older).in_vms.is_none(), "{older}");
+        }
+    }
+}
