@@ -11,6 +11,10 @@ const THREADS: usize = 8;
 pub(crate) static STATE: LazyLock<Pool> =
     LazyLock::new(|| Pool::new("the disk of images and scratch disks", THREADS));
 
+/// The size of the same disk, for Status. A pool of its own and of one thread: a look that hangs keeps the later ones from
+/// beginning, and takes no thread from those who work.
+pub(crate) static STATE_LOOK: LazyLock<Pool> = LazyLock::new(|| Pool::new("the state's disk, for Status", 1));
+
 /// Files of CDI devices.
 pub(crate) static CDI: LazyLock<Pool> = LazyLock::new(|| Pool::new("the files of CDI devices", THREADS));
 

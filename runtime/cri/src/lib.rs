@@ -45,5 +45,6 @@ mod v1alpha2;
 pub use error::ERROR_DOMAIN;
 pub use exposition::{CONTENT_TYPE, Exposition};
 pub use runtime::status::{CgroupDriver, Node, NodeNetwork};
+pub use runtime::watchdog::Watchdog;
 pub use serve::{Cri, ServeError, serve};
 pub use upstream::{UnnamedPods, UpstreamConfig};

@@ -13,10 +13,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use runtime_cri::{Cri, Exposition, Node, NodeNetwork};
+use runtime_cri::{Cri, Exposition, Node, NodeNetwork, Watchdog};
 use runtime_fail_points::{Point, pass};
 use runtime_image::{Images, RegistryConfig};
 use runtime_net::{Cni, CniConfig, PodRanges};
@@ -34,6 +35,9 @@ use crate::state_lock::StateLock;
 /// Longest run directory, in bytes: a pod's socket below it, `/pods/<24 digits>/control.sock`, must fit
 /// into the 107 of a unix socket's path (unix(7)).
 const RUN_DIR_BYTES_MAX: usize = 107 - "/pods//control.sock".len() - 24;
+
+/// The device that VMs are made by.
+const KVM: &str = "/dev/kvm";
 
 /// Threads that carry all calls, and as many for all streams.
 const WORKERS_MAX: usize = 2;
@@ -112,7 +116,8 @@ async fn run(config: &Config, args: Args, streams: &Handle) -> anyhow::Result<()
         ..CniConfig::default()
     });
     let streaming = streams.spawn(Server::start(config.streaming.address, config.streaming.tls())).await??;
-    let node = node(config, cni.clone());
+    let watchdog = Arc::<Watchdog>::default();
+    let node = node(config, cni.clone(), watchdog.clone());
     let pods = Pods::open(pods_config(config, images.clone(), cni)?).await.context("opening the pods")?;
     if args.private {
         // Those of a command before, whose daemon was killed.
@@ -131,7 +136,7 @@ async fn run(config: &Config, args: Args, streams: &Handle) -> anyhow::Result<()
         metrics::start(address, Exposition::of(&cri)).await?;
     }
     if !args.private {
-        report(&socket, pods.clone(), streams.clone());
+        report(&socket, pods.clone(), streams.clone(), watchdog);
     }
     let stop = async {
         stop.await;
@@ -150,10 +155,11 @@ async fn run(config: &Config, args: Args, streams: &Handle) -> anyhow::Result<()
 }
 
 /// Reports to the service manager, beside everything else, until the daemon ends.
-fn report(socket: &Path, pods: Pods, streams: Handle) {
+fn report(socket: &Path, pods: Pods, streams: Handle, watchdog: Arc<Watchdog>) {
     let socket = socket.to_owned();
     tokio::spawn(async move {
-        service::report(|| service::answers(&socket, || drop(pods.pods()), &streams)).await;
+        let answers = || service::answers(&socket, || drop(pods.pods()), &streams);
+        service::report(answers, |outcome| watchdog.report(outcome)).await;
     });
 }
 
@@ -165,7 +171,7 @@ async fn remove_all(pods: &Pods) -> anyhow::Result<()> {
 }
 
 /// Returns what CRI reports of the node: the handlers, the default one's empty name first, and the network's state.
-fn node(config: &Config, cni: Cni) -> Node {
+fn node(config: &Config, cni: Cni, watchdog: Arc<Watchdog>) -> Node {
     let (handlers, default) = config.handlers();
     let names = handlers.into_iter().map(|handler| handler.name);
     let ranges = PodRanges::new(
@@ -178,6 +184,8 @@ fn node(config: &Config, cni: Cni) -> Node {
         network: Box::new(CniNetwork { cni, ranges }),
         cgroup_driver: cgroup_driver(config.cgroup.driver),
         state_dir: config.paths.state.clone(),
+        kvm: KVM.into(),
+        watchdog,
     }
 }
 

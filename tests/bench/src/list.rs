@@ -65,6 +65,8 @@ async fn main() -> anyhow::Result<()> {
         network: Box::new(NoNetwork),
         cgroup_driver: CgroupDriver::Cgroupfs,
         state_dir: dir.path().join("state"),
+        kvm: "/dev/kvm".into(),
+        watchdog: Default::default(),
     };
     let socket = dir.path().join("cri.sock");
     let listener = UnixListener::bind(&socket)?;

@@ -1,10 +1,12 @@
 //! RPCs about the runtime itself, one file each.
 
+mod conditions;
 pub(crate) mod config;
 mod features;
 pub(crate) mod status;
 pub(crate) mod update_config;
 pub(crate) mod version;
+pub(crate) mod watchdog;
 
 /// CLOCK_REALTIME in nanoseconds since the epoch, as CRI's timestamps are.
 pub(crate) fn now_ns() -> i64 {

@@ -1,18 +1,27 @@
 //! Status: whether pods can run, and on which handlers. NetworkReady is read from the CNI directory
-//! anew each time, so that a configuration dropped there counts at once.
+//! anew each time, so that a configuration dropped there counts at once. All else that the daemon knows of itself is in further
+//! conditions (`conditions.rs`).
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use proto_cri::v1;
-use runtime_pod::{Part, PodView, Pods};
+use runtime_pod::{Part, PodState, PodView, Pods};
 use serde_json::{Value, json};
 
+use super::conditions::{Disk, Known, condition, conditions};
 use super::features;
-use crate::blocking::NODE;
+use super::watchdog::Watchdog;
+use crate::blocking::{NODE, STATE_LOOK};
 use crate::error::Failure;
+
+/// How long the state's disk may take to say how much of it is free. A kubelet asks every five seconds.
+const DISK_WITHIN: Duration = Duration::from_secs(1);
 
 /// The node's part of Status, beyond pods and images.
 pub struct Node {
@@ -24,6 +33,10 @@ pub struct Node {
     pub cgroup_driver: CgroupDriver,
     /// Where images and pods' disks are.
     pub state_dir: PathBuf,
+    /// The device that VMs are made by.
+    pub kvm: PathBuf,
+    /// Whether the daemon answers itself.
+    pub watchdog: Arc<Watchdog>,
 }
 
 /// The node's network, as far as CRI asks about it. Errors are for people.
@@ -66,7 +79,11 @@ pub(crate) async fn status(
     request: v1::StatusRequest,
 ) -> Result<v1::StatusResponse, Failure> {
     let of_pods = if request.verbose { OfPods::ask(pods).await } else { OfPods::default() };
-    Ok(NODE.run(move || answer(&node, &of_pods, request)).await?)
+    let disk = disk(pods).await;
+    let pods = pods.clone();
+    // Whoever is asked here for trouble has its executor.
+    let records = pods.records_trouble();
+    Ok(NODE.run(move || answer(&node, &known(&node, &pods, disk, records), &of_pods, request)).await?)
 }
 
 /// The part of a verbose answer that is about pods.
@@ -74,6 +91,8 @@ pub(crate) async fn status(
 struct OfPods {
     /// Ids of all pods, those included that start now: `podvisor doctor` compares them with what the node has.
     ids: Vec<String>,
+    /// Sizes of the VMs of pods that are ready, by the pods' ids, for `podvisor ps`.
+    vms: serde_json::Map<String, Value>,
     /// Values of the records that are in quarantine, for `podvisor doctor`, too.
     quarantined: Vec<String>,
     /// How pods' VMs compare with what is installed, for `podvisor check`; null where the disk does not answer.
@@ -90,7 +109,9 @@ impl OfPods {
             }
             Err(_) => Value::Null,
         };
-        OfPods { ids: pods.ids(), quarantined: pods.quarantined(), versions }
+        let ready = pods.pods().into_iter().filter(|pod| pod.state == PodState::Ready);
+        let vms = ready.map(|pod| (pod.id.clone(), json!(pod.ledger.size))).collect();
+        OfPods { ids: pods.ids(), vms, quarantined: pods.quarantined(), versions }
     }
 }
 
@@ -108,18 +129,53 @@ fn versions<'a>(restart_needed: bool, pods: impl Iterator<Item = (&'a PodView, V
     json!({ "restart_needed": restart_needed, "vms": vms, "outdated": outdated })
 }
 
-fn answer(node: &Node, of_pods: &OfPods, request: v1::StatusRequest) -> v1::StatusResponse {
-    let network = match node.network.ready() {
-        Ok(()) => condition("NetworkReady", None),
-        Err(why) => condition("NetworkReady", Some(("NetworkPluginNotReady", why))),
-    };
+/// Asks the state's disk, on one thread: a look that hangs keeps the later ones from beginning.
+async fn disk(pods: &Pods) -> Disk {
+    let pods = pods.clone();
+    match tokio::time::timeout(DISK_WITHIN, STATE_LOOK.run(move || pods.state_bytes_free())).await {
+        Ok(Ok(Ok(bytes))) => Disk::Free(bytes),
+        Ok(Ok(Err(error))) => Disk::Failed(error.to_string()),
+        Ok(Err(error)) => Disk::Failed(error.to_string()),
+        Err(_) => Disk::Silent,
+    }
+}
+
+fn known(node: &Node, pods: &Pods, disk: Disk, records: Option<String>) -> Known {
+    Known {
+        kvm: kvm(&node.kvm),
+        disk,
+        records,
+        quarantined: pods.quarantined(),
+        pods: pods.pods(),
+        containers: pods.containers(),
+        recovering: pods.recovering(),
+        watchdog: node.watchdog.last(),
+    }
+}
+
+/// Whether KVM is there and can be opened. Whether it runs a guest is for `podvisor check` to find out.
+fn kvm(path: &Path) -> Result<(), String> {
+    let opened = File::options().read(true).write(true).open(path);
+    match opened.and_then(|file| file.metadata()) {
+        Ok(metadata) if metadata.file_type().is_char_device() => Ok(()),
+        Ok(_) => Err(format!("{} is no device", path.display())),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+fn answer(node: &Node, known: &Known, of_pods: &OfPods, request: v1::StatusRequest) -> v1::StatusResponse {
+    let network = node.network.ready().err().map(|why| ("NetworkPluginNotReady", why));
     let info = if request.verbose {
         BTreeMap::from([("config".to_owned(), info(node, of_pods).to_string())])
     } else {
         BTreeMap::new()
     };
+    // The first two are those that a kubelet needs. RuntimeReady holds whatever else does not: pods that run go on, and a
+    // start that fails says why.
+    let mut all = vec![condition("RuntimeReady", None), condition("NetworkReady", network)];
+    all.extend(conditions(known));
     v1::StatusResponse {
-        status: Some(v1::RuntimeStatus { conditions: vec![condition("RuntimeReady", None), network] }),
+        status: Some(v1::RuntimeStatus { conditions: all }),
         info,
         runtime_handlers: node.handlers.iter().map(|name| runtime_handler(name)).collect(),
         features: Some(features::of_runtime()),
@@ -139,14 +195,9 @@ fn info(node: &Node, of_pods: &OfPods) -> Value {
         "stateDir": node.state_dir,
         "pods": of_pods.ids,
         "quarantine": of_pods.quarantined,
+        "vms": of_pods.vms,
         "versions": of_pods.versions,
     })
-}
-
-fn condition(name: &str, problem: Option<(&str, String)>) -> v1::RuntimeCondition {
-    let status = problem.is_none();
-    let (reason, message) = problem.unwrap_or_default();
-    v1::RuntimeCondition { r#type: name.into(), status, reason: reason.into(), message }
 }
 
 fn runtime_handler(name: &str) -> v1::RuntimeHandler {
@@ -171,16 +222,36 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_network_that_is_not_ready_is_reported_with_its_reason() {
-        let node = Node {
+    fn node() -> Node {
+        Node {
             handlers: vec![String::new(), "kvm".into()],
             network: Box::new(NoNetwork),
             cgroup_driver: CgroupDriver::Cgroupfs,
             state_dir: "/var/lib/podvisor".into(),
-        };
-        let of_pods = OfPods { ids: vec!["ab".to_owned()], ..OfPods::default() };
-        let answer = answer(&node, &of_pods, v1::StatusRequest { verbose: true });
+            kvm: "/no/such/kvm".into(),
+            watchdog: Arc::default(),
+        }
+    }
+
+    fn known(node: &Node) -> Known {
+        Known {
+            kvm: kvm(&node.kvm),
+            disk: Disk::Silent,
+            records: Some("the disk is full".into()),
+            quarantined: vec!["pod_records/x".into()],
+            pods: Vec::new(),
+            containers: Vec::new(),
+            recovering: Vec::new(),
+            watchdog: node.watchdog.last(),
+        }
+    }
+
+    #[test]
+    fn a_network_that_is_not_ready_is_reported_with_its_reason() {
+        let node = node();
+        let vms = serde_json::Map::from_iter([("ab".to_owned(), json!({ "memory_bytes": 1 }))]);
+        let of_pods = OfPods { ids: vec!["ab".to_owned()], vms, ..OfPods::default() };
+        let answer = answer(&node, &known(&node), &of_pods, v1::StatusRequest { verbose: true });
         let conditions = answer.status.unwrap().conditions;
         assert!(conditions[0].status && conditions[0].r#type == "RuntimeReady");
         assert!(!conditions[1].status && conditions[1].message.contains("/etc/cni/net.d"));
@@ -191,6 +262,7 @@ mod tests {
             (&"cgroupfs".into(), &"10.1.0.0/24".into(), &"/var/lib/podvisor".into())
         );
         assert_eq!((&info["pods"][0], &info["quarantine"]), (&"ab".into(), &json!([])));
+        assert_eq!(info["vms"]["ab"]["memory_bytes"], 1);
     }
 
     #[test]
@@ -204,5 +276,27 @@ mod tests {
             said["outdated"],
             json!([{ "id": "a", "namespace": "", "name": "", "parts": ["vmm", "kernel"] }])
         );
+    }
+
+    #[test]
+    fn no_trouble_of_the_daemon_takes_the_node_out_of_service() {
+        let node = node();
+        node.watchdog.report(Err("no answer within 10s".into()));
+        let answer = answer(&node, &known(&node), &OfPods::default(), v1::StatusRequest::default());
+        let conditions = answer.status.unwrap().conditions;
+        let wrong: Vec<_> =
+            conditions.iter().filter(|one| !one.status).map(|one| one.r#type.as_str()).collect();
+        let expected = ["NetworkReady", "KvmReady", "StateDiskReady", "RecordsReadable", "WatchdogOnTime"];
+        assert_eq!(wrong, expected);
+        assert!(conditions.iter().all(|one| one.status == one.reason.is_empty()));
+        assert_eq!(conditions.iter().filter(|one| one.r#type == "RuntimeReady" && one.status).count(), 1);
+    }
+
+    #[test]
+    fn a_kvm_that_is_not_there_or_another_file_is_named() {
+        assert!(kvm(Path::new("/no/such/kvm")).unwrap_err().starts_with("/no/such/kvm: No such file"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(kvm(file.path()).unwrap_err().ends_with("is no device"));
+        assert_eq!(kvm(Path::new("/dev/null")), Ok(()));
     }
 }

@@ -35,8 +35,9 @@ pub(super) fn is_managed() -> bool {
     std::env::var_os(SOCKET_VARIABLE).is_some()
 }
 
-/// Reports that the daemon serves, at its first answer, and as long as the manager watches, that it answers.
-pub(super) async fn report<F>(answers: impl Fn() -> F)
+/// Reports that the daemon serves, at its first answer, and as long as the manager watches, that it answers. `publish` takes
+/// the outcome of each look that the manager waits for.
+pub(super) async fn report<F>(answers: impl Fn() -> F, publish: impl Fn(Result<(), String>))
 where
     F: Future<Output = Result<(), String>>,
 {
@@ -54,7 +55,9 @@ where
     info!(?limit, "the service manager watches");
     loop {
         sleep(interval).await;
-        match within(interval, answers()).await {
+        let outcome = within(interval, answers()).await;
+        publish(outcome.clone());
+        match outcome {
             Ok(()) => send(NotifyState::Watchdog).await,
             Err(error) => warn!(error, "the daemon does not answer itself"),
         }
@@ -147,7 +150,7 @@ mod tests {
             asked.set(asked.get() + 1);
             answer(asked.get())
         };
-        let _ = timeout(limits * LIMIT, report(answers)).await;
+        let _ = timeout(limits * LIMIT, report(answers, drop)).await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -195,7 +198,7 @@ mod tests {
             return;
         }
         let answers = || async { panic!("an answer was asked for") };
-        report(answers).await;
+        report(answers, drop).await;
         stopping().await;
     }
 
