@@ -17,6 +17,7 @@ mod device_plugin;
 mod dist;
 mod doctor;
 mod exec;
+mod inspect;
 mod listing;
 mod log_follower;
 mod logging;
@@ -61,6 +62,8 @@ enum Command {
     Run(run::Args),
     /// List the node's pods with their containers.
     Ps(ps::Args),
+    /// Print everything that is known of pods and containers.
+    Inspect(inspect::Args),
     /// Run one more command in a running container, and end with its exit code.
     Exec(exec::Args),
     /// Follow a running container's output, and with -i type to it.
@@ -116,6 +119,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::serve(&config()?, args),
         Command::Run(args) => run::run(&config()?, file, &args),
         Command::Ps(args) => client::block_on(ps::ps(&config()?, args)),
+        Command::Inspect(args) => client::block_on(inspect::inspect(&config()?, args)),
         Command::Exec(args) => client::block_on(exec::exec(&config()?, args)),
         Command::Attach(args) => client::block_on(attach::attach(&config()?, args)),
         Command::Logs(args) => client::block_on(logs::logs(&config()?, args)),
