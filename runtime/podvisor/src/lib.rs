@@ -33,6 +33,7 @@ mod session;
 mod show;
 mod state_lock;
 mod terminal;
+mod top;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -64,6 +65,8 @@ enum Command {
     Ps(ps::Args),
     /// Print everything that is known of pods and containers.
     Inspect(inspect::Args),
+    /// Show what pods and containers use of CPU, memory and network.
+    Top(top::Args),
     /// Run one more command in a running container, and end with its exit code.
     Exec(exec::Args),
     /// Follow a running container's output, and with -i type to it.
@@ -120,6 +123,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(&config()?, file, &args),
         Command::Ps(args) => client::block_on(ps::ps(&config()?, args)),
         Command::Inspect(args) => client::block_on(inspect::inspect(&config()?, args)),
+        Command::Top(args) => client::block_on(top::top(&config()?, args)),
         Command::Exec(args) => client::block_on(exec::exec(&config()?, args)),
         Command::Attach(args) => client::block_on(attach::attach(&config()?, args)),
         Command::Logs(args) => client::block_on(logs::logs(&config()?, args)),
