@@ -16,6 +16,7 @@ mod device_plugin;
 #[cfg(test)]
 mod dist;
 mod doctor;
+mod events;
 mod exec;
 mod inspect;
 mod listing;
@@ -67,6 +68,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Show what pods and containers use of CPU, memory and network.
     Top(top::Args),
+    /// Follow what happens to pods and containers.
+    Events(events::Args),
     /// Run one more command in a running container, and end with its exit code.
     Exec(exec::Args),
     /// Follow a running container's output, and with -i type to it.
@@ -124,6 +127,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Ps(args) => client::block_on(ps::ps(&config()?, args)),
         Command::Inspect(args) => client::block_on(inspect::inspect(&config()?, args)),
         Command::Top(args) => client::block_on(top::top(&config()?, args)),
+        Command::Events(args) => client::block_on(events::events(&config()?, args)),
         Command::Exec(args) => client::block_on(exec::exec(&config()?, args)),
         Command::Attach(args) => client::block_on(attach::attach(&config()?, args)),
         Command::Logs(args) => client::block_on(logs::logs(&config()?, args)),
