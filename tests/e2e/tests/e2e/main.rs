@@ -30,6 +30,7 @@ mod mounts;
 mod network;
 mod out_of_memory;
 mod package;
+mod people;
 mod process;
 mod resources;
 mod rpcs;
