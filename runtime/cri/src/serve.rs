@@ -21,6 +21,7 @@ use tracing::warn;
 
 use crate::deadline::Deadlines;
 use crate::encoded::Encoded;
+use crate::requests;
 use crate::runtime::status::Node;
 use crate::scratch_disk::scratch_disk;
 use crate::stream::MESSAGE_BYTES_MAX;
@@ -60,6 +61,7 @@ pub struct Cri {
 impl Cri {
     /// The services over these. Blocks on the disk.
     pub fn new(pods: Pods, images: Images, node: Node, streaming: Arc<Server>) -> Self {
+        requests::register();
         let (stopping, encoded) = (Arc::default(), Arc::default());
         let scratch_disk = scratch_disk(images.directory(), &pods.scratch_dir());
         let node = Arc::new(node);

@@ -23,9 +23,21 @@ static BYTES: LazyLock<IntCounter> = LazyLock::new(|| {
     .expect(ONCE)
 });
 
+/// Makes the counters known with their zeros: an alert on an increase needs the value before the first.
+pub(crate) fn register() {
+    for succeeded in [true, false] {
+        PULLS.with_label_values(&[outcome(succeeded)]);
+    }
+    LazyLock::force(&BYTES);
+}
+
 /// Counts the end of a pull.
 pub(crate) fn pulled(succeeded: bool) {
-    PULLS.with_label_values(&[if succeeded { "ok" } else { "error" }]).inc();
+    PULLS.with_label_values(&[outcome(succeeded)]).inc();
+}
+
+fn outcome(succeeded: bool) -> &'static str {
+    if succeeded { "ok" } else { "error" }
 }
 
 /// Counts bytes of a blob.

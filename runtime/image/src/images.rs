@@ -108,6 +108,7 @@ impl Images {
     /// # Errors
     /// [`ImageError::Disk`], also for an index that cannot be read: nothing is removed then.
     pub fn open(directory: &Path, registries: RegistryConfig) -> Result<Images, ImageError> {
+        counters::register();
         let store = Arc::new(Store::open(directory)?);
         Ok(Images { inner: Arc::new(Inner { store, registries, pulls: Mutex::default() }) })
     }

@@ -19,6 +19,12 @@ static DROPPED: LazyLock<IntCounter> = LazyLock::new(|| {
     .expect(ONCE)
 });
 
+/// Makes the counters of all logs known with their zeros: an alert on an increase needs the value before the first.
+pub fn register_counters() {
+    LazyLock::force(&WRITTEN);
+    LazyLock::force(&DROPPED);
+}
+
 /// Counts one write: so many bytes are in the file, and so many are lost.
 pub(crate) fn wrote(kept: usize, dropped: usize) {
     WRITTEN.inc_by(kept as u64);

@@ -16,5 +16,6 @@ mod file;
 mod line;
 
 pub use copy::copy;
+pub use counters::register_counters;
 pub use file::LogFile;
 pub use line::LogStream;

@@ -9,6 +9,8 @@ use prometheus::{
 };
 use runtime_spec::ExitReason;
 
+use crate::boot_id::BootId;
+use crate::record::VmmProcess;
 use crate::view::Phase;
 
 const ONCE: &str = "each name is registered in one place";
@@ -16,6 +18,13 @@ const ONCE: &str = "each name is registered in one place";
 /// From a step of a warm start to the deadline of a boot, in seconds.
 const PHASE_SECONDS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
+/// Names of the phases of a start.
+pub(crate) const PHASE_NAMES: [&str; 9] =
+    ["boot", "configure", "guest", "network", "plug", "record", "scratch", "spawn", "total"];
+
+/// How it may end that a daemon looks for the VM of a pod that was ready.
+const RECOVERIES: [&str; 3] = ["found", "lost", "rebooted"];
 
 static PHASES: LazyLock<HistogramVec> = LazyLock::new(|| {
     register_histogram_vec!(
@@ -48,6 +57,15 @@ static VMS_LOST: LazyLock<IntCounter> = LazyLock::new(|| {
     .expect(ONCE)
 });
 
+static RECOVERED: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    register_int_counter_vec!(
+        "podvisor_pods_recovered_total",
+        "Ready pods of the daemon before, by what became of their VM: found, lost, or of an earlier boot of the node.",
+        &["outcome"]
+    )
+    .expect(ONCE)
+});
+
 /// Counts a pod's start.
 pub(crate) fn pod_started(phases: &[Phase]) {
     for phase in phases {
@@ -70,11 +88,52 @@ pub(crate) fn vm_lost() {
     VMS_LOST.inc();
 }
 
+/// Counts a pod that was ready when an earlier daemon ended. A VM does not outlive the node's boot, so that one of an
+/// earlier boot is not lost by any fault.
+pub(crate) fn pod_recovered(found: bool, vmm: Option<VmmProcess>) {
+    let boot = vmm.and_then(|vmm| vmm.boot);
+    let outcome = match found {
+        true => "found",
+        false if boot.is_some() && boot != BootId::current() => "rebooted",
+        false => "lost",
+    };
+    RECOVERED.with_label_values(&[outcome]).inc();
+}
+
 /// Makes the counters known with their zeros: an alert on an increase needs the value before the first.
 pub(crate) fn register() {
     LazyLock::force(&FAILED_STARTS);
     LazyLock::force(&VMS_LOST);
     for reason in ExitReason::ALL {
         EXITS.with_label_values(&[reason.name()]);
+    }
+    for phase in PHASE_NAMES {
+        PHASES.with_label_values(&[phase]);
+    }
+    for outcome in RECOVERIES {
+        RECOVERED.with_label_values(&[outcome]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_of_an_earlier_boot_is_not_counted_as_lost() {
+        let this_boot = VmmProcess::of_this_boot(1, 1);
+        let earlier = VmmProcess { boot: Some("0".repeat(32).try_into().unwrap()), ..this_boot };
+        let count = |outcome| RECOVERED.with_label_values(&[outcome]).get();
+        // Tests of this process count, too.
+        for (found, vmm, outcome) in [
+            (true, Some(this_boot), "found"),
+            (false, Some(this_boot), "lost"),
+            (false, None, "lost"),
+            (false, Some(earlier), "rebooted"),
+        ] {
+            let before = count(outcome);
+            pod_recovered(found, vmm);
+            assert!(count(outcome) > before, "{outcome}");
+        }
     }
 }

@@ -6,6 +6,9 @@ use prometheus::{IntCounterVec, IntGaugeVec, register_int_counter_vec, register_
 
 const ONCE: &str = "each name is registered in one place";
 
+/// The kinds of sessions, as the paths of their URLs have them.
+const KINDS: [&str; 3] = ["exec", "attach", "portforward"];
+
 static BEGUN: LazyLock<IntCounterVec> = LazyLock::new(|| {
     register_int_counter_vec!(
         "podvisor_streaming_sessions_total",
@@ -23,6 +26,14 @@ static OPEN: LazyLock<IntGaugeVec> = LazyLock::new(|| {
     )
     .expect(ONCE)
 });
+
+/// Makes the figures known with their zeros: an alert on an increase needs the value before the first.
+pub(crate) fn register() {
+    for kind in KINDS {
+        BEGUN.with_label_values(&[kind]);
+        OPEN.with_label_values(&[kind]);
+    }
+}
 
 /// One session; counted as open until it is dropped.
 pub(crate) struct Session(&'static str);
@@ -44,6 +55,18 @@ impl Drop for Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_kind_of_session_has_its_zero_before_the_first() {
+        register();
+        let families = prometheus::gather();
+        for name in ["podvisor_streaming_sessions", "podvisor_streaming_sessions_total"] {
+            let family = families.iter().find(|family| family.name() == name).unwrap();
+            let kinds = family.get_metric().iter().map(|series| series.get_label()[0].value());
+            let kinds: Vec<&str> = kinds.collect();
+            assert!(KINDS.iter().all(|kind| kinds.contains(kind)), "{name}: {kinds:?}");
+        }
+    }
 
     #[test]
     fn a_session_is_open_until_it_ends_and_counted_for_ever() {

@@ -94,6 +94,7 @@ impl Server {
             return Err(ServerError::Unspecified(address));
         }
         let identity = tls.map(|files| Identity::open(files, address.ip())).transpose()?;
+        counters::register();
         let failed = |source| ServerError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;

@@ -25,13 +25,42 @@ struct Figures {
 
 pub(super) async fn figures(cri: &Cri) -> Vec<MetricFamily> {
     let (pods, containers) = (cri.pods.pods(), cri.pods.containers());
-    let mut all = vec![of_pods(&pods), of_containers(&containers), of_memory(cri, &pods).await];
+    let mut all = vec![of_build(), of_pods(&pods), of_containers(&containers), of_memory(cri, &pods).await];
     if let Ok(installed) = cri.pods.installed().await {
         all.extend(of_installed(&installed, &pods));
     }
-    all.extend(of_disk(cri).await);
+    all.extend(of_records(cri.pods.outcomes_wait(), cri.pods.quarantined().len()));
+    let disk = of_disk(cri).await;
+    all.push(of_disk_answer(disk.is_some()));
+    all.extend(disk.into_iter().flatten());
     all.extend(cri.upstream_is_up().map(of_upstream));
     all.into_iter().filter_map(family).flatten().collect()
+}
+
+fn of_build() -> Figures {
+    Figures {
+        name: "podvisor_build_info",
+        help: "The daemon's version; the value is always 1.",
+        labels: &["version"],
+        values: vec![(vec![env!("CARGO_PKG_VERSION")], 1)],
+    }
+}
+
+fn of_records(outcomes_wait: bool, quarantined: usize) -> [Figures; 2] {
+    [
+        Figures {
+            name: "podvisor_records_waiting",
+            help: "Whether outcomes of pods and containers wait for a disk that does not take them.",
+            labels: &[],
+            values: vec![(vec![], u64::from(outcomes_wait))],
+        },
+        Figures {
+            name: "podvisor_records_quarantined",
+            help: "Values on disk that could not be read, as of the daemon's start.",
+            labels: &[],
+            values: vec![(vec![], quarantined as u64)],
+        },
+    ]
 }
 
 fn of_pods(pods: &[Arc<PodView>]) -> Figures {
@@ -98,14 +127,24 @@ async fn of_memory(cri: &Cri, pods: &[Arc<PodView>]) -> Figures {
     }
 }
 
-async fn of_disk(cri: &Cri) -> Vec<Figures> {
+fn of_disk_answer(answers: bool) -> Figures {
+    Figures {
+        name: "podvisor_disk_answers",
+        help: "Whether the disk of images and scratch disks could be looked at in time.",
+        labels: &[],
+        values: vec![(vec![], u64::from(answers))],
+    }
+}
+
+/// `None` where the disk does not answer in time.
+async fn of_disk(cri: &Cri) -> Option<[Figures; 2]> {
     let (images, pods) = (cri.images.clone(), cri.pods.clone());
     let look =
         STATE.run(move || (images.list().len() as u64, images.usage().bytes, pods.scratch_usage().bytes));
     let Ok(Ok((count, image_bytes, scratch_bytes))) = tokio::time::timeout(DISK_WITHIN, look).await else {
-        return Vec::new();
+        return None;
     };
-    vec![
+    Some([
         Figures {
             name: "podvisor_images",
             help: "Images on the node.",
@@ -118,7 +157,7 @@ async fn of_disk(cri: &Cri) -> Vec<Figures> {
             labels: &["of"],
             values: vec![(vec!["images"], image_bytes), (vec!["scratch"], scratch_bytes)],
         },
-    ]
+    ])
 }
 
 fn of_upstream(is_up: bool) -> Figures {
@@ -166,6 +205,17 @@ mod tests {
         assert_eq!(restart.values, [(vec![], 0)]);
         let [nobody, _] = of_installed(&Installed::default(), &[]);
         assert!(nobody.values.iter().all(|(_, count)| *count == 0));
+    }
+
+    #[test]
+    fn records_that_wait_for_the_disk_and_those_in_quarantine_are_counted() {
+        let text = |outcomes_wait, quarantined| {
+            let families = of_records(outcomes_wait, quarantined).into_iter().filter_map(family).flatten();
+            super::super::text(&families.collect::<Vec<_>>()).unwrap()
+        };
+        assert!(text(true, 0).contains("podvisor_records_waiting 1\n"));
+        assert!(text(false, 2).contains("podvisor_records_waiting 0\n"));
+        assert!(text(false, 2).contains("podvisor_records_quarantined 2\n"));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use super::{Driver, step};
 use crate::blocking::within;
 use crate::container::{Container, watcher};
+use crate::counters;
 use crate::error::{PodError, PodErrorKind, chain_of};
 use crate::host::vmm_process;
 use crate::io::copiers::Copiers;
@@ -177,6 +178,7 @@ impl Driver {
                 .unwrap_or_else(|_| Err(format!("it does not answer within {} s", ATTACH_WITHIN.as_secs()))),
             None => Err("its process is not on record".to_owned()),
         };
+        counters::pod_recovered(found.is_ok(), self.status.vmm);
         match found {
             Ok(live) => {
                 self.live = Some(live);

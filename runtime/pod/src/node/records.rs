@@ -99,6 +99,11 @@ impl Records {
         Some(trouble)
     }
 
+    /// Whether outcomes are not on disk, and are tried to be written again.
+    pub(crate) fn outcomes_wait(&self) -> bool {
+        self.settling.load(Ordering::Acquire)
+    }
+
     /// Settles how far a pod is.
     pub(crate) async fn settle_pod_status(&self, id: &str, status: &PodStatus) {
         self.settle(Batch::new().put(Table::PodStatuses, id, status)).await;

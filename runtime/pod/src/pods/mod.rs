@@ -43,6 +43,7 @@ impl Pods {
     /// not ready, with the reason.
     pub async fn open(config: PodsConfig) -> Result<Pods, PodError> {
         crate::counters::register();
+        runtime_logs::register_counters();
         let node = Arc::new(crate::node::open::node(config)?);
         crate::recover::recover(&node).await?;
         Ok(Pods { node })
@@ -139,6 +140,11 @@ impl Pods {
     /// Names of the values on disk that could not be read and are in quarantine, as of this daemon's start.
     pub fn quarantined(&self) -> Vec<String> {
         self.node.records.quarantined()
+    }
+
+    /// Whether outcomes wait for a disk that does not take them: a daemon that is killed now finds those pods as they were.
+    pub fn outcomes_wait(&self) -> bool {
+        self.node.records.outcomes_wait()
     }
 
     /// Builds a container, holds it before its program, and returns its id.

@@ -52,8 +52,9 @@ async fn outcomes_are_on_disk_as_soon_as_there_is_room() {
     world.pods.stop_container(&id, Duration::ZERO).await.unwrap();
     world.pods.remove(&pod_id).await.unwrap();
     assert_eq!(world.records().len(), 4, "the disk has the pod and its container still");
+    assert!(world.pods.outcomes_wait());
     world.fill_disk(false);
-    world.until(|world| world.records().is_empty()).await;
+    world.until(|world| world.records().is_empty() && !world.pods.outcomes_wait()).await;
     world.assert_nothing_left();
 }
 

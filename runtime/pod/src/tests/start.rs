@@ -33,7 +33,7 @@ async fn every_phase_is_measured() {
     let phases = world.pods.phases(&id).unwrap();
     let mut names: Vec<&str> = phases.iter().map(|phase| phase.name.as_str()).collect();
     names.sort_unstable();
-    let all = ["boot", "configure", "guest", "network", "plug", "record", "scratch", "spawn", "total"];
+    let all = crate::counters::PHASE_NAMES;
     assert_eq!(names, all);
     let total = phases.iter().find(|phase| phase.name == "total").unwrap();
     assert!(phases.iter().all(|phase| phase.start + phase.duration <= total.duration));
