@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod names;
 pub mod quotes;
 mod repository;
+pub mod rows;
 pub mod sentences;
 pub mod sizes;
 pub mod steps;

@@ -6,6 +6,9 @@ use crate::Source;
 /// Pages with quoted texts, and the columns of their tables that quote.
 pub const PAGES: &[(&str, &[usize])] = &[("docs/troubleshooting.md", &[0]), ("docs/output.md", &[2])];
 
+/// Scripts whose texts an operator meets, too.
+pub const SCRIPTS: &[&str] = &["dist/debian/preinst", "dist/debian/postrm", "dist/debian/prerm"];
+
 /// Texts of other programs and of the kernel.
 const OF_OTHERS: &[&str] = &[
     "Connection refused",
@@ -48,7 +51,7 @@ fn pieces(cell: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The text with strings in one piece that the code has on several lines.
-fn joined(code: &str) -> String {
+pub(crate) fn joined(code: &str) -> String {
     let mut parts = code.split("\\\n");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| text + part.trim_start())

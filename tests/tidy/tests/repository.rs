@@ -6,8 +6,8 @@
 use std::{path::Path, sync::LazyLock};
 
 use tests_tidy::{
-    Crate, Repository, breaches::Breaches, callers, code::Code, commits, cycles, edges, headers, links,
-    metrics, names, quotes, sentences, sizes, steps, unsafe_code, versions, words,
+    Crate, Repository, Source, breaches::Breaches, callers, code::Code, commits, cycles, edges, headers,
+    links, metrics, names, quotes, rows, sentences, sizes, steps, unsafe_code, versions, words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -124,10 +124,25 @@ fn links_of_the_pages_lead_somewhere() {
 #[test]
 fn error_texts_that_the_pages_quote_are_texts_of_the_code() {
     let tree = links::Tree::read().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let script = |path: &&str| Source {
+        path: (*path).to_owned(),
+        text: std::fs::read_to_string(root.join(path)).unwrap(),
+    };
+    let sources: Vec<_> =
+        REPOSITORY.sources.iter().cloned().chain(quotes::SCRIPTS.iter().map(script)).collect();
     let quoted = quotes::PAGES
         .iter()
-        .flat_map(|(page, columns)| quotes::check(page, columns, &tree.pages[*page], &REPOSITORY.sources));
+        .flat_map(|(page, columns)| quotes::check(page, columns, &tree.pages[*page], &sources));
     holds(&quoted.collect::<Vec<_>>());
+}
+
+#[test]
+fn an_operator_finds_each_error_of_the_daemon_on_a_page() {
+    let tree = links::Tree::read().unwrap();
+    let pages: Vec<_> =
+        quotes::PAGES.iter().map(|(page, columns)| (tree.pages[*page].as_str(), *columns)).collect();
+    holds(&rows::check(&pages, &REPOSITORY.sources));
 }
 
 #[test]
