@@ -39,6 +39,7 @@ install: ## install what `make build` has built, as root or with DESTDIR=; PREFI
 	install -D -m 755 -t '$(DESTDIR)$(PREFIX)/bin' $(BIN)/podvisor $(BIN)/podvisor-vmm
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/podvisor' $(IMAGE)/vmlinux $(IMAGE)/root.erofs $(IMAGE)/scratch.ext4
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/podvisor' dist/runtimeclass.yaml
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/podvisor/monitoring' dist/monitoring/podvisor.json dist/monitoring/alerts.yaml
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/system' dist/podvisor.service dist/podvisor-device-plugin.service
 	$(BIN)/podvisor man --to '$(DESTDIR)$(PREFIX)/share/man'
 	install -d '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' '$(DESTDIR)$(ZSH_COMPLETIONS)' '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d'
