@@ -17,6 +17,7 @@ pub mod edges;
 pub mod headers;
 pub mod links;
 pub mod metrics;
+pub mod monitoring;
 pub mod names;
 pub mod quotes;
 mod repository;

@@ -79,8 +79,8 @@ fn code(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2).filter_map(|code| code.split_whitespace().next())
 }
 
-/// Says what is wrong with a link.
-fn broken_link(tree: &Tree, page: &str, target: &str) -> Option<String> {
+/// Says what is wrong with a link. The page of a path from the repository's root is "".
+pub(crate) fn broken_link(tree: &Tree, page: &str, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
     }
