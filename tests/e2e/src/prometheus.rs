@@ -1,4 +1,4 @@
-//! Debian's Prometheus, which scrapes a daemon, and its `promtool`.
+//! Debian's Prometheus, which scrapes a daemon as `docs/metrics.md` says, and its `promtool`.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,33 +17,41 @@ const PORT: u16 = 9190;
 /// Generous: the software node is slow.
 const SERIES_WITHIN: Duration = Duration::from_secs(120);
 
+/// The operators' page, whose first scrape configuration is the one of a single node.
+const PAGE: &str = include_str!("../../../docs/metrics.md");
+
+/// The alerts that are installed.
+const ALERTS: &str = include_str!("../../../dist/monitoring/alerts.yaml");
+
 /// A running Prometheus.
 #[derive(Debug)]
 pub struct Prometheus {
     _child: Child,
 }
 
+/// A rule of a Prometheus, as its API has it.
+#[derive(Debug)]
+pub struct Rule {
+    /// The alert's name.
+    pub name: String,
+    /// The query with its threshold.
+    pub query: String,
+}
+
 impl Prometheus {
-    /// Starts one below `dir` that scrapes both paths of the daemon at this address.
+    /// Starts one below `dir` that scrapes a daemon as the operators' page says, with the alerts that are installed.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(dir: &Path, daemon: &str) -> anyhow::Result<Prometheus> {
+    pub fn start(dir: &Path) -> anyhow::Result<Prometheus> {
         let dir = dir.join("prometheus");
         std::fs::create_dir_all(&dir)?;
-        let config = dir.join("prometheus.json");
-        let job = |name: &str, path: &str| {
-            serde_json::json!({
-                "job_name": name,
-                "metrics_path": path,
-                "static_configs": [{ "targets": [daemon] }],
-            })
-        };
-        let jobs = [job("podvisor", "/metrics"), job("cadvisor", "/metrics/cadvisor")];
-        let global = serde_json::json!({ "scrape_interval": "2s", "scrape_timeout": "2s" });
-        // YAML has JSON in it.
-        let text = serde_json::json!({ "global": global, "scrape_configs": jobs });
-        std::fs::write(&config, text.to_string())?;
+        let (config, rules) = (dir.join("prometheus.yaml"), dir.join("alerts.yaml"));
+        std::fs::write(&rules, ALERTS)?;
+        let block = PAGE.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
+        let scrapes = block.context("the page has no scrape configuration")?;
+        let global = "{ scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 2s }";
+        std::fs::write(&config, format!("global: {global}\nrule_files: [{rules:?}]\n{scrapes}"))?;
         let log = File::create(dir.join("log"))?;
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", config.display()))
@@ -56,6 +64,40 @@ impl Prometheus {
             .spawn()
             .context("running prometheus")?;
         Ok(Prometheus { _child: child })
+    }
+
+    /// Waits until every rule has been evaluated, and returns them.
+    ///
+    /// # Errors
+    /// When one cannot be evaluated, or is not in time.
+    pub async fn rules(&self) -> anyhow::Result<Vec<Rule>> {
+        let deadline = tokio::time::Instant::now() + SERIES_WITHIN;
+        loop {
+            let said = match http::get_path(ADDRESS, PORT, "/api/v1/rules", 1).await {
+                Ok(text) => {
+                    let answer: serde_json::Value = serde_json::from_str(&text)?;
+                    let groups = answer["data"]["groups"].as_array().into_iter().flatten();
+                    let rules: Vec<_> =
+                        groups.flat_map(|group| group["rules"].as_array()).flatten().collect();
+                    if let Some(failed) = rules.iter().find(|rule| rule["health"] == "err") {
+                        bail!("{failed}");
+                    }
+                    if !rules.is_empty() && rules.iter().all(|rule| rule["health"] == "ok") {
+                        let word = |rule: &serde_json::Value, key: &str| {
+                            rule[key].as_str().unwrap_or_default().to_owned()
+                        };
+                        let rule = |rule| Rule { name: word(rule, "name"), query: word(rule, "query") };
+                        return Ok(rules.into_iter().map(rule).collect());
+                    }
+                    text
+                }
+                Err(error) => error.to_string(),
+            };
+            if tokio::time::Instant::now() > deadline {
+                bail!("the rules are not evaluated: {said}");
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
     }
 
     /// Waits until this query has a value, and returns the first one.

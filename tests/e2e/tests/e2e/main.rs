@@ -26,6 +26,7 @@ mod logs;
 mod many;
 mod metrics;
 mod mirrors;
+mod monitoring;
 mod mounts;
 mod network;
 mod out_of_memory;

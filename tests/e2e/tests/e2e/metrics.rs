@@ -7,20 +7,27 @@ use tests_e2e::{Host, http, spec};
 const ADDRESS: &str = "127.0.0.1";
 const PORT: u16 = 9134;
 
+/// The section of a configuration that has figures served, at the address of the operators' page.
+pub(crate) const SECTION: &str = "[metrics]\naddress = \"127.0.0.1:9134\"\n";
+
 /// A host whose daemon serves figures.
 async fn start() -> Option<Host> {
     let mut host = Host::start().await?;
     let path = host.daemon.config().to_owned();
     let config = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(path, config + &format!("[metrics]\naddress = \"{ADDRESS}:{PORT}\"\n")).unwrap();
+    std::fs::write(path, config + SECTION).unwrap();
     host.daemon.kill_and_restart().await.unwrap();
-    // A daemon answers calls a moment earlier.
-    http::get_path(ADDRESS, PORT, "/metrics", 50).await.unwrap();
+    are_served().await;
     Some(host)
 }
 
-async fn figures(path: &str) -> String {
-    http::get_path(ADDRESS, PORT, path, 1).await.unwrap()
+/// Waits for the figures: a daemon answers calls a moment earlier.
+pub(crate) async fn are_served() {
+    http::get_path(ADDRESS, PORT, "/metrics", 50).await.unwrap();
+}
+
+pub(crate) async fn figures(path: &str) -> String {
+    http::get_path(ADDRESS, PORT, path, 3).await.unwrap()
 }
 
 #[tokio::test]
@@ -49,6 +56,14 @@ async fn a_prometheus_sees_what_runs_and_what_has_ended() {
         "podvisor_pods_outdated{part=\"any\"} 0",
         "podvisor_restart_needed 0",
         "podvisor_image_pulls_total{outcome=\"ok\"} 1",
+        "podvisor_image_pulls_total{outcome=\"error\"} 0",
+        "podvisor_log_dropped_bytes_total 0",
+        "podvisor_streaming_sessions_total{kind=\"attach\"} 0",
+        "podvisor_pods_recovered_total{outcome=\"lost\"} 0",
+        "podvisor_cri_request_failures_total{method=\"RunPodSandbox\"} 0",
+        "podvisor_records_waiting 0",
+        "podvisor_records_quarantined 0",
+        "podvisor_disk_answers 1",
         "podvisor_pod_start_phase_duration_seconds_count{phase=\"total\"} 1",
         "podvisor_cri_request_duration_seconds_count{code=\"NotFound\",method=\"PodSandboxStatus\"} 1",
     ] {
@@ -68,10 +83,15 @@ async fn a_prometheus_sees_what_runs_and_what_has_ended() {
     series("container_network_receive_bytes_total", "");
     assert!(http::get_path(ADDRESS, PORT, "/", 1).await.unwrap_err().to_string().contains("404"));
 
-    let prometheus = Prometheus::start(host.dir(), &format!("{ADDRESS}:{PORT}")).unwrap();
+    let prometheus = Prometheus::start(host.dir()).unwrap();
     assert_eq!(prometheus.value("sum(podvisor_pods)").await.unwrap(), 1.0);
-    let used = prometheus.value("container_cpu_usage_seconds_total{container=\"busy\"}").await.unwrap();
-    assert!(used >= 0.0);
+    // The usual rules select so.
+    let kubelets = "job=\"kubelet\", metrics_path=\"/metrics/cadvisor\", image!=\"\"";
+    let used = format!("container_cpu_usage_seconds_total{{{kubelets}, container=\"busy\"}}");
+    assert!(prometheus.value(&used).await.unwrap() >= 0.0);
+    let of_pods =
+        format!("count(container_memory_working_set_bytes{{{kubelets}, container=\"\"}}) or vector(0)");
+    assert_eq!(prometheus.value(&of_pods).await.unwrap(), 0.0, "a pod's own series have no image");
 
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();

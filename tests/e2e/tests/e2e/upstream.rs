@@ -13,20 +13,20 @@ use crate::session::{Session, exec_url};
 /// How long the daemon may take to notice that containerd is gone or back.
 const NOTICED_WITHIN: Duration = Duration::from_secs(60);
 
-/// A host whose daemon has a containerd behind it.
-async fn start() -> Option<(Host, Containerd)> {
+/// A host whose daemon has a containerd behind it, and `more` in its configuration.
+pub(crate) async fn start(more: &str) -> Option<(Host, Containerd)> {
     let mut host = Host::start().await?;
     let containerd = Containerd::start(host.dir(), &host.network, host.registry).await.unwrap();
     let path = host.daemon.config().to_owned();
     let config = std::fs::read_to_string(&path).unwrap();
     let socket = containerd.socket();
-    std::fs::write(path, config + &format!("[upstream]\nsocket = {socket:?}\n")).unwrap();
+    std::fs::write(path, config + &format!("[upstream]\nsocket = {socket:?}\n{more}")).unwrap();
     host.daemon.kill_and_restart().await.unwrap();
     is_up(&mut host.client(), true).await;
     Some((host, containerd))
 }
 
-async fn is_up(client: &mut Client, up: bool) {
+pub(crate) async fn is_up(client: &mut Client, up: bool) {
     let deadline = tokio::time::Instant::now() + NOTICED_WITHIN;
     loop {
         let status = client.runtime.status(v1::StatusRequest::default()).await.unwrap().into_inner();
@@ -41,7 +41,7 @@ async fn is_up(client: &mut Client, up: bool) {
 }
 
 /// A pod in the node's own network.
-fn node_pod(host: &Host) -> v1::PodSandboxConfig {
+pub(crate) fn node_pod(host: &Host) -> v1::PodSandboxConfig {
     let mut config = spec::pod("proxy", host.dir());
     // As the kubelet sends it: the name is the node's.
     config.hostname.clear();
@@ -82,7 +82,7 @@ async fn ids(client: &mut Client) -> Vec<String> {
 
 #[tokio::test]
 async fn pods_of_the_node_run_in_containerd_beside_those_in_vms() {
-    let Some((mut host, mut containerd)) = start().await else { return };
+    let Some((mut host, mut containerd)) = start("").await else { return };
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
     let vm = client.run_pod(&spec::pod("vm", host.dir())).await.unwrap();
@@ -139,7 +139,7 @@ async fn pods_of_the_node_run_in_containerd_beside_those_in_vms() {
 
 #[tokio::test]
 async fn a_vm_handler_refuses_the_nodes_namespaces_and_names_the_handler_that_has_them() {
-    let Some((host, _containerd)) = start().await else { return };
+    let Some((host, _containerd)) = start("").await else { return };
     let mut client = host.client();
     let refused = client.run_pod_on(&node_pod(&host), "podvisor").await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);

@@ -1,0 +1,104 @@
+//! The board and the alerts of `dist/monitoring` on a node that has everything: a VM, and another runtime behind the daemon.
+
+use std::time::Duration;
+
+use tests_e2e::prometheus::Prometheus;
+use tests_e2e::spec;
+use tokio::time::Instant;
+
+use crate::metrics::{SECTION, are_served, figures};
+use crate::upstream;
+
+const BOARD: &str = include_str!("../../../../dist/monitoring/podvisor.json");
+
+/// How long a figure may take to change: the daemon looks at its upstream every ten seconds.
+const CHANGED_WITHIN: Duration = Duration::from_secs(60);
+
+/// The queries of the board's panels, for all nodes.
+fn queries() -> Vec<String> {
+    let board: serde_json::Value = serde_json::from_str(BOARD).unwrap();
+    let panels = board["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let queries = targets.map(|target| {
+        let query = target["expr"].as_str().unwrap();
+        query.replace("$__rate_interval", "2m").replace("$node", ".*").replace("$instance", ".*")
+    });
+    queries.collect()
+}
+
+/// The series that an alert looks at: its query without the threshold at the end.
+fn without_threshold(query: &str) -> &str {
+    let compared = [" > ", " == "].into_iter().filter_map(|operator| query.rsplit_once(operator));
+    let (series, threshold) = compared.max_by_key(|(series, _)| series.len()).unwrap();
+    assert!(threshold.trim().parse::<f64>().is_ok(), "{query} ends with no threshold");
+    series
+}
+
+async fn shows(line: &str) {
+    let deadline = Instant::now() + CHANGED_WITHIN;
+    loop {
+        let figures = figures("/metrics").await;
+        if figures.lines().any(|found| found == line) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{line} is not in\n{figures}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+async fn every_query_of_the_board_and_every_alert_has_series() {
+    let Some((host, containerd)) = upstream::start(SECTION).await else { return };
+    are_served().await;
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let vm = client.run_pod(&spec::pod("vm", host.dir())).await.unwrap();
+    let container = client.run(&vm, spec::shell("main", &image, "sleep 100000")).await.unwrap();
+    let node = client.run_pod(&upstream::node_pod(&host)).await;
+    let node = node.unwrap_or_else(|error| panic!("{error}\n{}", containerd.log()));
+    // One of the codes other than Ok that the board shows, and that the daemon itself has answered with.
+    client.start(&container).await.unwrap_err();
+
+    let prometheus = Prometheus::start(host.dir()).unwrap();
+    let queries = queries();
+    assert!(queries.len() > 30, "the board is read whole");
+    for query in &queries {
+        prometheus.value(query).await.unwrap();
+    }
+    let rules = prometheus.rules().await.unwrap();
+    assert!(rules.len() > 10, "the alerts are read whole");
+    for rule in &rules {
+        let found = prometheus.value(without_threshold(&rule.query)).await;
+        found.unwrap_or_else(|error| panic!("{}: {error}", rule.name));
+    }
+    let firing = prometheus.value("count(ALERTS{alertstate=\"firing\"}) or vector(0)").await.unwrap();
+    assert_eq!(firing, 0.0, "nothing is wrong with the node");
+
+    for pod in [&node, &vm] {
+        client.stop_pod(pod).await.unwrap();
+        client.remove_pod(pod).await.unwrap();
+    }
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_down_is_seen_in_the_figures_until_it_is_back() {
+    let Some((host, mut containerd)) = upstream::start(SECTION).await else { return };
+    are_served().await;
+    shows("podvisor_upstream_up 1").await;
+    let prometheus = Prometheus::start(host.dir()).unwrap();
+    assert_eq!(prometheus.value("podvisor_upstream_up").await.unwrap(), 1.0);
+
+    containerd.kill().await.unwrap();
+    shows("podvisor_upstream_up 0").await;
+    upstream::is_up(&mut host.client(), false).await;
+    // The alert waits two minutes before it fires.
+    let pending = "ALERTS{alertname=\"PodvisorUpstreamDown\", alertstate=\"pending\"}";
+    assert_eq!(prometheus.value(pending).await.unwrap(), 1.0);
+
+    containerd.restart().await.unwrap();
+    shows("podvisor_upstream_up 1").await;
+    upstream::is_up(&mut host.client(), true).await;
+    assert_eq!(prometheus.value("podvisor_upstream_up == 1").await.unwrap(), 1.0);
+    host.stop().await.unwrap();
+}
