@@ -36,6 +36,8 @@ mod security;
 mod signal;
 mod size;
 mod sizing;
+#[cfg(test)]
+mod sizing_page;
 mod user;
 
 pub use bandwidth::Bandwidth;

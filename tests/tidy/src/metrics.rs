@@ -114,7 +114,7 @@ fn labels(text: &str, at: usize) -> BTreeSet<String> {
     let list = match list.strip_prefix('[') {
         Some(list) => list,
         None => {
-            let name: String = list.chars().take_while(|letter| letter.is_ascii_uppercase()).collect();
+            let name: String = list.chars().take_while(char::is_ascii_uppercase).collect();
             let constant = text.split_once(&format!("const {name}: [&str;"));
             constant.and_then(|(_, rest)| rest.split_once("= [")).map_or("", |(_, list)| list)
         }
