@@ -80,6 +80,7 @@ const USES: &[(&str, &[&str])] = &[
     ("runtime-share", &["runtime-fail-points"]),
     ("runtime-fail-points", &[]),
     ("runtime-pieces", &[]),
+    ("runtime-spans", &[]),
     ("runtime-streaming", &["runtime-pieces"]),
     // The VMM.
     ("podvisor-vmm", &["proto-vmm", "vmm-vm"]),

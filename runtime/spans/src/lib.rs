@@ -1,0 +1,139 @@
+//! The steps of a call, as spans of their own kind: each says what a part of a call was, how long it took, and why it failed.
+//!
+//! This crate makes spans and knows nothing of who takes them: `runtime-traces` sends them to a collector, and where nobody
+//! does, no span is made. Lines of the log have other spans, and never these.
+
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+
+use tracing::instrument::Instrument;
+use tracing::{Metadata, Span};
+
+#[doc(hidden)]
+pub use tracing as __tracing;
+
+/// The target of all these spans, by which they are distinguished from those of the log.
+pub const TARGET: &str = "podvisor_call";
+
+/// Whether this is a span of a call or of a step of one.
+#[must_use]
+pub fn is_of_calls(metadata: &Metadata<'_>) -> bool {
+    metadata.is_span() && metadata.target() == TARGET
+}
+
+/// Makes the span of a step below the current one: a name, then fields as in `tracing`'s macros. The name is one of few, since
+/// collectors group by it; ids go into fields.
+#[macro_export]
+macro_rules! span {
+    ($name:literal $(, $($fields:tt)+)?) => {
+        $crate::__tracing::info_span!(
+            target: $crate::TARGET,
+            $name,
+            otel.status_description = $crate::__tracing::field::Empty
+            $(, $($fields)+)?
+        )
+    };
+}
+
+/// Does the work of a step in its span, which says why the work failed.
+///
+/// # Errors
+/// The work's own.
+pub async fn step<T, E: Error>(span: Span, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let outcome = work.instrument(span.clone()).await;
+    if let Err(error) = &outcome {
+        failed(&span, error);
+    }
+    outcome
+}
+
+/// Does work that cannot fail in the span of its step.
+pub async fn always<T>(span: Span, work: impl Future<Output = T>) -> T {
+    work.instrument(span).await
+}
+
+/// Notes in the span of a step why the step failed.
+pub fn failed(span: &Span, error: &dyn Error) {
+    if span.is_disabled() {
+        return;
+    }
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    span.record("otel.status_description", text);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing_subscriber::Layer;
+    use tracing_subscriber::layer::{Context, SubscriberExt};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Because(Option<Box<Because>>, &'static str);
+
+    impl std::fmt::Display for Because {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.1)
+        }
+    }
+
+    impl Error for Because {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.0.as_deref().map(|error| error as _)
+        }
+    }
+
+    /// Notes names of spans and the values of their fields.
+    #[derive(Clone, Default)]
+    struct Notes(Arc<Mutex<Vec<String>>>);
+
+    impl Visit for Notes {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            self.0.lock().unwrap().push(format!("{field}={value:?}"));
+        }
+    }
+
+    impl<S: tracing::Subscriber> Layer<S> for Notes {
+        fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+            assert!(is_of_calls(attributes.metadata()));
+            self.0.lock().unwrap().push(attributes.metadata().name().to_owned());
+            attributes.record(&mut self.clone());
+        }
+
+        fn on_record(&self, _: &Id, values: &Record<'_>, _: Context<'_, S>) {
+            values.record(&mut self.clone());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_step_has_its_fields_and_the_whole_chain_of_its_failure() {
+        let notes = Notes::default();
+        let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(notes.clone()));
+        let error = Because(Some(Box::new(Because(None, "no space left"))), "writing");
+        let outcome: Result<(), _> = step(span!("record", "pod.id" = "a1"), async { Err(error) }).await;
+        assert_eq!(outcome.unwrap_err().1, "writing");
+        step(span!("boot"), async { Ok::<_, Because>(()) }).await.unwrap();
+        let expected =
+            ["record", "pod.id=\"a1\"", "otel.status_description=\"writing: no space left\"", "boot"];
+        assert_eq!(*notes.0.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn where_nobody_takes_spans_none_is_made() {
+        let log = tracing_subscriber::filter::filter_fn(|metadata| !is_of_calls(metadata));
+        let log = tracing_subscriber::fmt::layer().with_writer(std::io::sink).with_filter(log);
+        let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log));
+        assert!(span!("record", pod = "a1").is_disabled());
+        failed(&span!("record"), &Because(None, "writing"));
+    }
+}
