@@ -81,6 +81,7 @@ const USES: &[(&str, &[&str])] = &[
     ("runtime-fail-points", &[]),
     ("runtime-pieces", &[]),
     ("runtime-spans", &[]),
+    ("runtime-traces", &["runtime-spans"]),
     ("runtime-streaming", &["runtime-pieces"]),
     // The VMM.
     ("podvisor-vmm", &["proto-vmm", "vmm-vm"]),
