@@ -16,6 +16,7 @@ use proto_agent::agent::{
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::{port, version};
 use runtime_fail_points::{Point, pass_async};
+use runtime_spans::{span, step};
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User};
 use tokio::net::UnixStream;
 use ttrpc::asynchronous::Client;
@@ -309,11 +310,21 @@ async fn within<T>(
     deadline: Duration,
     call: impl Future<Output = ttrpc::Result<T>>,
 ) -> Result<T, GuestError> {
-    reach(point, method).await?;
-    match tokio::time::timeout(deadline, call).await {
-        Ok(answer) => answer.map_err(|error| GuestError::from_ttrpc(method, error)),
-        Err(_) => Err(GuestError::Deadline { method }),
-    }
+    let span = span!(
+        "agent",
+        otel.name = format_args!("agent {method}"),
+        otel.kind = "client",
+        rpc.system = "ttrpc",
+        rpc.method = method
+    );
+    let calling = async {
+        reach(point, method).await?;
+        match tokio::time::timeout(deadline, call).await {
+            Ok(answer) => answer.map_err(|error| GuestError::from_ttrpc(method, error)),
+            Err(_) => Err(GuestError::Deadline { method }),
+        }
+    };
+    step(span, calling).await
 }
 
 #[cfg(test)]

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use runtime_spans::{always, span, step};
 use tokio::sync::watch;
+use tracing::{Instrument, Span};
 
 use crate::config::DeclaredConfig;
 use crate::counters;
@@ -97,7 +99,8 @@ async fn run_pull(
     name: Name,
     credentials: Option<Credentials>,
 ) -> Result<Record, ImageError> {
-    let registry = pull::registry(name.clone(), credentials, inner.registries.clone()).await?;
+    let hosts = pull::registry(name.clone(), credentials, inner.registries.clone());
+    let registry = step(span!("read the hosts"), hosts).await?;
     let (store, limits) = (Arc::clone(&inner.store), inner.registries.limits.clone());
     Pull { store, registry, name, limits }.run().await
 }
@@ -120,26 +123,28 @@ impl Images {
     /// [`ImageError::Unauthorized`].
     pub async fn pull(&self, reference: &str, credentials: Option<Credentials>) -> Result<Image, ImageError> {
         let name = Name::parse(reference)?;
-        let mut outcome = self.join_or_start(name, credentials);
-        let done = outcome.wait_for(Option::is_some).await;
+        let (mut outcome, waiting) = self.join_or_start(name, credentials);
+        let done = always(waiting, outcome.wait_for(Option::is_some)).await;
         match done.as_deref() {
             Ok(Some(result)) => result.clone(),
             _ => Err(ImageError::Interrupted("pulling an image")),
         }
     }
 
-    fn join_or_start(&self, name: Name, credentials: Option<Credentials>) -> Outcome {
+    /// The outcome of this pull to come, and the span of the wait where the pull is another call's.
+    fn join_or_start(&self, name: Name, credentials: Option<Credentials>) -> (Outcome, Span) {
         let inner = &self.inner;
         let key = (name.whole(), credentials);
         let mut pulls = inner.pulls();
         if let Some(outcome) = pulls.get(&key) {
-            return outcome.clone();
+            return (outcome.clone(), span!("wait for the same pull"));
         }
         let pull = run_pull(Arc::clone(inner), name, key.1.clone());
         let (sender, outcome) = watch::channel(None);
         pulls.insert(key.clone(), outcome.clone());
         let running = RunningPull { inner: Arc::clone(inner), key };
-        tokio::spawn(async move {
+        // The pull belongs to this call, also where its caller goes away.
+        let pulling = async move {
             let result = tokio::time::timeout(PULL_LIMIT, pull).await.unwrap_or_else(|_| {
                 let what = format!("pulling {}", running.key.0);
                 Err(ImageError::Deadline { what, seconds: PULL_LIMIT.as_secs() })
@@ -148,8 +153,9 @@ impl Images {
             // Off the list first: a caller that comes now starts a new pull instead of getting an old result.
             drop(running);
             sender.send_replace(Some(result.map(Image::from)));
-        });
-        outcome
+        };
+        tokio::spawn(pulling.instrument(Span::current()));
+        (outcome, Span::none())
     }
 
     /// Returns all images, by id.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
 use runtime_fail_points::{Point, pass};
+use runtime_spans::{always, span, step};
 use sha2::{Digest, Sha256};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -51,20 +52,20 @@ pub(crate) async fn registry(
 
 impl Pull {
     pub(crate) async fn run(self) -> Result<Record, ImageError> {
-        let (manifest, digest) = self.manifest().await?;
+        let (manifest, digest) = step(span!("get the manifest"), self.manifest()).await?;
         let blobs: Vec<String> = std::iter::once(&manifest.config)
             .chain(manifest.layers.iter().map(|(layer, _)| layer))
             .map(|descriptor| descriptor.digest.clone())
             .collect();
         let _pins = self.store.pin(blobs.clone());
-        let parsed = self.config(&manifest.config).await?;
+        let parsed = step(span!("get the config"), self.config(&manifest.config)).await?;
         let (layers, diff_ids) = (manifest.layers.len(), parsed.diff_ids.len());
         if layers != diff_ids {
             let what = format!("manifest {}", self.name.whole());
             return Err(ImageError::content(what, ContentError::LayerCount { layers, diff_ids }));
         }
         let id = manifest.config.digest.clone();
-        let _lock = self.store.image_locks.lock(&id).await;
+        let _lock = always(span!("wait for the image"), self.store.image_locks.lock(&id)).await;
         let mut record = Record {
             id: id.clone(),
             repo_tags: self.name.repo_tag().into_iter().collect(),
@@ -87,7 +88,7 @@ impl Pull {
 
     async fn add(&self, record: Record) -> Result<Record, ImageError> {
         let store = Arc::clone(&self.store);
-        blocking("writing the index", move || store.add(record)).await
+        step(span!("write the index"), blocking("writing the index", move || store.add(record))).await
     }
 
     /// Gets the manifest for linux/amd64, and the digest of the document that the name itself means, which may be an
@@ -168,25 +169,28 @@ impl Pull {
             .map(|(descriptor, expected)| {
                 let data = work.join(format!("layer-{}", expected.blob));
                 let (store, registry) = (Arc::clone(&self.store), Arc::clone(&self.registry));
-                let task =
-                    tokio::spawn(layer(store, registry, descriptor, expected, data, Arc::clone(&budget)));
+                let bytes = i64::try_from(descriptor.size).unwrap_or(i64::MAX);
+                let span = span!("layer", digest = descriptor.digest, bytes);
+                let layer = layer(store, registry, descriptor, expected, data, Arc::clone(&budget));
+                let task = tokio::spawn(step(span, layer));
                 let task = AbortOnDropHandle::new(task);
                 async move { task.await.unwrap_or(Err(ImageError::Interrupted("unpacking a layer"))) }
             })
             .buffered(LAYERS_AT_ONCE);
         let stack = unpacked
             .try_fold(Stack::default(), |mut stack, (what, layer)| {
-                blocking_on_layer("stacking layers", move || stack.add(&what, layer).map(|()| stack))
+                let stacking = move || stack.add(&what, layer).map(|()| stack);
+                step(span!("stack a layer"), blocking_on_layer("stacking layers", stacking))
             })
             .await?;
         let (store, id, path) = (Arc::clone(&self.store), id.to_owned(), work.join("image"));
-        blocking_on_layer("writing an image", move || {
+        let writing = blocking_on_layer("writing an image", move || {
             let hex = digest_hex(&id).map_err(|wrong| ImageError::content(format!("image {id}"), wrong))?;
             let (file, bytes) = stack.write(hex, &path)?;
             store.publish(&id, &file, &path)?;
             Ok(bytes)
-        })
-        .await
+        });
+        step(span!("write the image"), writing).await
     }
 }
 

@@ -16,6 +16,7 @@ use std::{
 };
 
 use runtime_blocking::Pool;
+use runtime_spans::{span, step};
 
 use crate::{
     NetError, PodNetwork, PodNetworkSpec, attach,
@@ -132,9 +133,9 @@ impl Cni {
     /// too, and [`Cni::teardown`] must be called again.
     pub async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, NetError> {
         spec.check()?;
-        let list = self.on_files(Cni::list).await?;
+        let list = step(span!("read the CNI configuration"), self.on_files(Cni::list)).await?;
         let path = self.netns_path(&spec.pod_id);
-        netns::create(&path).await?;
+        step(span!("make the namespace"), netns::create(&path)).await?;
         let entry = Entry { list, spec: spec.clone(), result: serde_json::Value::Null };
         match self.connect(entry, &path).await {
             Ok(network) => Ok(network),
@@ -158,7 +159,7 @@ impl Cni {
     /// Remembers the entry.
     async fn remember(&self, entry: &Entry) -> Result<(), NetError> {
         let entry = entry.clone();
-        self.on_files(move |cni| cni.cache.write(INTERFACE, &entry)).await
+        step(span!("remember the ADD"), self.on_files(move |cni| cni.cache.write(INTERFACE, &entry))).await
     }
 
     /// Runs the steps of setup that need the namespace.
@@ -167,7 +168,8 @@ impl Cni {
         let (result, reported) = self.chain(&entry, path.into()).add().await?;
         entry.result = result;
         self.remember(&entry).await?;
-        let attached = netns::within(path, |handle| attach::attach(handle, reported.interfaces)).await?;
+        let attaching = netns::within(path, |handle| attach::attach(handle, reported.interfaces));
+        let attached = step(span!("make the taps"), attaching).await?;
         Ok(PodNetwork {
             netns: path.to_owned(),
             interfaces: attached.interfaces,
@@ -191,7 +193,7 @@ impl Cni {
             self.chain(&entry, netns).del(&entry.result).await?;
         }
         self.on_files(move |cni| cni.cache.remove(&id, INTERFACE)).await?;
-        netns::remove(&path).await
+        step(span!("remove the namespace"), netns::remove(&path)).await
     }
 
     /// Finds the ADD to undo. Without a readable record there is none, unless a trace of the pod is left: then

@@ -13,6 +13,7 @@ use nix::{
     unistd::Pid,
 };
 use runtime_fail_points::{Point, pass_async};
+use runtime_spans::{span, step};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -60,6 +61,11 @@ struct Failure {
 impl Call<'_> {
     /// Runs the plugin and returns its answer; an empty one is `Null`.
     pub(crate) async fn run(&self) -> Result<Value, NetError> {
+        let span = span!("CNI", otel.name = format_args!("CNI {}", self.command), cni.plugin = self.plugin);
+        step(span, self.answered()).await
+    }
+
+    async fn answered(&self) -> Result<Value, NetError> {
         let (status, stdout, stderr) = self.output().await?;
         if !status.success() {
             return Err(self.failure(status, &stdout, &stderr));

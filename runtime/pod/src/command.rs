@@ -2,11 +2,22 @@
 
 use runtime_spec::{ContainerSpec, Resources};
 use tokio::sync::oneshot;
+use tracing::Span;
 
 use crate::error::PodError;
 
 /// The way of an answer. A caller that is gone does not stop the work.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, PodError>>;
+
+/// A request on its way to a driver.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) command: Command,
+    /// The span of the call that asks: the driver's work belongs to it, also where the caller goes away.
+    pub(crate) call: Span,
+    /// The span of the wait for a driver that is busy; the driver ends it.
+    pub(crate) waiting: Span,
+}
 
 /// A request to a driver.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use proto_vmm::{Request, Response, StopReport};
 use runtime_fail_points::{Point, pass_async};
+use runtime_spans::{span, step};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -100,8 +101,18 @@ impl Link {
         (link, task)
     }
 
-    /// Sends a request with its descriptors and waits for the answer. `name` is for errors.
+    /// Sends a request with its descriptors and waits for the answer. `name` is for errors and for the step in a trace.
     pub(crate) async fn ask(
+        &self,
+        name: &'static str,
+        request: Request,
+        fds: &[OwnedFd],
+    ) -> Result<Response, VmError> {
+        let span = span!("VMM", otel.name = format_args!("VMM {name}"), otel.kind = "client");
+        step(span, self.answer(name, request, fds)).await
+    }
+
+    async fn answer(
         &self,
         name: &'static str,
         request: Request,

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use proto_agent::port;
 use proto_vmm::{Device, FilledSlot, Slot, StopReport, VmStats};
 use runtime_blocking::Pool;
+use runtime_spans::{span, step};
 use runtime_spec::VmBounds;
 use runtime_vm::{BootPlan, Size, Spawn, VmError};
 
@@ -170,9 +171,13 @@ impl Vm for SpawnedVm {
     }
 
     async fn wait_ready(&self) -> Result<(Arc<dyn Agent>, GuestReleases), BackendError> {
-        let stream = self.0.guest_stream(port::READY).await?;
-        let releases = agent::ready(stream).await?;
-        Ok((agent::connect(self.0.vsock_path()).await?, releases))
+        let waiting = async {
+            let stream = self.0.guest_stream(port::READY).await?;
+            agent::ready(stream).await
+        };
+        let releases = step(span!("wait for the agent"), waiting).await?;
+        let agent = step(span!("connect to the agent"), agent::connect(self.0.vsock_path())).await?;
+        Ok((agent, releases))
     }
 
     async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError> {

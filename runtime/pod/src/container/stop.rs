@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use runtime_guest::SignalTarget;
+use runtime_spans::{always, span};
 use runtime_spec::Signal;
 use tokio::sync::watch;
 
@@ -35,7 +36,8 @@ pub(crate) async fn stop(
         let asked = live.call("asking the container to end", asking).await;
         match asked {
             Ok(()) => {
-                if wait(&mut ended, grace, &view.id).await.is_ok() {
+                let waiting = wait(&mut ended, grace, &view.id);
+                if always(span!("wait for the end"), waiting).await.is_ok() {
                     return Ok(());
                 }
             }
@@ -46,8 +48,9 @@ pub(crate) async fn stop(
     let killing = live.agent.signal(&view.id, SignalTarget::Container, Signal::KILL);
     let killing = live.call("killing the container", killing);
     // Bounded as a whole: an agent that does not answer is no reason to wait twice.
-    let (killed, gone) =
-        tokio::join!(tokio::time::timeout(KILLED_WITHIN, killing), wait(&mut ended, KILLED_WITHIN, &view.id));
+    let waiting = wait(&mut ended, KILLED_WITHIN, &view.id);
+    let both = async { tokio::join!(tokio::time::timeout(KILLED_WITHIN, killing), waiting) };
+    let (killed, gone) = always(span!("kill"), both).await;
     if gone.is_ok() {
         return Ok(());
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use runtime_spans::{always, span, step};
 use runtime_spec::{ContainerPlan, ContainerSlots, ContainerSpec, VmSize};
 
 use super::Driver;
@@ -35,7 +36,8 @@ impl Driver {
         let id = clock::new_id();
         let mut plan = ContainerPlan::resolve(&self.record.spec, &spec, &image.config, &id, &GUEST_PATHS)?;
         if let Some(path) = spec.seccomp_profile_path() {
-            plan.confine(&seccomp_file::read(&self.node.pools.paths, path).await?)?;
+            let reading = seccomp_file::read(&self.node.pools.paths, path);
+            plan.confine(&step(span!("read the seccomp profile"), reading).await?)?;
         }
         self.look_at_room();
         let images_bytes = self.plugs.image_bytes_with(&self.node.backends, &image, &spec);
@@ -53,7 +55,7 @@ impl Driver {
                 Ok(id)
             }
             Err(error) => {
-                self.undo_change(journal).await;
+                always(span!("undo"), self.undo_change(journal)).await;
                 Err(error)
             }
         }
@@ -67,12 +69,13 @@ impl Driver {
     ) -> Result<Container, PodError> {
         let NewContainer { id, spec, image, plan, size } = new;
         journal.note(Step::Pin);
-        self.pin_with(live, Some((&id, &spec.resources))).await?;
+        step(span!("pin"), self.pin_with(live, Some((&id, &spec.resources)))).await?;
         journal.note(Step::Grow(self.capacity.size()));
-        self.grow(live, size).await?;
+        step(span!("grow the VM"), self.grow(live, size)).await?;
         // All or nothing, so there is nothing to undo before it is done.
         let images_before = self.plugs.image_bytes();
-        let plugs = self.plugs.plug(live, &self.node.backends, &image, &spec).await?;
+        let plugging = self.plugs.plug(live, &self.node.backends, &image, &spec);
+        let plugs = step(span!("plug"), plugging).await?;
         journal.note(Step::Plug(plugs.clone()));
         if self.plugs.image_bytes() < images_before {
             // A larger image that nobody used went for this one, and its page structures with it.
@@ -97,13 +100,14 @@ impl Driver {
         let mut status = ContainerStatus::creating();
         self.node.records.put_new_container(&record, &status).await?;
         journal.note(Step::Bind(record.clone()));
-        self.bind_mounts(&record).await?;
-        let output = log::make(&self.node, &record).await?;
+        step(span!("bind the mounts"), self.bind_mounts(&record)).await?;
+        let output = step(span!("make the log"), log::make(&self.node, &record)).await?;
         let log_path = log::shown_path(&self.node.places, &record);
         journal.note(Step::Guest(id));
         let slots = slots(&record);
         let creating = live.agent.create_container(&plan, &slots);
-        let user = live.call("creating the container in the guest", creating).await;
+        let creating = live.call("creating the container in the guest", creating);
+        let user = step(span!("create in the guest"), creating).await;
         status.user = user.map_err(volume_error_first)?;
         status.stage = ContainerStage::Created;
         self.node.records.put_container_status(&record.id, &status).await?;

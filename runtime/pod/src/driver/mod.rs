@@ -27,10 +27,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use proto_vmm::StopReport;
+use runtime_spans::{always, span};
 use tokio::sync::{mpsc, watch};
+use tracing::{Instrument, Span};
 
 use crate::capacity::Capacity;
-use crate::command::{Command, Reply};
+use crate::command::{Asked, Command, Reply};
 use crate::container::containers::Containers;
 use crate::container::watcher::Exited;
 use crate::counters;
@@ -59,8 +61,8 @@ pub(crate) struct Driver {
     containers: Containers,
     plugs: Plugs,
     capacity: Capacity,
-    inbox: mpsc::Receiver<Command>,
-    commands: mpsc::Sender<Command>,
+    inbox: mpsc::Receiver<Asked>,
+    commands: mpsc::Sender<Asked>,
     exits: mpsc::Receiver<Exited>,
     exit_sender: mpsc::Sender<Exited>,
     /// False while a pod of an earlier daemon is being recovered.
@@ -96,8 +98,27 @@ impl Driver {
         }
     }
 
-    /// Starts a pod, reports how that ended, and drives the pod from then on.
-    pub(crate) async fn start(node: Arc<Node>, record: PodRecord, outcome_sender: watch::Sender<Outcome>) {
+    /// Starts a pod, reports how that ended, and drives the pod from then on. `call` is the span of the call that asked for the pod:
+    /// the start belongs to it also where the caller goes away, and what comes later does not.
+    pub(crate) async fn start(
+        node: Arc<Node>,
+        record: PodRecord,
+        outcome_sender: watch::Sender<Outcome>,
+        call: Span,
+    ) {
+        let starting = Driver::start_and_report(node, record, outcome_sender).instrument(call);
+        let started = starting.await;
+        if let Some(driver) = started {
+            driver.run().await;
+        }
+    }
+
+    /// Starts a pod, or undoes the start. Returns the driver, if there is a pod to be driven.
+    async fn start_and_report(
+        node: Arc<Node>,
+        record: PodRecord,
+        outcome_sender: watch::Sender<Outcome>,
+    ) -> Option<Driver> {
         let record = Arc::new(record);
         let outcome = match start::start(node.clone(), record.clone()).await {
             Ok(ready) => Driver::ready(&node, &record, ready).await,
@@ -108,16 +129,14 @@ impl Driver {
                 counters::pod_started(&driver.status.phases);
                 driver.publish();
                 outcome_sender.send_replace(Some(Ok(record.id.clone())));
-                return driver.run().await;
+                return Some(driver);
             }
             Err(failed) => failed,
         };
         counters::pod_start_failed();
-        let (error, driver) = Driver::undo_start(node, record, failed).await;
+        let (error, driver) = always(span!("undo"), Driver::undo_start(node, record, failed)).await;
         outcome_sender.send_replace(Some(Err(error)));
-        if let Some(driver) = driver {
-            driver.run().await;
-        }
+        driver
     }
 
     /// Commits that the pod is ready.
@@ -187,8 +206,11 @@ impl Driver {
                     self.vm_ended(&report).await;
                     ControlFlow::Continue(())
                 }
-                command = self.inbox.recv() => match command {
-                    Some(command) => self.handle(command).await,
+                asked = self.inbox.recv() => match asked {
+                    Some(Asked { command, call, waiting }) => {
+                        drop(waiting);
+                        self.handle(command).instrument(call).await
+                    }
                     None => ControlFlow::Break(()),
                 },
             };

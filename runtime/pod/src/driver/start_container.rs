@@ -1,6 +1,7 @@
 //! Lets a created container's program run.
 
 use runtime_guest::SignalTarget;
+use runtime_spans::{span, step};
 use runtime_spec::{ExitReason, Signal};
 
 use super::Driver;
@@ -37,8 +38,10 @@ impl Driver {
     /// Opens the output first, so that no byte has to wait, then lets the program run.
     async fn release(&self, live: &Live, id: &str) -> Result<Copiers, PodError> {
         let container = self.containers.find(id)?;
-        let copiers = Copiers::open(live, id, &container.record.spec, &container.output).await?;
-        live.call("starting the container", live.agent.start_container(id)).await?;
+        let opening = Copiers::open(live, id, &container.record.spec, &container.output);
+        let copiers = step(span!("open the output"), opening).await?;
+        let starting = live.call("starting the container", live.agent.start_container(id));
+        step(span!("start in the guest"), starting).await?;
         Ok(copiers)
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use runtime_guest::SignalTarget;
+use runtime_spans::{always, span, step};
 use runtime_spec::{ExitReason, Signal};
 
 use super::{Driver, step};
@@ -52,8 +53,9 @@ impl Driver {
         self.save_status().await;
         self.publish();
         if let Some(live) = self.live.clone() {
-            self.kill_containers(&live).await;
+            always(span!("kill the containers"), self.kill_containers(&live)).await;
             let shutdown = live.call("shutting the guest down", live.agent.shutdown());
+            let shutdown = step(span!("shut the guest down"), shutdown);
             // Where the guest does not shut down, its VMM is ended all the same.
             match tokio::time::timeout(SHUTDOWN_WITHIN, shutdown).await {
                 Ok(Ok(())) => {}
@@ -100,10 +102,10 @@ impl Driver {
         let id = &self.record.id;
         let (places, pod) = (self.node.places.clone(), id.clone());
         let doing = format!("removing {}", places.pod_state_dir(id).display());
-        blocking_within(REMOVED_WITHIN, &self.node.pools.state, &doing, move || {
+        let removing = blocking_within(REMOVED_WITHIN, &self.node.pools.state, &doing, move || {
             places.remove_state_dir(&pod)
-        })
-        .await?;
+        });
+        step(span!("remove the directory"), removing).await?;
         let containers = self.containers.ids();
         self.node.records.forget(Some(id), &containers).await;
         for container in &containers {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use runtime_blocking::Pool;
+use runtime_spans::{span, step};
 use runtime_store::{Batch, Store, StoreError, Table};
 
 use crate::blocking::{blocking, within};
@@ -200,7 +201,7 @@ impl Records {
             self.disk.has_taken().await.map_err(|error| PodError::internal(DOING).because(error))?;
             committed
         };
-        let committed = within(bound, DOING, committing).await;
+        let committed = step(span!("commit"), within(bound, DOING, committing)).await;
         let trouble = committed.as_ref().err().map(PodError::chain);
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
         committed

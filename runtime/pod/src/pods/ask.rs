@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use runtime_spans::{always, span};
 use tokio::sync::oneshot;
+use tracing::{Instrument, Span};
 
-use crate::command::{Command, Reply};
+use crate::command::{Asked, Command, Reply};
 use crate::error::{PodError, PodErrorKind};
 use crate::roster::PodEntry;
 
@@ -15,7 +17,11 @@ const RECOVERED_WITHIN: Duration = Duration::from_secs(110);
 /// Waits until the pod's driver has recovered the pod, as long as that may take.
 pub(super) async fn recovered(entry: &PodEntry) -> Result<(), PodError> {
     let mut recovered = entry.recovered.clone();
-    match tokio::time::timeout(RECOVERED_WITHIN, recovered.wait_for(|recovered| *recovered)).await {
+    if *recovered.borrow() {
+        return Ok(());
+    }
+    let waiting = tokio::time::timeout(RECOVERED_WITHIN, recovered.wait_for(|recovered| *recovered));
+    match always(span!("wait for the pod's recovery"), waiting).await {
         // A driver that is gone is found by whoever asks it.
         Ok(_) => Ok(()),
         Err(_) => Err(still_recovering(entry)),
@@ -36,7 +42,9 @@ pub(super) async fn ask<T>(
     let gone = || PodError::new(PodErrorKind::NotFound, format!("no pod {}", entry.view.id));
     recovered(entry).await?;
     let (reply, answer) = oneshot::channel();
-    entry.commands.send(command(reply)).await.map_err(|_| gone())?;
+    let (call, waiting) = (Span::current(), span!("wait for the pod's driver"));
+    let asked = Asked { command: command(reply), call, waiting };
+    entry.commands.send(asked).await.map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?
 }
 
@@ -44,7 +52,7 @@ pub(super) async fn ask<T>(
 pub(super) async fn detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, PodError>> + Send + 'static,
 ) -> Result<T, PodError> {
-    match tokio::spawn(work).await {
+    match tokio::spawn(work.instrument(Span::current())).await {
         Ok(outcome) => outcome,
         Err(error) => Err(PodError::internal("a task of the daemon failed").because(error)),
     }

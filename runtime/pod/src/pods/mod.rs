@@ -11,7 +11,9 @@ mod streams;
 use std::sync::Arc;
 use std::time::Duration;
 
+use runtime_spans::{always, span};
 use runtime_spec::{ContainerSpec, HandlerConfig, PodSpec, Resources, Shortage, VmBounds};
+use tracing::Span;
 
 use self::ask::{ask, detached, recovered, still_recovering};
 use crate::capacity::room;
@@ -56,16 +58,20 @@ impl Pods {
     pub async fn run(&self, spec: PodSpec) -> Result<String, PodError> {
         spec.check()?;
         let handler = self.node.handlers.find(&spec.runtime_handler)?;
+        let reserving = span!("reserve").entered();
         let (bounds, scratch_bytes) = (self.fit(&spec, handler)?, handler.scratch_bytes);
-        let mut outcome = match self.node.roster.reserve(&spec)? {
-            Reservation::Joined(outcome) => outcome,
+        let reservation = self.node.roster.reserve(&spec)?;
+        drop(reserving);
+        let (mut outcome, waiting) = match reservation {
+            Reservation::Joined(outcome) => (outcome, span!("wait for the same pod's start")),
             Reservation::New(id, sender, outcome) => {
                 let record = PodRecord { id, spec, bounds, scratch_bytes, created_at_ns: clock::now_ns() };
-                tokio::spawn(Driver::start(self.node.clone(), record, sender));
-                outcome
+                tokio::spawn(Driver::start(self.node.clone(), record, sender, Span::current()));
+                // The driver's steps are the call's own.
+                (outcome, Span::none())
             }
         };
-        match outcome.wait_for(Option::is_some).await {
+        match always(waiting, outcome.wait_for(Option::is_some)).await {
             Ok(outcome) => outcome.clone().expect("waited for it"),
             Err(_) => Err(PodError::internal("starting the pod: its driver is gone")),
         }

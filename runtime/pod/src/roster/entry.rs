@@ -5,7 +5,7 @@ use std::sync::Arc;
 use oci_spec::runtime::Process;
 use tokio::sync::{mpsc, watch};
 
-use crate::command::Command;
+use crate::command::Asked;
 use crate::error::PodError;
 use crate::io::output::ContainerOutput;
 use crate::live::Live;
@@ -18,7 +18,7 @@ pub(crate) type Outcome = Option<Result<String, PodError>>;
 #[derive(Clone, Debug)]
 pub(crate) struct PodEntry {
     pub(crate) view: Arc<PodView>,
-    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) commands: mpsc::Sender<Asked>,
     pub(crate) live: Option<Live>,
     pub(crate) phases: Arc<Vec<Phase>>,
     /// Whether the pod's driver takes commands: false while the driver recovers the pod of an earlier daemon.

@@ -1,7 +1,10 @@
-//! Measures the phases of a pod's start, some of which run side by side.
+//! Measures the phases of a pod's start, some of which run side by side. Each is a step of the call in its trace, too.
 
+use std::error::Error;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use runtime_spans::{span, step};
 
 use crate::view::Phase;
 
@@ -18,9 +21,13 @@ impl Stopwatch {
     }
 
     /// Runs `work` as the phase `name`.
-    pub(crate) async fn time<T>(&self, name: &str, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn time<T, E: Error>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         let start = self.origin.elapsed();
-        let outcome = work.await;
+        let outcome = step(span!("phase", otel.name = name), work).await;
         self.note(name, start, self.origin.elapsed().saturating_sub(start));
         outcome
     }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use runtime_spans::span;
 
 use super::{network, vm};
 use crate::backend::Vm;
@@ -72,12 +73,16 @@ impl Undo<Step> for Start<'_> {
         let Start { node, record, .. } = *self;
         match step {
             Step::Vm => {
-                vm::down(node, record, self.vm, self.vmm).await?;
+                runtime_spans::step(span!("end the VM"), vm::down(node, record, self.vm, self.vmm)).await?;
                 self.vm_gone = true;
                 Ok(())
             }
-            Step::Network => network::down(node, record).await,
-            Step::Files if self.vm_gone => vm::clear(node, record).await,
+            Step::Network => {
+                runtime_spans::step(span!("take the network down"), network::down(node, record)).await
+            }
+            Step::Files if self.vm_gone => {
+                runtime_spans::step(span!("clear the files"), vm::clear(node, record)).await
+            }
             // The disk of a VM that may still write to it stays; the VM's own failure says so.
             Step::Files => Ok(()),
         }

@@ -21,6 +21,7 @@ mod start;
 mod state_disk;
 mod stop;
 mod streams;
+mod traces;
 mod usage;
 mod versions;
 mod vm;
