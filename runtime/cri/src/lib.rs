@@ -4,12 +4,13 @@
 //! ```text
 //!   runtime_service.rs ─┐                     ┌─ sandbox/<verb>.rs    ─┐
 //!   image_service.rs   ─┴─> gate.rs ──────────┼─ container/<verb>.rs   ├─> Pods, Images
-//!     (one line per RPC)    (span, log, code) ├─ image/<verb>.rs       │
+//!     (one line per RPC)    (log, code)       ├─ image/<verb>.rs       │
 //!                                             ├─ stats/<verb>.rs       │
 //!                                             └─ runtime/<verb>.rs    ─┘
 //! ```
 //!
-//! Where the node has another runtime behind ours, `upstream/` stands before both services and hands on what is its.
+//! Before both services stand `traced.rs`, which makes each call's span, and where the node has another runtime behind ours
+//! `upstream/`, which hands on what is its.
 //!
 //! No other crate knows CRI types. This crate takes no decision about a pod, and keeps no state but the other runtime's
 //! last lists.
@@ -39,6 +40,8 @@ mod serve;
 mod sessions;
 mod stats;
 mod stream;
+mod subject;
+mod traced;
 mod upstream;
 mod v1alpha2;
 

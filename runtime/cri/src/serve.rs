@@ -25,6 +25,7 @@ use crate::requests;
 use crate::runtime::status::Node;
 use crate::scratch_disk::scratch_disk;
 use crate::stream::MESSAGE_BYTES_MAX;
+use crate::traced::Traced;
 use crate::upstream::{Upstream, UpstreamConfig, WithUpstream};
 
 /// Calls that one client may have open at once on one connection. The kubelet keeps one call per pod
@@ -119,6 +120,7 @@ pub async fn serve(
     let serving = transport::Server::builder()
         .max_concurrent_streams(CALLS_PER_CONNECTION_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE))
+        .layer(layer_fn(Traced))
         .layer(layer_fn(Deadlines))
         .layer(layer_fn(move |ours| WithUpstream { ours, upstream: upstream.clone() }))
         .add_service(runtime)

@@ -42,8 +42,10 @@ const USES: &[(&str, &[&str])] = &[
             "runtime-image",
             "runtime-pieces",
             "runtime-pod",
+            "runtime-spans",
             "runtime-spec",
             "runtime-streaming",
+            "runtime-traces",
         ],
     ),
     (

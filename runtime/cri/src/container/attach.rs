@@ -8,9 +8,11 @@ use crate::container::exec::check;
 use crate::error::Failure;
 use crate::serve::Cri;
 use crate::sessions::Attach;
+use crate::subject;
 
 pub(crate) async fn attach(cri: &Cri, request: v1::AttachRequest) -> Result<v1::AttachResponse, Failure> {
     let v1::AttachRequest { container_id, stdin, tty, stdout, stderr } = request;
+    subject::container(&cri.pods, &container_id);
     let streams = check(Streams { stdin, stdout, stderr, tty })?;
     cri.pods.check_running(&container_id)?;
     let request = AttachRequest { stdin, stdout, stderr };

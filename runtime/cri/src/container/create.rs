@@ -9,10 +9,12 @@ use proto_cri::v1;
 use runtime_blocking::Pool;
 use runtime_cdi::{DeviceName, Edits, Origin, Registry};
 use runtime_pod::Pods;
+use runtime_spans::span;
 
 use crate::blocking::CDI;
 use crate::convert::{cdi, container_spec};
 use crate::error::Failure;
+use crate::subject;
 
 /// How long the files of CDI devices may take to be read: they are small, and on the node's own disk.
 const READ_WITHIN: Duration = Duration::from_secs(30);
@@ -25,10 +27,14 @@ pub(crate) async fn create(
     let config = request.config.ok_or_else(|| Failure::invalid("config is missing"))?;
     let devices = cdi::cdi_devices(&config)?;
     let mut spec = container_spec(config)?;
+    subject::pod(pods, &request.pod_sandbox_id);
+    subject::new_container(&spec);
     if !devices.is_empty() {
-        cdi::apply(&mut spec, edits(&CDI, registry, devices).await?)?;
+        let edits = runtime_spans::step(span!("read CDI files"), edits(&CDI, registry, devices)).await?;
+        cdi::apply(&mut spec, edits)?;
     }
     let container_id = pods.create_container(&request.pod_sandbox_id, spec).await?;
+    subject::container_id(&container_id);
     Ok(v1::CreateContainerResponse { container_id })
 }
 

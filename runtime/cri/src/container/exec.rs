@@ -7,9 +7,11 @@ use runtime_streaming::Streams;
 use crate::error::Failure;
 use crate::serve::Cri;
 use crate::sessions::Exec;
+use crate::subject;
 
 pub(crate) async fn exec(cri: &Cri, request: v1::ExecRequest) -> Result<v1::ExecResponse, Failure> {
     let v1::ExecRequest { container_id, cmd, tty, stdin, stdout, stderr } = request;
+    subject::container(&cri.pods, &container_id);
     let streams = check(Streams { stdin, stdout, stderr, tty })?;
     if cmd.is_empty() {
         return Err(Failure::invalid("cmd is empty"));

@@ -7,6 +7,7 @@ use proto_cri::v1;
 use runtime_pod::Pods;
 
 use crate::error::Failure;
+use crate::subject;
 
 pub(crate) async fn exec_sync(
     pods: &Pods,
@@ -17,6 +18,7 @@ pub(crate) async fn exec_sync(
     }
     // Zero is no limit (api.proto, `ExecSyncRequest.timeout`).
     let limit = u64::try_from(request.timeout).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    subject::container(pods, &request.container_id);
     let output = pods.exec_sync(&request.container_id, request.cmd, limit).await?;
     Ok(v1::ExecSyncResponse { stdout: output.stdout, stderr: output.stderr, exit_code: output.exit_code })
 }

@@ -4,11 +4,13 @@ use proto_cri::v1;
 use runtime_pod::Pods;
 
 use crate::error::Failure;
+use crate::subject;
 
 pub(crate) async fn remove(
     pods: &Pods,
     request: v1::RemoveContainerRequest,
 ) -> Result<v1::RemoveContainerResponse, Failure> {
+    subject::container(pods, &request.container_id);
     pods.remove_container(&request.container_id).await?;
     Ok(v1::RemoveContainerResponse {})
 }

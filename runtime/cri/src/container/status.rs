@@ -7,12 +7,14 @@ use runtime_pod::Pods;
 
 use crate::convert::container_status;
 use crate::error::Failure;
+use crate::subject;
 
 pub(crate) fn status(
     pods: &Pods,
     request: v1::ContainerStatusRequest,
 ) -> Result<v1::ContainerStatusResponse, Failure> {
     let id = request.container_id;
+    subject::container(pods, &id);
     let Some(container) = pods.container(&id) else {
         return Err(Failure::NotFound { what: "container", id });
     };

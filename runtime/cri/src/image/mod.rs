@@ -30,7 +30,10 @@ pub(crate) fn image_item(image: &Image) -> v1::Image {
 /// The name in an image spec, which every image RPC needs.
 fn image_name(spec: Option<v1::ImageSpec>) -> Result<String, crate::error::Failure> {
     match spec {
-        Some(spec) if !spec.image.is_empty() => Ok(spec.image),
+        Some(spec) if !spec.image.is_empty() => {
+            crate::subject::image(&spec.image);
+            Ok(spec.image)
+        }
         _ => Err(crate::error::Failure::invalid("image.image is empty")),
     }
 }

@@ -4,11 +4,13 @@ use proto_cri::v1;
 use runtime_pod::Pods;
 
 use crate::error::Failure;
+use crate::subject;
 
 pub(crate) async fn remove(
     pods: &Pods,
     request: v1::RemovePodSandboxRequest,
 ) -> Result<v1::RemovePodSandboxResponse, Failure> {
+    subject::pod(pods, &request.pod_sandbox_id);
     pods.remove(&request.pod_sandbox_id).await?;
     Ok(v1::RemovePodSandboxResponse {})
 }

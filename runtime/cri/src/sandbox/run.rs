@@ -5,12 +5,16 @@ use runtime_pod::Pods;
 
 use crate::convert::pod_spec;
 use crate::error::Failure;
+use crate::subject;
 
 pub(crate) async fn run(
     pods: &Pods,
     request: v1::RunPodSandboxRequest,
 ) -> Result<v1::RunPodSandboxResponse, Failure> {
     let config = request.config.ok_or_else(|| Failure::invalid("config is missing"))?;
-    let pod_sandbox_id = pods.run(pod_spec(config, request.runtime_handler)?).await?;
+    let spec = pod_spec(config, request.runtime_handler)?;
+    subject::new_pod(&spec);
+    let pod_sandbox_id = pods.run(spec).await?;
+    subject::pod_id(&pod_sandbox_id);
     Ok(v1::RunPodSandboxResponse { pod_sandbox_id })
 }

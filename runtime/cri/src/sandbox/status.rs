@@ -11,12 +11,14 @@ use serde_json::json;
 use crate::convert::{container_status, pod_status};
 use crate::error::Failure;
 use crate::runtime::now_ns;
+use crate::subject;
 
 pub(crate) async fn status(
     pods: &Pods,
     request: v1::PodSandboxStatusRequest,
 ) -> Result<v1::PodSandboxStatusResponse, Failure> {
     let id = request.pod_sandbox_id;
+    subject::pod(pods, &id);
     let Some((pod, containers)) = pods.pod_with_containers(&id) else {
         return Err(Failure::NotFound { what: "pod sandbox", id });
     };

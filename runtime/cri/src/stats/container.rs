@@ -8,12 +8,14 @@ use super::figures::{container_figures, disk};
 use crate::convert::container_stats;
 use crate::error::Failure;
 use crate::serve::Cri;
+use crate::subject;
 
 pub(crate) async fn container(
     cri: &Cri,
     request: v1::ContainerStatsRequest,
 ) -> Result<v1::ContainerStatsResponse, Failure> {
     let id = request.container_id;
+    subject::container(&cri.pods, &id);
     let Some(view) = cri.pods.container(&id) else {
         return Err(Failure::NotFound { what: "container", id });
     };

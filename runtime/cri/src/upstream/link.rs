@@ -26,11 +26,12 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 use tower::service_fn;
-use tracing::{info, warn};
+use tracing::{Instrument, info, warn};
 
 use super::raw::Raw;
 use crate::requests;
 use crate::stream::MESSAGE_BYTES_MAX;
+use crate::traced::{onward, onward_ended};
 
 /// How long the upstream may take to answer what it has in memory. A list of the node waits that long for it once, and the
 /// kubelet's own patience is two minutes.
@@ -94,12 +95,18 @@ impl Link {
     }
 
     /// Makes a call that takes as long as its caller waits.
-    pub(super) async fn call(&self, path: &str, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
+    pub(super) async fn call(
+        &self,
+        path: &str,
+        mut request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Status> {
         if !self.is_up() {
             return Err(self.unavailable());
         }
         let began = Instant::now();
-        let answer = unary(self.channel.clone(), path, request).await;
+        let span = onward(path, request.metadata_mut().as_mut());
+        let answer = unary(self.channel.clone(), path, request).instrument(span.clone()).await;
+        onward_ended(&span, &answer);
         let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
         requests::answered_upstream(path, code, began.elapsed());
         if let Err(status) = &answer
@@ -112,11 +119,13 @@ impl Link {
     }
 
     /// Asks for what the upstream has in memory, whether it is up or not. An error of the upstream's own is one too.
-    pub(super) async fn fetch(&self, path: &str, request: Request<Bytes>) -> Result<Bytes, Status> {
-        let asked = tokio::time::timeout(ANSWERS_WITHIN, unary(self.channel.clone(), path, request)).await;
-        let answer = asked.unwrap_or_else(|_| {
+    pub(super) async fn fetch(&self, path: &str, mut request: Request<Bytes>) -> Result<Bytes, Status> {
+        let span = onward(path, request.metadata_mut().as_mut());
+        let asking = unary(self.channel.clone(), path, request).instrument(span.clone());
+        let answer = tokio::time::timeout(ANSWERS_WITHIN, asking).await.unwrap_or_else(|_| {
             Err(Status::deadline_exceeded(format!("no answer within {} s", ANSWERS_WITHIN.as_secs())))
         });
+        onward_ended(&span, &answer);
         Ok(answer?.into_inner())
     }
 
@@ -124,14 +133,18 @@ impl Link {
     pub(super) async fn stream(
         &self,
         path: &str,
-        request: Request<Bytes>,
+        mut request: Request<Bytes>,
     ) -> Result<Streaming<Bytes>, Status> {
         if !self.is_up() {
             return Err(self.unavailable());
         }
-        let asked =
-            tokio::time::timeout(ANSWERS_WITHIN, streaming(self.channel.clone(), path, request)).await;
-        asked.unwrap_or_else(|_| Err(Status::unavailable("the upstream runtime opens no stream")))
+        let span = onward(path, request.metadata_mut().as_mut());
+        let asking = streaming(self.channel.clone(), path, request).instrument(span.clone());
+        let asked = tokio::time::timeout(ANSWERS_WITHIN, asking).await;
+        let answer =
+            asked.unwrap_or_else(|_| Err(Status::unavailable("the upstream runtime opens no stream")));
+        onward_ended(&span, &answer);
+        answer
     }
 }
 

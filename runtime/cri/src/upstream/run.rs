@@ -8,6 +8,7 @@ use tonic::{Request, Response, Status};
 use super::route::{Call, Side};
 use super::sides::Sides;
 use super::{UnnamedPods, Upstream, fields};
+use crate::subject;
 
 /// The number of RunPodSandboxRequest's `runtime_handler` (api.proto).
 const RUNTIME_HANDLER: u32 = 2;
@@ -20,9 +21,10 @@ impl Sides {
         let message = request.get_ref();
         let name = fields::text(message, RUNTIME_HANDLER).map_err(Status::invalid_argument)?;
         // What cannot be decoded is for our own services to refuse.
-        let shared =
-            v1::RunPodSandboxRequest::decode(message.clone()).map(|run| shared(&run)).unwrap_or_default();
+        let decoded = v1::RunPodSandboxRequest::decode(message.clone()).unwrap_or_default();
+        let shared = shared(&decoded);
         if self.upstream.takes(name, !shared.is_empty()) {
+            subject::pod_elsewhere(&decoded);
             return self.call(Side::Upstream, call, request).await;
         }
         if shared.iter().any(|shared| *shared != PIDS) {

@@ -13,6 +13,7 @@ use super::Upstream;
 use super::fields;
 use super::link::unary;
 use super::route::{Call, Listed, Side};
+use crate::subject;
 
 /// The services of this daemon, as a server has them.
 pub(super) type Ours = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>;
@@ -60,6 +61,10 @@ impl Sides {
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Status> {
         let id = fields::text(request.get_ref(), 1).map_err(Status::invalid_argument)?;
+        match listed {
+            Listed::Containers => subject::container_id(id),
+            Listed::Pods | Listed::Images | Listed::Figures => subject::pod_id(id),
+        }
         let side = self.upstream.side_of(listed, id)?;
         self.call(side, call, request).await
     }

@@ -3,10 +3,12 @@
 use bytes::Bytes;
 use prost::Message;
 use proto_cri::v1;
+use runtime_traces::recorder::Recorder;
 use tonic::{Code, Request, Status};
 
 use super::super::link::unary;
-use super::world::{World, pods, run};
+use super::world::{RUNTIME, World, pods, run};
+use crate::traced::Traced;
 
 #[tokio::test]
 async fn a_pod_goes_where_its_handler_leads() {
@@ -102,4 +104,31 @@ async fn a_status_has_both_sides_handlers_and_says_that_the_upstream_is_gone() {
     let said = &again.status.unwrap().conditions[0].message;
     assert_eq!(said.matches("does not answer").count(), 1, "{said}");
     assert_eq!(answer.runtime_handlers.len(), 3);
+}
+
+/// Stops a pod of the upstream's, for a caller that traces.
+async fn stop_with_parent(world: &World, parent: &str) {
+    let stop = v1::StopPodSandboxRequest { pod_sandbox_id: "c1".into() };
+    let mut request = Request::new(Bytes::from(stop.encode_to_vec()));
+    request.metadata_mut().insert("traceparent", parent.parse().unwrap());
+    let path = format!("{RUNTIME}StopPodSandbox");
+    unary(Traced(world.layer.clone()), &path, request).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_is_handed_on_has_our_span_as_its_parent() {
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let world = World::start().await;
+    world.theirs.answers("StopPodSandbox", &());
+    stop_with_parent(&world, PARENT).await;
+    assert_eq!(world.theirs.parents(), [PARENT], "without traces as it came");
+    let (recorder, _guard) = Recorder::begin();
+    stop_with_parent(&world, PARENT).await;
+    let spans = recorder.spans();
+    let call = spans.iter().find(|span| span.is_call).unwrap();
+    let handed_on = spans.iter().find(|span| !span.is_call).unwrap();
+    assert_eq!(format!("00-{}-{}-01", call.trace, call.parent), PARENT);
+    assert_eq!(handed_on.parent, call.id);
+    assert_eq!(call.attributes["podvisor.pod.id"], "c1");
+    assert_eq!(world.theirs.parents()[1], format!("00-{}-{}-01", call.trace, handed_on.id));
 }

@@ -25,6 +25,8 @@ pub(super) struct Fake(Arc<Mutex<State>>);
 struct State {
     answers: HashMap<String, Result<Bytes, Status>>,
     asked: Vec<(String, Bytes)>,
+    /// The `traceparent` of each call that had one.
+    parents: Vec<String>,
     hangs: bool,
 }
 
@@ -52,6 +54,11 @@ impl Fake {
         state.asked.iter().filter(|(asked, _)| asked == rpc).map(|(_, message)| message.clone()).collect()
     }
 
+    /// The spans that calls have named as their parents.
+    pub(super) fn parents(&self) -> Vec<String> {
+        self.0.lock().unwrap().parents.clone()
+    }
+
     pub(super) async fn answer(
         self,
         rpc: String,
@@ -62,6 +69,8 @@ impl Fake {
             std::future::pending::<()>().await;
         }
         let mut state = self.0.lock().unwrap();
+        let parent = request.metadata().get("traceparent").and_then(|value| value.to_str().ok());
+        state.parents.extend(parent.map(str::to_owned));
         state.asked.push((rpc.clone(), request.into_inner()));
         let unknown = || Err(Status::unimplemented(rpc.clone()));
         state.answers.get(&rpc).cloned().unwrap_or_else(unknown).map(Response::new)

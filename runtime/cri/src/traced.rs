@@ -1,0 +1,169 @@
+//! The span of each call: named by the method, below the caller's span, with the gRPC code it ended with. What a call is made of is
+//! below it; what a call is about, `subject.rs` adds. The lines of the log that are written meanwhile have the method's name.
+//!
+//! Names and attributes are those of OpenTelemetry's conventions for RPC ("Semantic conventions for gRPC") and for Kubernetes.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use runtime_spans::span;
+use tonic::body::Body;
+use tonic::codegen::http::{HeaderMap, Request, Response};
+use tonic::{Code, Status};
+use tower::Service;
+use tracing::field::Empty;
+use tracing::{Instrument, Span, info_span};
+
+/// The packages whose calls are known.
+const PACKAGES: [&str; 2] = ["runtime.v1.", "runtime.v1alpha2."];
+
+/// Longest name of a method, in bytes. The longest of CRI's has 24; what is longer is no method.
+const METHOD_BYTES_MAX: usize = 64;
+
+/// The services behind it, each call in its span.
+#[derive(Clone, Debug)]
+pub(crate) struct Traced<S>(pub(crate) S);
+
+impl<S, B> Service<Request<B>> for Traced<S>
+where
+    S: Service<Request<B>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let Some((service, rpc)) = method(request.uri().path()) else {
+            return Box::pin(self.0.call(request));
+        };
+        let log = info_span!("cri", rpc);
+        // Below that of the log, so that lines have the method's name wherever the call's work is done.
+        let span = log.in_scope(|| of_call(service, rpc));
+        runtime_traces::adopt(&span, request.headers());
+        let mut end = CallEnd { span: span.clone(), is_answered: false };
+        let answering = self.0.call(request);
+        let work = async move {
+            let answer = answering.await;
+            if let Ok(answer) = &answer {
+                end.answered(answer.headers());
+            }
+            answer
+        };
+        Box::pin(work.instrument(span).instrument(log))
+    }
+}
+
+/// Service and method of a path, where they are CRI's.
+fn method(path: &str) -> Option<(&str, &str)> {
+    let (service, rpc) = path.strip_prefix('/')?.split_once('/')?;
+    let service_name = PACKAGES.iter().find_map(|package| service.strip_prefix(package))?;
+    let is_known = matches!(service_name, "RuntimeService" | "ImageService");
+    let is_name = !rpc.is_empty() && rpc.len() <= METHOD_BYTES_MAX;
+    let is_plain = rpc.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    (is_known && is_name && is_plain).then_some((service, rpc))
+}
+
+fn of_call(service: &str, rpc: &str) -> Span {
+    span!(
+        "call",
+        otel.kind = "server",
+        otel.name = format_args!("{service}/{rpc}"),
+        rpc.system = "grpc",
+        rpc.service = service,
+        rpc.method = rpc,
+        rpc.grpc.status_code = Empty,
+        k8s.namespace.name = Empty,
+        k8s.pod.name = Empty,
+        k8s.pod.uid = Empty,
+        k8s.container.name = Empty,
+        k8s.container.restart_count = Empty,
+        container.id = Empty,
+        container.image.name = Empty,
+        podvisor.pod.id = Empty,
+        podvisor.pod.attempt = Empty,
+        podvisor.handler = Empty,
+    )
+}
+
+/// Notes how the call ended, also where its caller went away.
+struct CallEnd {
+    span: Span,
+    is_answered: bool,
+}
+
+impl CallEnd {
+    fn answered(&mut self, headers: &HeaderMap) {
+        self.is_answered = true;
+        if self.span.is_disabled() {
+            return;
+        }
+        // An answer has its code behind its message, and only errors have one before.
+        let status = Status::from_header_map(headers);
+        let (code, message) =
+            status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
+        self.span.record("rpc.grpc.status_code", code as i64);
+        if is_fault(code) {
+            self.span.record("otel.status_description", message);
+        }
+    }
+}
+
+impl Drop for CallEnd {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.span.record("rpc.grpc.status_code", Code::Cancelled as i64);
+        }
+    }
+}
+
+/// Whether a server's span with this code has failed (the conventions' table for gRPC). The others say that the caller was wrong.
+fn is_fault(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss
+    )
+}
+
+/// A call to the upstream, in a span of its own below the call's. The request names that span as its parent from then on; outside
+/// of calls, and where nobody takes spans, the request stays as it is.
+pub(crate) fn onward(path: &str, headers: &mut HeaderMap) -> Span {
+    let Some((service, rpc)) = crate::subject::call().and_then(|_| method(path)) else { return Span::none() };
+    let span = span!(
+        "upstream",
+        otel.kind = "client",
+        otel.name = format_args!("{service}/{rpc}"),
+        rpc.system = "grpc",
+        rpc.service = service,
+        rpc.method = rpc,
+        rpc.grpc.status_code = Empty,
+    );
+    runtime_traces::inject(&span, headers);
+    span
+}
+
+/// Notes how a call to the upstream ended: for the side that called, each error is a failure.
+pub(crate) fn onward_ended<T>(span: &Span, answer: &Result<T, Status>) {
+    match answer {
+        Ok(_) => {
+            span.record("rpc.grpc.status_code", Code::Ok as i64);
+        }
+        Err(status) => {
+            span.record("rpc.grpc.status_code", status.code() as i64);
+            span.record("otel.status_description", status.message());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
