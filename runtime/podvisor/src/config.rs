@@ -6,6 +6,7 @@ pub(crate) mod command;
 mod keys;
 pub(crate) mod page;
 mod reference;
+mod traces;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 use runtime_cri::UpstreamConfig;
 use runtime_streaming::Tls;
 use serde::{Deserialize, Serialize};
+
+use self::traces::Traces;
 
 /// Read when no file is named; may be absent.
 const DEFAULT_FILE: &str = "/etc/podvisor/config.toml";
@@ -27,6 +30,7 @@ pub(crate) struct Config {
     pub(crate) registries: Registries,
     pub(crate) streaming: Streaming,
     pub(crate) metrics: Metrics,
+    pub(crate) traces: Traces,
     pub(crate) upstream: Upstream,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) handler: Vec<Handler>,
@@ -216,6 +220,9 @@ fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         return invalid("more than one handler says default = true".into());
     }
     if let Err(message) = check_upstream(&config) {
+        return invalid(message);
+    }
+    if let Err(message) = config.traces.resolved() {
         return invalid(message);
     }
     if config.streaming.certificate.is_some() != config.streaming.key.is_some() {

@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 /// Serves until a signal.
 pub(crate) async fn device_plugin(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
-    logging::begin();
+    logging::begin(None);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = async move {
         tokio::select! {

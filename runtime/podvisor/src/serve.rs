@@ -24,6 +24,7 @@ use runtime_net::{Cni, CniConfig, PodRanges};
 use runtime_pod::{InstalledFile, Pods, PodsConfig};
 use runtime_spec::{HandlerConfig, HandlerKind};
 use runtime_streaming::Server;
+use runtime_traces::Traces;
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 use tracing::info;
@@ -58,12 +59,13 @@ pub(crate) struct Args {
 
 /// Runs the daemon.
 pub(crate) fn serve(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
-    logging::begin();
-    start(config, args)
+    let traces = config.traces.resolved().map_err(anyhow::Error::msg)?.map(Traces::new);
+    logging::begin(traces.as_ref());
+    start(config, args, traces.as_ref())
 }
 
 /// Takes the state, and runs the daemon on threads of its own.
-fn start(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
+fn start(config: &Config, args: Args, traces: Option<&Traces>) -> anyhow::Result<ExitCode> {
     // First of all: another daemon's images must not be swept, and its pods must not be recovered.
     let _lock = StateLock::take(&config.paths.state)?;
     // Two threads: the daemon forwards and waits, and work that computes (unpacking) has threads of its own. On one
@@ -78,7 +80,15 @@ fn start(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let calls = runtime().build()?;
     // Streams have threads of their own, so that no call waits behind their bytes.
     let streams = runtime().thread_name("streams").on_thread_start(schedule_as_batch).build()?;
-    calls.block_on(run(config, args, streams.handle()))?;
+    // Beside the streams, which no call waits for either.
+    let exporting = traces.and_then(|traces| traces.export(streams.handle()));
+    calls.block_on(async {
+        let outcome = run(config, args, streams.handle()).await;
+        if let Some(exporting) = exporting {
+            exporting.finish().await;
+        }
+        outcome
+    })?;
     // What still runs after the last call (a detached pull) must not hold the exit.
     calls.shutdown_background();
     streams.shutdown_background();
@@ -308,13 +318,13 @@ mod tests {
         fs::write(&under_way, "half an image").unwrap();
         let args = Args { private: false };
         let other = StateLock::take(&config.paths.state).unwrap();
-        let refused = start(&config, args).unwrap_err().to_string();
+        let refused = start(&config, args, None).unwrap_err().to_string();
         assert!(refused.contains(&format!("pid {},", std::process::id())), "{refused}");
         assert!(under_way.exists() && !config.paths.run.exists());
         // A daemon that has the state clears what an earlier one left half done.
         drop(other);
         config.paths.vmm = Some(dir.path().join("no-vmm"));
-        assert!(start(&config, args).unwrap_err().to_string().contains("the VMM is not at"));
+        assert!(start(&config, args, None).unwrap_err().to_string().contains("the VMM is not at"));
         assert!(!under_way.exists());
     }
 }

@@ -187,6 +187,27 @@ pub(crate) const SECTIONS: &[Section] = &[
         }],
     },
     Section {
+        name: "traces",
+        repeated: false,
+        text: "Spans of CRI calls for a collector of OpenTelemetry's; `docs/traces.md` says what is in them.",
+        keys: &[
+            Key {
+                name: "endpoint",
+                kind: "`http://host:port`",
+                unset: Some(("\"http://127.0.0.1:4317\"", "nothing is traced")),
+                text: "The collector's address for OTLP over gRPC, in plaintext: names of pods, namespaces and images are among \
+                       the spans.",
+            },
+            Key {
+                name: "sample",
+                kind: "number, 0 to 1",
+                unset: None,
+                text: "Share of the calls that is traced where the caller has no trace of its own. The decision of a caller that \
+                       has one holds.",
+            },
+        ],
+    },
+    Section {
         name: "upstream",
         repeated: false,
         text: "Another runtime on the node, containerd or CRI-O. Pods of its handlers go there whole, as does every later \

@@ -1,0 +1,68 @@
+//! The table `traces`: where spans go, and of how many calls.
+
+use runtime_traces::TracesConfig;
+use serde::{Deserialize, Serialize};
+
+/// The collector of traces.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Traces {
+    pub(crate) endpoint: Option<String>,
+    pub(crate) sample: f64,
+}
+
+impl Default for Traces {
+    fn default() -> Self {
+        Self { endpoint: None, sample: 1.0 }
+    }
+}
+
+impl Traces {
+    /// The configuration with everything checked; `None` where nothing is traced.
+    ///
+    /// # Errors
+    /// The address of the collector or the share is none; for people.
+    pub(crate) fn resolved(&self) -> Result<Option<TracesConfig>, String> {
+        let Traces { endpoint, sample } = self;
+        if !(0.0..=1.0).contains(sample) {
+            return Err(format!("traces.sample is {sample}, and a share is from 0 to 1"));
+        }
+        let Some(endpoint) = endpoint else { return Ok(None) };
+        let endpoint = endpoint.parse().map_err(|error| format!("traces.endpoint: {error}"))?;
+        Ok(Some(TracesConfig { endpoint, sample: *sample, version: env!("CARGO_PKG_VERSION") }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{Config, ConfigError, parse};
+
+    fn config(text: &str) -> Result<Config, ConfigError> {
+        parse(Path::new("x"), &format!("[traces]\n{text}\n"))
+    }
+
+    #[test]
+    fn nothing_is_traced_without_a_collector() {
+        assert!(Config::default().traces.resolved().unwrap().is_none());
+        assert!(config("sample = 0.5").unwrap().traces.resolved().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_collector_is_an_address_and_a_share_is_from_0_to_1() {
+        let traces =
+            config("endpoint = \"http://127.0.0.1:4317\"").unwrap().traces.resolved().unwrap().unwrap();
+        assert_eq!((traces.endpoint.to_string().as_str(), traces.sample), ("http://127.0.0.1:4317/", 1.0));
+        for (text, why) in [
+            ("endpoint = \"127.0.0.1:4317\"", "traces.endpoint: \"127.0.0.1:4317\" is not of the form"),
+            ("endpoint = \"https://host:4317\"", "TLS, which is not supported"),
+            ("sample = 1.5", "traces.sample is 1.5"),
+            ("sample = -1.0", "traces.sample is -1"),
+            ("sample = nan", "traces.sample is NaN"),
+        ] {
+            let message = config(text).unwrap_err().to_string();
+            assert!(message.contains(why), "{message}");
+        }
+    }
+}
