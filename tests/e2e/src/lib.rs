@@ -10,6 +10,7 @@
 pub mod built;
 pub mod checked;
 pub mod client;
+pub mod collector;
 pub mod containerd;
 pub mod daemon;
 pub mod disk;

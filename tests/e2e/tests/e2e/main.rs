@@ -46,6 +46,7 @@ mod stream_load;
 mod stream_volume;
 mod streaming_tls;
 mod streams;
+mod traces;
 mod traps;
 mod upgrade;
 mod upstream;
