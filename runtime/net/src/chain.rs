@@ -10,6 +10,7 @@ use crate::{
     config::{NetworkList, VERSIONS},
     plugin::{self, Call},
     result,
+    settings::Watch,
 };
 
 /// The interface's name in the pod, as every Kubernetes runtime has it.
@@ -34,8 +35,12 @@ pub(crate) struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    /// Runs ADD and returns the last plugin's result, with the parts of it that the pod needs.
-    pub(crate) async fn add(&self) -> Result<(Value, result::AddResult), NetError> {
+    /// Runs ADD and returns the last plugin's result, with the parts of it that the pod needs. The watch looks at the namespace after
+    /// each plugin.
+    pub(crate) async fn add(
+        &self,
+        mut watch: Option<&mut Watch>,
+    ) -> Result<(Value, result::AddResult), NetError> {
         let mut answer = Value::Null;
         let mut reported = None;
         for plugin in &self.list.plugins {
@@ -46,6 +51,9 @@ impl Chain<'_> {
                 return Err(call.answer(format!("its result is not a JSON object but {}", kind(&answer))));
             }
             reported = Some(result::read(&answer).map_err(|reason| call.answer(reason))?);
+            if let Some(watch) = watch.as_deref_mut() {
+                watch.after(call.plugin).await;
+            }
         }
         Ok((answer, reported.expect("a network list has at least one plugin")))
     }

@@ -19,11 +19,12 @@ use runtime_blocking::Pool;
 use runtime_spans::{span, step};
 
 use crate::{
-    NetError, PodNetwork, PodNetworkSpec, attach,
+    NetError, PodNetwork, PodNetworkSpec, SettingsPolicy, attach,
     cache::{Cache, Entry},
     chain::{Chain, INTERFACE, Plugins},
     config::{self, NetworkList},
     netns,
+    settings::Watch,
     trace::{self, NetworkTrace},
 };
 
@@ -54,6 +55,8 @@ pub struct CniConfig {
     pub plugin_time_max: Duration,
     /// Most descriptors that a plugin may open; `None` for as many as this process.
     pub open_files_max: Option<u64>,
+    /// What becomes of settings that plugins leave in a pod's namespace.
+    pub settings: SettingsPolicy,
 }
 
 impl Default for CniConfig {
@@ -65,6 +68,7 @@ impl Default for CniConfig {
             netns_dir: NETNS_DIR.into(),
             plugin_time_max: PLUGIN_TIME_MAX,
             open_files_max: None,
+            settings: SettingsPolicy::default(),
         }
     }
 }
@@ -76,6 +80,7 @@ pub struct Cni {
     plugins: Plugins,
     cache: Cache,
     netns_dir: PathBuf,
+    settings: SettingsPolicy,
     files: Pool,
 }
 
@@ -92,6 +97,7 @@ impl Cni {
                 open_files_max: config.open_files_max,
             },
             netns_dir: config.netns_dir,
+            settings: config.settings,
             files: Pool::new("the disk of CNI's files", FILE_THREADS),
         }
     }
@@ -165,9 +171,11 @@ impl Cni {
     /// Runs the steps of setup that need the namespace.
     async fn connect(&self, mut entry: Entry, path: &Path) -> Result<PodNetwork, NetError> {
         self.remember(&entry).await?;
-        let (result, reported) = self.chain(&entry, path.into()).add().await?;
+        let mut watch = Watch::begin(path).await;
+        let (result, reported) = self.chain(&entry, path.into()).add(Some(&mut watch)).await?;
         entry.result = result;
         self.remember(&entry).await?;
+        let settings = self.settings.decide(&watch.end())?;
         let attaching = netns::within(path, |handle| attach::attach(handle, reported.interfaces));
         let attached = step(span!("make the taps"), attaching).await?;
         Ok(PodNetwork {
@@ -176,6 +184,7 @@ impl Cni {
             routes: attached.routes,
             neighbours: attached.neighbours,
             ips: reported.ips,
+            settings,
         })
     }
 

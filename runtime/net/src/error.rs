@@ -133,6 +133,24 @@ pub enum NetError {
         /// The problem with the interface.
         reason: String,
     },
+    /// The settings of the pod's namespace could not be read.
+    #[error("cannot read {what} in the pod's network namespace")]
+    Settings {
+        /// The part that could not be read.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Plugins left settings in the namespace that the VM would not have, and the configuration refuses such a pod.
+    #[error(
+        "CNI plugins left settings on the node that do not reach a VM, and cni.settings = {policy:?} refuses such a pod: {left}"
+    )]
+    SettingsRefused {
+        /// The settings, each with its plugin.
+        left: String,
+        /// The policy's name in the configuration.
+        policy: &'static str,
+    },
     /// The disk with CNI's files does not answer.
     #[error(transparent)]
     Hanging(#[from] PoolError),

@@ -2,6 +2,8 @@
 
 use std::{net::IpAddr, os::fd::OwnedFd, path::PathBuf};
 
+use crate::PodSettings;
+
 /// A pod's network after setup.
 #[derive(Debug)]
 pub struct PodNetwork {
@@ -15,6 +17,8 @@ pub struct PodNetwork {
     pub neighbours: Vec<PodNeighbour>,
     /// The pod's addresses as the plugins reported them, primary first.
     pub ips: Vec<IpAddr>,
+    /// The settings that plugins left in the namespace.
+    pub settings: PodSettings,
 }
 
 /// One interface of the pod.

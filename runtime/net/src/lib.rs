@@ -8,8 +8,8 @@
 //!
 //! Start at [`Cni`] (`cni.rs`). Below that, `config` finds the network's plugins, `plugin` runs one,
 //! `chain` runs them all, `cache` remembers what was run, `netns` makes the namespace, and `attach`
-//! joins the interfaces there to taps and reads the addresses, routes and neighbours. Beside that,
-//! `pod_ranges` makes a configuration from a template (`template`).
+//! joins the interfaces there to taps and reads the addresses, routes and neighbours. `settings` finds what else
+//! plugins left there. Beside that, `pod_ranges` makes a configuration from a template (`template`).
 //!
 //! This crate never touches a link, address or rule of the host's own namespace: that is the plugins'
 //! work. Unsafe code is in `tap` alone, since no safe crate opens a tap with a virtio-net header.
@@ -30,6 +30,7 @@ mod plugin;
 mod pod_ranges;
 mod result;
 mod route;
+mod settings;
 mod spec;
 mod tap;
 mod template;
@@ -39,5 +40,6 @@ pub use cni::{Cni, CniConfig};
 pub use error::NetError;
 pub use interface::{PodInterface, PodNeighbour, PodNetwork, PodRoute};
 pub use pod_ranges::PodRanges;
+pub use settings::{PodSettings, SettingsPolicy};
 pub use spec::PodNetworkSpec;
 pub use trace::NetworkTrace;

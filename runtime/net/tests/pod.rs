@@ -65,7 +65,7 @@ impl Node {
             netns_dir,
             // A software node under load is very slow.
             plugin_time_max: Duration::from_secs(600),
-            open_files_max: None,
+            ..CniConfig::default()
         })
     }
 

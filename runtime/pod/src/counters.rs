@@ -66,6 +66,14 @@ static RECOVERED: LazyLock<IntCounterVec> = LazyLock::new(|| {
     .expect(ONCE)
 });
 
+static SETTINGS_PASSED_BY: LazyLock<IntCounter> = LazyLock::new(|| {
+    register_int_counter!(
+        "podvisor_pod_settings_passed_by_total",
+        "Pods that were started without settings that CNI plugins had left in their network namespaces."
+    )
+    .expect(ONCE)
+});
+
 /// Counts a pod's start.
 pub(crate) fn pod_started(phases: &[Phase]) {
     for phase in phases {
@@ -100,10 +108,16 @@ pub(crate) fn pod_recovered(found: bool, vmm: Option<VmmProcess>) {
     RECOVERED.with_label_values(&[outcome]).inc();
 }
 
+/// Counts a pod without some of the settings that plugins left for it.
+pub(crate) fn settings_passed_by() {
+    SETTINGS_PASSED_BY.inc();
+}
+
 /// Makes the counters known with their zeros: an alert on an increase needs the value before the first.
 pub(crate) fn register() {
     LazyLock::force(&FAILED_STARTS);
     LazyLock::force(&VMS_LOST);
+    LazyLock::force(&SETTINGS_PASSED_BY);
     for reason in ExitReason::ALL {
         EXITS.with_label_values(&[reason.name()]);
     }

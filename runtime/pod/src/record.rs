@@ -62,6 +62,9 @@ pub(crate) struct PodStatus {
     /// Why the pod is not ready, where nobody asked for that.
     pub(crate) message: Option<String>,
     pub(crate) unclean: Option<String>,
+    /// See [`crate::view::PodView::settings_passed_by`].
+    #[serde(default)]
+    pub(crate) settings_passed_by: Vec<String>,
 }
 
 impl PodStatus {
@@ -76,6 +79,7 @@ impl PodStatus {
             capacity: CapacityStatus::default(),
             message: None,
             unclean: None,
+            settings_passed_by: Vec::new(),
         }
     }
 }

@@ -51,6 +51,8 @@ pub struct PodView {
     pub unclean: Option<String>,
     /// Whether the daemon that runs now did not find the pod's VM again when it started.
     pub lost: bool,
+    /// Settings that CNI plugins left in the pod's network namespace and that its VM does not have, for people, a line each.
+    pub settings_passed_by: Vec<String>,
 }
 
 /// How far a container is.

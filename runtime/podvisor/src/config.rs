@@ -12,6 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use runtime_cri::UpstreamConfig;
+use runtime_net::{CniConfig, SettingsPolicy};
 use runtime_streaming::Tls;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +57,15 @@ pub(crate) struct Cni {
     pub(crate) cache_dir: PathBuf,
     /// The language of templates is in `runtime/net/src/template.rs`.
     pub(crate) conf_template: Option<PathBuf>,
+    pub(crate) settings: Settings,
+}
+
+/// The fate of settings that CNI plugins leave in a pod's network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Settings {
+    Warn,
+    Refuse,
 }
 
 /// The host's cgroups.
@@ -147,6 +157,7 @@ impl Default for Cni {
             bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             cache_dir: "/var/lib/cni/podvisor".into(),
             conf_template: None,
+            settings: Settings::Warn,
         }
     }
 }
@@ -249,6 +260,22 @@ fn check_upstream(config: &Config) -> Result<(), String> {
         return Err("a handler says default = true, and upstream.unnamed_pods is \"all\"".into());
     }
     Ok(())
+}
+
+impl Cni {
+    /// The configuration of pods' networks, with the runtime's own bounds.
+    pub(crate) fn pod_networks(&self) -> CniConfig {
+        CniConfig {
+            conf_dir: self.conf_dir.clone(),
+            bin_dirs: self.bin_dirs.clone(),
+            cache_dir: self.cache_dir.clone(),
+            settings: match self.settings {
+                Settings::Warn => SettingsPolicy::Warn,
+                Settings::Refuse => SettingsPolicy::Refuse,
+            },
+            ..CniConfig::default()
+        }
+    }
 }
 
 impl Streaming {

@@ -118,13 +118,7 @@ async fn run(config: &Config, args: Args, streams: &Handle) -> anyhow::Result<()
     )
     .context("opening the image store")?;
     let open_files_max = descriptors::raise().context("raising the limit of open descriptors")?;
-    let cni = Cni::new(CniConfig {
-        conf_dir: config.cni.conf_dir.clone(),
-        bin_dirs: config.cni.bin_dirs.clone(),
-        cache_dir: config.cni.cache_dir.clone(),
-        open_files_max: Some(open_files_max),
-        ..CniConfig::default()
-    });
+    let cni = Cni::new(CniConfig { open_files_max: Some(open_files_max), ..config.cni.pod_networks() });
     let streaming = streams.spawn(Server::start(config.streaming.address, config.streaming.tls())).await??;
     let watchdog = Arc::<Watchdog>::default();
     let node = node(config, cni.clone(), watchdog.clone());

@@ -50,6 +50,7 @@ async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
         "netns": pod.netns,
         "message": pod.message,
         "unclean": pod.unclean,
+        "settings_passed_by": pod.settings_passed_by,
         "phases": phases,
         "vm": pod.ledger.size,
         "resources": pod.ledger,

@@ -103,7 +103,7 @@ async fn each_plugin_gets_the_result_before_it_and_del_runs_backwards() {
     );
     let chain = chain(&plugins, &list, &spec);
 
-    let (result, reported) = chain.add().await.unwrap();
+    let (result, reported) = chain.add(None).await.unwrap();
     assert_eq!(reported.ips, ["10.0.0.9".parse::<std::net::IpAddr>().unwrap()]);
     chain.del(&result).await.unwrap();
 
@@ -121,7 +121,7 @@ async fn each_plugin_gets_the_result_before_it_and_del_runs_backwards() {
 async fn the_environment_is_that_of_the_specification() {
     let scripts = Scripts::new(&[("first", ETH0)]);
     let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
-    chain(&plugins, &list, &spec).add().await.unwrap();
+    chain(&plugins, &list, &spec).add(None).await.unwrap();
     let environment = scripts.environment("first", "ADD");
     for line in [
         "CNI_COMMAND=ADD",
@@ -156,7 +156,7 @@ async fn capabilities_reach_only_the_plugins_that_declare_them() {
     };
     spec.port_mappings = vec![port(8080), port(0)];
     spec.bandwidth.egress_bits = Some(1_000_000);
-    chain(&plugins, &list, &spec).add().await.unwrap();
+    chain(&plugins, &list, &spec).add(None).await.unwrap();
 
     for without in ["first", "third"] {
         assert_eq!(scripts.stdin(without, "ADD").get("runtimeConfig"), None, "{without}");
@@ -176,7 +176,7 @@ async fn a_plugin_has_the_limit_of_descriptors_that_was_set() {
     let scripts = Scripts::new(&[("first", limit), ("second", ETH0)]);
     let (plugins, list, spec) =
         (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}, {"type": "second"}])), spec());
-    chain(&plugins, &list, &spec).add().await.unwrap();
+    chain(&plugins, &list, &spec).add(None).await.unwrap();
     assert_eq!(scripts.stdin("second", "ADD")["prevResult"]["limit"], "77");
 }
 
@@ -188,7 +188,7 @@ async fn a_plugins_error_names_plugin_command_and_words() {
     ]);
     let (plugins, list, spec) =
         (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}, {"type": "second"}])), spec());
-    let error = chain(&plugins, &list, &spec).add().await.unwrap_err();
+    let error = chain(&plugins, &list, &spec).add(None).await.unwrap_err();
     assert!(matches!(error, NetError::Plugin { code: 11, command: "ADD", .. }), "{error:?}");
     assert_eq!(error.to_string(), "CNI plugin second ADD: no room: 10.0.0.0/24");
 }
@@ -197,7 +197,7 @@ async fn a_plugins_error_names_plugin_command_and_words() {
 async fn a_failure_without_an_error_object_shows_stderr() {
     let scripts = Scripts::new(&[("first", "echo 'modprobe: no such thing' >&2; exit 3")]);
     let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
-    let error = chain(&plugins, &list, &spec).add().await.unwrap_err().to_string();
+    let error = chain(&plugins, &list, &spec).add(None).await.unwrap_err().to_string();
     assert!(error.contains("exit status: 3") && error.contains("modprobe: no such thing"), "{error}");
 }
 
@@ -205,7 +205,7 @@ async fn a_failure_without_an_error_object_shows_stderr() {
 async fn an_answer_that_is_not_json_is_shown() {
     let scripts = Scripts::new(&[("first", "echo 'ok, all done'")]);
     let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
-    let error = chain(&plugins, &list, &spec).add().await.unwrap_err().to_string();
+    let error = chain(&plugins, &list, &spec).add(None).await.unwrap_err().to_string();
     assert!(error.contains("not JSON") && error.contains("ok, all done"), "{error}");
 }
 
@@ -213,7 +213,7 @@ async fn an_answer_that_is_not_json_is_shown() {
 async fn an_empty_answer_to_add_is_an_error() {
     let scripts = Scripts::new(&[("first", "true")]);
     let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
-    let error = chain(&plugins, &list, &spec).add().await.unwrap_err().to_string();
+    let error = chain(&plugins, &list, &spec).add(None).await.unwrap_err().to_string();
     assert!(error.contains("nothing"), "{error}");
 }
 
@@ -221,7 +221,7 @@ async fn an_empty_answer_to_add_is_an_error() {
 async fn an_answer_beyond_the_bound_is_refused() {
     let scripts = Scripts::new(&[("first", "head -c 2000000 /dev/zero")]);
     let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
-    let error = chain(&plugins, &list, &spec).add().await.unwrap_err().to_string();
+    let error = chain(&plugins, &list, &spec).add(None).await.unwrap_err().to_string();
     assert!(error.contains("larger than 1 MiB"), "{error}");
 }
 
@@ -230,7 +230,7 @@ async fn a_plugin_that_hangs_is_killed_with_its_children() {
     let scripts = Scripts::new(&[("first", "sleep 1000 & echo $! > child; wait")]);
     let (mut plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
     plugins.time_max = Duration::from_millis(500);
-    let error = chain(&plugins, &list, &spec).add().await.unwrap_err();
+    let error = chain(&plugins, &list, &spec).add(None).await.unwrap_err();
     assert!(matches!(error, NetError::PluginTimeout { .. }), "{error:?}");
     let child = fs::read_to_string(scripts.path().join("child")).unwrap();
     let gone = || {
@@ -270,7 +270,7 @@ async fn old_versions_have_no_result_at_del() {
 async fn a_missing_binary_is_named_with_the_places_that_were_searched() {
     let scripts = Scripts::new(&[]);
     let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "absent"}])), spec());
-    let error = chain(&plugins, &list, &spec).add().await.unwrap_err().to_string();
+    let error = chain(&plugins, &list, &spec).add(None).await.unwrap_err().to_string();
     assert!(error.contains("absent") && error.contains("10-net.conflist"), "{error}");
     assert!(error.contains(&*scripts.path().to_string_lossy()), "{error}");
 }

@@ -127,6 +127,7 @@ impl Driver {
         let failed = match outcome {
             Ok(driver) => {
                 counters::pod_started(&driver.status.phases);
+                driver.warn_of_settings();
                 driver.publish();
                 outcome_sender.send_replace(Some(Ok(record.id.clone())));
                 return Some(driver);
@@ -137,6 +138,20 @@ impl Driver {
         let (error, driver) = always(span!("undo"), Driver::undo_start(node, record, failed)).await;
         outcome_sender.send_replace(Some(Err(error)));
         driver
+    }
+
+    /// Warns of settings of the pod's network that its VM does not have.
+    fn warn_of_settings(&self) {
+        let passed_by = &self.status.settings_passed_by;
+        if !passed_by.is_empty() {
+            counters::settings_passed_by();
+            let (pod, settings) = (&self.record.id, passed_by.join("; "));
+            tracing::warn!(
+                pod,
+                settings,
+                "CNI plugins left settings on the node that the pod's VM does not have"
+            );
+        }
     }
 
     /// Commits that the pod is ready.
@@ -150,6 +165,7 @@ impl Driver {
             netns: Some(ready.netns),
             phases: ready.phases,
             versions: Some(ready.versions),
+            settings_passed_by: ready.settings_passed_by,
             ..PodStatus::starting()
         };
         match node.records.put_pod_status(&record.id, &status).await {
@@ -281,6 +297,7 @@ impl Driver {
             message: status.message.clone(),
             unclean: status.unclean.clone(),
             lost: self.lost,
+            settings_passed_by: status.settings_passed_by.clone(),
         };
         self.node.roster.publish_pod(PodEntry {
             view: Arc::new(view),

@@ -60,6 +60,7 @@ pub(crate) struct Ready {
     pub(crate) netns: PathBuf,
     pub(crate) phases: Vec<Phase>,
     pub(crate) versions: VmVersions,
+    pub(crate) settings_passed_by: Vec<String>,
 }
 
 /// Starts the pod of this record, through all steps.
@@ -117,8 +118,12 @@ impl Raised {
     async fn configure(self) -> Result<Ready, Failed> {
         let Raised { context, network, live, versions } = self;
         let (ips, netns) = (network.ips.clone(), network.netns.clone());
+        let settings_passed_by = network.settings.passed_by.clone();
         match guest::configure(&context, network, &live).await {
-            Ok(()) => Ok(Ready { live, ips, netns, phases: context.watch.phases(), versions }),
+            Ok(()) => {
+                let phases = context.watch.phases();
+                Ok(Ready { live, ips, netns, phases, versions, settings_passed_by })
+            }
             Err(error) => Err(Failed { error, vm: Some(live.vm) }),
         }
     }

@@ -16,6 +16,20 @@ fn record(name: &str) -> PodRecord {
 }
 
 #[test]
+fn settings_that_a_pod_does_not_have_are_shown_and_survive_a_restart() {
+    let passed_by = vec!["the nftables table ip nat, left by mesh".to_owned()];
+    let (left, id) = life(None, async |world: &World| {
+        world.script.state().settings.passed_by = passed_by.clone();
+        let id = world.pods.run(pod("web")).await.unwrap();
+        assert_eq!(world.pods.pod(&id).unwrap().settings_passed_by, passed_by);
+        id
+    });
+    life(Some(left), async |world: &World| {
+        assert_eq!(world.pods.pod(&id).unwrap().settings_passed_by, passed_by);
+    });
+}
+
+#[test]
 fn running_containers_are_found_again_and_their_logs_go_on_where_they_were() {
     let (left, (pod_id, id)) = life(None, async |world: &World| {
         world.script.state().output = b"before\n".to_vec();

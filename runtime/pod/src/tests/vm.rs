@@ -43,6 +43,7 @@ impl Network for FakeNetwork {
             routes: Vec::new(),
             neighbours: Vec::new(),
             ips: vec![address],
+            settings: self.0.state().settings.clone(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use runtime_cri::UpstreamConfig;
-use runtime_net::{Cni, CniConfig};
+use runtime_net::Cni;
 use runtime_streaming::Tls;
 
 use super::finding::{Finding, Problem};
@@ -116,12 +116,7 @@ fn cgroups() -> Result<String, Problem> {
 }
 
 fn cni(config: &Config) -> Result<String, Problem> {
-    let cni = Cni::new(CniConfig {
-        conf_dir: config.cni.conf_dir.clone(),
-        bin_dirs: config.cni.bin_dirs.clone(),
-        cache_dir: config.cni.cache_dir.clone(),
-        ..CniConfig::default()
-    });
+    let cni = Cni::new(config.cni.pod_networks());
     match cni.ready() {
         Ok(()) => Ok(format!("configured in {}", config.cni.conf_dir.display())),
         Err(error) => Err(Problem::new(

@@ -100,6 +100,14 @@ pub(crate) const SECTIONS: &[Section] = &[
                        is written to `10-podvisor.conflist` in `cni.conf_dir`, unless another configuration is \
                        in use there.",
             },
+            Key {
+                name: "settings",
+                kind: "`warn` or `refuse`",
+                unset: None,
+                text: "What becomes of a pod whose CNI plugins left settings in its network namespace that its VM does not \
+                       have (sysctls, packet filters, rules of routing, queueing): it runs without them, with a warning, or \
+                       it is refused.",
+            },
         ],
     },
     Section {

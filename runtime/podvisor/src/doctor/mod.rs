@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use runtime_net::{Cni, CniConfig};
+use runtime_net::Cni;
 use runtime_pod::doctor::{self, Daemon, DaemonPlace, Difference, Life, OnNode, OnRecord};
 
 use self::daemons::Place;
@@ -56,12 +56,7 @@ async fn examine(config: &Config, repair: bool) -> anyhow::Result<usize> {
     if !nix::unistd::geteuid().is_root() {
         bail!("only root sees what belongs to pods");
     }
-    let cni = Cni::new(CniConfig {
-        conf_dir: config.cni.conf_dir.clone(),
-        bin_dirs: config.cni.bin_dirs.clone(),
-        cache_dir: config.cni.cache_dir.clone(),
-        ..CniConfig::default()
-    });
+    let cni = Cni::new(config.cni.pod_networks());
     let mut found = look(&cni, &daemons::find(config, false)?, &place::leases(config)).await?;
     // Held until all is repaired, so that no daemon starts meanwhile.
     let mut places = Vec::new();

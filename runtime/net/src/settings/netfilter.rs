@@ -1,0 +1,236 @@
+//! Reads nftables over netlink: what is dumped, as messages with their attributes, within a bound of bytes. Owns the socket; what the
+//! attributes mean is for others. Blocks, and reads the namespace of its thread.
+//!
+//! Message numbers and headers are those of linux/netfilter/nfnetlink.h and linux/netfilter/nf_tables.h.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NlasIterator,
+};
+use nix::{
+    errno::Errno,
+    libc,
+    sys::{
+        socket::{
+            AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, setsockopt,
+            socket, sockopt,
+        },
+        time::TimeVal,
+    },
+};
+
+use super::setting::Setting;
+
+/// `NFNL_SUBSYS_NFTABLES`: the upper byte of a message's type.
+const NFTABLES: u16 = 10 << 8;
+
+/// Bytes of `struct nfgenmsg`, which begins each payload: family, version, resource (big-endian).
+const GENERIC_HEADER_BYTES: usize = 4;
+
+/// Bytes of the header of every netlink message.
+const HEADER_BYTES: usize = 16;
+
+/// Most bytes of all attributes that are kept of a namespace's tables. A mesh has some tens of rules of a few hundred bytes each; the message
+/// to the agent, which has them all, takes 4 MiB (ttrpc).
+pub(super) const NFT_BYTES_MAX: usize = 1 << 20;
+
+/// The kernel fills at most 32 KiB for one read of a dump.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How often a dump begins anew because somebody changed the rules meanwhile.
+const DUMPS_MAX: usize = 5;
+
+/// How long the kernel may take to go on with a dump, in seconds; it never waits for anybody.
+const ANSWER_SECONDS: i64 = 30;
+
+/// One kind of object, by the number of the request that dumps it (`NFT_MSG_GET*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dump {
+    Tables = 1,
+}
+
+/// One object as the kernel dumps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Object {
+    /// `NFPROTO_*`.
+    pub(super) family: u8,
+    /// Its attributes, padded to whole words.
+    pub(super) attributes: Vec<u8>,
+}
+
+/// A netlink socket for nftables.
+#[derive(Debug)]
+pub(super) struct Netfilter {
+    socket: OwnedFd,
+    sequence: u32,
+    bytes_left: usize,
+}
+
+impl Netfilter {
+    /// Opens a socket in this thread's namespace; `None` where the kernel has no netfilter over netlink.
+    pub(super) fn open() -> io::Result<Option<Netfilter>> {
+        let protocol = SockProtocol::NetlinkNetFilter;
+        let made = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol);
+        let socket = match made {
+            Err(Errno::EPROTONOSUPPORT) => return Ok(None),
+            made => made?,
+        };
+        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(ANSWER_SECONDS, 0))?;
+        Ok(Some(Netfilter { socket, sequence: 0, bytes_left: NFT_BYTES_MAX }))
+    }
+
+    /// Dumps all objects of one kind that match `attributes`; of all families for family 0. A kernel without nf_tables has none.
+    ///
+    /// # Errors
+    /// The kernel's own, somebody who keeps changing the rules, or more than [`NFT_BYTES_MAX`] bytes over all dumps of this socket.
+    pub(super) fn dump(&mut self, what: Dump, family: u8, attributes: &[u8]) -> io::Result<Vec<Object>> {
+        for _ in 0..DUMPS_MAX {
+            let bytes_left = self.bytes_left;
+            self.request(what, family, attributes)?;
+            match self.answer()? {
+                Some(objects) => return Ok(objects),
+                None => self.bytes_left = bytes_left,
+            }
+        }
+        Err(io::Error::other("the rules change faster than they can be read"))
+    }
+
+    fn request(&mut self, what: Dump, family: u8, attributes: &[u8]) -> io::Result<()> {
+        self.sequence += 1;
+        let length = HEADER_BYTES + GENERIC_HEADER_BYTES + attributes.len();
+        let mut message = vec![0; HEADER_BYTES];
+        let mut header = NetlinkBuffer::new(&mut message[..]);
+        header.set_length(u32::try_from(length).map_err(io::Error::other)?);
+        header.set_message_type(NFTABLES | what as u16);
+        header.set_flags(NLM_F_REQUEST | NLM_F_DUMP);
+        header.set_sequence_number(self.sequence);
+        message.extend([family, 0, 0, 0]);
+        message.extend(attributes);
+        let kernel = NetlinkAddr::new(0, 0);
+        sendto(self.socket.as_raw_fd(), &message, &kernel, MsgFlags::empty())?;
+        Ok(())
+    }
+
+    /// Reads the answer to the last request; `None` where the rules were changed while they were dumped.
+    fn answer(&mut self) -> io::Result<Option<Vec<Object>>> {
+        let (mut objects, mut whole) = (Vec::new(), true);
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            // With MSG_TRUNC the kernel returns the whole length of what it had.
+            let read = recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_TRUNC)?;
+            let mut rest = buffer.get(..read).ok_or_else(|| io::Error::other("an answer was cut off"))?;
+            while !rest.is_empty() {
+                let message = NetlinkBuffer::new_checked(rest).map_err(io::Error::other)?;
+                let length = usize::try_from(message.length()).map_err(io::Error::other)?;
+                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+                if message.sequence_number() != self.sequence {
+                    continue;
+                }
+                whole &= message.flags() & NLM_F_DUMP_INTR == 0;
+                match message.message_type() {
+                    NLMSG_DONE => return Ok(whole.then_some(objects)),
+                    NLMSG_ERROR => match errno(message.payload())? {
+                        // A kernel without the subsystem, or with a module that it does not find.
+                        Errno::EINVAL | Errno::EOPNOTSUPP => return Ok(Some(Vec::new())),
+                        // A set of a table that went in this moment.
+                        Errno::ENOENT => return Ok(None),
+                        error => return Err(error.into()),
+                    },
+                    _ => objects.push(self.object(message.payload())?),
+                }
+            }
+        }
+    }
+
+    fn object(&mut self, payload: &[u8]) -> io::Result<Object> {
+        let (header, attributes) = payload
+            .split_at_checked(GENERIC_HEADER_BYTES)
+            .ok_or_else(|| io::Error::other("an object without a family"))?;
+        let too_much = || io::Error::other(format!("more than {NFT_BYTES_MAX} bytes of tables and rules"));
+        self.bytes_left = self.bytes_left.checked_sub(attributes.len()).ok_or_else(too_much)?;
+        Ok(Object { family: header[0], attributes: attributes.to_vec() })
+    }
+}
+
+/// The error of `struct nlmsgerr`, which is negative there.
+fn errno(payload: &[u8]) -> io::Result<Errno> {
+    let number = payload.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
+    let number = number.ok_or_else(|| io::Error::other("an error without a number"))?;
+    Ok(Errno::from_raw(number.wrapping_neg()))
+}
+
+/// The value of an object's attribute.
+pub(super) fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
+    let mut all = NlasIterator::new(attributes).filter_map(Result::ok);
+    let found = all.find(|attribute| attribute.kind() == kind)?;
+    Some(&found.into_inner()[4..usize::from(found.length())])
+}
+
+/// An attribute's text, without its final zero.
+pub(super) fn text(attributes: &[u8], kind: u16) -> Option<String> {
+    let value = attribute(attributes, kind)?;
+    let text = value.strip_suffix(b"\0").unwrap_or(value);
+    Some(String::from_utf8_lossy(text).into_owned())
+}
+
+/// The tables of this thread's namespace.
+pub(super) fn tables() -> io::Result<Vec<Setting>> {
+    /// `NFTA_TABLE_NAME`.
+    const NAME: u16 = 1;
+    let Some(mut netfilter) = Netfilter::open()? else { return Ok(Vec::new()) };
+    let tables = netfilter.dump(Dump::Tables, libc::AF_UNSPEC as u8, &[])?;
+    let setting = |table: Object| {
+        let name = text(&table.attributes, NAME).unwrap_or_default();
+        Setting::NftTable { family: table.family, name }
+    };
+    Ok(tables.into_iter().map(setting).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two attributes: number 1, "nat" with its zero; number 2, four bytes.
+    const ATTRIBUTES: [u8; 16] = [8, 0, 1, 0, b'n', b'a', b't', 0, 8, 0, 2, 0, 0, 0, 0, 1];
+
+    #[test]
+    fn attributes_are_found_by_their_number() {
+        assert_eq!(text(&ATTRIBUTES, 1).as_deref(), Some("nat"));
+        assert_eq!(attribute(&ATTRIBUTES, 2), Some(&[0, 0, 0, 1][..]));
+        assert_eq!(attribute(&ATTRIBUTES, 3), None);
+    }
+
+    #[test]
+    fn torn_attributes_are_no_attributes() {
+        for torn in [&ATTRIBUTES[..6], &[3, 0, 1, 0], &[0, 0, 0, 0], &[255, 255, 1, 0, 1], &[8]] {
+            assert_eq!(attribute(torn, 1), None, "{torn:?}");
+        }
+    }
+
+    #[test]
+    fn an_object_beyond_the_bound_is_refused_and_never_kept() {
+        let Ok(Some(mut netfilter)) = Netfilter::open() else {
+            eprintln!("skipped: this kernel has no netfilter over netlink");
+            return;
+        };
+        netfilter.bytes_left = 40;
+        let payload = [&[2, 0, 0, 0][..], &ATTRIBUTES].concat();
+        let object = netfilter.object(&payload).unwrap();
+        assert_eq!((object.family, &object.attributes[..]), (2, &ATTRIBUTES[..]));
+        netfilter.object(&payload).unwrap();
+        let error = netfilter.object(&payload).unwrap_err().to_string();
+        assert!(error.starts_with("more than 1048576 bytes"), "{error}");
+        assert!(netfilter.object(&[2, 0]).is_err());
+    }
+
+    #[test]
+    fn the_kernels_errors_are_read_with_their_sign() {
+        assert_eq!(errno(&(-22i32).to_ne_bytes()).unwrap(), Errno::EINVAL);
+        assert_eq!(errno(&i32::MIN.to_ne_bytes()).unwrap(), Errno::UnknownErrno);
+        assert!(errno(&[1, 2]).is_err());
+    }
+}

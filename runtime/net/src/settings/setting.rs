@@ -1,0 +1,78 @@
+//! One setting of a namespace other than a sysctl, as it is found and as people read it. Owns the type only.
+
+use std::fmt;
+
+/// A setting that a fresh namespace does not have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Setting {
+    /// A table of nftables; `iptables` over nf_tables makes such tables too.
+    NftTable {
+        /// The family's number (`NFPROTO_*` of linux/netfilter.h).
+        family: u8,
+        /// The table's name.
+        name: String,
+    },
+    /// A table of the older iptables, which has an interface to the kernel of its own.
+    LegacyTable {
+        /// The program that shows the table.
+        tool: &'static str,
+        /// The table's name.
+        name: String,
+    },
+    /// A rule that chooses a routing table.
+    RoutingRule {
+        /// "ip" or "ip -6".
+        tool: &'static str,
+        /// Its priority.
+        priority: u32,
+        /// The routing table that the rule leads to.
+        table: u32,
+    },
+    /// A routing table other than the kernel's own, with routes in it.
+    RoutingTable {
+        /// "ip" or "ip -6".
+        tool: &'static str,
+        /// The table's number.
+        table: u32,
+    },
+    /// A queueing discipline that somebody made; filters of tc hang on these.
+    Qdisc {
+        /// Its kind: "clsact", "tbf".
+        kind: String,
+        /// The name of its interface.
+        interface: String,
+    },
+}
+
+/// The name that `nft` has for a family's number (linux/netfilter.h).
+pub(super) fn family_name(family: u8) -> &'static str {
+    match family {
+        1 => "inet",
+        2 => "ip",
+        3 => "arp",
+        5 => "netdev",
+        7 => "bridge",
+        10 => "ip6",
+        _ => "unknown",
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Setting::NftTable { family, name } => {
+                write!(f, "the nftables table {} {}", family_name(*family), name.escape_debug())
+            }
+            Setting::LegacyTable { tool, name } => {
+                write!(f, "the {tool} table {} (legacy iptables)", name.escape_debug())
+            }
+            Setting::RoutingRule { tool, priority, table } => {
+                write!(f, "the `{tool} rule` {priority} to table {table}")
+            }
+            Setting::RoutingTable { tool, table } => write!(f, "routes in table {table} of `{tool} route`"),
+            Setting::Qdisc { kind, interface } => {
+                write!(f, "the tc qdisc {} on {}", kind.escape_debug(), interface.escape_debug())
+            }
+        }
+    }
+}

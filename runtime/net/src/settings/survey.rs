@@ -1,0 +1,180 @@
+//! Reads what of a namespace's settings could be a plugin's. Runs inside the namespace (`netns::within`) and changes nothing there.
+
+use std::{collections::BTreeSet, fs, io, path::Path};
+
+use futures::{Stream, TryStreamExt, pin_mut};
+use netlink_packet_route::{
+    AddressFamily,
+    route::{RouteAttribute, RouteMessage},
+    rule::{RuleAttribute, RuleMessage},
+    tc::{TcAttribute, TcHandle, TcMessage},
+};
+use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
+
+use super::{
+    netfilter,
+    setting::Setting,
+    sysctl::{self, Values},
+};
+use crate::NetError;
+
+/// Most settings of a namespace, other than sysctls, that are kept; routes count where they are in a table of their own.
+const SETTINGS_MAX: usize = 4096;
+
+/// Routing tables that every namespace has: unspecified, default, main and local (linux/rtnetlink.h).
+const OWN_TABLES: [u32; 4] = [0, 253, 254, 255];
+
+/// The files that name the legacy tables which exist in a namespace, and the program that shows them. A file is there once its module is
+/// loaded, and a table once somebody looked at it or wrote to it.
+const LEGACY: [(&str, &str); 3] =
+    [("iptables", "ip_tables_names"), ("ip6tables", "ip6_tables_names"), ("arptables", "arp_tables_names")];
+
+/// A namespace's settings at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Survey {
+    pub(super) sysctls: Values,
+    pub(super) settings: BTreeSet<Setting>,
+}
+
+impl Survey {
+    /// Reads the settings of this thread's namespace.
+    pub(crate) async fn take(handle: Handle) -> Result<Survey, NetError> {
+        let failed = |what: &'static str| move |source| NetError::Settings { what, source };
+        let sysctls = sysctl::read(Path::new(sysctl::PROC_SYS)).map_err(failed("the sysctls"))?;
+        let mut survey = Survey { sysctls, settings: BTreeSet::new() };
+        // `/proc/net` is that of the process, which is the node's own.
+        let tables =
+            legacy(Path::new("/proc/thread-self/net")).map_err(failed("the tables of legacy iptables"))?;
+        survey.settings.extend(tables);
+        survey.settings.extend(netfilter::tables().map_err(failed("the tables of nftables"))?);
+        survey.routing(&handle).await?;
+        if survey.settings.len() > SETTINGS_MAX {
+            let source = io::Error::other(format!("more than {SETTINGS_MAX} of them"));
+            return Err(failed("the settings")(source));
+        }
+        Ok(survey)
+    }
+
+    async fn routing(&mut self, handle: &Handle) -> Result<(), NetError> {
+        for (tool, version, family) in
+            [("ip", IpVersion::V4, AddressFamily::Inet), ("ip -6", IpVersion::V6, AddressFamily::Inet6)]
+        {
+            let rules = handle.rule().get(version).execute();
+            self.keep("reading rules of routing", rules, |message| Some(rule(tool, &message))).await?;
+            let mut query = RouteMessageBuilder::<std::net::IpAddr>::new().build();
+            query.header.address_family = family;
+            let routes = handle.route().get(query).execute();
+            self.keep("reading routes", routes, |message| table(tool, &message)).await?;
+        }
+        let qdiscs = handle.qdisc().get().execute();
+        self.keep("reading queueing disciplines", qdiscs, |message| qdisc(&message)).await
+    }
+
+    /// Keeps the settings among these messages, and stops reading where they are too many.
+    async fn keep<M>(
+        &mut self,
+        action: &str,
+        messages: impl Stream<Item = Result<M, rtnetlink::Error>>,
+        setting: impl Fn(M) -> Option<Setting>,
+    ) -> Result<(), NetError> {
+        pin_mut!(messages);
+        let failed = |source| NetError::Netlink { action: action.to_owned(), source };
+        while let Some(message) = messages.try_next().await.map_err(failed)? {
+            self.settings.extend(setting(message));
+            if self.settings.len() > SETTINGS_MAX {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The legacy tables that exist, by the files below `proc_net`.
+fn legacy(proc_net: &Path) -> io::Result<Vec<Setting>> {
+    let mut tables = Vec::new();
+    for (tool, file) in LEGACY {
+        let names = match fs::read_to_string(proc_net.join(file)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            names => names?,
+        };
+        tables.extend(names.lines().map(|name| Setting::LegacyTable { tool, name: name.to_owned() }));
+    }
+    Ok(tables)
+}
+
+fn rule(tool: &'static str, message: &RuleMessage) -> Setting {
+    let (mut priority, mut table) = (0, u32::from(message.header.table));
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Priority(number) => priority = *number,
+            RuleAttribute::Table(number) => table = *number,
+            _ => {}
+        }
+    }
+    Setting::RoutingRule { tool, priority, table }
+}
+
+fn table(tool: &'static str, message: &RouteMessage) -> Option<Setting> {
+    let long = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Table(number) => Some(*number),
+        _ => None,
+    });
+    let table = long.unwrap_or(u32::from(message.header.table));
+    (!OWN_TABLES.contains(&table)).then_some(Setting::RoutingTable { tool, table })
+}
+
+/// A discipline that the kernel attached by itself has no handle.
+fn qdisc(message: &TcMessage) -> Option<Setting> {
+    if message.header.handle == TcHandle::UNSPEC {
+        return None;
+    }
+    let kind = message.attributes.iter().find_map(|attribute| match attribute {
+        TcAttribute::Kind(kind) => Some(kind.clone()),
+        _ => None,
+    });
+    let index = message.header.index;
+    let name = nix::net::if_::if_indextoname(index.cast_unsigned()).unwrap_or_default();
+    // An interface that went in this moment has no name, or an empty one.
+    let interface = match name.to_string_lossy() {
+        name if name.is_empty() => format!("interface {index}"),
+        name => name.into_owned(),
+    };
+    Some(Setting::Qdisc { kind: kind.unwrap_or_default(), interface })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn legacy_tables_are_those_that_the_kernel_names() {
+        let proc_net = tempfile::tempdir().unwrap();
+        assert_eq!(legacy(proc_net.path()).unwrap(), []);
+        fs::write(proc_net.path().join("ip_tables_names"), "nat\nmangle\n").unwrap();
+        fs::write(proc_net.path().join("ip6_tables_names"), "").unwrap();
+        let table = |name: &str| Setting::LegacyTable { tool: "iptables", name: name.into() };
+        assert_eq!(legacy(proc_net.path()).unwrap(), [table("nat"), table("mangle")]);
+    }
+
+    #[test]
+    fn the_kernels_own_routing_tables_are_no_setting() {
+        let mut message = RouteMessage::default();
+        message.header.table = 254;
+        assert_eq!(table("ip", &message), None);
+        message.header.table = 252;
+        // The number of a table beyond 255 is in an attribute (RT_TABLE_COMPAT in the header).
+        message.attributes.push(RouteAttribute::Table(1000));
+        assert_eq!(table("ip", &message), Some(Setting::RoutingTable { tool: "ip", table: 1000 }));
+    }
+
+    #[test]
+    fn a_queueing_discipline_of_the_kernels_own_is_no_setting() {
+        let mut message = TcMessage::default();
+        message.attributes.push(TcAttribute::Kind("noqueue".into()));
+        assert_eq!(qdisc(&message), None);
+        message.header.handle = TcHandle { major: 1, minor: 0 };
+        message.header.index = i32::MAX;
+        let found = qdisc(&message).unwrap().to_string();
+        assert_eq!(found, "the tc qdisc noqueue on interface 2147483647");
+    }
+}

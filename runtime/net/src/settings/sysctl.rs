@@ -1,0 +1,198 @@
+//! The sysctls of a network namespace, and which of them plugins changed. Reading needs to happen on a thread inside the namespace, since
+//! the kernel shows `/proc/sys/net` as the reader's namespace has it; the comparison is pure.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, OpenOptions},
+    io::{self, Read},
+    path::Path,
+};
+
+/// Values by their path below `/proc/sys`: `net/ipv4/conf/all/forwarding`.
+pub(crate) type Values = BTreeMap<String, String>;
+
+/// Where the kernel shows sysctls.
+pub(super) const PROC_SYS: &str = "/proc/sys";
+
+/// Most sysctls of a namespace that are read: a fresh one has some 600, and each interface adds about 120.
+const SYSCTLS_MAX: usize = 32_768;
+
+/// Most bytes of a value; the kernel's longest are a few hundred.
+const VALUE_BYTES_MAX: u64 = 4096;
+
+/// Directories below `net` at most; the kernel has four levels.
+const DEPTH_MAX: usize = 8;
+
+/// Sysctls of an interface that plugins set so that the addresses which they put on it are announced at once, or that follow from the
+/// link. The guest's interface gets its addresses and its MTU from the agent, so these mean nothing there.
+const UPKEEP: &[&str] = &[
+    "accept_dad",
+    "arp_notify",
+    "dad_transmits",
+    "enhanced_dad",
+    "keep_addr_on_down",
+    "mtu",
+    "ndisc_notify",
+];
+
+/// Reads every sysctl below `net` that this process may write. `proc_sys` is [`PROC_SYS`], but in tests.
+///
+/// # Errors
+/// A directory cannot be read, or there are more than [`SYSCTLS_MAX`].
+pub(super) fn read(proc_sys: &Path) -> io::Result<Values> {
+    let mut values = Values::new();
+    let mut pending = vec![("net".to_owned(), 1)];
+    while let Some((dir, depth)) = pending.pop() {
+        let entries = match fs::read_dir(proc_sys.join(&dir)) {
+            // An interface that went in this moment.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && depth > 1 => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let (path, kind) = (format!("{dir}/{name}"), entry.file_type()?);
+            if kind.is_dir() && depth < DEPTH_MAX {
+                pending.push((path, depth + 1));
+            } else if kind.is_file()
+                && let Some(value) = value(&proc_sys.join(&path))
+            {
+                values.insert(path, value);
+                if values.len() > SYSCTLS_MAX {
+                    return Err(io::Error::other(format!("more than {SYSCTLS_MAX} sysctls")));
+                }
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// The value, if it can be read and written. A descriptor for both is refused by the kernel where the mode of the file lacks either,
+/// which leaves out counters and settings of the whole node; writing itself is never done.
+fn value(path: &Path) -> Option<String> {
+    let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
+    let mut text = String::new();
+    file.take(VALUE_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text.trim_end().to_owned())
+}
+
+/// The paths in `after` whose values are not those of `before`. A sysctl of an interface that was not there is compared with the value
+/// that the kernel gives new interfaces; any other sysctl that was not there belongs to a kernel module that was loaded in between, and has
+/// nothing to be compared with.
+pub(super) fn changes<'a>(before: &'a Values, after: &'a Values) -> impl Iterator<Item = (&'a str, &'a str)> {
+    after.iter().filter_map(|(path, value)| {
+        let was = before.get(path).or_else(|| of_new_interfaces(before, path))?;
+        (was != value && !is_upkeep(path, value)).then_some((path.as_str(), value.as_str()))
+    })
+}
+
+/// The value that this sysctl of an interface has on an interface that was just made: that of `default`, or, where a namespace shows none
+/// (`neigh` has its default in the node's own namespace alone), that of the loopback, which nobody changes.
+fn of_new_interfaces<'v>(values: &'v Values, path: &str) -> Option<&'v String> {
+    let [net, family, group @ ("conf" | "neigh"), _, key] = split(path)? else { return None };
+    ["default", "lo"].iter().find_map(|like| values.get(&format!("{net}/{family}/{group}/{like}/{key}")))
+}
+
+fn is_upkeep(path: &str, value: &str) -> bool {
+    match split(path) {
+        // IPv6 is switched on for an interface with an address of that family; a guest has it on.
+        Some([_, _, "conf", _, "disable_ipv6"]) => value == "0",
+        Some([_, _, "conf", interface, key]) => {
+            !matches!(interface, "all" | "default") && UPKEEP.contains(&key)
+        }
+        _ => false,
+    }
+}
+
+/// A path of the form `net/ipv4/conf/eth0/forwarding`.
+fn split(path: &str) -> Option<[&str; 5]> {
+    let parts: Vec<&str> = path.split('/').collect();
+    parts.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(pairs: &[(&str, &str)]) -> Values {
+        pairs.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn changed(before: &[(&str, &str)], after: &[(&str, &str)]) -> Vec<String> {
+        let (before, after) = (values(before), values(after));
+        changes(&before, &after).map(|(path, value)| format!("{path}={value}")).collect()
+    }
+
+    #[test]
+    fn a_value_that_was_changed_is_found_and_the_others_are_not() {
+        let before = [("net/ipv4/ip_forward", "0"), ("net/core/somaxconn", "4096")];
+        let after = [("net/ipv4/ip_forward", "0"), ("net/core/somaxconn", "8192")];
+        assert_eq!(changed(&before, &after), ["net/core/somaxconn=8192"]);
+        assert_eq!(changed(&before, &before), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_new_interface_is_compared_with_the_default_of_a_fresh_namespace() {
+        let before = [
+            ("net/ipv4/conf/default/rp_filter", "2"),
+            ("net/ipv6/neigh/lo/gc_stale_time", "60"),
+            ("net/ipv4/conf/default/forwarding", "0"),
+        ];
+        let after = [
+            ("net/ipv4/conf/default/forwarding", "1"),
+            ("net/ipv4/conf/default/rp_filter", "2"),
+            ("net/ipv4/conf/eth0.5/forwarding", "1"),
+            ("net/ipv4/conf/eth0.5/rp_filter", "2"),
+            ("net/ipv6/neigh/eth0/gc_stale_time", "90"),
+        ];
+        let expected = [
+            "net/ipv4/conf/default/forwarding=1",
+            "net/ipv4/conf/eth0.5/forwarding=1",
+            "net/ipv6/neigh/eth0/gc_stale_time=90",
+        ];
+        assert_eq!(changed(&before, &after), expected);
+    }
+
+    #[test]
+    fn what_comes_with_a_module_is_no_change() {
+        assert_eq!(changed(&[], &[("net/netfilter/nf_conntrack_acct", "0")]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_plugins_set_for_their_own_addresses_is_no_change() {
+        let before = [
+            ("net/ipv4/conf/default/arp_notify", "0"),
+            ("net/ipv6/conf/all/disable_ipv6", "1"),
+            ("net/ipv6/conf/default/accept_dad", "1"),
+            ("net/ipv6/conf/default/disable_ipv6", "0"),
+            ("net/ipv6/conf/default/mtu", "1280"),
+        ];
+        let after = [
+            ("net/ipv4/conf/eth0/arp_notify", "1"),
+            ("net/ipv6/conf/all/disable_ipv6", "0"),
+            ("net/ipv6/conf/eth0/accept_dad", "0"),
+            ("net/ipv6/conf/eth0/mtu", "1400"),
+        ];
+        assert_eq!(changed(&before, &after), Vec::<String>::new());
+        // A pod without IPv6 is one that somebody wanted.
+        let after = [("net/ipv6/conf/eth0/disable_ipv6", "1"), ("net/ipv4/conf/default/arp_notify", "1")];
+        assert_eq!(
+            changed(&before, &after),
+            ["net/ipv4/conf/default/arp_notify=1", "net/ipv6/conf/eth0/disable_ipv6=1"]
+        );
+    }
+
+    #[test]
+    fn files_below_net_are_read_and_no_others() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("net/ipv4/conf/eth0")).unwrap();
+        fs::create_dir_all(root.path().join("kernel")).unwrap();
+        fs::write(root.path().join("net/ipv4/conf/eth0/forwarding"), "1\n").unwrap();
+        fs::write(root.path().join("net/ipv4/tcp_mem"), "1\t2\t3\n").unwrap();
+        fs::write(root.path().join("net/ipv4/odd"), [0xff]).unwrap();
+        fs::write(root.path().join("kernel/hostname"), "x").unwrap();
+        let expected = [("net/ipv4/conf/eth0/forwarding", "1"), ("net/ipv4/tcp_mem", "1\t2\t3")];
+        assert_eq!(read(root.path()).unwrap(), values(&expected));
+        assert!(read(&root.path().join("absent")).is_err());
+    }
+}

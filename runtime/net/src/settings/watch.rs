@@ -1,0 +1,201 @@
+//! Watches a pod's namespace while plugins run: a survey before the first and one after each, so that whatever is left at the end has the
+//! plugin's name on it. A namespace that cannot be read stops no plugin; the end then says that it could not be read.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use super::{setting::Setting, survey::Survey, sysctl};
+use crate::netns;
+
+/// A namespace under watch.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    netns: PathBuf,
+    fresh: Survey,
+    last: Survey,
+    sysctl_plugins: BTreeMap<String, String>,
+    setting_plugins: BTreeMap<Setting, String>,
+    unread: Option<String>,
+}
+
+/// A sysctl with the value that plugins left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeftSysctl {
+    /// Its path below `/proc/sys`.
+    pub(crate) path: String,
+    pub(crate) value: String,
+    /// The plugin that wrote it last.
+    pub(crate) plugin: String,
+}
+
+/// The settings that plugins left in a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Ordered so that a sysctl which sets others comes before them.
+    pub(crate) sysctls: Vec<LeftSysctl>,
+    /// The others, each with the plugin after which it was first there.
+    pub(crate) settings: Vec<(Setting, String)>,
+    /// Why the namespace could not be read, where that is so.
+    pub(crate) unread: Option<String>,
+}
+
+impl Watch {
+    /// Begins with a namespace that no plugin has seen.
+    pub(crate) async fn begin(netns: &Path) -> Watch {
+        let mut watch = Watch::of(netns, Survey::default());
+        if let Some(fresh) = watch.survey().await {
+            watch.last = fresh.clone();
+            watch.fresh = fresh;
+        }
+        watch
+    }
+
+    fn of(netns: &Path, fresh: Survey) -> Watch {
+        Watch {
+            netns: netns.to_owned(),
+            last: fresh.clone(),
+            fresh,
+            sysctl_plugins: BTreeMap::new(),
+            setting_plugins: BTreeMap::new(),
+            unread: None,
+        }
+    }
+
+    /// Looks at the namespace after this plugin.
+    pub(crate) async fn after(&mut self, plugin: &str) {
+        if self.unread.is_none()
+            && let Some(now) = self.survey().await
+        {
+            self.note(plugin, now);
+        }
+    }
+
+    async fn survey(&mut self) -> Option<Survey> {
+        match netns::within(&self.netns, Survey::take).await {
+            Ok(survey) => Some(survey),
+            Err(error) => {
+                self.unread = Some(error.chain());
+                None
+            }
+        }
+    }
+
+    /// Notes what is there now and was not before this plugin.
+    fn note(&mut self, plugin: &str, now: Survey) {
+        let new_interfaces = |path: &&str| !self.last.sysctls.contains_key(*path);
+        let changed = sysctl::changes(&self.last.sysctls, &now.sysctls).map(|(path, _)| path);
+        // A default that an earlier plugin changed hides, on an interface of this one, what is new compared to a fresh namespace.
+        let against_fresh = sysctl::changes(&self.fresh.sysctls, &now.sysctls).map(|(path, _)| path);
+        for path in changed.chain(against_fresh.filter(new_interfaces)) {
+            self.sysctl_plugins.insert(path.to_owned(), plugin.to_owned());
+        }
+        for setting in now.settings.difference(&self.last.settings) {
+            self.setting_plugins.insert(setting.clone(), plugin.to_owned());
+        }
+        self.last = now;
+    }
+
+    /// Ends the watch, and returns what is left.
+    pub(crate) fn end(mut self) -> Left {
+        let mut sysctls: Vec<LeftSysctl> = sysctl::changes(&self.fresh.sysctls, &self.last.sysctls)
+            .map(|(path, value)| LeftSysctl {
+                path: path.to_owned(),
+                value: value.to_owned(),
+                plugin: self.sysctl_plugins.remove(path).unwrap_or_default(),
+            })
+            .collect();
+        sysctls.sort_by_key(|sysctl| rank(&sysctl.path));
+        let settings = self.last.settings.difference(&self.fresh.settings);
+        let settings = settings
+            .map(|setting| (setting.clone(), self.setting_plugins.remove(setting).unwrap_or_default()))
+            .collect();
+        Left { sysctls, settings, unread: self.unread }
+    }
+}
+
+/// The place of a sysctl among others: one of the whole namespace writes to `all` (`ip_forward`), `all` to every interface, and nothing
+/// else to another.
+fn rank(path: &str) -> u8 {
+    match path.split('/').nth(3) {
+        Some("all") => 1,
+        Some("default") => 2,
+        Some(_) if path.split('/').count() > 4 => 3,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn survey(sysctls: &[(&str, &str)], tables: &[&str]) -> Survey {
+        let sysctls = sysctls.iter().map(|(path, value)| ((*path).into(), (*value).into())).collect();
+        let settings =
+            tables.iter().map(|name| Setting::NftTable { family: 2, name: (*name).into() }).collect();
+        Survey { sysctls, settings }
+    }
+
+    #[test]
+    fn what_is_left_has_the_name_of_the_plugin_that_did_it() {
+        let mut watch = Watch::of(Path::new("/n"), survey(&[("net/a", "0"), ("net/b", "0")], &[]));
+        watch.note("bridge", survey(&[("net/a", "1"), ("net/b", "0")], &["filter"]));
+        watch.note("mesh", survey(&[("net/a", "2"), ("net/b", "3")], &["filter", "nat"]));
+        let left = watch.end();
+        let sysctls: Vec<_> = left.sysctls.iter().map(|s| (&*s.path, &*s.value, &*s.plugin)).collect();
+        assert_eq!(sysctls, [("net/a", "2", "mesh"), ("net/b", "3", "mesh")]);
+        let settings: Vec<_> = left.settings.iter().map(|(s, plugin)| (s.to_string(), &**plugin)).collect();
+        assert_eq!(
+            settings,
+            [
+                ("the nftables table ip filter".to_owned(), "bridge"),
+                ("the nftables table ip nat".to_owned(), "mesh")
+            ]
+        );
+        assert_eq!(left.unread, None);
+    }
+
+    #[test]
+    fn what_a_later_plugin_takes_back_is_not_left() {
+        let fresh = survey(&[("net/a", "0")], &[]);
+        let mut watch = Watch::of(Path::new("/n"), fresh.clone());
+        watch.note("one", survey(&[("net/a", "1")], &["nat"]));
+        watch.note("two", fresh);
+        assert_eq!(watch.end(), Left::default());
+    }
+
+    #[test]
+    fn an_interface_made_under_a_changed_default_is_named_with_its_own_plugin() {
+        let fresh = survey(&[("net/ipv4/conf/default/rp_filter", "0")], &[]);
+        let mut watch = Watch::of(Path::new("/n"), fresh);
+        watch.note("first", survey(&[("net/ipv4/conf/default/rp_filter", "1")], &[]));
+        let both = [("net/ipv4/conf/default/rp_filter", "1"), ("net/ipv4/conf/eth0/rp_filter", "1")];
+        watch.note("second", survey(&both, &[]));
+        let plugins: Vec<_> = watch.end().sysctls.into_iter().map(|sysctl| sysctl.plugin).collect();
+        assert_eq!(plugins, ["first", "second"]);
+    }
+
+    #[test]
+    fn a_sysctl_that_sets_others_comes_before_them() {
+        let paths = [
+            "net/ipv4/conf/all/forwarding",
+            "net/ipv4/conf/default/forwarding",
+            "net/ipv4/conf/eth0/forwarding",
+            "net/ipv4/ip_forward",
+        ];
+        let with = |value| paths.map(|path| (path, value));
+        let mut watch = Watch::of(Path::new("/n"), survey(&with("0"), &[]));
+        watch.note("tuning", survey(&with("1"), &[]));
+        let order: Vec<_> = watch.end().sysctls.into_iter().map(|sysctl| sysctl.path).collect();
+        assert_eq!(order, [paths[3], paths[0], paths[1], paths[2]]);
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_cannot_be_read_is_said_to_be_so() {
+        let mut watch = Watch::begin(Path::new("/nowhere/netns")).await;
+        watch.after("bridge").await;
+        let unread = watch.end().unread.unwrap();
+        assert!(unread.contains("/nowhere/netns"), "{unread}");
+    }
+}
