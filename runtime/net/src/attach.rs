@@ -22,8 +22,9 @@ use runtime_fail_points::{Point, pass};
 
 use crate::{NetError, PodInterface, PodNeighbour, PodRoute, route, tap};
 
-/// The parent of filters at ingress, the qdisc of TC_H_INGRESS: `ffff:` (linux/pkt_sched.h).
-const INGRESS_HANDLE: u32 = 0xffff_0000;
+/// The parent of filters at ingress, TC_H_MIN_INGRESS of the qdisc TC_H_CLSACT (linux/pkt_sched.h). The kernel takes it for our own
+/// `ingress` and for a `clsact` that a plugin made before.
+const INGRESS_HANDLE: u32 = 0xffff_fff2;
 
 /// Most interfaces of a pod: a VM has this many network slots.
 const INTERFACES_MAX: usize = 4;
