@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use agent_container::launch::Failure;
 use agent_container::syscall;
 use nix::mount::MsFlags;
-use proto_agent::agent::ConfigurePodRequest;
+use proto_agent::agent::{ConfigurePodRequest, ConfigurePodResponse};
 use proto_agent::guest_path;
 
 use crate::kernel_limits::{self, KernelLimits};
@@ -19,6 +19,7 @@ use crate::pause::{self, PauseError};
 use crate::pod::Pod;
 use crate::processors;
 use crate::scratch::{self, ScratchError};
+use crate::sysctl;
 use crate::user_namespace::{UserNamespace, UserNamespaceError};
 
 /// The pod's /dev/shm when the host names no size: what other runtimes give.
@@ -61,7 +62,10 @@ impl ConfigureError {
 }
 
 /// Configures the pod. The random seed comes first: nothing that draws random numbers runs before it.
-pub(crate) async fn run(pod: &Pod, request: &ConfigurePodRequest) -> Result<(), ConfigureError> {
+pub(crate) async fn run(
+    pod: &Pod,
+    request: &ConfigurePodRequest,
+) -> Result<ConfigurePodResponse, ConfigureError> {
     seed(&request.random_seed).map_err(ConfigureError::Seed)?;
     pod.clock.start(request.realtime_ns).map_err(ConfigureError::Clock)?;
     let limits = kernel_limits(request.memory_max_bytes);
@@ -84,11 +88,12 @@ pub(crate) async fn run(pod: &Pod, request: &ConfigurePodRequest) -> Result<(), 
     mount_shm(request.shm_bytes, root)?;
     scratch::mount(request.scratch_slot).await?;
     network::configure(request, &devices).await?;
+    let response = network::replay_settings(request);
     set_sysctls(&request.sysctls, root.0)?;
     if request.shared_pid_namespace && request.user_namespace.is_none() {
         pause::keep_namespace()?;
     }
-    Ok(())
+    Ok(response)
 }
 
 /// Makes the pod's user namespace, if the request asks for one, and enters the network that belongs to it. Returns
@@ -160,34 +165,11 @@ fn mount_shm(bytes: u64, (uid, gid): (u32, u32)) -> Result<(), ConfigureError> {
 
 fn set_sysctls(sysctls: &HashMap<String, String>, root: u32) -> Result<(), ConfigureError> {
     for (name, value) in sysctls {
-        let path = sysctl_path(name).ok_or_else(|| ConfigureError::SysctlName(name.clone()))?;
-        let written = match fs::write(&path, value) {
-            // IPC sysctls can be written only by the user who owns the namespace (`ipc_permissions` of the
-            // kernel's ipc/ipc_sysctl.c), whatever root may do elsewhere.
-            Err(error) if root != 0 && error.kind() == io::ErrorKind::PermissionDenied => {
-                syscall::as_user(root, || fs::write(&path, value)).flatten()
-            }
-            written => written,
-        };
+        let path = sysctl::path(name).ok_or_else(|| ConfigureError::SysctlName(name.clone()))?;
+        let written = sysctl::write(&path, value, root);
         written.map_err(|source| ConfigureError::Sysctl { name: name.clone(), source })?;
     }
     Ok(())
-}
-
-/// The file of a sysctl. The first separator in the name, a dot or a slash, separates the whole name (sysctl(8)), so
-/// that `net/ipv4/conf/eth0.5/forwarding` can be written too.
-fn sysctl_path(name: &str) -> Option<PathBuf> {
-    let separator = name.chars().find(|c| matches!(c, '.' | '/'))?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
-    let parts: Vec<String> = name
-        .split(separator)
-        .map(|part| if separator == '.' { part.replace('/', ".") } else { part.to_owned() })
-        .collect();
-    let good = |part: &String| !part.is_empty() && part != "." && part != "..";
-    if !name.chars().all(plain) || !parts.iter().all(good) {
-        return None;
-    }
-    Some(Path::new("/proc/sys").join(parts.join("/")))
 }
 
 fn make_directory(path: &'static str) -> Result<(), ConfigureError> {
@@ -196,20 +178,4 @@ fn make_directory(path: &'static str) -> Result<(), ConfigureError> {
 
 fn mount(source: &str, kind: &str, target: &str, flags: MsFlags, data: &str) -> nix::Result<()> {
     nix::mount::mount(Some(source), target, Some(kind), flags, Some(data))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sysctl_is_a_file_below_proc_sys_and_nowhere_else() {
-        let path = |name| sysctl_path(name).map(|path| path.display().to_string());
-        assert_eq!(path("net.core.somaxconn").as_deref(), Some("/proc/sys/net/core/somaxconn"));
-        assert_eq!(path("net/ipv4/conf/eth0.5/rp").as_deref(), Some("/proc/sys/net/ipv4/conf/eth0.5/rp"));
-        assert_eq!(path("net.ipv4.conf.eth0/5.rp").as_deref(), Some("/proc/sys/net/ipv4/conf/eth0.5/rp"));
-        for bad in ["", "plain", "../x", "a/../b", "a..b", "/etc/passwd", "a.b\0", "a.b c", "a/./b"] {
-            assert_eq!(path(bad), None, "{bad:?}");
-        }
-    }
 }

@@ -7,6 +7,7 @@
 //! | `container-init` | [`agent_container::builder`] |
 //! | `pod-pid-namespace`, `pause` | [`pause`] |
 //! | `pod-user-namespace` | [`user_namespace`] |
+//! | `nft-table` | [`network`] |
 //! | `remove-tree` | [`remove_tree`] |
 
 #![forbid(unsafe_code)]
@@ -39,6 +40,7 @@ mod slot_users;
 mod slots;
 mod stream_server;
 mod streams;
+mod sysctl;
 mod usage;
 mod user_namespace;
 
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         (Some(pause::NAMESPACE_ARGUMENT), None) => code(pause::make_namespace()),
         (Some(pause::PAUSE_ARGUMENT), None) => code(pause::run()),
         (Some(user_namespace::ARGUMENT), None) => code(user_namespace::run()),
+        (Some(network::NFT_ARGUMENT), None) => code(network::make_nft_table_in_user_namespace()),
         (Some(remove_tree::ARGUMENT), Some(path)) => code(remove_tree::run(path)),
         _ => {
             eprintln!("podvisor-agent: unknown arguments; it is started by the guest's kernel");

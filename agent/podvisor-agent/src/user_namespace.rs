@@ -33,7 +33,7 @@ use crate::pause::{PAUSE_ARGUMENT, SELF};
 pub(crate) const ARGUMENT: &str = "pod-user-namespace";
 
 /// Path at which the namespace is bound, for containers to join.
-const PATH: &str = "/run/podvisor/pod/user";
+pub(crate) const PATH: &str = "/run/podvisor/pod/user";
 
 /// Number of the kernel's ids: the largest plus one, without -1, which stands for no id.
 const IDS: u64 = u32::MAX as u64;

@@ -1,11 +1,15 @@
-//! The guest's links, addresses, routes and neighbours, set by rtnetlink to what CNI left on the host. This module
-//! decides nothing: a request that cannot be applied as it stands is an error.
+//! The guest's links, addresses, routes and neighbours, set by rtnetlink to what CNI left on the host, and the settings that plugins left
+//! there. This module decides nothing: a request that cannot be applied as it stands is an error, and a setting that the kernel does not
+//! take is reported.
 
 mod address;
 mod error;
 mod link;
 mod netlink;
+mod nft;
+mod nft_process;
 mod route;
+mod settings;
 
 use std::os::fd::BorrowedFd;
 
@@ -13,6 +17,8 @@ use proto_agent::agent::ConfigurePodRequest;
 
 pub(crate) use error::NetworkError;
 pub(crate) use link::loopback_up;
+pub(crate) use nft_process::{ARGUMENT as NFT_ARGUMENT, run as make_nft_table_in_user_namespace};
+pub(crate) use settings::replay as replay_settings;
 
 use crate::network::netlink::{Indices, handle};
 use crate::slots::{Class, Slots};

@@ -23,12 +23,12 @@ pub(super) async fn pod(gate: &Gate, request: ConfigurePodRequest) -> ttrpc::Res
         if *configured {
             return Err(refusal(Code::FAILED_PRECONDITION, "the pod is configured already"));
         }
-        configure::run(&pod, &request).await.map_err(|error| {
+        let response = configure::run(&pod, &request).await.map_err(|error| {
             let code = if error.is_invalid_request() { Code::INVALID_ARGUMENT } else { Code::INTERNAL };
             failed(code, &error)
         })?;
         *configured = true;
-        Ok(ConfigurePodResponse::default())
+        Ok(response)
     });
     work.await.map_err(cancelled)?
 }

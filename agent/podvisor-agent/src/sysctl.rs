@@ -1,0 +1,50 @@
+//! Sysctls of the guest: where each one is, and how it is written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use agent_container::syscall;
+
+/// Writes a sysctl. `root` is the guest's user that is root in the pod.
+pub(crate) fn write(path: &Path, value: &str, root: u32) -> io::Result<()> {
+    match std::fs::write(path, value) {
+        // IPC sysctls can be written only by the user who owns the namespace (`ipc_permissions` of the kernel's
+        // ipc/ipc_sysctl.c), whatever root may do elsewhere.
+        Err(error) if root != 0 && error.kind() == io::ErrorKind::PermissionDenied => {
+            syscall::as_user(root, || std::fs::write(path, value)).flatten()
+        }
+        written => written,
+    }
+}
+
+/// The file of a sysctl. The first separator in the name, a dot or a slash, separates the whole name (sysctl(8)), so
+/// that `net/ipv4/conf/eth0.5/forwarding` can be written too.
+pub(crate) fn path(name: &str) -> Option<PathBuf> {
+    let separator = name.chars().find(|c| matches!(c, '.' | '/'))?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+    let parts: Vec<String> = name
+        .split(separator)
+        .map(|part| if separator == '.' { part.replace('/', ".") } else { part.to_owned() })
+        .collect();
+    let good = |part: &String| !part.is_empty() && part != "." && part != "..";
+    if !name.chars().all(plain) || !parts.iter().all(good) {
+        return None;
+    }
+    Some(Path::new("/proc/sys").join(parts.join("/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sysctl_is_a_file_below_proc_sys_and_nowhere_else() {
+        let path = |name| path(name).map(|path| path.display().to_string());
+        assert_eq!(path("net.core.somaxconn").as_deref(), Some("/proc/sys/net/core/somaxconn"));
+        assert_eq!(path("net/ipv4/conf/eth0.5/rp").as_deref(), Some("/proc/sys/net/ipv4/conf/eth0.5/rp"));
+        assert_eq!(path("net.ipv4.conf.eth0/5.rp").as_deref(), Some("/proc/sys/net/ipv4/conf/eth0.5/rp"));
+        for bad in ["", "plain", "../x", "a/../b", "a..b", "/etc/passwd", "a.b\0", "a.b c", "a/./b"] {
+            assert_eq!(path(bad), None, "{bad:?}");
+        }
+    }
+}
