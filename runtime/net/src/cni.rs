@@ -175,7 +175,7 @@ impl Cni {
         let (result, reported) = self.chain(&entry, path.into()).add(Some(&mut watch)).await?;
         entry.result = result;
         self.remember(&entry).await?;
-        let settings = self.settings.decide(&watch.end())?;
+        let settings = self.settings.decide(watch.end(self.settings.replays()).await)?;
         let attaching = netns::within(path, |handle| attach::attach(handle, reported.interfaces));
         let attached = step(span!("make the taps"), attaching).await?;
         Ok(PodNetwork {

@@ -40,6 +40,6 @@ pub use cni::{Cni, CniConfig};
 pub use error::NetError;
 pub use interface::{PodInterface, PodNeighbour, PodNetwork, PodRoute};
 pub use pod_ranges::PodRanges;
-pub use settings::{PodSettings, SettingsPolicy};
+pub use settings::{PodNftTable, PodSettings, PodSysctl, SettingsPolicy};
 pub use spec::PodNetworkSpec;
 pub use trace::NetworkTrace;

@@ -1,12 +1,12 @@
-//! Settings that plugins leave in a pod's namespace, found by their traces in a real one. Needs root, the CNI plugins, nft and ip; says
-//! so and passes without.
+//! Settings that plugins leave in a pod's namespace, found by their traces in a real one, and made anew in another. Needs root, the CNI
+//! plugins, nft and ip; says so and passes without.
 
 // The steps below are the tests' own; clippy's exception for tests knows marked functions only.
 #![allow(clippy::unwrap_used)]
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
+    os::{fd::AsRawFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -15,7 +15,11 @@ use std::{
 
 use nix::{
     mount::{MsFlags, mount},
-    sched::{CloneFlags, unshare},
+    sched::{CloneFlags, setns, unshare},
+    sys::socket::{
+        AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, setsockopt,
+        socket, sockopt,
+    },
 };
 use runtime_net::{Cni, CniConfig, NetError, PodNetwork, PodNetworkSpec, PodSettings, SettingsPolicy};
 
@@ -88,6 +92,10 @@ impl Node {
     }
 
     async fn setup(&self, settings: SettingsPolicy) -> Result<PodNetwork, NetError> {
+        self.setup_named("p1", settings).await
+    }
+
+    async fn setup_named(&self, pod_id: &str, settings: SettingsPolicy) -> Result<PodNetwork, NetError> {
         let cni = Cni::new(CniConfig {
             conf_dir: self.path("net.d"),
             bin_dirs: vec![self.path("bin"), PLUGIN_DIR.into()],
@@ -98,7 +106,7 @@ impl Node {
             settings,
             ..CniConfig::default()
         });
-        cni.setup(&PodNetworkSpec { pod_id: "p1".into(), name: "web".into(), ..Default::default() }).await
+        cni.setup(&PodNetworkSpec { pod_id: pod_id.into(), name: "web".into(), ..Default::default() }).await
     }
 }
 
@@ -125,7 +133,8 @@ tc qdisc add dev eth0 clsact
 fn plugins_that_set_up_interfaces_alone_leave_nothing() {
     Node::with("true", async |node| {
         let network = node.setup(SettingsPolicy::Refuse).await.unwrap();
-        assert_eq!(network.settings, PodSettings::default());
+        let policy = SettingsPolicy::Refuse;
+        assert_eq!(network.settings, PodSettings { policy, ..PodSettings::default() });
     });
 }
 
@@ -176,5 +185,166 @@ fn a_refused_pod_says_what_was_left_and_leaves_nothing_itself() {
         assert!(error.to_string().contains("the nftables table ip mesh, left by mesh"), "{error}");
         assert!(!node.path("netns/podvisor-p1").exists());
         assert_eq!(fs::read_dir(node.path("cache/podvisor")).unwrap().count(), 0);
+    });
+}
+
+/// What a mesh, a firewall and a proxy write: users, marks, sets and maps of each kind, chains that nobody named, iptables' own matches.
+const FILTERS: &str = r#"
+nft -f - <<'RULES'
+table inet guard {
+    counter hits { packets 3 bytes 180 }
+    quota daily { over 10 mbytes }
+    set allowed { type ipv4_addr . inet_service; flags interval; elements = { 10.0.0.0/8 . 443, 192.0.2.1 . 80-90 } }
+    set seen { type ipv4_addr; size 64; flags dynamic,timeout; timeout 1m; }
+    map ports { type inet_service : verdict; elements = { 22 : jump admin, 80 : accept } }
+    map counted { type ipv4_addr : counter; elements = { 10.1.2.3 : "hits" } }
+    chain admin {
+        counter packets 7 bytes 420 accept comment "by hand"
+    }
+    chain input {
+        type filter hook input priority -5; policy drop;
+        iif "lo" accept
+        iifname { "eth0", "eth1" } ct state established,related accept
+        ip saddr . tcp dport @allowed accept
+        tcp dport vmap @ports
+        tcp dport vmap { 8080 : accept, 8443 : goto admin }
+        counter name ip saddr map @counted
+        add @seen { ip saddr limit rate 3/minute } log prefix "seen: " reject
+    }
+}
+table ip dormant {
+    flags dormant
+    chain c {
+        type nat hook output priority -100; policy accept;
+    }
+}
+table ip6 mesh {
+    chain output {
+        type nat hook output priority -100;
+        meta skuid 1337 return
+        meta mark set 0x539
+        ip6 daddr != ::1 tcp dport 80 redirect to :15001
+    }
+}
+table netdev edge {
+    chain in {
+        type filter hook ingress device "eth0" priority 0; policy accept;
+        meta l4proto icmp accept
+    }
+}
+RULES
+for tables in iptables-nft ip6tables-nft; do
+  $tables -t nat -N MESH_OUT
+  $tables -t nat -A OUTPUT -p tcp -j MESH_OUT
+  $tables -t nat -A MESH_OUT -m owner --uid-owner 1337 -j RETURN
+  $tables -t nat -A MESH_OUT -o lo -j RETURN
+  $tables -t nat -A MESH_OUT -p tcp -m multiport ! --dports 22,15001:15010 -m comment --comment "to the proxy" -j REDIRECT --to-ports 15001
+  $tables -t mangle -A PREROUTING -p tcp -m conntrack --ctstate RELATED,ESTABLISHED -j CONNMARK --restore-mark
+  $tables -A INPUT ! -p udp -m mark --mark 0x539/0xfff -j ACCEPT
+  $tables -A FORWARD -p udp -m udp --dport 53 -m statistic --mode random --probability 0.5 -j DROP
+done
+"#;
+
+/// Sends a table to the kernel as one batch, and returns the kernel's first error, or 0. The agent has the careful form of this.
+fn send(messages: &[u8]) -> i32 {
+    let mark = |kind: u8| [&[20, 0, 0, 0, kind, 0, 1, 0][..], &[0; 8], &[0, 0, 0, 10]].concat();
+    let netlink = SockProtocol::NetlinkNetFilter;
+    let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::empty(), netlink).unwrap();
+    setsockopt(&socket, sockopt::SndBufForce, &(8 << 20)).unwrap();
+    let mut batch = [mark(16), messages.to_vec(), mark(17)].concat();
+    let mut at = 20;
+    // Every message asks for an answer, and the answers are read until there are none.
+    while at < 20 + messages.len() {
+        batch[at + 6] |= 4;
+        at += u32::from_ne_bytes(batch[at..at + 4].try_into().unwrap()).next_multiple_of(4) as usize;
+    }
+    sendto(socket.as_raw_fd(), &batch, &NetlinkAddr::new(0, 0), MsgFlags::empty()).unwrap();
+    let mut buffer = vec![0; 1 << 17];
+    while let Ok(read) = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+        let error = i32::from_ne_bytes(buffer[16..20].try_into().unwrap());
+        if read >= 20 && error != 0 {
+            return -error;
+        }
+    }
+    0
+}
+
+/// The rules of this namespace, without what packets and time change.
+fn rules() -> Vec<String> {
+    let listed = run("nft", &["-s", "list", "ruleset"]);
+    listed.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn tables_are_the_same_in_the_next_kernel() {
+    Node::with(FILTERS, async |node| {
+        let settings = node.setup(SettingsPolicy::ReplayOrRefuse).await.unwrap().settings;
+        assert_eq!(settings.passed_by, Vec::<String>::new());
+        let pods = fs::File::open(node.path("netns/podvisor-p1")).unwrap();
+        setns(pods, CloneFlags::CLONE_NEWNET).unwrap();
+        let before = rules();
+        let saved = run("iptables-nft-save", &[]);
+        assert!(saved.contains("--uid-owner 1337") && before.len() > 100, "{before:#?}");
+
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        run("ip", &["link", "add", "eth0", "type", "veth"]);
+        for table in &settings.nft_tables {
+            assert_eq!(send(&table.messages), 0, "{} by {}", table.name, table.plugin);
+        }
+        assert_eq!(rules(), before);
+        let plain = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| !line.starts_with(['#', ':'])).map(str::to_owned).collect()
+        };
+        assert_eq!(plain(&run("iptables-nft-save", &[])), plain(&saved));
+    });
+}
+
+#[test]
+fn a_chain_without_a_name_goes_with_its_rule() {
+    let filters = "
+nft 'add table ip t; add chain ip t c { type filter hook input priority 0; }'
+nft 'add rule ip t c ip saddr 10.9.9.9 jump { counter; limit rate 5/second accept; drop; }'";
+    Node::with(filters, async |node| {
+        let settings = node.setup(SettingsPolicy::ReplayOrRefuse).await.unwrap().settings;
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        assert_eq!(send(&settings.nft_tables[0].messages), 0);
+        let rules = rules().join("\n");
+        assert!(rules.contains("ip saddr 10.9.9.9 jump __chain"), "{rules}");
+        assert_eq!(rules.matches("limit rate 5/second accept").count(), 1, "{rules}");
+    });
+}
+
+#[test]
+fn a_table_that_would_mean_something_else_in_a_guest_is_left_out_alone() {
+    let filters = "
+nft add table ip good
+nft 'add table ip bad; add chain ip bad c { type filter hook input priority 0; }; add rule ip bad c iif eth0 drop'";
+    Node::with(filters, async |node| {
+        let settings = node.setup(SettingsPolicy::Replay).await.unwrap().settings;
+        assert_eq!(settings.nft_tables.iter().map(|table| &*table.name).collect::<Vec<_>>(), ["ip good"]);
+        assert_eq!(settings.passed_by.len(), 1);
+        assert!(settings.passed_by[0].starts_with("the nftables table ip bad, left by mesh: a rule matches"));
+    });
+}
+
+#[test]
+fn a_hundred_thousand_rules_are_too_many_and_no_pod_waits_for_them() {
+    let filters = "
+nft 'add table ip big; add chain ip big c'
+seq 100000 | sed 's/.*/add rule ip big c meta mark & counter accept/' | nft -f -";
+    Node::with(filters, async |node| {
+        let settings = node.setup(SettingsPolicy::Replay).await.unwrap().settings;
+        assert_eq!(settings.nft_tables, []);
+        let [line] = &settings.passed_by[..] else { panic!("{:?}", settings.passed_by) };
+        assert!(line.contains("more than 1048576 bytes of tables and rules"), "{line}");
+        let error = node.setup_named("p2", SettingsPolicy::ReplayOrRefuse).await.unwrap_err().to_string();
+        assert!(error.contains("more than 1048576 bytes"), "{error}");
     });
 }

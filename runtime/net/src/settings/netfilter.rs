@@ -13,7 +13,6 @@ use netlink_packet_core::{
 };
 use nix::{
     errno::Errno,
-    libc,
     sys::{
         socket::{
             AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, setsockopt,
@@ -26,10 +25,13 @@ use nix::{
 use super::setting::Setting;
 
 /// `NFNL_SUBSYS_NFTABLES`: the upper byte of a message's type.
-const NFTABLES: u16 = 10 << 8;
+pub(super) const NFTABLES: u16 = 10 << 8;
 
-/// Bytes of `struct nfgenmsg`, which begins each payload: family, version, resource (big-endian).
+/// Bytes of `struct nfgenmsg`, which begins each payload: family, version, resource.
 const GENERIC_HEADER_BYTES: usize = 4;
+
+/// `NFPROTO_UNSPEC`, which asks for the objects of every family.
+const ALL_FAMILIES: u8 = 0;
 
 /// Bytes of the header of every netlink message.
 const HEADER_BYTES: usize = 16;
@@ -51,6 +53,24 @@ const ANSWER_SECONDS: i64 = 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dump {
     Tables = 1,
+    Chains = 4,
+    Rules = 7,
+    Sets = 10,
+    Elements = 13,
+    Objects = 19,
+}
+
+/// All tables of a namespace, with what is in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ruleset {
+    pub(super) tables: Vec<Object>,
+    pub(super) chains: Vec<Object>,
+    pub(super) sets: Vec<Object>,
+    /// Elements of sets, some at a time.
+    pub(super) elements: Vec<Object>,
+    /// Named counters, quotas, limits and the like.
+    pub(super) objects: Vec<Object>,
+    pub(super) rules: Vec<Object>,
 }
 
 /// One object as the kernel dumps it.
@@ -101,15 +121,8 @@ impl Netfilter {
 
     fn request(&mut self, what: Dump, family: u8, attributes: &[u8]) -> io::Result<()> {
         self.sequence += 1;
-        let length = HEADER_BYTES + GENERIC_HEADER_BYTES + attributes.len();
-        let mut message = vec![0; HEADER_BYTES];
-        let mut header = NetlinkBuffer::new(&mut message[..]);
-        header.set_length(u32::try_from(length).map_err(io::Error::other)?);
-        header.set_message_type(NFTABLES | what as u16);
-        header.set_flags(NLM_F_REQUEST | NLM_F_DUMP);
-        header.set_sequence_number(self.sequence);
-        message.extend([family, 0, 0, 0]);
-        message.extend(attributes);
+        let flags = NLM_F_REQUEST | NLM_F_DUMP;
+        let message = message(NFTABLES | what as u16, flags, self.sequence, family, attributes);
         let kernel = NetlinkAddr::new(0, 0);
         sendto(self.socket.as_raw_fd(), &message, &kernel, MsgFlags::empty())?;
         Ok(())
@@ -163,6 +176,20 @@ fn errno(payload: &[u8]) -> io::Result<Errno> {
     Ok(Errno::from_raw(number.wrapping_neg()))
 }
 
+/// A message about an object of this family.
+pub(super) fn message(kind: u16, flags: u16, sequence: u32, family: u8, attributes: &[u8]) -> Vec<u8> {
+    let mut message = vec![0; HEADER_BYTES];
+    message.extend([family, 0, 0, 0]);
+    message.extend(attributes);
+    let length = u32::try_from(message.len()).expect("an object has less than 64 KiB for each attribute");
+    let mut header = NetlinkBuffer::new(&mut message[..]);
+    header.set_length(length);
+    header.set_message_type(kind);
+    header.set_flags(flags);
+    header.set_sequence_number(sequence);
+    message
+}
+
 /// The value of an object's attribute.
 pub(super) fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     let mut all = NlasIterator::new(attributes).filter_map(Result::ok);
@@ -177,17 +204,55 @@ pub(super) fn text(attributes: &[u8], kind: u16) -> Option<String> {
     Some(String::from_utf8_lossy(text).into_owned())
 }
 
-/// The tables of this thread's namespace.
+/// `NFTA_TABLE_NAME`, and the table's name in every other object.
+pub(super) const TABLE: u16 = 1;
+
+/// The names of the tables of this thread's namespace.
 pub(super) fn tables() -> io::Result<Vec<Setting>> {
-    /// `NFTA_TABLE_NAME`.
-    const NAME: u16 = 1;
     let Some(mut netfilter) = Netfilter::open()? else { return Ok(Vec::new()) };
-    let tables = netfilter.dump(Dump::Tables, libc::AF_UNSPEC as u8, &[])?;
+    let tables = netfilter.dump(Dump::Tables, ALL_FAMILIES, &[])?;
     let setting = |table: Object| {
-        let name = text(&table.attributes, NAME).unwrap_or_default();
+        let name = text(&table.attributes, TABLE).unwrap_or_default();
         Setting::NftTable { family: table.family, name }
     };
     Ok(tables.into_iter().map(setting).collect())
+}
+
+/// The tables of this thread's namespace, with all that is in them.
+///
+/// # Errors
+/// As for [`Netfilter::dump`].
+pub(super) fn ruleset() -> io::Result<Ruleset> {
+    /// `NFTA_SET_TABLE` and `NFTA_SET_NAME`, by which elements are asked for too.
+    const NAMES: [u16; 2] = [TABLE, 2];
+    let Some(mut netfilter) = Netfilter::open()? else { return Ok(Ruleset::default()) };
+    let mut all = |what| netfilter.dump(what, ALL_FAMILIES, &[]);
+    let mut ruleset = Ruleset {
+        tables: all(Dump::Tables)?,
+        chains: all(Dump::Chains)?,
+        sets: all(Dump::Sets)?,
+        objects: all(Dump::Objects)?,
+        rules: all(Dump::Rules)?,
+        elements: Vec::new(),
+    };
+    for set in &ruleset.sets {
+        let names = kept(&set.attributes, &NAMES);
+        ruleset.elements.extend(netfilter.dump(Dump::Elements, set.family, &names)?);
+    }
+    Ok(ruleset)
+}
+
+/// The attributes of these kinds.
+pub(super) fn kept(attributes: &[u8], kinds: &[u16]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(attributes.len());
+    for attribute in NlasIterator::new(attributes).filter_map(Result::ok) {
+        if kinds.contains(&attribute.kind()) {
+            let length = usize::from(attribute.length());
+            kept.extend(&attribute.into_inner()[..length]);
+            kept.resize(kept.len().next_multiple_of(4), 0);
+        }
+    }
+    kept
 }
 
 #[cfg(test)]

@@ -6,8 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{setting::Setting, survey::Survey, sysctl};
-use crate::netns;
+use super::{
+    netfilter,
+    nft::{self, TableKey, TableMessages},
+    policy::PodSysctl,
+    setting::Setting,
+    survey::Survey,
+    sysctl,
+};
+use crate::{NetError, netns};
 
 /// A namespace under watch.
 #[derive(Debug)]
@@ -20,23 +27,15 @@ pub(crate) struct Watch {
     unread: Option<String>,
 }
 
-/// A sysctl with the value that plugins left.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LeftSysctl {
-    /// Its path below `/proc/sys`.
-    pub(crate) path: String,
-    pub(crate) value: String,
-    /// The plugin that wrote it last.
-    pub(crate) plugin: String,
-}
-
 /// The settings that plugins left in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     /// Ordered so that a sysctl which sets others comes before them.
-    pub(crate) sysctls: Vec<LeftSysctl>,
+    pub(crate) sysctls: Vec<PodSysctl>,
     /// The others, each with the plugin after which it was first there.
     pub(crate) settings: Vec<(Setting, String)>,
+    /// The messages that make each table of nftables elsewhere, or why there are none, in the kernel's order; read where they were asked for.
+    pub(crate) tables: Vec<TableMessages>,
     /// Why the namespace could not be read, where that is so.
     pub(crate) unread: Option<String>,
 }
@@ -97,10 +96,27 @@ impl Watch {
         self.last = now;
     }
 
-    /// Ends the watch, and returns what is left.
-    pub(crate) fn end(mut self) -> Left {
-        let mut sysctls: Vec<LeftSysctl> = sysctl::changes(&self.fresh.sysctls, &self.last.sysctls)
-            .map(|(path, value)| LeftSysctl {
+    /// Ends the watch, and returns what is left; with what is in the tables of nftables, if that is to go elsewhere.
+    pub(crate) async fn end(self, with_tables: bool) -> Left {
+        let netns = self.netns.clone();
+        let mut left = self.left();
+        let keys = left.settings.iter().filter_map(|(setting, _)| match setting {
+            Setting::NftTable { family, name } => Some((*family, name.clone())),
+            _ => None,
+        });
+        let keys: Vec<TableKey> = keys.collect();
+        if with_tables && !keys.is_empty() {
+            left.tables = netns::within(&netns, read_tables).await.unwrap_or_else(|error| {
+                let why = error.chain();
+                keys.into_iter().map(|key| (key, Err(why.clone()))).collect()
+            });
+        }
+        left
+    }
+
+    fn left(mut self) -> Left {
+        let mut sysctls: Vec<PodSysctl> = sysctl::changes(&self.fresh.sysctls, &self.last.sysctls)
+            .map(|(path, value)| PodSysctl {
                 path: path.to_owned(),
                 value: value.to_owned(),
                 plugin: self.sysctl_plugins.remove(path).unwrap_or_default(),
@@ -111,8 +127,14 @@ impl Watch {
         let settings = settings
             .map(|setting| (setting.clone(), self.setting_plugins.remove(setting).unwrap_or_default()))
             .collect();
-        Left { sysctls, settings, unread: self.unread }
+        Left { sysctls, settings, tables: Vec::new(), unread: self.unread }
     }
+}
+
+async fn read_tables(_: rtnetlink::Handle) -> Result<Vec<TableMessages>, NetError> {
+    let ruleset = netfilter::ruleset()
+        .map_err(|source| NetError::Settings { what: "what is in the tables of nftables", source })?;
+    Ok(nft::messages(&ruleset))
 }
 
 /// The place of a sysctl among others: one of the whole namespace writes to `all` (`ip_forward`), `all` to every interface, and nothing
@@ -142,7 +164,7 @@ mod tests {
         let mut watch = Watch::of(Path::new("/n"), survey(&[("net/a", "0"), ("net/b", "0")], &[]));
         watch.note("bridge", survey(&[("net/a", "1"), ("net/b", "0")], &["filter"]));
         watch.note("mesh", survey(&[("net/a", "2"), ("net/b", "3")], &["filter", "nat"]));
-        let left = watch.end();
+        let left = watch.left();
         let sysctls: Vec<_> = left.sysctls.iter().map(|s| (&*s.path, &*s.value, &*s.plugin)).collect();
         assert_eq!(sysctls, [("net/a", "2", "mesh"), ("net/b", "3", "mesh")]);
         let settings: Vec<_> = left.settings.iter().map(|(s, plugin)| (s.to_string(), &**plugin)).collect();
@@ -162,7 +184,7 @@ mod tests {
         let mut watch = Watch::of(Path::new("/n"), fresh.clone());
         watch.note("one", survey(&[("net/a", "1")], &["nat"]));
         watch.note("two", fresh);
-        assert_eq!(watch.end(), Left::default());
+        assert_eq!(watch.left(), Left::default());
     }
 
     #[test]
@@ -172,7 +194,7 @@ mod tests {
         watch.note("first", survey(&[("net/ipv4/conf/default/rp_filter", "1")], &[]));
         let both = [("net/ipv4/conf/default/rp_filter", "1"), ("net/ipv4/conf/eth0/rp_filter", "1")];
         watch.note("second", survey(&both, &[]));
-        let plugins: Vec<_> = watch.end().sysctls.into_iter().map(|sysctl| sysctl.plugin).collect();
+        let plugins: Vec<_> = watch.left().sysctls.into_iter().map(|sysctl| sysctl.plugin).collect();
         assert_eq!(plugins, ["first", "second"]);
     }
 
@@ -187,7 +209,7 @@ mod tests {
         let with = |value| paths.map(|path| (path, value));
         let mut watch = Watch::of(Path::new("/n"), survey(&with("0"), &[]));
         watch.note("tuning", survey(&with("1"), &[]));
-        let order: Vec<_> = watch.end().sysctls.into_iter().map(|sysctl| sysctl.path).collect();
+        let order: Vec<_> = watch.left().sysctls.into_iter().map(|sysctl| sysctl.path).collect();
         assert_eq!(order, [paths[3], paths[0], paths[1], paths[2]]);
     }
 
@@ -195,7 +217,7 @@ mod tests {
     async fn a_namespace_that_cannot_be_read_is_said_to_be_so() {
         let mut watch = Watch::begin(Path::new("/nowhere/netns")).await;
         watch.after("bridge").await;
-        let unread = watch.end().unread.unwrap();
+        let unread = watch.end(true).await.unread.unwrap();
         assert!(unread.contains("/nowhere/netns"), "{unread}");
     }
 }
