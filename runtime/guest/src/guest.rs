@@ -30,6 +30,7 @@ use crate::frames;
 use crate::input::InputStream;
 use crate::output::OutputStream;
 use crate::process::{ProcessExit, SignalTarget};
+use crate::settings::ReplayedSettings;
 
 /// The first call to a guest that an earlier daemon left.
 const HELLO: Duration = Duration::from_secs(5);
@@ -79,11 +80,15 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Names, files, network, disk, seed and clock: the first call.
-    pub async fn configure_pod(&self, mut request: ConfigurePodRequest) -> Result<(), GuestError> {
+    /// Names, files, network, disk, seed and clock: the first call. Returns what became of the network's settings.
+    pub async fn configure_pod(
+        &self,
+        mut request: ConfigurePodRequest,
+    ) -> Result<ReplayedSettings, GuestError> {
         (request.protocol_oldest, request.protocol_newest) = (version::OLDEST, version::NEWEST);
         let call = self.client.configure_pod(context(LONG), &request);
-        within(Point::AgentConfigurePod, "ConfigurePod", LONG, call).await.map(drop)
+        let response = within(Point::AgentConfigurePod, "ConfigurePod", LONG, call).await?;
+        Ok(ReplayedSettings::of(response))
     }
 
     /// Creates a container and holds it before exec. Returns the user that the agent found in the image.

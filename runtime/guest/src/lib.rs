@@ -14,6 +14,7 @@ mod guest;
 mod input;
 mod output;
 mod process;
+mod settings;
 
 pub use error::{FailureReason, GuestError, RefusedCode};
 pub use guest::{Guest, ready};
@@ -21,3 +22,4 @@ pub use input::InputStream;
 pub use output::{Acknowledger, OutputReader, OutputStream};
 pub use process::{ProcessExit, SignalTarget};
 pub use proto_agent::agent;
+pub use settings::ReplayedSettings;

@@ -44,7 +44,16 @@ impl Agent for FakeAgent {
         request: ConfigurePodRequest,
     ) -> ttrpc::Result<ConfigurePodResponse> {
         assert_eq!(request.protocol_newest, version::NEWEST);
-        Ok(ConfigurePodResponse::default())
+        Ok(ConfigurePodResponse {
+            network_settings_known: true,
+            nft_failures: request
+                .nft_tables
+                .iter()
+                .zip(0..)
+                .map(|(_, number)| (number, "no".into()))
+                .collect(),
+            ..Default::default()
+        })
     }
 
     async fn create_container(
@@ -262,4 +271,14 @@ async fn a_guest_of_another_protocol_is_refused_by_both_versions() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::reconnect(&start(dir.path())).await.unwrap();
     guest.configure_pod(ConfigurePodRequest::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn settings_that_a_guest_does_not_take_come_back_by_their_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::connect(&start(dir.path())).await.unwrap();
+    let request = ConfigurePodRequest { nft_tables: vec![Default::default(); 2], ..Default::default() };
+    let replayed = guest.configure_pod(request).await.unwrap();
+    assert!(replayed.known && replayed.sysctl_failures.is_empty());
+    assert_eq!(replayed.nft_failures, [(0, "no".to_owned()), (1, "no".to_owned())]);
 }

@@ -64,6 +64,8 @@ pub(crate) struct Cni {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Settings {
+    Replay,
+    ReplayOrRefuse,
     Warn,
     Refuse,
 }
@@ -157,7 +159,7 @@ impl Default for Cni {
             bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             cache_dir: "/var/lib/cni/podvisor".into(),
             conf_template: None,
-            settings: Settings::Warn,
+            settings: Settings::Replay,
         }
     }
 }
@@ -270,6 +272,8 @@ impl Cni {
             bin_dirs: self.bin_dirs.clone(),
             cache_dir: self.cache_dir.clone(),
             settings: match self.settings {
+                Settings::Replay => SettingsPolicy::Replay,
+                Settings::ReplayOrRefuse => SettingsPolicy::ReplayOrRefuse,
                 Settings::Warn => SettingsPolicy::Warn,
                 Settings::Refuse => SettingsPolicy::Refuse,
             },
@@ -414,6 +418,20 @@ mod tests {
         assert_eq!(config.cgroup.driver, Some(CgroupDriver::Cgroupfs));
         let message = message("[cgroup]\ndriver = \"runc\"\n");
         assert!(message.contains("systemd") && message.contains("cgroupfs"), "{message}");
+    }
+
+    #[test]
+    fn a_policy_for_settings_that_is_none_is_refused_with_those_that_are() {
+        let policy = |name: &str| {
+            let config = parse(Path::new("x"), &format!("[cni]\nsettings = \"{name}\"\n")).unwrap();
+            config.cni.pod_networks().settings.name()
+        };
+        for name in ["replay", "replay-or-refuse", "warn", "refuse"] {
+            assert_eq!(policy(name), name);
+        }
+        assert_eq!(Config::default().cni.pod_networks().settings.name(), "replay");
+        let message = message("[cni]\nsettings = \"ignore\"\n");
+        assert!(message.contains("replay-or-refuse") && message.contains("warn"), "{message}");
     }
 
     #[test]

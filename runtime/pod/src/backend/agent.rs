@@ -9,7 +9,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use proto_agent::agent::{ConfigurePodRequest, StatsResponse, StreamKind, UsageResponse};
 use runtime_guest::{
-    Acknowledger, FailureReason, Guest, GuestError, InputStream, ProcessExit, RefusedCode, SignalTarget,
+    Acknowledger, FailureReason, Guest, GuestError, InputStream, ProcessExit, RefusedCode, ReplayedSettings,
+    SignalTarget,
 };
 use runtime_pieces::Pieces;
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User};
@@ -21,7 +22,8 @@ use super::error::{BackendError, BackendErrorKind};
 /// One pod's agent. Every call but `wait` has a deadline of its own.
 #[async_trait]
 pub(crate) trait Agent: Debug + Send + Sync {
-    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), BackendError>;
+    /// Configures the guest, and returns what became of the settings of its network.
+    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<ReplayedSettings, BackendError>;
     /// Creates a container from what is plugged in `slots`, and returns the user that it runs as.
     async fn create_container(
         &self,
@@ -130,7 +132,7 @@ struct GuestAgent(Guest);
 
 #[async_trait]
 impl Agent for GuestAgent {
-    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), BackendError> {
+    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<ReplayedSettings, BackendError> {
         Ok(self.0.configure_pod(request).await?)
     }
 

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use proto_agent::agent::{ConfigurePodRequest, Interface, Neighbour, Route, UserNamespace};
+use proto_agent::agent::{ConfigurePodRequest, Interface, Neighbour, NftTable, Route, Sysctl, UserNamespace};
 use proto_vmm::{Device, Slot};
-use runtime_net::{PodNeighbour, PodNetwork, PodRoute};
+use runtime_guest::ReplayedSettings;
+use runtime_net::{NetError, PodNeighbour, PodNetwork, PodNftTable, PodRoute, PodSettings, PodSysctl};
 use runtime_spec::Namespaces;
 
 use super::context::StartContext;
 use super::guest_files;
+use crate::backend::BackendError;
 use crate::blocking::blocking_within;
 use crate::clock;
 use crate::error::PodError;
@@ -23,20 +25,35 @@ const SHM_BYTES: u64 = 64 << 20;
 /// How long the host's `resolv.conf` may take to be read.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 
-/// Configures the booted guest.
+/// Configures the booted guest. Returns the settings of the network that the guest does not have, for people.
 pub(super) async fn configure(
     context: &StartContext,
     network: PodNetwork,
     live: &Live,
-) -> Result<(), PodError> {
-    let PodNetwork { interfaces, routes, neighbours, ips, .. } = network;
+) -> Result<Vec<String>, PodError> {
+    let PodNetwork { interfaces, routes, neighbours, ips, settings, .. } = network;
     let plugged = context.watch.time("plug", plug(interfaces, live)).await?;
     let mut request = request(context, &ips).await?;
     request.interfaces = plugged;
     request.routes = routes.into_iter().map(route).collect();
     request.neighbours = neighbours.into_iter().map(neighbour).collect();
+    request.network_sysctls = settings.sysctls.iter().map(sysctl).collect();
+    request.nft_tables = settings.nft_tables.iter().map(nft_table).collect();
     let configuring = live.call("configuring the guest", live.agent.configure_pod(request));
-    context.watch.time("configure", configuring).await
+    let replayed = context.watch.time("configure", configuring).await?;
+    settle(settings, &replayed)
+}
+
+/// The settings that the guest does not have, now that its agent has answered.
+fn settle(settings: PodSettings, replayed: &ReplayedSettings) -> Result<Vec<String>, PodError> {
+    let settled = if replayed.known {
+        settings.not_taken(&replayed.sysctl_failures, &replayed.nft_failures)
+    } else {
+        settings.taken_by_nobody("the guest's agent is of an earlier build")
+    };
+    let refused =
+        |error: NetError| PodError::internal("setting up the network").because(BackendError::from(error));
+    settled.map(|settings| settings.passed_by).map_err(refused)
 }
 
 /// Plugs the taps into the network slots, in order.
@@ -122,6 +139,14 @@ fn route(route: PodRoute) -> Route {
         source: route.source,
         ..Route::default()
     }
+}
+
+fn sysctl(sysctl: &PodSysctl) -> Sysctl {
+    Sysctl { path: sysctl.path.clone(), value: sysctl.value.clone(), ..Sysctl::default() }
+}
+
+fn nft_table(table: &PodNftTable) -> NftTable {
+    NftTable { messages: table.messages.clone(), ..NftTable::default() }
 }
 
 fn neighbour(neighbour: PodNeighbour) -> Neighbour {

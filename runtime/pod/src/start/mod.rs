@@ -118,9 +118,8 @@ impl Raised {
     async fn configure(self) -> Result<Ready, Failed> {
         let Raised { context, network, live, versions } = self;
         let (ips, netns) = (network.ips.clone(), network.netns.clone());
-        let settings_passed_by = network.settings.passed_by.clone();
         match guest::configure(&context, network, &live).await {
-            Ok(()) => {
+            Ok(settings_passed_by) => {
                 let phases = context.watch.phases();
                 Ok(Ready { live, ips, netns, phases, versions, settings_passed_by })
             }

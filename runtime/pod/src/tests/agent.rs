@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use proto_agent::agent::{ConfigurePodRequest, StatsResponse, StreamKind, UsageResponse};
 use proto_vmm::{StopReason, StopReport};
-use runtime_guest::{FailureReason, GuestError, ProcessExit, RefusedCode, SignalTarget};
+use runtime_guest::{FailureReason, GuestError, ProcessExit, RefusedCode, ReplayedSettings, SignalTarget};
 use runtime_pieces::Pieces;
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User};
 use tokio::io::AsyncWriteExt;
@@ -142,10 +142,11 @@ impl FakeAgent {
 
 #[async_trait]
 impl Agent for FakeAgent {
-    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<(), BackendError> {
+    async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<ReplayedSettings, BackendError> {
         self.step("agent.configure").await?;
         self.script.state().configured = Some(request);
-        self.script.done("agent.configure").await
+        self.script.done("agent.configure").await?;
+        Ok(self.script.state().replayed.clone())
     }
 
     async fn create_container(

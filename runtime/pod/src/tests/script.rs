@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use proto_agent::agent::{ConfigurePodRequest, UsageResponse};
+use runtime_guest::ReplayedSettings;
 use runtime_net::PodSettings;
 use runtime_share::Bind;
 use runtime_spec::{ContainerPlan, ContainerSlots, StartFailure};
@@ -118,6 +119,8 @@ pub(crate) struct State {
     pub(crate) configured: Option<ConfigurePodRequest>,
     /// The settings that the plugins of the next pods leave.
     pub(crate) settings: PodSettings,
+    /// What becomes of them in the next guests.
+    pub(crate) replayed: ReplayedSettings,
     /// Last acknowledged count of a container's stdout.
     pub(crate) acknowledged: HashMap<String, u64>,
     /// The usage that guests report.

@@ -2,6 +2,8 @@
 
 use super::{World, pod};
 use crate::{PodErrorKind, PodState};
+use runtime_guest::ReplayedSettings;
+use runtime_net::{PodNftTable, PodSettings, PodSysctl, SettingsPolicy};
 use runtime_spec::PodSpec;
 
 #[tokio::test]
@@ -24,6 +26,50 @@ async fn a_started_pod_is_ready_and_its_guest_knows_who_it_is() {
     );
     assert_eq!((configured.scratch_slot, configured.random_seed.len()), (11, 64));
     assert!(configured.shared_pid_namespace && configured.realtime_ns > 0);
+}
+
+/// A sysctl and a packet filter that plugins left.
+fn left(policy: SettingsPolicy) -> PodSettings {
+    let sysctl = PodSysctl { path: "net/a".into(), value: "1".into(), plugin: "tuning".into() };
+    let table = PodNftTable { name: "ip nat".into(), plugin: "mesh".into(), messages: vec![7] };
+    PodSettings { sysctls: vec![sysctl], nft_tables: vec![table], passed_by: Vec::new(), policy }
+}
+
+#[tokio::test]
+async fn settings_of_plugins_go_to_the_guest_and_what_it_does_not_take_is_shown() {
+    let world = World::new().await;
+    world.script.state().settings = left(SettingsPolicy::Replay);
+    world.script.state().replayed = ReplayedSettings { known: true, ..Default::default() };
+    let id = world.pods.run(pod("whole")).await.unwrap();
+    assert!(world.pods.pod(&id).unwrap().settings_passed_by.is_empty());
+    let configured = world.script.state().configured.clone().unwrap();
+    assert_eq!((&*configured.network_sysctls[0].path, &*configured.network_sysctls[0].value), ("net/a", "1"));
+    assert_eq!(configured.nft_tables[0].messages, [7]);
+
+    world.script.state().replayed.nft_failures = vec![(0, "no such file".into()), (9, "beyond".into())];
+    let id = world.pods.run(pod("half")).await.unwrap();
+    let expected = ["the nftables table ip nat, left by mesh: no such file"];
+    assert_eq!(world.pods.pod(&id).unwrap().settings_passed_by, expected);
+
+    world.script.state().replayed = ReplayedSettings::default();
+    let id = world.pods.run(pod("old")).await.unwrap();
+    let passed_by = &world.pods.pod(&id).unwrap().settings_passed_by;
+    assert_eq!(passed_by.len(), 2);
+    assert!(passed_by.iter().all(|line| line.ends_with("the guest's agent is of an earlier build")));
+}
+
+#[tokio::test]
+async fn a_pod_whose_guest_does_not_take_a_setting_is_undone_where_that_is_refused() {
+    let world = World::new().await;
+    world.script.state().settings = left(SettingsPolicy::ReplayOrRefuse);
+    let sysctl_failures = vec![(0, "no such file".to_owned())];
+    world.script.state().replayed = ReplayedSettings { known: true, sysctl_failures, ..Default::default() };
+    let error = world.pods.run(pod("web")).await.unwrap_err().chain();
+    assert!(error.starts_with("setting up the network: CNI plugins left settings"), "{error}");
+    assert!(error.contains("the sysctl net/a = 1, left by tuning: no such file"), "{error}");
+    world.assert_nothing_left();
+    world.script.state().replayed.sysctl_failures.clear();
+    world.pods.run(pod("web")).await.unwrap();
 }
 
 #[tokio::test]

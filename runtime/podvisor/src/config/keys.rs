@@ -102,11 +102,12 @@ pub(crate) const SECTIONS: &[Section] = &[
             },
             Key {
                 name: "settings",
-                kind: "`warn` or `refuse`",
+                kind: "`replay`, `replay-or-refuse`, `warn` or `refuse`",
                 unset: None,
-                text: "What becomes of a pod whose CNI plugins left settings in its network namespace that its VM does not \
-                       have (sysctls, packet filters, rules of routing, queueing): it runs without them, with a warning, or \
-                       it is refused.",
+                text: "What becomes of sysctls, packet filters and other settings that CNI plugins leave in a pod's \
+                       network namespace, past which its VM's frames go. `replay` makes in the guest what can be \
+                       made there and warns of the rest, `replay-or-refuse` refuses a pod with such a rest, `warn` \
+                       makes nothing and warns of all, `refuse` refuses a pod with any.",
             },
         ],
     },

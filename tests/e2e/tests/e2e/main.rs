@@ -39,6 +39,7 @@ mod runtimeclass;
 mod security;
 mod session;
 mod sessions;
+mod settings;
 mod state_disk;
 mod stats;
 mod steps;

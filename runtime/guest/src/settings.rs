@@ -1,0 +1,62 @@
+//! What became of the settings of a pod's network in its guest, as the agent answers. The answer comes from a guest, so the reasons are cut.
+
+use std::collections::HashMap;
+
+use proto_agent::agent::ConfigurePodResponse;
+
+/// Most characters of a reason that are kept: an error and its sources.
+const REASON_CHARS_MAX: usize = 256;
+
+/// Most failures that are kept of each kind. Of what is listed for people none is beyond.
+const FAILURES_MAX: usize = 64;
+
+/// Settings that the guest did not take, by their place in the request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplayedSettings {
+    /// Whether the agent knows of such settings; one of an earlier build passes over them.
+    pub known: bool,
+    /// Sysctls, with the reason; at most 64.
+    pub sysctl_failures: Vec<(usize, String)>,
+    /// Tables of nftables, with the reason; at most 64.
+    pub nft_failures: Vec<(usize, String)>,
+}
+
+impl ReplayedSettings {
+    pub(crate) fn of(response: ConfigurePodResponse) -> ReplayedSettings {
+        ReplayedSettings {
+            known: response.network_settings_known,
+            sysctl_failures: bounded(response.sysctl_failures),
+            nft_failures: bounded(response.nft_failures),
+        }
+    }
+}
+
+fn bounded(failures: HashMap<u32, String>) -> Vec<(usize, String)> {
+    let mut failures: Vec<_> = failures.into_iter().collect();
+    failures.sort_unstable();
+    failures.truncate(FAILURES_MAX);
+    let cut = |(number, why): (u32, String)| (number as usize, printable(&why));
+    failures.into_iter().map(cut).collect()
+}
+
+fn printable(why: &str) -> String {
+    why.chars().filter(|c| !c.is_control()).take(REASON_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_guest_says_is_cut_and_in_order() {
+        let response = ConfigurePodResponse {
+            network_settings_known: true,
+            sysctl_failures: (0..1000).map(|number| (number, format!("\n{}", "x".repeat(999)))).collect(),
+            ..Default::default()
+        };
+        let settings = ReplayedSettings::of(response);
+        assert_eq!((settings.sysctl_failures.len(), settings.nft_failures.len()), (FAILURES_MAX, 0));
+        assert_eq!(settings.sysctl_failures[9], (9, "x".repeat(REASON_CHARS_MAX)));
+        assert!(!ReplayedSettings::of(ConfigurePodResponse::default()).known);
+    }
+}
