@@ -1,4 +1,4 @@
-//! What became of the settings of a pod's network in its guest, as the agent answers. The answer comes from a guest, so the reasons are cut.
+//! The fate of the settings of a pod's network in its guest, as the agent answers. The answer comes from a guest, so the reasons are cut.
 
 use std::collections::HashMap;
 

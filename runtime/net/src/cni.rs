@@ -55,7 +55,7 @@ pub struct CniConfig {
     pub plugin_time_max: Duration,
     /// Most descriptors that a plugin may open; `None` for as many as this process.
     pub open_files_max: Option<u64>,
-    /// What becomes of settings that plugins leave in a pod's namespace.
+    /// The fate of settings that plugins leave in a pod's namespace.
     pub settings: SettingsPolicy,
 }
 

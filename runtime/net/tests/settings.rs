@@ -188,7 +188,7 @@ fn a_refused_pod_says_what_was_left_and_leaves_nothing_itself() {
     });
 }
 
-/// What a mesh, a firewall and a proxy write: users, marks, sets and maps of each kind, chains that nobody named, iptables' own matches.
+/// Rules as of a mesh, a firewall and a proxy: users, marks, sets and maps of each kind, chains that nobody named, iptables' own matches.
 const FILTERS: &str = r#"
 nft -f - <<'RULES'
 table inet guard {

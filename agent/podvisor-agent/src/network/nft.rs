@@ -25,13 +25,13 @@ const BATCH_END: u16 = 17;
 /// `NFNL_SUBSYS_NFTABLES`, the upper byte of each message's type.
 const NFTABLES: u16 = 10;
 
-/// How long the kernel may take for its answer, in seconds. It answers before the batch is sent.
+/// How long the kernel may take for its answer, in seconds. The kernel answers while it takes the batch.
 const ANSWER_SECONDS: i64 = 30;
 
 /// Bytes for one read: an error holds the message that it is about, which is below 64 KiB.
 const READ_BYTES: usize = 128 * 1024;
 
-/// What the kernel adds to a message while the message is in a socket's buffer, in bytes and more than enough.
+/// Room for the kernel's own marks on a message in a socket's buffer, in bytes and more than enough.
 const OVERHEAD_BYTES: usize = 64 * 1024;
 
 /// Why a table could not be made.

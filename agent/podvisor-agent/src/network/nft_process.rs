@@ -37,7 +37,7 @@ pub(super) fn make_table(messages: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Runs the helper. Its end is the reaper's to collect, as that of every process.
+/// Runs the helper, whose end the reaper collects, as that of every process.
 fn ask(messages: &[u8]) -> io::Result<String> {
     let mut helper = Command::new(SELF).arg(ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let (Some(mut input), Some(output)) = (helper.stdin.take(), helper.stdout.take()) else {

@@ -10,6 +10,8 @@
 //! `sysctl` and `setting` are what can be found, `survey` finds it (`netfilter` speaks nftables' netlink), `watch` knows the plugin.
 //! `nft` and `nft_rule` turn tables into messages for another kernel, and `policy` decides.
 
+mod attribute;
+mod left;
 mod netfilter;
 mod nft;
 mod nft_rule;
@@ -19,5 +21,6 @@ mod survey;
 mod sysctl;
 mod watch;
 
-pub use policy::{PodNftTable, PodSettings, PodSysctl, SettingsPolicy};
+pub use left::PodSysctl;
+pub use policy::{PodNftTable, PodSettings, SettingsPolicy};
 pub(crate) use watch::Watch;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NlasIterator,
+    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
 };
 use nix::{
     errno::Errno,
@@ -22,7 +22,10 @@ use nix::{
     },
 };
 
-use super::setting::Setting;
+use super::{
+    attribute::{kept, text},
+    setting::Setting,
+};
 
 /// `NFNL_SUBSYS_NFTABLES`: the upper byte of a message's type.
 pub(super) const NFTABLES: u16 = 10 << 8;
@@ -78,7 +81,7 @@ pub(super) struct Ruleset {
 pub(super) struct Object {
     /// `NFPROTO_*`.
     pub(super) family: u8,
-    /// Its attributes, padded to whole words.
+    /// The attributes, padded to whole words.
     pub(super) attributes: Vec<u8>,
 }
 
@@ -190,20 +193,6 @@ pub(super) fn message(kind: u16, flags: u16, sequence: u32, family: u8, attribut
     message
 }
 
-/// The value of an object's attribute.
-pub(super) fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
-    let mut all = NlasIterator::new(attributes).filter_map(Result::ok);
-    let found = all.find(|attribute| attribute.kind() == kind)?;
-    Some(&found.into_inner()[4..usize::from(found.length())])
-}
-
-/// An attribute's text, without its final zero.
-pub(super) fn text(attributes: &[u8], kind: u16) -> Option<String> {
-    let value = attribute(attributes, kind)?;
-    let text = value.strip_suffix(b"\0").unwrap_or(value);
-    Some(String::from_utf8_lossy(text).into_owned())
-}
-
 /// `NFTA_TABLE_NAME`, and the table's name in every other object.
 pub(super) const TABLE: u16 = 1;
 
@@ -242,39 +231,12 @@ pub(super) fn ruleset() -> io::Result<Ruleset> {
     Ok(ruleset)
 }
 
-/// The attributes of these kinds.
-pub(super) fn kept(attributes: &[u8], kinds: &[u16]) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(attributes.len());
-    for attribute in NlasIterator::new(attributes).filter_map(Result::ok) {
-        if kinds.contains(&attribute.kind()) {
-            let length = usize::from(attribute.length());
-            kept.extend(&attribute.into_inner()[..length]);
-            kept.resize(kept.len().next_multiple_of(4), 0);
-        }
-    }
-    kept
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Two attributes: number 1, "nat" with its zero; number 2, four bytes.
     const ATTRIBUTES: [u8; 16] = [8, 0, 1, 0, b'n', b'a', b't', 0, 8, 0, 2, 0, 0, 0, 0, 1];
-
-    #[test]
-    fn attributes_are_found_by_their_number() {
-        assert_eq!(text(&ATTRIBUTES, 1).as_deref(), Some("nat"));
-        assert_eq!(attribute(&ATTRIBUTES, 2), Some(&[0, 0, 0, 1][..]));
-        assert_eq!(attribute(&ATTRIBUTES, 3), None);
-    }
-
-    #[test]
-    fn torn_attributes_are_no_attributes() {
-        for torn in [&ATTRIBUTES[..6], &[3, 0, 1, 0], &[0, 0, 0, 0], &[255, 255, 1, 0, 1], &[8]] {
-            assert_eq!(attribute(torn, 1), None, "{torn:?}");
-        }
-    }
 
     #[test]
     fn an_object_beyond_the_bound_is_refused_and_never_kept() {

@@ -9,7 +9,8 @@
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST};
 
 use super::{
-    netfilter::{NFTABLES, Object, Ruleset, TABLE, attribute, kept, message, text},
+    attribute::{attribute, be32, kept, text, word},
+    netfilter::{NFTABLES, Object, Ruleset, TABLE, message},
     nft_rule,
 };
 
@@ -92,26 +93,11 @@ impl Kind {
     }
 }
 
-/// An attribute of one big-endian word.
-pub(super) fn word(kind: u16, value: u32) -> Vec<u8> {
-    nested(kind, &value.to_be_bytes())
-}
-
-/// An attribute with this value, whose length is a multiple of four.
-pub(super) fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-    [&length.to_ne_bytes(), &kind.to_ne_bytes(), value].concat()
-}
-
-pub(super) fn be32(value: &[u8]) -> Option<u32> {
-    Some(u32::from_be_bytes(*value.first_chunk()?))
-}
-
 #[cfg(test)]
 mod tests {
     use netlink_packet_core::NlasIterator;
 
-    use super::*;
+    use super::{super::attribute::nested, *};
 
     fn string(kind: u16, text: &str) -> Vec<u8> {
         let mut value = text.as_bytes().to_vec();

@@ -3,10 +3,7 @@
 
 use netlink_packet_core::NlasIterator;
 
-use super::{
-    netfilter::{attribute, text},
-    nft::{be32, nested, word},
-};
+use super::attribute::{attribute, be32, nested, text, word};
 
 /// One expression: its name and its attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
-//! What becomes of the settings that plugins left: replayed in the guest, refused, or warned about. Pure.
+//! The policy for settings that plugins left: they are replayed in the guest, refused, or warned about. Pure.
 
 use super::{
+    left::{Left, PodSysctl},
     setting::{Setting, family_name},
-    watch::Left,
 };
 use crate::NetError;
 
@@ -13,13 +13,13 @@ const LISTED_MAX: usize = 32;
 /// the packet filters too, takes 4 MiB (ttrpc).
 const SYSCTL_BYTES_MAX: usize = 256 * 1024;
 
-/// What becomes of the settings that plugins leave in a pod's namespace.
+/// The fate of settings that plugins leave in a pod's namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SettingsPolicy {
-    /// What can be made in the guest is made there; the pod runs without the rest, and says so.
+    /// Settings that can be made in the guest are made there; the pod runs without the rest, and says so.
     #[default]
     Replay,
-    /// What can be made in the guest is made there; a pod with anything else is refused.
+    /// Settings that can be made in the guest are made there; a pod with others is refused.
     ReplayOrRefuse,
     /// The pod runs without them, and says so.
     Warn,
@@ -36,19 +36,8 @@ pub struct PodSettings {
     pub nft_tables: Vec<PodNftTable>,
     /// The settings that hold nowhere, for people, each with its plugin; at most 33 lines.
     pub passed_by: Vec<String>,
-    /// What becomes of the pod where its guest does not take a setting.
+    /// The policy, for what the guest does not take.
     pub policy: SettingsPolicy,
-}
-
-/// A sysctl that a plugin left.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodSysctl {
-    /// Its path below `/proc/sys`, with `/` between its parts.
-    pub path: String,
-    /// The value.
-    pub value: String,
-    /// The plugin that wrote it.
-    pub plugin: String,
 }
 
 /// A table of nftables that a plugin left.

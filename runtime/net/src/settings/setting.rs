@@ -23,7 +23,7 @@ pub(crate) enum Setting {
     RoutingRule {
         /// "ip" or "ip -6".
         tool: &'static str,
-        /// Its priority.
+        /// The priority.
         priority: u32,
         /// The routing table that the rule leads to.
         table: u32,
@@ -37,7 +37,7 @@ pub(crate) enum Setting {
     },
     /// A queueing discipline that somebody made; filters of tc hang on these.
     Qdisc {
-        /// Its kind: "clsact", "tbf".
+        /// The kind: "clsact", "tbf".
         kind: String,
         /// The name of its interface.
         interface: String,

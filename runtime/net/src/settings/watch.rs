@@ -7,9 +7,9 @@ use std::{
 };
 
 use super::{
+    left::{Left, PodSysctl},
     netfilter,
     nft::{self, TableKey, TableMessages},
-    policy::PodSysctl,
     setting::Setting,
     survey::Survey,
     sysctl,
@@ -25,19 +25,6 @@ pub(crate) struct Watch {
     sysctl_plugins: BTreeMap<String, String>,
     setting_plugins: BTreeMap<Setting, String>,
     unread: Option<String>,
-}
-
-/// The settings that plugins left in a namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Left {
-    /// Ordered so that a sysctl which sets others comes before them.
-    pub(crate) sysctls: Vec<PodSysctl>,
-    /// The others, each with the plugin after which it was first there.
-    pub(crate) settings: Vec<(Setting, String)>,
-    /// The messages that make each table of nftables elsewhere, or why there are none, in the kernel's order; read where they were asked for.
-    pub(crate) tables: Vec<TableMessages>,
-    /// Why the namespace could not be read, where that is so.
-    pub(crate) unread: Option<String>,
 }
 
 impl Watch {

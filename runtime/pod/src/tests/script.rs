@@ -119,7 +119,7 @@ pub(crate) struct State {
     pub(crate) configured: Option<ConfigurePodRequest>,
     /// The settings that the plugins of the next pods leave.
     pub(crate) settings: PodSettings,
-    /// What becomes of them in the next guests.
+    /// The answer of the next guests to them.
     pub(crate) replayed: ReplayedSettings,
     /// Last acknowledged count of a container's stdout.
     pub(crate) acknowledged: HashMap<String, u64>,

@@ -9,7 +9,7 @@ use tests_e2e::{Host, spec};
 /// The user of the proxy, whose own connections go where they want to go.
 const PROXY: i64 = 1337;
 
-/// What a mesh leaves: each connection to port 80, by nft, or to port 81, by iptables, goes to the proxy's port, unless it is the proxy's.
+/// The settings of a mesh: each connection to port 80, by nft, or to port 81, by iptables, goes to the proxy's port, unless it is the proxy's.
 const MESH: &str = "
 nft -f - <<'RULES'
 table ip mesh {
