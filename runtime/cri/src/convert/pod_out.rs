@@ -96,6 +96,7 @@ mod tests {
             resources: None,
             overhead: None,
             vmm_pid: None,
+            versions: None,
             message: None,
             unclean: None,
             lost: false,

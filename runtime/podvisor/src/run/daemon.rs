@@ -28,7 +28,7 @@ const STOP_TIMEOUT: Duration = REMOVE_TIMEOUT.saturating_add(Duration::from_secs
 pub(crate) enum PodNetwork {
     /// The node's, where it has one.
     OfTheNode,
-    /// One that reaches nobody but the node, whatever the node has: that may take no pods but a cluster's.
+    /// A network that reaches nobody but the node. The node's own may take no pods but a cluster's.
     OfItsOwn,
 }
 

@@ -36,7 +36,7 @@ impl Figures {
         Figures { measured: None }
     }
 
-    /// Figures from VMs of this node. What an idle VM cannot show is counted as the daemon counts it: page structures of
+    /// Figures from VMs of this node. Costs that an idle VM cannot show are counted as the daemon counts them: page structures of
     /// 1/64, and page tables of 1/256 once all memory was touched.
     pub(super) fn measured(measurement: Measurement) -> Figures {
         let points = |cost: fn(&Point) -> u64| -> Vec<(u64, u64)> {

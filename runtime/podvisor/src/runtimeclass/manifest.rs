@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(of("/metadata/name"), ["vm", "vm-4gi"]);
         assert_eq!(of("/handler"), ["podvisor"; 2]);
         assert_eq!(of("/overhead/podFixed/memory"), ["80Mi", "152Mi"]);
-        assert_eq!(of("/scheduling/nodeSelector"), [serde_json::json!({ "podvisor.io/runtime": "true" }); 2]);
+        assert_eq!(of("/scheduling/nodeSelector/podvisor.io~1runtime"), ["true"; 2]);
         assert_eq!(items[1]["metadata"]["annotations"][SIZE], "4Gi");
         assert_eq!((&list["kind"], &items[0]["apiVersion"]), (&"List".into(), &"node.k8s.io/v1".into()));
     }

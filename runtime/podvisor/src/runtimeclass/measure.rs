@@ -30,14 +30,14 @@ const NAMESPACE: &str = "podvisor-runtimeclass";
 /// All that was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Measurement {
-    /// One of each VM, the smallest first; two at least.
+    /// Figures of each VM, the smallest first; two at least.
     pub(super) points: Vec<Point>,
     /// Releases of VMM, kernel and agent, as they say.
     pub(super) releases: [String; 3],
 }
 
 /// Memory that one VM takes, in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Point {
     /// The VM's memory.
     pub(super) vm_bytes: u64,

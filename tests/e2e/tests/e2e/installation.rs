@@ -63,7 +63,7 @@ async fn pods_and_daemon_go_on_when_the_files_that_they_started_from_are_gone() 
 /// The head of a GNU build id among the notes of an ELF file, of 20 bytes; the id follows.
 const BUILD_ID: &[u8] = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
 
-/// Renames a VMM and a kernel over those in `dir`, as dpkg does. They differ from the built ones by their build id, if at all.
+/// Renames a VMM and a kernel over those in `dir`, as dpkg does: the built ones, or with another build id if `another`.
 fn replace(dir: &Path, built: &Built, another: bool) {
     for file in [built.bin.join("podvisor-vmm"), built.guest_image.join("vmlinux")] {
         let mut content = std::fs::read(&file).unwrap();

@@ -73,8 +73,7 @@ async fn a_pod_of_a_measured_class_reaches_its_limit_in_the_cgroup_that_the_clas
     assert!(vm < LIMIT + overhead, "the VMM has room beside its VM");
 
     let line = format!(
-        "awk 'BEGIN {{ while (n++ < {}) held[n] = sprintf(\"%1048000s\", \"\"); print length(held[1]) }}'",
-        FILLED_MIB
+        "awk 'BEGIN {{ while (n++ < {FILLED_MIB}) held[n] = sprintf(\"%1048000s\", \"\"); print length(held[1]) }}'"
     );
     let filled = client.exec(&main, &["sh", "-c", &line], 600).await.unwrap();
     assert_eq!((filled.exit_code, filled.stdout.as_slice()), (0, &b"1048000\n"[..]), "{filled:?}");
