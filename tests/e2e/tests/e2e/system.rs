@@ -1,0 +1,104 @@
+//! A Debian system beside this one, in a tree of this host's files with a systemd of its own (`tests/deb/boot`), for tests of what an
+//! installation does to a system.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tests_e2e::client::Client;
+use tests_e2e::network::Network;
+use tokio::process::{Child, Command};
+
+/// Longest wait for a service to change its state: a watchdog's time, and a start in the software node.
+pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(300);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A Debian system beside this one.
+#[derive(Debug)]
+pub(crate) struct System {
+    /// Ends the system when its standard input ends: with this handle at the latest.
+    boot: Child,
+    pid: String,
+}
+
+impl System {
+    pub(crate) async fn boot(dir: &Path) -> System {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deb/boot");
+        let mut boot = Command::new(program);
+        let mut boot = boot.arg(dir).stdin(Stdio::piped()).spawn().unwrap();
+        loop {
+            if let Ok(pid) = std::fs::read_to_string(dir.join("pid"))
+                && pid.ends_with('\n')
+            {
+                return System { boot, pid: pid.trim().to_owned() };
+            }
+            assert!(boot.try_wait().unwrap().is_none(), "the system does not boot");
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Ends the system, and waits until nothing of it is left.
+    pub(crate) async fn end(mut self) {
+        drop(self.boot.stdin.take());
+        assert!(self.boot.wait().await.unwrap().success());
+    }
+
+    /// A path of the system, as this process sees it.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.pid))
+    }
+
+    /// Runs a line of shell; returns how it ended and what it wrote.
+    pub(crate) async fn try_sh(&self, line: &str) -> (ExitStatus, String) {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.pid, "--mount", "--pid", "--cgroup", "--root", "--wd", "sh", "-c"]);
+        let output = command.arg(format!("exec 2>&1; {line}")).output().await.unwrap();
+        (output.status, String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    pub(crate) async fn sh(&self, line: &str) -> String {
+        let (status, text) = self.try_sh(line).await;
+        assert!(status.success(), "{line}: {status}: {text}");
+        text
+    }
+
+    /// Waits until the line writes something else than `before`.
+    pub(crate) async fn changed(&self, line: &str, before: &str) -> String {
+        let change = async {
+            loop {
+                let (_, now) = self.try_sh(line).await;
+                if now != before {
+                    return now;
+                }
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        tokio::time::timeout(CHANGE_TIMEOUT, change)
+            .await
+            .unwrap_or_else(|_| panic!("{line}: still {before}"))
+    }
+
+    /// A client of the daemon, which serves by now.
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(&self.path("/run/podvisor/podvisor.sock")).await.unwrap()
+    }
+
+    pub(crate) async fn daemon(&self) -> String {
+        assert_eq!(self.sh("systemctl is-active podvisor").await, "active\n");
+        self.sh("systemctl show --property MainPID --value podvisor").await
+    }
+
+    /// Every file of an installation and of the daemon.
+    pub(crate) async fn files(&self) -> String {
+        // Lists of dpkg's, and names that it keeps of packages that were there.
+        self.sh("find /etc /run /usr /var -xdev -name '*podvisor*' -not -path '/var/lib/dpkg/*' | sort").await
+    }
+
+    /// Gives the system the network's configuration.
+    pub(crate) fn add_network(&self, network: &Network) {
+        for file in std::fs::read_dir(&network.conf_dir).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), self.path("/etc/cni/net.d").join(file.file_name())).unwrap();
+        }
+    }
+}
