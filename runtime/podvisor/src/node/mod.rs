@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use runtime_node::{
-    Cluster, HostRoot, InstallSpec, LeaveError, MountedHost, RemoveError, RemoveSpec, Step, UnnamedPods,
+    Cluster, HostRoot, InstallSpec, LeaveError, MountedHost, RemoveError, RemoveSpec, UnnamedPods,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -152,13 +152,15 @@ fn install(args: InstallArgs) -> anyhow::Result<ExitCode> {
         switch_kubelet: args.switch_kubelet,
         between_looks: BETWEEN_LOOKS,
     };
-    runtime_node::install(&root, &host, &spec, &mut print)?;
+    runtime_node::install(&root, &host, &spec, &mut |step| println!("{step}"))?;
     label(args.node.node, true)
 }
 
 fn leave(args: &LeaveArgs) -> anyhow::Result<ExitCode> {
     let (root, host) = places(&args.node)?;
-    unlabelled(&args.node, args.force, || Ok(runtime_node::leave(&root, &host, args.force, &mut print)?))
+    unlabelled(&args.node, args.force, || {
+        Ok(runtime_node::leave(&root, &host, args.force, &mut |step| println!("{step}"))?)
+    })
 }
 
 fn remove(args: &RemoveArgs) -> anyhow::Result<ExitCode> {
@@ -167,7 +169,7 @@ fn remove(args: &RemoveArgs) -> anyhow::Result<ExitCode> {
     let mut said = String::new();
     unlabelled(&args.node, args.force || args.wait, || {
         loop {
-            match runtime_node::remove(&root, &host, spec, &mut print) {
+            match runtime_node::remove(&root, &host, spec, &mut |step| println!("{step}")) {
                 Ok(()) => return Ok(()),
                 Err(error @ RemoveError::Leave(LeaveError::Vms(_))) if args.wait => {
                     let now = error.to_string();
@@ -205,10 +207,6 @@ fn places(args: &NodeArgs) -> anyhow::Result<(HostRoot, MountedHost)> {
     let enter = vec![program.to_string_lossy().into_owned(), "node".into(), "enter".into()];
     let host = MountedHost::new(root.path(), enter);
     Ok((root, host))
-}
-
-fn print(step: Step) {
-    println!("{step}");
 }
 
 fn label(node: Option<String>, has_podvisor: bool) -> anyhow::Result<ExitCode> {
