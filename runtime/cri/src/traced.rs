@@ -1,5 +1,5 @@
-//! The span of each call: named by the method, below the caller's span, with the gRPC code it ended with. What a call is made of is
-//! below it; what a call is about, `subject.rs` adds. The lines of the log that are written meanwhile have the method's name.
+//! The span of each call: named by the method, below the caller's span, with the gRPC code it ended with. Steps of a call are
+//! below it; its subject is added by `subject.rs`. The lines of the log that are written meanwhile have the method's name.
 //!
 //! Names and attributes are those of OpenTelemetry's conventions for RPC ("Semantic conventions for gRPC") and for Kubernetes.
 
@@ -122,7 +122,7 @@ impl Drop for CallEnd {
     }
 }
 
-/// Whether a server's span with this code has failed (the conventions' table for gRPC). The others say that the caller was wrong.
+/// Whether a server's span with this code has failed (the conventions' table for gRPC). All other codes say that the caller was wrong.
 fn is_fault(code: Code) -> bool {
     matches!(
         code,

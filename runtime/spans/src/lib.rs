@@ -14,7 +14,7 @@ use tracing::{Metadata, Span};
 pub use tracing as __tracing;
 
 /// The target of all these spans, by which they are distinguished from those of the log.
-pub const TARGET: &str = "podvisor_call";
+pub const TARGET: &str = "podvisor::call";
 
 /// Whether this is a span of a call or of a step of one.
 #[must_use]

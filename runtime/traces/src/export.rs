@@ -128,7 +128,7 @@ impl<C: Collector> Exporter<C> {
         let mut pause = PAUSE_FIRST;
         loop {
             let status = match self.collector.send(batch.clone()).await {
-                Ok(rejected) => return self.delivered(count, rejected),
+                Ok(rejected) => return self.delivered(count, &rejected),
                 Err(status) => status,
             };
             self.failed(&status);
@@ -146,7 +146,7 @@ impl<C: Collector> Exporter<C> {
         }
     }
 
-    fn delivered(&mut self, count: u64, rejected: Rejected) {
+    fn delivered(&mut self, count: u64, rejected: &Rejected) {
         let refused = rejected.spans.min(count);
         sent(count - refused);
         if refused > 0 {

@@ -2,7 +2,7 @@
 
 use crate::context;
 
-/// Parses both headers, from the two lines of the text. What was read is written so that it reads the same.
+/// Parses both headers, from the two lines of the text. A context that was read is written so that it reads the same.
 ///
 /// # Panics
 /// When it does not.

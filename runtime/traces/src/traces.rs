@@ -41,7 +41,7 @@ pub struct Traces {
     provider: SdkTracerProvider,
     resource: Resource,
     endpoint: Endpoint,
-    /// The other end of the queue, until it is taken.
+    /// Receiver of the queue, until it is taken.
     spans: Arc<Mutex<Option<mpsc::Receiver<SpanData>>>>,
 }
 

@@ -92,7 +92,7 @@ mod tests {
     use std::path::Path;
 
     use super::super::{
-        Cgroup, CgroupDriver, Cni, Metrics, Paths, Registries, Streaming, Traces, UnnamedPods, Upstream,
+        Cgroup, CgroupDriver, Cni, Metrics, Paths, Registries, Settings, Streaming, Traces, UnnamedPods, Upstream,
         parse,
     };
     use super::*;
@@ -114,6 +114,7 @@ mod tests {
                 bin_dirs: Vec::new(),
                 cache_dir: "/x".into(),
                 conf_template: path(),
+                settings: Settings::Refuse,
             },
             cgroup: Cgroup { driver: Some(CgroupDriver::Systemd), strict: true },
             registries: Registries { insecure: Vec::new(), config_dir: "/x".into() },
