@@ -12,6 +12,7 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -74,32 +75,56 @@ impl Default for CniConfig {
 }
 
 /// The pods' networks on one node. All state is in files and in the kernel.
+/// Clones share the directories that may change.
 #[derive(Clone, Debug)]
 pub struct Cni {
-    conf_dir: PathBuf,
-    plugins: Plugins,
+    sources: Arc<RwLock<Arc<Sources>>>,
     cache: Cache,
     netns_dir: PathBuf,
     settings: SettingsPolicy,
     files: Pool,
 }
 
+/// The directories that may change while pods are served.
+#[derive(Clone, Debug)]
+struct Sources {
+    conf_dir: PathBuf,
+    plugins: Plugins,
+}
+
 impl Cni {
     /// Takes the configuration. Nothing is read yet: network configurations may appear later.
     #[must_use]
     pub fn new(config: CniConfig) -> Self {
+        let plugins = Plugins {
+            dirs: config.bin_dirs,
+            time_max: config.plugin_time_max,
+            open_files_max: config.open_files_max,
+        };
         Self {
+            sources: Arc::new(RwLock::new(Arc::new(Sources { conf_dir: config.conf_dir, plugins }))),
             cache: Cache::new(&config.cache_dir),
-            conf_dir: config.conf_dir,
-            plugins: Plugins {
-                dirs: config.bin_dirs,
-                time_max: config.plugin_time_max,
-                open_files_max: config.open_files_max,
-            },
             netns_dir: config.netns_dir,
             settings: config.settings,
             files: Pool::new("the disk of CNI's files", FILE_THREADS),
         }
+    }
+
+    /// Takes configurations and plugins from these directories from now on. A setup that runs goes on with those
+    /// that it began with.
+    pub fn set_dirs(&self, conf_dir: PathBuf, bin_dirs: Vec<PathBuf>) {
+        let mut sources = self.sources.write().unwrap_or_else(PoisonError::into_inner);
+        let plugins = Plugins { dirs: bin_dirs, ..sources.plugins.clone() };
+        *sources = Arc::new(Sources { conf_dir, plugins });
+    }
+
+    fn sources(&self) -> Arc<Sources> {
+        Arc::clone(&self.sources.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// These networks with the directories of this moment, which stay.
+    fn as_of_now(&self) -> Cni {
+        Cni { sources: Arc::new(RwLock::new(self.sources())), ..self.clone() }
     }
 
     /// Checks that a pod could be set up now, from the directories as they are: a configuration is valid and
@@ -108,7 +133,8 @@ impl Cni {
     /// # Errors
     /// No configuration or plugin is there, or the first configuration is invalid.
     pub fn ready(&self) -> Result<(), NetError> {
-        self.plugins.complete(&config::load(&self.conf_dir)?.list)
+        let sources = self.sources();
+        sources.plugins.complete(&config::load(&sources.conf_dir)?.list)
     }
 
     /// Runs work on CNI's files beside the async threads: they are on a disk.
@@ -139,11 +165,12 @@ impl Cni {
     /// too, and [`Cni::teardown`] must be called again.
     pub async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, NetError> {
         spec.check()?;
-        let list = step(span!("read the CNI configuration"), self.on_files(Cni::list)).await?;
+        let began_with = self.as_of_now();
+        let list = step(span!("read the CNI configuration"), began_with.on_files(Cni::list)).await?;
         let path = self.netns_path(&spec.pod_id);
         step(span!("make the namespace"), netns::create(&path)).await?;
         let entry = Entry { list, spec: spec.clone(), result: serde_json::Value::Null };
-        match self.connect(entry, &path).await {
+        match began_with.connect(entry, &path).await {
             Ok(network) => Ok(network),
             Err(cause) => Err(match self.teardown(spec).await {
                 Ok(()) => cause,
@@ -154,11 +181,12 @@ impl Cni {
 
     /// The network of a new pod, whose plugins are all there.
     fn list(&self) -> Result<NetworkList, NetError> {
-        let loaded = config::load(&self.conf_dir)?;
+        let sources = self.sources();
+        let loaded = config::load(&sources.conf_dir)?;
         for error in &loaded.skipped {
             tracing::warn!(error = error.chain(), "a CNI configuration is skipped");
         }
-        self.plugins.complete(&loaded.list)?;
+        sources.plugins.complete(&loaded.list)?;
         Ok(loaded.list)
     }
 
@@ -171,8 +199,10 @@ impl Cni {
     /// Runs the steps of setup that need the namespace.
     async fn connect(&self, mut entry: Entry, path: &Path) -> Result<PodNetwork, NetError> {
         self.remember(&entry).await?;
+        let sources = self.sources();
         let mut watch = Watch::begin(path).await;
-        let (result, reported) = self.chain(&entry, path.into()).add(Some(&mut watch)).await?;
+        let chain = chain(&sources.plugins, &entry, path.into());
+        let (result, reported) = chain.add(Some(&mut watch)).await?;
         entry.result = result;
         self.remember(&entry).await?;
         let settings = self.settings.decide(watch.end(self.settings.replays()).await)?;
@@ -199,7 +229,8 @@ impl Cni {
         let netns: OsString = if netns::exists(&path) { (&path).into() } else { OsString::new() };
         let (owned, has_netns) = (spec.clone(), !netns.is_empty());
         if let Some(entry) = self.on_files(move |cni| cni.recorded_add(&owned, has_netns)).await? {
-            self.chain(&entry, netns).del(&entry.result).await?;
+            let sources = self.sources();
+            chain(&sources.plugins, &entry, netns).del(&entry.result).await?;
         }
         self.on_files(move |cni| cni.cache.remove(&id, INTERFACE)).await?;
         step(span!("remove the namespace"), netns::remove(&path)).await
@@ -214,7 +245,7 @@ impl Cni {
         if !has_netns && !self.cache.has(&spec.pod_id, INTERFACE) {
             return Ok(None);
         }
-        let list = match config::load(&self.conf_dir) {
+        let list = match config::load(&self.sources().conf_dir) {
             Ok(loaded) => loaded.list,
             Err(error) => {
                 let error = error.chain();
@@ -228,8 +259,39 @@ impl Cni {
         };
         Ok(Some(Entry { list, spec: spec.clone(), result: serde_json::Value::Null }))
     }
+}
 
-    fn chain<'a>(&'a self, entry: &'a Entry, netns: OsString) -> Chain<'a> {
-        Chain { plugins: &self.plugins, list: &entry.list, spec: &entry.spec, netns }
+fn chain<'a>(plugins: &'a Plugins, entry: &'a Entry, netns: OsString) -> Chain<'a> {
+    Chain { plugins, list: &entry.list, spec: &entry.spec, netns }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge"}]}"#;
+
+    #[test]
+    fn new_directories_count_for_every_clone_and_not_for_a_setup_that_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let (conf_dir, bin_dir) = (dir.path().join("net.d"), dir.path().join("bin"));
+        for made in [&conf_dir, &bin_dir] {
+            fs::create_dir(made).unwrap();
+        }
+        fs::write(conf_dir.join("10-pods.conflist"), LIST).unwrap();
+        fs::write(bin_dir.join("bridge"), "").unwrap();
+        let nowhere = dir.path().join("nowhere");
+        let config =
+            CniConfig { conf_dir: nowhere.clone(), bin_dirs: vec![nowhere.clone()], ..Default::default() };
+        let cni = Cni::new(config);
+        let (clone, running) = (cni.clone(), cni.as_of_now());
+        assert!(cni.ready().is_err());
+        cni.set_dirs(conf_dir.clone(), vec![nowhere.clone()]);
+        assert!(clone.ready().unwrap_err().chain().contains("bridge"));
+        cni.set_dirs(conf_dir, vec![nowhere, bin_dir]);
+        clone.ready().unwrap();
+        assert!(running.ready().is_err());
     }
 }
