@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use runtime_spans::{always, span, step};
@@ -72,13 +72,17 @@ pub struct Images {
 #[derive(Debug)]
 struct Inner {
     store: Arc<Store>,
-    registries: RegistryConfig,
+    registries: RwLock<RegistryConfig>,
     pulls: Mutex<HashMap<PullKey, Outcome>>,
 }
 
 impl Inner {
     fn pulls(&self) -> MutexGuard<'_, HashMap<PullKey, Outcome>> {
         self.pulls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn registries(&self) -> RegistryConfig {
+        self.registries.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -99,9 +103,10 @@ async fn run_pull(
     name: Name,
     credentials: Option<Credentials>,
 ) -> Result<Record, ImageError> {
-    let hosts = pull::registry(name.clone(), credentials, inner.registries.clone());
-    let registry = step(span!("read the hosts"), hosts).await?;
-    let (store, limits) = (Arc::clone(&inner.store), inner.registries.limits.clone());
+    let config = inner.registries();
+    let limits = config.limits.clone();
+    let registry = step(span!("read the hosts"), pull::registry(name.clone(), credentials, config)).await?;
+    let store = Arc::clone(&inner.store);
     Pull { store, registry, name, limits }.run().await
 }
 
@@ -113,7 +118,13 @@ impl Images {
     pub fn open(directory: &Path, registries: RegistryConfig) -> Result<Images, ImageError> {
         counters::register();
         let store = Arc::new(Store::open(directory)?);
+        let registries = RwLock::new(registries);
         Ok(Images { inner: Arc::new(Inner { store, registries, pulls: Mutex::default() }) })
+    }
+
+    /// Uses these settings for every pull that begins from now on.
+    pub fn set_registries(&self, registries: RegistryConfig) {
+        *self.inner.registries.write().unwrap_or_else(PoisonError::into_inner) = registries;
     }
 
     /// Pulls an image, or adds a name to it if it is here. Must be called within a Tokio runtime.

@@ -136,3 +136,21 @@ async fn credentials_go_to_the_upstream_and_not_to_its_mirrors() {
     write(certs.path(), &closed.addr, &hosts(&["127.0.0.1:1", &closed.addr]));
     node.images.pull(&closed.reference("x", "1"), Some(credentials)).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_settings_count_for_the_next_pull() {
+    if !Registry::is_installed() {
+        return;
+    }
+    let registry = Registry::start().unwrap();
+    registry.push_image("a/b", "1", one_file("x"), json!({})).await.unwrap();
+    let (node, certs) = node_with_mirrors();
+    let name = format!("{UPSTREAM}/a/b:1");
+    let other = tempfile::tempdir().unwrap();
+    write(other.path(), UPSTREAM, &hosts(&[&registry.addr]));
+    node.pull(&name).await.unwrap_err();
+    let config = RegistryConfig { config_dir: Some(other.path().to_owned()), ..RegistryConfig::default() };
+    node.images.set_registries(config);
+    node.pull(&name).await.unwrap();
+    drop(certs);
+}
