@@ -47,7 +47,7 @@ mod v1alpha2;
 
 pub use error::ERROR_DOMAIN;
 pub use exposition::{CONTENT_TYPE, Exposition};
-pub use runtime::status::{CgroupDriver, Node, NodeNetwork};
+pub use runtime::status::{CONFIGURATION, CgroupDriver, ConfigurationView, Node, NodeNetwork};
 pub use runtime::watchdog::Watchdog;
 pub use serve::{Cri, ServeError, serve};
 pub use upstream::{UnnamedPods, UpstreamConfig};

@@ -75,21 +75,21 @@ impl Default for CniConfig {
 }
 
 /// The pods' networks on one node. All state is in files and in the kernel.
-/// Clones share the directories that may change.
+/// Clones share the configuration, which may change.
 #[derive(Clone, Debug)]
 pub struct Cni {
     sources: Arc<RwLock<Arc<Sources>>>,
     cache: Cache,
     netns_dir: PathBuf,
-    settings: SettingsPolicy,
     files: Pool,
 }
 
-/// The directories that may change while pods are served.
+/// The part of the configuration that may change while pods are served.
 #[derive(Clone, Debug)]
 struct Sources {
     conf_dir: PathBuf,
     plugins: Plugins,
+    settings: SettingsPolicy,
 }
 
 impl Cni {
@@ -101,28 +101,28 @@ impl Cni {
             time_max: config.plugin_time_max,
             open_files_max: config.open_files_max,
         };
+        let sources = Sources { conf_dir: config.conf_dir, plugins, settings: config.settings };
         Self {
-            sources: Arc::new(RwLock::new(Arc::new(Sources { conf_dir: config.conf_dir, plugins }))),
+            sources: Arc::new(RwLock::new(Arc::new(sources))),
             cache: Cache::new(&config.cache_dir),
             netns_dir: config.netns_dir,
-            settings: config.settings,
             files: Pool::new("the disk of CNI's files", FILE_THREADS),
         }
     }
 
-    /// Takes configurations and plugins from these directories from now on. A setup that runs goes on with those
-    /// that it began with.
-    pub fn set_dirs(&self, conf_dir: PathBuf, bin_dirs: Vec<PathBuf>) {
+    /// Takes configurations and plugins from the directories of this configuration from now on, and settings by its policy; its
+    /// other fields count when a [`Cni`] is made. A setup that runs goes on with those that it began with.
+    pub fn configure(&self, CniConfig { conf_dir, bin_dirs, settings, .. }: CniConfig) {
         let mut sources = self.sources.write().unwrap_or_else(PoisonError::into_inner);
         let plugins = Plugins { dirs: bin_dirs, ..sources.plugins.clone() };
-        *sources = Arc::new(Sources { conf_dir, plugins });
+        *sources = Arc::new(Sources { conf_dir, plugins, settings });
     }
 
     fn sources(&self) -> Arc<Sources> {
         Arc::clone(&self.sources.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// These networks with the directories of this moment, which stay.
+    /// These networks with the configuration of this moment, which stays.
     fn as_of_now(&self) -> Cni {
         Cni { sources: Arc::new(RwLock::new(self.sources())), ..self.clone() }
     }
@@ -205,7 +205,7 @@ impl Cni {
         let (result, reported) = chain.add(Some(&mut watch)).await?;
         entry.result = result;
         self.remember(&entry).await?;
-        let settings = self.settings.decide(watch.end(self.settings.replays()).await)?;
+        let settings = sources.settings.decide(watch.end(sources.settings.replays()).await)?;
         let attaching = netns::within(path, |handle| attach::attach(handle, reported.interfaces));
         let attached = step(span!("make the taps"), attaching).await?;
         Ok(PodNetwork {
@@ -283,14 +283,17 @@ mod tests {
         fs::write(conf_dir.join("10-pods.conflist"), LIST).unwrap();
         fs::write(bin_dir.join("bridge"), "").unwrap();
         let nowhere = dir.path().join("nowhere");
-        let config =
-            CniConfig { conf_dir: nowhere.clone(), bin_dirs: vec![nowhere.clone()], ..Default::default() };
-        let cni = Cni::new(config);
+        let dirs = |conf_dir: &Path, bin_dirs: &[&Path]| CniConfig {
+            conf_dir: conf_dir.to_owned(),
+            bin_dirs: bin_dirs.iter().map(|dir| dir.to_path_buf()).collect(),
+            ..CniConfig::default()
+        };
+        let cni = Cni::new(dirs(&nowhere, &[&nowhere]));
         let (clone, running) = (cni.clone(), cni.as_of_now());
         assert!(cni.ready().is_err());
-        cni.set_dirs(conf_dir.clone(), vec![nowhere.clone()]);
+        cni.configure(dirs(&conf_dir, &[&nowhere]));
         assert!(clone.ready().unwrap_err().chain().contains("bridge"));
-        cni.set_dirs(conf_dir, vec![nowhere, bin_dir]);
+        cni.configure(dirs(&conf_dir, &[&nowhere, &bin_dir]));
         clone.ready().unwrap();
         assert!(running.ready().is_err());
     }

@@ -8,13 +8,9 @@ use runtime_spec::HandlerConfig;
 
 use crate::installed::InstalledFile;
 
-/// Paths, handlers and stores of this node.
-#[derive(Clone, Debug)]
-pub struct PodsConfig {
-    /// `store.redb` and `pods/<id>/` with the scratch disks: survives a reboot.
-    pub state_dir: PathBuf,
-    /// `pods/<id>/` with sockets: does not survive a reboot.
-    pub run_dir: PathBuf,
+/// The rules for pods that are started. A pod that is there keeps those that it was started by.
+#[derive(Clone, Debug, Default)]
+pub struct StartConfig {
     /// The handlers, each with its name.
     pub handlers: Vec<HandlerConfig>,
     /// Serves pods that name no handler; without it such pods are refused.
@@ -22,6 +18,17 @@ pub struct PodsConfig {
     /// Whether a pod is refused whose VMM cannot have a cgroup of its own, or whose cgroup allows less memory than its
     /// VM and VMM take. Otherwise such a VMM stays in the daemon's cgroup, and such a VM is made to fit.
     pub strict_cgroups: bool,
+}
+
+/// Paths, handlers and stores of this node.
+#[derive(Clone, Debug)]
+pub struct PodsConfig {
+    /// `store.redb` and `pods/<id>/` with the scratch disks: survives a reboot.
+    pub state_dir: PathBuf,
+    /// `pods/<id>/` with sockets: does not survive a reboot.
+    pub run_dir: PathBuf,
+    /// The rules for pods that are started.
+    pub start: StartConfig,
     /// Guest kernel, an uncompressed ELF.
     pub kernel: InstalledFile,
     /// The agent's EROFS image, padded to 2 MiB.

@@ -40,7 +40,7 @@ mod versions;
 mod view;
 mod vm_end;
 
-pub use config::PodsConfig;
+pub use config::{PodsConfig, StartConfig};
 pub use container::attach::AttachRequest;
 pub use dirs::DaemonDirs;
 pub use error::{PodError, PodErrorKind};

@@ -1,15 +1,35 @@
-//! The one configuration file, as structs with their defaults. Unknown keys are refused with file and line.
-//! The meaning of each key is in `config/keys.rs`, from which the operator's documents are made; a test in
-//! `config/reference.rs` fails where a key is missing. Nothing here looks at the host beyond reading the file.
+//! The one configuration file, as structs with their defaults. The meaning of each key is in `config/keys.rs`, from which
+//! the operator's documents are made; a test in `config/reference.rs` fails where a key is missing. Nothing here looks at
+//! the host beyond reading the file and asking the daemon.
+//!
+//! | question | where |
+//! |---|---|
+//! | how the file is read, and what is wrong with it | `file.rs`, `check.rs`, `filter.rs`, `place.rs` |
+//! | which value each key has, and where it comes from | `setting.rs` |
+//! | which keys changed, and what a reload takes up of them | `change.rs` |
+//! | what the daemon has in force | `view.rs`, asked for in `ask.rs` |
+//! | what `podvisor config` prints | `command.rs`, `report.rs`, `print.rs`, `reference.rs` |
 
+pub(crate) mod ask;
+pub(crate) mod change;
+mod check;
 pub(crate) mod command;
-mod keys;
+mod file;
+pub(crate) mod filter;
+pub(crate) mod keys;
 pub(crate) mod page;
+mod place;
+mod print;
 mod reference;
+mod report;
+pub(crate) mod setting;
+pub(crate) mod view;
+
+pub(crate) use file::{ConfigError, LOG_VARIABLE, Loaded, load};
 mod traces;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use runtime_cri::UpstreamConfig;
 use runtime_net::{CniConfig, SettingsPolicy};
@@ -19,7 +39,7 @@ use serde::{Deserialize, Serialize};
 use self::traces::Traces;
 
 /// Read when no file is named; may be absent.
-const DEFAULT_FILE: &str = "/etc/podvisor/config.toml";
+pub(crate) const DEFAULT_FILE: &str = "/etc/podvisor/config.toml";
 
 /// The whole configuration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -32,6 +52,7 @@ pub(crate) struct Config {
     pub(crate) streaming: Streaming,
     pub(crate) metrics: Metrics,
     pub(crate) traces: Traces,
+    pub(crate) log: Log,
     pub(crate) upstream: Upstream,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) handler: Vec<Handler>,
@@ -110,6 +131,23 @@ pub(crate) struct Metrics {
     pub(crate) address: Option<SocketAddr>,
 }
 
+/// The log of a process that serves.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Log {
+    /// The language of filters is in `config/filter.rs`.
+    pub(crate) level: String,
+    pub(crate) format: LogFormat,
+}
+
+/// The form of a line of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
 /// A second runtime of the node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -176,6 +214,12 @@ impl Default for Streaming {
     }
 }
 
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".into(), format: LogFormat::Text }
+    }
+}
+
 impl Default for Upstream {
     fn default() -> Self {
         Self { socket: None, handlers: vec!["runc".into()], unnamed_pods: UnnamedPods::Node }
@@ -193,75 +237,6 @@ impl Default for Handler {
             scratch_mib: 8 * 1024,
         }
     }
-}
-
-/// A configuration that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
-    #[error("cannot read the configuration {}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
-    /// The parser's own message has line, column and the key.
-    #[error("configuration {}", path.display())]
-    Parse { path: PathBuf, source: toml::de::Error },
-    #[error("configuration {}: {message}", path.display())]
-    Invalid { path: PathBuf, message: String },
-}
-
-/// Reads the named file, or the default file if there is one, or takes the defaults.
-pub(crate) fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
-    let file = path.unwrap_or(Path::new(DEFAULT_FILE));
-    match std::fs::read_to_string(file) {
-        Ok(text) => parse(file, &text),
-        Err(error) if path.is_none() && error.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
-        Err(source) => Err(ConfigError::Read { path: file.to_owned(), source }),
-    }
-}
-
-fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-    let config: Config =
-        toml::from_str(text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source })?;
-    let invalid = |message: String| Err(ConfigError::Invalid { path: path.to_owned(), message });
-    for (index, handler) in config.handler.iter().enumerate() {
-        if handler.name.is_empty() {
-            return invalid(format!("handler {index} has an empty name"));
-        }
-        if config.handler[..index].iter().any(|other| other.name == handler.name) {
-            return invalid(format!("handler {:?} is there twice", handler.name));
-        }
-    }
-    if config.handler.iter().filter(|handler| handler.default).count() > 1 {
-        return invalid("more than one handler says default = true".into());
-    }
-    if let Err(message) = check_upstream(&config) {
-        return invalid(message);
-    }
-    if let Err(message) = config.traces.resolved() {
-        return invalid(message);
-    }
-    if config.streaming.certificate.is_some() != config.streaming.key.is_some() {
-        return invalid("streaming.certificate and streaming.key go together, and only one is set".into());
-    }
-    Ok(config)
-}
-
-/// Checks what the configuration says of another runtime against the handlers.
-fn check_upstream(config: &Config) -> Result<(), String> {
-    let Upstream { socket: Some(_), handlers, unnamed_pods } = &config.upstream else { return Ok(()) };
-    for (index, name) in handlers.iter().enumerate() {
-        if name.is_empty() {
-            return Err(
-                "upstream.handlers has an empty name; pods without a name are unnamed_pods' matter".into()
-            );
-        }
-        let vms = config.handlers().0;
-        if handlers[..index].contains(name) || vms.iter().any(|handler| handler.name == *name) {
-            return Err(format!("handler {name:?} is there twice"));
-        }
-    }
-    if *unnamed_pods == UnnamedPods::All && config.handler.iter().any(|handler| handler.default) {
-        return Err("a handler says default = true, and upstream.unnamed_pods is \"all\"".into());
-    }
-    Ok(())
 }
 
 impl Cni {
@@ -348,16 +323,17 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
-    fn message(text: &str) -> String {
-        let error = parse(Path::new("/etc/podvisor/config.toml"), text).unwrap_err();
-        format!("{:#}", anyhow::Error::from(error))
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        file::parse(Path::new("x"), text).map(|loaded| loaded.config)
     }
 
     #[test]
     fn an_empty_file_gives_one_default_handler() {
-        let config = parse(Path::new("x"), "").unwrap();
+        let config = parse("").unwrap();
         let (handlers, default) = config.handlers();
         assert_eq!(handlers.len(), 1);
         assert_eq!(default.as_deref(), Some("podvisor"));
@@ -365,21 +341,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_refused_with_file_line_and_name() {
-        let message = message("[paths]\nstate = \"/x\"\nstaet = \"/y\"\n");
-        assert!(message.contains("/etc/podvisor/config.toml"), "{message}");
-        assert!(message.contains("line 3") && message.contains("staet"), "{message}");
-    }
-
-    #[test]
-    fn a_handler_that_is_there_twice_is_refused() {
-        let message = message("[[handler]]\nname = \"a\"\n[[handler]]\nname = \"a\"\n");
-        assert!(message.contains("\"a\" is there twice"), "{message}");
-    }
-
-    #[test]
     fn with_several_handlers_and_no_default_an_unnamed_request_has_none() {
-        let config = parse(Path::new("x"), "[[handler]]\nname = \"a\"\n[[handler]]\nname = \"b\"\n").unwrap();
+        let config = parse("[[handler]]\nname = \"a\"\n[[handler]]\nname = \"b\"\n").unwrap();
         assert_eq!(config.handlers().1, None);
     }
 
@@ -388,36 +351,13 @@ mod tests {
         let config = |unnamed: &str| {
             let text =
                 format!("[upstream]\nsocket = \"/c\"\nhandlers = [\"crun\"]\nunnamed_pods = \"{unnamed}\"\n");
-            parse(Path::new("x"), &text).unwrap()
+            parse(&text).unwrap()
         };
         let upstream = config("node").upstream().unwrap();
         assert_eq!((upstream.socket, upstream.handlers), ("/c".into(), vec!["crun".into()]));
         assert_eq!(config("none").handlers().1.as_deref(), Some("podvisor"));
         assert_eq!(config("all").handlers().1, None);
         assert!(Config::default().upstream().is_none());
-    }
-
-    #[test]
-    fn what_contradicts_the_handlers_of_vms_is_refused() {
-        let upstream = |rest: &str| format!("[upstream]\nsocket = \"/c\"\n{rest}\n");
-        for (text, why) in [
-            (upstream("handlers = [\"podvisor\"]"), "\"podvisor\" is there twice"),
-            (upstream("handlers = [\"a\", \"a\"]"), "\"a\" is there twice"),
-            (upstream("handlers = [\"\"]"), "an empty name"),
-            (upstream("unnamed_pods = \"some\""), "none"),
-            (upstream("unnamed_pods = \"all\"\n[[handler]]\ndefault = true"), "says default = true"),
-        ] {
-            let message = message(&text);
-            assert!(message.contains(why), "{message}");
-        }
-    }
-
-    #[test]
-    fn a_cgroup_driver_that_is_none_is_refused_with_those_that_are() {
-        let config = parse(Path::new("x"), "[cgroup]\ndriver = \"cgroupfs\"\n").unwrap();
-        assert_eq!(config.cgroup.driver, Some(CgroupDriver::Cgroupfs));
-        let message = message("[cgroup]\ndriver = \"runc\"\n");
-        assert!(message.contains("systemd") && message.contains("cgroupfs"), "{message}");
     }
 
     #[test]
@@ -435,21 +375,9 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_and_its_key_go_together() {
-        let both = "[streaming]\ncertificate = \"/c.pem\"\nkey = \"/k.pem\"\n";
-        let tls = parse(Path::new("x"), both).unwrap().streaming.tls().unwrap();
-        assert_eq!((tls.certificate, tls.key), ("/c.pem".into(), "/k.pem".into()));
-        assert!(parse(Path::new("x"), "").unwrap().streaming.tls().is_none());
-        for key in ["certificate", "key"] {
-            let message = message(&format!("[streaming]\n{key} = \"/x.pem\"\n"));
-            assert!(message.contains("streaming.certificate and streaming.key go together"), "{message}");
-        }
-    }
-
-    #[test]
     fn the_default_configuration_survives_being_written_and_read() {
         let text = toml::to_string(&Config::default()).unwrap();
-        let again = parse(Path::new("x"), &text).unwrap();
+        let again = parse(&text).unwrap();
         assert_eq!(toml::to_string(&again).unwrap(), text);
     }
 }

@@ -10,7 +10,7 @@ use runtime_spec::{HandlerConfig, smallest_vm_on_the_node};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
-use crate::config::Config;
+use crate::config::{Config, Loaded};
 use crate::logging;
 
 /// Arguments of `podvisor device-plugin`.
@@ -32,8 +32,8 @@ pub(crate) struct Args {
 }
 
 /// Serves until a signal.
-pub(crate) async fn device_plugin(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
-    logging::begin(None);
+pub(crate) async fn device_plugin(loaded: &Loaded, args: Args) -> anyhow::Result<ExitCode> {
+    logging::begin(loaded, None);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = async move {
         tokio::select! {
@@ -41,7 +41,7 @@ pub(crate) async fn device_plugin(config: &Config, args: Args) -> anyhow::Result
             _ = interrupt.recv() => {}
         }
     };
-    run(plugin_config(config, args)?, stop).await?;
+    run(plugin_config(&loaded.config, args)?, stop).await?;
     info!("stopped");
     Ok(ExitCode::SUCCESS)
 }

@@ -74,6 +74,12 @@ fn the_unit_waits_for_the_daemon_watches_it_and_starts_it_again() {
 }
 
 #[test]
+fn the_unit_reloads_the_daemon_by_the_signal_that_it_takes() {
+    let unit = file("podvisor.service");
+    assert_eq!(values(&unit, "ExecReload", '='), ["/bin/sh -c \"kill -HUP $MAINPID\""]);
+}
+
+#[test]
 fn the_runtime_classes_are_those_that_the_program_prints_without_a_measurement() {
     let arguments = ["podvisor", "runtimeclass", "--assumed"];
     let Command::Runtimeclass(args) = Cli::try_parse_from(arguments).unwrap().command else { panic!() };

@@ -90,7 +90,7 @@ enum Command {
     Check(check::Args),
     /// Print RuntimeClasses whose overhead was measured on this node.
     Runtimeclass(runtimeclass::Args),
-    /// Print an example configuration, or the reference of all keys.
+    /// Print the configuration in force and where each value comes from, an example, or the reference of all keys.
     Config(config::command::Args),
     /// Print a script that completes this program's commands and options in a shell.
     Completions(completions::Args),
@@ -120,9 +120,10 @@ pub fn run_command() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let file = cli.config.as_deref();
-    let config = || config::load(file);
+    let loaded = || config::load(file);
+    let config = || loaded().map(|loaded| loaded.config);
     match cli.command {
-        Command::Serve(args) => serve::serve(&config()?, args),
+        Command::Serve(args) => serve::serve(loaded()?, file, args),
         Command::Run(args) => run::run(&config()?, file, &args),
         Command::Ps(args) => client::block_on(ps::ps(&config()?, args)),
         Command::Inspect(args) => client::block_on(inspect::inspect(&config()?, args)),
@@ -134,16 +135,11 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Console(args) => client::block_on(console::console(&config()?, args)),
         Command::PortForward(args) => client::block_on(port_forward::port_forward(&config()?, args)),
         Command::Doctor(args) => client::block_on(doctor::doctor(&config()?, args)),
-        Command::DevicePlugin(args) => client::block_on(device_plugin::device_plugin(&config()?, args)),
+        Command::DevicePlugin(args) => client::block_on(device_plugin::device_plugin(&loaded()?, args)),
         Command::Node(args) => node::node(|| Ok(config()?), args),
-        Command::Check(args) => check::check(&config()?, &args),
+        Command::Check(args) => check::check(&loaded()?, &args),
         Command::Runtimeclass(args) => runtimeclass::runtimeclass(&config()?, file, &args),
-        Command::Config(args) => {
-            // Whoever looks up a key learns of a mistake in the file.
-            config()?;
-            config::command::print(args);
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Config(args) => client::block_on(config::command::print(file, args)),
         // Run where a package is built: the configuration there, if any, is of another build.
         Command::Completions(args) => completions::print(args, Cli::command()),
         Command::Man(args) => man::write(&args, Cli::command()),

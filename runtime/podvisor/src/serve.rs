@@ -3,7 +3,10 @@
 //! more of a crate than what that needs to start.
 
 mod descriptors;
+mod in_force;
 mod metrics;
+mod node;
+mod reload;
 mod service;
 mod stop;
 
@@ -11,34 +14,35 @@ use std::fs;
 use std::num::NonZero;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use runtime_cri::{Cri, Exposition, Node, NodeNetwork, Watchdog};
+use anyhow::{Context, anyhow, bail};
+use runtime_cri::{Cri, Exposition, Watchdog};
 use runtime_fail_points::{Point, pass};
-use runtime_image::{Images, RegistryConfig};
-use runtime_net::{Cni, CniConfig, PodRanges};
+use runtime_image::Images;
+use runtime_net::{Cni, CniConfig};
 use runtime_pod::{InstalledFile, Pods, PodsConfig};
-use runtime_spec::{HandlerConfig, HandlerKind};
 use runtime_streaming::Server;
 use runtime_traces::Traces;
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
+use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
-use crate::config::{CgroupDriver, Config};
-use crate::logging;
+use self::in_force::{Parts, registry_config, start_config};
+use self::metrics::Figures;
+use self::node::CniNetwork;
+use self::reload::Reloader;
+use crate::config::{Config, Loaded};
+use crate::logging::{self, LogFilter};
 use crate::state_lock::StateLock;
 
 /// Longest run directory, in bytes: a pod's socket below it, `/pods/<24 digits>/control.sock`, must fit
 /// into the 107 of a unix socket's path (unix(7)).
 const RUN_DIR_BYTES_MAX: usize = 107 - "/pods//control.sock".len() - 24;
-
-/// The device that VMs are made by.
-const KVM: &str = "/dev/kvm";
 
 /// Threads that carry all calls, and as many for all streams.
 const WORKERS_MAX: usize = 2;
@@ -57,17 +61,27 @@ pub(crate) struct Args {
     private: bool,
 }
 
+/// The configuration that a daemon starts with, and what it needs to reload it.
+#[derive(Debug)]
+struct Start {
+    loaded: Loaded,
+    /// The file that was named, if one was.
+    path: Option<PathBuf>,
+    log: LogFilter,
+    args: Args,
+}
+
 /// Runs the daemon.
-pub(crate) fn serve(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
-    let traces = config.traces.resolved().map_err(anyhow::Error::msg)?.map(Traces::new);
-    logging::begin(traces.as_ref());
-    start(config, args, traces.as_ref())
+pub(crate) fn serve(loaded: Loaded, path: Option<&Path>, args: Args) -> anyhow::Result<ExitCode> {
+    let traces = loaded.config.traces.resolved().map_err(|wrong| anyhow!(wrong.to_string()))?.map(Traces::new);
+    let log = logging::begin(&loaded, traces.as_ref());
+    start(Start { loaded, path: path.map(Path::to_owned), log, args }, traces.as_ref())
 }
 
 /// Takes the state, and runs the daemon on threads of its own.
-fn start(config: &Config, args: Args, traces: Option<&Traces>) -> anyhow::Result<ExitCode> {
+fn start(start: Start, traces: Option<&Traces>) -> anyhow::Result<ExitCode> {
     // First of all: another daemon's images must not be swept, and its pods must not be recovered.
-    let _lock = StateLock::take(&config.paths.state)?;
+    let _lock = StateLock::take(&start.loaded.config.paths.state)?;
     // Two threads: the daemon forwards and waits, and work that computes (unpacking) has threads of its own. On one
     // processor the second would only cost wake-ups.
     let processors = std::thread::available_parallelism().map_or(WORKERS_MAX, NonZero::get);
@@ -83,7 +97,7 @@ fn start(config: &Config, args: Args, traces: Option<&Traces>) -> anyhow::Result
     // Beside the streams, which no call waits for either.
     let exporting = traces.and_then(|traces| traces.export(streams.handle()));
     calls.block_on(async {
-        let outcome = run(config, args, streams.handle()).await;
+        let outcome = run(start, streams.handle()).await;
         if let Some(exporting) = exporting {
             exporting.finish().await;
         }
@@ -102,48 +116,40 @@ fn schedule_as_batch() {
     }
 }
 
-async fn run(config: &Config, args: Args, streams: &Handle) -> anyhow::Result<()> {
-    // Before anything else, so that a signal during the start ends the daemon in order, too.
+async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
+    let Start { loaded, path, log, args } = start;
+    let config = &loaded.config;
+    // Before anything else, so that a signal during the start ends the daemon in order, too, or is a reload after it.
     let command = args.private.then(|| Box::new(std::io::stdin()) as Box<dyn std::io::Read + Send>);
     let stop = stop::listen(command, || std::process::exit(EXIT_AT_ONCE))?;
+    let hangup = signal(SignalKind::hangup())?;
     let socket = config.socket();
     let listener = listen(&socket)?;
-    let images = Images::open(
-        &config.paths.state.join("images"),
-        RegistryConfig {
-            insecure: config.registries.insecure.clone(),
-            config_dir: Some(config.registries.config_dir.clone()),
-            ..Default::default()
-        },
-    )
-    .context("opening the image store")?;
-    let open_files_max = descriptors::raise().context("raising the limit of open descriptors")?;
-    let cni = Cni::new(CniConfig { open_files_max: Some(open_files_max), ..config.cni.pod_networks() });
+    let images = Images::open(&config.paths.state.join("images"), registry_config(config))
+        .context("opening the image store")?;
+    let cni = cni(config)?;
+    let network = CniNetwork::new(cni.clone(), config);
     let streaming = streams.spawn(Server::start(config.streaming.address, config.streaming.tls())).await??;
     let watchdog = Arc::<Watchdog>::default();
-    let node = node(config, cni.clone(), watchdog.clone());
+    let views = reload::publish_first(&loaded);
+    let node = node::node(config, network.clone(), watchdog.clone(), views.subscribe());
     let pods = Pods::open(pods_config(config, images.clone(), cni)?).await.context("opening the pods")?;
     if args.private {
         // Those of a command before, whose daemon was killed.
         remove_all(&pods).await?;
     }
     info!(socket = %socket.display(), "serving");
-    let cri = Cri::new(pods.clone(), images, node, streaming);
-    let cri = match config.upstream() {
-        Some(upstream) => {
-            upstream.check().await.map_err(anyhow::Error::msg)?;
-            cri.with_upstream(upstream)
-        }
-        None => cri,
-    };
-    if let Some(address) = config.metrics.address {
-        metrics::start(address, Exposition::of(&cri)).await?;
-    }
+    let cri = with_upstream(Cri::new(pods.clone(), images.clone(), node, streaming), config).await?;
+    let mut figures = Figures::new(Exposition::of(&cri));
+    figures.move_to(config.metrics.address).await?;
     if !args.private {
         report(&socket, pods.clone(), streams.clone(), watchdog);
     }
-    let stop = async {
+    let parts = Parts { pods: pods.clone(), images, network, figures, log };
+    let reloading = tokio::spawn(Reloader::new(path, loaded, parts, views).run(hangup));
+    let stop = async move {
         stop.await;
+        reloading.abort();
         if !args.private {
             service::stopping().await;
         }
@@ -174,52 +180,17 @@ async fn remove_all(pods: &Pods) -> anyhow::Result<()> {
         .context("removing the pods")
 }
 
-/// Returns what CRI reports of the node: the handlers, the default one's empty name first, and the network's state.
-fn node(config: &Config, cni: Cni, watchdog: Arc<Watchdog>) -> Node {
-    let (handlers, default) = config.handlers();
-    let names = handlers.into_iter().map(|handler| handler.name);
-    let ranges = PodRanges::new(
-        config.cni.conf_dir.clone(),
-        config.cni.conf_template.clone(),
-        config.paths.state.join("pod-ranges"),
-    );
-    Node {
-        handlers: default.map(|_| String::new()).into_iter().chain(names).collect(),
-        network: Box::new(CniNetwork { cni, ranges }),
-        cgroup_driver: cgroup_driver(config.cgroup.driver),
-        state_dir: config.paths.state.clone(),
-        kvm: KVM.into(),
-        watchdog,
-    }
+/// The node's networks. Raises the limit of open descriptors, which plugins are not to have.
+fn cni(config: &Config) -> anyhow::Result<Cni> {
+    let open_files_max = descriptors::raise().context("raising the limit of open descriptors")?;
+    Ok(Cni::new(CniConfig { open_files_max: Some(open_files_max), ..config.cni.pod_networks() }))
 }
 
-/// Returns the configured driver, or else systemd's where systemd runs the host (sd_booted(3)).
-fn cgroup_driver(set: Option<CgroupDriver>) -> runtime_cri::CgroupDriver {
-    match set {
-        Some(CgroupDriver::Systemd) => runtime_cri::CgroupDriver::Systemd,
-        Some(CgroupDriver::Cgroupfs) => runtime_cri::CgroupDriver::Cgroupfs,
-        None if Path::new("/run/systemd/system").is_dir() => runtime_cri::CgroupDriver::Systemd,
-        None => runtime_cri::CgroupDriver::Cgroupfs,
-    }
-}
-
-struct CniNetwork {
-    cni: Cni,
-    ranges: PodRanges,
-}
-
-impl NodeNetwork for CniNetwork {
-    fn ready(&self) -> Result<(), String> {
-        self.cni.ready().map_err(|error| format!("{:#}", anyhow::Error::from(error)))
-    }
-
-    fn set_pod_ranges(&self, ranges: &[String]) -> Result<(), String> {
-        self.ranges.set(ranges).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
-    }
-
-    fn pod_ranges(&self) -> Vec<String> {
-        self.ranges.get()
-    }
+/// Puts the node's other runtime behind the services, if there is one.
+async fn with_upstream(cri: Cri, config: &Config) -> anyhow::Result<Cri> {
+    let Some(upstream) = config.upstream() else { return Ok(cri) };
+    upstream.check().await.map_err(anyhow::Error::msg)?;
+    Ok(cri.with_upstream(upstream))
 }
 
 /// Resolves the configuration of pods. Files are opened here, so that a missing one stops the start and not the first
@@ -236,28 +207,10 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
     if run_dir_bytes > RUN_DIR_BYTES_MAX {
         bail!("paths.run has {run_dir_bytes} bytes, and sockets' names allow {RUN_DIR_BYTES_MAX} at most");
     }
-    let (handlers, default_handler) = config.handlers();
-    let host_memory = nix::sys::sysinfo::sysinfo().context("asking how much memory there is")?.ram_total();
-    let host_cpus = u8::try_from(std::thread::available_parallelism()?.get()).unwrap_or(u8::MAX);
     Ok(PodsConfig {
         state_dir: config.paths.state.clone(),
         run_dir: config.paths.run.clone(),
-        handlers: handlers
-            .iter()
-            .map(|handler| HandlerConfig {
-                name: handler.name.clone(),
-                memory_default: handler.memory_mib << 20,
-                memory_max: handler
-                    .memory_max_mib
-                    .map_or(host_memory, |mib| mib.saturating_mul(1 << 20))
-                    .min(runtime_vm::MEMORY_BYTES_MAX),
-                vcpus_max: handler.vcpus_max.unwrap_or(host_cpus).clamp(1, 64),
-                scratch_bytes: handler.scratch_mib << 20,
-                kind: HandlerKind::Vm,
-            })
-            .collect(),
-        default_handler,
-        strict_cgroups: config.cgroup.strict,
+        start: start_config(config)?,
         kernel,
         root_image,
         scratch_template,
@@ -304,21 +257,26 @@ mod tests {
     #[test]
     fn nothing_of_a_state_that_another_daemon_has_is_touched() {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = Config::default();
+        let mut loaded = crate::config::load(None).unwrap();
+        let config = &mut loaded.config;
         config.paths.state = dir.path().join("state");
         config.paths.run = dir.path().join("run");
         let under_way = config.paths.state.join("images/tmp/pull");
         fs::create_dir_all(under_way.parent().unwrap()).unwrap();
         fs::write(&under_way, "half an image").unwrap();
-        let args = Args { private: false };
         let other = StateLock::take(&config.paths.state).unwrap();
-        let refused = start(&config, args, None).unwrap_err().to_string();
+        let run = config.paths.run.clone();
+        let started = |loaded: &Loaded| {
+            let (_, log) = logging::filter(&loaded.config.log);
+            start(Start { loaded: loaded.clone(), path: None, log, args: Args { private: false } }, None)
+        };
+        let refused = started(&loaded).unwrap_err().to_string();
         assert!(refused.contains(&format!("pid {},", std::process::id())), "{refused}");
-        assert!(under_way.exists() && !config.paths.run.exists());
+        assert!(under_way.exists() && !run.exists());
         // A daemon that has the state clears what an earlier one left half done.
         drop(other);
-        config.paths.vmm = Some(dir.path().join("no-vmm"));
-        assert!(start(&config, args, None).unwrap_err().to_string().contains("the VMM is not at"));
+        loaded.config.paths.vmm = Some(dir.path().join("no-vmm"));
+        assert!(started(&loaded).unwrap_err().to_string().contains("the VMM is not at"));
         assert!(!under_way.exists());
     }
 }

@@ -1,5 +1,5 @@
 //! Figures that are counted when somebody asks for them: how many pods and containers there are and in which state, the memory
-//! of VMs, the images' disk, and whether the upstream answers.
+//! of VMs, the images' disk, whether the configuration was taken, and whether the upstream answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use prometheus::{IntGaugeVec, Opts};
 use runtime_pod::{ContainerState, ContainerView, Installed, Part, PodState, PodView};
 
 use crate::blocking::STATE;
+use crate::runtime::status::ConfigurationView;
 use crate::serve::Cri;
 
 /// How long the disk may take to be counted. A Prometheus waits for ten seconds, as a rule.
@@ -33,6 +34,7 @@ pub(super) async fn figures(cri: &Cri) -> Vec<MetricFamily> {
     let disk = of_disk(cri).await;
     all.push(of_disk_answer(disk.is_some()));
     all.extend(disk.into_iter().flatten());
+    all.extend(of_configuration(&cri.node.configuration.borrow()));
     all.extend(cri.upstream_is_up().map(of_upstream));
     all.into_iter().filter_map(family).flatten().collect()
 }
@@ -160,6 +162,23 @@ async fn of_disk(cri: &Cri) -> Option<[Figures; 2]> {
     ])
 }
 
+fn of_configuration(view: &ConfigurationView) -> [Figures; 2] {
+    [
+        Figures {
+            name: "podvisor_config_last_reload_successful",
+            help: "Whether the configuration was taken when it was read last.",
+            labels: &[],
+            values: vec![(vec![], u64::from(!view.is_refused))],
+        },
+        Figures {
+            name: "podvisor_config_restart_pending_keys",
+            help: "Keys of the configuration whose values in the file count after a restart only.",
+            labels: &[],
+            values: vec![(vec![], view.waiting as u64)],
+        },
+    ]
+}
+
 fn of_upstream(is_up: bool) -> Figures {
     Figures {
         name: "podvisor_upstream_up",
@@ -216,6 +235,20 @@ mod tests {
         assert!(text(true, 0).contains("podvisor_records_waiting 1\n"));
         assert!(text(false, 2).contains("podvisor_records_waiting 0\n"));
         assert!(text(false, 2).contains("podvisor_records_quarantined 2\n"));
+    }
+
+    #[test]
+    fn a_configuration_that_is_refused_is_a_zero() {
+        let text = |view: &ConfigurationView| {
+            let families: Vec<_> = of_configuration(view).into_iter().filter_map(family).flatten().collect();
+            super::super::text(&families).unwrap()
+        };
+        let taken = text(&ConfigurationView::default());
+        assert!(taken.contains("\npodvisor_config_last_reload_successful 1\n"), "{taken}");
+        let refused =
+            text(&ConfigurationView { is_refused: true, waiting: 3, ..ConfigurationView::default() });
+        assert!(refused.contains("\npodvisor_config_last_reload_successful 0\n"), "{refused}");
+        assert!(refused.contains("\npodvisor_config_restart_pending_keys 3\n"), "{refused}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::time::Duration;
 use proto_cri::v1;
 use runtime_pod::{Part, PodState, PodView, Pods};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::conditions::{Disk, Known, condition, conditions};
 use super::features;
@@ -23,10 +24,13 @@ use crate::error::Failure;
 /// How long the state's disk may take to say how much of it is free. A kubelet asks every five seconds.
 const DISK_WITHIN: Duration = Duration::from_secs(1);
 
+/// Key of verbose Status' information that has the configuration in force.
+pub const CONFIGURATION: &str = "configuration";
+
 /// The node's part of Status, beyond pods and images.
 pub struct Node {
-    /// Runtime handlers by name; the empty name is the default one's.
-    pub handlers: Vec<String>,
+    /// Configuration in force.
+    pub configuration: watch::Receiver<ConfigurationView>,
     /// Network of the node.
     pub network: Box<dyn NodeNetwork>,
     /// Maker of the pods' cgroups.
@@ -37,6 +41,19 @@ pub struct Node {
     pub kvm: PathBuf,
     /// Whether the daemon answers itself.
     pub watchdog: Arc<Watchdog>,
+}
+
+/// The configuration in force, as far as Status and figures report it. The daemon publishes one at each change.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigurationView {
+    /// Runtime handlers by name; the empty name is the default one's.
+    pub handlers: Vec<String>,
+    /// Keys with their values and origins, for `podvisor config`.
+    pub in_force: serde_json::Value,
+    /// Whether the configuration was refused when it was read last.
+    pub is_refused: bool,
+    /// Keys whose values in the file count after a restart only.
+    pub waiting: usize,
 }
 
 /// The node's network, as far as CRI asks about it. Errors are for people.
@@ -68,7 +85,7 @@ pub enum CgroupDriver {
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("handlers", &self.handlers).finish_non_exhaustive()
+        f.debug_struct("Node").field("state_dir", &self.state_dir).finish_non_exhaustive()
     }
 }
 
@@ -165,8 +182,13 @@ fn kvm(path: &Path) -> Result<(), String> {
 
 fn answer(node: &Node, known: &Known, of_pods: &OfPods, request: v1::StatusRequest) -> v1::StatusResponse {
     let network = node.network.ready().err().map(|why| ("NetworkPluginNotReady", why));
+    let configuration = node.configuration.borrow().clone();
     let info = if request.verbose {
-        BTreeMap::from([("config".to_owned(), info(node, of_pods).to_string())])
+        let state = info(node, &configuration.handlers, of_pods);
+        BTreeMap::from([
+            ("config".to_owned(), state.to_string()),
+            (CONFIGURATION.to_owned(), configuration.in_force.to_string()),
+        ])
     } else {
         BTreeMap::new()
     };
@@ -177,18 +199,18 @@ fn answer(node: &Node, known: &Known, of_pods: &OfPods, request: v1::StatusReque
     v1::StatusResponse {
         status: Some(v1::RuntimeStatus { conditions: all }),
         info,
-        runtime_handlers: node.handlers.iter().map(|name| runtime_handler(name)).collect(),
+        runtime_handlers: configuration.handlers.iter().map(|name| runtime_handler(name)).collect(),
         features: Some(features::of_runtime()),
     }
 }
 
-fn info(node: &Node, of_pods: &OfPods) -> Value {
+fn info(node: &Node, handlers: &[String], of_pods: &OfPods) -> Value {
     let driver = match node.cgroup_driver {
         CgroupDriver::Systemd => "systemd",
         CgroupDriver::Cgroupfs => "cgroupfs",
     };
     json!({
-        "handlers": node.handlers,
+        "handlers": handlers,
         "cgroup_driver": driver,
         "pod_ranges": node.network.pod_ranges(),
         // As containerd names it: clients look there for the file system of containers' roots.
@@ -222,15 +244,21 @@ mod tests {
         }
     }
 
-    fn node() -> Node {
-        Node {
-            handlers: vec![String::new(), "kvm".into()],
+    fn node() -> (Node, watch::Sender<ConfigurationView>) {
+        let (sender, configuration) = watch::channel(ConfigurationView {
+            handlers: vec![String::new()],
+            in_force: json!({"keys": 1}),
+            ..ConfigurationView::default()
+        });
+        let node = Node {
+            configuration,
             network: Box::new(NoNetwork),
             cgroup_driver: CgroupDriver::Cgroupfs,
             state_dir: "/var/lib/podvisor".into(),
             kvm: "/no/such/kvm".into(),
             watchdog: Arc::default(),
-        }
+        };
+        (node, sender)
     }
 
     fn known(node: &Node) -> Known {
@@ -248,7 +276,8 @@ mod tests {
 
     #[test]
     fn a_network_that_is_not_ready_is_reported_with_its_reason() {
-        let node = node();
+        let (node, sender) = node();
+        sender.send_modify(|configuration| configuration.handlers.push("kvm".into()));
         let vms = serde_json::Map::from_iter([("ab".to_owned(), json!({ "memory_bytes": 1 }))]);
         let of_pods = OfPods { ids: vec!["ab".to_owned()], vms, ..OfPods::default() };
         let answer = answer(&node, &known(&node), &of_pods, v1::StatusRequest { verbose: true });
@@ -261,6 +290,7 @@ mod tests {
             (&info["cgroup_driver"], &info["pod_ranges"][0], &info["stateDir"]),
             (&"cgroupfs".into(), &"10.1.0.0/24".into(), &"/var/lib/podvisor".into())
         );
+        assert_eq!(answer.info[CONFIGURATION], r#"{"keys":1}"#);
         assert_eq!((&info["pods"][0], &info["quarantine"]), (&"ab".into(), &json!([])));
         assert_eq!(info["vms"]["ab"]["memory_bytes"], 1);
     }
@@ -280,7 +310,7 @@ mod tests {
 
     #[test]
     fn no_trouble_of_the_daemon_takes_the_node_out_of_service() {
-        let node = node();
+        let (node, _sender) = node();
         node.watchdog.report(Err("no answer within 10s".into()));
         let answer = answer(&node, &known(&node), &OfPods::default(), v1::StatusRequest::default());
         let conditions = answer.status.unwrap().conditions;

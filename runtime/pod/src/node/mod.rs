@@ -5,7 +5,7 @@ mod places;
 mod records;
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use runtime_spec::HandlerConfig;
 
@@ -13,6 +13,7 @@ pub(crate) use self::places::Places;
 pub(crate) use self::records::Records;
 use crate::backend::Backends;
 use crate::blocking::{Pools, blocking};
+use crate::config::StartConfig;
 use crate::error::{PodError, PodErrorKind};
 use crate::host::memory_events;
 use crate::record::PodRecord;
@@ -23,9 +24,7 @@ use crate::roster::Roster;
 pub(crate) struct Node {
     pub(crate) places: Places,
     pub(crate) backends: Backends,
-    pub(crate) handlers: Handlers,
-    /// See [`crate::PodsConfig`].
-    pub(crate) strict_cgroups: bool,
+    pub(crate) start: StartRules,
     pub(crate) records: Records,
     pub(crate) pools: Pools,
     pub(crate) roster: Roster,
@@ -42,20 +41,32 @@ impl Node {
     }
 }
 
-/// The handlers that pods may name.
+/// The rules for pods that are started, which may change while pods are served. A pod's size is by those at
+/// the moment of its request.
 #[derive(Debug)]
-pub(crate) struct Handlers {
-    pub(crate) all: Vec<HandlerConfig>,
-    /// Serves pods that name none.
-    pub(crate) default: Option<String>,
+pub(crate) struct StartRules(RwLock<Arc<StartConfig>>);
+
+impl StartRules {
+    pub(crate) fn new(config: StartConfig) -> StartRules {
+        StartRules(RwLock::new(Arc::new(config)))
+    }
+
+    /// The rules of this moment.
+    pub(crate) fn now(&self) -> Arc<StartConfig> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set(&self, config: StartConfig) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+    }
 }
 
-impl Handlers {
+impl StartConfig {
     /// The handler of this name; the default one for the empty name.
     pub(crate) fn find(&self, name: &str) -> Result<&HandlerConfig, PodError> {
-        let sought = if name.is_empty() { self.default.as_deref().unwrap_or_default() } else { name };
-        self.all.iter().find(|handler| handler.name == sought).ok_or_else(|| {
-            let known: Vec<_> = self.all.iter().map(|handler| handler.name.as_str()).collect();
+        let sought = if name.is_empty() { self.default_handler.as_deref().unwrap_or_default() } else { name };
+        self.handlers.iter().find(|handler| handler.name == sought).ok_or_else(|| {
+            let known: Vec<_> = self.handlers.iter().map(|handler| handler.name.as_str()).collect();
             let text = format!("runtime_handler: no handler {name:?} here; there are: {}", known.join(", "));
             PodError::new(PodErrorKind::InvalidArgument, text)
         })

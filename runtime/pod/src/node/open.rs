@@ -5,7 +5,7 @@ use std::sync::Arc;
 use runtime_fail_points::{Point, pass};
 use runtime_store::Store;
 
-use super::{Handlers, Node, Places, Records};
+use super::{Node, Places, Records, StartRules};
 use crate::backend::{Backends, CniNetwork, HostShares, KernelDisks, SpawnedVms, StoredImages};
 use crate::blocking::Pools;
 use crate::config::PodsConfig;
@@ -42,8 +42,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
             shares: Arc::new(HostShares(pools.paths.clone())),
             disks: Arc::new(KernelDisks(pools.paths.clone())),
         },
-        handlers: Handlers { all: config.handlers, default: config.default_handler },
-        strict_cgroups: config.strict_cgroups,
+        start: StartRules::new(config.start),
         records: Records::new(store),
         pools,
         roster: Roster::default(),

@@ -19,7 +19,7 @@ use self::ask::{ask, detached, recovered, still_recovering};
 use crate::capacity::room;
 use crate::clock;
 use crate::command::{Command, Reply};
-use crate::config::PodsConfig;
+use crate::config::{PodsConfig, StartConfig};
 use crate::container::{admission, log, stop};
 use crate::driver::Driver;
 use crate::error::{PodError, PodErrorKind};
@@ -51,15 +51,22 @@ impl Pods {
         Ok(Pods { node })
     }
 
+    /// Starts pods by these rules from now on. Pods that are there, or that start already, keep theirs.
+    pub fn set_start(&self, config: StartConfig) {
+        self.node.start.set(config);
+    }
+
     /// Starts a pod and returns its id. A call with the same (namespace, name, uid, attempt) joins the first one.
     ///
     /// # Errors
     /// The spec is refused, or a phase failed; then it has been undone, or the text says what is left.
     pub async fn run(&self, spec: PodSpec) -> Result<String, PodError> {
         spec.check()?;
-        let handler = self.node.handlers.find(&spec.runtime_handler)?;
+        let rules = self.node.start.now();
+        let handler = rules.find(&spec.runtime_handler)?;
         let reserving = span!("reserve").entered();
-        let (bounds, scratch_bytes) = (self.fit(&spec, handler)?, handler.scratch_bytes);
+        let bounds = self.fit(&spec, handler, rules.strict_cgroups)?;
+        let scratch_bytes = handler.scratch_bytes;
         let reservation = self.node.roster.reserve(&spec)?;
         drop(reserving);
         let (mut outcome, waiting) = match reservation {
@@ -78,12 +85,12 @@ impl Pods {
     }
 
     /// The bounds of a new pod's VM, which fits into the pod's cgroup.
-    fn fit(&self, spec: &PodSpec, handler: &HandlerConfig) -> Result<VmBounds, PodError> {
+    fn fit(&self, spec: &PodSpec, handler: &HandlerConfig, strict: bool) -> Result<VmBounds, PodError> {
         let bounds = VmBounds::of(spec, handler)?;
         let Some(limit) = room::limit(&self.node, &spec.cgroup_parent) else { return Ok(bounds) };
         if let Some(shortage) = Shortage::of(spec, handler, limit.bytes) {
             let short = room::describe(&shortage, &limit);
-            if self.node.strict_cgroups {
+            if strict {
                 return Err(PodError::new(PodErrorKind::InvalidArgument, short));
             }
             tracing::warn!(namespace = spec.namespace, pod = spec.name, short, "a pod's VM is made to fit");

@@ -105,7 +105,7 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     let (root, record) = (node.places.cgroup_root.clone(), context.record.clone());
     let making = move || Ok::<_, Infallible>(cgroup::make(&root, &record.spec.cgroup_parent, &record.id));
     let made = blocking_within(MADE_WITHIN, &node.pools.kernel, "making cgroups", making).await?;
-    if let Some(why) = made.missing.filter(|_| node.strict_cgroups) {
+    if let Some(why) = made.missing.filter(|_| node.start.now().strict_cgroups) {
         let text = format!("the pod's VMM has no cgroup of its own, which cgroup.strict asks for: {why}");
         return Err(PodError::internal(text));
     }

@@ -1,10 +1,10 @@
 //! Pods start whole or not at all.
 
 use super::{World, pod};
-use crate::{PodErrorKind, PodState};
+use crate::{PodErrorKind, PodState, StartConfig};
 use runtime_guest::ReplayedSettings;
 use runtime_net::{PodNftTable, PodSettings, PodSysctl, SettingsPolicy};
-use runtime_spec::PodSpec;
+use runtime_spec::{HandlerConfig, PodSpec};
 
 #[tokio::test]
 async fn a_started_pod_is_ready_and_its_guest_knows_who_it_is() {
@@ -228,4 +228,29 @@ async fn what_cannot_be_is_refused_before_anything_is_made() {
     spec.namespaces.network = runtime_spec::NamespaceMode::Node;
     assert_eq!(world.pods.run(spec).await.unwrap_err().kind(), PodErrorKind::InvalidArgument);
     assert!(world.script.state().seen.is_empty());
+}
+
+#[tokio::test]
+async fn new_rules_are_for_pods_that_come_and_leave_the_others_as_they_are() {
+    let world = World::new().await;
+    let old = world.pods.run(pod("old")).await.unwrap();
+    let size = |id: &str| world.pods.pod(id).unwrap().ledger.size;
+    let before = size(&old);
+    let large = HandlerConfig {
+        name: "large".into(),
+        memory_default: HandlerConfig::default().memory_default * 4,
+        scratch_bytes: 1 << 20,
+        ..HandlerConfig::default()
+    };
+    world.pods.set_start(StartConfig {
+        handlers: vec![large],
+        default_handler: Some("large".into()),
+        strict_cgroups: false,
+    });
+    let new = world.pods.run(pod("new")).await.unwrap();
+    assert!(size(&new).memory_bytes > before.memory_bytes);
+    assert_eq!((size(&old), world.pods.pod(&old).unwrap().state), (before, PodState::Ready));
+    let gone = world.pods.run(PodSpec { runtime_handler: "kvm".into(), ..pod("kvm") }).await.unwrap_err();
+    assert!(gone.to_string().contains("there are: large"), "{gone}");
+    world.pods.remove(&old).await.unwrap();
 }

@@ -15,8 +15,9 @@ use super::state_disk::StateDisk;
 use super::vm::{FakeImages, FakeNetwork, FakeVms};
 use crate::backend::Backends;
 use crate::blocking::Pools;
+use crate::config::StartConfig;
 use crate::dirs::DaemonDirs;
-use crate::node::{Handlers, Node, Places, Records};
+use crate::node::{Node, Places, Records, StartRules};
 use crate::roster::Roster;
 use crate::{ContainerState, ContainerView, Pods, recover};
 
@@ -80,11 +81,15 @@ impl World {
                 cgroup_root: at("cgroup"),
                 resolv_conf: at("resolv.conf"),
             },
-            handlers: Handlers {
-                all: vec![HandlerConfig { name: "kvm".into(), scratch_bytes: 1 << 20, ..Default::default() }],
-                default: Some("kvm".into()),
-            },
-            strict_cgroups: script.state().strict_cgroups,
+            start: StartRules::new(StartConfig {
+                handlers: vec![HandlerConfig {
+                    name: "kvm".into(),
+                    scratch_bytes: 1 << 20,
+                    ..Default::default()
+                }],
+                default_handler: Some("kvm".into()),
+                strict_cgroups: script.state().strict_cgroups,
+            }),
             records,
             pools: Pools::default(),
             roster: Roster::default(),

@@ -3,6 +3,7 @@
 //! host is changed.
 
 mod cdi;
+mod configuration;
 mod finding;
 mod guest;
 mod host;
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 use finding::Finding;
 use runtime_cdi::Registry;
 
-use crate::config::Config;
+use crate::config::Loaded;
 
 /// Arguments of `podvisor check`.
 #[derive(Debug, clap::Args)]
@@ -24,7 +25,8 @@ pub(crate) struct Args {
 }
 
 /// Examines everything and reports whether pods can run: exit status 0 or 1.
-pub(crate) fn check(config: &Config, args: &Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn check(loaded: &Loaded, args: &Args) -> anyhow::Result<ExitCode> {
+    let config = &loaded.config;
     let mut failed = false;
     let mut report = |finding: Finding| {
         failed |= matches!(&finding.outcome, Err(problem) if !problem.minor);
@@ -32,6 +34,7 @@ pub(crate) fn check(config: &Config, args: &Args) -> anyhow::Result<ExitCode> {
     };
     if !args.kvm {
         host::examine(config).into_iter().for_each(&mut report);
+        configuration::examine(loaded).into_iter().for_each(&mut report);
         cdi::examine(&Registry::default()).into_iter().for_each(&mut report);
         outdated::examine(config).into_iter().for_each(&mut report);
     }

@@ -1,13 +1,22 @@
-//! `podvisor config`: prints what can be configured. The command never reads or changes the host; what the
-//! keys mean is in `reference.rs`.
+//! `podvisor config`: prints what is in force and where each value comes from, and what can be configured. The command
+//! changes nothing; what the keys mean is in `reference.rs`.
 
-use super::reference;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use super::report::Report;
+use super::{DEFAULT_FILE, ask, file, print, reference};
 
 /// Arguments of `podvisor config`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Option<What>,
+    /// Form in which the configuration in force is printed; toml unless given.
+    #[arg(short, long, value_enum)]
+    output: Option<Output>,
 }
 
 #[derive(Clone, Copy, Debug, clap::Subcommand)]
@@ -18,10 +27,50 @@ enum What {
     Reference,
 }
 
-/// Prints what was asked for.
-pub(crate) fn print(args: Args) {
-    match args.what {
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Output {
+    /// A configuration file with comments.
+    Toml,
+    /// JSON.
+    Json,
+}
+
+/// Prints what was asked for. A mistake in the file is an error, after what could be printed.
+pub(crate) async fn print(path: Option<&Path>, args: Args) -> anyhow::Result<ExitCode> {
+    let Some(what) = args.what else { return in_force(path, args.output.unwrap_or(Output::Toml)).await };
+    if args.output.is_some() {
+        bail!("--output is of the configuration in force alone");
+    }
+    // Whoever looks up a key learns of a mistake in the file.
+    super::load(path)?;
+    match what {
         What::Example => print!("{}", reference::commented()),
         What::Reference => print!("{}", reference::markdown()),
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn in_force(path: Option<&Path>, output: Output) -> anyhow::Result<ExitCode> {
+    let loaded = file::load_file(path);
+    let socket = match &loaded {
+        Ok(loaded) => loaded.config.socket(),
+        Err(_) => file::likely_socket(path),
+    };
+    let asked = ask::in_force(&socket).await.map_err(|error| format!("{error:#}"));
+    // A daemon has an environment of its own; one that is started from here would have this one.
+    let loaded = if matches!(asked, Ok(Some(_))) { loaded } else { loaded.and_then(|_| super::load(path)) };
+    let (loaded, wrong) = match loaded {
+        Ok(loaded) => (Ok(loaded), None),
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            let path = path.map_or_else(|| PathBuf::from(DEFAULT_FILE), Path::to_owned);
+            (Err((path, format!("{error:#}"))), Some(error))
+        }
+    };
+    let report = Report::of(loaded, asked);
+    match output {
+        Output::Toml => print!("{}", print::text(&report)),
+        Output::Json => print!("{}", print::json(&report)?),
+    }
+    wrong.map_or(Ok(ExitCode::SUCCESS), Err)
 }

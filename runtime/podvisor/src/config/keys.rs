@@ -2,6 +2,8 @@
 //! that of the structs in `config.rs`. `reference.rs` renders the table and has the tests that compare it with
 //! the structs.
 
+use serde::Serialize;
+
 /// One table of the configuration file.
 #[derive(Debug)]
 pub(crate) struct Section {
@@ -26,6 +28,18 @@ pub(crate) struct Key {
     pub(crate) unset: Option<(&'static str, &'static str)>,
     /// Meaning of the key.
     pub(crate) text: &'static str,
+    /// The occasion at which a new value counts.
+    pub(crate) takes: Takes,
+}
+
+/// The occasion at which a running daemon takes up the new value of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Takes {
+    /// A reload; in what concerns pods, for those that come.
+    Reload,
+    /// A restart.
+    Restart,
 }
 
 /// The whole configuration.
@@ -41,6 +55,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 unset: None,
                 text: "Directory of what outlives a restart of the node: images, the records of pods and \
                        containers, and the pods' scratch disks.",
+                takes: Takes::Restart,
             },
             Key {
                 name: "run",
@@ -48,49 +63,56 @@ pub(crate) const SECTIONS: &[Section] = &[
                 unset: None,
                 text: "Directory of what ends with the node: sockets, and one directory for each pod. The path \
                        has at most 64 bytes, because sockets below it must fit into a socket address.",
+                takes: Takes::Restart,
             },
             Key {
                 name: "socket",
                 kind: "path",
                 unset: Some(("\"/run/podvisor/podvisor.sock\"", "`podvisor.sock` in `paths.run`")),
                 text: "The CRI socket. Its mode is 0660.",
+                takes: Takes::Restart,
             },
             Key {
                 name: "vmm",
                 kind: "path",
                 unset: Some(("\"/usr/bin/podvisor-vmm\"", "`podvisor-vmm` in the directory of `podvisor`")),
                 text: "The program that runs a pod's VM.",
+                takes: Takes::Restart,
             },
             Key {
                 name: "guest_image",
                 kind: "path",
                 unset: None,
                 text: "Directory of `vmlinux`, `root.erofs` and `scratch.ext4`, which `make build` makes.",
+                takes: Takes::Restart,
             },
         ],
     },
     Section {
         name: "cni",
         repeated: false,
-        text: "Networks of pods. The files are read again for each pod, so a change needs no restart.",
+        text: "Networks of pods. The files are read again for each pod, so a change of theirs needs neither a reload nor a restart.",
         keys: &[
             Key {
                 name: "conf_dir",
                 kind: "path",
                 unset: None,
                 text: "Directory of CNI network configurations. The first valid one by name is used.",
+                takes: Takes::Reload,
             },
             Key {
                 name: "bin_dirs",
                 kind: "list of paths",
                 unset: None,
                 text: "Directories of CNI plugins, searched in this order.",
+                takes: Takes::Reload,
             },
             Key {
                 name: "cache_dir",
                 kind: "path",
                 unset: None,
                 text: "Directory where the results of plugins are kept until a pod's network is removed.",
+                takes: Takes::Restart,
             },
             Key {
                 name: "conf_template",
@@ -99,6 +121,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 text: "Template of a CNI configuration. When the kubelet sends the node's pod ranges, the result \
                        is written to `10-podvisor.conflist` in `cni.conf_dir`, unless another configuration is \
                        in use there.",
+                takes: Takes::Reload,
             },
             Key {
                 name: "settings",
@@ -108,6 +131,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                        network namespace, past which its VM's frames go. `replay` makes in the guest what can be \
                        made there and warns of the rest, `replay-or-refuse` refuses a pod with such a rest, `warn` \
                        makes nothing and warns of all, `refuse` refuses a pod with any.",
+                takes: Takes::Reload,
             },
         ],
     },
@@ -121,6 +145,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 kind: "`systemd` or `cgroupfs`",
                 unset: Some(("\"systemd\"", "`systemd` where systemd runs the node, else `cgroupfs`")),
                 text: "The cgroup driver that the kubelet is asked to use (RuntimeConfig).",
+                takes: Takes::Restart,
             },
             Key {
                 name: "strict",
@@ -130,6 +155,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                        less memory than its VM and VMM take; the error says how much is missing. Otherwise such a \
                        VMM stays in the daemon's cgroup, where nothing counts or limits it, and such a VM is made \
                        to fit, so that its containers have less than their limits. The log has a warning then.",
+                takes: Takes::Reload,
             },
         ],
     },
@@ -143,6 +169,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 kind: "list of `host[:port]`",
                 unset: None,
                 text: "Registries that are asked over plain HTTP. Loopback addresses always are.",
+                takes: Takes::Reload,
             },
             Key {
                 name: "config_dir",
@@ -151,6 +178,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 text: "Directory of mirrors, as containerd has it: `<registry>/hosts.toml`, or \
                        `_default/hosts.toml` for all others. The directory may be absent. The files are read \
                        at each pull.",
+                takes: Takes::Reload,
             },
         ],
     },
@@ -166,6 +194,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 text: "Address that the server listens on; port 0 is any free port. The URLs that the kubelet \
                        gets name the address, so it must be an address of a host. The kubelet is the client, so \
                        loopback is enough.",
+                takes: Takes::Restart,
             },
             Key {
                 name: "certificate",
@@ -174,12 +203,14 @@ pub(crate) const SECTIONS: &[Section] = &[
                 text: "Certificate chain in PEM for TLS. The certificate must have the address as an IP subject \
                        alternative name, and its authority must be among those that the node's system trusts. \
                        Certificate and key are set together, and read again when the files change.",
+                takes: Takes::Restart,
             },
             Key {
                 name: "key",
                 kind: "path",
                 unset: Some(("\"/etc/podvisor/tls.key\"", "plain HTTP")),
                 text: "Private key of the certificate, in PEM.",
+                takes: Takes::Restart,
             },
         ],
     },
@@ -193,6 +224,7 @@ pub(crate) const SECTIONS: &[Section] = &[
             unset: Some(("\"127.0.0.1:9134\"", "nothing is served")),
             text: "Address that the server listens on, in plain HTTP and for anyone who reaches it: names of pods, \
                    namespaces and images are among the figures.",
+            takes: Takes::Reload,
         }],
     },
     Section {
@@ -206,6 +238,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 unset: Some(("\"http://127.0.0.1:4317\"", "nothing is traced")),
                 text: "The collector's address for OTLP over gRPC, in plaintext: names of pods, namespaces and images are among \
                        the spans.",
+                takes: Takes::Restart,
             },
             Key {
                 name: "sample",
@@ -213,6 +246,29 @@ pub(crate) const SECTIONS: &[Section] = &[
                 unset: None,
                 text: "Share of the calls that is traced where the caller has no trace of its own. The decision of a caller that \
                        has one holds.",
+                takes: Takes::Restart,
+            },
+        ],
+    },
+    Section {
+        name: "log",
+        repeated: false,
+        text: "The log of the daemon and of the device plugin, on standard error.",
+        keys: &[
+            Key {
+                name: "level",
+                kind: "filter",
+                unset: None,
+                text: "A level, `off`, `error`, `warn`, `info`, `debug` or `trace`, and others for single modules, as in \
+                       `info,runtime_pod=debug`. The environment variable `PODVISOR_LOG` comes before this key.",
+                takes: Takes::Reload,
+            },
+            Key {
+                name: "format",
+                kind: "`text` or `json`",
+                unset: None,
+                text: "Form of a line: text for people, or a JSON object with the spans in which it was written.",
+                takes: Takes::Restart,
             },
         ],
     },
@@ -227,12 +283,14 @@ pub(crate) const SECTIONS: &[Section] = &[
                 kind: "path",
                 unset: Some(("\"/run/containerd/containerd.sock\"", "there is no other runtime")),
                 text: "The other runtime's CRI socket.",
+                takes: Takes::Restart,
             },
             Key {
                 name: "handlers",
                 kind: "list of names",
                 unset: None,
                 text: "Handlers that lead to the other runtime, by the names that it has for them.",
+                takes: Takes::Restart,
             },
             Key {
                 name: "unnamed_pods",
@@ -240,6 +298,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 unset: None,
                 text: "Which of the pods that name no handler go to the other runtime's default handler: none of \
                        them, those that ask for the node's network, PID or IPC namespace, or all.",
+                takes: Takes::Restart,
             },
         ],
     },
@@ -254,6 +313,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 kind: "string",
                 unset: None,
                 text: "Name of the handler. Each name may be there once.",
+                takes: Takes::Reload,
             },
             Key {
                 name: "default",
@@ -262,6 +322,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 text: "Whether this handler runs pods that name no handler. At most one handler may say so; the \
                        only handler does without saying so. Without such a handler, pods that name none are \
                        refused.",
+                takes: Takes::Reload,
             },
             Key {
                 name: "memory_mib",
@@ -269,18 +330,21 @@ pub(crate) const SECTIONS: &[Section] = &[
                 unset: None,
                 text: "Memory for the containers of a pod without a memory limit, and for the containers \
                        without a limit in a pod that has one.",
+                takes: Takes::Reload,
             },
             Key {
                 name: "memory_max_mib",
                 kind: "number, MiB",
                 unset: Some(("4096", "the memory of the node")),
                 text: "Most memory of one pod's VM, its overhead included. A pod that needs more is refused.",
+                takes: Takes::Reload,
             },
             Key {
                 name: "vcpus_max",
                 kind: "number, 1 to 64",
                 unset: Some(("8", "the number of the node's CPUs")),
                 text: "Most vCPUs of one pod's VM.",
+                takes: Takes::Reload,
             },
             Key {
                 name: "scratch_mib",
@@ -288,6 +352,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 unset: None,
                 text: "Size of a pod's scratch disk, which holds what containers write. The disk is a sparse \
                        file in `paths.state`.",
+                takes: Takes::Reload,
             },
         ],
     },

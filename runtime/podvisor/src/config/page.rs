@@ -5,11 +5,12 @@ use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 use super::DEFAULT_FILE;
 use super::keys::SECTIONS;
-use super::reference::{default, header};
+use super::reference::{default, header, occasion};
 
 const DESCRIPTION: &str = "The file is TOML. Every key has a default, and the file may be absent. An unknown key or a value of the \
-     wrong type is an error that names the line. The daemon reads the file when it starts; a change needs a restart, with which \
-     running pods go on. `podvisor config example` prints a file with every key commented out.";
+     wrong type is an error that names the line. The daemon reads the file when it starts, and again at \
+     `systemctl reload podvisor` (SIGHUP); each key says whether a reload takes up its new value or a restart, with which \
+     running pods go on. `podvisor config` prints what is in force, and `podvisor config example` a file with every key commented out.";
 
 /// Adds the sections of the page.
 pub(crate) fn add_to(roff: &mut Roff) {
@@ -25,7 +26,9 @@ pub(crate) fn add_to(roff: &mut Roff) {
             };
             let kind = format!(" ({})", key.kind.replace('`', ""));
             roff.control("TP", []).text([bold(key.name), roman(kind)]);
+            let takes = format!("Takes effect after a {}.", occasion(key));
             roff.text(inline(key.text)).control("IP", []).text(inline(&default));
+            roff.control("IP", []).text(inline(&takes));
         }
     }
     roff.control("SH", ["SEE ALSO"]).text([roman("podvisor(1), podvisor-config(1)")]);

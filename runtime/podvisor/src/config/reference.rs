@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::keys::{Key, SECTIONS, Section};
+use super::keys::{Key, SECTIONS, Section, Takes};
 use super::{Config, Handler};
 
 /// Characters in a line of the commented configuration.
@@ -16,13 +16,20 @@ pub(crate) fn markdown() -> String {
     for section in SECTIONS {
         let name = header(section);
         let _ = write!(text, "### `{name}`\n\n{}\n\n", section.text);
-        text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
+        text.push_str("| key | type | default | takes effect | meaning |\n|---|---|---|---|---|\n");
         for key in section.keys {
             let default = match key.unset {
                 Some((_, meaning)) => format!("unset: {meaning}"),
                 None => format!("`{}`", default(section, key)),
             };
-            let _ = writeln!(text, "| `{}` | {} | {default} | {} |", key.name, key.kind, key.text);
+            let _ = writeln!(
+                text,
+                "| `{}` | {} | {default} | {} | {} |",
+                key.name,
+                key.kind,
+                occasion(key),
+                key.text
+            );
         }
         text.push('\n');
     }
@@ -33,7 +40,8 @@ pub(crate) fn markdown() -> String {
 /// without one an example.
 pub(crate) fn commented() -> String {
     let mut text = String::from(
-        "# Podvisor's configuration, read from /etc/podvisor/config.toml when the daemon starts.\n\
+        "# Podvisor's configuration, read from /etc/podvisor/config.toml when the daemon starts and\n\
+         # when it is reloaded.\n\
          # A key that is commented out has its default; a key that is unset by default shows an example.\n",
     );
     for section in SECTIONS {
@@ -43,6 +51,7 @@ pub(crate) fn commented() -> String {
         for key in section.keys {
             text.push('\n');
             comment(&mut text, key.text);
+            comment(&mut text, &format!("Takes effect after a {}.", occasion(key)));
             let value = match key.unset {
                 Some((example, meaning)) => {
                     comment(&mut text, &format!("Unset: {meaning}."));
@@ -54,6 +63,14 @@ pub(crate) fn commented() -> String {
         }
     }
     text
+}
+
+/// The occasion at which a key's new value counts.
+pub(super) fn occasion(key: &Key) -> &'static str {
+    match key.takes {
+        Takes::Reload => "reload",
+        Takes::Restart => "restart",
+    }
 }
 
 /// The table's header in TOML.
@@ -91,9 +108,10 @@ fn comment(text: &mut String, words: &str) {
 mod tests {
     use std::path::Path;
 
+    use super::super::file::parse;
     use super::super::{
-        Cgroup, CgroupDriver, Cni, Metrics, Paths, Registries, Settings, Streaming, Traces, UnnamedPods, Upstream,
-        parse,
+        Cgroup, CgroupDriver, Cni, Log, LogFormat, Metrics, Paths, Registries, Settings, Streaming, Traces,
+        UnnamedPods, Upstream,
     };
     use super::*;
 
@@ -121,6 +139,7 @@ mod tests {
             streaming: Streaming { address: ([127, 0, 0, 1], 0).into(), certificate: path(), key: path() },
             metrics: Metrics { address: Some(([127, 0, 0, 1], 0).into()) },
             traces: Traces { endpoint: Some("http://x:1".into()), sample: 0.5 },
+            log: Log { level: "info".into(), format: LogFormat::Json },
             upstream: Upstream { socket: path(), handlers: Vec::new(), unnamed_pods: UnnamedPods::All },
             handler: vec![Handler {
                 name: "x".into(),
@@ -207,16 +226,16 @@ mod tests {
     #[test]
     fn the_configuration_to_install_is_taken_as_it_is_and_with_every_key_in_force() {
         let text = commented();
-        let config = parse(Path::new("dist/config.toml"), &text).unwrap();
+        let config = parse(Path::new("dist/config.toml"), &text).unwrap().config;
         let defaults = Config { handler: vec![Handler::default()], ..Config::default() };
         assert_eq!(toml::to_string(&config).unwrap(), toml::to_string(&defaults).unwrap());
-        let all = parse(Path::new("dist/config.toml"), &uncommented(&text)).unwrap();
+        let all = parse(Path::new("dist/config.toml"), &uncommented(&text)).unwrap().config;
         assert_eq!(keys_of(&all), keys_of_the_reference());
     }
 
     #[test]
-    fn the_product_stays_at_thirty_one_choices() {
+    fn the_product_stays_at_thirty_three_choices() {
         // A certificate and its key are one choice.
-        assert!(keys_of_the_reference().len() - 1 <= 31);
+        assert!(keys_of_the_reference().len() - 1 <= 33);
     }
 }

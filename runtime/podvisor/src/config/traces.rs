@@ -1,5 +1,7 @@
 //! The table `traces`: where spans go, and of how many calls.
 
+use std::fmt;
+
 use runtime_traces::TracesConfig;
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +11,20 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Traces {
     pub(crate) endpoint: Option<String>,
     pub(crate) sample: f64,
+}
+
+/// A key whose value cannot be used.
+#[derive(Debug)]
+pub(crate) struct WrongTraces {
+    pub(super) key: &'static str,
+    /// The reason, for people.
+    pub(super) message: String,
+}
+
+impl fmt::Display for WrongTraces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.message)
+    }
 }
 
 impl Default for Traces {
@@ -21,14 +37,19 @@ impl Traces {
     /// The configuration with everything checked; `None` where nothing is traced.
     ///
     /// # Errors
-    /// The address of the collector or the share is none; for people.
-    pub(crate) fn resolved(&self) -> Result<Option<TracesConfig>, String> {
+    /// The address of the collector or the share is none.
+    pub(crate) fn resolved(&self) -> Result<Option<TracesConfig>, WrongTraces> {
         let Traces { endpoint, sample } = self;
         if !(0.0..=1.0).contains(sample) {
-            return Err(format!("traces.sample is {sample}, and a share is from 0 to 1"));
+            let message = format!("{sample} is no share, which is from 0 to 1");
+            return Err(WrongTraces { key: "traces.sample", message });
         }
         let Some(endpoint) = endpoint else { return Ok(None) };
-        let endpoint = endpoint.parse().map_err(|error| format!("traces.endpoint: {error}"))?;
+        let endpoint = endpoint.parse();
+        let endpoint = endpoint.map_err(|error: runtime_traces::EndpointError| WrongTraces {
+            key: "traces.endpoint",
+            message: error.to_string(),
+        })?;
         Ok(Some(TracesConfig { endpoint, sample: *sample, version: env!("CARGO_PKG_VERSION") }))
     }
 }
@@ -37,7 +58,8 @@ impl Traces {
 mod tests {
     use std::path::Path;
 
-    use super::super::{Config, ConfigError, parse};
+    use super::super::file::parse;
+    use super::super::{Config, ConfigError};
 
     fn config(text: &str) -> Result<Config, ConfigError> {
         parse(Path::new("x"), &format!("[traces]\n{text}\n"))
@@ -57,9 +79,9 @@ mod tests {
         for (text, why) in [
             ("endpoint = \"127.0.0.1:4317\"", "traces.endpoint: \"127.0.0.1:4317\" is not of the form"),
             ("endpoint = \"https://host:4317\"", "TLS, which is not supported"),
-            ("sample = 1.5", "traces.sample is 1.5"),
-            ("sample = -1.0", "traces.sample is -1"),
-            ("sample = nan", "traces.sample is NaN"),
+            ("sample = 1.5", "traces.sample: 1.5 is no share"),
+            ("sample = -1.0", "traces.sample: -1 is no share"),
+            ("sample = nan", "traces.sample: NaN is no share"),
         ] {
             let message = config(text).unwrap_err().to_string();
             assert!(message.contains(why), "{message}");

@@ -15,6 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use runtime_cri::Exposition;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
 
 /// Clients at once: a Prometheus, a second one, and a person or two. Others wait to be accepted.
@@ -29,24 +30,96 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_secs(3600);
 /// The pause after the listener failed, for example because there are no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens, and serves until the runtime ends.
-pub(super) async fn start(address: SocketAddr, exposition: Exposition) -> anyhow::Result<SocketAddr> {
+/// The server, which may listen nowhere.
+#[derive(Debug)]
+pub(super) struct Figures {
+    exposition: Exposition,
+    serving: Option<Serving>,
+}
+
+#[derive(Debug)]
+struct Serving {
+    /// The address as it is configured.
+    address: SocketAddr,
+    /// Owns the listener and the connections.
+    accepting: JoinHandle<()>,
+}
+
+impl Figures {
+    /// A server that listens nowhere yet.
+    pub(super) fn new(exposition: Exposition) -> Figures {
+        Figures { exposition, serving: None }
+    }
+
+    /// Serves on this address, or nowhere, from now on; connections to another address are closed.
+    ///
+    /// # Errors
+    /// The address cannot be listened on; then all is as it was.
+    pub(super) async fn move_to(&mut self, address: Option<SocketAddr>) -> anyhow::Result<()> {
+        let old = self.serving.as_ref().map(|serving| serving.address);
+        if old == address {
+            return Ok(());
+        }
+        let Some(address) = address else {
+            self.stop().await;
+            info!("figures are served no longer");
+            return Ok(());
+        };
+        let listener = match (bind(address).await, old) {
+            (Ok(listener), _) => listener,
+            // One port for all addresses and for one of them: the kernel has it once.
+            (Err(_), Some(old)) if old.port() == address.port() => {
+                self.stop().await;
+                match bind(address).await {
+                    Ok(listener) => listener,
+                    Err(error) => {
+                        let again = bind(old).await.map(|listener| self.serve(old, listener));
+                        if let Err(error) = again {
+                            warn!(error = format!("{error:#}"), "figures are served no longer");
+                        }
+                        return Err(error);
+                    }
+                }
+            }
+            (Err(error), _) => return Err(error),
+        };
+        self.stop().await;
+        info!(address = %listener.local_addr()?, "figures are served");
+        self.serve(address, listener);
+        Ok(())
+    }
+
+    fn serve(&mut self, address: SocketAddr, listener: TcpListener) {
+        let accepting = tokio::spawn(accept(listener, self.exposition.clone()));
+        self.serving = Some(Serving { address, accepting });
+    }
+
+    /// Closes the listener and all connections.
+    async fn stop(&mut self) {
+        if let Some(serving) = self.serving.take() {
+            serving.accepting.abort();
+            // The listener is closed when its task is gone.
+            let _ = serving.accepting.await;
+        }
+    }
+}
+
+async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
-    let listener = listener.with_context(|| format!("listening on {address} (metrics.address)"))?;
-    let address = listener.local_addr()?;
-    info!(%address, "figures are served");
-    tokio::spawn(accept(listener, exposition));
-    Ok(address)
+    listener.with_context(|| format!("listening on {address} (metrics.address)"))
 }
 
 async fn accept(listener: TcpListener, exposition: Exposition) {
     let places = Arc::new(Semaphore::new(CLIENTS_MAX));
+    // Connections end with this task.
+    let mut connections = JoinSet::new();
     loop {
+        while connections.try_join_next().is_some() {}
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((connection, _)) => {
                 let exposition = exposition.clone();
-                tokio::spawn(async move {
+                connections.spawn(async move {
                     let _ =
                         tokio::time::timeout(CONNECTION_TIME_MAX, converse(connection, &exposition)).await;
                     drop(place);

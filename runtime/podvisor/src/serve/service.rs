@@ -1,5 +1,5 @@
 //! The daemon as a service manager sees it (sd_notify(3), sd_watchdog_enabled(3)): that it serves, that it still answers,
-//! and that it stops. Nothing is sent where no service manager has started the daemon.
+//! that it reloads its configuration, and that it stops. Nothing is sent where no service manager has started the daemon.
 //!
 //! ```text
 //!   started ──answers──► READY=1 ──► each interval: answers? ──yes──► WATCHDOG=1
@@ -10,6 +10,7 @@
 //! disk, no guest and no other runtime is asked: a new daemon would wait for them as long.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use proto_cri::v1::VersionRequest;
@@ -29,6 +30,9 @@ const INTERVALS: u32 = 6;
 
 /// The interval where nobody watches: the first answer alone is waited for.
 const START_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Whether the manager has been notified that the daemon is ready.
+static IS_READY: AtomicBool = AtomicBool::new(false);
 
 /// Whether a service manager wants to hear of this process.
 pub(super) fn is_managed() -> bool {
@@ -50,7 +54,8 @@ where
         warn!(error, "the daemon does not answer yet");
         sleep(interval).await;
     }
-    send(NotifyState::Ready).await;
+    send(&[NotifyState::Ready]).await;
+    IS_READY.store(true, Ordering::Release);
     let Some(limit) = watched else { return };
     info!(?limit, "the service manager watches");
     loop {
@@ -58,16 +63,38 @@ where
         let outcome = within(interval, answers()).await;
         publish(outcome.clone());
         match outcome {
-            Ok(()) => send(NotifyState::Watchdog).await,
+            Ok(()) => send(&[NotifyState::Watchdog]).await,
             Err(error) => warn!(error, "the daemon does not answer itself"),
         }
     }
 }
 
+/// Reports that the daemon reloads its configuration, and returns whether that was reported. Before the daemon is ready
+/// nothing is: the end of a reload looks like the end of a start.
+pub(super) async fn reloading() -> bool {
+    if !is_managed() || !IS_READY.load(Ordering::Acquire) {
+        return false;
+    }
+    match NotifyState::monotonic_usec_now() {
+        // In one message, as Type=notify-reload has it (systemd.service(5)); an earlier systemd takes the first.
+        Ok(now) => send(&[NotifyState::Reloading, now]).await,
+        Err(error) => {
+            warn!(%error, "there is no time for the service manager");
+            return false;
+        }
+    }
+    true
+}
+
+/// Reports the end of a reload.
+pub(super) async fn reloaded() {
+    send(&[NotifyState::Ready]).await;
+}
+
 /// Reports that the daemon stops.
 pub(super) async fn stopping() {
     if is_managed() {
-        send(NotifyState::Stopping).await;
+        send(&[NotifyState::Stopping]).await;
     }
 }
 
@@ -85,12 +112,13 @@ async fn within(limit: Duration, answer: impl Future<Output = Result<(), String>
     timeout(limit, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Sends one state. A thread of its own waits, since the manager may not read at once.
-async fn send(state: NotifyState<'static>) {
-    let text = state.to_string();
-    let sent = tokio::task::spawn_blocking(move || sd_notify::notify(&[state])).await;
+/// Sends one message. A thread of its own waits, since the manager may not read at once.
+async fn send(states: &[NotifyState<'static>]) {
+    let text = states.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let states = states.to_vec();
+    let sent = tokio::task::spawn_blocking(move || sd_notify::notify(&states)).await;
     if let Err(error) = sent.unwrap_or_else(|error| Err(error.into())) {
-        warn!(%error, state = text, "the service manager is not notified");
+        warn!(%error, states = text, "the service manager is not notified");
     }
 }
 
@@ -189,6 +217,23 @@ mod tests {
             return assert_eq!(sent.matches("WATCHDOG=1\n").count(), 15, "{sent}");
         }
         report_for(5, async |asked| if asked % 3 == 0 { pending().await } else { Ok(()) }).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reload_is_reported_with_its_time_and_its_end_and_not_before_the_daemon_is_ready() {
+        if !is_child() {
+            let test = "a_reload_is_reported_with_its_time_and_its_end_and_not_before_the_daemon_is_ready";
+            let sent = as_service(test, false);
+            let lines: Vec<&str> = sent.lines().collect();
+            assert_eq!(lines.len(), 4, "{sent}");
+            assert_eq!([lines[0], lines[1], lines[3]], ["READY=1", "RELOADING=1", "READY=1"]);
+            let time = lines[2].strip_prefix("MONOTONIC_USEC=").unwrap();
+            return assert!(time.parse::<u64>().unwrap() > 0);
+        }
+        assert!(!reloading().await);
+        report_for(1, async |_| Ok(())).await;
+        assert!(reloading().await);
+        reloaded().await;
     }
 
     #[tokio::test]

@@ -1,0 +1,156 @@
+//! Contradictions within a configuration whose keys and types are right. Nothing here looks at the host.
+
+use super::{Config, UnnamedPods, Upstream, filter};
+
+/// Handlers of a node: a RuntimeClass each, and far more than anybody can choose from. Status lists all of them.
+const HANDLERS_MAX: usize = 128;
+
+/// A contradiction.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Contradiction {
+    /// A key that is part of it, as in `paths.state` and `handler[0].name`.
+    pub(super) key: String,
+    /// The contradiction, for people.
+    pub(super) message: String,
+}
+
+fn contradiction(key: impl Into<String>, message: impl Into<String>) -> Contradiction {
+    Contradiction { key: key.into(), message: message.into() }
+}
+
+/// Checks everything.
+///
+/// # Errors
+/// The first contradiction.
+pub(super) fn check(config: &Config) -> Result<(), Contradiction> {
+    filter::check(&config.log.level).map_err(|why| contradiction("log.level", why))?;
+    check_handlers(config)?;
+    check_upstream(config)?;
+    if config.streaming.certificate.is_some() != config.streaming.key.is_some() {
+        let set = if config.streaming.key.is_some() { "streaming.key" } else { "streaming.certificate" };
+        let message = "streaming.certificate and streaming.key go together, and only one is set";
+        return Err(contradiction(set, message));
+    }
+    config.traces.resolved().map_err(|wrong| contradiction(wrong.key, wrong.message))?;
+    Ok(())
+}
+
+fn check_handlers(config: &Config) -> Result<(), Contradiction> {
+    if config.handler.len() > HANDLERS_MAX {
+        let key = format!("handler[{HANDLERS_MAX}].name");
+        return Err(contradiction(key, format!("there are more than {HANDLERS_MAX} handlers")));
+    }
+    for (index, handler) in config.handler.iter().enumerate() {
+        let key = || format!("handler[{index}].name");
+        if handler.name.is_empty() {
+            return Err(contradiction(key(), format!("handler {index} has an empty name")));
+        }
+        if config.handler[..index].iter().any(|other| other.name == handler.name) {
+            return Err(contradiction(key(), format!("handler {:?} is there twice", handler.name)));
+        }
+    }
+    let mut defaults = config.handler.iter().enumerate().filter(|(_, handler)| handler.default).skip(1);
+    match defaults.next() {
+        Some((index, _)) => {
+            let message = "more than one handler says default = true";
+            Err(contradiction(format!("handler[{index}].default"), message))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks what the configuration says of another runtime against the handlers.
+fn check_upstream(config: &Config) -> Result<(), Contradiction> {
+    let Upstream { socket: Some(_), handlers, unnamed_pods } = &config.upstream else { return Ok(()) };
+    for (index, name) in handlers.iter().enumerate() {
+        let wrong = |message: String| Err(contradiction("upstream.handlers", message));
+        if name.is_empty() {
+            return wrong(
+                "upstream.handlers has an empty name; pods without a name are unnamed_pods' matter".into(),
+            );
+        }
+        let vms = config.handlers().0;
+        if handlers[..index].contains(name) || vms.iter().any(|handler| handler.name == *name) {
+            return wrong(format!("handler {name:?} is there twice"));
+        }
+    }
+    if *unnamed_pods == UnnamedPods::All && config.handler.iter().any(|handler| handler.default) {
+        let message = "a handler says default = true, and upstream.unnamed_pods is \"all\"";
+        return Err(contradiction("upstream.unnamed_pods", message));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{CgroupDriver, ConfigError, file};
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        file::parse(Path::new("/etc/podvisor/config.toml"), text).map(|loaded| loaded.config)
+    }
+
+    fn message(text: &str) -> String {
+        format!("{:#}", anyhow::Error::from(parse(text).unwrap_err()))
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_file_line_and_name() {
+        let message = message("[paths]\nstate = \"/x\"\nstaet = \"/y\"\n");
+        assert!(message.contains("/etc/podvisor/config.toml"), "{message}");
+        assert!(message.contains("line 3") && message.contains("staet"), "{message}");
+    }
+
+    #[test]
+    fn there_are_not_more_handlers_than_anybody_can_choose_from() {
+        let handlers = |count: usize| -> String {
+            (0..count).map(|number| format!("[[handler]]\nname = \"h{number}\"\n")).collect()
+        };
+        parse(&handlers(HANDLERS_MAX)).unwrap();
+        let message = message(&handlers(HANDLERS_MAX + 1));
+        assert!(message.contains("line 258: handler[128].name: there are more than 128"), "{message}");
+    }
+
+    #[test]
+    fn a_handler_that_is_there_twice_is_refused() {
+        let message = message("[[handler]]\nname = \"a\"\n[[handler]]\nname = \"a\"\n");
+        assert!(message.contains("\"a\" is there twice"), "{message}");
+    }
+
+    #[test]
+    fn what_contradicts_the_handlers_of_vms_is_refused() {
+        let upstream = |rest: &str| format!("[upstream]\nsocket = \"/c\"\n{rest}\n");
+        for (text, why) in [
+            (upstream("handlers = [\"podvisor\"]"), "\"podvisor\" is there twice"),
+            (upstream("handlers = [\"a\", \"a\"]"), "\"a\" is there twice"),
+            (upstream("handlers = [\"\"]"), "an empty name"),
+            (upstream("unnamed_pods = \"some\""), "none"),
+            (upstream("unnamed_pods = \"all\"\n[[handler]]\ndefault = true"), "says default = true"),
+        ] {
+            let message = message(&text);
+            assert!(message.contains(why), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_cgroup_driver_that_is_none_is_refused_with_those_that_are() {
+        let config = parse("[cgroup]\ndriver = \"cgroupfs\"\n").unwrap();
+        assert_eq!(config.cgroup.driver, Some(CgroupDriver::Cgroupfs));
+        let message = message("[cgroup]\ndriver = \"runc\"\n");
+        assert!(message.contains("systemd") && message.contains("cgroupfs"), "{message}");
+    }
+
+    #[test]
+    fn a_certificate_and_its_key_go_together() {
+        let both = "[streaming]\ncertificate = \"/c.pem\"\nkey = \"/k.pem\"\n";
+        let tls = parse(both).unwrap().streaming.tls().unwrap();
+        assert_eq!((tls.certificate, tls.key), ("/c.pem".into(), "/k.pem".into()));
+        assert!(parse("").unwrap().streaming.tls().is_none());
+        for key in ["certificate", "key"] {
+            let message = message(&format!("[streaming]\n{key} = \"/x.pem\"\n"));
+            assert!(message.contains("streaming.certificate and streaming.key go together"), "{message}");
+        }
+    }
+}

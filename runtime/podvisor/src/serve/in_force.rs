@@ -1,0 +1,66 @@
+//! The parts of the daemon that take another configuration while it runs, and how the configuration becomes theirs.
+
+use anyhow::Context;
+use runtime_image::{Images, RegistryConfig};
+use runtime_pod::{Pods, StartConfig};
+use runtime_spec::{HandlerConfig, HandlerKind};
+
+use super::metrics::Figures;
+use super::node::CniNetwork;
+use super::reload::TakeUp;
+use crate::config::{Config, filter};
+use crate::logging::LogFilter;
+
+/// The parts of a daemon that take another configuration.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) pods: Pods,
+    pub(super) images: Images,
+    pub(super) network: CniNetwork,
+    pub(super) figures: Figures,
+    pub(super) log: LogFilter,
+}
+
+impl TakeUp for Parts {
+    async fn take_up(&mut self, config: &Config) -> anyhow::Result<()> {
+        // First all that can fail, so that a failure leaves everything as it was.
+        let start = start_config(config)?;
+        let filter = filter::parse(&config.log.level).map_err(anyhow::Error::msg).context("log.level")?;
+        self.figures.move_to(config.metrics.address).await?;
+        if let Err(error) = self.log.set(filter) {
+            tracing::warn!(%error, "the log keeps its filter");
+        }
+        self.network.configure(config);
+        self.images.set_registries(registry_config(config));
+        self.pods.set_start(start);
+        Ok(())
+    }
+}
+
+/// Resolves the configuration of registries.
+pub(super) fn registry_config(config: &Config) -> RegistryConfig {
+    RegistryConfig {
+        insecure: config.registries.insecure.clone(),
+        config_dir: Some(config.registries.config_dir.clone()),
+        ..Default::default()
+    }
+}
+
+/// Resolves the rules for pods that are started, with the node's memory and CPUs where they are the bound.
+pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
+    let (handlers, default_handler) = config.handlers();
+    let host_memory = nix::sys::sysinfo::sysinfo().context("asking how much memory there is")?.ram_total();
+    let host_cpus = u8::try_from(std::thread::available_parallelism()?.get()).unwrap_or(u8::MAX);
+    let handlers = handlers.iter().map(|handler| HandlerConfig {
+        name: handler.name.clone(),
+        memory_default: handler.memory_mib << 20,
+        memory_max: handler
+            .memory_max_mib
+            .map_or(host_memory, |mib| mib.saturating_mul(1 << 20))
+            .min(runtime_vm::MEMORY_BYTES_MAX),
+        vcpus_max: handler.vcpus_max.unwrap_or(host_cpus).clamp(1, 64),
+        scratch_bytes: handler.scratch_mib << 20,
+        kind: HandlerKind::Vm,
+    });
+    Ok(StartConfig { handlers: handlers.collect(), default_handler, strict_cgroups: config.cgroup.strict })
+}
