@@ -5,15 +5,11 @@ use runtime_pod::Pods;
 use runtime_spec::{ContainerSpec, PodSpec};
 use tracing::Span;
 
-/// The span of the call that is worked on here, if there is one. The spans of steps have no such fields.
-pub(crate) fn call() -> Option<Span> {
-    let span = Span::current();
-    span.metadata().is_some_and(runtime_spans::is_of_calls).then_some(span)
-}
+use crate::traced;
 
 /// A pod that is asked for.
 pub(crate) fn new_pod(spec: &PodSpec) {
-    if let Some(call) = call() {
+    if let Some(call) = traced::current() {
         call.record("podvisor.handler", &*spec.runtime_handler);
         note_pod(&call, spec);
     }
@@ -22,7 +18,7 @@ pub(crate) fn new_pod(spec: &PodSpec) {
 /// A pod that is asked for, as another runtime gets it.
 pub(crate) fn pod_elsewhere(request: &v1::RunPodSandboxRequest) {
     let metadata = request.config.as_ref().and_then(|config| config.metadata.as_ref());
-    if let (Some(call), Some(metadata)) = (call(), metadata) {
+    if let (Some(call), Some(metadata)) = (traced::current(), metadata) {
         call.record("podvisor.handler", &*request.runtime_handler);
         note_names(&call, &metadata.namespace, &metadata.name, &metadata.uid, metadata.attempt);
     }
@@ -30,14 +26,14 @@ pub(crate) fn pod_elsewhere(request: &v1::RunPodSandboxRequest) {
 
 /// The id of a pod.
 pub(crate) fn pod_id(id: &str) {
-    if let Some(call) = call() {
+    if let Some(call) = traced::current() {
         call.record("podvisor.pod.id", id);
     }
 }
 
 /// A pod by its id, or by the beginning of it.
 pub(crate) fn pod(pods: &Pods, id: &str) {
-    let Some(call) = call() else { return };
+    let Some(call) = traced::current() else { return };
     match pods.pod(id) {
         Some(pod) => {
             call.record("podvisor.pod.id", &*pod.id);
@@ -51,21 +47,21 @@ pub(crate) fn pod(pods: &Pods, id: &str) {
 
 /// A container that is asked for.
 pub(crate) fn new_container(spec: &ContainerSpec) {
-    if let Some(call) = call() {
+    if let Some(call) = traced::current() {
         note_container(&call, spec);
     }
 }
 
 /// The id of a container.
 pub(crate) fn container_id(id: &str) {
-    if let Some(call) = call() {
+    if let Some(call) = traced::current() {
         call.record("container.id", id);
     }
 }
 
 /// A container by its id, or by the beginning of it, with its pod.
 pub(crate) fn container(pods: &Pods, id: &str) {
-    let Some(call) = call() else { return };
+    let Some(call) = traced::current() else { return };
     match pods.container(id) {
         Some(container) => {
             call.record("container.id", &*container.id);
@@ -80,7 +76,7 @@ pub(crate) fn container(pods: &Pods, id: &str) {
 
 /// An image by whichever name.
 pub(crate) fn image(name: &str) {
-    if let Some(call) = call() {
+    if let Some(call) = traced::current() {
         call.record("container.image.name", name);
     }
 }

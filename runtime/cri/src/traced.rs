@@ -1,9 +1,11 @@
 //! The span of each call: named by the method, below the caller's span, with the gRPC code it ended with. Steps of a call are
-//! below it; its subject is added by `subject.rs`. The lines of the log that are written meanwhile have the method's name.
+//! below it; its subject is added by `subject.rs`. The lines of the log that are written meanwhile have a span of their own, with
+//! the method's name, the call's number, and the ids that the call is about, once they are known.
 //!
 //! Names and attributes are those of OpenTelemetry's conventions for RPC ("Semantic conventions for gRPC") and for Kubernetes.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use runtime_spans::span;
@@ -12,13 +14,26 @@ use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::{Code, Status};
 use tower::Service;
 use tracing::field::Empty;
-use tracing::{Instrument, Span, info_span};
+use tracing::{Instrument, Span, error_span};
 
 /// The packages whose calls are known.
 const PACKAGES: [&str; 2] = ["runtime.v1.", "runtime.v1alpha2."];
 
 /// Longest name of a method, in bytes. The longest of CRI's has 24; what is longer is no method.
 const METHOD_BYTES_MAX: usize = 64;
+
+/// Number of the next call, by which the log's lines of one call are found.
+static CALLS: AtomicU64 = AtomicU64::new(1);
+
+tokio::task_local! {
+    /// The span of the call that this task answers.
+    static CALL: Span;
+}
+
+/// The span of the call that this task answers, where somebody takes it.
+pub(crate) fn current() -> Option<Span> {
+    CALL.try_with(Span::clone).ok().filter(|span| !span.is_disabled())
+}
 
 /// The services behind it, each call in its span.
 #[derive(Clone, Debug)]
@@ -42,10 +57,13 @@ where
         let Some((service, rpc)) = method(request.uri().path()) else {
             return Box::pin(self.0.call(request));
         };
-        let log = info_span!("cri", rpc);
-        // Below that of the log, so that lines have the method's name wherever the call's work is done.
-        let span = log.in_scope(|| of_call(service, rpc));
+        let span = of_call(service, rpc);
         runtime_traces::adopt(&span, request.headers());
+        // The log's is the inner one, so that ids are put into it. Its level is that of errors, so that a line has its call at
+        // whatever level the log is.
+        let number = CALLS.fetch_add(1, Ordering::Relaxed);
+        let log =
+            span.in_scope(|| error_span!("cri", rpc, call = number, pod = Empty, container = Empty));
         let mut end = CallEnd { span: span.clone(), is_answered: false };
         let answering = self.0.call(request);
         let work = async move {
@@ -55,7 +73,7 @@ where
             }
             answer
         };
-        Box::pin(work.instrument(span).instrument(log))
+        Box::pin(CALL.scope(span.clone(), work.instrument(log)).instrument(span))
     }
 }
 
@@ -138,7 +156,7 @@ fn is_fault(code: Code) -> bool {
 /// A call to the upstream, in a span of its own below the call's. The request names that span as its parent from then on; outside
 /// of calls, and where nobody takes spans, the request stays as it is.
 pub(crate) fn onward(path: &str, headers: &mut HeaderMap) -> Span {
-    let Some((service, rpc)) = crate::subject::call().and_then(|_| method(path)) else { return Span::none() };
+    let Some((service, rpc)) = current().and_then(|_| method(path)) else { return Span::none() };
     let span = span!(
         "upstream",
         otel.kind = "client",

@@ -34,6 +34,7 @@ mod pods;
 mod record;
 mod recover;
 mod roster;
+mod spans;
 mod start;
 mod usage;
 mod versions;

@@ -5,11 +5,13 @@ use std::time::Duration;
 use runtime_guest::{ProcessExit, SignalTarget};
 use runtime_spec::Signal;
 use tokio::sync::mpsc;
+use tracing::Instrument;
 
 use crate::backend::BackendErrorKind;
 use crate::error::chain_of;
 use crate::io::copiers::Copiers;
 use crate::live::Live;
+use crate::spans;
 
 /// How long output may go on after the container's first process has ended. A process
 /// that still holds the pipes then is a child that outlived it, and is killed.
@@ -39,11 +41,13 @@ pub(crate) struct Exited {
 
 /// Watches until the end, then reports to the driver.
 pub(crate) fn watch(live: Live, container_id: String, copiers: Copiers, driver: mpsc::Sender<Exited>) {
-    tokio::spawn(async move {
+    let span = spans::watcher(&container_id);
+    let watching = async move {
         let outcome = follow(&live, &container_id, copiers).await;
         // A driver that is gone needs no report.
         let _ = driver.send(Exited { container_id, outcome }).await;
-    });
+    };
+    tokio::spawn(watching.instrument(span));
 }
 
 async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<ProcessExit, String> {

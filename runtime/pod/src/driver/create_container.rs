@@ -17,6 +17,7 @@ use crate::journal::Journal;
 use crate::live::Live;
 use crate::plugs::ContainerPlugs;
 use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
+use crate::spans;
 
 /// A container that may be made.
 struct NewContainer {
@@ -34,6 +35,7 @@ impl Driver {
         self.containers.admit(&self.record.id, self.status.stage, &spec.name, spec.attempt)?;
         let image = self.node.backends.find_image(&spec.image)?;
         let id = clock::new_id();
+        spans::of_container(&id);
         let mut plan = ContainerPlan::resolve(&self.record.spec, &spec, &image.config, &id, &GUEST_PATHS)?;
         if let Some(path) = spec.seccomp_profile_path() {
             let reading = seccomp_file::read(&self.node.pools.paths, path);

@@ -42,6 +42,7 @@ use crate::node::Node;
 use crate::plugs::Plugs;
 use crate::record::{PodRecord, PodStage, PodStatus, VmmProcess};
 use crate::roster::{Outcome, PodEntry};
+use crate::spans;
 use crate::start::{self, Failed, undo};
 use crate::view::{PodState, PodView};
 
@@ -106,10 +107,11 @@ impl Driver {
         outcome_sender: watch::Sender<Outcome>,
         call: Span,
     ) {
+        let own = spans::driver(&record.id);
         let starting = Driver::start_and_report(node, record, outcome_sender).instrument(call);
         let started = starting.await;
         if let Some(driver) = started {
-            driver.run().await;
+            driver.run().instrument(own).await;
         }
     }
 

@@ -9,6 +9,7 @@ use tracing::{Instrument, Span};
 use crate::command::{Asked, Command, Reply};
 use crate::error::{PodError, PodErrorKind};
 use crate::roster::PodEntry;
+use crate::spans;
 
 /// How long a call waits for its pod to be recovered after the daemon's start. A recovery is bounded by what it does:
 /// connecting to a VM that does not answer, and killing it.
@@ -39,6 +40,7 @@ pub(super) async fn ask<T>(
     entry: &PodEntry,
     command: impl FnOnce(Reply<T>) -> Command,
 ) -> Result<T, PodError> {
+    spans::of_pod(&entry.view.id);
     let gone = || PodError::new(PodErrorKind::NotFound, format!("no pod {}", entry.view.id));
     recovered(entry).await?;
     let (reply, answer) = oneshot::channel();

@@ -28,6 +28,7 @@ use crate::node::Node;
 use crate::record::{ContainerStage, PodRecord};
 use crate::roster::events::Events;
 use crate::roster::{ContainerEntry, PodEntry, Reservation};
+use crate::spans;
 use crate::view::{ContainerState, ContainerView, PodView};
 
 /// All pods of this node. Cheap to clone. Dropping a call's future does not stop the work.
@@ -73,6 +74,7 @@ impl Pods {
             Reservation::Joined(outcome) => (outcome, span!("wait for the same pod's start")),
             Reservation::New(id, sender, outcome) => {
                 let record = PodRecord { id, spec, bounds, scratch_bytes, created_at_ns: clock::now_ns() };
+                spans::of_pod(&record.id);
                 tokio::spawn(Driver::start(self.node.clone(), record, sender, Span::current()));
                 // The driver's steps are the call's own.
                 (outcome, Span::none())
@@ -215,6 +217,8 @@ impl Pods {
         let Some(container) = self.node.roster.container(container_id) else {
             return self.node.roster.no_container_meant(container_id);
         };
+        spans::of_pod(&container.view.pod_id);
+        spans::of_container(&container.view.id);
         if let Some(pod) = self.node.roster.pod(&container.view.pod_id) {
             recovered(&pod).await?;
         }
@@ -282,6 +286,10 @@ impl Pods {
 
     fn container_entry(&self, container_id: &str) -> Result<ContainerEntry, PodError> {
         let entry = self.node.roster.container(container_id);
+        if let Some(entry) = &entry {
+            spans::of_pod(&entry.view.pod_id);
+            spans::of_container(&entry.view.id);
+        }
         entry.ok_or_else(|| PodError::new(PodErrorKind::NotFound, format!("no container {container_id}")))
     }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use runtime_store::{Store, StoreError, Table};
 use serde::de::DeserializeOwned;
+use tracing::Instrument;
 
 use crate::blocking::blocking;
 use crate::driver::FoundPod;
@@ -25,6 +26,7 @@ use crate::node::Node;
 use crate::record::{
     ContainerOnRecord, ContainerRecord, ContainerStage, ContainerStatus, PodRecord, PodStage, PodStatus,
 };
+use crate::spans;
 
 /// Everything that is on record.
 struct Found {
@@ -58,8 +60,9 @@ pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
     let (mut containers, lost) = (found.containers, Arc::new(found.lost));
     for (record, status) in found.pods {
         let left = containers.remove(&record.id).unwrap_or_default();
+        let span = spans::driver(&record.id);
         let pod = FoundPod::list(node.clone(), Arc::new(record), status, left);
-        tokio::spawn(pod.recover(lost.clone()));
+        tokio::spawn(pod.recover(lost.clone()).instrument(span));
     }
     Ok(())
 }
