@@ -20,6 +20,11 @@ use crate::network::{Network, PLUGINS};
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The filter of a daemon's log, where its configuration has none.
+const LOG_VARIABLE: &str = "PODVISOR_LOG";
+const LOG_FILTER: &str =
+    "info,runtime_cri=debug,runtime_pod=debug,runtime_net=debug,runtime_vm=debug,runtime_guest=debug";
+
 /// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
@@ -168,14 +173,17 @@ impl Program {
     async fn launch(&self) -> anyhow::Result<(Child, Client)> {
         let output = File::options().create(true).append(true).open(&self.log)?;
         let fail_points = self.fail_points.iter().flat_map(FailPoints::environment);
-        let mut child = Command::new(&self.binary)
+        let mut command = Command::new(&self.binary);
+        // A configuration that says how to log has its way, which the variable would override. A release before knows the variable alone.
+        if std::fs::read_to_string(&self.config)?.contains("[log]") {
+            command.env_remove(LOG_VARIABLE);
+        } else {
+            command.env(LOG_VARIABLE, LOG_FILTER);
+        }
+        let mut child = command
             .arg("--config")
             .arg(&self.config)
             .arg("serve")
-            .env(
-                "PODVISOR_LOG",
-                "info,runtime_cri=debug,runtime_pod=debug,runtime_net=debug,runtime_vm=debug,runtime_guest=debug",
-            )
             .envs(fail_points)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
