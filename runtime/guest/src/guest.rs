@@ -32,8 +32,9 @@ use crate::output::OutputStream;
 use crate::process::{ProcessExit, SignalTarget};
 use crate::settings::ReplayedSettings;
 
-/// The first call to a guest that an earlier daemon left.
-const HELLO: Duration = Duration::from_secs(5);
+/// The first call to a guest that an earlier daemon left. All of a node's guests are called at once then, so that a healthy one
+/// may answer late; a guest that does not answer is ended.
+const HELLO: Duration = Duration::from_secs(30);
 /// Calls that touch little: a guest that takes longer hangs.
 const SHORT: Duration = Duration::from_secs(15);
 /// Calls that mount, build or end containers: above the agent's own bounds for each step.
