@@ -62,8 +62,7 @@ where
         // The log's is the inner one, so that ids are put into it. Its level is that of errors, so that a line has its call at
         // whatever level the log is.
         let number = CALLS.fetch_add(1, Ordering::Relaxed);
-        let log =
-            span.in_scope(|| error_span!("cri", rpc, call = number, pod = Empty, container = Empty));
+        let log = span.in_scope(|| error_span!("cri", rpc, call = number, pod = Empty, container = Empty));
         let mut end = CallEnd { span: span.clone(), is_answered: false };
         let answering = self.0.call(request);
         let work = async move {

@@ -268,6 +268,7 @@ fn chain<'a>(plugins: &'a Plugins, entry: &'a Entry, netns: OsString) -> Chain<'
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -281,7 +282,9 @@ mod tests {
             fs::create_dir(made).unwrap();
         }
         fs::write(conf_dir.join("10-pods.conflist"), LIST).unwrap();
-        fs::write(bin_dir.join("bridge"), "").unwrap();
+        let plugin = bin_dir.join("bridge");
+        fs::write(&plugin, "").unwrap();
+        fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
         let nowhere = dir.path().join("nowhere");
         let dirs = |conf_dir: &Path, bin_dirs: &[&Path]| CniConfig {
             conf_dir: conf_dir.to_owned(),

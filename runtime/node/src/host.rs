@@ -16,7 +16,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// How long a program may take. systemd itself gives the daemon five minutes for its start, and a check of the node boots a guest.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// What is kept of a program's output, in bytes.
+/// Most bytes of a program's output that are kept.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 
 /// The node's programs.
@@ -46,7 +46,7 @@ pub enum CallError {
         command: String,
         /// How it ended.
         status: String,
-        /// Its output.
+        /// Output of the program.
         said: String,
     },
     /// The program was killed, because it took too long.

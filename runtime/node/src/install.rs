@@ -35,12 +35,12 @@ const CHECK: ShortUnit = ShortUnit { name: "podvisor-check.service", log: "/run/
 /// Sockets of other runtimes, where no kubelet runs that would say which one it uses.
 const SOCKETS: &[&str] = &["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
 
-/// What is asked of an installation.
+/// An installation as it is asked for.
 #[derive(Clone, Debug)]
 pub struct InstallSpec {
     /// Directory with the files, as `make install DESTDIR=` makes it.
     pub from: PathBuf,
-    /// The other runtime's socket; `None` for the one that the kubelet uses.
+    /// Socket of the other runtime; `None` for the one that the kubelet uses.
     pub upstream: Option<PathBuf>,
     /// Handlers of the other runtime, for a new configuration.
     pub handlers: Vec<String>,

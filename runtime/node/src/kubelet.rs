@@ -1,5 +1,5 @@
-//! The node's kubelet, and the runtime that it uses. It is switched by one file of ours beside its own, so that the way back is to take
-//! the file away, and an upgrade of the kubelet's own files changes nothing.
+//! The node's kubelet, and the runtime that it uses. One file of ours beside the kubelet's own switches it, so that the way back is to
+//! take the file away, and an upgrade of the kubelet's own files changes nothing.
 //!
 //! The file is a drop-in of systemd for a kubelet that is a unit, as kubeadm has it: the kubelet's command with one more argument, since
 //! the last of several counts and arguments go before configuration files. For k3s, which has its kubelet inside, the file is one of k3s's
@@ -13,7 +13,7 @@ use crate::host::{CallError, Host};
 use crate::processes::{self, ProcessesError};
 use crate::root::{HostRoot, RootError};
 
-/// What a kubelet uses that is not asked for another (kubelet(1), since 1.27).
+/// Endpoint of a kubelet that is not asked for another (kubelet(1), since 1.27).
 const DEFAULT_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
 
 /// A kubelet's argument, and the key of its configuration.

@@ -1,5 +1,5 @@
-//! Installing Podvisor on a node, and removing it, from a container that has the node's root mounted. The same works on the node itself,
-//! with `/` as the root.
+//! Installing Podvisor on a node, and removing it, from a container that has the node's root mounted, or on the
+//! node itself, with `/` as the root.
 //!
 //! [`install()`] and [`remove()`] go through their steps; `root.rs` changes the node's files and `host.rs` runs its programs, and nothing
 //! else reaches the node. `switch.rs` and `leave.rs` are the kubelet's way to Podvisor and back. This crate knows no pods: those in VMs

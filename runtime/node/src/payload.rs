@@ -47,7 +47,7 @@ pub enum PayloadError {
         source: std::io::Error,
     },
     /// A part is missing.
-    #[error("{} has no {part}: it is no tree that `make install` has made", tree.display())]
+    #[error("{} has no {part}: it is no tree that make install has made", tree.display())]
     Lacks {
         /// The tree.
         tree: PathBuf,

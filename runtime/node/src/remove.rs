@@ -17,7 +17,7 @@ const STATE: &[&str] = &["/run/podvisor", "/var/lib/podvisor", "/var/lib/cni/pod
 /// The longest list of mounts that is read, in bytes: some ten thousand mounts.
 const MOUNTS_BYTES_MAX: u64 = 16 << 20;
 
-/// What is asked of a removal.
+/// A removal as it is asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RemoveSpec {
     /// Whether pods in VMs are ended, which otherwise are in the way.

@@ -5,7 +5,7 @@
 pub struct Step {
     /// The step's name.
     pub what: &'static str,
-    /// What was done, or why nothing had to be.
+    /// The deed, or why nothing had to be done.
     pub outcome: String,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Upstream {
 pub(crate) struct Settings {
     /// The daemon's CRI socket.
     pub(crate) socket: PathBuf,
-    /// The other runtime's.
+    /// Socket of the other runtime.
     pub(crate) upstream: Option<PathBuf>,
 }
 

@@ -363,14 +363,15 @@ mod tests {
     #[test]
     fn a_policy_for_settings_that_is_none_is_refused_with_those_that_are() {
         let policy = |name: &str| {
-            let config = parse(Path::new("x"), &format!("[cni]\nsettings = \"{name}\"\n")).unwrap();
+            let config = parse(&format!("[cni]\nsettings = \"{name}\"\n")).unwrap();
             config.cni.pod_networks().settings.name()
         };
         for name in ["replay", "replay-or-refuse", "warn", "refuse"] {
             assert_eq!(policy(name), name);
         }
         assert_eq!(Config::default().cni.pod_networks().settings.name(), "replay");
-        let message = message("[cni]\nsettings = \"ignore\"\n");
+        let error = parse("[cni]\nsettings = \"ignore\"\n").unwrap_err();
+        let message = format!("{:#}", anyhow::Error::from(error));
         assert!(message.contains("replay-or-refuse") && message.contains("warn"), "{message}");
     }
 

@@ -73,7 +73,8 @@ struct Start {
 
 /// Runs the daemon.
 pub(crate) fn serve(loaded: Loaded, path: Option<&Path>, args: Args) -> anyhow::Result<ExitCode> {
-    let traces = loaded.config.traces.resolved().map_err(|wrong| anyhow!(wrong.to_string()))?.map(Traces::new);
+    let traces =
+        loaded.config.traces.resolved().map_err(|wrong| anyhow!(wrong.to_string()))?.map(Traces::new);
     let log = logging::begin(&loaded, traces.as_ref());
     start(Start { loaded, path: path.map(Path::to_owned), log, args }, traces.as_ref())
 }

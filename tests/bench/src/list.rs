@@ -16,16 +16,17 @@ use prost::Message;
 use prost::bytes::Bytes;
 use proto_cri::v1;
 use proto_vmm::Slot;
-use runtime_cri::{CgroupDriver, Cri, Node, NodeNetwork};
+use runtime_cri::{CgroupDriver, ConfigurationView, Cri, Node, NodeNetwork};
 use runtime_image::{Images, RegistryConfig};
 use runtime_net::{Cni, CniConfig};
-use runtime_pod::{Pods, PodsConfig};
+use runtime_pod::{Pods, PodsConfig, StartConfig};
 use runtime_spec::{ContainerSpec, HandlerConfig, ImageConfig, PodSpec, VmBounds};
 use runtime_store::{Batch, Store, Table};
 use runtime_streaming::Server;
 use serde_json::json;
 use tests_e2e::client::Client;
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
@@ -60,8 +61,10 @@ async fn main() -> anyhow::Result<()> {
     record(&dir.path().join("state")).context("writing the records")?;
     let pods = open(dir.path()).await?;
     let images = Images::open(&dir.path().join("images"), RegistryConfig::default())?;
+    let view = ConfigurationView { handlers: vec![String::new()], ..ConfigurationView::default() };
+    let (_views, configuration) = watch::channel(view);
     let node = Node {
-        handlers: vec![String::new()],
+        configuration,
         network: Box::new(NoNetwork),
         cgroup_driver: CgroupDriver::Cgroupfs,
         state_dir: dir.path().join("state"),
@@ -131,9 +134,11 @@ async fn open(dir: &Path) -> anyhow::Result<Pods> {
     Ok(Pods::open(PodsConfig {
         state_dir: at("state"),
         run_dir: at("run"),
-        handlers: vec![HandlerConfig::default()],
-        default_handler: Some(String::new()),
-        strict_cgroups: false,
+        start: StartConfig {
+            handlers: vec![HandlerConfig::default()],
+            default_handler: Some(String::new()),
+            strict_cgroups: false,
+        },
         kernel: at("kernel").into(),
         root_image: at("root").into(),
         scratch_template: at("scratch").into(),

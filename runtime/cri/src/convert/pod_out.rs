@@ -99,6 +99,7 @@ mod tests {
             versions: None,
             message: None,
             unclean: None,
+            settings_passed_by: Vec::new(),
             lost: false,
         }
     }

@@ -1,4 +1,4 @@
-//! What an installation puts on a node, and on which nodes there is none.
+//! Installations: the files that a node gets by one, and the nodes that get none.
 
 use std::error::Error;
 use std::fs;

@@ -217,7 +217,7 @@ pub(super) struct Node {
     pub(super) spec: InstallSpec,
 }
 
-/// What stands at a path: a mode and a content, or a link's target.
+/// Paths, each with a mode and a content or a link's target.
 pub(super) type Files = BTreeMap<PathBuf, (u32, Vec<u8>)>;
 
 impl Node {

@@ -1,4 +1,4 @@
-//! What a removal takes away, and what it leaves.
+//! Removals: the files that one takes away, and those that it leaves.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use super::node::Node;
 use crate::leave::LeaveError;
 use crate::remove::RemoveError;
 
-/// What the node has besides what it had.
+/// Paths that the node has now and had not before.
 fn left(node: &Node, before: &super::node::Files) -> Vec<String> {
     let now = node.files(true);
     assert!(before.keys().all(|path| now.contains_key(path)), "something else was taken away");

@@ -1,4 +1,4 @@
-//! What a new configuration changes: which keys have other values, and which of these a reload takes up. The table in
+//! Changes of a configuration: the keys that have other values, and those of them that a reload takes up. The table in
 //! `keys.rs` decides for each key. Pure.
 
 use super::check;

@@ -1,4 +1,4 @@
-//! What `podvisor config` prints, before it has a form: each key as it is in force, with what the file says instead where
+//! The output of `podvisor config`, before it has a form: each key as it is in force, with what the file says instead where
 //! that differs. Pure.
 
 use std::path::PathBuf;

@@ -62,7 +62,7 @@ mod tests {
     use super::super::{Config, ConfigError};
 
     fn config(text: &str) -> Result<Config, ConfigError> {
-        parse(Path::new("x"), &format!("[traces]\n{text}\n"))
+        parse(Path::new("x"), &format!("[traces]\n{text}\n")).map(|loaded| loaded.config)
     }
 
     #[test]

@@ -117,7 +117,7 @@ struct RemoveArgs {
 enum Unnamed {
     /// Every pod that names no handler.
     All,
-    /// Those that ask for the node's network, PID or IPC namespace.
+    /// Pods that ask for the node's network, PID or IPC namespace.
     Node,
     /// None.
     None,

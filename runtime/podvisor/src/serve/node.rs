@@ -1,4 +1,4 @@
-//! What CRI reports of the node: its network, its cgroups, and the handlers.
+//! The node as CRI reports it: its network, its cgroups, and the handlers.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};

@@ -1,6 +1,6 @@
-//! `tests-device-plugin DIRECTORY MOUNT`: a device plugin as small as one can be. It registers with the kubelet of DIRECTORY, lists two
-//! devices of `podvisor.test/fuse`, and allots to a container its device's id in a variable, MOUNT, `/dev/fuse` and an annotation. It
-//! runs until it is killed, and registers once.
+//! `tests-device-plugin DIRECTORY MOUNT`: a device plugin as small as one can be. The program registers once with the kubelet of
+//! DIRECTORY, lists two devices of `podvisor.test/fuse`, and allots to a container its device's id in a variable, MOUNT, `/dev/fuse`
+//! and an annotation, until it is killed.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
