@@ -181,6 +181,11 @@ def _qemu(node, scratch, ends, shared, icount):
     argv += _share("tree", "/", writable=False)
     if shared:
         argv += _share("out", shared, writable=True)
+    disk = os.environ.get("PODVISOR_NODE_DISK")
+    if disk:
+        # What the node has written is in this machine's memory when the node ends, which is all that it outlives.
+        argv += ["-drive", f"if=none,id=disk,format=raw,cache=unsafe,discard=unmap,file={disk.replace(',', ',,')}"]
+        argv += ["-device", "virtio-blk-pci,drive=disk,serial=podvisor"]
     argv += ["-device", "virtio-rng-pci", "-device", "virtio-serial-pci,max_ports=8"]
     for name, descriptor in ends.items():
         argv += ["-chardev", f"socket,id={name},fd={descriptor}", "-device", f"virtserialport,chardev={name},name={name}"]
