@@ -13,6 +13,7 @@ import subprocess
 import threading
 import urllib.request
 
+from outcome import outcome, same
 from terminal import Terminal
 
 # The software node is slow.
@@ -23,11 +24,6 @@ CONNECTIONS = 8
 
 def run(client, command, **options):
     return subprocess.run(command, env=client.environment, capture_output=True, timeout=LIMIT, **options)
-
-
-def same(what, expected, seen):
-    if expected != seen:
-        raise AssertionError(f"{what}: {seen!r} instead of {expected!r}")
 
 
 def output_is_whole_and_the_code_is_reported(client, _):
@@ -146,11 +142,7 @@ def all_of(client, directory, checks, transport):
     """Runs the checks; returns how many failed."""
     failed = 0
     for check in checks:
-        try:
-            check(client, directory)
-            outcome = "passed"
-        except (AssertionError, OSError, subprocess.SubprocessError) as error:
-            failed += 1
-            outcome = f"FAILED: {error}"
-        print(f"{client.name}, {transport}: {check.__name__}: {outcome}", flush=True)
+        said = outcome(check, client, directory)
+        failed += said.startswith("FAILED")
+        print(f"{client.name}, {transport}: {check.__name__}: {said}", flush=True)
     return failed
