@@ -64,7 +64,7 @@ class ControlPlane:
             f"--advertise-address={ADDRESS}", "--endpoint-reconciler-type=none", f"--cert-dir={self.directory / 'certificates'}",
             "--service-cluster-ip-range=10.96.0.0/16", "--service-account-issuer=https://localhost",
             f"--service-account-key-file={self.key}", f"--service-account-signing-key-file={self.key}",
-            f"--token-auth-file={self.directory / 'tokens'}", 
+            f"--token-auth-file={self.directory / 'tokens'}",
             "--kubelet-preferred-address-types=InternalIP", "--allow-privileged=true", *options,
         ]  # fmt: skip
 

@@ -26,6 +26,7 @@ HANDLERS = {"podvisor": 128}
 class Host:
     """Starts all of the host. `binaries` has the daemon and the registry, `logs` gets their logs.
 
+    `files` is what tests/conformance/files made, or has the data of a registry in `registry`.
     `run` is the daemon's directory of what ends with the node, where all else outlives it; `handlers` has their memory by name. Somebody
     else configures the network where `network` is false. `upstream` is another runtime's socket, and `unnamed` says which pods without a
     handler go there. Without `serve` there is no daemon, and clients use that runtime."""
@@ -72,6 +73,12 @@ class Host:
             lines += ["[[handler]]", f'name = "{handler}"', f"default = {first}", f"memory_mib = {memory}", "scratch_mib = 1024"]
         (self.directory / "config.toml").write_text("\n".join(lines) + "\n")
 
+    def bridge(self):
+        """A network of one plugin, for pods that need no host ports and reach nothing but the node: fewer programs to run for each pod."""
+        network = self.network()
+        bridge = {**network["plugins"][0], "ipMasq": False}
+        return {**network, "plugins": [bridge]}
+
     def network(self):
         """A bridge that masquerades, and host ports that answer on loopback too (portmap sets route_localnet for that)."""
         ranges = [[{"subnet": "10.88.0.0/16"}], [{"subnet": "fd00:88::/64"}]]
@@ -93,11 +100,22 @@ class Host:
 
     def _start_registry(self, files):
         log = open(self.logs / f"{self.name}-registry.log", "a")
+        if (pathlib.Path(files) / "registry").is_dir():
+            return self._serve(pathlib.Path(files) / "registry", log)
         command = [self.binaries / "tests-conformance", "--files", files, "--port", str(REGISTRY_PORT)]
         registry = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
         if not registry.stdout.readline():
             raise SystemExit(f"host: the registry does not start, see {log.name}")
         return registry
+
+    def _serve(self, data, log):
+        """A registry over what another one has stored: nothing is pushed, and nobody waits for it."""
+        config = self.directory / "registry.yml"
+        config.write_text(
+            "version: 0.1\nlog: {level: warn, accesslog: {disabled: true}}\n"
+            f'http: {{addr: "127.0.0.1:{REGISTRY_PORT}"}}\nstorage: {{filesystem: {{rootdirectory: "{data}"}}}}\n'
+        )
+        return subprocess.Popen(["docker-registry", "serve", config], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def start_daemon(self):
         """Starts the daemon, also again after it ended."""

@@ -49,13 +49,13 @@ def configuration(directory, endpoint, address):
 
 
 class Kubelet:
-    """A running kubelet. `cluster` is the kubeconfig of its API server; without one it stands alone."""
+    """A running kubelet. `cluster` is the kubeconfig of its API server; without one it stands alone. `settings` are more of its own."""
 
-    def __init__(self, binary, directory, endpoint, logs, address="127.0.0.1", cluster=None):
+    def __init__(self, binary, directory, endpoint, logs, address="127.0.0.1", cluster=None, settings=None):
         for name in ("manifests", "podlogs", "volume-plugins", "root", "pki", "empty"):
             (directory / name).mkdir(exist_ok=True)
         config = directory / "kubelet.json"
-        config.write_text(json.dumps(configuration(directory, endpoint, address)))
+        config.write_text(json.dumps({**configuration(directory, endpoint, address), **(settings or {})}))
         self.log = logs / "kubelet.log"
         self.command = [
             binary, "--config", config, "--root-dir", directory / "root", "--cert-dir", directory / "pki",
