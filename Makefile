@@ -139,6 +139,15 @@ clients: conformance-build ## crictl, or kubectl through a real kubelet, at the 
 policies: ## the manifests of dist/kubernetes in an API server: CLIENT="KUBECTL KUBE_APISERVER ETCD", as paths
 	@tests/clients/run policies $(CLIENT)
 
+# The programs of Kubernetes 1.36, and a containerd 2.x with its shim where there is one, are given: nothing here builds them.
+.PHONY: cluster-build
+cluster-build: deps
+	@.ci/build -p tests-conformance -p tests-cluster --bins
+
+.PHONY: cluster
+cluster: cluster-build ## a one-node cluster, rebooted: BINARIES=directory of its programs (tests/cluster/run says which), CHECKS=names
+	@CHECKS="$(CHECKS)" tests/cluster/run "$(BINARIES)"
+
 .PHONY: clean
 clean: ## remove what was built here; caches outside the checkout stay
 	cargo clean

@@ -1,0 +1,43 @@
+"""The check of the kubelet's log: each error line is absent, or on the list below with its reason."""
+
+import re
+
+from kubelet import EXPECTED
+
+ERROR = re.compile(r"^E\d{4} ")
+# Lines that a cluster's kubelet writes as errors though nothing is wrong with the runtime, each with its reason.
+ALLOWED = [
+    (r"Housekeeping took longer than expected", "the node is slow"),
+    (r"request\.go:\d+\] .*(deadline exceeded|reading response body)", "an answer of the API server took longer than the kubelet waits"),
+    (r"nodelease\.go|controller\.go:\d+\] .*lease", "the lease is renewed again later, for the same reason"),
+    (r"kubelet_node_status\.go:\d+\] .*Error updating node status, will retry", "for the same reason"),
+    (r"Failed to read data from checkpoint.*checkpoint is not found", "a kubelet's first start"),
+    (r"Node not becoming ready in time after startup", "nothing configures the network before the DaemonSet does"),
+    (r"conn\.go:\d+\] .*Error on socket receive.*closed network connection", "a client of a stream has gone when its command ended"),
+    (r"update node status exceeds retry count|Server rejected event .*Timeout", "for the same reason"),
+    (r"cadvisor_stats_provider.*unable to find data in memory cache", "a pod's cgroup is younger than cAdvisor's last look"),
+    (r"failed to read (memory|cpu)\S* .*no such file", "a pod's cgroup has gone between two looks of the kubelet"),
+    (r"ExecSync cmd .*code = FailedPrecondition", "a probe meets a container that has just ended"),
+    (r"(ContainerStatus from runtime|Failed to remove container).*code = NotFound", "the kubelet asks after a container that it has removed"),
+    (r"failed to sync (configmap|secret) cache", "an object of a new pod has not come from the API server yet"),
+    (r"NetworkPluginNotReady|network is not ready", "for the same reason"),
+]
+SHOWN = 12
+
+
+def the_kubelets_log_has_no_error_without_a_reason(cluster):
+    found = unexplained(cluster.kubelet.log.read_text(errors="replace").splitlines())
+    if found:
+        raise AssertionError(f"{len(found)} lines, with what was done before:\n    " + "\n    ".join(found[:SHOWN]))
+
+
+def unexplained(lines):
+    """Error lines without a reason, once for each place in the kubelet's code, after the mark that they follow."""
+    found, mark, allowed = {}, "", re.compile("|".join(pattern for pattern, _ in ALLOWED) or r"(?!)")
+    for line in lines:
+        if line.startswith("-- "):
+            mark = line
+        elif ERROR.match(line) and not EXPECTED.search(line) and not allowed.search(line):
+            place = re.search(r"(\w+\.go:\d+)\]", line)
+            found.setdefault(place[1] if place else line, f"{mark}: {line[:600]}")
+    return list(found.values())
