@@ -1,17 +1,31 @@
-"""All checks in their order: what the node itself needs, and what its kubelet has logged.
+"""All checks in their order: what the node itself needs, what tenants do, and what its kubelet has logged.
 
 tests/cluster/run has the names alone; the checks themselves are looked up in the node.
 """
 
 import importlib
 
-MODULES = ("node", "kubelet_log")
+MODULES = ("node", "storage", "workloads", "kubelet_log")
 # Without these there is no cluster: they are always run, and nothing is after a failure.
 NEEDED = ["a_node_is_ready_once_a_daemonset_configures_its_network"]
 BOTH_BOOTS = ["the_kubelets_log_has_no_error_without_a_reason"]
 FIRST_BOOT = [
     *NEEDED,
     "services_are_reached_from_vm_pods_through_kube_proxy",
+    "a_mount_of_a_storage_plugin_is_seen_in_a_vm_pod",
+    "deployments_start_in_order_and_roll_over",
+    "a_failing_liveness_probe_restarts_its_container_alone",
+    "jobs_succeed_and_fail",
+    "a_statefulset_keeps_its_block_and_filesystem_volumes",
+    "changed_config_maps_reach_running_pods",
+    "containers_are_resized_up_and_down_in_place",
+    "vm_pods_have_user_namespaces",
+    "pods_of_the_node_have_user_namespaces",
+    "image_volumes_are_read_by_vm_pods",
+    "image_volumes_are_read_by_pods_of_the_node",
+    "kubectl_debug_sees_its_target",
+    "hooks_run_before_a_container_ends",
+    "an_exit_code_restarts_all_containers_of_its_pod",
     *BOTH_BOOTS,
 ]
 SECOND_BOOT = []
