@@ -1,11 +1,11 @@
-"""All checks in their order: what the node itself needs, what tenants do, and what its kubelet has logged.
+"""All checks in their order: what the node itself needs, what tenants do, what goes wrong, and what a reboot leaves.
 
 tests/cluster/run has the names alone; the checks themselves are looked up in the node.
 """
 
 import importlib
 
-MODULES = ("node", "storage", "workloads", "kubelet_log")
+MODULES = ("node", "storage", "workloads", "pressure", "failures", "kubelet_log")
 # Without these there is no cluster: they are always run, and nothing is after a failure.
 NEEDED = ["a_node_is_ready_once_a_daemonset_configures_its_network"]
 BOTH_BOOTS = ["the_kubelets_log_has_no_error_without_a_reason"]
@@ -26,9 +26,16 @@ FIRST_BOOT = [
     "kubectl_debug_sees_its_target",
     "hooks_run_before_a_container_ends",
     "an_exit_code_restarts_all_containers_of_its_pod",
+    "a_pod_that_overfills_its_empty_dir_is_evicted_alone",
+    "pods_go_on_while_the_daemon_is_killed",
+    "pods_go_on_while_containerd_is_killed",
+    "a_pod_whose_vmm_is_killed_comes_back",
+    "a_drained_node_is_empty_of_tenants_until_it_is_used_again",
+    # Late: what it evicts besides would be another check's failure.
+    "a_full_disk_evicts_who_fills_it_and_is_over_with_him",
     *BOTH_BOOTS,
 ]
-SECOND_BOOT = []
+SECOND_BOOT = ["pods_come_back_after_a_reboot"]
 NAMES = [*FIRST_BOOT, *SECOND_BOOT]
 # What the first boot does for the second.
 PREPARED = "pods_are_remembered_before_a_reboot"
