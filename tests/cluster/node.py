@@ -57,7 +57,7 @@ def services_are_reached_from_vm_pods_through_kube_proxy(cluster):
     for tenant in TENANTS:
         cluster.create(objects.pod("asking", tenant, [container()]))
     backends = cluster.all_ready("tenant-a", "served", 2)
-    ask = f"wget -T 20 -q -O - http://{address}/"
+    ask = f"wget -q -O - http://{address}/"
     for tenant in TENANTS:
         cluster.ready(tenant, "asking")
         answered = lambda tenant=tenant: cluster.sh(tenant, "asking", ask, check=False) == "podvisor"  # noqa: E731
