@@ -61,6 +61,19 @@ struct Batch {
 
 /// Makes the table that these messages make.
 pub(crate) fn make_table(messages: &[u8]) -> Result<(), NftError> {
+    prepare(messages)?.make()
+}
+
+/// A table that is ready to be made.
+#[derive(Debug)]
+pub(crate) struct PreparedTable {
+    batch: Batch,
+    socket: OwnedFd,
+}
+
+/// Prepares the table that these messages make. This step alone needs the guest's own privileges: a message may be longer than a
+/// socket's buffer otherwise is, which only they change.
+pub(crate) fn prepare(messages: &[u8]) -> Result<PreparedTable, NftError> {
     let batch = Batch::new(messages)?;
     let protocol = SockProtocol::NetlinkNetFilter;
     let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)
@@ -69,9 +82,17 @@ pub(crate) fn make_table(messages: &[u8]) -> Result<(), NftError> {
     setsockopt(&socket, sockopt::SndBufForce, &room).map_err(NftError::Socket)?;
     setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(ANSWER_SECONDS, 0))
         .map_err(NftError::Socket)?;
-    let kernel = NetlinkAddr::new(0, 0);
-    sendto(socket.as_raw_fd(), &batch.bytes, &kernel, MsgFlags::empty()).map_err(NftError::Socket)?;
-    batch.verdict(&socket)
+    Ok(PreparedTable { batch, socket })
+}
+
+impl PreparedTable {
+    /// Makes the table in the network that the socket is in.
+    pub(crate) fn make(self) -> Result<(), NftError> {
+        let PreparedTable { batch, socket } = self;
+        let kernel = NetlinkAddr::new(0, 0);
+        sendto(socket.as_raw_fd(), &batch.bytes, &kernel, MsgFlags::empty()).map_err(NftError::Socket)?;
+        batch.verdict(&socket)
+    }
 }
 
 impl Batch {

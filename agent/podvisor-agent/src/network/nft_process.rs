@@ -62,10 +62,11 @@ pub(crate) fn run() -> i32 {
 }
 
 fn enter_and_make() -> Result<(), String> {
+    let mut messages = Vec::new();
+    io::stdin().lock().read_to_end(&mut messages).map_err(|error| error.to_string())?;
+    let table = nft::prepare(&messages).map_err(|error| error.to_string())?;
     let failed = |error: io::Error| format!("cannot enter the pod's user namespace: {error}");
     let namespace = File::open(user_namespace::PATH).map_err(failed)?;
     nix::sched::setns(namespace, CloneFlags::CLONE_NEWUSER).map_err(|errno| failed(errno.into()))?;
-    let mut messages = Vec::new();
-    io::stdin().lock().read_to_end(&mut messages).map_err(|error| error.to_string())?;
-    nft::make_table(&messages).map_err(|error| error.to_string())
+    table.make().map_err(|error| error.to_string())
 }
