@@ -50,6 +50,7 @@ mod stream_volume;
 mod streaming_tls;
 mod streams;
 mod system;
+mod tenants;
 mod traces;
 mod traps;
 mod upgrade;
