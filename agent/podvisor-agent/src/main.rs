@@ -18,6 +18,7 @@ mod configure;
 mod console;
 mod containers;
 mod disks;
+mod fair_server;
 mod host_listener;
 mod host_work;
 mod images;

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use crate::fair_server;
+
 /// The kernel's directory of processors.
 const DIRECTORY: &str = "/sys/devices/system/cpu";
 
@@ -24,7 +26,9 @@ pub(crate) struct ProcessorError {
 /// takes milliseconds for each.
 pub(crate) fn set_online(wanted: u32) -> Result<u32, ProcessorError> {
     let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
-    set_online_in(Path::new(DIRECTORY), wanted.max(1))
+    let online = set_online_in(Path::new(DIRECTORY), wanted.max(1))?;
+    fair_server::stretch(online);
+    Ok(online)
 }
 
 fn set_online_in(directory: &Path, wanted: u32) -> Result<u32, ProcessorError> {

@@ -3,6 +3,8 @@
 
 use std::fs;
 
+use crate::fair_server;
+
 /// Files under `/proc/sys`, and the values written.
 const SETTINGS: [(&str, &str); 3] = [
     // kcompactd looks for work every half second while it compacts ahead of need
@@ -21,4 +23,5 @@ pub(super) fn run() {
             tracing::debug!(file, %error, "a kernel setting is not there");
         }
     }
+    fair_server::stretch(1);
 }
