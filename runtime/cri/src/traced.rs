@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use runtime_spans::span;
+use runtime_spans::{logged, span};
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::{Code, Status};
@@ -59,10 +59,9 @@ where
         };
         let span = of_call(service, rpc);
         runtime_traces::adopt(&span, request.headers());
-        // The log's is the inner one, so that ids are put into it. Its level is that of errors, so that a line has its call at
-        // whatever level the log is.
+        // The level is that of errors, so that a line has its call at whatever level the log is.
         let number = CALLS.fetch_add(1, Ordering::Relaxed);
-        let log = span.in_scope(|| error_span!("cri", rpc, call = number, pod = Empty, container = Empty));
+        let log = error_span!("cri", rpc, call = number, pod = Empty, container = Empty);
         let mut end = CallEnd { span: span.clone(), is_answered: false };
         let answering = self.0.call(request);
         let work = async move {
@@ -72,7 +71,7 @@ where
             }
             answer
         };
-        Box::pin(CALL.scope(span.clone(), work.instrument(log)).instrument(span))
+        Box::pin(logged(log, CALL.scope(span.clone(), work).instrument(span)))
     }
 }
 

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use runtime_spans::{always, span, step};
+use runtime_spans::{Carried, always, span, step};
 use tokio::sync::watch;
-use tracing::{Instrument, Span};
+use tracing::Span;
 
 use crate::config::DeclaredConfig;
 use crate::counters;
@@ -165,7 +165,7 @@ impl Images {
             drop(running);
             sender.send_replace(Some(result.map(Image::from)));
         };
-        tokio::spawn(pulling.instrument(Span::current()));
+        tokio::spawn(Carried::here().around(pulling));
         (outcome, Span::none())
     }
 

@@ -1,5 +1,6 @@
 //! Requests to a pod's driver.
 
+use runtime_spans::Carried;
 use runtime_spec::{ContainerSpec, Resources};
 use tokio::sync::oneshot;
 use tracing::Span;
@@ -13,8 +14,8 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, PodError>>;
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) command: Command,
-    /// The span of the call that asks: the driver's work belongs to it, also where the caller goes away.
-    pub(crate) call: Span,
+    /// The spans of the call that asks: the driver's work belongs to them, also where the caller goes away.
+    pub(crate) call: Carried,
     /// The span of the wait for a driver that is busy; the driver ends it.
     pub(crate) waiting: Span,
 }

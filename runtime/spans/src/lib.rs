@@ -5,6 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod carried;
+
+pub use carried::{Carried, logged, of_log};
+
 use std::error::Error;
 
 use tracing::instrument::Instrument;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use runtime_guest::{ProcessExit, SignalTarget};
+use runtime_spans::logged;
 use runtime_spec::Signal;
 use tokio::sync::mpsc;
-use tracing::Instrument;
 
 use crate::backend::BackendErrorKind;
 use crate::error::chain_of;
@@ -47,7 +47,7 @@ pub(crate) fn watch(live: Live, container_id: String, copiers: Copiers, driver: 
         // A driver that is gone needs no report.
         let _ = driver.send(Exited { container_id, outcome }).await;
     };
-    tokio::spawn(watching.instrument(span));
+    tokio::spawn(logged(span, watching));
 }
 
 async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<ProcessExit, String> {

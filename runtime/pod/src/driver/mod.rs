@@ -27,9 +27,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use proto_vmm::StopReport;
-use runtime_spans::{always, span};
+use runtime_spans::{Carried, always, logged, span};
 use tokio::sync::{mpsc, watch};
-use tracing::{Instrument, Span};
 
 use crate::capacity::Capacity;
 use crate::command::{Asked, Command, Reply};
@@ -99,19 +98,19 @@ impl Driver {
         }
     }
 
-    /// Starts a pod, reports how that ended, and drives the pod from then on. `call` is the span of the call that asked for the pod:
+    /// Starts a pod, reports how that ended, and drives the pod from then on. `call` has the spans of the call that asked for the pod:
     /// the start belongs to it also where the caller goes away, and what comes later does not.
     pub(crate) async fn start(
         node: Arc<Node>,
         record: PodRecord,
         outcome_sender: watch::Sender<Outcome>,
-        call: Span,
+        call: Carried,
     ) {
         let own = spans::driver(&record.id);
-        let starting = Driver::start_and_report(node, record, outcome_sender).instrument(call);
+        let starting = call.around(Driver::start_and_report(node, record, outcome_sender));
         let started = starting.await;
         if let Some(driver) = started {
-            driver.run().instrument(own).await;
+            logged(own, driver.run()).await;
         }
     }
 
@@ -227,7 +226,7 @@ impl Driver {
                 asked = self.inbox.recv() => match asked {
                     Some(Asked { command, call, waiting }) => {
                         drop(waiting);
-                        self.handle(command).instrument(call).await
+                        call.around(self.handle(command)).await
                     }
                     None => ControlFlow::Break(()),
                 },

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use runtime_spans::{always, span};
+use runtime_spans::{Carried, always, span};
 use tokio::sync::oneshot;
-use tracing::{Instrument, Span};
 
 use crate::command::{Asked, Command, Reply};
 use crate::error::{PodError, PodErrorKind};
@@ -44,7 +43,7 @@ pub(super) async fn ask<T>(
     let gone = || PodError::new(PodErrorKind::NotFound, format!("no pod {}", entry.view.id));
     recovered(entry).await?;
     let (reply, answer) = oneshot::channel();
-    let (call, waiting) = (Span::current(), span!("wait for the pod's driver"));
+    let (call, waiting) = (Carried::here(), span!("wait for the pod's driver"));
     let asked = Asked { command: command(reply), call, waiting };
     entry.commands.send(asked).await.map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?
@@ -54,7 +53,7 @@ pub(super) async fn ask<T>(
 pub(super) async fn detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, PodError>> + Send + 'static,
 ) -> Result<T, PodError> {
-    match tokio::spawn(work.instrument(Span::current())).await {
+    match tokio::spawn(Carried::here().around(work)).await {
         Ok(outcome) => outcome,
         Err(error) => Err(PodError::internal("a task of the daemon failed").because(error)),
     }

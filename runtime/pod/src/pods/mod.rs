@@ -11,7 +11,7 @@ mod streams;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime_spans::{always, span};
+use runtime_spans::{Carried, always, span};
 use runtime_spec::{ContainerSpec, HandlerConfig, PodSpec, Resources, Shortage, VmBounds};
 use tracing::Span;
 
@@ -75,7 +75,7 @@ impl Pods {
             Reservation::New(id, sender, outcome) => {
                 let record = PodRecord { id, spec, bounds, scratch_bytes, created_at_ns: clock::now_ns() };
                 spans::of_pod(&record.id);
-                tokio::spawn(Driver::start(self.node.clone(), record, sender, Span::current()));
+                tokio::spawn(Driver::start(self.node.clone(), record, sender, Carried::here()));
                 // The driver's steps are the call's own.
                 (outcome, Span::none())
             }

@@ -15,9 +15,9 @@ mod sweep;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use runtime_spans::logged;
 use runtime_store::{Store, StoreError, Table};
 use serde::de::DeserializeOwned;
-use tracing::Instrument;
 
 use crate::blocking::blocking;
 use crate::driver::FoundPod;
@@ -62,7 +62,7 @@ pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
         let left = containers.remove(&record.id).unwrap_or_default();
         let span = spans::driver(&record.id);
         let pod = FoundPod::list(node.clone(), Arc::new(record), status, left);
-        tokio::spawn(pod.recover(lost.clone()).instrument(span));
+        tokio::spawn(logged(span, pod.recover(lost.clone())));
     }
     Ok(())
 }
