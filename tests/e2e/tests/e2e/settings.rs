@@ -71,6 +71,15 @@ async fn proxied(client: &mut Client, container: &str, address: &str, port: u16)
     client.exec(container, &["sh", "-c", &line], 60).await.unwrap().exit_code == 0
 }
 
+/// Gives a container the users of its pod, as the kubelet does.
+fn with_users_of(pod: &v1::PodSandboxConfig, mut config: v1::ContainerConfig) -> v1::ContainerConfig {
+    let context = pod.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let users = context.and_then(|context| context.namespace_options.as_ref()?.userns_options.clone());
+    let context = config.linux.get_or_insert_default().security_context.get_or_insert_default();
+    context.namespace_options.get_or_insert_default().userns_options = users;
+    config
+}
+
 /// Runs a pod of proxy and app behind the mesh, and sees where connections go.
 async fn see_the_mesh(host: &Host, config: &v1::PodSandboxConfig) {
     let mut client = host.client();
@@ -78,8 +87,9 @@ async fn see_the_mesh(host: &Host, config: &v1::PodSandboxConfig) {
     let pod = client.run_pod(config).await.unwrap();
     let (_, info) = client.pod_status_verbose(&pod).await.unwrap();
     assert_eq!(info["settings_passed_by"], serde_json::json!([]));
-    let proxy = client.run(&pod, proxy(&image)).await.unwrap();
-    let app = client.run(&pod, spec::container("app", &image, &["sleep", "3600"])).await.unwrap();
+    let proxy = client.run(&pod, with_users_of(config, proxy(&image))).await.unwrap();
+    let app = spec::container("app", &image, &["sleep", "3600"]);
+    let app = client.run(&pod, with_users_of(config, app)).await.unwrap();
 
     // Nobody has this address (RFC 5737): only the rule of the pod's own kernel leads anywhere.
     for port in [80, 81] {
