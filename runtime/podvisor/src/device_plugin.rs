@@ -87,8 +87,8 @@ mod tests {
         assert_eq!(config.pod_resources, PathBuf::from("/var/lib/kubelet/pod-resources/kubelet.sock"));
         assert_eq!(config.resource.to_string(), "podvisor.io/vm");
         assert!((1..=110).contains(&config.vms), "{}", config.vms);
-        // 256 MiB for containers, 48 for the guest, and page structures; 16 for the VMM, and page tables.
-        assert_eq!(config.vm_bytes >> 20, 327);
+        // 256 MiB for containers, 52 for the guest, and page structures; 16 for the VMM, and page tables.
+        assert_eq!(config.vm_bytes >> 20, 331);
     }
 
     #[test]

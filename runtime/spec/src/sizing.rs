@@ -14,7 +14,7 @@ pub(crate) const MEMORY_MIN: u64 = 64 << 20;
 
 /// Memory in bytes for the guest kernel, the agent and the page structures of [`IMAGES_WITHIN`], where no overhead is
 /// sent.
-pub(crate) const GUEST_OVERHEAD: u64 = 48 << 20;
+pub(crate) const GUEST_OVERHEAD: u64 = 52 << 20;
 
 /// Bytes of images whose page structures the overhead holds: 8 MiB of them. Most pods have no more, and such a VM
 /// need not grow for each container.

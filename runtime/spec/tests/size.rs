@@ -77,12 +77,12 @@ fn a_pod_without_limits_takes_its_vm_and_its_vmm_on_the_node() {
 fn a_vm_boots_with_the_pods_limit_its_overhead_and_page_structures_for_both() {
     let boot = |pod: &PodSpec| bounds(pod).boot;
     let mib = |pod: &PodSpec| boot(pod).memory_bytes / MIB;
-    assert_eq!(mib(&PodSpec::default()), 310);
-    assert_eq!(mib(&pod(128 << 20, 0, 0)), 180);
+    assert_eq!(mib(&PodSpec::default()), 314);
+    assert_eq!(mib(&pod(128 << 20, 0, 0)), 184);
     assert_eq!(mib(&pod(128 << 20, 30 << 20, 0)), 162);
     assert_eq!(mib(&pod(1 << 20, 1 << 20, 0)), 64);
     assert_eq!(mib(&pod((129 << 20) + (1 << 19), 30 << 20, 0)), 164);
-    assert_eq!(mib(&pod(-1, 0, 0)), 310);
+    assert_eq!(mib(&pod(-1, 0, 0)), 314);
     assert_eq!(boot(&PodSpec::default()).vcpus, 4);
     assert_eq!(boot(&pod(0, 0, 150_000)).vcpus, 2);
     assert_eq!(boot(&pod(0, 0, 1)).vcpus, 1);
@@ -99,11 +99,11 @@ fn a_pod_beyond_its_handler_is_refused_with_both_numbers() {
 #[test]
 fn in_a_pod_without_a_limit_containers_add_up() {
     let silent = PodSpec::default();
-    assert_eq!(size(&silent, &[]).0, 310);
-    assert_eq!(size(&silent, &[limits(100, 0)]).0, 310);
-    assert_eq!(size(&silent, &[limits(200, 0), limits(300, 0)]).0, 558);
-    assert_eq!(size(&silent, &[limits(0, 0)]).0, 310);
-    assert_eq!(size(&silent, &[limits(0, 0), limits(100, 0), limits(-1, 0)]).0, 412);
+    assert_eq!(size(&silent, &[]).0, 314);
+    assert_eq!(size(&silent, &[limits(100, 0)]).0, 314);
+    assert_eq!(size(&silent, &[limits(200, 0), limits(300, 0)]).0, 562);
+    assert_eq!(size(&silent, &[limits(0, 0)]).0, 314);
+    assert_eq!(size(&silent, &[limits(0, 0), limits(100, 0), limits(-1, 0)]).0, 416);
 }
 
 #[test]
@@ -141,11 +141,11 @@ fn a_vm_is_no_larger_than_its_pods_cgroup_allows() {
     let boot = |room: u64| bounds(&pod).within(Some(room * MIB)).boot.memory_bytes / MIB;
     assert_eq!(bounds(&pod).within(None), bounds(&pod));
     // 16 MiB for the VMM, and 1/256 of the VM for page tables.
-    assert_eq!([1024, 328, 256, 100, 10].map(boot), [310, 310, 238, 82, 64]);
+    assert_eq!([1024, 332, 256, 100, 10].map(boot), [314, 314, 238, 82, 64]);
     let shortage = |room: u64| Shortage::of(&pod, &handler(), room * MIB);
-    assert_eq!(shortage(328), None);
+    assert_eq!(shortage(332), None);
     let short = shortage(256).unwrap();
-    assert_eq!((short.vm_bytes / MIB, short.needed_bytes / MIB, short.missing_mib()), (310, 327, 72));
+    assert_eq!((short.vm_bytes / MIB, short.needed_bytes / MIB, short.missing_mib()), (314, 331, 76));
     // An overhead that has room for more than the guest's is no shortage.
     let roomy = PodSpec {
         overhead: Some(Resources { memory_limit_bytes: 80 << 20, ..Resources::default() }),
@@ -160,7 +160,7 @@ fn memory_that_a_vm_can_never_have_is_refused_by_the_field() {
     let large = limits(4096, 0);
     let ledger = Ledger::draw(&bounds(&pod), pod.resources.as_ref(), None, 0, [("c", &large)]);
     let error = ledger.check("resources.memory_limit_in_bytes").unwrap_err().to_string();
-    assert!(error.contains("memory_limit_in_bytes") && error.contains("4212 MiB"), "{error}");
+    assert!(error.contains("memory_limit_in_bytes") && error.contains("4216 MiB"), "{error}");
 }
 
 proptest! {

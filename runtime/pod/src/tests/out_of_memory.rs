@@ -149,7 +149,7 @@ async fn a_vm_fits_into_its_pods_cgroup_and_grows_when_the_cgroup_does() {
     cgroups(&world, &(256 << 20).to_string());
     let spec = PodSpec { resources: Some(memory(256)), ..in_cgroup("web") };
     let pod_id = world.pods.run(spec).await.unwrap();
-    assert_eq!(sizes(&world, &pod_id), (238, 310));
+    assert_eq!(sizes(&world, &pod_id), (238, 314));
     let limited = |name: &str, mib| ContainerSpec { resources: memory(mib), ..container(name) };
     let id = world.pods.create_container(&pod_id, limited("app", 100)).await.unwrap();
     world.pods.create_container(&pod_id, limited("large", 156)).await.unwrap();
@@ -157,8 +157,8 @@ async fn a_vm_fits_into_its_pods_cgroup_and_grows_when_the_cgroup_does() {
     // As the kubelet does before it resizes a pod in place.
     cgroups(&world, &(1024 << 20).to_string());
     world.pods.update_container(&id, memory(101)).await.unwrap();
-    assert_eq!(sizes(&world, &pod_id), (310, 310));
-    assert_eq!(world.script.count("vm.resize 310"), 1);
+    assert_eq!(sizes(&world, &pod_id), (314, 314));
+    assert_eq!(world.script.count("vm.resize 314"), 1);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn the_next_daemon_looks_at_the_cgroup_again() {
         cgroups(world, &(256 << 20).to_string());
         world.pods.run(PodSpec { resources: Some(memory(256)), ..in_cgroup("web") }).await.unwrap()
     });
-    life(Some(left), async |world: &World| assert_eq!(sizes(world, &pod_id), (238, 310)));
+    life(Some(left), async |world: &World| assert_eq!(sizes(world, &pod_id), (238, 314)));
 }
 
 #[tokio::test]
@@ -178,14 +178,14 @@ async fn where_the_operator_says_so_a_pod_that_does_not_fit_is_refused_with_what
     let error = world.pods.run(spec).await.unwrap_err();
     assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
     let text = error.to_string();
-    for part in ["/kubepods/pod1 allows 256 MiB", "takes 328 MiB", "72 MiB more", "overhead.podFixed.memory"]
+    for part in ["/kubepods/pod1 allows 256 MiB", "takes 332 MiB", "76 MiB more", "overhead.podFixed.memory"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(world.pods.pods().len(), 0);
     // With the overhead that it asks for.
-    cgroups(&world, &(328 << 20).to_string());
-    let spec = PodSpec { overhead: Some(memory(72)), resources: Some(memory(256)), ..in_cgroup("web") };
+    cgroups(&world, &(332 << 20).to_string());
+    let spec = PodSpec { overhead: Some(memory(76)), resources: Some(memory(256)), ..in_cgroup("web") };
     world.pods.run(spec).await.unwrap();
 }
 

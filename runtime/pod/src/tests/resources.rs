@@ -30,14 +30,14 @@ async fn the_vm_grows_before_a_container_that_needs_it_is_made() {
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     world.pods.create_container(&pod_id, limited("small", 100)).await.unwrap();
     let id = world.pods.create_container(&pod_id, limited("large", 400)).await.unwrap();
-    let grown = ["agent.create", "vm.resize 558", "agent.resize 8 3", "vm.resized", "agent.create"];
+    let grown = ["agent.create", "vm.resize 562", "agent.resize 8 3", "vm.resized", "agent.create"];
     assert_eq!(asked(&world), grown);
-    assert_eq!(mib(&world, &pod_id), 558);
+    assert_eq!(mib(&world, &pod_id), 562);
     let ledger = world.pods.pod(&pod_id).unwrap().ledger.clone();
     assert_eq!(ledger.containers[&id].memory_bytes, Some(400 << 20));
     // What has ended needs nothing.
     world.pods.remove_container(&id).await.unwrap();
-    assert_eq!(mib(&world, &pod_id), 310);
+    assert_eq!(mib(&world, &pod_id), 314);
 }
 
 fn of_image(name: &str, image: &str) -> ContainerSpec {
@@ -50,21 +50,21 @@ fn the_vm_holds_the_page_structures_of_its_images_until_they_are_unplugged() {
         let pod_id = world.pods.run(pod("web")).await.unwrap();
         let id = world.pods.create_container(&pod_id, of_image("large", "image-4g")).await.unwrap();
         // 56 MiB for what is beyond 512 MiB, 2 MiB for the block that is added.
-        assert_eq!(asked(world), ["vm.resize 368", "agent.resize 8 3", "vm.resized", "agent.create"]);
+        assert_eq!(asked(world), ["vm.resize 372", "agent.resize 8 3", "vm.resized", "agent.create"]);
         (pod_id, id)
     });
     life(Some(left), async |world: &World| {
-        assert_eq!(mib(world, &pod_id), 368, "the VM says what it has");
+        assert_eq!(mib(world, &pod_id), 372, "the VM says what it has");
         world.pods.remove_container(&id).await.unwrap();
-        assert_eq!(mib(world, &pod_id), 368, "the image stays plugged");
+        assert_eq!(mib(world, &pod_id), 372, "the image stays plugged");
         for number in 1..proto_vmm::Slot::pmems().count() {
             let spec = of_image(&format!("small{number}"), &format!("image{number}"));
             world.pods.create_container(&pod_id, spec).await.unwrap();
         }
         assert!(asked(world).iter().filter(|step| step.starts_with("vm.resize ")).count() == 1);
         world.pods.create_container(&pod_id, of_image("last", "image0")).await.unwrap();
-        assert_eq!(mib(world, &pod_id), 310);
-        assert!(asked(world).contains(&"vm.resize 310".to_owned()), "{:?}", asked(world));
+        assert_eq!(mib(world, &pod_id), 314);
+        assert!(asked(world).contains(&"vm.resize 314".to_owned()), "{:?}", asked(world));
     });
 }
 
@@ -74,7 +74,7 @@ async fn a_container_that_fails_leaves_the_vm_what_its_plugged_image_needs() {
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     world.script.fail("agent.create");
     world.pods.create_container(&pod_id, of_image("large", "image-4g")).await.unwrap_err();
-    assert!(!asked(&world).contains(&"vm.resize 310".to_owned()), "{:?}", asked(&world));
+    assert!(!asked(&world).contains(&"vm.resize 314".to_owned()), "{:?}", asked(&world));
     world.script.repair();
     world.pods.create_container(&pod_id, of_image("large", "image-4g")).await.unwrap();
     assert_eq!(asked(&world).iter().filter(|step| step.starts_with("vm.resize ")).count(), 1);
@@ -88,7 +88,7 @@ async fn a_container_that_can_never_fit_is_refused_with_the_numbers() {
     assert_eq!(error.kind(), PodErrorKind::InvalidArgument);
     let text = error.to_string();
     assert!(
-        text.contains("memory_limit_in_bytes") && text.contains("5130") && text.contains("4096 MiB"),
+        text.contains("memory_limit_in_bytes") && text.contains("5134") && text.contains("4096 MiB"),
         "{text}"
     );
     assert!(asked(&world).is_empty());
@@ -104,18 +104,18 @@ async fn growth_comes_before_the_limit_and_the_limit_before_less() {
     world.pods.update_container(&id, Resources { cpu_shares: 1024, ..memory(100) }).await.unwrap();
     let steps = [
         "agent.create",
-        "vm.resize 1092",
+        "vm.resize 1096",
         "agent.resize 8 3",
         "vm.resized",
         r#"agent.update {"memory.max": "1073741824"}"#,
         r#"agent.update {"cpu.weight": "100", "memory.max": "104857600"}"#,
         "agent.resize 8 0",
-        "vm.resize 310",
+        "vm.resize 314",
     ];
     assert_eq!(asked(&world), steps);
     let limits = world.pods.container(&id).unwrap().resources.clone();
     assert_eq!((limits.cpu_shares, limits.memory_limit_bytes), (1024, 100 << 20));
-    assert_eq!(mib(&world, &pod_id), 310);
+    assert_eq!(mib(&world, &pod_id), 314);
 }
 
 #[tokio::test]
@@ -126,8 +126,8 @@ async fn a_refused_limit_leaves_all_as_it_was() {
     world.script.fail(r#"agent.update {"memory.max": "1073741824"}"#);
     world.pods.update_container(&id, memory(1024)).await.unwrap_err();
     assert_eq!(world.pods.container(&id).unwrap().resources.memory_limit_bytes, 64 << 20);
-    assert_eq!(asked(&world).last().unwrap(), "vm.resize 310");
-    assert_eq!(mib(&world, &pod_id), 310);
+    assert_eq!(asked(&world).last().unwrap(), "vm.resize 314");
+    assert_eq!(mib(&world, &pod_id), 314);
     let odd = Resources { cpu_quota: 5, ..Resources::default() };
     let error = world.pods.update_container(&id, odd).await.unwrap_err();
     assert!(error.to_string().contains("resources.cpu_quota"), "{error}");
@@ -141,7 +141,7 @@ async fn a_guest_that_does_not_take_its_memory_is_an_error_and_the_offer_is_with
     world.script.hang("vm.resized");
     let error = world.pods.update_container(&id, memory(1024)).await.unwrap_err();
     assert!(error.to_string().contains("782 MiB"), "{error}");
-    assert_eq!(asked(&world).last().unwrap(), "vm.resize 310");
+    assert_eq!(asked(&world).last().unwrap(), "vm.resize 314");
     assert_eq!(world.pods.container(&id).unwrap().resources, Resources::default());
 }
 
@@ -189,7 +189,7 @@ async fn a_pods_update_grows_and_shrinks_its_vm_within_its_bounds() {
     let spec = PodSpec { resources: Some(Resources { cpu_quota: 100_000, ..memory(100) }), ..pod("web") };
     let pod_id = world.pods.run(spec).await.unwrap();
     let configured = world.script.state().configured.clone().unwrap();
-    assert_eq!((configured.vcpus, mib(&world, &pod_id)), (1, 152));
+    assert_eq!((configured.vcpus, mib(&world, &pod_id)), (1, 156));
     let more = Resources { cpu_quota: 250_000, ..memory(200) };
     let overhead = memory(32);
     world.pods.update_pod(&pod_id, more, overhead).await.unwrap();
@@ -199,7 +199,7 @@ async fn a_pods_update_grows_and_shrinks_its_vm_within_its_bounds() {
     assert!(error.to_string().contains("4190 MiB") && error.to_string().contains("4096 MiB"), "{error}");
     assert_eq!(mib(&world, &pod_id), 238);
     world.pods.update_pod(&pod_id, memory(50), Resources::default()).await.unwrap();
-    let steps = ["vm.resize 238", "agent.resize 3 3", "vm.resized", "agent.resize 3 0", "vm.resize 152"];
+    let steps = ["vm.resize 238", "agent.resize 3 3", "vm.resized", "agent.resize 3 0", "vm.resize 156"];
     assert_eq!(asked(&world), steps);
     world.pods.stop(&pod_id).await.unwrap();
     let stopped = world.pods.update_pod(&pod_id, memory(60), Resources::default()).await.unwrap_err();

@@ -223,7 +223,7 @@ mod tests {
             |path: &str| items.iter().map(|item| item.pointer(path).unwrap().clone()).collect::<Vec<_>>();
         assert_eq!(of("/metadata/name"), ["vm", "vm-4gi"]);
         assert_eq!(of("/handler"), ["podvisor"; 2]);
-        assert_eq!(of("/overhead/podFixed/memory"), ["80Mi", "152Mi"]);
+        assert_eq!(of("/overhead/podFixed/memory"), ["84Mi", "156Mi"]);
         assert_eq!(of("/scheduling/nodeSelector/podvisor.io~1runtime"), ["true"; 2]);
         assert_eq!(items[1]["metadata"]["annotations"][SIZE], "4Gi");
         assert_eq!((&list["kind"], &items[0]["apiVersion"]), (&"List".into(), &"node.k8s.io/v1".into()));
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(documents.len(), 3, "{yaml}");
         let selector = &documents[2]["scheduling"]["nodeSelector"];
         assert_eq!((&selector["a"], &selector["b"]), (&"true".into(), &"1.0".into()), "{yaml}");
-        assert_eq!(documents[0]["overhead"]["podFixed"]["memory"], "80Mi");
+        assert_eq!(documents[0]["overhead"]["podFixed"]["memory"], "84Mi");
         assert!(yaml.contains("# Not measured") && yaml.contains("# Pods of up to 32Gi."), "{yaml}");
         assert!(yaml.lines().all(|line| line.len() <= COLUMNS + 2), "{yaml}");
     }
