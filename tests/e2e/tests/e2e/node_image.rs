@@ -11,6 +11,7 @@ use tests_e2e::{host, spec};
 
 use crate::package::PACKAGES_VARIABLE;
 use crate::system::{CHANGE_TIMEOUT, LOOK_INTERVAL, System};
+use crate::upstream;
 
 /// Unpacks the image's one layer, which is its largest blob.
 const UNPACK: &str = "mkdir /layout /image && tar -xf /node.tar -C /layout && \
@@ -109,9 +110,10 @@ async fn a_node_gets_podvisor_from_its_image_and_loses_it_again() {
     let image = format!("{}/podvisor/busybox:latest", host::registry().await.unwrap().addr);
     let mut old = system.containerd().await;
     let old_image = old.pull(&image).await.unwrap();
-    let old_pod = old.run_pod(&spec::pod("old", Path::new("/var/log/pods"))).await.unwrap();
-    let old_main =
-        old.run(&old_pod, spec::container("main", &old_image, &["sleep", "100000"])).await.unwrap();
+    let config = spec::pod("old", Path::new("/var/log/pods"));
+    let old_pod = old.run_pod(&config).await.unwrap();
+    let sleeper = spec::container("main", &old_image, &["sleep", "100000"]);
+    let old_main = upstream::run(&mut old, &old_pod, &config, sleeper).await.unwrap();
     let files_before = system.files().await;
     let kubelet_before = system.kubelet().await;
 

@@ -58,7 +58,7 @@ fn node_container(image: &str, line: &str) -> v1::ContainerConfig {
 }
 
 /// Runs a container as a kubelet does: with the pod's configuration.
-async fn run(
+pub(crate) async fn run(
     client: &mut Client,
     pod: &str,
     sandbox: &v1::PodSandboxConfig,
