@@ -89,7 +89,7 @@ async fn node(system: &System, packages: &Path, network: &Network) {
 async fn kill_an_installation(system: &System) {
     let line = format!(
         "setsid {CONTAINER} install --root=/host & \
-         until [ -e /opt/podvisor/bin/podvisor ] || ! kill -0 $!; do sleep 0.01; done; kill -KILL -- -$!; wait $!"
+         until [ -e /opt/podvisor/bin/podvisor ] || ! kill -0 $!; do sleep 0.01; done; kill -KILL -$!; wait $!"
     );
     let (_, text) = system.try_sh(&line).await;
     assert!(!text.contains("daemon: started"), "{text}");
