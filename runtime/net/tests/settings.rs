@@ -161,7 +161,9 @@ fn each_kind_of_setting_is_found_and_has_the_plugins_name() {
 
 #[test]
 fn sysctls_are_found_with_those_that_follow_from_them() {
-    Node::with(EVERYTHING, async |node| {
+    // A new namespace forwards where the first one of the node does: then nothing follows.
+    let forwards = fs::read_to_string("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1");
+    Node::with(EVERYTHING, async move |node| {
         let mut found = node.setup(SettingsPolicy::Warn).await.unwrap().settings.passed_by;
         found.retain(|line| line.starts_with("the sysctl"));
         let expected = [
@@ -173,7 +175,7 @@ fn sysctls_are_found_with_those_that_follow_from_them() {
             "the sysctl net/ipv4/conf/eth0/rp_filter = 2, left by mesh",
             "the sysctl net/ipv4/conf/lo/forwarding = 1, left by mesh",
         ];
-        assert_eq!(found, expected);
+        assert_eq!(found, if forwards { &expected[5..6] } else { &expected[..] });
     });
 }
 
