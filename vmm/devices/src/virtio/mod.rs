@@ -7,6 +7,7 @@
 //! The transport (`mmio`) owns the register state: status, feature selection, queue addresses. A device
 //! owns what lies behind its queues.
 
+mod allowance;
 pub mod blk;
 pub mod chain;
 mod front;
