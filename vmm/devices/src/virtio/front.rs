@@ -25,17 +25,24 @@ pub(crate) fn queues<const N: usize>(
     Ok((queues.try_into().map_err(|_| wrong())?, events.try_into().map_err(|_| wrong())?))
 }
 
+/// Reads a saved state.
+pub(crate) fn read_state<S: DeserializeOwned>(
+    device: &'static str,
+    saved: &serde_json::Value,
+) -> Result<S, DeviceError> {
+    S::deserialize(saved)
+        .map_err(|error| DeviceError { device, message: format!("the saved state is malformed: {error}") })
+}
+
 /// Whether a saved state is that of a device made like this one.
 pub(crate) fn check_state<S: DeserializeOwned + PartialEq + std::fmt::Debug>(
     device: &'static str,
     saved: &serde_json::Value,
     here: &S,
 ) -> Result<(), DeviceError> {
-    let failed = |message: String| DeviceError { device, message };
-    let saved =
-        S::deserialize(saved).map_err(|error| failed(format!("the saved state is malformed: {error}")))?;
+    let saved: S = read_state(device, saved)?;
     if saved == *here {
         return Ok(());
     }
-    Err(failed(format!("saved as {saved:?}, and now it is {here:?}")))
+    Err(DeviceError { device, message: format!("saved as {saved:?}, and now it is {here:?}") })
 }

@@ -1,9 +1,10 @@
 //! The interface's front end: what the driver may know of it, and the life of its worker.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ids::VIRTIO_ID_NET;
@@ -11,9 +12,13 @@ use virtio_bindings::virtio_net as spec;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::Queue;
 
+use super::control::Control;
 use super::drops::Drops;
+use super::filter::TapFilter;
+use super::receive::ReceiveMode;
 use super::rx::Rx;
 use super::snapshot::NetSnapshot;
+use super::tap::{Kernel, TapSettings};
 use super::tx::Tx;
 use super::worker::NetWorker;
 use super::{ETHERNET_BYTES, HEADER_BYTES, MERGED_BYTES_MAX, tap};
@@ -27,18 +32,21 @@ const DEVICE: &str = "net";
 /// Bytes of `struct virtio_net_config` up to the MTU (section 5.1.4).
 const CONFIG_BYTES: usize = 12;
 
+/// Entries of the control queue. Drivers wait for each answer.
+const CONTROL_ENTRIES: u16 = 16;
+
 /// Interfaces made so far, to number their threads.
 static COUNT: AtomicU32 = AtomicU32::new(0);
-
-/// Sets which frames the driver takes at the other end.
-pub(super) type Offload = fn(BorrowedFd<'_>, u64) -> io::Result<()>;
 
 /// A network interface.
 #[derive(Debug)]
 pub struct Net {
     pub(super) tap: Arc<OwnedFd>,
-    offload: Offload,
-    settings: NetSnapshot,
+    settings: Arc<dyn TapSettings>,
+    /// After a reset; `filter` has the present one.
+    mac: [u8; 6],
+    mtu: u16,
+    filter: Arc<Mutex<TapFilter>>,
     name: String,
     drops: Drops,
     faults: Faults,
@@ -50,15 +58,17 @@ impl Net {
     /// IFF_VNET_HDR. `mtu` is the largest packet in bytes, without the Ethernet header.
     pub fn new(tap: OwnedFd, mac: [u8; 6], mtu: u16) -> io::Result<Net> {
         tap::prepare(tap.as_fd())?;
-        Ok(Net::over(tap, mac, mtu, tap::offload))
+        Ok(Net::over(tap, mac, mtu, Arc::new(Kernel)))
     }
 
     /// An interface over anything that moves packets, header first, and never blocks.
-    pub(super) fn over(link: OwnedFd, mac: [u8; 6], mtu: u16, offload: Offload) -> Net {
+    pub(super) fn over(link: OwnedFd, mac: [u8; 6], mtu: u16, settings: Arc<dyn TapSettings>) -> Net {
         Net {
             tap: Arc::new(link),
-            offload,
-            settings: NetSnapshot { mac, mtu },
+            settings,
+            mac,
+            mtu,
+            filter: Arc::new(Mutex::new(TapFilter::new(mac))),
             name: format!("{DEVICE}-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
             drops: Drops::default(),
             faults: Faults::default(),
@@ -68,15 +78,24 @@ impl Net {
 
     pub(super) fn back_end(&self, activation: Activation) -> Result<NetWorker, DeviceError> {
         let Activation { memory, queues, queue_events, interrupt, features } = activation;
-        let ([rx, tx], [rx_event, tx_event]) = front::queues(DEVICE, queues, queue_events)?;
+        let ([rx, tx, control], [rx_event, tx_event, control_event]) =
+            front::queues(DEVICE, queues, queue_events)?;
         let rx = Ring::open(DEVICE, rx, &memory, &self.faults)?;
         let tx = Ring::open(DEVICE, tx, &memory, &self.faults)?;
-        (self.offload)(self.tap.as_fd(), features)
+        let control = if features & (1 << spec::VIRTIO_NET_F_CTRL_VQ) == 0 {
+            Control::unused(control)
+        } else {
+            Control::new(Ring::open(DEVICE, control, &memory, &self.faults)?, features, self.faults.clone())
+        };
+        self.settings
+            .offload(self.tap.as_fd(), features)
             .map_err(|error| DeviceError { device: DEVICE, message: format!("tap offloads: {error}") })?;
+        // The wishes may be those of a saved VM, or have been forgotten by a reset.
+        self.filter().settle(&*self.settings, self.tap.as_fd(), Instant::now());
         let merge = features & (1 << spec::VIRTIO_NET_F_MRG_RXBUF) != 0;
         let segments = 1 << spec::VIRTIO_NET_F_GUEST_TSO4 | 1 << spec::VIRTIO_NET_F_GUEST_TSO6;
         let frame_bytes_max = if features & segments == 0 {
-            u64::from(HEADER_BYTES) + ETHERNET_BYTES + u64::from(self.settings.mtu)
+            u64::from(HEADER_BYTES) + ETHERNET_BYTES + u64::from(self.mtu)
         } else {
             MERGED_BYTES_MAX
         };
@@ -86,13 +105,26 @@ impl Net {
             tx: Tx::new(tx),
             rx_event,
             tx_event,
+            control,
+            control_event,
+            settings: self.settings.clone(),
+            filter: self.filter.clone(),
             interrupt,
             drops: self.drops.clone(),
             // After a pause there may be work that nobody notifies of again.
             tap_ready: true,
             starved: false,
             tx_ready: true,
+            control_ready: true,
         })
+    }
+
+    fn filter(&self) -> MutexGuard<'_, TapFilter> {
+        self.filter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> NetSnapshot {
+        NetSnapshot { mac: self.mac, mtu: self.mtu, receive: self.filter().receive.clone() }
     }
 }
 
@@ -115,10 +147,14 @@ impl VirtioDevice for Net {
             | 1 << spec::VIRTIO_NET_F_HOST_TSO6
             | 1 << spec::VIRTIO_NET_F_GUEST_TSO4
             | 1 << spec::VIRTIO_NET_F_GUEST_TSO6
+            | 1 << spec::VIRTIO_NET_F_CTRL_VQ
+            | 1 << spec::VIRTIO_NET_F_CTRL_RX
+            // Without it a driver changes its address and leaves the filter as it was.
+            | 1 << spec::VIRTIO_NET_F_CTRL_MAC_ADDR
     }
 
     fn queue_sizes(&self) -> &[u16] {
-        &[256, 256]
+        &[256, 256, CONTROL_ENTRIES]
     }
 
     fn uses_queue_events(&self) -> bool {
@@ -127,15 +163,15 @@ impl VirtioDevice for Net {
 
     fn read_config(&self, offset: u64, data: &mut [u8]) {
         let mut config = [0; CONFIG_BYTES];
-        config[..6].copy_from_slice(&self.settings.mac);
+        config[..6].copy_from_slice(&self.filter().receive.mac);
         config[6..8].copy_from_slice(&(spec::VIRTIO_NET_S_LINK_UP as u16).to_le_bytes());
         config[8..10].copy_from_slice(&1u16.to_le_bytes());
-        config[10..].copy_from_slice(&self.settings.mtu.to_le_bytes());
+        config[10..].copy_from_slice(&self.mtu.to_le_bytes());
         front::read_config(&config, offset, data);
     }
 
     fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
-        self.reset();
+        self.worker = None;
         let back_end = self.back_end(activation)?;
         self.worker = Some(Worker::spawn(DEVICE, &self.name, move |stop| back_end.run(stop))?);
         Ok(())
@@ -143,6 +179,7 @@ impl VirtioDevice for Net {
 
     fn reset(&mut self) {
         self.worker = None;
+        self.filter().receive = ReceiveMode::new(self.mac);
     }
 
     fn pause(&mut self) -> Option<Vec<Queue>> {
@@ -150,10 +187,15 @@ impl VirtioDevice for Net {
     }
 
     fn save(&self) -> serde_json::Value {
-        serde_json::json!(self.settings)
+        serde_json::json!(self.state())
     }
 
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
-        front::check_state(DEVICE, state, &self.settings)
+        let saved: NetSnapshot = front::read_state(DEVICE, state)?;
+        // The wishes are the driver's, and all else is how the interface was made.
+        let here = NetSnapshot { receive: saved.receive.clone(), ..self.state() };
+        front::check_state(DEVICE, state, &here)?;
+        self.filter().receive = saved.receive;
+        Ok(())
     }
 }

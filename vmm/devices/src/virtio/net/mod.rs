@@ -1,6 +1,6 @@
 //! virtio-net: an interface whose other end is a tap (virtio 1.2, section 5.1).
 //!
-//! The device owns the tap's descriptor and, between activation and reset, the two queues. Never does it look
+//! The device owns the tap's descriptor and, between activation and reset, the queues. Never does it look
 //! into a packet: tap and driver speak the same header, so frames and offload requests pass as they are.
 //!
 //! ```text
@@ -15,10 +15,20 @@
 //! The tap fills all of the header but `num buffers`: over how many of the driver's chains the packet
 //! lies, which the device fills in. A packet that finds no room is dropped and counted, as on any wire.
 //!
-//! `rx` and `tx` each serve a queue, `worker` runs both on one thread, `drops` counts lost frames, `tap` asks the kernel for offloads.
+//! By queue 2, control, the driver says which frames it wants, and the tap drops the others before anybody wakes:
+//!
+//! ```text
+//!   control ──command──> receive: the driver's wishes ──> filter ──TUNSETTXFILTER──> tap
+//! ```
+//!
+//! `rx`, `tx` and `control` each serve a queue, `worker` runs them on one thread, `drops` counts lost frames, `tap`
+//! changes settings in the kernel.
 
+mod control;
 mod device;
 mod drops;
+mod filter;
+mod receive;
 mod rx;
 mod snapshot;
 mod tap;
@@ -28,6 +38,7 @@ mod tx;
 mod worker;
 
 pub use device::Net;
+pub use receive::ReceiveMode;
 pub use snapshot::NetSnapshot;
 
 /// Bytes of the header before each frame, with VIRTIO_F_VERSION_1 (section 5.1.6.1).

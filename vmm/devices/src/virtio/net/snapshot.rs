@@ -2,12 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The settings of an interface, as the driver read them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+use super::receive::ReceiveMode;
+
+/// The settings of an interface, as the driver read them, and what the driver wishes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetSnapshot {
-    /// Ethernet address.
+    /// Ethernet address that the interface has after a reset.
     pub mac: [u8; 6],
     /// Largest packet in bytes, without the Ethernet header.
     pub mtu: u16,
+    /// The frames that the driver wants.
+    pub receive: ReceiveMode,
 }

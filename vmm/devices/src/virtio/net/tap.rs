@@ -1,5 +1,6 @@
 //! The tap's settings (Linux `include/uapi/linux/if_tun.h`). Frames pass elsewhere.
 
+use std::fmt::Debug;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
@@ -7,14 +8,20 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use virtio_bindings::virtio_net as spec;
 
 use super::HEADER_BYTES;
+use super::receive::Filter;
 
 nix::ioctl_write_int!(set_offload, b'T', 208);
+// TUNSETTXFILTER's number says `unsigned int`, but its argument is a `struct tun_filter` of any length.
+nix::ioctl_write_ptr_bad!(set_filter, nix::request_code_write!(b'T', 209, size_of::<libc::c_uint>()), u8);
 nix::ioctl_write_ptr!(set_header_bytes, b'T', 216, libc::c_int);
 
 /// Offloads that the guest takes from the tap: frames without a checksum, and merged TCP segments.
 const TUN_F_CSUM: u32 = 1;
 const TUN_F_TSO4: u32 = 2;
 const TUN_F_TSO6: u32 = 4;
+
+/// Frames to any group pass the filter.
+const TUN_FLT_ALLMULTI: u16 = 1;
 
 /// Makes reads and writes return at once, and frames carry our header. The tap must have been opened
 /// with IFF_TAP, IFF_NO_PI and IFF_VNET_HDR.
@@ -27,11 +34,44 @@ pub(super) fn prepare(tap: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets on the tap which frames the driver can take, by the features that it chose.
-pub(super) fn offload(tap: BorrowedFd<'_>, features: u64) -> io::Result<()> {
-    // SAFETY: the descriptor is open; TUNSETOFFLOAD takes its argument by value.
-    unsafe { set_offload(tap.as_raw_fd(), libc::c_ulong::from(offload_bits(features))) }?;
-    Ok(())
+/// Settings of a tap that follow the driver.
+pub(super) trait TapSettings: Debug + Send + Sync {
+    /// Sets which frames the driver can take, by the features that it chose.
+    fn offload(&self, tap: BorrowedFd<'_>, features: u64) -> io::Result<()>;
+
+    /// Sets which frames the driver wants; without a filter every frame.
+    fn filter(&self, tap: BorrowedFd<'_>, filter: Option<&Filter>) -> io::Result<()>;
+}
+
+/// Settings of the kernel's taps.
+#[derive(Debug)]
+pub(super) struct Kernel;
+
+impl TapSettings for Kernel {
+    fn offload(&self, tap: BorrowedFd<'_>, features: u64) -> io::Result<()> {
+        // SAFETY: the descriptor is open; TUNSETOFFLOAD takes its argument by value.
+        unsafe { set_offload(tap.as_raw_fd(), libc::c_ulong::from(offload_bits(features))) }?;
+        Ok(())
+    }
+
+    fn filter(&self, tap: BorrowedFd<'_>, filter: Option<&Filter>) -> io::Result<()> {
+        let bytes = filter_bytes(filter);
+        // SAFETY: the descriptor is open. TUNSETTXFILTER reads a header of four bytes, at any alignment, and as many
+        // addresses of six bytes as its count says; `bytes` has them all.
+        unsafe { set_filter(tap.as_raw_fd(), bytes.as_ptr()) }?;
+        Ok(())
+    }
+}
+
+/// A `struct tun_filter`: flags and count of the addresses, which follow. A count of zero lets every frame pass.
+fn filter_bytes(filter: Option<&Filter>) -> Vec<u8> {
+    let addresses = filter.map_or(&[][..], |filter| &filter.addresses);
+    let flags = if filter.is_some_and(|filter| filter.all_multicast) { TUN_FLT_ALLMULTI } else { 0 };
+    // At most a table, and two addresses more.
+    let count = addresses.len() as u16;
+    let mut bytes = [flags.to_ne_bytes(), count.to_ne_bytes()].concat();
+    bytes.extend(addresses.as_flattened());
+    bytes
 }
 
 /// The kernel refuses segments without checksums, so nothing goes without GUEST_CSUM.
@@ -60,9 +100,20 @@ mod tests {
     }
 
     #[test]
+    fn filters_are_laid_out_as_the_kernel_reads_them() {
+        assert_eq!(filter_bytes(None), [0, 0, 0, 0]);
+        let addresses = vec![[2, 0, 0, 0, 0, 1], [0xff; 6]];
+        let filter = Filter { all_multicast: true, addresses };
+        let bytes = [1, 0, 2, 0, 2, 0, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+        assert_eq!(filter_bytes(Some(&filter)), bytes);
+    }
+
+    #[test]
     fn what_is_no_tap_is_refused() {
         use std::os::fd::AsFd as _;
         let file = tempfile::tempfile().unwrap();
         assert_eq!(prepare(file.as_fd()).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+        let error = Kernel.filter(file.as_fd(), None).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
     }
 }

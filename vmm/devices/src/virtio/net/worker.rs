@@ -1,29 +1,35 @@
-//! The interface's back end: one thread that moves frames both ways.
+//! The interface's back end: one thread that moves frames both ways, and carries out the driver's commands.
 //!
 //! The thread sleeps until the tap has frames, the driver has given buffers to receive into, or the driver has
-//! frames to send. The tap wakes it once per arrival only, so that frames which find no buffers do not
+//! frames to send or a command. The tap wakes it once per arrival only, so that frames which find no buffers do not
 //! keep the thread awake: it remembers that the tap is not empty, and goes on when there are buffers.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use virtio_queue::Queue;
 use vmm_sys_util::eventfd::EventFd;
 
+use super::control::Control;
 use super::drops::Drops;
+use super::filter::TapFilter;
 use super::rx::{Received, Rx};
+use super::tap::TapSettings;
 use super::tx::Tx;
 use crate::virtio::Interrupt;
 use crate::virtio::worker::{Stop, Wakeups};
 
-/// Frames moved in one direction before the worker looks at the other, and whether it is to stop.
+/// Frames moved in one direction before the worker looks at the other, and whether it is to stop. As many commands are
+/// carried out at a time.
 const BATCH: usize = 64;
 
 /// Numbers of the worker's wake-ups.
 const TAP: u8 = 0;
 const RX: u8 = 1;
 const TX: u8 = 2;
+const CONTROL: u8 = 3;
 
 /// An interface at work.
 #[derive(Debug)]
@@ -33,6 +39,11 @@ pub(super) struct NetWorker {
     pub(super) tx: Tx,
     pub(super) rx_event: EventFd,
     pub(super) tx_event: EventFd,
+    pub(super) control: Control,
+    pub(super) control_event: EventFd,
+    pub(super) settings: Arc<dyn TapSettings>,
+    /// Shared with the front end, which shows the interface's address.
+    pub(super) filter: Arc<Mutex<TapFilter>>,
     pub(super) interrupt: Arc<dyn Interrupt>,
     pub(super) drops: Drops,
     /// The tap may have frames.
@@ -41,6 +52,8 @@ pub(super) struct NetWorker {
     pub(super) starved: bool,
     /// The driver may have frames.
     pub(super) tx_ready: bool,
+    /// The driver may have commands.
+    pub(super) control_ready: bool,
 }
 
 impl NetWorker {
@@ -49,7 +62,7 @@ impl NetWorker {
         if let Err(error) = self.serve(stop) {
             tracing::error!(%error, "an interface's thread cannot wait for frames");
         }
-        vec![self.rx.into_ring().into_queue(), self.tx.ring.into_queue()]
+        vec![self.rx.into_ring().into_queue(), self.tx.ring.into_queue(), self.control.into_queue()]
     }
 
     fn serve(&mut self, stop: Stop) -> io::Result<()> {
@@ -57,8 +70,9 @@ impl NetWorker {
         wakeups.add(&*self.tap, TAP, true)?;
         wakeups.add(&self.rx_event, RX, false)?;
         wakeups.add(&self.tx_event, TX, false)?;
+        wakeups.add(&self.control_event, CONTROL, false)?;
         loop {
-            let work_left = self.tx_ready || (self.tap_ready && !self.starved);
+            let work_left = self.control_ready || self.tx_ready || (self.tap_ready && !self.starved);
             let woken = wakeups.wait(work_left)?;
             if woken.stop {
                 return Ok(());
@@ -71,10 +85,32 @@ impl NetWorker {
                 let _ = self.tx_event.read();
                 self.tx_ready = true;
             }
+            if woken.has(CONTROL) {
+                let _ = self.control_event.read();
+                self.control_ready = true;
+            }
             self.tap_ready |= woken.has(TAP);
+            self.control();
             self.receive();
             self.transmit();
         }
+    }
+
+    /// Carries out some of the driver's commands. The answers come before the tap's filter: drivers spin until they
+    /// have theirs, and the kernel may wait for other changes of the node's networks.
+    pub(super) fn control(&mut self) {
+        let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.control_ready && !filter.is_behind() {
+            return;
+        }
+        for _ in 0..BATCH {
+            if !self.control.serve(|command| filter.receive.change(command)) {
+                self.control_ready = self.control.listen();
+                break;
+            }
+        }
+        self.control.signal(&*self.interrupt);
+        filter.settle(&*self.settings, self.tap.as_fd(), Instant::now());
     }
 
     /// Takes some frames off the tap.

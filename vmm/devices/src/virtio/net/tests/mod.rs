@@ -1,7 +1,7 @@
 //! The interface as a driver sees it, with a packet socket in the place of a tap.
 
-use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::io::{self, ErrorKind};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
@@ -13,6 +13,8 @@ use vm_memory::{Bytes as _, GuestAddress, GuestRegionMmap, MemoryRegionAddress};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::Net;
+use super::receive::Filter;
+use super::tap::TapSettings;
 use super::worker::NetWorker;
 use crate::virtio::testing::{
     Driver, IMAGE, Line, NEXT, WRITE, activation, entries, image, image_content, memory,
@@ -23,6 +25,20 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const BUFFER: u64 = 0x2_0000;
 const PLAIN: u64 = 0;
 const MERGE: u64 = 1 << spec::VIRTIO_NET_F_MRG_RXBUF;
+
+/// A tap whose settings do not matter.
+#[derive(Debug)]
+struct Settings;
+
+impl TapSettings for Settings {
+    fn offload(&self, _tap: BorrowedFd<'_>, _features: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn filter(&self, _tap: BorrowedFd<'_>, _filter: Option<&Filter>) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 struct Wire(OwnedFd);
 
@@ -43,7 +59,7 @@ impl Wire {
 fn net() -> (Net, Wire) {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let (here, there) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
-    (Net::over(here, MAC, 1500, |_, _| Ok(())), Wire(there))
+    (Net::over(here, MAC, 1500, Arc::new(Settings)), Wire(there))
 }
 
 struct Bench {
@@ -58,9 +74,10 @@ struct Bench {
 fn bench(features: u64) -> Bench {
     let (net, wire) = net();
     let memory = memory();
-    let (rx, tx) = (Driver::new(&memory, 0), Driver::new(&memory, 1));
-    let (activation, _kicks) = activation(&memory, vec![rx.queue(), tx.queue()], &Line::new(), features);
-    Bench { memory, worker: net.back_end(activation).unwrap(), rx, tx, wire }
+    let [rx, tx, control] = [0, 1, 2].map(|index| Driver::new(&memory, index));
+    let queues = vec![rx.queue(), tx.queue(), control.queue()];
+    let (activation, _kicks) = activation(&memory, queues, &Line::new(), features);
+    Bench { worker: net.back_end(activation).unwrap(), memory, rx, tx, wire }
 }
 
 impl Bench {
@@ -272,9 +289,9 @@ fn what_is_no_tap_is_refused() {
 fn a_restored_interface_goes_on_where_the_saved_one_stopped() {
     let (mut first, wire) = net();
     let memory = memory();
-    let (mut rx, mut tx) = (Driver::new(&memory, 0), Driver::new(&memory, 1));
+    let [mut rx, mut tx, control] = [0, 1, 2].map(|index| Driver::new(&memory, index));
     let line: Arc<Line> = Line::new();
-    let (active, kicks) = activation(&memory, vec![rx.queue(), tx.queue()], &line, MERGE);
+    let (active, kicks) = activation(&memory, vec![rx.queue(), tx.queue(), control.queue()], &line, MERGE);
     let kick = |kicks: &[EventFd], queue: usize| kicks[queue].write(1).unwrap();
     first.activate(active).unwrap();
     for index in 0..12 {
@@ -292,15 +309,18 @@ fn a_restored_interface_goes_on_where_the_saved_one_stopped() {
     let state = first.save();
     wire.send(1500);
     tx.put(&[(BUFFER, 70, 0)]);
-    let mut second = Net::over(Arc::into_inner(first.into_tap()).unwrap(), MAC, 1500, |_, _| Ok(()));
+    let tap = Arc::into_inner(first.into_tap()).unwrap();
+    let mut second = Net::over(tap, MAC, 1500, Arc::new(Settings));
     second.restore(&state).unwrap();
     let (active, _kicks) = activation(&memory, queues, &line, MERGE);
     second.activate(active).unwrap();
     assert_eq!(rx.wait_used(&line, 2), [(1, 1000), (2, 500)]);
     tx.wait_used(&line, 1);
     assert_eq!(wire.receive().unwrap().len(), 70);
+    let mut larger = state;
+    larger["mtu"] = 9000.into();
     let (mut other, _wire) = net();
-    assert!(other.restore(&serde_json::json!({ "mac": MAC, "mtu": 9000 })).is_err());
+    assert!(other.restore(&larger).is_err());
 }
 
 impl Net {
