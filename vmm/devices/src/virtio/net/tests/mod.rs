@@ -1,8 +1,10 @@
 //! The interface as a driver sees it, with a packet socket in the place of a tap.
 
+mod control;
+
 use std::io::{self, ErrorKind};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use proptest::prelude::*;
@@ -26,17 +28,29 @@ const BUFFER: u64 = 0x2_0000;
 const PLAIN: u64 = 0;
 const MERGE: u64 = 1 << spec::VIRTIO_NET_F_MRG_RXBUF;
 
-/// A tap whose settings do not matter.
-#[derive(Debug)]
-struct Settings;
+/// Filters that the interface sets on its tap, in order.
+#[derive(Debug, Default)]
+struct Settings {
+    filters: Mutex<Vec<Option<Filter>>>,
+    /// A tap without filters.
+    refuses: bool,
+}
 
 impl TapSettings for Settings {
     fn offload(&self, _tap: BorrowedFd<'_>, _features: u64) -> io::Result<()> {
         Ok(())
     }
 
-    fn filter(&self, _tap: BorrowedFd<'_>, _filter: Option<&Filter>) -> io::Result<()> {
-        Ok(())
+    fn filter(&self, _tap: BorrowedFd<'_>, filter: Option<&Filter>) -> io::Result<()> {
+        self.filters.lock().unwrap().push(filter.cloned());
+        if self.refuses { Err(ErrorKind::Unsupported.into()) } else { Ok(()) }
+    }
+}
+
+impl Settings {
+    /// Filters that were set since the last call.
+    fn take(&self) -> Vec<Option<Filter>> {
+        std::mem::take(&mut self.filters.lock().unwrap())
     }
 }
 
@@ -57,9 +71,15 @@ impl Wire {
 }
 
 fn net() -> (Net, Wire) {
+    let (net, wire, _settings) = net_with(Settings::default());
+    (net, wire)
+}
+
+fn net_with(settings: Settings) -> (Net, Wire, Arc<Settings>) {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let (here, there) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
-    (Net::over(here, MAC, 1500, Arc::new(Settings)), Wire(there))
+    let settings = Arc::new(settings);
+    (Net::over(here, MAC, 1500, settings.clone()), Wire(there), settings)
 }
 
 struct Bench {
@@ -67,17 +87,23 @@ struct Bench {
     worker: NetWorker,
     rx: Driver,
     tx: Driver,
+    control: Driver,
     wire: Wire,
+    settings: Arc<Settings>,
 }
 
 /// A worker that the test drives itself.
 fn bench(features: u64) -> Bench {
-    let (net, wire) = net();
+    bench_with(features, Settings::default())
+}
+
+fn bench_with(features: u64, settings: Settings) -> Bench {
+    let (net, wire, settings) = net_with(settings);
     let memory = memory();
     let [rx, tx, control] = [0, 1, 2].map(|index| Driver::new(&memory, index));
     let queues = vec![rx.queue(), tx.queue(), control.queue()];
     let (activation, _kicks) = activation(&memory, queues, &Line::new(), features);
-    Bench { worker: net.back_end(activation).unwrap(), memory, rx, tx, wire }
+    Bench { worker: net.back_end(activation).unwrap(), memory, rx, tx, control, wire, settings }
 }
 
 impl Bench {
@@ -310,7 +336,7 @@ fn a_restored_interface_goes_on_where_the_saved_one_stopped() {
     wire.send(1500);
     tx.put(&[(BUFFER, 70, 0)]);
     let tap = Arc::into_inner(first.into_tap()).unwrap();
-    let mut second = Net::over(tap, MAC, 1500, Arc::new(Settings));
+    let mut second = Net::over(tap, MAC, 1500, Arc::new(Settings::default()));
     second.restore(&state).unwrap();
     let (active, _kicks) = activation(&memory, queues, &line, MERGE);
     second.activate(active).unwrap();
@@ -337,25 +363,29 @@ proptest! {
         frames in proptest::collection::vec(0usize..4000, 0..8),
         merge: bool,
     ) {
-        let mut bench = bench(if merge { MERGE } else { PLAIN });
+        let mut bench = bench(if merge { MERGE } else { PLAIN } | control::CONTROL);
         for (index, entry) in (0u16..).zip(&table) {
             bench.rx.descriptor(bench.rx.table(), index, *entry);
             bench.tx.descriptor(bench.tx.table(), index, *entry);
+            bench.control.descriptor(bench.control.table(), index, *entry);
         }
         for head in &heads {
             bench.rx.offer(*head);
             bench.tx.offer(*head);
+            bench.control.offer(*head);
         }
         frames.iter().filter(|length| **length > 0).for_each(|length| bench.wire.send(*length));
         for _ in 0..64 {
             bench.worker.receive();
             bench.worker.transmit();
+            bench.worker.control();
         }
-        prop_assert!(!bench.worker.tx_ready);
+        prop_assert!(!bench.worker.tx_ready && !bench.worker.control_ready);
         prop_assert!(!bench.worker.tap_ready || bench.worker.starved);
         if table.iter().all(|entry| entry.0 >= 0x1_0000) {
             let valid = heads.iter().filter(|head| **head < Driver::SIZE).count();
             prop_assert_eq!(bench.tx.take_used().len(), valid);
+            prop_assert_eq!(bench.control.take_used().len(), valid);
         }
     }
 }
