@@ -34,6 +34,7 @@ mod out_of_memory;
 mod package;
 mod people;
 mod process;
+mod receive_filter;
 mod reload;
 mod resources;
 mod rpcs;
