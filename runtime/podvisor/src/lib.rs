@@ -19,6 +19,7 @@ mod doctor;
 mod events;
 mod exec;
 mod inspect;
+mod kvm;
 mod listing;
 mod log_follower;
 mod logging;

@@ -11,6 +11,7 @@ use runtime_streaming::Tls;
 
 use super::finding::{Finding, Problem};
 use crate::config::Config;
+use crate::kvm::KVM;
 
 /// Examines everything, in the order in which a pod's start needs it.
 pub(super) fn examine(config: &Config) -> Vec<Finding> {
@@ -18,7 +19,7 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
         Finding { what: "user", outcome: root() },
         Finding { what: "guest image", outcome: guest_image(config) },
         Finding { what: "VMM", outcome: vmm(config) },
-        Finding { what: "/dev/kvm", outcome: kvm() },
+        Finding { what: KVM, outcome: kvm() },
         Finding { what: "/dev/net/tun", outcome: tun() },
         Finding { what: "cgroups", outcome: cgroups() },
         Finding { what: "CNI", outcome: cni(config) },
@@ -90,7 +91,7 @@ fn vmm(config: &Config) -> Result<String, Problem> {
 }
 
 fn kvm() -> Result<String, Problem> {
-    open(Path::new("/dev/kvm"), "load kvm_amd or kvm_intel; in a VM, ask for nested virtualization")
+    open(Path::new(KVM), "load kvm_amd or kvm_intel; in a VM, ask for nested virtualization")
 }
 
 fn tun() -> Result<String, Problem> {

@@ -28,9 +28,7 @@ use self::figures::Figures;
 use self::manifest::Manifests;
 use crate::client;
 use crate::config::{Config, Handler};
-
-/// The device without which no VM can be measured.
-const KVM: &str = "/dev/kvm";
+use crate::kvm::KVM;
 
 /// Measures, unless that is not wanted or not possible, and prints.
 pub(crate) fn runtimeclass(

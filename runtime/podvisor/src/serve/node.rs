@@ -8,9 +8,7 @@ use runtime_net::{Cni, PodRanges};
 use tokio::sync::watch;
 
 use crate::config::{CgroupDriver, Config};
-
-/// The device that VMs are made by.
-const KVM: &str = "/dev/kvm";
+use crate::kvm::KVM;
 
 /// Returns the node with this network and with whatever configuration is published.
 pub(super) fn node(
