@@ -115,6 +115,11 @@ impl Part {
         (1..=part.count).contains(&part.nth).then_some(part)
     }
 
+    /// Whether no other part comes later.
+    pub(crate) fn is_last(self) -> bool {
+        self.nth == self.count
+    }
+
     /// Every `count`th step, so that each part has its share of the long ones.
     pub(crate) fn of(self, steps: Vec<Step>) -> Vec<Step> {
         steps.into_iter().skip(self.nth - 1).step_by(self.count).collect()

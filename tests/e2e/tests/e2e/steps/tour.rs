@@ -18,7 +18,7 @@ const MIB: i64 = 1 << 20;
 /// The memory limit of the tour's container before and after it grows; the first fits into the handler's smallest VM.
 const MEMORY: [i64; 2] = [32 * MIB, 256 * MIB];
 
-/// Points that the whole run alone passes: for a guest that has said nothing for minutes, and after dozens of pods.
+/// Points that the end of the whole run alone passes: for a guest that has said nothing for minutes, and after dozens of pods.
 pub(super) const OF_THE_WHOLE_RUN: [&str; 2] = ["vmm.console", "vmm_log.prune"];
 
 /// Points that no step has: of a node with another runtime (`upstream.rs`), with a template of its network, and with disks
