@@ -163,7 +163,8 @@ def _write_initramfs(path, node, command, token, merged, shared):
 
 def _qemu(node, scratch, ends, shared, icount):
     kernel_line = (
-        "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nokaslr no_timer_check tsc=reliable audit=0 apparmor=0 "
+        "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nokaslr no_timer_check tsc=reliable audit=0 "
+        f"apparmor={int(bool(os.environ.get('PODVISOR_NODE_APPARMOR')))} "
         "random.trust_cpu=on raid=noautodetect i8042.noaux cryptomgr.notests rcupdate.rcu_expedited=1"
         # The others come when the kernel has patched itself for good (init.sh).
         " 8250.nr_uarts=1 pci=lastbus=0 maxcpus=1"
