@@ -36,7 +36,7 @@ impl Sides {
 
 impl Upstream {
     /// Whether a pod of this handler goes to the upstream; `shares` says whether the pod asks for a namespace of the node.
-    fn takes(&self, handler: &str, shares: bool) -> bool {
+    pub(super) fn takes(&self, handler: &str, shares: bool) -> bool {
         match self.unnamed_pods {
             _ if !handler.is_empty() => self.handlers.iter().any(|name| name == handler),
             UnnamedPods::None => false,

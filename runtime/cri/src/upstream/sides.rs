@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tonic::body::Body;
 use tonic::codegen::http;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tower::util::BoxCloneSyncService;
 
 use super::Upstream;
@@ -53,7 +53,8 @@ impl Sides {
         }
     }
 
-    /// Makes the call where the pod or container in field 1 of the request is.
+    /// Makes the call where the pod or container in field 1 of the request is. An id that neither side has gets the answer of
+    /// the side that runs pods without a handler's name, as on a node that has that side alone.
     pub(super) async fn call_by_id(
         &self,
         call: &Call,
@@ -66,7 +67,14 @@ impl Sides {
             Listed::Pods | Listed::Images | Listed::Figures => subject::pod_id(id),
         }
         let side = self.upstream.side_of(listed, id)?;
-        self.call(side, call, request).await
+        if side == Side::Ours || self.upstream.takes("", false) || self.upstream.knows(listed, id) {
+            return self.call(side, call, request).await;
+        }
+        let again = copy(&request);
+        match self.call(side, call, request).await {
+            Err(status) if status.code() == Code::NotFound => self.call(Side::Ours, call, again).await,
+            answer => answer,
+        }
     }
 }
 
@@ -77,6 +85,11 @@ pub(super) fn copy(request: &Request<Bytes>) -> Request<Bytes> {
 }
 
 impl Upstream {
+    /// Whether the upstream has listed a pod or container whose id begins so.
+    fn knows(&self, listed: Listed, id: &str) -> bool {
+        !self.known.ids(listed, id).is_empty()
+    }
+
     /// The side that has the pod or the container of this id, or of the only id that begins so. An id that nobody knows is
     /// the upstream's, whose list may be a moment old; while the upstream is down, ours, which then say that there is none.
     pub(super) fn side_of(&self, listed: Listed, id: &str) -> Result<Side, Status> {

@@ -60,6 +60,28 @@ async fn a_call_about_a_pod_goes_to_its_owner_as_the_bytes_it_came_in() {
 }
 
 #[tokio::test]
+async fn an_id_that_neither_side_has_gets_the_answer_of_the_side_of_unnamed_pods() {
+    let world = World::start().await;
+    world.ours.answers("StopPodSandbox", &());
+    world.ours.refuses("PodSandboxStatus", Status::not_found("ours have none"));
+    for rpc in ["StopPodSandbox", "PodSandboxStatus"] {
+        world.theirs.refuses(rpc, Status::not_found("theirs have none"));
+    }
+    let stop = |id: &str| v1::StopPodSandboxRequest { pod_sandbox_id: id.into() };
+    world.runtime::<()>("StopPodSandbox", &stop("nobody's")).await.unwrap();
+    assert_eq!(world.ours.asked("StopPodSandbox"), world.theirs.asked("StopPodSandbox"));
+    let status = v1::PodSandboxStatusRequest { pod_sandbox_id: "nobody's".into(), verbose: false };
+    let refused =
+        world.runtime::<v1::PodSandboxStatusResponse>("PodSandboxStatus", &status).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::NotFound, "ours have none"));
+    // A pod that the upstream has listed is its own to answer for.
+    world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
+    world.pods().await;
+    let refused = world.runtime::<()>("StopPodSandbox", &stop("c1")).await.unwrap_err();
+    assert_eq!(refused.message(), "theirs have none");
+}
+
+#[tokio::test]
 async fn a_beginning_of_several_ids_is_refused() {
     let world = World::start().await;
     world.theirs.answers("ListPodSandbox", &pods(&["vx"]));
