@@ -7,7 +7,7 @@ import subprocess
 import time
 
 LIMIT = 300
-PAUSE = "127.0.0.1:5000/pause:3.9"
+PAUSE = "127.0.0.1:5000/sandbox:1"
 
 
 class Containerd:

@@ -70,6 +70,13 @@ pub(crate) fn all(files: &Path) -> Result<Vec<Image>> {
             Some(program(files, "pause", 0o755)?),
             json!({ "Cmd": null, "Entrypoint": ["/pause"] }),
         ),
+        // The other runtime's own: it may not be one image with one that a spec removes.
+        on_busybox(
+            "sandbox",
+            "1",
+            Some(program(files, "pause", 0o755)?),
+            json!({ "Cmd": null, "Entrypoint": ["/pause"], "Labels": { "use": "sandbox" } }),
+        ),
         on_busybox(
             "k8s-staging-cri-tools/test-image-predefined-group",
             "latest",
