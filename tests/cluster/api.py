@@ -1,5 +1,6 @@
 """The API server as the checks see it: objects as dictionaries, without kubectl's start for each call."""
 
+import http.client
 import json
 import ssl
 import time
@@ -61,7 +62,7 @@ def call(method, where, body=None, kind="application/json"):
             failure = Refused(f"{method} {where}", error.code, message(error.read().decode(errors="replace")))
             if error.code not in AGAIN:
                 raise failure from None
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             failure = error
         if time.monotonic() > deadline:
             raise failure

@@ -18,7 +18,7 @@ ALLOWED = [
     (r"cadvisor_stats_provider.*unable to find data in memory cache", "a pod's cgroup is younger than cAdvisor's last look"),
     (r"failed to read (memory|cpu)\S* .*no such file", "a pod's cgroup has gone between two looks of the kubelet"),
     (r"ExecSync cmd .*code = FailedPrecondition", "a probe meets a container that has just ended"),
-    (r"(ContainerStatus from runtime|Failed to remove container).*code = NotFound", "the kubelet asks after a container that it has removed"),
+    (r"Failed to remove container.*code = NotFound", "the kubelet has removed the container by another of its threads"),
     (r"failed to sync (configmap|secret) cache", "an object of a new pod has not come from the API server yet"),
     (r"NetworkPluginNotReady|network is not ready", "for the same reason"),
 ]

@@ -1,6 +1,7 @@
 """How a check ends, and what it compares. Shared with the clients' tests."""
 
 import subprocess
+from http.client import HTTPException
 
 
 class Skipped(Exception):
@@ -18,6 +19,6 @@ def outcome(check, *arguments):
         check(*arguments)
     except Skipped as why:
         return f"skipped: {why}"
-    except (AssertionError, OSError, LookupError, ValueError, subprocess.SubprocessError) as error:
+    except (AssertionError, OSError, HTTPException, LookupError, ValueError, subprocess.SubprocessError) as error:
         return f"FAILED: {type(error).__name__ if not isinstance(error, AssertionError) else ''}{error}"
     return "passed"

@@ -18,6 +18,7 @@ EXPECTED = re.compile(
             r"nodes? .*not found|mirror pod",  # what a node without an API server lacks
             r"container runtime status check may not have completed yet",  # a kubelet's first second, before it has asked
             r"code = Canceled desc = context canceled",  # a kubelet that is stopped cancels its own calls
+            r"ContainerStatus from runtime service failed.*code = NotFound",  # two threads of it remove a container, and one asks for it then
             r"ListAndWatch ended unexpectedly for device plugin",  # a plugin that ends is no error of the runtime, whatever its name
             r"no imagefs label for configured runtime",  # cAdvisor has labels for three runtimes by name, and no other
         ]
