@@ -23,15 +23,9 @@ impl TreeError {
 /// A problem with an entry.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum Problem {
-    /// The path begins with `/`.
-    #[error("the path is absolute")]
-    AbsolutePath,
-    /// The path has a `..` component.
-    #[error("the path has a \"..\" component")]
-    ParentComponent,
-    /// The path has an empty component, as in `a//b`.
-    #[error("the path has an empty component")]
-    EmptyComponent,
+    /// A name is empty, `.` or `..`.
+    #[error("a name is empty, \".\" or \"..\"")]
+    NoName,
     /// A name holds a NUL byte.
     #[error("the path holds a NUL byte")]
     NulByte,

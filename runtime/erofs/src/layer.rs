@@ -28,7 +28,7 @@ const WHITEOUT_META: &[u8] = b".wh..wh.";
 /// One entry of a layer, as the archive has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Path relative to the image's root.
+    /// Path from the image's root, as the archive writes it.
     pub path: Vec<u8>,
     /// Attributes; a hard link's and a whiteout's are ignored.
     pub attributes: Attributes,
@@ -70,7 +70,7 @@ impl Tree {
         Ok(())
     }
 
-    fn apply(&mut self, path: &[u8], attributes: Attributes, kind: EntryKind) -> Result<(), Problem> {
+    fn apply(&mut self, path: &[u8], mut attributes: Attributes, kind: EntryKind) -> Result<(), Problem> {
         let parts = components(path)?;
         let Some((name, parents)) = parts.split_last() else {
             return self.apply_root(attributes, &kind);
@@ -99,6 +99,8 @@ impl Tree {
                 if target.is_empty() || target.len() > MAX_SYMLINK_BYTES || target.contains(&0) {
                     return Err(Problem::SymlinkTarget(target.len()));
                 }
+                // Linux gives every link this mode, whatever an archive says.
+                attributes.mode = 0o777;
                 Content::Symlink(target)
             }
             EntryKind::CharDevice(device) => device.check().map(|()| Content::CharDevice(device))?,
@@ -319,7 +321,24 @@ mod tests {
     fn a_hard_link_to_nothing_or_to_a_directory_is_refused() {
         assert_eq!(problem([vec![link("b", "a")]]), Problem::LinkTargetMissing("a".into()));
         assert_eq!(problem([vec![directory("a"), link("b", "a")]]), Problem::LinkTargetDirectory("a".into()));
-        assert_eq!(problem([vec![link("b", "../a")]]), Problem::ParentComponent);
+        assert_eq!(problem([vec![link("b", "..")]]), Problem::LinkTargetDirectory("..".into()));
+    }
+
+    #[test]
+    fn paths_and_targets_of_hard_links_are_cleaned() {
+        let tree = stacked([
+            vec![file("/etc//a", 1), file("./b/../c", 2), file("../../etc/d", 3)],
+            vec![link("x", "/etc/./a"), link("y", "../z/../etc//d"), file("etc//.wh.a", 0)],
+        ]);
+        assert_eq!(shown(&tree.unwrap()), ["c=2", "etc/", "etc/d=3", "x=1", "y=3"]);
+    }
+
+    #[test]
+    fn a_symbolic_link_has_the_mode_that_all_have() {
+        let mut odd = symlink("s", "a");
+        odd.attributes.mode = 0o640;
+        let tree = stacked([vec![odd]]).unwrap();
+        assert_eq!(tree.nodes[tree.lookup(ROOT, b"s").unwrap().node].attributes.mode, 0o777);
     }
 
     #[test]

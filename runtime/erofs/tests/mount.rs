@@ -182,7 +182,9 @@ fn entries_of(files: Vec<Made>) -> (Vec<Entry>, Vec<u8>, BTreeMap<Vec<u8>, Expec
             Kind::Block(device) => EntryKind::BlockDevice(device),
             Kind::Fifo => EntryKind::Fifo,
         };
-        let one = Expected { attributes: made.attributes.clone(), kind: made.kind.clone(), file };
+        let mode = if matches!(made.kind, Kind::Symlink(_)) { 0o777 } else { made.attributes.mode };
+        let attributes = Attributes { mode, ..made.attributes.clone() };
+        let one = Expected { attributes, kind: made.kind.clone(), file };
         entries.push(Entry { path: path.clone(), attributes: made.attributes, kind });
         expected.insert(path.clone(), one.clone());
         if matches!(made.kind, Kind::Directory) {

@@ -173,13 +173,13 @@ impl<R: Read, W: io::Write> Layer<R, W> {
             Kind::File => EntryKind::File(self.content()?),
             Kind::Directory => EntryKind::Directory,
             Kind::Symlink(target) => EntryKind::Symlink(target),
-            Kind::HardLink(target) => EntryKind::HardLink(from_root(target)),
+            Kind::HardLink(target) => EntryKind::HardLink(target),
             Kind::CharDevice(device) => EntryKind::CharDevice(device),
             Kind::BlockDevice(device) => EntryKind::BlockDevice(device),
             Kind::Fifo => EntryKind::Fifo,
         };
         let attributes = Attributes { mode, uid, gid, mtime, xattrs: kept_xattrs(xattrs, &path) };
-        Ok(Entry { path: from_root(path), attributes, kind })
+        Ok(Entry { path, attributes, kind })
     }
 
     fn content(&mut self) -> Result<runtime_erofs::Extent, UnpackError> {
@@ -191,14 +191,6 @@ impl<R: Read, W: io::Write> Layer<R, W> {
             }
         })
     }
-}
-
-/// Some builders write paths from `/`; in an image both mean its root.
-fn from_root(mut path: Vec<u8>) -> Vec<u8> {
-    if path.first() == Some(&b'/') {
-        path.remove(0);
-    }
-    path
 }
 
 /// Leaves out attributes that EROFS cannot store (a builder's `com.apple.…`), as other runtimes do.

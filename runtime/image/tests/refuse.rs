@@ -116,12 +116,10 @@ async fn bad_archives_are_refused_with_the_entry() {
         return;
     }
     let (registry, node) = (Registry::start().unwrap(), Node::new());
-    let escape = Layer::builder().record("path", b"../../etc/cron.d/x").file("x", 0o644, "x").build();
     let cut = Layer::builder().file("a/cut", 0o644, vec![1; 5000]).into_tar();
     let sparse = Layer::builder().record("GNU.sparse.major", b"1").file("holes", 0o644, "x").build();
     let link = Layer::builder().hard_link("alias", 0o644, "nowhere").build();
     for (tag, layer, expected) in [
-        ("escape", escape, "entry \"../../etc/cron.d/x\": the path has a \"..\" component"),
         (
             "cut",
             Layer::from_tar(&cut[..2000], Compression::Gzip),
