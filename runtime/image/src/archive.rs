@@ -4,14 +4,28 @@
 //! Header fields are taken apart by the `tar` crate. The loop over entries is our own because what precedes an
 //! entry (extended headers, long names) must have a bound here, and attribute values may hold newlines (`pax.rs`).
 
+use std::collections::VecDeque;
 use std::io::{self, Read};
 
 use runtime_erofs::{Device, Timestamp};
 use tar::{EntryType, Header};
 
 use crate::pax::Extended;
+use crate::sparse::Piece;
+
+mod spread;
 
 const BLOCK: usize = 512;
+
+/// The type of extended headers before POSIX had one (Solaris).
+const OLD_EXTENDED: u8 = b'X';
+
+/// The type of directories whose content is a list of their files (GNU tar, incremental archives).
+const LISTED_DIRECTORY: u8 = b'D';
+
+/// Vendors' types that change what an archive's files are, and so cannot be passed over: the rest of a file from another
+/// volume, and renames (GNU tar).
+const NEEDED: [u8; 2] = *b"MN";
 
 /// Most bytes of one extended header. Linux allows an attribute of 64 KiB; a file may have several.
 const MAX_EXTENDED_BYTES: u64 = 1 << 20;
@@ -38,6 +52,8 @@ pub(crate) struct Entry {
     pub(crate) gid: u32,
     pub(crate) mtime: Timestamp,
     pub(crate) xattrs: std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Bytes of the content that the archive does not hold: the holes of a sparse file.
+    pub(crate) holes: u64,
 }
 
 /// A failure to read the archive any further.
@@ -55,15 +71,17 @@ pub(crate) struct Archive<R> {
     position: u64,
     /// Bytes of the present entry that are not read, padding included.
     unread: u64,
-    /// The content among them.
-    content: u64,
+    /// The present entry's content, as far as it is not read.
+    pieces: VecDeque<Piece>,
+    /// Whether the content could not be read.
+    failed: bool,
     /// The present entry's path.
     path: Vec<u8>,
 }
 
 impl<R: Read> Archive<R> {
     pub(crate) fn new(reader: R) -> Self {
-        Archive { reader, position: 0, unread: 0, content: 0, path: Vec::new() }
+        Archive { reader, position: 0, unread: 0, pieces: VecDeque::new(), failed: false, path: Vec::new() }
     }
 
     /// Reads the next entry's header; none at the archive's end.
@@ -78,13 +96,20 @@ impl<R: Read> Archive<R> {
             let size = header.entry_size().map_err(|error| self.broken(error.to_string()))?;
             match header.entry_type() {
                 EntryType::XGlobalHeader => drop(self.read_extended(size)?),
-                EntryType::XHeader => {
+                kind if kind == EntryType::XHeader || kind.as_byte() == OLD_EXTENDED => {
                     let bytes = self.read_extended(size)?;
                     extended = Extended::parse(&bytes)
                         .map_err(|reason| self.broken(format!("extended header: {reason}")))?;
                 }
                 EntryType::GNULongName => long_path = Some(until_nul(self.read_extended(size)?)),
                 EntryType::GNULongLink => long_link = Some(until_nul(self.read_extended(size)?)),
+                kind if is_passed_over(kind) => {
+                    let (path, kind) = (self.path.escape_ascii(), char::from(kind.as_byte()));
+                    tracing::debug!(%path, %kind, "an entry that only other systems know is passed over");
+                    self.hold(extended.size.unwrap_or(size))?;
+                    self.skip_rest()?;
+                    (extended, long_path, long_link) = (Extended::default(), None, None);
+                }
                 _ => {
                     extended.path = extended.path.or(long_path);
                     extended.link = extended.link.or(long_link);
@@ -104,9 +129,9 @@ impl<R: Read> Archive<R> {
         self.reader
     }
 
-    /// Bytes of content that are still to be read.
-    pub(crate) fn content_left(&self) -> u64 {
-        self.content
+    /// Whether the content could not be read to its end.
+    pub(crate) fn content_failed(&self) -> bool {
+        self.failed
     }
 
     /// An error at the present place.
@@ -120,7 +145,8 @@ impl<R: Read> Archive<R> {
     }
 
     fn entry(&mut self, header: &Header, size: u64, extended: Extended) -> Result<Entry, ArchiveError> {
-        self.path = extended.path.unwrap_or_else(|| header.path_bytes().into_owned());
+        let path = extended.sparse.name.as_ref().or(extended.path.as_ref());
+        self.path = path.cloned().unwrap_or_else(|| header.path_bytes().into_owned());
         let size = extended.size.unwrap_or(size);
         let link =
             || extended.link.clone().or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
@@ -128,26 +154,26 @@ impl<R: Read> Archive<R> {
         let kind = match header.entry_type() {
             // Old archives mark a directory by a slash alone.
             EntryType::Regular | EntryType::Continuous if self.path.ends_with(b"/") => Kind::Directory,
-            EntryType::Regular | EntryType::Continuous => Kind::File,
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => Kind::File,
             EntryType::Directory => Kind::Directory,
+            kind if kind.as_byte() == LISTED_DIRECTORY => Kind::Directory,
             EntryType::Symlink => Kind::Symlink(target()?),
             EntryType::Link => Kind::HardLink(target()?),
             EntryType::Char => Kind::CharDevice(self.device(header)?),
             EntryType::Block => Kind::BlockDevice(self.device(header)?),
             EntryType::Fifo => Kind::Fifo,
-            EntryType::GNUSparse => return Err(self.broken("sparse entries are not supported")),
             other => {
                 return Err(
                     self.broken(format!("entries of type {:?} are not supported", other.as_byte() as char))
                 );
             }
         };
-        // Only files have content; others may name a size all the same.
-        self.content = if kind == Kind::File { size } else { 0 };
-        self.unread = self
-            .content
-            .checked_next_multiple_of(BLOCK as u64)
-            .ok_or_else(|| self.broken(format!("a size of {size} bytes")))?;
+        // Only files have content, and directories that list theirs; others may name a size all the same.
+        let has_content = kind == Kind::File || header.entry_type().as_byte() == LISTED_DIRECTORY;
+        self.hold(if has_content { size } else { 0 })?;
+        if kind == Kind::File {
+            self.spread(header, size, &extended.sparse)?;
+        }
         let field = |what: &str, value: io::Result<u64>| {
             value.map_err(|error| self.broken(format!("{what}: {error}")))
         };
@@ -168,7 +194,25 @@ impl<R: Read> Archive<R> {
             gid: id("gid", gid)?,
             mtime: extended.mtime.unwrap_or(mtime),
             xattrs: extended.xattrs,
+            holes: self
+                .pieces
+                .iter()
+                .map(|piece| if let Piece::Hole(bytes) = piece { *bytes } else { 0 })
+                .sum(),
         })
+    }
+
+    /// Takes the next `size` bytes of the archive as the present entry's content.
+    fn hold(&mut self, size: u64) -> Result<(), ArchiveError> {
+        let padded = size.checked_next_multiple_of(BLOCK as u64);
+        self.unread = padded.ok_or_else(|| self.broken(format!("a size of {size} bytes")))?;
+        self.pieces = [Piece::Stored(size)].into();
+        Ok(())
+    }
+
+    /// Bytes of the present entry's content that the archive holds and that are not read.
+    fn stored_left(&self) -> u64 {
+        self.pieces.iter().map(|piece| if let Piece::Stored(bytes) = piece { *bytes } else { 0 }).sum()
     }
 
     fn device(&self, header: &Header) -> Result<Device, ArchiveError> {
@@ -183,17 +227,9 @@ impl<R: Read> Archive<R> {
     fn read_header(&mut self) -> Result<Option<[u8; BLOCK]>, ArchiveError> {
         self.path.clear();
         let mut block = [0; BLOCK];
-        let mut filled = 0;
-        while filled < BLOCK {
-            match self.reader.read(&mut block[filled..]) {
-                Ok(0) if filled == 0 => return Ok(None),
-                Ok(0) => return Err(self.broken("it ends within a header")),
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.broken(error.to_string())),
-            }
+        if !self.read_block(&mut block)? {
+            return Ok(None);
         }
-        self.position += BLOCK as u64;
         if block.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
@@ -211,14 +247,29 @@ impl<R: Read> Archive<R> {
         }
     }
 
+    /// Fills a block; false at the end of the bytes.
+    fn read_block(&mut self, block: &mut [u8; BLOCK]) -> Result<bool, ArchiveError> {
+        let mut filled = 0;
+        while filled < BLOCK {
+            match self.reader.read(&mut block[filled..]) {
+                Ok(0) if filled == 0 => return Ok(false),
+                Ok(0) => return Err(self.broken("it ends within a header")),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.broken(error.to_string())),
+            }
+        }
+        self.position += BLOCK as u64;
+        Ok(true)
+    }
+
     fn read_extended(&mut self, size: u64) -> Result<Vec<u8>, ArchiveError> {
         if size > MAX_EXTENDED_BYTES {
             return Err(
                 self.broken(format!("an extended header of {size} bytes is over {MAX_EXTENDED_BYTES}"))
             );
         }
-        self.content = size;
-        self.unread = size.next_multiple_of(BLOCK as u64);
+        self.hold(size)?;
         let mut bytes = Vec::new();
         self.content().read_to_end(&mut bytes).map_err(|error| self.broken(error.to_string()))?;
         self.skip_rest()?;
@@ -227,7 +278,7 @@ impl<R: Read> Archive<R> {
 
     /// Reads on to the next header.
     fn skip_rest(&mut self) -> Result<(), ArchiveError> {
-        self.content = 0;
+        self.pieces.clear();
         let skipped = io::copy(&mut self.reader.by_ref().take(self.unread), &mut io::sink());
         match skipped {
             Ok(count) => {
@@ -239,6 +290,14 @@ impl<R: Read> Archive<R> {
             Err(error) => Err(self.broken(error.to_string())),
         }
     }
+}
+
+/// Whether entries of this type are no files: POSIX leaves capital letters to vendors, whose labels of volumes and access
+/// lists say nothing that an image could hold.
+fn is_passed_over(kind: EntryType) -> bool {
+    let byte = kind.as_byte();
+    let vendors = byte.is_ascii_uppercase() && byte != LISTED_DIRECTORY && !NEEDED.contains(&byte);
+    vendors && kind != EntryType::GNUSparse
 }
 
 /// Fills in the numbers that some builders leave empty where they are 0.
@@ -268,19 +327,36 @@ pub(crate) struct Content<'a, R> {
 impl<R: Read> Read for Content<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let archive = &mut *self.archive;
-        let wanted = archive.content.min(buffer.len() as u64) as usize;
-        if wanted == 0 {
-            return Ok(0);
+        loop {
+            let (Some(piece), false) = (archive.pieces.front_mut(), buffer.is_empty()) else { return Ok(0) };
+            let (Piece::Hole(left) | Piece::Stored(left)) = *piece;
+            let wanted = left.min(buffer.len() as u64) as usize;
+            if wanted == 0 {
+                archive.pieces.pop_front();
+                continue;
+            }
+            let count = match piece {
+                Piece::Hole(left) => {
+                    buffer[..wanted].fill(0);
+                    *left -= wanted as u64;
+                    return Ok(wanted);
+                }
+                Piece::Stored(_) => archive.reader.read(&mut buffer[..wanted]),
+            };
+            archive.failed = match &count {
+                Ok(count) => *count == 0,
+                Err(error) => error.kind() != io::ErrorKind::Interrupted,
+            };
+            let count = count?;
+            if count == 0 {
+                let reason = format!("it ends {} bytes before the entry does", archive.stored_left());
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
+            }
+            *piece = Piece::Stored(left - count as u64);
+            archive.position += count as u64;
+            archive.unread -= count as u64;
+            return Ok(count);
         }
-        let count = archive.reader.read(&mut buffer[..wanted])?;
-        if count == 0 {
-            let reason = format!("it ends {} bytes before the entry does", archive.content);
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
-        }
-        archive.position += count as u64;
-        archive.content -= count as u64;
-        archive.unread -= count as u64;
-        Ok(count)
     }
 }
 

@@ -16,7 +16,6 @@ use sha2::{Digest, Sha256};
 
 use crate::archive::{self, Archive, ArchiveError, Kind};
 use crate::error::{ContentError, ImageError};
-use crate::manifest::Compression;
 
 /// Bytes of the buffer between two steps.
 const BUFFER: usize = 256 * 1024;
@@ -40,8 +39,14 @@ impl Budget {
     }
 
     fn charge(counter: &AtomicU64, add: u64, unit: &'static str, limit: u64) -> Result<(), ContentError> {
-        let size = counter.fetch_add(add, Ordering::Relaxed) + add;
+        let add_up = |size: u64| Some(size.saturating_add(add));
+        let before = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add_up).unwrap_or(u64::MAX);
+        let size = before.saturating_add(add);
         if size > limit { Err(ContentError::Limit { size, unit, limit }) } else { Ok(()) }
+    }
+
+    fn charge_unpacked(&self, bytes: u64) -> Result<(), ContentError> {
+        Self::charge(&self.unpacked, bytes, "uncompressed bytes", self.unpacked_limit)
     }
 }
 
@@ -57,7 +62,6 @@ pub(crate) struct Unpacked {
 pub(crate) struct ExpectedLayer {
     /// The layer's name in errors.
     pub(crate) what: String,
-    pub(crate) compression: Compression,
     pub(crate) diff_id: String,
     /// The number of the layer's data blob.
     pub(crate) blob: u32,
@@ -70,14 +74,9 @@ pub(crate) fn unpack(
     data: &Path,
     budget: &Arc<Budget>,
 ) -> Result<Unpacked, ImageError> {
-    let source = BufReader::with_capacity(BUFFER, source);
     let broken =
         |error: io::Error| ImageError::content(&expected.what, ContentError::Decompress(error.to_string()));
-    let plain: Box<dyn Read + '_> = match expected.compression {
-        Compression::None => Box::new(source),
-        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(source)),
-        Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(source).map_err(broken)?),
-    };
+    let plain = decompressed(source).map_err(broken)?;
     let plain = Uncompressed { source: plain, hash: Sha256::new(), budget: Arc::clone(budget), wrong: None };
     pass(Point::ImageLayer).map_err(ImageError::disk("creating", data))?;
     let file = File::options()
@@ -119,6 +118,39 @@ pub(crate) fn unpack(
     let data =
         buffered.into_inner().map_err(|error| ImageError::disk("writing", data)(error.into_error()))?;
     Ok(Unpacked { entries, data })
+}
+
+/// Decompresses what is compressed. The first bytes say whether it is: media types say so, too, and builders and mirrors
+/// have both labelled gzip what is not, and the reverse.
+fn decompressed<'a>(mut source: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    let mut first = Vec::new();
+    source.by_ref().take(4).read_to_end(&mut first)?;
+    let compression = Compression::of(&first);
+    let source = BufReader::with_capacity(BUFFER, io::Cursor::new(first).chain(source));
+    Ok(match compression {
+        Compression::None => Box::new(source),
+        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(source)),
+        Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(source)?),
+    })
+}
+
+/// How a layer is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compression {
+    None,
+    Gzip,
+    Zstd,
+}
+
+impl Compression {
+    /// Looks at the magic numbers (RFC 1952, section 2.3.1; RFC 8878, section 3.1, also of a frame that is skipped).
+    fn of(first: &[u8]) -> Compression {
+        match first {
+            [0x1f, 0x8b, ..] => Compression::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Compression::Zstd,
+            _ => Compression::None,
+        }
+    }
 }
 
 /// A failure to unpack a layer.
@@ -164,11 +196,13 @@ impl<R: Read, W: io::Write> Layer<R, W> {
             "bytes of names and attributes",
             MAX_METADATA_BYTES as u64,
         )
-        .map_err(UnpackError::Content)
+        .map_err(UnpackError::Content)?;
+        // The holes of a sparse file are in no stream that counts them.
+        self.budget.charge_unpacked(entry.holes).map_err(UnpackError::Content)
     }
 
     fn entry(&mut self, entry: archive::Entry) -> Result<Entry, UnpackError> {
-        let archive::Entry { path, kind, mode, uid, gid, mtime, xattrs } = entry;
+        let archive::Entry { path, kind, mode, uid, gid, mtime, xattrs, holes: _ } = entry;
         let kind = match kind {
             Kind::File => EntryKind::File(self.content()?),
             Kind::Directory => EntryKind::Directory,
@@ -184,7 +218,7 @@ impl<R: Read, W: io::Write> Layer<R, W> {
 
     fn content(&mut self) -> Result<runtime_erofs::Extent, UnpackError> {
         self.data.append(&mut self.archive.content()).map_err(|error| {
-            if self.archive.content_left() > 0 && error.kind() != io::ErrorKind::StorageFull {
+            if self.archive.content_failed() {
                 UnpackError::from(self.archive.broken(error.to_string()))
             } else {
                 UnpackError::Disk(error)
@@ -223,13 +257,37 @@ impl Read for Uncompressed<'_> {
                 return Err(error);
             }
         };
-        let limit = self.budget.unpacked_limit;
-        if let Err(wrong) = Budget::charge(&self.budget.unpacked, count as u64, "uncompressed bytes", limit) {
+        if let Err(wrong) = self.budget.charge_unpacked(count as u64) {
             let message = wrong.to_string();
             self.wrong.get_or_insert(wrong);
             return Err(io::Error::other(message));
         }
         self.hash.update(&buffer[..count]);
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn compression_is_known_by_the_first_bytes() {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(b"content").unwrap();
+        let zstd = zstd::encode_all(&b"content"[..], 1).unwrap();
+        let skipped = [&[0x53, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 9][..], &zstd].concat();
+        for bytes in [b"content".to_vec(), gzip.finish().unwrap(), zstd, skipped] {
+            let mut plain = Vec::new();
+            decompressed(&bytes[..]).unwrap().read_to_end(&mut plain).unwrap();
+            assert_eq!(plain, b"content");
+        }
+        for short in [&b""[..], b"\x1f", b"\x28\xb5\x2f"] {
+            let mut plain = Vec::new();
+            decompressed(short).unwrap().read_to_end(&mut plain).unwrap();
+            assert_eq!(plain, short);
+        }
     }
 }

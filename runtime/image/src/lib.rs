@@ -38,6 +38,7 @@ mod name;
 mod pax;
 mod pull;
 mod registry;
+mod sparse;
 mod store;
 
 pub use config::DeclaredConfig;

@@ -20,25 +20,17 @@ const CONFIGS: [&str; 2] =
 /// Media types that are accepted as an answer to a request for a manifest.
 pub(crate) const ACCEPTED: [&str; 4] = [MANIFESTS[0], MANIFESTS[1], INDEXES[0], INDEXES[1]];
 
-/// How a layer is compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Compression {
-    None,
-    Gzip,
-    Zstd,
-}
-
-/// Layer media types, those of OCI and of Docker.
-const LAYERS: [(&str, Compression); 9] = [
-    ("application/vnd.oci.image.layer.v1.tar", Compression::None),
-    ("application/vnd.oci.image.layer.v1.tar+gzip", Compression::Gzip),
-    ("application/vnd.oci.image.layer.v1.tar+zstd", Compression::Zstd),
-    ("application/vnd.oci.image.layer.nondistributable.v1.tar", Compression::None),
-    ("application/vnd.oci.image.layer.nondistributable.v1.tar+gzip", Compression::Gzip),
-    ("application/vnd.oci.image.layer.nondistributable.v1.tar+zstd", Compression::Zstd),
-    ("application/vnd.docker.image.rootfs.diff.tar", Compression::None),
-    ("application/vnd.docker.image.rootfs.diff.tar.gzip", Compression::Gzip),
-    ("application/vnd.docker.image.rootfs.diff.tar.zstd", Compression::Zstd),
+/// Layer media types, those of OCI and of Docker. How a layer is compressed is known by its first bytes.
+const LAYERS: [&str; 9] = [
+    "application/vnd.oci.image.layer.v1.tar",
+    "application/vnd.oci.image.layer.v1.tar+gzip",
+    "application/vnd.oci.image.layer.v1.tar+zstd",
+    "application/vnd.oci.image.layer.nondistributable.v1.tar",
+    "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip",
+    "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd",
+    "application/vnd.docker.image.rootfs.diff.tar",
+    "application/vnd.docker.image.rootfs.diff.tar.gzip",
+    "application/vnd.docker.image.rootfs.diff.tar.zstd",
 ];
 
 /// A blob that a manifest names. The digest's form and the size's bound were checked.
@@ -60,7 +52,7 @@ impl fmt::Display for Descriptor {
 #[derive(Debug)]
 pub(crate) struct Manifest {
     pub(crate) config: Descriptor,
-    pub(crate) layers: Vec<(Descriptor, Compression)>,
+    pub(crate) layers: Vec<Descriptor>,
 }
 
 /// A registry's document for a name.
@@ -155,14 +147,11 @@ fn check(what: &str, manifest: &OciImageManifest, limits: &Limits) -> Result<Man
     for (number, layer) in manifest.layers.iter().enumerate() {
         let part = format!("layer {}", number + 1);
         let found = descriptor(part, &layer.digest, layer.size, limits.layer_bytes)?;
-        let compression = LAYERS
-            .iter()
-            .find(|(media_type, _)| *media_type == layer.media_type)
-            .map(|(_, compression)| *compression)
-            .ok_or_else(|| {
-                ImageError::content(found.to_string(), ContentError::MediaType(layer.media_type.clone()))
-            })?;
-        layers.push((found, compression));
+        if !LAYERS.contains(&layer.media_type.as_str()) {
+            let wrong = ContentError::MediaType(layer.media_type.clone());
+            return Err(ImageError::content(found.to_string(), wrong));
+        }
+        layers.push(found);
     }
     Ok(Manifest { config, layers })
 }
@@ -186,12 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn every_layer_type_is_known_with_its_compression() {
-        for (media_type, compression) in LAYERS {
+    fn every_layer_type_is_known() {
+        for media_type in LAYERS {
             let found = parse("m", manifest(media_type, 5).as_bytes(), &Limits::default()).unwrap();
             let Document::Image(found) = found else { panic!("an image") };
-            assert_eq!(found.layers[0].1, compression);
-            assert_eq!(found.layers[0].0.size, 5);
+            assert_eq!(found.layers[0].size, 5);
         }
     }
 
@@ -204,12 +192,12 @@ mod tests {
             refused(&manifest("application/x-iso", 1))
                 .starts_with(&format!("layer 1 ({DIGEST}): media type"))
         );
-        assert!(refused(&manifest(LAYERS[0].0, -1)).contains("negative size -1"));
-        assert!(refused(&manifest(LAYERS[0].0, i64::MAX)).contains("more than the limit"));
+        assert!(refused(&manifest(LAYERS[0], -1)).contains("negative size -1"));
+        assert!(refused(&manifest(LAYERS[0], i64::MAX)).contains("more than the limit"));
         assert!(
-            refused(&manifest(LAYERS[0].0, 1).replace(DIGEST, "sha256:/etc")).contains("not a sha256 digest")
+            refused(&manifest(LAYERS[0], 1).replace(DIGEST, "sha256:/etc")).contains("not a sha256 digest")
         );
-        assert!(refused(&manifest(LAYERS[0].0, 1).replace(CONFIGS[0], "application/wasm")).contains("wasm"));
+        assert!(refused(&manifest(LAYERS[0], 1).replace(CONFIGS[0], "application/wasm")).contains("wasm"));
     }
 
     #[test]

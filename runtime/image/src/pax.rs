@@ -1,10 +1,13 @@
 //! Extended headers of a tar archive (POSIX pax: records of `<length> <key>=<value>\n`). Owns their parsing.
 //!
-//! The record's length says where it ends, not the newline: the value of an extended attribute may hold any byte.
+//! The record's length says where it ends, not the newline: the value of an extended attribute may hold any byte. An empty
+//! value takes back what a record before it has said (POSIX, `pax`), so that the entry's own header counts.
 
 use std::collections::BTreeMap;
 
 use runtime_erofs::Timestamp;
+
+use crate::sparse;
 
 /// The content of an extended header, which describes the entry after it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -16,6 +19,7 @@ pub(crate) struct Extended {
     pub(crate) gid: Option<u64>,
     pub(crate) mtime: Option<Timestamp>,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(crate) sparse: sparse::Records,
 }
 
 const XATTR: &[u8] = b"SCHILY.xattr.";
@@ -35,6 +39,10 @@ impl Extended {
     }
 
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        if value.is_empty() {
+            self.unset(key);
+            return Ok(());
+        }
         let wrong = |what: &str| format!("{what} \"{}\"", value.escape_ascii());
         match key {
             b"path" => self.path = Some(value.to_vec()),
@@ -43,14 +51,27 @@ impl Extended {
             b"uid" => self.uid = Some(number(value).ok_or_else(|| wrong("the uid"))?),
             b"gid" => self.gid = Some(number(value).ok_or_else(|| wrong("the gid"))?),
             b"mtime" => self.mtime = Some(time(value).ok_or_else(|| wrong("the mtime"))?),
-            key if key.starts_with(SPARSE) => return Err("sparse entries are not supported".to_owned()),
             key => {
                 if let Some(name) = key.strip_prefix(XATTR) {
                     self.xattrs.insert(name.to_vec(), value.to_vec());
+                } else if let Some(key) = key.strip_prefix(SPARSE) {
+                    self.sparse.set(key, value)?;
                 }
             }
         }
         Ok(())
+    }
+
+    fn unset(&mut self, key: &[u8]) {
+        match key {
+            b"path" => self.path = None,
+            b"linkpath" => self.link = None,
+            b"size" => self.size = None,
+            b"uid" => self.uid = None,
+            b"gid" => self.gid = None,
+            b"mtime" => self.mtime = None,
+            key => drop(key.strip_prefix(XATTR).and_then(|name| self.xattrs.remove(name))),
+        }
     }
 }
 
@@ -132,15 +153,30 @@ mod tests {
         {
             assert!(Extended::parse(bytes).is_err(), "{}", bytes.escape_ascii());
         }
-        assert_eq!(
-            Extended::parse(&record(b"GNU.sparse.major", b"1")).unwrap_err(),
-            "sparse entries are not supported"
-        );
+        assert!(Extended::parse(&record(b"GNU.sparse.size", b"much")).is_err());
+    }
+
+    #[test]
+    fn an_empty_value_takes_back_what_was_said() {
+        let keys: [(&[u8], &[u8]); 7] = [
+            (b"path", b"a"),
+            (b"linkpath", b"b"),
+            (b"size", b"1"),
+            (b"uid", b"2"),
+            (b"gid", b"3"),
+            (b"mtime", b"4.5"),
+            (b"SCHILY.xattr.user.x", b"5"),
+        ];
+        let said: Vec<u8> = keys.iter().flat_map(|(key, value)| record(key, value)).collect();
+        let taken_back: Vec<u8> = keys.iter().flat_map(|(key, _)| record(key, b"")).collect();
+        assert_ne!(Extended::parse(&said).unwrap(), Extended::default());
+        assert_eq!(Extended::parse(&taken_back).unwrap(), Extended::default());
+        assert_eq!(Extended::parse(&[said, taken_back].concat()).unwrap(), Extended::default());
     }
 
     proptest! {
         #[test]
-        fn attribute_values_hold_any_byte(value in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn attribute_values_hold_any_byte(value in prop::collection::vec(any::<u8>(), 1..200)) {
             let found = Extended::parse(&record(b"SCHILY.xattr.user.x", &value)).unwrap();
             prop_assert_eq!(found.xattrs.get(&b"user.x"[..]), Some(&value));
         }

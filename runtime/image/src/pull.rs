@@ -23,7 +23,7 @@ use crate::config::{self, Parsed};
 use crate::error::{ContentError, ImageError};
 use crate::layer::{self, Budget, ExpectedLayer, Unpacked};
 use crate::limits::Limits;
-use crate::manifest::{self, Compression, Descriptor, Document, Manifest};
+use crate::manifest::{self, Descriptor, Document, Manifest};
 use crate::name::{Name, digest_hex};
 use crate::registry::{Credentials, Registry, RegistryConfig};
 use crate::store::{Record, Store};
@@ -54,7 +54,7 @@ impl Pull {
     pub(crate) async fn run(self) -> Result<Record, ImageError> {
         let (manifest, digest) = step(span!("get the manifest"), self.manifest()).await?;
         let blobs: Vec<String> = std::iter::once(&manifest.config)
-            .chain(manifest.layers.iter().map(|(layer, _)| layer))
+            .chain(&manifest.layers)
             .map(|descriptor| descriptor.digest.clone())
             .collect();
         let _pins = self.store.pin(blobs.clone());
@@ -131,12 +131,7 @@ impl Pull {
     }
 
     /// Makes the image's file and returns the bytes in use.
-    async fn build(
-        &self,
-        id: &str,
-        layers: &[(Descriptor, Compression)],
-        diff_ids: Vec<String>,
-    ) -> Result<u64, ImageError> {
+    async fn build(&self, id: &str, layers: &[Descriptor], diff_ids: Vec<String>) -> Result<u64, ImageError> {
         let temporary = self.store.temporary();
         let work = blocking("making a directory", move || {
             let made = pass(Point::ImageWork).and_then(|()| tempfile::tempdir_in(&temporary));
@@ -156,14 +151,14 @@ impl Pull {
         &self,
         work: &Path,
         id: &str,
-        layers: &[(Descriptor, Compression)],
+        layers: &[Descriptor],
         diff_ids: Vec<String>,
     ) -> Result<u64, ImageError> {
         let budget = Arc::new(Budget::new(self.limits.unpacked_bytes));
         let mut expected = Vec::new();
-        for (((descriptor, compression), diff_id), blob) in layers.iter().zip(diff_ids).zip(0..) {
-            let (what, compression) = (descriptor.to_string(), *compression);
-            expected.push((descriptor.clone(), ExpectedLayer { what, compression, diff_id, blob }));
+        for ((descriptor, diff_id), blob) in layers.iter().zip(diff_ids).zip(0..) {
+            let what = descriptor.to_string();
+            expected.push((descriptor.clone(), ExpectedLayer { what, diff_id, blob }));
         }
         let unpacked = futures::stream::iter(expected)
             .map(|(descriptor, expected)| {

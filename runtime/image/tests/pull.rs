@@ -286,3 +286,34 @@ async fn an_archive_by_gnu_tar_is_read_as_it_is() {
         });
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_are_read_as_builders_write_them() {
+    if !Registry::is_installed() {
+        return;
+    }
+    let (registry, node) = (Registry::start().unwrap(), Node::new());
+    let mut layers = Vec::new();
+    // The label and the bytes disagree.
+    for (number, compression) in
+        [Compression::None, Compression::Gzip, Compression::Zstd].into_iter().enumerate()
+    {
+        let name = format!("./d//{number}/../{number}");
+        let mut layer = Layer::builder().compression(compression).record("path", name.as_bytes());
+        layer = layer.file("x", 0o644, "content");
+        let mut layer = layer.build();
+        layer.media_type =
+            format!("application/vnd.oci.image.layer.v1.tar{}", ["+gzip", "+zstd", ""][number]);
+        layers.push(layer);
+    }
+    let escape = Layer::builder().record("path", b"../../etc/cron.d/x").file("x", 0o644, "x");
+    layers.push(escape.symlink("link", "etc").build());
+    registry.push_image("t/odd", "1", layers, json!({})).await.unwrap();
+    let image = node.pull(&registry.reference("t/odd", "1")).await.unwrap();
+    with_mount(&node, &image, |root| {
+        for number in 0..3 {
+            assert_eq!(fs::read(root.join(format!("d/{number}"))).unwrap(), b"content");
+        }
+        assert_eq!(fs::read(root.join("link/cron.d/x")).unwrap(), b"x");
+    });
+}

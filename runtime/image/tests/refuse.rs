@@ -102,11 +102,16 @@ async fn bad_images_are_refused_with_what_and_where() {
     let (_, wrong) = content(node.pull(&reference("diff")).await);
     assert!(matches!(wrong, ContentError::DiffId { .. }), "{wrong:?}");
 
-    let mut not_gzip = good.clone();
-    not_gzip.bytes = b"this is not gzip at all".to_vec();
-    registry.push_image("t/bad", "gzip", vec![good.clone(), not_gzip], json!({})).await.unwrap();
+    let mut cut = good.clone();
+    cut.bytes.truncate(cut.bytes.len() / 2);
+    registry.push_image("t/bad", "gzip", vec![good.clone(), cut], json!({})).await.unwrap();
     let (what, wrong) = content(node.pull(&reference("gzip")).await);
     assert!(what.starts_with("layer 2 ") && matches!(wrong, ContentError::Decompress(_)), "{what}: {wrong}");
+    let mut neither = good.clone();
+    neither.bytes = b"this is not gzip at all".to_vec();
+    registry.push_image("t/bad", "neither", vec![neither], json!({})).await.unwrap();
+    let (_, wrong) = content(node.pull(&reference("neither")).await);
+    assert!(matches!(wrong, ContentError::Archive { .. }), "{wrong:?}");
     node.assert_no_leftovers();
 }
 
@@ -130,7 +135,7 @@ async fn bad_archives_are_refused_with_the_entry() {
             Layer::from_tar(&[b'x'; 2048], Compression::Zstd),
             "the archive is broken at byte 512: the bytes before it are no tar header",
         ),
-        ("sparse", sparse, "sparse entries are not supported"),
+        ("sparse", sparse, "sparse files of version 1.none are not known"),
         ("link", link, "entry \"alias\": hard link to \"nowhere\", which does not exist"),
     ] {
         registry.push_image("t/archive", tag, vec![layer], json!({})).await.unwrap();
@@ -157,5 +162,13 @@ async fn a_decompression_bomb_meets_the_bound() {
             "{wrong:?}"
         );
     }
+    let holes =
+        Layer::builder().record("GNU.sparse.map", b"0,1").record("GNU.sparse.size", b"9223372036854775807");
+    registry
+        .push_image("t/bomb", "holes", vec![holes.file("f", 0o644, "x").build()], json!({}))
+        .await
+        .unwrap();
+    let (_, wrong) = content(node.pull(&registry.reference("t/bomb", "holes")).await);
+    assert!(matches!(wrong, ContentError::Limit { unit: "uncompressed bytes", .. }), "{wrong:?}");
     node.assert_no_leftovers();
 }

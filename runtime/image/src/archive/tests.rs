@@ -28,9 +28,13 @@ fn read_all(bytes: &[u8]) -> Result<Vec<(Entry, Vec<u8>)>, ArchiveError> {
     let mut entries = Vec::new();
     while let Some(entry) = archive.next_entry()? {
         let mut content = Vec::new();
+        if entry.holes > 1 << 30 {
+            return Err(archive.broken("more holes than a test waits for"));
+        }
         if let Err(error) = archive.content().read_to_end(&mut content) {
             return Err(archive.broken(error.to_string()));
         }
+        assert!(!archive.content_failed());
         entries.push((entry, content));
     }
     Ok(entries)
@@ -126,15 +130,68 @@ fn bytes_that_are_no_archive_are_refused() {
 }
 
 #[test]
+fn entries_of_vendors_are_passed_over_with_what_they_hold() {
+    let bytes = archive(|builder| {
+        builder.append(&header("label", EntryType::new(b'V'), 0), io::empty()).unwrap();
+        builder.append_pax_extensions([("path", &b"of the access list"[..])]).unwrap();
+        builder.append(&header("list", EntryType::new(b'A'), 600), &[b'x'; 600][..]).unwrap();
+        builder.append(&header("d", EntryType::new(b'D'), 5), &b"Yf\0\0\0"[..]).unwrap();
+        builder.append(&header("d/f", EntryType::Regular, 5), &b"hello"[..]).unwrap();
+    });
+    let entries = read_all(&bytes).unwrap();
+    assert_eq!(entries.len(), 2);
+    assert_eq!((&entries[0].0.path[..], &entries[0].0.kind), (&b"d"[..], &Kind::Directory));
+    assert_eq!((&entries[1].0.path[..], &entries[1].1[..]), (&b"d/f"[..], &b"hello"[..]));
+}
+
+#[test]
 fn what_is_not_supported_is_named() {
-    let sparse = archive(|builder| {
-        builder.append(&header("s", EntryType::GNUSparse, 0), io::empty()).unwrap();
-    });
-    assert_eq!(read_all(&sparse).unwrap_err().reason, "sparse entries are not supported");
-    let odd = archive(|builder| {
-        builder.append(&header("o", EntryType::new(b'V'), 0), io::empty()).unwrap();
-    });
-    assert_eq!(read_all(&odd).unwrap_err().reason, "entries of type 'V' are not supported");
+    for kind in [b'M', b'N', b'!', b'z'] {
+        let odd = archive(|builder| {
+            builder.append(&header("o", EntryType::new(kind), 0), io::empty()).unwrap();
+        });
+        let expected = format!("entries of type '{}' are not supported", char::from(kind));
+        assert_eq!(read_all(&odd).unwrap_err().reason, expected);
+    }
+}
+
+/// The archive that GNU tar makes of a file with holes, and the file's content.
+fn sparse(format: &[&str]) -> (Vec<u8>, Vec<u8>) {
+    use std::os::unix::fs::FileExt;
+    let dir = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create(dir.path().join("holes")).unwrap();
+    file.set_len(3 << 20).unwrap();
+    // More pieces than one header has room for.
+    for number in 0..40_u8 {
+        file.write_all_at(&[number + 1; 5000], 10_000 + u64::from(number) * 65_536).unwrap();
+    }
+    std::fs::write(dir.path().join("plain"), "after").unwrap();
+    let mut tar = std::process::Command::new("tar");
+    tar.arg("-C").arg(dir.path()).args(["-cSf", "-"]).args(format).args(["holes", "plain"]);
+    let output = tar.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (output.stdout, std::fs::read(dir.path().join("holes")).unwrap())
+}
+
+#[test]
+fn sparse_files_of_every_form_are_read_with_their_holes() {
+    for format in [
+        &["--format=gnu"][..],
+        &["--format=pax", "--sparse-version=0.0"],
+        &["--format=pax", "--sparse-version=0.1"],
+        &["--format=pax", "--sparse-version=1.0"],
+    ] {
+        let (bytes, content) = sparse(format);
+        assert!(bytes.len() < content.len() / 2, "{format:?}");
+        let entries = read_all(&bytes).unwrap();
+        assert_eq!(entries.len(), 2, "{format:?}");
+        assert_eq!(entries[0].0.path, b"holes", "{format:?}");
+        assert!(entries[0].1 == content, "{format:?}");
+        assert!(entries[0].0.holes > 2 << 20, "{format:?}");
+        assert_eq!(entries[1].1, b"after", "{format:?}");
+        let cut = read_all(&bytes[..bytes.len() / 2]).unwrap_err();
+        assert!(cut.reason.contains("before the entry does"), "{cut:?}");
+    }
 }
 
 #[test]
