@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use runtime_blocking::PoolError;
 use runtime_cdi::ResolveError;
-use runtime_image::ImageError;
+use runtime_image::{ImageError, ImageErrorKind};
 use runtime_pod::{Missed, PodError, PodErrorKind};
 use runtime_spec::StartFailure;
 use runtime_streaming::ServerError;
@@ -20,6 +20,10 @@ pub const ERROR_DOMAIN: &str = "podvisor";
 /// Longest message sent, in bytes: gRPC carries it in an HTTP/2 header, which clients bound (Go: 8 KiB
 /// by default in some proxies, 16 MiB at most).
 const MESSAGE_BYTES_MAX: usize = 6 * 1024;
+
+/// The kubelet's name of a registry that does not answer (cri-api, `errors.ErrRegistryUnavailable`), as a message begins
+/// with it. Signatures are not looked at here, so the name of a wrong one has no use.
+const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable: ";
 
 /// A failed RPC.
 #[derive(Debug, thiserror::Error)]
@@ -89,15 +93,33 @@ impl Failure {
             // The kubelet hands this on as "too many requests".
             Failure::Streaming(ServerError::TooManyPending(_)) => Code::ResourceExhausted,
             Failure::Streaming(_) => Code::Internal,
-            // The kubelet shows the message and retries, whatever the code.
-            Failure::Image(_) => Code::Unknown,
+            Failure::Image(error) => match error.kind() {
+                ImageErrorKind::Name => Code::InvalidArgument,
+                // The kubelet takes the code off such a message, and then looks at its beginning.
+                ImageErrorKind::Unavailable => Code::Unknown,
+                ImageErrorKind::NotFound => Code::NotFound,
+                ImageErrorKind::Unauthenticated => Code::Unauthenticated,
+                ImageErrorKind::Denied => Code::PermissionDenied,
+                ImageErrorKind::Unusable => Code::FailedPrecondition,
+                ImageErrorKind::Full => Code::ResourceExhausted,
+                ImageErrorKind::Node => Code::Internal,
+            },
+        }
+    }
+
+    /// The beginning of the message by which the kubelet knows a failure: its reason in the pod's status is then
+    /// that word, and `ErrImagePull` otherwise.
+    fn name(&self) -> &'static str {
+        match self {
+            Failure::Image(error) if error.kind() == ImageErrorKind::Unavailable => REGISTRY_UNAVAILABLE,
+            _ => "",
         }
     }
 }
 
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Status {
-        let mut text = chain(&failure);
+        let mut text = format!("{}{}", failure.name(), chain(&failure));
         if text.len() > MESSAGE_BYTES_MAX {
             let end = (0..=MESSAGE_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
             text.truncate(end);
@@ -142,6 +164,20 @@ mod tests {
         let status = Status::from(Failure::NotFound { what: "container", id: "c1".into() });
         assert_eq!(status.code(), Code::NotFound);
         assert_eq!(status.message(), "container \"c1\" not found");
+    }
+
+    #[test]
+    fn a_failed_pull_has_the_code_or_the_name_of_its_kind() {
+        let (registry, what) = ("r".to_owned(), "manifest r/x:1".to_owned());
+        let status = |error: ImageError| Status::from(Failure::from(error));
+        let missing = status(ImageError::NotFound { registry: registry.clone(), what: what.clone() });
+        assert_eq!((missing.code(), missing.message()), (Code::NotFound, "registry r has no manifest r/x:1"));
+        let unauthorized = ImageError::Unauthorized { registry: registry.clone(), what: what.clone() };
+        assert_eq!(status(unauthorized).code(), Code::Unauthenticated);
+        assert_eq!(status(ImageError::Denied { registry, what }).code(), Code::PermissionDenied);
+        let late = status(ImageError::Deadline { what: "getting manifest r/x:1".into(), seconds: 90 });
+        assert_eq!(late.code(), Code::Unknown);
+        assert_eq!(late.message(), "RegistryUnavailable: getting manifest r/x:1 took longer than 90 s");
     }
 
     #[test]

@@ -105,9 +105,10 @@ pub(crate) fn register() {
 }
 
 /// Whether a call that ended so failed by the node's fault, and not by what was asked. A command that takes too long is its
-/// caller's concern, and pulls, whose failures have the code `Unknown`, are counted where they end.
+/// caller's concern, and pulls are counted where they end.
 fn is_for_the_node_to_mend(method: &str, code: Code) -> bool {
     match code {
+        _ if method == "PullImage" => false,
         Code::ResourceExhausted | Code::Internal | Code::Unavailable | Code::DataLoss => true,
         Code::DeadlineExceeded => method != "ExecSync",
         _ => false,
@@ -140,6 +141,7 @@ mod tests {
         }
         assert!(is_for_the_node_to_mend("RunPodSandbox", Code::DeadlineExceeded));
         assert!(!is_for_the_node_to_mend("ExecSync", Code::DeadlineExceeded), "a probe that took too long");
+        assert!(!is_for_the_node_to_mend("PullImage", Code::ResourceExhausted), "counted among the pulls");
     }
 
     #[test]

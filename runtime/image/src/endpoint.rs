@@ -134,11 +134,13 @@ impl Endpoint {
         };
         let missing = [Code::ManifestUnknown, Code::NameUnknown, Code::NotFound, Code::BlobUnknown];
         match &error {
-            E::UnauthorizedError { .. }
-            | E::AuthenticationFailure(_)
-            | E::ServerError { code: 401 | 403, .. } => ImageError::Unauthorized { registry, what },
+            E::UnauthorizedError { .. } | E::AuthenticationFailure(_) | E::ServerError { code: 401, .. } => {
+                ImageError::Unauthorized { registry, what }
+            }
+            E::ServerError { code: 403, .. } => ImageError::Denied { registry, what },
             E::ServerError { code: 404, .. } => ImageError::NotFound { registry, what },
-            _ if has(&[Code::Unauthorized, Code::Denied]) => ImageError::Unauthorized { registry, what },
+            _ if has(&[Code::Unauthorized]) => ImageError::Unauthorized { registry, what },
+            _ if has(&[Code::Denied]) => ImageError::Denied { registry, what },
             _ if has(&missing) => ImageError::NotFound { registry, what },
             E::RequestError(_) | E::IoError(_) | E::ServerError { code: 502..=504, .. } => {
                 ImageError::Unreachable { registry, what, source: Arc::new(error) }

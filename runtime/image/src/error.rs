@@ -46,6 +46,14 @@ pub enum ImageError {
         /// The manifest, blob or token that was asked for.
         what: String,
     },
+    /// The registry knows who asks, and gives nothing.
+    #[error("registry {registry} denies {what} to these credentials")]
+    Denied {
+        /// Host and port.
+        registry: String,
+        /// The manifest, blob or token that was asked for.
+        what: String,
+    },
     /// The registry answered with another error.
     #[error("registry {registry} failed to give {what}")]
     Registry {
@@ -117,6 +125,27 @@ pub enum ImageError {
     /// The work ended without a result: the daemon is shutting down, or has a bug.
     #[error("{0} was interrupted")]
     Interrupted(&'static str),
+}
+
+/// Kinds of failures, by what a caller can do about them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageErrorKind {
+    /// The name is no image's.
+    Name,
+    /// The registry does not answer, or answers with an error of its own, and may do better later.
+    Unavailable,
+    /// There is no such image, or none for this platform.
+    NotFound,
+    /// The registry wants credentials, or others.
+    Unauthenticated,
+    /// The registry denies the image to these credentials.
+    Denied,
+    /// The image is broken, or the operator's files of hosts are.
+    Unusable,
+    /// The node's disk is full.
+    Full,
+    /// The node failed otherwise.
+    Node,
 }
 
 /// A problem with a part of an image.
@@ -209,6 +238,11 @@ fn each(failures: &[ImageError]) -> String {
     }
 }
 
+/// Whether a disk, or the quota on it, has no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// An error and its causes on one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
@@ -216,6 +250,26 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 }
 
 impl ImageError {
+    /// The kind of the failure. Where several hosts failed, that of the upstream's, which is asked last, counts.
+    pub fn kind(&self) -> ImageErrorKind {
+        use ImageErrorKind as Kind;
+        match self {
+            ImageError::Name { .. } => Kind::Name,
+            ImageError::Unreachable { .. }
+            | ImageError::Registry { .. }
+            | ImageError::Transfer { .. }
+            | ImageError::Deadline { .. } => Kind::Unavailable,
+            ImageError::NotFound { .. } | ImageError::Unknown(_) => Kind::NotFound,
+            ImageError::Content { error: ContentError::Platform(_), .. } => Kind::NotFound,
+            ImageError::Unauthorized { .. } => Kind::Unauthenticated,
+            ImageError::Denied { .. } => Kind::Denied,
+            ImageError::Hosts { failures, .. } => failures.last().map_or(Kind::Unavailable, ImageError::kind),
+            ImageError::Content { .. } | ImageError::HostsFile { .. } => Kind::Unusable,
+            ImageError::Disk { source, .. } if is_full(source) => Kind::Full,
+            ImageError::Disk { .. } | ImageError::Interrupted(_) => Kind::Node,
+        }
+    }
+
     pub(crate) fn content(what: impl Into<String>, error: ContentError) -> Self {
         ImageError::Content { what: what.into(), error }
     }
@@ -224,5 +278,29 @@ impl ImageError {
     pub(crate) fn disk(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ImageError + use<> {
         let path = path.to_owned();
         move |source| ImageError::Disk { action, path, source: Arc::new(source) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_upstream_says_of_which_kind_the_failure_of_all_hosts_is() {
+        let (registry, what) = ("r".to_owned(), "x".to_owned());
+        let missing = ImageError::NotFound { registry: registry.clone(), what: what.clone() };
+        let denied = ImageError::Denied { registry, what };
+        let all = |failures| ImageError::Hosts { what: "x".into(), failures }.kind();
+        assert_eq!(all(vec![missing.clone(), denied.clone()]), ImageErrorKind::Denied);
+        assert_eq!(all(vec![denied, missing]), ImageErrorKind::NotFound);
+        assert_eq!(all(Vec::new()), ImageErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn a_full_disk_is_no_other_failure_of_the_node() {
+        let disk = |kind: io::ErrorKind| ImageError::disk("writing", Path::new("/x"))(kind.into()).kind();
+        assert_eq!(disk(io::ErrorKind::StorageFull), ImageErrorKind::Full);
+        assert_eq!(disk(io::ErrorKind::QuotaExceeded), ImageErrorKind::Full);
+        assert_eq!(disk(io::ErrorKind::PermissionDenied), ImageErrorKind::Node);
     }
 }

@@ -130,8 +130,7 @@ impl Images {
     /// Pulls an image, or adds a name to it if it is here. Must be called within a Tokio runtime.
     ///
     /// # Errors
-    /// Any [`ImageError`]. A user can do something about [`ImageError::Unreachable`], [`ImageError::NotFound`] and
-    /// [`ImageError::Unauthorized`].
+    /// Any [`ImageError`]; its kind says what can be done about it.
     pub async fn pull(&self, reference: &str, credentials: Option<Credentials>) -> Result<Image, ImageError> {
         let name = Name::parse(reference)?;
         let (mut outcome, waiting) = self.join_or_start(name, credentials);

@@ -42,7 +42,7 @@ mod sparse;
 mod store;
 
 pub use config::DeclaredConfig;
-pub use error::{ContentError, ImageError};
+pub use error::{ContentError, ImageError, ImageErrorKind};
 pub use images::{Image, Images, Usage};
 pub use leftovers::{Leftovers, leftovers};
 pub use limits::Limits;

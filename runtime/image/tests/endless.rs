@@ -150,10 +150,7 @@ async fn an_endless_error_is_cut() {
     {
         let fake = Fake::start(|_| vec![endless(path, status)]).await;
         let refused = Node::new().pull(&fake.reference()).await;
-        assert!(
-            matches!(refused, Err(ImageError::Registry { .. } | ImageError::Unauthorized { .. })),
-            "{status}"
-        );
+        assert!(matches!(refused, Err(ImageError::Registry { .. } | ImageError::Denied { .. })), "{status}");
         fake.assert_bounded();
     }
     let fake = Fake::start(|address| vec![challenge(address), endless("/token", "403 Forbidden")]).await;

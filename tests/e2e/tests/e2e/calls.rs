@@ -46,7 +46,7 @@ const UNKNOWN: &[(&str, Code)] = &[
     ("ListImages", Code::Ok),
     ("StreamImages", Code::Ok),
     ("ImageStatus", Code::Ok),
-    ("PullImage", Code::Unknown),
+    ("PullImage", Code::NotFound),
     ("RemoveImage", Code::Ok),
     ("ImageFsInfo", Code::Ok),
 ];

@@ -5,6 +5,7 @@ use serde_json::json;
 use tests_e2e::traces::Traces;
 use tests_e2e::{Host, spec};
 use tests_registry::Layer;
+use tonic::Code;
 
 /// Pushes a busybox image with this stop signal in its config; returns its name.
 pub(crate) async fn with_stop_signal(host: &Host, signal: &str) -> String {
@@ -106,7 +107,12 @@ async fn a_tag_that_is_not_in_the_registry_is_an_error_with_its_name() {
     let Some(host) = Host::start().await else { return };
     let name = host.image("e2e/nothing:9");
     let error = host.client().pull(&name).await.unwrap_err();
+    assert_eq!(error.code(), Code::NotFound);
     assert!(error.message().contains("e2e/nothing"), "{error}");
+    // The kubelet knows a registry that does not answer by the beginning of the message, and by this code.
+    let error = host.client().pull("127.0.0.1:1/e2e/nothing:9").await.unwrap_err();
+    assert_eq!(error.code(), Code::Unknown);
+    assert!(error.message().starts_with("RegistryUnavailable: "), "{error}");
     host.stop().await.unwrap();
 }
 
