@@ -4,6 +4,7 @@
 //!            absent ── first byte ──► <digest>.partial ── all bytes, digest right ──► <digest>
 //!               ▲                        │        ▲
 //!               └──── digest wrong ──────┘        └─ transfer broken: kept, resumed by the next pull
+//!                     or it cannot be unpacked
 //! ```
 //!
 //! [`BlobReader`] is the blocking end: it returns bytes while they arrive, so that a layer is decompressed and
@@ -16,27 +17,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use futures::StreamExt;
 use runtime_fail_points::{Point, pass};
 use sha2::{Digest, Sha256};
-use tokio::sync::mpsc;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::blocking::blocking;
 use crate::counters;
-use crate::error::{ContentError, ImageError};
+use crate::error::{ContentError, ImageError, is_full};
 use crate::files;
 use crate::manifest::Descriptor;
 use crate::registry::Registry;
-
-/// Pieces queued between network and disk (each is the result of one read of the connection, some tens of KiB).
-const QUEUE: usize = 32;
-
-/// Most time for one blob's transfer: a slow registry holds a thread and the blob's lock no longer than this.
-const TRANSFER_LIMIT: Duration = Duration::from_secs(3600);
+use crate::transfer::{Sources, Transfer};
 
 /// Bytes read at a time from disk.
 const READ_BYTES: usize = 128 * 1024;
+
+/// Most bytes of a transfer that are waited for after the blob could not be unpacked, to learn whether its digest explains
+/// that.
+const TAIL_BYTES_MAX: u64 = 1 << 20;
 
 /// A blob that is being read, and stored if it comes from the network.
 pub(crate) struct BlobReader {
@@ -47,16 +44,12 @@ pub(crate) struct BlobReader {
     complete: Option<PathBuf>,
     /// Bytes of `file` that are still to be read before the network's.
     on_disk: u64,
-    network: Option<Network>,
+    network: Option<Transfer>,
     pending: Bytes,
     hash: Sha256,
     received: u64,
     failure: Option<ImageError>,
-}
-
-struct Network {
-    pieces: mpsc::Receiver<Result<Bytes, io::Error>>,
-    _task: AbortOnDropHandle<()>,
+    sources: Sources,
 }
 
 impl std::fmt::Debug for BlobReader {
@@ -66,11 +59,13 @@ impl std::fmt::Debug for BlobReader {
 }
 
 /// Opens a blob, from `directory` if it is there, else from the registry, resuming what an earlier pull left.
-/// The caller holds the blob's lock until the reader is finished.
+/// The caller holds the blob's lock until the reader is finished. `sources` says which hosts are not asked, and learns
+/// which ones are.
 pub(crate) async fn open(
     directory: &Path,
     descriptor: &Descriptor,
-    registry: &Registry,
+    registry: &Arc<Registry>,
+    sources: &Sources,
 ) -> Result<BlobReader, ImageError> {
     let hex = crate::name::digest_hex(&descriptor.digest)
         .map_err(|wrong| ImageError::content(descriptor.to_string(), wrong))?;
@@ -78,9 +73,10 @@ pub(crate) async fn open(
     let paths = (complete.clone(), path.clone());
     let (file, mut have) = match blocking("opening a blob", move || OnDisk::open(&paths.0, &paths.1)).await? {
         OnDisk::Whole(file) => {
-            let descriptor = descriptor.clone();
+            sources.resume();
+            let (descriptor, sources) = (descriptor.clone(), sources.clone());
             return blocking("opening a blob", move || {
-                BlobReader::new(&descriptor, file, complete, None, descriptor.size)
+                BlobReader::new(&descriptor, file, complete, None, descriptor.size, sources)
             })
             .await;
         }
@@ -88,15 +84,17 @@ pub(crate) async fn open(
     };
     let mut network = None;
     if have < descriptor.size {
-        let what = descriptor.to_string();
-        let blob = registry.blob(&descriptor.digest, &what, have).await?;
-        have = blob.offset;
-        network = Some(Network::start(blob.stream));
+        let transfer = Transfer::start(registry, descriptor, have, sources).await?;
+        have = transfer.offset;
+        network = Some(transfer);
     }
-    let descriptor = descriptor.clone();
+    if have > 0 {
+        sources.resume();
+    }
+    let (descriptor, sources) = (descriptor.clone(), sources.clone());
     blocking("opening a blob", move || {
         file.set_len(have).map_err(ImageError::disk("cutting", &path))?;
-        let mut reader = BlobReader::new(&descriptor, file, path, network, have)?;
+        let mut reader = BlobReader::new(&descriptor, file, path, network, have, sources)?;
         reader.complete = Some(complete);
         Ok(reader)
     })
@@ -129,34 +127,14 @@ impl OnDisk {
     }
 }
 
-impl Network {
-    fn start(mut stream: futures::stream::BoxStream<'static, io::Result<Bytes>>) -> Network {
-        let (sender, pieces) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(async move {
-            let forward = async {
-                while let Some(piece) = stream.next().await {
-                    let last = piece.is_err();
-                    if sender.send(piece).await.is_err() || last {
-                        return;
-                    }
-                }
-            };
-            if tokio::time::timeout(TRANSFER_LIMIT, forward).await.is_err() {
-                // The reader may be gone too; then nobody waits for the error.
-                let _ = sender.send(Err(io::ErrorKind::TimedOut.into())).await;
-            }
-        });
-        Network { pieces, _task: AbortOnDropHandle::new(task) }
-    }
-}
-
 impl BlobReader {
     fn new(
         descriptor: &Descriptor,
         mut file: File,
         path: PathBuf,
-        network: Option<Network>,
+        network: Option<Transfer>,
         on_disk: u64,
+        sources: Sources,
     ) -> Result<BlobReader, ImageError> {
         file.seek(SeekFrom::Start(0)).map_err(ImageError::disk("reading", &path))?;
         Ok(BlobReader {
@@ -170,6 +148,7 @@ impl BlobReader {
             hash: Sha256::new(),
             received: 0,
             failure: None,
+            sources,
         })
     }
 
@@ -188,8 +167,8 @@ impl BlobReader {
                 Err(error) => break Err(error),
             }
         };
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
+        if let Some(failure) = self.failure.clone() {
+            return Err(self.give_up(failure));
         }
         ended.map_err(ImageError::disk("reading", &self.path))?;
         let wrong = |wrong| Err(ImageError::content(self.descriptor.to_string(), wrong));
@@ -205,16 +184,40 @@ impl BlobReader {
             files::remove(&self.path)?;
             return wrong(ContentError::Digest { expected: self.descriptor.digest.clone(), actual });
         }
+        self.sources.verify();
         match &self.complete {
             Some(complete) => files::publish(&self.file, &self.path, complete),
             None => Ok(()),
         }
     }
 
+    /// Ends the transfer after the blob could not be unpacked. Where the reader itself has failed, that failure is
+    /// reported; bytes that arrived are kept then, unless they fill the disk.
+    ///
+    /// Bytes that cannot be unpacked may be wrong, and are not resumed. Where few are missing, or all are here, the digest
+    /// says so.
+    pub(crate) fn give_up(mut self, error: ImageError) -> ImageError {
+        let is_full =
+            |error: &ImageError| matches!(error, ImageError::Disk { source, .. } if is_full(source));
+        let missing = self.descriptor.size.saturating_sub(self.received);
+        if self.failure.is_none()
+            && error.is_of_bytes()
+            && (self.network.is_none() || missing <= TAIL_BYTES_MAX)
+        {
+            return self.finish().err().unwrap_or(error);
+        }
+        self.network = None;
+        let kept = self.failure.as_ref().is_some_and(|failure| !is_full(failure)) || self.complete.is_none();
+        if !kept && let Err(error) = files::remove(&self.path) {
+            tracing::warn!(%error, "a part of a blob is left");
+        }
+        self.failure.take().unwrap_or(error)
+    }
+
     /// Takes the next bytes from the network and writes them to disk; `pending` stays empty at the end.
     fn receive(&mut self) -> io::Result<()> {
         let Some(network) = &mut self.network else { return Ok(()) };
-        match network.pieces.blocking_recv() {
+        match network.next() {
             None => self.network = None,
             Some(Ok(piece)) => {
                 if self.received + piece.len() as u64 > self.descriptor.size {
@@ -228,12 +231,7 @@ impl BlobReader {
                 counters::received(piece.len());
                 self.pending = piece;
             }
-            // The client library checks digests, too; once all bytes are here, our own check decides.
-            Some(Err(_)) if self.received == self.descriptor.size => self.network = None,
-            Some(Err(source)) => {
-                let (what, received) = (self.descriptor.to_string(), self.received);
-                return self.fail(ImageError::Transfer { what, received, source: Arc::new(source) });
-            }
+            Some(Err(error)) => return self.fail(error),
         }
         Ok(())
     }

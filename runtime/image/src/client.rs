@@ -7,6 +7,8 @@
 //!            ──► Basic ─────────────────────────► name and password, where the caller has them
 //!            ──► Bearer realm, service ──► GET realm ──► token, for as long as the host says
 //! ```
+//! A request that is refused with a challenge all the same gets the access that the challenge wants, and is sent once more:
+//! a token may have ended, and some hosts ask for one only where it is needed.
 //!
 //! A body's length counts as it comes, whatever the host has announced, and nothing is decoded: a bound on bytes received
 //! is a bound on bytes held.
@@ -16,14 +18,13 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
-use http_auth::{ChallengeParser, ChallengeRef};
 use oci_client::Reference;
 use oci_client::errors::{OciDistributionError, OciEnvelope};
-use oci_client::secrets::RegistryAuth;
-use reqwest::header::{ACCEPT, HeaderMap, HeaderValue, RANGE, WWW_AUTHENTICATE};
+use reqwest::header::{ACCEPT, RANGE, RETRY_AFTER};
 use reqwest::{Certificate, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 
+use crate::challenge::{Bearer, Challenge, retry_after};
 use crate::hosts::Host;
 
 /// Most time to open a connection.
@@ -49,6 +50,12 @@ const TOKEN_MARGIN: Duration = Duration::from_secs(10);
 pub(crate) enum ClientError {
     /// The connection broke, or the host refused.
     Failed(OciDistributionError),
+    /// The host takes no more requests for now.
+    Busy {
+        source: OciDistributionError,
+        /// How long the host wants to be left alone, if it says so.
+        wait: Option<Duration>,
+    },
     /// The body is longer than `limit`; `size` bytes of it have come.
     TooLong { size: u64, limit: u64 },
 }
@@ -67,6 +74,27 @@ enum Access {
     Bearer(String),
 }
 
+impl Access {
+    fn prove(&self, request: RequestBuilder) -> RequestBuilder {
+        match self {
+            Access::None => request,
+            Access::Basic(name, password) => request.basic_auth(name, Some(password)),
+            Access::Bearer(token) => request.bearer_auth(token),
+        }
+    }
+}
+
+/// The credentials of a caller, for one host.
+#[derive(Clone)]
+pub(crate) enum Auth {
+    Anonymous,
+    Password(String, String),
+    /// A token that the registry takes as it is.
+    Token(String),
+    /// A token for which the registry's service gives one for each repository.
+    Identity(String),
+}
+
 /// An access, and when it ends.
 type Granted = (Access, Option<Instant>);
 
@@ -78,7 +106,7 @@ pub(crate) struct Client {
     repository: String,
     /// The query that names the registry which a mirror stands for.
     namespace: String,
-    auth: RegistryAuth,
+    auth: Auth,
     granted: Mutex<Option<Granted>>,
 }
 
@@ -87,7 +115,7 @@ impl Client {
     pub(crate) fn new(
         host: &Host,
         reference: &Reference,
-        auth: RegistryAuth,
+        auth: Auth,
         plain: bool,
         silence: Duration,
     ) -> Result<Client, reqwest::Error> {
@@ -160,12 +188,22 @@ impl Client {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
-        let request = match self.access().await? {
-            Access::None => request,
-            Access::Basic(name, password) => request.basic_auth(name, Some(password)),
-            Access::Bearer(token) => request.bearer_auth(token),
+        let access = self.access().await?;
+        let again = request.try_clone();
+        let response = access.prove(request).send().await?;
+        let challenge = Challenge::of(response.headers());
+        let (StatusCode::UNAUTHORIZED, Some(again)) = (response.status(), again) else { return Ok(response) };
+        let granted = match (&access, &self.auth, challenge) {
+            (_, Auth::Token(_), _) | (_, _, Challenge::None) | (Access::Basic(..), _, Challenge::Other) => {
+                return Ok(response);
+            }
+            (.., challenge) => self.answer(challenge).await?,
         };
-        Ok(request.send().await?)
+        if matches!(granted.0, Access::None) {
+            return Ok(response);
+        }
+        self.keep(&granted);
+        Ok(granted.0.prove(again).send().await?)
     }
 
     /// Gets access if the host wants that, or a new token where the last one has ended.
@@ -180,40 +218,64 @@ impl Client {
         {
             return Ok(access);
         }
-        let (access, end) = self.ask_for_access().await?;
-        *self.granted.lock().unwrap_or_else(PoisonError::into_inner) = Some((access.clone(), end));
-        Ok(access)
+        let granted = self.ask_for_access().await?;
+        self.keep(&granted);
+        Ok(granted.0)
+    }
+
+    fn keep(&self, granted: &Granted) {
+        *self.granted.lock().unwrap_or_else(PoisonError::into_inner) = Some(granted.clone());
     }
 
     async fn ask_for_access(&self) -> Result<Granted, ClientError> {
-        if let RegistryAuth::Bearer(token) = &self.auth {
+        if let Auth::Token(token) = &self.auth {
             return Ok((Access::Bearer(token.clone()), None));
         }
         let response = self.http.get(format!("{}/", self.api)).send().await?;
-        match (Challenge::of(response.headers()), &self.auth) {
+        self.answer(Challenge::of(response.headers())).await
+    }
+
+    /// Gets the access that a challenge wants.
+    async fn answer(&self, challenge: Challenge) -> Result<Granted, ClientError> {
+        match (challenge, &self.auth) {
             (Challenge::Token(token), _) => self.token(token).await,
-            (Challenge::Other, RegistryAuth::Basic(name, password)) => {
+            (Challenge::Other, Auth::Password(name, password)) => {
                 Ok((Access::Basic(name.clone(), password.clone()), None))
             }
             (Challenge::None | Challenge::Other, _) => Ok((Access::None, None)),
         }
     }
 
-    /// Gets a token from the place that the host names.
+    /// Gets a token from the place that the host names: with an identity token by OAuth2 (docker-registry token
+    /// specification, `oauth`), otherwise by the older way, which every host has.
     async fn token(&self, challenge: Bearer) -> Result<Granted, ClientError> {
-        let scope = format!("repository:{}:pull", self.repository);
-        let mut query = vec![("scope", scope.as_str())];
-        query.extend(challenge.service.as_deref().map(|service| ("service", service)));
-        let request = self.http.get(challenge.realm).query(&query);
+        let ours = format!("repository:{}:pull", self.repository);
+        let scope = challenge.scope.unwrap_or(ours);
+        let mut fields = vec![("scope", scope.as_str())];
+        fields.extend(challenge.service.as_deref().map(|service| ("service", service)));
         let request = match &self.auth {
-            RegistryAuth::Basic(name, password) => request.basic_auth(name, Some(password)),
-            _ => request,
+            Auth::Identity(token) => {
+                fields.extend([
+                    ("grant_type", "refresh_token"),
+                    ("refresh_token", token.as_str()),
+                    ("client_id", "podvisor"),
+                ]);
+                self.http.post(challenge.realm).form(&fields)
+            }
+            Auth::Password(name, password) => {
+                self.http.get(challenge.realm).query(&fields).basic_auth(name, Some(password))
+            }
+            Auth::Anonymous | Auth::Token(_) => self.http.get(challenge.realm).query(&fields),
         };
         let asked = Instant::now();
         let response = request.send().await?;
-        if response.status() != StatusCode::OK {
-            let reason = String::from_utf8_lossy(&beginning(response).await?).into_owned();
-            return Err(ClientError::Failed(OciDistributionError::AuthenticationFailure(reason)));
+        match response.status() {
+            StatusCode::OK => {}
+            status if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
+                let reason = String::from_utf8_lossy(&beginning(response).await?).into_owned();
+                return Err(ClientError::Failed(OciDistributionError::AuthenticationFailure(reason)));
+            }
+            _ => return Err(refusal(response).await),
         }
         let body = read(response, TOKEN_BYTES_MAX).await?;
         let answer: TokenAnswer =
@@ -236,46 +298,6 @@ struct TokenAnswer {
 
 fn wrong_token(why: &str) -> ClientError {
     ClientError::Failed(OciDistributionError::RegistryTokenDecodeError(why.to_owned()))
-}
-
-/// A host's demand for access.
-enum Challenge {
-    None,
-    /// The host wants a token.
-    Token(Bearer),
-    /// The host wants name and password, or something unknown.
-    Other,
-}
-
-impl Challenge {
-    fn of(headers: &HeaderMap) -> Challenge {
-        let mut texts = headers.get_all(WWW_AUTHENTICATE).iter().map(HeaderValue::to_str).peekable();
-        if texts.peek().is_none() {
-            return Challenge::None;
-        }
-        texts.flatten().find_map(bearer).map_or(Challenge::Other, Challenge::Token)
-    }
-}
-
-/// A challenge that asks for a token.
-#[derive(Debug, PartialEq, Eq)]
-struct Bearer {
-    realm: String,
-    service: Option<String>,
-}
-
-/// The first challenge of a header that asks for a token.
-fn bearer(header: &str) -> Option<Bearer> {
-    ChallengeParser::new(header).flatten().find_map(|challenge: ChallengeRef<'_>| {
-        if !challenge.scheme.eq_ignore_ascii_case("Bearer") {
-            return None;
-        }
-        let value = |wanted: &str| {
-            let mut all = challenge.params.iter();
-            all.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.to_unescaped())
-        };
-        Some(Bearer { realm: value("realm")?, service: value("service") })
-    })
 }
 
 /// Reads a body whole, and no further than `limit`.
@@ -307,38 +329,21 @@ async fn beginning(mut response: Response) -> Result<Bytes, ClientError> {
 /// The failure that another status than the wanted one stands for.
 async fn refusal(response: Response) -> ClientError {
     let (status, url) = (response.status(), response.url().to_string());
-    let body = match beginning(response).await {
-        Ok(body) => body,
-        Err(error) => return error,
-    };
+    let wait = response.headers().get(RETRY_AFTER).and_then(retry_after);
+    // The status says enough where the body breaks off.
+    let body = beginning(response).await.unwrap_or_default();
     let code = status.as_u16();
-    ClientError::Failed(match serde_json::from_slice::<OciEnvelope>(&body) {
+    let source = match serde_json::from_slice::<OciEnvelope>(&body) {
         _ if status == StatusCode::UNAUTHORIZED => OciDistributionError::UnauthorizedError { url },
         Ok(envelope) if status.is_client_error() => OciDistributionError::RegistryError { envelope, url },
         _ => {
             let message = String::from_utf8_lossy(&body).into_owned();
             OciDistributionError::ServerError { code, url, message }
         }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_challenge_for_a_token_is_answered() {
-        let header =
-            r#"Basic realm="x", Bearer Realm="https://a.example/token",service="r.example",scope="y""#;
-        let found = bearer(header).unwrap();
-        assert_eq!(
-            (found.realm.as_str(), found.service.as_deref()),
-            ("https://a.example/token", Some("r.example"))
-        );
-        let found = bearer(r#"bearer realm="https://a.example/""#).unwrap();
-        assert_eq!(found.service, None);
-        for none in ["", "Basic realm=\"x\"", "Bearer service=\"x\"", "Bearer realm", "\u{0}", "Bearer ,,="] {
-            assert_eq!(bearer(none), None, "{none:?}");
-        }
+    };
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => ClientError::Busy { source, wait },
+        StatusCode::SERVICE_UNAVAILABLE if wait.is_some() => ClientError::Busy { source, wait },
+        _ => ClientError::Failed(source),
     }
 }

@@ -9,9 +9,8 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use oci_client::Reference;
 use oci_client::errors::{OciDistributionError, OciErrorCode};
-use oci_client::secrets::RegistryAuth;
 
-use crate::client::{Client, ClientError};
+use crate::client::{Auth, Client, ClientError};
 use crate::error::{ContentError, ImageError};
 use crate::hosts::Host;
 use crate::limits::Limits;
@@ -34,7 +33,7 @@ pub(crate) struct Endpoint {
     client: Client,
     reference: Reference,
     manifest_limit: u64,
-    /// Whether the host failed to answer once: a pull does not ask it again for each blob.
+    /// Whether the host did not answer when it was asked last: a pull then asks it after all others.
     down: AtomicBool,
 }
 
@@ -43,7 +42,7 @@ impl Endpoint {
     pub(crate) fn new(
         host: Host,
         reference: &Reference,
-        auth: RegistryAuth,
+        auth: Auth,
         plain: bool,
         limits: &Limits,
     ) -> Result<Endpoint, ImageError> {
@@ -60,12 +59,17 @@ impl Endpoint {
 
     /// Whether the host may be asked for content by digest (`by_digest`), or for the meaning of a tag.
     pub(crate) fn serves(&self, by_digest: bool) -> bool {
-        (if by_digest { self.host.pulls } else { self.host.resolves }) && !self.down.load(Ordering::Relaxed)
+        if by_digest { self.host.pulls } else { self.host.resolves }
     }
 
-    /// Keeps this pull from asking the host again.
-    pub(crate) fn mark_down(&self) {
-        self.down.store(true, Ordering::Relaxed);
+    /// Remembers whether the host has answered.
+    pub(crate) fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::Relaxed);
+    }
+
+    /// Whether the host did not answer when it was asked last.
+    pub(crate) fn is_down(&self) -> bool {
+        self.down.load(Ordering::Relaxed)
     }
 
     /// The host's name in errors.
@@ -122,6 +126,9 @@ impl Endpoint {
         let (registry, what) = (self.name.clone(), what.to_owned());
         let error = match error {
             ClientError::Failed(error) => error,
+            ClientError::Busy { source, wait } => {
+                return ImageError::Busy { registry, what, wait, source: Arc::new(source) };
+            }
             ClientError::TooLong { size, limit } => {
                 return ImageError::content(what, ContentError::Limit { size, unit: "bytes", limit });
             }

@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use oci_client::errors::OciDistributionError;
 
@@ -53,6 +54,19 @@ pub enum ImageError {
         registry: String,
         /// The manifest, blob or token that was asked for.
         what: String,
+    },
+    /// The registry takes no more requests for now.
+    #[error("registry {registry} wants fewer requests, and does not give {what} for now")]
+    Busy {
+        /// Host and port.
+        registry: String,
+        /// The manifest, blob or token that was asked for.
+        what: String,
+        /// How long the registry wants to be left alone, if it says so.
+        wait: Option<Duration>,
+        /// The registry's answer.
+        #[source]
+        source: Arc<OciDistributionError>,
     },
     /// The registry answered with another error.
     #[error("registry {registry} failed to give {what}")]
@@ -257,6 +271,7 @@ impl ImageError {
             ImageError::Name { .. } => Kind::Name,
             ImageError::Unreachable { .. }
             | ImageError::Registry { .. }
+            | ImageError::Busy { .. }
             | ImageError::Transfer { .. }
             | ImageError::Deadline { .. } => Kind::Unavailable,
             ImageError::NotFound { .. } | ImageError::Unknown(_) => Kind::NotFound,
@@ -267,6 +282,29 @@ impl ImageError {
             ImageError::Content { .. } | ImageError::HostsFile { .. } => Kind::Unusable,
             ImageError::Disk { source, .. } if is_full(source) => Kind::Full,
             ImageError::Disk { .. } | ImageError::Interrupted(_) => Kind::Node,
+        }
+    }
+
+    /// Whether the same question may have another answer in a moment.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            ImageError::Unreachable { .. } | ImageError::Deadline { .. } | ImageError::Busy { .. } => true,
+            ImageError::Registry { source, .. } => {
+                matches!(**source, OciDistributionError::ServerError { code: 408 | 500.., .. })
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether other bytes than those that were sent may be the image's.
+    pub(crate) fn is_of_bytes(&self) -> bool {
+        use ContentError as C;
+        let ImageError::Content { error, .. } = self else { return false };
+        match error {
+            C::Digest { .. } | C::Truncated { .. } | C::TooLong { .. } => true,
+            // As far as their digest is not known.
+            C::Decompress(_) | C::Archive { .. } | C::DiffId { .. } => true,
+            _ => false,
         }
     }
 

@@ -82,7 +82,9 @@ pub(crate) fn unpack(
     let file = File::options()
         .read(true)
         .write(true)
-        .create_new(true)
+        // An attempt before this one may have left a part.
+        .create(true)
+        .truncate(true)
         .open(data)
         .map_err(ImageError::disk("creating", data))?;
     let mut layer = Layer {

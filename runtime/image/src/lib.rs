@@ -8,7 +8,8 @@
 //! ```
 //!
 //! [`Images`] is the whole interface. Where to read on: `images.rs` (the calls), `pull.rs` (the steps of a pull),
-//! `blob.rs` (a blob from network to disk), `layer.rs` and `archive.rs` (a blob into a tree), `store.rs` (files, index
+//! `blob.rs` and
+//! `transfer.rs` (a blob from network to disk), `layer.rs` and `archive.rs` (a blob into a tree), `store.rs` (files, index
 //! and recovery), `name.rs` (references), `registry.rs` and `hosts.rs` (registries and mirrors).
 //!
 //! Everything that comes from a registry is foreign: sizes have bounds ([`Limits`]), digests are checked, and errors
@@ -19,6 +20,7 @@ mod archive;
 mod blob;
 mod blocking;
 mod build;
+mod challenge;
 mod client;
 mod config;
 mod counters;
@@ -40,6 +42,7 @@ mod pull;
 mod registry;
 mod sparse;
 mod store;
+mod transfer;
 
 pub use config::DeclaredConfig;
 pub use error::{ContentError, ImageError, ImageErrorKind};

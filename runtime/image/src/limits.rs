@@ -17,6 +17,12 @@ pub struct Limits {
     pub layers: usize,
     /// Most time between two pieces of one answer.
     pub silence: Duration,
+    /// The time spent waiting for a host in which it has to send [`Limits::pace_bytes`] of a blob.
+    pub pace: Duration,
+    /// Fewest bytes that a host sends in that time. A thread and the blob's lock are held all the while.
+    pub pace_bytes: u64,
+    /// The time until a question is asked again that nobody has answered; it doubles each time.
+    pub retry_wait: Duration,
 }
 
 impl Default for Limits {
@@ -28,6 +34,9 @@ impl Default for Limits {
             unpacked_bytes: 64 << 30,
             layers: 256,
             silence: Duration::from_secs(60),
+            pace: Duration::from_secs(300),
+            pace_bytes: 256 << 10,
+            retry_wait: Duration::from_millis(500),
         }
     }
 }

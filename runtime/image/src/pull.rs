@@ -7,26 +7,28 @@
 //! ```
 //! A pull that fails at any step leaves blobs, whole or partial, and nothing else.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
 use runtime_fail_points::{Point, pass};
 use runtime_spans::{always, span, step};
-use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::blob::{self, BlobReader};
 use crate::blocking::{DroppedAside, blocking, blocking_on_layer};
 use crate::build::Stack;
 use crate::config::{self, Parsed};
-use crate::error::{ContentError, ImageError};
+use crate::error::{self, ContentError, ImageError};
 use crate::layer::{self, Budget, ExpectedLayer, Unpacked};
 use crate::limits::Limits;
 use crate::manifest::{self, Descriptor, Document, Manifest};
 use crate::name::{Name, digest_hex};
 use crate::registry::{Credentials, Registry, RegistryConfig};
 use crate::store::{Record, Store};
+use crate::transfer::Sources;
 
 /// Layers in transfer at once, per pull.
 const LAYERS_AT_ONCE: usize = 3;
@@ -95,15 +97,13 @@ impl Pull {
     /// index.
     async fn manifest(&self) -> Result<(Manifest, String), ImageError> {
         let what = format!("manifest {}", self.name.whole());
-        let bytes = self.registry.manifest(&self.name, None).await?;
-        let digest = digest_of(&what, &bytes, self.name.reference.digest())?;
+        let (bytes, digest) = self.registry.manifest(&self.name, None).await?;
         let inner = match manifest::parse(&what, &bytes, &self.limits)? {
             Document::Image(manifest) => return Ok((manifest, digest)),
             Document::Index(inner) => inner,
         };
         let what = format!("manifest {inner}");
-        let bytes = self.registry.manifest(&self.name, Some(&inner)).await?;
-        digest_of(&what, &bytes, Some(&inner))?;
+        let (bytes, _) = self.registry.manifest(&self.name, Some(&inner)).await?;
         match manifest::parse(&what, &bytes, &self.limits)? {
             Document::Image(manifest) => Ok((manifest, digest)),
             Document::Index(_) => {
@@ -113,8 +113,18 @@ impl Pull {
     }
 
     async fn config(&self, descriptor: &Descriptor) -> Result<Parsed, ImageError> {
+        let sources = Sources::default();
+        loop {
+            match self.config_once(descriptor, &sources).await {
+                Err(error) if error.is_of_bytes() && sources.try_others(&self.registry) => {}
+                other => return other,
+            }
+        }
+    }
+
+    async fn config_once(&self, descriptor: &Descriptor, sources: &Sources) -> Result<Parsed, ImageError> {
         let lock = self.store.blob_locks.lock(&descriptor.digest).await;
-        let reader = blob::open(&self.store.blobs(), descriptor, &self.registry).await?;
+        let reader = blob::open(&self.store.blobs(), descriptor, &self.registry, sources).await?;
         let what = descriptor.to_string();
         blocking("reading a config", move || {
             let _lock = lock;
@@ -160,24 +170,36 @@ impl Pull {
             let what = descriptor.to_string();
             expected.push((descriptor.clone(), ExpectedLayer { what, diff_id, blob }));
         }
-        let unpacked = futures::stream::iter(expected)
+        let ended = CancellationToken::new();
+        // The first layer that fails ends the transfers of all others.
+        let _ended = ended.clone().drop_guard();
+        let mut unpacked = futures::stream::iter(expected)
             .map(|(descriptor, expected)| {
-                let data = work.join(format!("layer-{}", expected.blob));
+                let number = expected.blob;
+                let data = work.join(format!("layer-{number}"));
                 let (store, registry) = (Arc::clone(&self.store), Arc::clone(&self.registry));
                 let bytes = i64::try_from(descriptor.size).unwrap_or(i64::MAX);
                 let span = span!("layer", digest = descriptor.digest, bytes);
-                let layer = layer(store, registry, descriptor, expected, data, Arc::clone(&budget));
-                let task = tokio::spawn(step(span, layer));
+                let layer =
+                    Layer { store, registry, descriptor, expected, data, budget: Arc::clone(&budget) };
+                let task = tokio::spawn(step(span, layer.get(Sources::new(ended.clone()))));
                 let task = AbortOnDropHandle::new(task);
-                async move { task.await.unwrap_or(Err(ImageError::Interrupted("unpacking a layer"))) }
+                async move {
+                    let layer = task.await.unwrap_or(Err(ImageError::Interrupted("unpacking a layer")))?;
+                    Ok::<_, ImageError>((number, layer))
+                }
             })
-            .buffered(LAYERS_AT_ONCE);
-        let stack = unpacked
-            .try_fold(Stack::default(), |mut stack, (what, layer)| {
+            .buffer_unordered(LAYERS_AT_ONCE);
+        // Layers come in any order, and are stacked in their own.
+        let (mut stack, mut early, mut next) = (Stack::default(), BTreeMap::new(), 0);
+        while let Some((number, layer)) = unpacked.try_next().await? {
+            early.insert(number, layer);
+            while let Some((what, layer)) = early.remove(&next) {
                 let stacking = move || stack.add(&what, layer).map(|()| stack);
-                step(span!("stack a layer"), blocking_on_layer("stacking layers", stacking))
-            })
-            .await?;
+                stack = step(span!("stack a layer"), blocking_on_layer("stacking layers", stacking)).await?;
+                next += 1;
+            }
+        }
         let (store, id, path) = (Arc::clone(&self.store), id.to_owned(), work.join("image"));
         let writing = blocking_on_layer("writing an image", move || {
             let hex = digest_hex(&id).map_err(|wrong| ImageError::content(format!("image {id}"), wrong))?;
@@ -189,47 +211,55 @@ impl Pull {
     }
 }
 
-/// Unpacks one layer, from the registry or from disk, into a data file and entries.
-async fn layer(
+/// One layer to be unpacked, from the registry or from disk.
+struct Layer {
     store: Arc<Store>,
     registry: Arc<Registry>,
     descriptor: Descriptor,
     expected: ExpectedLayer,
-    data: std::path::PathBuf,
+    data: PathBuf,
     budget: Arc<Budget>,
-) -> Result<(String, Unpacked), ImageError> {
-    let lock = store.blob_locks.lock(&descriptor.digest).await;
-    let reader = blob::open(&store.blobs(), &descriptor, &registry).await?;
-    blocking_on_layer("unpacking a layer", move || {
-        // The thread outlives a pull that is dropped; until the thread ends, nobody else may have the blob.
-        let _lock = lock;
-        let mut unpacked = None;
-        finish(reader, |reader| {
-            unpacked = Some(layer::unpack(&expected, reader, &data, &budget)?);
-            Ok(())
-        })?;
-        unpacked.map(|unpacked| (expected.what, unpacked)).ok_or(ImageError::Interrupted("unpacking a layer"))
-    })
-    .await
 }
 
-/// Reads a blob, then checks and stores it. A wrong digest explains whatever failure `read` had, so it is reported
-/// first.
+impl Layer {
+    /// Unpacks the layer into a data file and entries. Where a host's bytes are wrong, the next host is asked.
+    async fn get(self, sources: Sources) -> Result<(String, Unpacked), ImageError> {
+        loop {
+            match self.get_once(&sources).await {
+                Err(error) if error.is_of_bytes() && sources.try_others(&self.registry) => {
+                    let error = error::chain(&error);
+                    tracing::debug!(error, "the bytes of a layer are wrong, and another host is asked");
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn get_once(&self, sources: &Sources) -> Result<(String, Unpacked), ImageError> {
+        let lock = self.store.blob_locks.lock(&self.descriptor.digest).await;
+        let reader = blob::open(&self.store.blobs(), &self.descriptor, &self.registry, sources).await?;
+        let (expected, data, budget) = (self.expected.clone(), self.data.clone(), Arc::clone(&self.budget));
+        blocking_on_layer("unpacking a layer", move || {
+            // The thread outlives a pull that is dropped; until the thread ends, nobody else may have the blob.
+            let _lock = lock;
+            let mut unpacked = None;
+            finish(reader, |reader| {
+                unpacked = Some(layer::unpack(&expected, reader, &data, &budget)?);
+                Ok(())
+            })?;
+            unpacked.map(|layer| (expected.what, layer)).ok_or(ImageError::Interrupted("unpacking a layer"))
+        })
+        .await
+    }
+}
+
+/// Reads a blob, then checks and stores it. Where it cannot be read, its transfer ends.
 fn finish(
     mut reader: BlobReader,
     read: impl FnOnce(&mut BlobReader) -> Result<(), ImageError>,
 ) -> Result<(), ImageError> {
-    let outcome = read(&mut reader);
-    reader.finish().and(outcome)
-}
-
-/// Computes the digest of a manifest, which must be `expected` if that is given.
-fn digest_of(what: &str, bytes: &[u8], expected: Option<&str>) -> Result<String, ImageError> {
-    let actual = format!("sha256:{}", hex::encode(Sha256::digest(bytes)));
-    match expected {
-        Some(expected) if expected != actual => {
-            Err(ImageError::content(what, ContentError::Digest { expected: expected.to_owned(), actual }))
-        }
-        _ => Ok(actual),
+    match read(&mut reader) {
+        Ok(()) => reader.finish(),
+        Err(error) => Err(reader.give_up(error)),
     }
 }

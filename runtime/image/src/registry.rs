@@ -1,17 +1,27 @@
 //! The registry of a name: its hosts, asked in order. Owns that order and whose credentials go where; `hosts.rs`
 //! reads which hosts there are, `endpoint.rs` asks one of them.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
-use oci_client::secrets::RegistryAuth;
+use sha2::{Digest, Sha256};
 use tracing::debug;
 
+use crate::client::Auth;
 use crate::endpoint::{BlobStream, Endpoint};
-use crate::error::{ImageError, chain};
+use crate::error::{ContentError, ImageError, chain};
 use crate::hosts;
 use crate::limits::Limits;
 use crate::name::Name;
+
+/// How often a question is asked again that no host has answered.
+const RETRIES: usize = 3;
+
+/// The longest wait that a host may ask for. The kubelet waits, too, before it asks for the next pull.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// The operator's settings for registries.
 #[derive(Debug, Clone, Default)]
@@ -24,18 +34,31 @@ pub struct RegistryConfig {
     pub limits: Limits,
 }
 
-/// A name and password, or token, for one registry.
+/// The credentials of a caller for one registry.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Credentials {
-    /// Empty for a bearer token in `password`.
-    pub username: String,
-    /// Password or token.
-    pub password: String,
+pub enum Credentials {
+    /// A user with a password.
+    Password {
+        /// The user's name.
+        username: String,
+        /// The password.
+        password: String,
+    },
+    /// A token that the registry takes as it is.
+    RegistryToken(String),
+    /// A token that proves who somebody is, for which the registry's service gives others (OAuth2's refresh token).
+    IdentityToken(String),
 }
 
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+        match self {
+            Credentials::Password { username, .. } => {
+                f.debug_struct("Password").field("username", username).finish_non_exhaustive()
+            }
+            Credentials::RegistryToken(_) => f.write_str("RegistryToken"),
+            Credentials::IdentityToken(_) => f.write_str("IdentityToken"),
+        }
     }
 }
 
@@ -52,7 +75,11 @@ impl RegistryConfig {
 pub(crate) struct Registry {
     /// The hosts in the order in which they are asked; never empty.
     endpoints: Vec<Endpoint>,
+    limits: Limits,
 }
+
+/// The number of a host, in the order in which hosts are asked.
+pub(crate) type HostNumber = usize;
 
 impl Registry {
     /// Reads which hosts serve the registry. Blocks on the disk.
@@ -69,55 +96,144 @@ impl Registry {
             let auth = auth(credentials.filter(|_| host.upstream));
             endpoints.push(Endpoint::new(host, &name.reference, auth, plain, &config.limits)?);
         }
-        Ok(Registry { endpoints })
+        Ok(Registry { endpoints, limits: config.limits.clone() })
     }
 
-    /// Gets the manifest of the name itself, or of another digest in its repository.
-    pub(crate) async fn manifest(&self, name: &Name, digest: Option<&str>) -> Result<Bytes, ImageError> {
-        let by_digest = digest.is_some() || name.reference.digest().is_some();
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The waits before a question is asked again.
+    pub(crate) fn waits(&self) -> ExponentialBackoff {
+        let waits =
+            ExponentialBuilder::default().with_min_delay(self.limits.retry_wait).with_max_times(RETRIES);
+        waits.with_jitter().build()
+    }
+
+    /// Gets the manifest of the name itself, or of another digest in its repository, and its digest.
+    pub(crate) async fn manifest(
+        &self,
+        name: &Name,
+        digest: Option<&str>,
+    ) -> Result<(Bytes, String), ImageError> {
+        let expected = digest.or(name.reference.digest());
         let what = format!("manifest {}", digest.map_or_else(|| name.whole(), str::to_owned));
-        self.ask(&what, by_digest, |endpoint| endpoint.manifest(digest)).await
+        let shown = what.as_str();
+        let question = |endpoint, _| async move {
+            let bytes = Endpoint::manifest(endpoint, digest).await?;
+            let actual = format!("sha256:{}", hex::encode(Sha256::digest(&bytes)));
+            match expected {
+                Some(expected) if expected != actual => {
+                    let wrong = ContentError::Digest { expected: expected.to_owned(), actual };
+                    Err(ImageError::content(shown, wrong))
+                }
+                _ => Ok((bytes, actual)),
+            }
+        };
+        self.ask(&what, expected.is_some(), &HashSet::new(), question).await
     }
 
-    /// Gets a blob from `offset` on, or from 0 on if the host cannot resume.
-    pub(crate) async fn blob(&self, digest: &str, what: &str, offset: u64) -> Result<BlobStream, ImageError> {
-        self.ask(what, true, |endpoint| endpoint.blob(digest, what, offset)).await
+    /// Gets a blob from `offset` on, or from 0 on if the host cannot resume, and which host that is. Hosts that are
+    /// `wrong` are not asked.
+    pub(crate) async fn blob(
+        &self,
+        digest: &str,
+        what: &str,
+        offset: u64,
+        wrong: &HashSet<HostNumber>,
+    ) -> Result<(BlobStream, HostNumber), ImageError> {
+        let question = |endpoint, number| async move {
+            Endpoint::blob(endpoint, digest, what, offset).await.map(|blob| (blob, number))
+        };
+        self.ask(what, true, wrong, question).await
     }
 
-    /// Asks one host after the other until one answers. With a single host the error is that host's.
+    /// Whether a host that is not `wrong` serves blobs.
+    pub(crate) fn has_other(&self, wrong: &HashSet<HostNumber>) -> bool {
+        self.serving(true, wrong).next().is_some()
+    }
+
+    fn serving<'a>(
+        &'a self,
+        by_digest: bool,
+        wrong: &HashSet<HostNumber>,
+    ) -> impl Iterator<Item = (HostNumber, &'a Endpoint)> {
+        let numbered = self.endpoints.iter().enumerate();
+        numbered.filter(move |(number, endpoint)| endpoint.serves(by_digest) && !wrong.contains(number))
+    }
+
+    /// Asks the hosts until one answers, and waits and asks again where the upstream's failure may pass.
     async fn ask<'a, T, Answer: Future<Output = Result<T, ImageError>>>(
         &'a self,
         what: &str,
         by_digest: bool,
-        question: impl Fn(&'a Endpoint) -> Answer,
+        wrong: &HashSet<HostNumber>,
+        question: impl Fn(&'a Endpoint, HostNumber) -> Answer,
     ) -> Result<T, ImageError> {
+        let mut waits = self.waits();
+        loop {
+            let mut failures = match self.ask_each(what, by_digest, wrong, &question).await {
+                Ok(answer) => return Ok(answer),
+                Err(failures) => failures,
+            };
+            let wait = match failures.last() {
+                Some(last) if last.is_passing() => waits.next().map(|wait| wait.max(asked_for(&failures))),
+                _ => None,
+            };
+            match wait {
+                Some(wait) if wait <= RETRY_AFTER_MAX => tokio::time::sleep(wait).await,
+                _ if failures.len() == 1 => return Err(failures.remove(0)),
+                _ => return Err(ImageError::Hosts { what: what.to_owned(), failures }),
+            }
+        }
+    }
+
+    /// Asks one host after the other until one answers; those that did not answer before come last. The failures are in
+    /// the hosts' own order.
+    async fn ask_each<'a, T, Answer: Future<Output = Result<T, ImageError>>>(
+        &'a self,
+        what: &str,
+        by_digest: bool,
+        wrong: &HashSet<HostNumber>,
+        question: impl Fn(&'a Endpoint, HostNumber) -> Answer,
+    ) -> Result<T, Vec<ImageError>> {
         let mut failures = Vec::new();
-        for endpoint in self.endpoints.iter().filter(|endpoint| endpoint.serves(by_digest)) {
-            match question(endpoint).await {
+        let mut hosts: Vec<_> = self.serving(by_digest, wrong).collect();
+        hosts.sort_by_key(|(_, endpoint)| endpoint.is_down());
+        for (number, endpoint) in hosts {
+            let answer = question(endpoint, number).await;
+            let is_down = |error: &ImageError| {
+                matches!(error, ImageError::Unreachable { .. } | ImageError::Deadline { .. })
+            };
+            endpoint.set_down(answer.as_ref().is_err_and(is_down));
+            match answer {
                 Ok(answer) => return Ok(answer),
                 Err(error) => {
                     debug!(host = endpoint.name(), error = chain(&error), "a host does not serve {what}");
-                    if matches!(error, ImageError::Unreachable { .. } | ImageError::Deadline { .. }) {
-                        endpoint.mark_down();
-                    }
-                    failures.push(error);
+                    failures.push((number, error));
                 }
             }
         }
-        match failures.len() {
-            1 => Err(failures.remove(0)),
-            _ => Err(ImageError::Hosts { what: what.to_owned(), failures }),
-        }
+        failures.sort_by_key(|(number, _)| *number);
+        Err(failures.into_iter().map(|(_, error)| error).collect())
     }
 }
 
-fn auth(credentials: Option<&Credentials>) -> RegistryAuth {
-    match credentials {
-        None => RegistryAuth::Anonymous,
-        Some(Credentials { username, password }) if username.is_empty() => {
-            RegistryAuth::Bearer(password.clone())
-        }
-        Some(Credentials { username, password }) => RegistryAuth::Basic(username.clone(), password.clone()),
+/// The longest wait that a host has asked for.
+fn asked_for(failures: &[ImageError]) -> Duration {
+    let wait = |error: &ImageError| match error {
+        ImageError::Busy { wait, .. } => *wait,
+        _ => None,
+    };
+    failures.iter().filter_map(wait).max().unwrap_or_default()
+}
+
+fn auth(credentials: Option<&Credentials>) -> Auth {
+    match credentials.cloned() {
+        None => Auth::Anonymous,
+        Some(Credentials::Password { username, password }) => Auth::Password(username, password),
+        Some(Credentials::RegistryToken(token)) => Auth::Token(token),
+        Some(Credentials::IdentityToken(token)) => Auth::Identity(token),
     }
 }
 
@@ -139,8 +255,15 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_never_shown() {
-        let shown = format!("{:?}", Credentials { username: "me".into(), password: "hunter2".into() });
-        assert!(shown.contains("me") && !shown.contains("hunter2"), "{shown}");
+    fn a_secret_is_never_shown() {
+        let secret = || "hunter2".to_owned();
+        for credentials in [
+            Credentials::Password { username: "me".into(), password: secret() },
+            Credentials::RegistryToken(secret()),
+            Credentials::IdentityToken(secret()),
+        ] {
+            let shown = format!("{credentials:?}");
+            assert!(!shown.contains("hunter2"), "{shown}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use node::{Node, content};
+use node::{Node, content, limits};
 use runtime_image::{ContentError, ImageError, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -175,7 +175,7 @@ async fn a_body_is_never_decoded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_body_is_given_up() {
-    let limits = Limits { silence: Duration::from_millis(50), ..Limits::default() };
+    let limits = Limits { silence: Duration::from_millis(50), ..limits() };
     let headers = "transfer-encoding: chunked\r\n";
     let manifest = answer("/v2/t/manifests/1", "200 OK", headers, Body::Silent);
     let fake = Fake::start(|_| vec![manifest]).await;

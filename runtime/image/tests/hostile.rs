@@ -7,7 +7,7 @@ mod node;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use node::{Node, content};
+use node::{Node, content, limits};
 use runtime_image::{ContentError, ImageError, Limits};
 use serde_json::json;
 use tests_registry::{Compression, Layer, digest_of};
@@ -18,8 +18,8 @@ use tokio::net::{TcpListener, TcpStream};
 #[derive(Clone)]
 struct Answer {
     body: Vec<u8>,
-    /// The connection ends after this many bytes of the body, once.
-    cut: Option<usize>,
+    /// The connection ends after so many bytes of the body, once for each number.
+    cuts: Vec<usize>,
 }
 
 #[derive(Default)]
@@ -49,11 +49,11 @@ impl Fake {
     }
 
     fn put(&self, path: &str, body: impl Into<Vec<u8>>) {
-        self.put_cut(path, body, None);
+        self.put_cut(path, body, &[]);
     }
 
-    fn put_cut(&self, path: &str, body: impl Into<Vec<u8>>, cut: Option<usize>) {
-        let answer = Answer { body: body.into(), cut };
+    fn put_cut(&self, path: &str, body: impl Into<Vec<u8>>, cuts: &[usize]) {
+        let answer = Answer { body: body.into(), cuts: cuts.to_vec() };
         self.state.lock().unwrap().answers.insert(format!("/v2/t/{path}"), answer);
     }
 
@@ -110,7 +110,7 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
         state.asked.push((path.clone(), range.clone()));
         let answer = state.answers.get(&path).cloned();
         if let Some(known) = state.answers.get_mut(&path) {
-            known.cut = None;
+            known.cuts.drain(..known.cuts.len().min(1));
         }
         answer
     };
@@ -119,9 +119,9 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let (status, body, cut) = match &answer {
         None if path == "/v2/" => ("200 OK", &b"{}"[..], None),
         None => ("404 Not Found", &b""[..], None),
-        Some(Answer { body, cut }) => match from {
-            Some(from) if from <= body.len() => ("206 Partial Content", &body[from..], *cut),
-            _ => ("200 OK", &body[..], *cut),
+        Some(Answer { body, cuts }) => match from {
+            Some(from) if from <= body.len() => ("206 Partial Content", &body[from..], cuts.first().copied()),
+            _ => ("200 OK", &body[..], cuts.first().copied()),
         },
     };
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
@@ -142,7 +142,7 @@ async fn a_manifest_that_is_not_one_is_refused() {
     let (what, wrong) = content(node.pull(&fake.reference()).await);
     assert_eq!(what, format!("manifest {}", fake.reference()));
     assert!(matches!(wrong, ContentError::Json(_)), "{wrong:?}");
-    let node = Node::with_limits(Limits { manifest_bytes: 10, ..Limits::default() });
+    let node = Node::with_limits(Limits { manifest_bytes: 10, ..limits() });
     let (_, wrong) = content(node.pull(&fake.reference()).await);
     assert_eq!(wrong, ContentError::Limit { size: 24, unit: "bytes", limit: 10 });
 }
@@ -170,12 +170,25 @@ async fn two_pulls_at_once_are_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_that_breaks_off_is_reported_and_resumed() {
+async fn a_transfer_that_breaks_off_is_resumed() {
     let (fake, node) = (Fake::start().await, Node::new());
     let layer = layer(200_000);
     let path = format!("blobs/{}", layer.digest());
     fake.put_image(std::slice::from_ref(&layer), |_| {});
-    fake.put_cut(&path, layer.bytes.clone(), Some(50_000));
+    // Each time some bytes come, and so the transfer goes on as often as need be.
+    fake.put_cut(&path, layer.bytes.clone(), &[20_000, 0, 0, 1000, 0, 10, 0, 0, 1, 7000]);
+    node.pull(&fake.reference()).await.unwrap();
+    assert_eq!(fake.asked(&path).len(), 11);
+    assert_eq!(fake.asked(&path).last(), Some(&Some("bytes=28011-".to_owned())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_without_a_byte_is_given_up_and_resumed_by_the_next_pull() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    let layer = layer(200_000);
+    let path = format!("blobs/{}", layer.digest());
+    fake.put_image(std::slice::from_ref(&layer), |_| {});
+    fake.put_cut(&path, layer.bytes.clone(), &[50_000, 0, 0, 0]);
     let broken = node.pull(&fake.reference()).await;
     assert!(matches!(&broken, Err(ImageError::Transfer { received: 50_000, .. })), "{broken:?}");
     node.assert_no_leftovers();

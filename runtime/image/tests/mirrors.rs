@@ -6,19 +6,22 @@ mod node;
 use std::fs;
 use std::path::Path;
 
-use node::{Node, one_file};
-use runtime_image::{Credentials, ImageError, Images, RegistryConfig};
+use node::{Node, limits, one_file};
+use runtime_image::{Credentials, ImageError, RegistryConfig};
 use serde_json::json;
 use tempfile::TempDir;
-use tests_registry::{PASSWORD, Registry, USERNAME};
+use tests_registry::{Layer, PASSWORD, Registry, USERNAME};
 
 /// A registry that no name server knows (RFC 6761).
 const UPSTREAM: &str = "registry.invalid";
 
 fn node_with_mirrors() -> (Node, TempDir) {
-    let (directory, certs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let config = RegistryConfig { config_dir: Some(certs.path().to_owned()), ..RegistryConfig::default() };
-    (Node { images: Images::open(directory.path(), config).unwrap(), directory }, certs)
+    let certs = tempfile::tempdir().unwrap();
+    (Node::with_config(config(certs.path())), certs)
+}
+
+fn config(certs: &Path) -> RegistryConfig {
+    RegistryConfig { config_dir: Some(certs.to_owned()), limits: limits(), ..RegistryConfig::default() }
 }
 
 fn write(certs: &Path, registry: &str, text: &str) {
@@ -123,7 +126,7 @@ async fn credentials_go_to_the_upstream_and_not_to_its_mirrors() {
     let closed = Registry::start_with_password().unwrap();
     closed.push_image("x", "1", one_file("x"), json!({})).await.unwrap();
     let (node, certs) = node_with_mirrors();
-    let credentials = Credentials { username: USERNAME.into(), password: PASSWORD.into() };
+    let credentials = Credentials::Password { username: USERNAME.into(), password: PASSWORD.into() };
     let name = format!("{UPSTREAM}/x:1");
 
     write(certs.path(), UPSTREAM, &hosts(&[&closed.addr]));
@@ -138,6 +141,38 @@ async fn credentials_go_to_the_upstream_and_not_to_its_mirrors() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_that_sends_other_bytes_is_left_for_the_next_host() {
+    if !Registry::is_installed() {
+        return;
+    }
+    let (bad, good) = (Registry::start().unwrap(), Registry::start().unwrap());
+    let noise: Vec<u8> = (0..3_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let layers = || vec![Layer::builder().file("noise", 0o644, &noise).build(), one_file("x").remove(0)];
+    let (large, small) = (layers()[0].clone(), layers()[1].clone());
+    let manifest = bad.push_image("x", "1", layers(), json!({})).await.unwrap();
+    good.push_image("x", "1", layers(), json!({})).await.unwrap();
+    let (node, certs) = node_with_mirrors();
+    write(certs.path(), UPSTREAM, &format!("server = \"http://{}\"\n{}", good.addr, hosts(&[&bad.addr])));
+
+    // One that cannot be unpacked long before its end, one that is cut short, and the manifest itself.
+    let mut damaged = large.bytes.clone();
+    damaged[1000] ^= 0x10;
+    fs::write(bad.blob_path(&large.digest()), &damaged).unwrap();
+    fs::write(bad.blob_path(&small.digest()), &small.bytes[..20]).unwrap();
+    let image = node.pull(&format!("{UPSTREAM}/x:1")).await.unwrap();
+    node.images.remove(&image.id).unwrap();
+    fs::write(bad.blob_path(&manifest), "{}").unwrap();
+    assert_eq!(node.pull(&format!("{UPSTREAM}/x@{manifest}")).await.unwrap().id, image.id);
+
+    // Nobody has the right bytes.
+    node.images.remove(&image.id).unwrap();
+    fs::write(good.blob_path(&large.digest()), &damaged).unwrap();
+    let refused = node.pull(&format!("{UPSTREAM}/x@{manifest}")).await.unwrap_err();
+    assert!(matches!(refused, ImageError::Content { .. }), "{refused:?}");
+    assert!(!node.blob(&large.digest(), ".partial").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn new_settings_count_for_the_next_pull() {
     if !Registry::is_installed() {
         return;
@@ -149,8 +184,7 @@ async fn new_settings_count_for_the_next_pull() {
     let other = tempfile::tempdir().unwrap();
     write(other.path(), UPSTREAM, &hosts(&[&registry.addr]));
     node.pull(&name).await.unwrap_err();
-    let config = RegistryConfig { config_dir: Some(other.path().to_owned()), ..RegistryConfig::default() };
-    node.images.set_registries(config);
+    node.images.set_registries(config(other.path()));
     node.pull(&name).await.unwrap();
     drop(certs);
 }

@@ -176,15 +176,25 @@ async fn a_pull_resumes_where_another_broke_off() {
     let digest = layer.digest();
     registry.push_image("t/resume", "1", vec![layer.clone()], json!({})).await.unwrap();
     let reference = registry.reference("t/resume", "1");
-    // A wrong byte in what is there already shows that it is used: the whole then has the wrong digest.
-    let mut begun = layer.bytes[..200_000].to_vec();
-    begun[150_000] ^= 1;
-    fs::write(node.blob(&digest, ".partial"), &begun).unwrap();
-    let (_, wrong) = content(node.pull(&reference).await);
-    assert!(matches!(wrong, ContentError::Digest { .. }), "{wrong:?}");
     fs::write(node.blob(&digest, ".partial"), &layer.bytes[..200_000]).unwrap();
+    // A wrong byte at the registry shows that what is there already is used: the whole would have the wrong digest.
+    let mut damaged = layer.bytes.clone();
+    damaged[150_000] ^= 1;
+    fs::write(registry.blob_path(&digest), &damaged).unwrap();
     node.pull(&reference).await.unwrap();
     assert!(node.blob(&digest, "").exists() && !node.blob(&digest, ".partial").exists());
+
+    // What is there already is damaged, which shows at the end: the blob is got from its beginning.
+    fs::write(registry.blob_path(&digest), &layer.bytes).unwrap();
+    for suffix in [".partial", ""] {
+        node.images.remove(&reference).unwrap();
+        fs::write(
+            node.blob(&digest, suffix),
+            &damaged[..if suffix.is_empty() { damaged.len() } else { 200_000 }],
+        )
+        .unwrap();
+        node.pull(&reference).await.unwrap();
+    }
 
     // All of it there, but not yet renamed.
     node.images.remove(&reference).unwrap();

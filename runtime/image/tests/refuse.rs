@@ -6,7 +6,7 @@ mod node;
 
 use std::fs;
 
-use node::{Node, content, one_file, with_mount};
+use node::{Node, content, limits, one_file, with_mount};
 use runtime_image::{ContentError, Credentials, ImageError, Limits};
 use serde_json::json;
 use tests_registry::{Compression, Layer, PASSWORD, Registry, USERNAME, digest_of};
@@ -22,7 +22,7 @@ async fn not_there_not_allowed_and_not_reachable_are_different_errors() {
     closed.push_image("t/secret", "1", one_file("secret"), json!({})).await.unwrap();
     let reference = closed.reference("t/secret", "1");
     let login = |username: &str, password: &str| {
-        Some(Credentials { username: username.to_owned(), password: password.to_owned() })
+        Some(Credentials::Password { username: username.to_owned(), password: password.to_owned() })
     };
     assert!(matches!(node.pull(&reference).await, Err(ImageError::Unauthorized { .. })));
     let wrong = node.images.pull(&reference, login(USERNAME, "wrong")).await;
@@ -150,7 +150,7 @@ async fn a_decompression_bomb_meets_the_bound() {
     if !Registry::is_installed() {
         return;
     }
-    let node = Node::with_limits(Limits { unpacked_bytes: 1 << 20, ..Limits::default() });
+    let node = Node::with_limits(Limits { unpacked_bytes: 1 << 20, ..limits() });
     let registry = Registry::start().unwrap();
     for (tag, compression) in [("gzip", Compression::Gzip), ("zstd", Compression::Zstd)] {
         let bomb = Layer::builder().compression(compression).file("zeros", 0o644, vec![0; 8 << 20]).build();

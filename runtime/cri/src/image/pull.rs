@@ -16,15 +16,18 @@ pub(crate) async fn pull(
     Ok(v1::PullImageResponse { image_ref: image.id })
 }
 
-/// User and password, given apart or as base64 of `user:password` (the form of docker's config.json).
+/// A token, or user and password, given apart or as base64 of `user:password` (the form of docker's config.json). The
+/// registry's own token counts before the one that others are asked for with, and that before a password, as in docker.
 fn credentials(auth: v1::AuthConfig) -> Result<Option<Credentials>, Failure> {
-    if !auth.identity_token.is_empty() || !auth.registry_token.is_empty() {
-        return Err(Failure::invalid(
-            "auth: identity and registry tokens are not supported, only a user with a password",
-        ));
+    if !auth.registry_token.is_empty() {
+        return Ok(Some(Credentials::RegistryToken(auth.registry_token)));
+    }
+    if !auth.identity_token.is_empty() {
+        return Ok(Some(Credentials::IdentityToken(auth.identity_token)));
     }
     if !auth.username.is_empty() {
-        return Ok(Some(Credentials { username: auth.username, password: auth.password }));
+        let (username, password) = (auth.username, auth.password);
+        return Ok(Some(Credentials::Password { username, password }));
     }
     if auth.auth.is_empty() {
         return Ok(None);
@@ -36,7 +39,7 @@ fn credentials(auth: v1::AuthConfig) -> Result<Option<Credentials>, Failure> {
     let text = String::from_utf8(bytes).map_err(|_| malformed())?;
     let (username, password) = text.split_once(':').ok_or_else(malformed)?;
     // Old docker clients pad the password with NULs.
-    Ok(Some(Credentials {
+    Ok(Some(Credentials::Password {
         username: username.to_owned(),
         password: password.trim_end_matches('\0').to_owned(),
     }))
@@ -49,8 +52,8 @@ mod tests {
     #[test]
     fn an_auth_string_gives_user_and_password() {
         let auth = v1::AuthConfig { auth: "dXNlcjpwYTpzcw==".into(), ..Default::default() };
-        let found = credentials(auth).unwrap().unwrap();
-        assert_eq!((found.username.as_str(), found.password.as_str()), ("user", "pa:ss"));
+        let expected = Credentials::Password { username: "user".into(), password: "pa:ss".into() };
+        assert_eq!(credentials(auth).unwrap(), Some(expected));
     }
 
     #[test]
@@ -59,8 +62,16 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_refused_and_a_malformed_secret_is_not_repeated() {
-        assert!(credentials(v1::AuthConfig { registry_token: "t".into(), ..Default::default() }).is_err());
+    fn a_token_counts_before_a_password() {
+        let mut auth = v1::AuthConfig { username: "user".into(), ..Default::default() };
+        auth.identity_token = "i".into();
+        assert_eq!(credentials(auth.clone()).unwrap(), Some(Credentials::IdentityToken("i".into())));
+        auth.registry_token = "r".into();
+        assert_eq!(credentials(auth).unwrap(), Some(Credentials::RegistryToken("r".into())));
+    }
+
+    #[test]
+    fn a_malformed_secret_is_not_repeated() {
         let error =
             credentials(v1::AuthConfig { auth: "c2VjcmV0".into(), ..Default::default() }).err().unwrap();
         assert!(!error.to_string().contains("c2VjcmV0") && !error.to_string().contains("secret"));

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use runtime_image::{ContentError, Image, ImageError, Images, Limits, RegistryConfig};
 use tempfile::TempDir;
@@ -17,12 +18,15 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new() -> Node {
-        Node::with_limits(Limits::default())
+        Node::with_limits(limits())
     }
 
     pub(crate) fn with_limits(limits: Limits) -> Node {
+        Node::with_config(RegistryConfig { limits, ..RegistryConfig::default() })
+    }
+
+    pub(crate) fn with_config(config: RegistryConfig) -> Node {
         let directory = tempfile::tempdir().unwrap();
-        let config = RegistryConfig { limits, ..RegistryConfig::default() };
         Node { images: Images::open(directory.path(), config).unwrap(), directory }
     }
 
@@ -41,6 +45,11 @@ impl Node {
         assert_eq!(fs::read_dir(self.directory.path().join("images")).unwrap().count(), 0);
         assert!(self.images.list().is_empty());
     }
+}
+
+/// The usual bounds, with waits that a test has time for.
+pub(crate) fn limits() -> Limits {
+    Limits { retry_wait: Duration::from_millis(5), ..Limits::default() }
 }
 
 /// Looks at an image through the kernel, where that is possible.

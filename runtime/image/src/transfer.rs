@@ -1,0 +1,245 @@
+//! The way of one blob from its hosts: the bytes in order, from whichever host has them. Owns what happens when a transfer
+//! breaks off, and how slow it may be; never looks at the bytes, which `blob.rs` checks.
+//!
+//! ```text
+//!   host ──► pieces ──► reader
+//!     └─ breaks off ──► wait ──► the same or the next host, from where it broke off ──► …
+//! ```
+//! A transfer has no limit of its own as a whole: a large layer may take hours. Transfers end where a host is silent for too
+//! long (`client.rs`) or sends less than a floor, and where they break off several times without a byte.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::error::ImageError;
+use crate::limits::Limits;
+use crate::manifest::Descriptor;
+use crate::registry::{HostNumber, Registry};
+
+/// Pieces queued between network and disk (each is the result of one read of the connection, some tens of KiB).
+const QUEUE: usize = 32;
+
+/// Where the bytes of one blob come from, over all attempts to get it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sources {
+    seen: Arc<Mutex<Seen>>,
+    /// Ends the transfers of a pull that has failed.
+    pub(crate) ended: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// Hosts of the present attempt.
+    used: HashSet<HostNumber>,
+    /// Hosts of attempts whose bytes were wrong.
+    wrong: HashSet<HostNumber>,
+    /// Whether a part of the blob was there already.
+    resumed: bool,
+    /// Whether the bytes have the blob's digest.
+    right: bool,
+}
+
+impl Sources {
+    pub(crate) fn new(ended: CancellationToken) -> Sources {
+        Sources { seen: Arc::default(), ended }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers that a part of the blob was there already.
+    pub(crate) fn resume(&self) {
+        self.seen().resumed = true;
+    }
+
+    /// Remembers that the bytes have the blob's digest.
+    pub(crate) fn verify(&self) {
+        self.seen().right = true;
+    }
+
+    fn wrong(&self) -> HashSet<HostNumber> {
+        self.seen().wrong.clone()
+    }
+
+    /// Whether another attempt may bring other bytes than the last one. Each attempt has one host less, but
+    /// for one where the part that was there already may be at fault.
+    pub(crate) fn try_others(&self, registry: &Registry) -> bool {
+        let mut seen = self.seen();
+        if seen.right || self.ended.is_cancelled() {
+            return false;
+        }
+        let used = std::mem::take(&mut seen.used);
+        if std::mem::take(&mut seen.resumed) {
+            return true;
+        }
+        seen.wrong.extend(used);
+        registry.has_other(&seen.wrong)
+    }
+}
+
+/// A blob on its way.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    /// Offset of the first byte.
+    pub(crate) offset: u64,
+    pieces: mpsc::Receiver<Result<Bytes, ImageError>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Transfer {
+    /// Asks for a blob from `offset` on; it begins at 0 where the host cannot resume.
+    pub(crate) async fn start(
+        registry: &Arc<Registry>,
+        descriptor: &Descriptor,
+        offset: u64,
+        sources: &Sources,
+    ) -> Result<Transfer, ImageError> {
+        let what = descriptor.to_string();
+        let (blob, host) = registry.blob(&descriptor.digest, &what, offset, &sources.wrong()).await?;
+        sources.seen().used.insert(host);
+        let (sender, pieces) = mpsc::channel(QUEUE);
+        let offset = blob.offset;
+        let way = Way {
+            registry: Arc::clone(registry),
+            descriptor: descriptor.clone(),
+            sources: sources.clone(),
+            sender,
+            stream: blob.stream,
+            position: offset,
+            skip: 0,
+        };
+        let ended = sources.ended.clone();
+        let task = tokio::spawn(async move {
+            let _ = ended.run_until_cancelled(way.follow()).await;
+        });
+        Ok(Transfer { offset, pieces, _task: AbortOnDropHandle::new(task) })
+    }
+
+    /// Waits for the next bytes; none at the end. Blocks.
+    pub(crate) fn next(&mut self) -> Option<Result<Bytes, ImageError>> {
+        self.pieces.blocking_recv()
+    }
+}
+
+/// The sending side of a transfer.
+struct Way {
+    registry: Arc<Registry>,
+    descriptor: Descriptor,
+    sources: Sources,
+    sender: mpsc::Sender<Result<Bytes, ImageError>>,
+    stream: BoxStream<'static, io::Result<Bytes>>,
+    /// Offset of the next byte to be sent.
+    position: u64,
+    /// Bytes before that one that the stream has all the same.
+    skip: u64,
+}
+
+impl Way {
+    /// Sends the blob to its end, or to the failure.
+    async fn follow(mut self) {
+        let mut waits = self.registry.waits();
+        let mut pace = Pace::new(self.registry.limits());
+        loop {
+            let piece = pace.wait(self.stream.next()).await;
+            if let Err(slow) = pace.check() {
+                let error = self.broken(slow);
+                return drop(self.sender.send(Err(error)).await);
+            }
+            let failure = match piece {
+                Some(Ok(mut piece)) => {
+                    let skipped = self.skip.min(piece.len() as u64);
+                    piece.advance(skipped as usize);
+                    self.skip -= skipped;
+                    if piece.is_empty() {
+                        continue;
+                    }
+                    self.position += piece.len() as u64;
+                    pace.bytes += piece.len() as u64;
+                    waits = self.registry.waits();
+                    if self.sender.send(Ok(piece)).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                // Also after too many bytes, which the reader refuses.
+                _ if self.position >= self.descriptor.size => return,
+                Some(Err(error)) => Some(error),
+                None => None,
+            };
+            let again = match waits.next() {
+                Some(wait) => pace.wait(self.again(wait)).await,
+                // A body that ends early is the host's own.
+                None => match failure {
+                    Some(error) => Err(self.broken(error)),
+                    None => return,
+                },
+            };
+            if let Err(error) = again {
+                return drop(self.sender.send(Err(error)).await);
+            }
+        }
+    }
+
+    /// Asks for the rest of the blob.
+    async fn again(&mut self, wait: Duration) -> Result<(), ImageError> {
+        let Descriptor { digest, .. } = &self.descriptor;
+        tracing::debug!(digest, position = self.position, "a transfer broke off, and is resumed");
+        tokio::time::sleep(wait).await;
+        let (what, wrong) = (self.descriptor.to_string(), self.sources.wrong());
+        let (blob, host) = self.registry.blob(digest, &what, self.position, &wrong).await?;
+        self.sources.seen().used.insert(host);
+        self.skip = self.position - blob.offset;
+        self.stream = blob.stream;
+        Ok(())
+    }
+
+    fn broken(&self, error: io::Error) -> ImageError {
+        let (what, received) = (self.descriptor.to_string(), self.position);
+        ImageError::Transfer { what, received, source: Arc::new(error) }
+    }
+}
+
+/// How fast a host sends, in the time that is spent waiting for it: a slow disk is not its fault.
+struct Pace {
+    waited: Duration,
+    bytes: u64,
+    window: Duration,
+    bytes_min: u64,
+}
+
+impl Pace {
+    fn new(limits: &Limits) -> Pace {
+        Pace { waited: Duration::ZERO, bytes: 0, window: limits.pace, bytes_min: limits.pace_bytes }
+    }
+
+    async fn wait<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let begun = Instant::now();
+        let done = work.await;
+        self.waited += begun.elapsed();
+        done
+    }
+
+    fn check(&mut self) -> io::Result<()> {
+        if self.waited < self.window {
+            return Ok(());
+        }
+        let (bytes, bytes_min) = (self.bytes, self.bytes_min);
+        (self.waited, self.bytes) = (Duration::ZERO, 0);
+        if bytes < bytes_min {
+            let reason = format!("{bytes} bytes in {:?} are fewer than {bytes_min}", self.window);
+            return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+        }
+        Ok(())
+    }
+}
