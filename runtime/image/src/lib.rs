@@ -24,6 +24,7 @@ mod challenge;
 mod client;
 mod config;
 mod counters;
+mod cpu;
 mod endpoint;
 mod error;
 mod files;

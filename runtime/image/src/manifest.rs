@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use oci_client::manifest::{OciImageIndex, OciImageManifest};
+use oci_client::manifest::{OciImageIndex, OciImageManifest, Platform};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::cpu;
 use crate::error::{ContentError, ImageError};
 use crate::limits::Limits;
 use crate::name::digest_hex;
@@ -59,8 +60,16 @@ pub(crate) struct Manifest {
 #[derive(Debug)]
 pub(crate) enum Document {
     Image(Manifest),
-    /// The digest of the manifest for linux/amd64.
-    Index(String),
+    /// The documents that may be for this node, the best first.
+    Index(Vec<Choice>),
+}
+
+/// A document that an index names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) digest: String,
+    /// Whether the index says for which platform the document is; the document's config says so otherwise.
+    pub(crate) is_named: bool,
 }
 
 /// The fields that distinguish the two kinds.
@@ -92,31 +101,63 @@ pub(crate) fn parse(what: &str, bytes: &[u8], limits: &Limits) -> Result<Documen
         None => probe.manifests.is_some(),
     };
     if index {
-        choose(what, &serde_json::from_slice(bytes).map_err(json)?).map(Document::Index)
+        choices(what, &serde_json::from_slice(bytes).map_err(json)?, cpu::level()).map(Document::Index)
     } else {
         check(what, &serde_json::from_slice(bytes).map_err(json)?, limits).map(Document::Image)
     }
 }
 
-/// The digest of the index's manifest for linux/amd64.
-fn choose(what: &str, index: &OciImageIndex) -> Result<String, ImageError> {
-    match oci_client::client::linux_amd64_resolver(&index.manifests) {
-        Some(digest) => {
-            digest_hex(&digest).map_err(|wrong| ImageError::content(what, wrong))?;
-            Ok(digest)
+/// The documents of an index for linux/amd64 on a processor of this level: the variant with the highest level first, as
+/// other runtimes choose, and those without a platform last.
+fn choices(what: &str, index: &OciImageIndex, level: u8) -> Result<Vec<Choice>, ImageError> {
+    let mut found = Vec::new();
+    for entry in &index.manifests {
+        let media_type = entry.media_type.as_str();
+        if !INDEXES.contains(&media_type) && !MANIFESTS.contains(&media_type) {
+            continue;
         }
-        None => {
-            let platforms: Vec<String> = index
-                .manifests
-                .iter()
-                .take(20)
-                .filter_map(|entry| entry.platform.as_ref())
-                .map(|platform| format!("{}/{}", platform.os, platform.architecture))
-                .collect();
-            let platforms = if platforms.is_empty() { "nothing".to_owned() } else { platforms.join(", ") };
-            Err(ImageError::content(what, ContentError::Platform(platforms)))
-        }
+        let rank = match &entry.platform {
+            None => 0,
+            Some(platform) if !is_ours(platform) => continue,
+            Some(platform) => match wanted_level(platform.variant.as_deref()) {
+                Some(wanted) if wanted <= level => wanted,
+                _ => continue,
+            },
+        };
+        digest_hex(&entry.digest).map_err(|wrong| ImageError::content(what, wrong))?;
+        found.push((rank, Choice { digest: entry.digest.clone(), is_named: rank > 0 }));
     }
+    if found.is_empty() {
+        return Err(ImageError::content(what, ContentError::Platform(platforms(index))));
+    }
+    found.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+    Ok(found.into_iter().map(|(_, choice)| choice).collect())
+}
+
+fn is_ours(platform: &Platform) -> bool {
+    platform.os.to_string() == "linux" && platform.architecture.to_string() == "amd64"
+}
+
+/// The level of processors that a variant of amd64 is for; none for a variant that is not known.
+fn wanted_level(variant: Option<&str>) -> Option<u8> {
+    match variant {
+        None | Some("" | "v1") => Some(1),
+        Some("v2") => Some(2),
+        Some("v3") => Some(3),
+        Some("v4") => Some(4),
+        Some(_) => None,
+    }
+}
+
+/// The platforms of an index, for people.
+fn platforms(index: &OciImageIndex) -> String {
+    let shown = |platform: &Platform| {
+        let variant = platform.variant.as_ref().map(|variant| format!("/{variant}")).unwrap_or_default();
+        format!("{}/{}{variant}", platform.os, platform.architecture)
+    };
+    let named = index.manifests.iter().filter_map(|entry| entry.platform.as_ref());
+    let platforms: Vec<String> = named.take(20).map(shown).collect();
+    if platforms.is_empty() { "nothing".to_owned() } else { platforms.join(", ") }
 }
 
 fn check(what: &str, manifest: &OciImageManifest, limits: &Limits) -> Result<Manifest, ImageError> {
@@ -200,24 +241,46 @@ mod tests {
         assert!(refused(&manifest(LAYERS[0], 1).replace(CONFIGS[0], "application/wasm")).contains("wasm"));
     }
 
+    /// An index of these platforms, whose digests are a digit each, from 1 on; what is chosen of them on this level.
+    fn chosen(platforms: &[&str], level: u8) -> Result<String, String> {
+        let entries = platforms.iter().zip('1'..).map(|(platform, digit)| {
+            let mut entry = serde_json::json!({
+                "mediaType": MANIFESTS[0], "digest": format!("sha256:{}", digit.to_string().repeat(64)), "size": 1
+            });
+            let parts: Vec<&str> = platform.split('/').collect();
+            if let [os, architecture, variant @ ..] = &parts[..] {
+                entry["platform"] = serde_json::json!({ "os": os, "architecture": architecture });
+                variant.iter().for_each(|variant| entry["platform"]["variant"] = (*variant).into());
+            }
+            entry
+        });
+        let index = serde_json::json!({ "schemaVersion": 2, "manifests": entries.collect::<Vec<_>>() });
+        let chosen = choices("i", &serde_json::from_value(index).unwrap(), level);
+        let shown =
+            |choice: &Choice| format!("{}{}", &choice.digest[7..8], if choice.is_named { "" } else { "?" });
+        chosen.map(|all| all.iter().map(shown).collect()).map_err(|error| error.to_string())
+    }
+
     #[test]
     fn an_index_gives_the_manifest_for_our_architecture() {
-        let entry = |os: &str, architecture: &str, digit: char| {
-            format!(
-                r#"{{"mediaType":"{}","digest":"sha256:{}","size":1,
-                    "platform":{{"os":"{os}","architecture":"{architecture}"}}}}"#,
-                MANIFESTS[0],
-                digit.to_string().repeat(64)
-            )
-        };
-        let index =
-            |entries: &[String]| format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, entries.join(","));
-        let text = index(&[entry("linux", "arm64", '1'), entry("linux", "amd64", '2')]);
-        let found = parse("i", text.as_bytes(), &Limits::default()).unwrap();
-        assert!(matches!(found, Document::Index(digest) if digest.ends_with("222")));
-        assert!(
-            refused(&index(&[entry("linux", "arm64", '1')]))
-                .contains("nothing for linux/amd64, but for linux/arm64")
+        assert_eq!(
+            chosen(&["linux/arm64", "linux/amd64", "windows/amd64", "unknown/unknown"], 1).unwrap(),
+            "2"
         );
+        let error = chosen(&["linux/arm64", "linux/amd64/v3"], 2).unwrap_err();
+        assert_eq!(error, "i: it has nothing for linux/amd64, but for linux/arm64, linux/amd64/v3");
+    }
+
+    #[test]
+    fn the_best_variant_for_the_processor_comes_first() {
+        let all = ["linux/amd64", "linux/amd64/v2", "linux/amd64/v4", "linux/amd64/v3", "linux/amd64/v9"];
+        for (level, expected) in [(1, "1"), (2, "21"), (3, "421"), (4, "3421")] {
+            assert_eq!(chosen(&all, level).unwrap(), expected, "v{level}");
+        }
+    }
+
+    #[test]
+    fn an_entry_without_a_platform_may_be_ours_and_comes_last() {
+        assert_eq!(chosen(&["", "linux/arm64", "linux/amd64", ""], 1).unwrap(), "31?4?");
     }
 }

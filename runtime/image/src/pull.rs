@@ -1,7 +1,7 @@
 //! The steps of one pull. Owns their order; each step is done by the module that it is named for.
 //!
 //! ```text
-//! hosts ► manifest (► manifest for linux/amd64) ► config ► [image there? ► names added, done]
+//! hosts ► manifest (► manifests for linux/amd64) ► config ► [image there? ► names added, done]
 //!       ► layers, a few at a time: network ► hash ► disk and ► decompress ► hash ► archive ► entries, data
 //!       ► stacked in order ► image file ► renamed into place ► index written
 //! ```
@@ -24,7 +24,7 @@ use crate::config::{self, Parsed};
 use crate::error::{self, ContentError, ImageError};
 use crate::layer::{self, Budget, ExpectedLayer, Unpacked};
 use crate::limits::Limits;
-use crate::manifest::{self, Descriptor, Document, Manifest};
+use crate::manifest::{self, Choice, Descriptor, Document, Manifest};
 use crate::name::{Name, digest_hex};
 use crate::registry::{Credentials, Registry, RegistryConfig};
 use crate::store::{Record, Store};
@@ -32,6 +32,12 @@ use crate::transfer::Sources;
 
 /// Layers in transfer at once, per pull.
 const LAYERS_AT_ONCE: usize = 3;
+
+/// Most documents that are looked at to find the manifest of one image.
+const DOCUMENTS_MAX: usize = 32;
+
+/// Most indexes in each other.
+const DEPTH_MAX: usize = 4;
 
 pub(crate) struct Pull {
     pub(crate) store: Arc<Store>,
@@ -98,18 +104,52 @@ impl Pull {
     async fn manifest(&self) -> Result<(Manifest, String), ImageError> {
         let what = format!("manifest {}", self.name.whole());
         let (bytes, digest) = self.registry.manifest(&self.name, None).await?;
-        let inner = match manifest::parse(&what, &bytes, &self.limits)? {
-            Document::Image(manifest) => return Ok((manifest, digest)),
-            Document::Index(inner) => inner,
-        };
-        let what = format!("manifest {inner}");
-        let (bytes, _) = self.registry.manifest(&self.name, Some(&inner)).await?;
         match manifest::parse(&what, &bytes, &self.limits)? {
             Document::Image(manifest) => Ok((manifest, digest)),
-            Document::Index(_) => {
-                Err(ImageError::content(what, ContentError::Json("an index within an index".to_owned())))
-            }
+            Document::Index(choices) => Ok((self.choose(choices).await?, digest)),
         }
+    }
+
+    /// Gets the first manifest for this node. An index may hold others, and what it holds need not be what it says.
+    async fn choose(&self, choices: Vec<Choice>) -> Result<Manifest, ImageError> {
+        let at =
+            |choices: Vec<Choice>, depth: usize| choices.into_iter().rev().map(move |choice| (choice, depth));
+        // The last one is the next to be looked at.
+        let mut open: Vec<(Choice, usize)> = at(choices, 1).collect();
+        let (mut first_failure, mut documents) = (None, 0);
+        while let Some((choice, depth)) = open.pop() {
+            let what = format!("manifest {}", choice.digest);
+            documents += 1;
+            for (size, unit, limit) in [
+                (documents, "documents of one index", DOCUMENTS_MAX),
+                (depth, "indexes in each other", DEPTH_MAX),
+            ] {
+                if size > limit {
+                    let (size, limit) = (size as u64, limit as u64);
+                    return Err(ImageError::content(what, ContentError::Limit { size, unit, limit }));
+                }
+            }
+            let (bytes, _) = self.registry.manifest(&self.name, Some(&choice.digest)).await?;
+            let failure = match manifest::parse(&what, &bytes, &self.limits) {
+                Ok(Document::Index(choices)) => {
+                    open.extend(at(choices, depth + 1));
+                    continue;
+                }
+                Ok(Document::Image(manifest)) if choice.is_named => return Ok(manifest),
+                // Its config says for which platform it is.
+                Ok(Document::Image(manifest)) => match self.config(&manifest.config).await {
+                    Ok(_) => return Ok(manifest),
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            let is_another = matches!(failure, ImageError::Content { error: ContentError::Platform(_), .. });
+            if choice.is_named && !is_another {
+                return Err(failure);
+            }
+            first_failure.get_or_insert(failure);
+        }
+        Err(first_failure.unwrap_or(ImageError::Interrupted("choosing an image")))
     }
 
     async fn config(&self, descriptor: &Descriptor) -> Result<Parsed, ImageError> {
