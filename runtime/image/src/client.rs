@@ -21,8 +21,9 @@ use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use oci_client::Reference;
 use oci_client::errors::{OciDistributionError, OciEnvelope};
 use reqwest::header::{ACCEPT, RANGE, RETRY_AFTER};
-use reqwest::{Certificate, RequestBuilder, Response, StatusCode};
+use reqwest::{Certificate, Identity, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
+use url::Url;
 
 use crate::challenge::{Bearer, Challenge, retry_after};
 use crate::hosts::Host;
@@ -101,7 +102,7 @@ type Granted = (Access, Option<Instant>);
 /// One host, with one caller's credentials, for one repository.
 pub(crate) struct Client {
     http: reqwest::Client,
-    /// `https://host/v2`.
+    /// `https://host/v2`, or as the operator has it.
     api: String,
     repository: String,
     /// The query that names the registry which a mirror stands for.
@@ -122,10 +123,20 @@ impl Client {
         // A client refuses to be made without a provider of the process; that there is one already is no error.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let roots: Result<Vec<_>, _> = host.roots.iter().map(|pem| Certificate::from_pem(pem)).collect();
-        let http = reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder();
+        if let Some(identity) = &host.identity {
+            builder = builder.identity(Identity::from_pem(identity)?);
+        }
+        let registry = reference.resolve_registry();
+        if is_loopback(registry) {
+            // Whatever the environment says of proxies: theirs is another loopback.
+            builder = builder.no_proxy();
+        }
+        let http = builder
             .danger_accept_invalid_certs(host.skip_verify)
             .tls_certs_merge(roots?)
-            .connect_timeout(CONNECT_LIMIT)
+            .default_headers(host.headers.clone())
+            .connect_timeout(host.connect.unwrap_or(CONNECT_LIMIT))
             .read_timeout(silence)
             .user_agent(concat!("podvisor/", env!("CARGO_PKG_VERSION")))
             // Whatever other crates turn on.
@@ -138,7 +149,7 @@ impl Client {
         let namespace = reference.namespace().map_or_else(String::new, |name| format!("?ns={name}"));
         Ok(Client {
             http,
-            api: format!("{scheme}://{}/v2", reference.resolve_registry()),
+            api: format!("{scheme}://{registry}{}", host.api),
             repository: reference.repository().to_owned(),
             namespace,
             auth,
@@ -298,6 +309,17 @@ struct TokenAnswer {
 
 fn wrong_token(why: &str) -> ClientError {
     ClientError::Failed(OciDistributionError::RegistryTokenDecodeError(why.to_owned()))
+}
+
+/// Whether a registry's address, with port and path, is of this node.
+pub(crate) fn is_loopback(registry: &str) -> bool {
+    let Ok(url) = Url::parse(&format!("http://{registry}")) else { return false };
+    match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
 }
 
 /// Reads a body whole, and no further than `limit`.

@@ -9,18 +9,28 @@
 //! [host."http://127.0.0.1:5000"]              asked in the order of the file
 //! capabilities = ["pull", "resolve"]          resolve: turns a tag into a digest
 //! ca = "mirror.crt"                           one file or several, relative to the directory
+//! client = [["me.crt", "me.key"]]             or one file with both
+//! header = { x-key = ["value"] }
 //! skip_verify = false
-//! override_path = false                       true: the address has its /v2 already
+//! override_path = false                       true: the address is used as it is, without /v2 at its end
+//! dial_timeout = "5s"
 //! ```
-//! Files are read at each pull, so that a change needs no restart. A key that is not honoured is refused by name.
+//! Files are read at each pull, so that a change needs no restart. Keys that are not known are passed over with a warning, as
+//! containerd does: the directories are shared with it, and may be ahead of what is known here.
 
+mod keys;
+
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
-use serde::Deserialize;
+use reqwest::header::HeaderMap;
 use url::{Host as UrlHost, Url};
 
+use self::keys::{Capability, Keys};
 use crate::error::ImageError;
 
 /// Name of the file in a registry's directory.
@@ -40,6 +50,8 @@ const API: &str = "/v2";
 pub(crate) struct Host {
     /// Host, port, and path before `/v2`; none for the registry's own name.
     pub(crate) address: Option<String>,
+    /// The end of the address: `/v2`, or nothing where the address is used as it is.
+    pub(crate) api: &'static str,
     /// Prefix of the host's repositories: the path after `/v2`, with a slash at its end if it is not empty.
     pub(crate) prefix: String,
     /// Whether plain HTTP is used; none to decide by the registry's own name.
@@ -52,37 +64,14 @@ pub(crate) struct Host {
     pub(crate) skip_verify: bool,
     /// More roots for the host's certificate, as PEM.
     pub(crate) roots: Vec<Vec<u8>>,
+    /// Certificate and key that are shown to the host, as PEM.
+    pub(crate) identity: Option<Vec<u8>>,
+    /// Headers of every request.
+    pub(crate) headers: HeaderMap,
+    /// Most time to open a connection, if that is not the usual one.
+    pub(crate) connect: Option<Duration>,
     /// Whether the host is the registry itself: the caller's credentials are meant for that one.
     pub(crate) upstream: bool,
-}
-
-/// The keys of one host.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Keys {
-    capabilities: Option<Vec<Capability>>,
-    ca: Option<Files>,
-    client: Option<toml::Value>,
-    header: Option<toml::Value>,
-    skip_verify: bool,
-    override_path: bool,
-}
-
-#[derive(Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-enum Capability {
-    Pull,
-    Resolve,
-    /// Accepted without effect: nothing here pushes or asks for referrers.
-    Push,
-    Referrers,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Files {
-    One(PathBuf),
-    Many(Vec<PathBuf>),
 }
 
 /// Reads the hosts of a registry, in the order in which they are asked; the last is the upstream.
@@ -92,13 +81,26 @@ pub(crate) fn read(config_dir: Option<&Path>, registry: &str) -> Result<Vec<Host
         match fs::read_to_string(&path) {
             Ok(text) => {
                 let invalid = |reason| ImageError::HostsFile { path: path.clone(), reason };
-                return parse(&directory, registry, &text).map_err(invalid);
+                let mut unknown = Vec::new();
+                let hosts = parse(&directory, registry, &text, &mut unknown).map_err(invalid)?;
+                warn_once(&path, &unknown);
+                return Ok(hosts);
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
             Err(error) => return Err(ImageError::disk("reading", &path)(error)),
         }
     }
     Ok(vec![Host::upstream()])
+}
+
+/// Says what of a file is not known here, once for each file: a pull's beginning is no time for the operator's attention.
+fn warn_once(path: &Path, unknown: &[String]) {
+    static WARNED: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
+    let first = || WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
+    if !unknown.is_empty() && first() {
+        let (path, unknown) = (path.display(), unknown.join(", "));
+        tracing::warn!(%path, unknown, "a file of hosts has keys that are not known, and are passed over");
+    }
 }
 
 /// Directories that may hold a registry's file, the most specific first. A registry's name is a host and a port, without
@@ -108,7 +110,13 @@ fn directories(root: &Path, registry: &str) -> Vec<PathBuf> {
     port.into_iter().chain([root.join(registry), root.join(DEFAULT_DIRECTORY)]).collect()
 }
 
-fn parse(directory: &Path, registry: &str, text: &str) -> Result<Vec<Host>, String> {
+/// Parses a file, and adds to `unknown` what of it is not known here.
+fn parse(
+    directory: &Path,
+    registry: &str,
+    text: &str,
+    unknown: &mut Vec<String>,
+) -> Result<Vec<Host>, String> {
     let mut upstream: toml::Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
     let server = upstream.remove("server");
     let hosts = match upstream.remove("host") {
@@ -121,11 +129,12 @@ fn parse(directory: &Path, registry: &str, text: &str) -> Result<Vec<Host>, Stri
     }
     let mut found = Vec::new();
     for (address, keys) in hosts {
-        let host = keys
-            .try_into()
-            .map_err(|error| error.to_string())
-            .and_then(|keys| Host::new(directory, Some(&address), keys))
-            .map_err(|reason| format!("host {address:?}: {}", reason.trim_end()))?;
+        let host = match keys {
+            toml::Value::Table(keys) => Keys::take(keys, unknown),
+            _ => Err("it is not a table".to_owned()),
+        };
+        let host = host.and_then(|keys| Host::new(directory, Some(&address), &keys));
+        let host = host.map_err(|reason| format!("host {address:?}: {}", reason.trim_end()))?;
         found.push(Host { upstream: host.is(registry), ..host });
     }
     let server = match &server {
@@ -133,8 +142,8 @@ fn parse(directory: &Path, registry: &str, text: &str) -> Result<Vec<Host>, Stri
         Some(toml::Value::String(server)) => Some(server.as_str()),
         Some(_) => return Err("`server` is not a string".to_owned()),
     };
-    let keys = upstream.try_into().map_err(|error| error.to_string().trim_end().to_owned())?;
-    let upstream = Host::new(directory, server, keys).map_err(|reason| format!("server: {reason}"))?;
+    let keys = Keys::take(upstream, unknown)?;
+    let upstream = Host::new(directory, server, &keys).map_err(|reason| format!("server: {reason}"))?;
     // A server that is also a mirror has been asked by then.
     if !found.iter().any(|host| host.address.is_some() && host.address == upstream.address) {
         found.push(Host { upstream: true, ..upstream });
@@ -147,37 +156,33 @@ impl Host {
     fn upstream() -> Host {
         Host {
             address: None,
+            api: API,
             prefix: String::new(),
             plain: None,
             pulls: true,
             resolves: true,
             skip_verify: false,
             roots: Vec::new(),
+            identity: None,
+            headers: HeaderMap::new(),
+            connect: None,
             upstream: true,
         }
     }
 
-    fn new(directory: &Path, address: Option<&str>, keys: Keys) -> Result<Host, String> {
-        let refused = [("client", keys.client.is_some()), ("header", keys.header.is_some())];
-        if let Some((key, _)) = refused.iter().find(|(_, given)| *given) {
-            return Err(format!("`{key}` is not supported"));
-        }
-        let can = |capability| keys.capabilities.as_ref().is_none_or(|all| all.contains(&capability));
-        let (pulls, resolves) = (can(Capability::Pull), can(Capability::Resolve));
+    fn new(directory: &Path, address: Option<&str>, keys: &Keys) -> Result<Host, String> {
+        let (pulls, resolves) = (keys.can(Capability::Pull), keys.can(Capability::Resolve));
         let mut host = Host { pulls, resolves, skip_verify: keys.skip_verify, ..Host::upstream() };
-        let files = match keys.ca {
-            None => Vec::new(),
-            Some(Files::One(file)) => vec![file],
-            Some(Files::Many(files)) => files,
-        };
-        for file in files {
-            host.roots.push(certificates(&directory.join(file))?);
-        }
+        host.roots = keys.roots(directory)?;
+        host.identity = keys.identity(directory)?;
+        host.headers = keys.headers()?;
+        host.connect = keys.connect()?;
         if let Some(address) = address {
             let url = url(address)?;
-            let (before, after) = split_path(url.path(), keys.override_path)?;
+            let (before, api, after) = split_path(url.path(), keys.override_path);
             let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
             host.address = Some(format!("{}{port}{before}", url.host_str().unwrap_or_default()));
+            host.api = api;
             host.prefix = after;
             host.plain = Some(url.scheme() == "http");
         } else if keys.override_path {
@@ -229,28 +234,16 @@ fn url(address: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Splits the path into the part before `/v2` and the prefix of repositories after it.
-fn split_path(path: &str, override_path: bool) -> Result<(String, String), String> {
+/// Splits the path into the part before `/v2`, that part if it is there, and the prefix of repositories after it.
+fn split_path(path: &str, override_path: bool) -> (String, &'static str, String) {
     let path = path.trim_end_matches('/');
-    if !override_path {
-        return Ok((path.strip_suffix(API).unwrap_or(path).to_owned(), String::new()));
+    if let Some(before) = path.strip_suffix(API) {
+        return (before.to_owned(), API, String::new());
     }
-    let (before, after) = path
-        .strip_suffix(API)
-        .map(|before| (before, ""))
-        .or_else(|| path.split_once("/v2/"))
-        .ok_or("`override_path` with an address that has no /v2 is not supported")?;
-    let prefix = if after.is_empty() { String::new() } else { format!("{after}/") };
-    Ok((before.to_owned(), prefix))
-}
-
-fn certificates(path: &Path) -> Result<Vec<u8>, String> {
-    let pem = fs::read(path).map_err(|error| format!("`ca` {}: {error}", path.display()))?;
-    let marker = b"-----BEGIN CERTIFICATE-----";
-    if !pem.windows(marker.len()).any(|window| window == marker) {
-        return Err(format!("`ca` {}: no PEM certificate is in it", path.display()));
+    match path.split_once("/v2/") {
+        Some((before, after)) if override_path => (before.to_owned(), API, format!("{after}/")),
+        _ => (path.to_owned(), if override_path { "" } else { API }, String::new()),
     }
-    Ok(pem)
 }
 
 #[cfg(test)]

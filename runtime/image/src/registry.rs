@@ -10,7 +10,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tracing::debug;
 
-use crate::client::Auth;
+use crate::client::{Auth, is_loopback};
 use crate::endpoint::{BlobStream, Endpoint};
 use crate::error::{ContentError, ImageError, chain};
 use crate::hosts;
@@ -65,9 +65,7 @@ impl std::fmt::Debug for Credentials {
 impl RegistryConfig {
     fn is_plain(&self, registry: &str) -> bool {
         let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
-        let loopback = host == "localhost"
-            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-        loopback || self.insecure.iter().any(|name| name == registry || name == host)
+        is_loopback(registry) || self.insecure.iter().any(|name| name == registry || name == host)
     }
 }
 

@@ -75,9 +75,9 @@ async fn an_image_comes_from_the_first_mirror_that_has_it_under_its_own_name() {
         assert!(message.contains(named), "{named}: {message}");
     }
 
-    write(certs.path(), UPSTREAM, "[host.\"http://h\"]\nclient = \"me.pem\"\n");
+    write(certs.path(), UPSTREAM, "[host.\"http://h\"]\nclient = \"gone.pem\"\n");
     let message = node.pull(&name).await.unwrap_err().to_string();
-    assert!(message.contains("hosts.toml") && message.contains("client"), "{message}");
+    assert!(message.contains("hosts.toml") && message.contains("gone.pem"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

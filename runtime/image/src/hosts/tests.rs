@@ -4,7 +4,7 @@
 use super::*;
 
 fn parsed(text: &str) -> Result<Vec<Host>, String> {
-    parse(Path::new("/nowhere"), "registry.k8s.io", text)
+    parse(Path::new("/nowhere"), "registry.k8s.io", text, &mut Vec::new())
 }
 
 fn refused(text: &str) -> String {
@@ -55,17 +55,19 @@ fn a_mirror_that_is_the_registry_gets_its_credentials_and_a_server_is_not_asked_
 #[test]
 fn paths_stand_before_the_api_or_hold_it_themselves() {
     let cases = [
-        ("http://h", false, "h", ""),
-        ("http://h/", false, "h", ""),
-        ("http://h/v2", false, "h", ""),
-        ("http://h/some/where", false, "h/some/where", ""),
-        ("http://h/v2", true, "h", ""),
-        ("http://h/x/v2/proxy/hub/", true, "h/x", "proxy/hub/"),
+        ("http://h", false, "h/v2", ""),
+        ("http://h/", false, "h/v2", ""),
+        ("http://h/v2", false, "h/v2", ""),
+        ("http://h/some/where", false, "h/some/where/v2", ""),
+        ("http://h/v2", true, "h/v2", ""),
+        ("http://h/x/v2/proxy/hub/", true, "h/x/v2", "proxy/hub/"),
+        ("http://h/proxy/hub", true, "h/proxy/hub", ""),
     ];
     for (address, override_path, base, prefix) in cases {
         let text = format!("[host.\"{address}\"]\noverride_path = {override_path}\n");
         let host = parsed(&text).unwrap().remove(0);
-        assert_eq!((host.address.as_deref(), host.prefix.as_str()), (Some(base), prefix), "{address}");
+        let shown = host.address.unwrap() + host.api;
+        assert_eq!((shown.as_str(), host.prefix.as_str()), (base, prefix), "{address}");
     }
 }
 
@@ -84,13 +86,15 @@ fn an_address_without_a_scheme_is_https_but_on_loopback() {
 }
 
 #[test]
-fn what_is_not_honoured_is_refused_by_name() {
+fn what_cannot_be_used_is_refused_by_name() {
     for (text, named) in [
-        ("[host.\"http://h\"]\nclient = [\"a.pem\"]\n", "`client`"),
-        ("[host.\"http://h\".header]\nx-key = \"1\"\n", "`header`"),
-        ("[host.\"http://h\"]\nrewrite = 1\n", "`rewrite`"),
-        ("[host.\"http://h\"]\ncapabilities = [\"dance\"]\n", "dance"),
-        ("[host.\"http://h/path\"]\noverride_path = true\n", "`override_path`"),
+        ("[host.\"http://h\"]\nclient = [\"a.pem\"]\n", "/nowhere/a.pem"),
+        ("[host.\"http://h\"]\nclient = [\"a.pem\", \"b.pem\"]\n", "`client` has 2 certificates"),
+        ("[host.\"http://h\".header]\n\"x key\" = \"1\"\n", "`header` \"x key\""),
+        ("[host.\"http://h\".header]\nx-key = \"a\\nb\"\n", "`header` \"x-key\""),
+        ("[host.\"http://h\"]\ncapabilities = [1]\n", "capability 1"),
+        ("[host.\"http://h\"]\ndial_timeout = \"soon\"\n", "`dial_timeout` \"soon\""),
+        ("[host.\"http://h\"]\nskip_verify = \"no\"\n", "skip_verify"),
         ("override_path = true\n", "`override_path`"),
         ("[host.\"ftp://h\"]\n", "ftp"),
         ("[host.\"http://me:pw@h\"]\n", "user"),
@@ -98,7 +102,6 @@ fn what_is_not_honoured_is_refused_by_name() {
         ("[host.\"http://h\"]\nca = \"gone.pem\"\n", "/nowhere/gone.pem"),
         ("host = 1\n", "`host`"),
         ("server = 1\n", "`server`"),
-        ("mirrors = []\n", "`mirrors`"),
         ("not toml", "line 1"),
     ] {
         let message = refused(text);
@@ -130,7 +133,7 @@ fn a_registry_has_its_directory_or_the_default_one() {
     write("lab.example_5000_", "underscores");
     assert_eq!(first("lab.example:5000").as_deref(), Some("underscores"));
     assert_eq!(read(None, "quay.io").unwrap(), [Host::upstream()]);
-    fs::write(root.path().join("docker.io/hosts.toml"), "nonsense = 1\n").unwrap();
+    fs::write(root.path().join("docker.io/hosts.toml"), "nonsense\n").unwrap();
     let message = read(Some(root.path()), "docker.io").unwrap_err().to_string();
     assert!(message.contains("docker.io/hosts.toml") && message.contains("nonsense"), "{message}");
 }
@@ -140,8 +143,30 @@ fn a_ca_file_is_read_beside_the_hosts_file() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("a.pem"), "-----BEGIN CERTIFICATE-----\n").unwrap();
     fs::write(root.path().join("empty.pem"), "").unwrap();
-    let read = |ca: &str| parse(root.path(), "r", &format!("ca = {ca}\n"));
+    let read = |ca: &str| parse(root.path(), "r", &format!("ca = {ca}\n"), &mut Vec::new());
     assert_eq!(read("[\"a.pem\", \"a.pem\"]").unwrap()[0].roots.len(), 2);
     assert_eq!(read("\"a.pem\"").unwrap()[0].roots.len(), 1);
     assert!(read("\"empty.pem\"").unwrap_err().contains("empty.pem"));
+}
+
+#[test]
+fn what_is_not_known_is_passed_over_and_named() {
+    let mut unknown = Vec::new();
+    let text =
+        "mirrors = []\n[host.\"http://h\"]\nrewrite = 1\ncapabilities = [\"Pull\", \"push\", \"dance\"]\n";
+    let hosts = parse(Path::new("/nowhere"), "r", text, &mut unknown).unwrap();
+    assert_eq!(unknown, ["`rewrite`", "capability \"dance\"", "`mirrors`"]);
+    assert!(hosts[0].pulls && !hosts[0].resolves);
+}
+
+#[test]
+fn headers_and_the_time_to_connect_are_read() {
+    let text = "[host.\"http://h\"]\ndial_timeout = \"1m30s\"\n[host.\"http://h\".header]\nx-one = \"1\"\nx-two = [\"2\", \"3\"]\n";
+    let host = parsed(text).unwrap().remove(0);
+    assert_eq!(host.connect, Some(Duration::from_secs(90)));
+    let values = |name: &str| host.headers.get_all(name).iter().cloned().collect::<Vec<_>>();
+    assert_eq!(
+        (values("x-one"), values("x-two")),
+        (vec!["1".parse().unwrap()], vec!["2".parse().unwrap(), "3".parse().unwrap()])
+    );
 }

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tests_registry::{Layer, digest_of};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 /// One request.
 #[derive(Debug, Clone)]
@@ -57,6 +58,14 @@ impl Server {
     where
         F: Fn(&Request) -> Reply + Send + Sync + 'static,
     {
+        Server::start_behind(None, answers).await
+    }
+
+    /// Starts a server, behind TLS if there is an acceptor.
+    pub(crate) async fn start_behind<F>(tls: Option<TlsAcceptor>, answers: impl FnOnce(&str) -> F) -> Server
+    where
+        F: Fn(&Request) -> Reply + Send + Sync + 'static,
+    {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (answer, asked): (Arc<Answer>, _) =
@@ -64,7 +73,18 @@ impl Server {
         let record = asked.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, answer.clone(), record.clone()));
+                let (tls, answer, record) = (tls.clone(), answer.clone(), record.clone());
+                tokio::spawn(async move {
+                    match tls {
+                        None => serve(stream, answer, record).await,
+                        // Clients that do not come through have their own error.
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, answer, record).await;
+                            }
+                        }
+                    }
+                });
             }
         });
         Server { address, asked }
@@ -79,7 +99,11 @@ impl Server {
     }
 }
 
-async fn serve(mut stream: TcpStream, answer: Arc<Answer>, asked: Arc<Mutex<Vec<Request>>>) {
+async fn serve(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    answer: Arc<Answer>,
+    asked: Arc<Mutex<Vec<Request>>>,
+) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") && head.len() < 16_384 {
         match stream.read_u8().await {
