@@ -133,6 +133,16 @@ pub enum ImageError {
         #[source]
         source: Arc<io::Error>,
     },
+    /// The disk cannot take the image.
+    #[error("{} has {free} bytes of room, and the image takes {wanted} at least", path.display())]
+    NoRoom {
+        /// The image directory.
+        path: PathBuf,
+        /// Bytes of blobs that are not here, and of files that layers unpack to.
+        wanted: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// No such image here.
     #[error("image {0} is not on this node")]
     Unknown(String),
@@ -280,6 +290,7 @@ impl ImageError {
             ImageError::Denied { .. } => Kind::Denied,
             ImageError::Hosts { failures, .. } => failures.last().map_or(Kind::Unavailable, ImageError::kind),
             ImageError::Content { .. } | ImageError::HostsFile { .. } => Kind::Unusable,
+            ImageError::NoRoom { .. } => Kind::Full,
             ImageError::Disk { source, .. } if is_full(source) => Kind::Full,
             ImageError::Disk { .. } | ImageError::Interrupted(_) => Kind::Node,
         }

@@ -41,6 +41,7 @@ mod name;
 mod pax;
 mod pull;
 mod registry;
+mod room;
 mod sparse;
 mod store;
 mod transfer;

@@ -27,6 +27,7 @@ use crate::limits::Limits;
 use crate::manifest::{self, Choice, Descriptor, Document, Manifest};
 use crate::name::{Name, digest_hex};
 use crate::registry::{Credentials, Registry, RegistryConfig};
+use crate::room;
 use crate::store::{Record, Store};
 use crate::transfer::Sources;
 
@@ -90,6 +91,8 @@ impl Pull {
                 other => return other,
             }
         }
+        let (store, wanted) = (Arc::clone(&self.store), manifest.layers.clone());
+        blocking("looking for room", move || room::check(store.directory(), &store.blobs(), &wanted)).await?;
         record.size_bytes = self.build(&id, &manifest.layers, parsed.diff_ids).await?;
         self.add(record).await
     }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use node::{Node, content, limits};
-use runtime_image::{ContentError, ImageError, Limits};
+use runtime_image::{ContentError, ImageError, ImageErrorKind, Limits};
 use serde_json::json;
 use tests_registry::{Compression, Layer, digest_of};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -219,5 +219,22 @@ async fn sizes_over_the_limits_are_refused_before_anything_is_fetched() {
     fake.put_image(&many, |_| {});
     let (_, wrong) = content(node.pull(&fake.reference()).await);
     assert_eq!(wrong, ContentError::Limit { size: 300, unit: "layers", limit: 256 });
+    assert!(fake.asked(&format!("blobs/{}", layer.digest())).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_no_disk_takes_is_refused_before_anything_is_fetched() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    let layer = layer(1000);
+    fake.put_image(&vec![layer.clone(); 256], |manifest| {
+        for layer in manifest["layers"].as_array_mut().unwrap() {
+            layer["size"] = json!(32_u64 << 30);
+        }
+    });
+    let refused = node.pull(&fake.reference()).await.unwrap_err();
+    assert_eq!(refused.kind(), ImageErrorKind::Full);
+    // Each layer twice, and one blob.
+    let expected = 513 * (32_u64 << 30);
+    assert!(matches!(refused, ImageError::NoRoom { wanted, .. } if wanted == expected), "{refused}");
     assert!(fake.asked(&format!("blobs/{}", layer.digest())).is_empty());
 }
