@@ -19,6 +19,7 @@ use crate::config::DeclaredConfig;
 use crate::counters;
 use crate::error::ImageError;
 use crate::name::Name;
+use crate::pinned::Pinned;
 use crate::pull::{self, Pull};
 use crate::registry::{Credentials, RegistryConfig};
 use crate::store::{Record, Store};
@@ -34,14 +35,17 @@ pub struct Image {
     pub repo_digests: Vec<String>,
     /// Bytes of the image's file system; never changes.
     pub size_bytes: u64,
+    /// Whether the operator wants the image to stay, whatever the disk's room.
+    pub pinned: bool,
     /// The declarations of the image's config.
     pub config: DeclaredConfig,
 }
 
-impl From<Record> for Image {
-    fn from(record: Record) -> Self {
+impl Image {
+    fn new(record: Record, pinned: &Pinned) -> Image {
+        let pinned = pinned.has(record.repo_tags.iter().chain(&record.repo_digests));
         let Record { id, repo_tags, repo_digests, size_bytes, config, blobs: _ } = record;
-        Image { id, repo_tags, repo_digests, size_bytes, config }
+        Image { id, repo_tags, repo_digests, size_bytes, pinned, config }
     }
 }
 
@@ -148,7 +152,7 @@ impl Images {
         let pull = run_pull(Arc::clone(inner), name, key.1.clone());
         let (sender, outcome) = watch::channel(None);
         pulls.insert(key.clone(), outcome.clone());
-        let running = RunningPull { inner: Arc::clone(inner), key };
+        let (running, pinning) = (RunningPull { inner: Arc::clone(inner), key }, Arc::clone(inner));
         // The pull belongs to this call, also where its caller goes away.
         let pulling = async move {
             // Each step has a bound of its own: how long a large image takes is for its registry to say.
@@ -156,7 +160,8 @@ impl Images {
             counters::pulled(result.is_ok());
             // Off the list first: a caller that comes now starts a new pull instead of getting an old result.
             drop(running);
-            sender.send_replace(Some(result.map(Image::from)));
+            let pinned = pinning.registries().pinned;
+            sender.send_replace(Some(result.map(|record| Image::new(record, &pinned))));
         };
         tokio::spawn(Carried::here().around(pulling));
         (outcome, Span::none())
@@ -164,13 +169,14 @@ impl Images {
 
     /// Returns all images, by id.
     pub fn list(&self) -> Vec<Image> {
-        self.inner.store.list().into_iter().map(Image::from).collect()
+        let pinned = self.inner.registries().pinned;
+        self.inner.store.list().into_iter().map(|record| Image::new(record, &pinned)).collect()
     }
 
     /// Finds the image of this name: a tag (`:latest` if it has none), a digest name, an id with or without `sha256:`, or
     /// an id cut short where that is unique.
     pub fn find(&self, name: &str) -> Option<Image> {
-        self.inner.store.find(name).map(Image::from)
+        self.inner.store.find(name).map(|record| Image::new(record, &self.inner.registries().pinned))
     }
 
     /// Removes the image of this name with all its names; an absent one is no error. Blocks on the disk.

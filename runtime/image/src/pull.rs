@@ -168,15 +168,16 @@ impl Pull {
     async fn config_once(&self, descriptor: &Descriptor, sources: &Sources) -> Result<Parsed, ImageError> {
         let lock = self.store.blob_locks.lock(&descriptor.digest).await;
         let reader = blob::open(&self.store.blobs(), descriptor, &self.registry, sources).await?;
-        let what = descriptor.to_string();
+        let (what, blobs) = (descriptor.to_string(), self.store.blobs());
         blocking("reading a config", move || {
             let _lock = lock;
             // The descriptor's size is within the limit, and the reader gives no more than that.
             let mut bytes = Vec::new();
             finish(reader, |reader| {
+                // The reader says better what has failed, where that is not the disk.
                 std::io::copy(reader, &mut bytes)
                     .map(drop)
-                    .map_err(|_| ImageError::Interrupted("reading a config"))
+                    .map_err(ImageError::disk("reading a blob of", &blobs))
             })?;
             config::parse(&what, &bytes)
         })

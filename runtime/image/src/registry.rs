@@ -16,6 +16,7 @@ use crate::error::{ContentError, ImageError, chain};
 use crate::hosts;
 use crate::limits::Limits;
 use crate::name::Name;
+use crate::pinned::Pinned;
 
 /// How often a question is asked again that no host has answered.
 const RETRIES: usize = 3;
@@ -30,6 +31,8 @@ pub struct RegistryConfig {
     pub insecure: Vec<String>,
     /// A directory per registry with its mirrors, in the form of containerd's `hosts.toml`. Read at each pull.
     pub config_dir: Option<PathBuf>,
+    /// Images that are reported as pinned.
+    pub pinned: Pinned,
     /// Bounds on images.
     pub limits: Limits,
 }

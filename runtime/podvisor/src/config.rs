@@ -113,6 +113,8 @@ pub(crate) enum CgroupDriver {
 pub(crate) struct Registries {
     pub(crate) insecure: Vec<String>,
     pub(crate) config_dir: PathBuf,
+    /// The language of patterns is in `runtime/image/src/pinned.rs`.
+    pub(crate) pinned: Vec<String>,
 }
 
 /// The server of exec, attach and port-forward.
@@ -204,7 +206,7 @@ impl Default for Cni {
 
 impl Default for Registries {
     fn default() -> Self {
-        Self { insecure: Vec::new(), config_dir: "/etc/podvisor/certs.d".into() }
+        Self { insecure: Vec::new(), config_dir: "/etc/podvisor/certs.d".into(), pinned: Vec::new() }
     }
 }
 

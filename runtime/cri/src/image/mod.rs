@@ -23,7 +23,7 @@ pub(crate) fn image_item(image: &Image) -> v1::Image {
         username: if uid.is_some() { String::new() } else { user.to_owned() },
         uid,
         spec: Some(v1::ImageSpec { image: image.id.clone(), ..Default::default() }),
-        pinned: false,
+        pinned: image.pinned,
     }
 }
 

@@ -103,6 +103,7 @@ mod tests {
         [registries]
         insecure = ["lab"]
         config_dir = "/x/m"
+        pinned = ["r.example/x"]
         [streaming]
         address = "127.0.0.1:9"
         certificate = "/x/p"

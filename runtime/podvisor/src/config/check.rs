@@ -25,6 +25,8 @@ fn contradiction(key: impl Into<String>, message: impl Into<String>) -> Contradi
 pub(super) fn check(config: &Config) -> Result<(), Contradiction> {
     filter::check(&config.log.level).map_err(|why| contradiction("log.level", why))?;
     check_handlers(config)?;
+    let pinned = runtime_image::Pinned::parse(&config.registries.pinned);
+    pinned.map_err(|wrong| contradiction("registries.pinned", wrong.to_string()))?;
     check_upstream(config)?;
     if config.streaming.certificate.is_some() != config.streaming.key.is_some() {
         let set = if config.streaming.key.is_some() { "streaming.key" } else { "streaming.certificate" };
@@ -140,6 +142,20 @@ mod tests {
         assert_eq!(config.cgroup.driver, Some(CgroupDriver::Cgroupfs));
         let message = message("[cgroup]\ndriver = \"runc\"\n");
         assert!(message.contains("systemd") && message.contains("cgroupfs"), "{message}");
+    }
+
+    #[test]
+    fn a_pinned_image_has_a_name() {
+        assert_eq!(
+            parse("[registries]\npinned = [\"busybox\", \"r.example/a*\"]\n")
+                .unwrap()
+                .registries
+                .pinned
+                .len(),
+            2
+        );
+        let message = message("[registries]\npinned = [\"*\"]\n");
+        assert!(message.contains("registries.pinned") && message.contains("\"*\""), "{message}");
     }
 
     #[test]

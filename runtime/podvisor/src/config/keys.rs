@@ -180,6 +180,14 @@ pub(crate) const SECTIONS: &[Section] = &[
                        at each pull.",
                 takes: Takes::Reload,
             },
+            Key {
+                name: "pinned",
+                kind: "list of names",
+                unset: None,
+                text: "Images that a kubelet keeps when it clears the disk, once they are here. A `*` at the end of a \
+                       whole name stands for any end: `registry.k8s.io/pause:*`.",
+                takes: Takes::Reload,
+            },
         ],
     },
     Section {

@@ -135,7 +135,7 @@ mod tests {
                 settings: Settings::Refuse,
             },
             cgroup: Cgroup { driver: Some(CgroupDriver::Systemd), strict: true },
-            registries: Registries { insecure: Vec::new(), config_dir: "/x".into() },
+            registries: Registries { insecure: Vec::new(), config_dir: "/x".into(), pinned: Vec::new() },
             streaming: Streaming { address: ([127, 0, 0, 1], 0).into(), certificate: path(), key: path() },
             metrics: Metrics { address: Some(([127, 0, 0, 1], 0).into()) },
             traces: Traces { endpoint: Some("http://x:1".into()), sample: 0.5 },

@@ -1,7 +1,7 @@
 //! The parts of the daemon that take another configuration while it runs, and how the configuration becomes theirs.
 
 use anyhow::Context;
-use runtime_image::{Images, RegistryConfig};
+use runtime_image::{Images, Pinned, RegistryConfig};
 use runtime_pod::{Pods, StartConfig};
 use runtime_spec::{HandlerConfig, HandlerKind};
 
@@ -42,6 +42,8 @@ pub(super) fn registry_config(config: &Config) -> RegistryConfig {
     RegistryConfig {
         insecure: config.registries.insecure.clone(),
         config_dir: Some(config.registries.config_dir.clone()),
+        // The check of the configuration has refused names that are none.
+        pinned: Pinned::parse(&config.registries.pinned).unwrap_or_default(),
         ..Default::default()
     }
 }

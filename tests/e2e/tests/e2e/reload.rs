@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use proto_cri::v1;
 use serde_json::Value;
 use tests_e2e::{Host, http, spec};
 use tokio::process::Command;
@@ -149,5 +150,42 @@ async fn a_running_pod_outlives_reloads_and_each_says_what_it_did() {
         client.stop_pod(pod).await.unwrap();
         client.remove_pod(pod).await.unwrap();
     }
+    host.stop().await.unwrap();
+}
+
+/// Whether the only image of the host is reported as pinned.
+async fn is_pinned(host: &Host) -> bool {
+    let request = v1::ListImagesRequest::default();
+    let listed = host.client().images.list_images(request).await.unwrap().into_inner().images;
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    listed[0].pinned
+}
+
+#[tokio::test]
+async fn images_are_pinned_as_a_reload_has_it() {
+    let Some(host) = Host::start().await else { return };
+    let image = host.client().pull(&host.busybox()).await.unwrap();
+    assert!(!is_pinned(&host).await);
+    let path = host.daemon.config().to_owned();
+    let before = std::fs::read_to_string(&path).unwrap();
+    let with = |names: &str| before.replace("[registries]\n", &format!("[registries]\npinned = [{names}]\n"));
+    for (count, (names, expected)) in [
+        (format!("{:?}", host.busybox()), true),
+        ("\"registry.k8s.io/*\"".to_owned(), false),
+        (format!("\"{}/*\"", host.registry.addr), true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        write(&path, &with(&names));
+        reload(&host, RELOADED, count + 1).await;
+        assert_eq!(is_pinned(&host).await, expected, "{names}");
+    }
+    // A name that is none is refused; and the kubelet decides what is removed.
+    write(&path, &with("\"*\""));
+    reload(&host, REFUSED, 1).await;
+    let mut client = host.client();
+    let image = Some(v1::ImageSpec { image, ..Default::default() });
+    client.images.remove_image(v1::RemoveImageRequest { image }).await.unwrap();
     host.stop().await.unwrap();
 }
