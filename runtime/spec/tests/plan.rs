@@ -6,7 +6,8 @@
 use std::path::Path;
 
 use oci_spec::runtime::{
-    Capability, LinuxDeviceCgroup, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, LinuxSeccompAction, Spec,
+    Capability, LinuxDeviceCgroup, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, LinuxSeccompAction,
+    LinuxSeccompOperator, Spec,
 };
 use runtime_spec::{
     ContainerPlan, ContainerSecurity, ContainerSpec, Device, ExecPlan, ExecSpec, GuestPaths, ImageConfig,
@@ -257,11 +258,44 @@ fn the_default_profile_denies_by_default_and_unconfined_has_none() {
     for name in ["read", "openat", "execve", "futex", "clock_gettime", "chroot"] {
         assert!(allows(name), "{name}");
     }
-    for name in
-        ["mount", "setns", "unshare", "bpf", "kexec_load", "io_uring_setup", "clone", "add_key", "socket"]
-    {
+    for name in [
+        "mount",
+        "syslog",
+        "mbind",
+        "process_vm_readv",
+        "setns",
+        "unshare",
+        "bpf",
+        "kexec_load",
+        "io_uring_setup",
+        "clone",
+        "add_key",
+        "socket",
+    ] {
         assert!(!allows(name), "{name}");
     }
+}
+
+#[test]
+fn the_default_profile_lets_sockets_be_made_but_of_vsock_and_of_the_kernels_ciphers() {
+    let spec =
+        secured(ContainerSecurity { seccomp: Some(Profile::RuntimeDefault), ..ContainerSecurity::default() });
+    let seccomp = spec.linux().as_ref().unwrap().seccomp().clone().unwrap();
+    let rules = seccomp.syscalls().clone().unwrap();
+    let of_socket = rules.iter().filter(|rule| rule.names().iter().any(|name| name == "socket"));
+    let args: Vec<_> = of_socket.map(|rule| rule.args().clone().unwrap()).collect();
+    // One condition a rule: several on one argument are alternatives to some filters.
+    assert!(args.iter().all(|args| args.len() == 1 && args[0].index() == 0), "{args:?}");
+    let allowed = |family: u64| {
+        args.iter().any(|args| match args[0].op() {
+            LinuxSeccompOperator::ScmpCmpLt => family < args[0].value(),
+            LinuxSeccompOperator::ScmpCmpEq => family == args[0].value(),
+            LinuxSeccompOperator::ScmpCmpGt => family > args[0].value(),
+            other => panic!("{other:?}"),
+        })
+    };
+    let refused: Vec<u64> = (0..64).filter(|family| !allowed(*family)).collect();
+    assert_eq!(refused, [38, 40]);
 }
 
 #[test]
@@ -333,7 +367,8 @@ fn a_device_that_the_guest_has_is_a_node_and_a_rule_and_no_disk() {
     let of_fuse = |rule: &LinuxDeviceCgroup| (rule.major(), rule.minor()) == (Some(10), Some(229));
     let access: Vec<_> =
         rules.iter().filter(|rule| of_fuse(rule)).map(|rule| rule.access().clone()).collect();
-    assert_eq!(access, [Some("rw".to_owned())]);
+    // One rule is every container's.
+    assert_eq!(access, [Some("rwm".to_owned()), Some("rw".to_owned())]);
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn resources(container: &ContainerSpec) -> LinuxResources {
         .expect("every field has a default")
 }
 
-/// All devices for the privileged; else node creation, and the harmless ones.
+/// All devices for the privileged; else the creation of nodes, and the harmless devices.
 fn device_rules(container: &ContainerSpec) -> Vec<LinuxDeviceCgroup> {
     let rule = |allow, typ, major: Option<i64>, minor: Option<i64>, access: &str| {
         let mut rule = LinuxDeviceCgroupBuilder::default()
@@ -107,8 +107,9 @@ fn device_rules(container: &ContainerSpec) -> Vec<LinuxDeviceCgroup> {
         rule(true, LinuxDeviceType::C, Some(136), None, "rwm"),
         rule(true, LinuxDeviceType::C, Some(5), Some(2), "rwm"),
     ];
-    // null, zero, full, random, urandom, tty (Documentation/admin-guide/devices.txt).
-    let harmless = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0)];
+    // null, zero, full, random, urandom, tty (Documentation/admin-guide/devices.txt). tun and fuse lead no further than the
+    // guest's kernel; a container has nodes for them where it is given them, or may make them.
+    let harmless = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (10, 200), (10, 229)];
     rules.extend(
         harmless.map(|(major, minor)| rule(true, LinuxDeviceType::C, Some(major), Some(minor), "rwm")),
     );

@@ -8,8 +8,12 @@ use crate::{ContainerSecurity, ContainerSpec, ImageConfig, PodSpec, SpecError};
 /// Directories in which programs are looked up when neither the image nor the caller says.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Open files of a process: high enough for servers, and within the kernel's default `fs.nr_open`.
-const OPEN_FILES: u64 = 1 << 20;
+/// Open files that a process may raise its limit to: high enough for servers, and within the kernel's default `fs.nr_open`.
+const OPEN_FILES_MAX: u64 = 1 << 20;
+
+/// Open files of a process at first. Programs that use select(2) break above, and some close each descriptor up to the limit
+/// before they start another program.
+const OPEN_FILES: u64 = 1024;
 
 pub(super) fn process(
     pod: &PodSpec,
@@ -21,7 +25,7 @@ pub(super) fn process(
     let user = UserBuilder::default().additional_gids(groups.collect::<Vec<_>>()).build();
     let rlimit = PosixRlimitBuilder::default()
         .typ(PosixRlimitType::RlimitNofile)
-        .hard(OPEN_FILES)
+        .hard(OPEN_FILES_MAX)
         .soft(OPEN_FILES)
         .build()
         .expect("all fields are set");

@@ -18,6 +18,9 @@ const CLONE_NEW: u64 = 0x7e02_0000;
 /// The values of personality(2) that change nothing dangerous: the default, 32-bit, UNAME26 and query.
 const PERSONALITIES: [u64; 5] = [0x0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
+/// AF_ALG, refused since the kernel's ciphers are reached through it without any right (`include/linux/socket.h`).
+const AF_ALG: u64 = 38;
+
 /// AF_VSOCK, refused since such a socket leads past the network to the VMM.
 const AF_VSOCK: u64 = 40;
 
@@ -34,7 +37,14 @@ pub(super) fn runtime_default(security: &ContainerSecurity) -> LinuxSeccomp {
     for value in PERSONALITIES {
         syscalls.push(allow_if(&["personality"], 0, LinuxSeccompOperator::ScmpCmpEq, value, None));
     }
-    syscalls.push(allow_if(&["socket"], 0, LinuxSeccompOperator::ScmpCmpNe, AF_VSOCK, None));
+    // Below, between and above the refused ones: two conditions of inequality in one rule would be one or the other.
+    for (op, family) in [
+        (LinuxSeccompOperator::ScmpCmpLt, AF_ALG),
+        (LinuxSeccompOperator::ScmpCmpEq, AF_ALG + 1),
+        (LinuxSeccompOperator::ScmpCmpGt, AF_VSOCK),
+    ] {
+        syscalls.push(allow_if(&["socket"], 0, op, family, None));
+    }
     if !has("SYS_ADMIN") {
         let masked = LinuxSeccompOperator::ScmpCmpMaskedEq;
         syscalls.push(allow_if(&["clone"], 0, masked, CLONE_NEW, Some(0)));

@@ -1,8 +1,9 @@
-//! The system calls that our default profile allows. The list grows by need; names are libseccomp's,
-//! for x86-64 and its 32-bit mode, and one that the guest's kernel lacks does no harm.
+//! The system calls that our default profile allows: those of containerd's profile (`contrib/seccomp/seccomp_default.go`, as of
+//! August 2026), so that a container which runs there runs here. Names are libseccomp's, for x86-64 and its 32-bit mode, and one
+//! that the guest's kernel lacks does no harm.
 //!
-//! Left out on purpose: modules, kexec, reboot, swap, clock setting, raw ports, mounts, namespaces,
-//! keyrings, bpf, perf, userfaultfd, io_uring, ptrace across users, quotas, accounting.
+//! Left out on purpose: modules, kexec, swap, clock setting, raw ports, mounts, namespaces, keyrings, bpf, perf, userfaultfd,
+//! io_uring, other processes' memory, quotas, accounting.
 
 /// Everyone's.
 #[rustfmt::skip]
@@ -22,7 +23,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "sendfile", "sendfile64", "setxattr", "setxattrat", "splice", "stat", "stat64", "statfs", "statfs64",
     "statx", "symlink", "symlinkat", "sync", "sync_file_range", "syncfs", "tee", "truncate", "truncate64",
     "umask", "unlink", "unlinkat", "utime", "utimensat", "utimensat_time64", "utimes", "vmsplice", "write",
-    "writev", "cachestat",
+    "writev", "cachestat", "fanotify_mark", "listmount", "statmount",
     // Pipes, polling, timers and event files.
     "_newselect", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_ctl_old", "epoll_pwait",
     "epoll_pwait2", "epoll_wait", "epoll_wait_old", "eventfd", "eventfd2", "io_cancel", "io_destroy",
@@ -30,17 +31,17 @@ pub(super) const ALLOWED: &[&str] = &[
     "poll", "ppoll", "ppoll_time64", "pselect6", "pselect6_time64", "select", "signalfd", "signalfd4",
     "timerfd_create", "timerfd_gettime", "timerfd_gettime64", "timerfd_settime", "timerfd_settime64",
     // Memory.
-    "brk", "get_mempolicy", "madvise", "map_shadow_stack", "mbind", "membarrier", "memfd_create",
+    "brk", "madvise", "map_shadow_stack", "membarrier", "memfd_create",
     "memfd_secret", "mincore", "mlock", "mlock2", "mlockall", "mmap", "mmap2", "mprotect", "mremap",
     "mseal", "msync", "munlock", "munlockall", "munmap", "pkey_alloc", "pkey_free", "pkey_mprotect",
-    "process_madvise", "process_mrelease", "remap_file_pages", "set_mempolicy",
+    "process_mrelease", "remap_file_pages",
     // Processes and threads.
     "arch_prctl", "capget", "capset", "execve", "execveat", "exit", "exit_group", "fork", "futex",
     "futex_requeue", "futex_time64", "futex_wait", "futex_waitv", "futex_wake", "get_robust_list",
     "get_thread_area", "getcpu", "getpgid", "getpgrp", "getpid", "getppid", "getpriority", "getrlimit",
     "getrusage", "getsid", "gettid", "ioprio_get", "ioprio_set", "kill", "landlock_add_rule",
-    "landlock_create_ruleset", "landlock_restrict_self", "modify_ldt", "pidfd_getfd", "pidfd_open",
-    "pidfd_send_signal", "prctl", "prlimit64", "process_vm_readv", "process_vm_writev", "ptrace",
+    "landlock_create_ruleset", "landlock_restrict_self", "modify_ldt", "pidfd_open",
+    "pidfd_send_signal", "prctl", "prlimit64", "ptrace",
     "restart_syscall", "rseq", "sched_get_priority_max", "sched_get_priority_min", "sched_getaffinity",
     "sched_getattr", "sched_getparam", "sched_getscheduler", "sched_rr_get_interval",
     "sched_rr_get_interval_time64", "sched_setaffinity", "sched_setattr", "sched_setparam",
@@ -55,7 +56,7 @@ pub(super) const ALLOWED: &[&str] = &[
     // Signals.
     "alarm", "pause", "rt_sigaction", "rt_sigpending", "rt_sigprocmask", "rt_sigqueueinfo", "rt_sigreturn",
     "rt_sigsuspend", "rt_sigtimedwait", "rt_sigtimedwait_time64", "rt_tgsigqueueinfo", "sigaltstack",
-    "signal", "sigpending", "sigprocmask", "sigreturn", "sigsuspend", "sigaction",
+    "sigprocmask", "sigreturn",
     // Time, read only.
     "adjtimex", "clock_adjtime", "clock_adjtime64", "clock_getres", "clock_getres_time64", "clock_gettime",
     "clock_gettime64", "clock_nanosleep", "clock_nanosleep_time64", "getitimer", "gettimeofday",
@@ -70,22 +71,26 @@ pub(super) const ALLOWED: &[&str] = &[
     "mq_timedsend", "mq_timedsend_time64", "mq_unlink", "msgctl", "msgget", "msgrcv", "msgsnd", "semctl",
     "semget", "semop", "semtimedop", "semtimedop_time64", "shmat", "shmctl", "shmdt", "shmget",
     // The system, read only.
-    "getrandom", "sysinfo", "syslog", "uname",
+    "getrandom", "lsm_get_self_attr", "lsm_list_modules", "lsm_set_self_attr", "sysinfo", "uname", "uretprobe",
 ];
 
-/// System calls that a capability adds. The kernel would refuse them without the capability anyway, but need
+/// System calls that a capability adds. The kernel would refuse most of them without the capability anyway, but need
 /// not be asked.
 pub(super) const BY_CAPABILITY: &[(&str, &[&str])] = &[
     ("DAC_READ_SEARCH", &["open_by_handle_at"]),
     ("SYS_CHROOT", &["chroot"]),
-    ("SYS_BOOT", &["reboot", "kexec_load", "kexec_file_load"]),
+    ("SYS_BOOT", &["reboot"]),
     ("SYS_MODULE", &["delete_module", "init_module", "finit_module"]),
     ("SYS_PACCT", &["acct"]),
-    ("SYS_PTRACE", &["kcmp", "process_vm_readv", "process_vm_writev"]),
+    (
+        "SYS_PTRACE",
+        &["kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace"],
+    ),
     ("SYS_RAWIO", &["iopl", "ioperm"]),
     ("SYS_TIME", &["settimeofday", "stime", "clock_settime", "clock_settime64"]),
     ("SYS_TTY_CONFIG", &["vhangup"]),
-    ("SYS_NICE", &["migrate_pages", "move_pages", "set_mempolicy_home_node"]),
+    ("SYS_NICE", &["get_mempolicy", "mbind", "set_mempolicy", "set_mempolicy_home_node"]),
+    ("SYSLOG", &["syslog"]),
     ("BPF", &["bpf"]),
     ("PERFMON", &["perf_event_open"]),
     (
@@ -95,7 +100,6 @@ pub(super) const BY_CAPABILITY: &[(&str, &[&str])] = &[
             "clone",
             "clone3",
             "fanotify_init",
-            "fanotify_mark",
             "fsconfig",
             "fsmount",
             "fsopen",
@@ -106,19 +110,15 @@ pub(super) const BY_CAPABILITY: &[(&str, &[&str])] = &[
             "move_mount",
             "open_tree",
             "perf_event_open",
-            "pivot_root",
             "quotactl",
             "quotactl_fd",
             "setdomainname",
             "sethostname",
             "setns",
-            "swapoff",
-            "swapon",
+            "syslog",
             "umount",
             "umount2",
             "unshare",
-            "statmount",
-            "listmount",
         ],
     ),
 ];

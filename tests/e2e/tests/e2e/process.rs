@@ -4,7 +4,7 @@ use proto_cri::v1;
 use tests_e2e::{Host, spec};
 
 /// Prints what a process sees of itself, and the size of `/dev/shm` in KiB.
-const LOOK: &str = "pwd; echo $GREETING; cat /proc/self/oom_score_adj; ulimit -n; umask; \
+const LOOK: &str = "pwd; echo $GREETING; cat /proc/self/oom_score_adj; ulimit -n; ulimit -Hn; umask; \
                     df -k /dev/shm | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2";
 
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn a_process_and_its_commands_have_the_details_asked_for() {
     let linux = container.linux.as_mut().unwrap();
     linux.resources = Some(v1::LinuxContainerResources { oom_score_adj: 321, ..Default::default() });
     let id = client.run(&pod, container).await.unwrap();
-    let expected = "/not/there/yet\na b=\"c\"\n321\n1048576\n0022\n65536\n";
+    let expected = "/not/there/yet\na b=\"c\"\n321\n1024\n1048576\n0022\n65536\n";
     assert_eq!(client.sh(&id, LOOK).await.unwrap(), expected);
     let mut said = String::new();
     while !said.ends_with("done\n") {
