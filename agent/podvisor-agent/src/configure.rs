@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
+use agent_container::cgroup::CGROUP_ROOT;
 use agent_container::launch::Failure;
 use agent_container::syscall;
 use nix::mount::MsFlags;
@@ -77,6 +78,7 @@ pub(crate) async fn run(
         // A network of its own has limits of its own, which began as the kernel makes them.
         limits.raise();
     }
+    limit_tasks(request.pids_max)?;
     set_host_name(&request.hostname)?;
     write(guest_path::HOSTNAME, format!("{}\n", request.hostname).as_bytes())?;
     write(guest_path::HOSTS, &request.hosts)?;
@@ -125,6 +127,15 @@ fn seed(bytes: &[u8]) -> io::Result<()> {
 /// The limits of a guest that may grow to this size, or that keeps the size it has.
 fn kernel_limits(memory_max_bytes: u64) -> KernelLimits {
     KernelLimits::of(memory_max_bytes.max(kernel_limits::memory_bytes()))
+}
+
+/// Limits the tasks of all containers together; a limit of 0 is none.
+fn limit_tasks(pids_max: u64) -> Result<(), ConfigureError> {
+    if pids_max == 0 {
+        return Ok(());
+    }
+    let path = format!("{CGROUP_ROOT}{}/pids.max", guest_path::CGROUP_PARENT);
+    write(&path, pids_max.to_string().as_bytes())
 }
 
 /// Brings up the pod's processors on a thread of its own: the kernel takes milliseconds for each, and nothing has to

@@ -69,6 +69,13 @@ pub(crate) fn memory_limit(root: &Path, parent: &str) -> Option<MemoryLimit> {
     limits.min_by_key(|limit| limit.bytes)
 }
 
+/// The number of tasks that the kubelet allows the pod (`podPidsLimit`): the limit of the pod's own cgroup. Limits above it are
+/// for many pods. `None` without one, and without v2.
+pub(crate) fn pids_limit(root: &Path, parent: &str) -> Option<u64> {
+    let own = levels(root, parent, "").into_iter().nth(1)?;
+    fs::read_to_string(own.join("pids.max")).ok()?.trim().parse().ok()
+}
+
 /// The limit of memory of one cgroup, in bytes; `None` without a limit.
 pub(crate) fn memory_max(cgroup: &Path) -> Option<u64> {
     fs::read_to_string(cgroup.join("memory.max")).ok()?.trim().parse().ok()
@@ -273,6 +280,20 @@ mod tests {
             memory_limit(dir.path(), "/kubepods/burstable/pod1"),
             least(4096, "/kubepods/burstable/pod1")
         );
+    }
+
+    #[test]
+    fn the_limit_of_tasks_is_that_of_the_pods_own_cgroup() {
+        let dir = v2();
+        let pod = dir.path().join("kubepods/burstable/pod1");
+        fs::create_dir_all(&pod).unwrap();
+        let limit = |level: &Path, text| fs::write(level.join("pids.max"), text).unwrap();
+        assert_eq!(pids_limit(dir.path(), "/kubepods/burstable/pod1"), None);
+        limit(&dir.path().join("kubepods"), "30000\n");
+        limit(&pod, "max\n");
+        assert_eq!(pids_limit(dir.path(), "/kubepods/burstable/pod1"), None);
+        limit(&pod, "1024\n");
+        assert_eq!(pids_limit(dir.path(), "/kubepods/burstable/pod1"), Some(1024));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::backend::BackendError;
 use crate::blocking::blocking_within;
 use crate::clock;
 use crate::error::PodError;
+use crate::host::cgroup;
 use crate::live::Live;
 use crate::node::Node;
 
@@ -100,6 +101,7 @@ async fn request(context: &StartContext, ips: &[IpAddr]) -> Result<ConfigurePodR
         sysctls: spec.sysctls.clone().into_iter().collect::<HashMap<_, _>>(),
         user_namespace: user_namespace(&spec.namespaces).into(),
         memory_max_bytes: context.record.bounds.most.memory_bytes,
+        pids_max: cgroup::pids_limit(&context.node.places.cgroup_root, &spec.cgroup_parent).unwrap_or(0),
         ..ConfigurePodRequest::default()
     })
 }

@@ -1,4 +1,4 @@
-//! Pods whose cgroup on the node has less memory than they would take.
+//! Pods whose cgroup on the node has less memory, or fewer processes, than they would take.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,12 @@ impl PodCgroup {
 
     fn limit(&self, bytes: u64) {
         fs::write(self.path.join("memory.max"), bytes.to_string()).unwrap();
+    }
+
+    /// As the kubelet's `podPidsLimit`.
+    fn limit_tasks(&self, tasks: u64) {
+        fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+pids").unwrap();
+        fs::write(self.path.join("pids.max"), tasks.to_string()).unwrap();
     }
 
     pub(crate) fn read(&self, file: &str) -> String {
@@ -116,5 +122,26 @@ async fn a_vmm_that_the_nodes_kernel_kills_takes_its_containers_along_as_oom_kil
         assert!(status.message.contains(&says), "{}", status.message);
         client.remove_pod(&pod).await.unwrap();
     }
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_kubelets_limit_of_a_pods_processes_holds_in_the_guest() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let cgroup = PodCgroup::make("tasks", 1024 * MIB);
+    cgroup.limit_tasks(200);
+    let pod = client.run_pod(&pod("tasks", &host, &cgroup, 256 * MIB)).await.unwrap();
+    let sleeper = client.run(&pod, spec::container("sleeper", &image, &["sleep", "3600"])).await.unwrap();
+    // All containers of the pod count together.
+    let line = "n=0; while [ $n -lt 300 ]; do sleep 3600 & n=$((n + 1)); done; echo none refused";
+    let many = client.run(&pod, spec::shell("many", &image, line)).await.unwrap();
+    let status = client.wait(&many).await.unwrap();
+    assert_ne!(status.exit_code, 0, "{}", status.message);
+    // The VM has its own processes, which nothing refuses.
+    assert_eq!(cgroup.read("pids.events").trim(), "max 0");
+    assert_eq!(client.sh(&sleeper, "echo alive").await.unwrap(), "alive\n");
+    client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
