@@ -115,7 +115,7 @@ def changed_config_maps_reach_running_pods(cluster):
         same("the first content", "one", cluster.sh(tenant, "configured", "cat /settings/level"))
         api.patch("ConfigMap", "settings", tenant, {"data": {"level": "two", "more": "three"}})
     for tenant in TENANTS:
-        read = lambda tenant=tenant: cluster.sh(tenant, "configured", "cat /settings/level /settings/more", check=False)  # noqa: E731
+        read = lambda tenant=tenant: cluster.sh(tenant, "configured", "cat /settings/level; echo; cat /settings/more", check=False)  # noqa: E731
         cluster.until(f"the change reaches {tenant}", lambda read=read: read() == "two\nthree")
 
 
