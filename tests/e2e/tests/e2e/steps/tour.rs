@@ -49,7 +49,7 @@ impl Scene {
     /// A guest whose agent says nothing until it is given up.
     pub(super) async fn silence(&mut self) {
         let subject = self.prepare(Call::PullImage).await;
-        self.order("agent.hello hang 1");
+        self.order("agent.connect hang 1");
         let config = spec::pod(NAME, self.host.dir());
         let silent = bounded(self.host.client().run_pod(&config)).await.unwrap_err();
         assert!(silent.message().contains("the agent said nothing"), "{silent}");
