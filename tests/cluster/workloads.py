@@ -123,11 +123,12 @@ LIMITS = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/cpu.max"
 
 
 def containers_are_resized_up_and_down_in_place(cluster):
-    sizes = {"up": ("96Mi", "800m"), "down": ("48Mi", "300m")}
+    # Both tenants' pods fit on one processor.
+    sizes = {"up": ("96Mi", "200m"), "down": ("48Mi", "50m")}
     resources = lambda memory, cpu: {kind: {"memory": memory, "cpu": cpu} for kind in ("limits", "requests")}  # noqa: E731
     policy = [{"resourceName": name, "restartPolicy": "NotRequired"} for name in ("cpu", "memory")]
     for tenant in TENANTS:
-        cluster.create(objects.pod("resized", tenant, [container(resources=resources("64Mi", "500m"), resizePolicy=policy)]))
+        cluster.create(objects.pod("resized", tenant, [container(resources=resources("64Mi", "100m"), resizePolicy=policy)]))
     before = {tenant: containers(cluster.ready(tenant, "resized"))["main"]["containerID"] for tenant in TENANTS}
     for way, (memory, cpu) in sizes.items():
         wanted = resources(memory, cpu)
