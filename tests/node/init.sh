@@ -84,6 +84,8 @@ network() {
     echo 1 >/proc/sys/net/ipv4/ip_forward
     echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
     $bb hostname node
+    # Programs that look up the node's own name, as sudo does, find it.
+    echo "127.0.1.1 node" >>/etc/hosts
 }
 
 # See hold.py. Without it the node works, but may die where VMs come and go.
