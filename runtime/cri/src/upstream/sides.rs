@@ -66,13 +66,14 @@ impl Sides {
             Listed::Containers => subject::container_id(id),
             Listed::Pods | Listed::Images | Listed::Figures => subject::pod_id(id),
         }
-        let side = self.upstream.side_of(listed, id)?;
-        if side == Side::Ours || self.upstream.takes("", false) || self.upstream.knows(listed, id) {
+        if let Some(side) = self.upstream.known_side_of(listed, id)? {
             return self.call(side, call, request).await;
         }
         let again = copy(&request);
-        match self.call(side, call, request).await {
-            Err(status) if status.code() == Code::NotFound => self.call(Side::Ours, call, again).await,
+        match self.call(Side::Upstream, call, request).await {
+            Err(status) if status.code() == Code::NotFound && !self.upstream.takes("", false) => {
+                self.call(Side::Ours, call, again).await
+            }
             answer => answer,
         }
     }
@@ -85,17 +86,17 @@ pub(super) fn copy(request: &Request<Bytes>) -> Request<Bytes> {
 }
 
 impl Upstream {
-    /// Whether the upstream has listed a pod or container whose id begins so.
-    fn knows(&self, listed: Listed, id: &str) -> bool {
-        !self.known.ids(listed, id).is_empty()
-    }
-
     /// The side that has the pod or the container of this id, or of the only id that begins so. An id that nobody knows is
     /// the upstream's, whose list may be a moment old; while the upstream is down, ours, which then say that there is none.
     pub(super) fn side_of(&self, listed: Listed, id: &str) -> Result<Side, Status> {
+        Ok(self.known_side_of(listed, id)?.unwrap_or(Side::Upstream))
+    }
+
+    /// The side as above; none for an id that nobody knows while the upstream, which may have it, is up.
+    fn known_side_of(&self, listed: Listed, id: &str) -> Result<Option<Side>, Status> {
         let ours = self.local.id(listed, id);
         if ours.as_deref() == Some(id) || id.is_empty() {
-            return Ok(Side::Ours);
+            return Ok(Some(Side::Ours));
         }
         let theirs = self.known.ids(listed, id);
         match (ours, theirs.is_empty()) {
@@ -103,9 +104,9 @@ impl Upstream {
                 "{id:?} is the beginning of several ids: {ours}, {}",
                 theirs.join(", ")
             ))),
-            (Some(_), true) => Ok(Side::Ours),
-            (None, true) if !self.link.is_up() => Ok(Side::Ours),
-            (None, _) => Ok(Side::Upstream),
+            (Some(_), true) => Ok(Some(Side::Ours)),
+            (None, true) => Ok((!self.link.is_up()).then_some(Side::Ours)),
+            (None, false) => Ok(Some(Side::Upstream)),
         }
     }
 }
