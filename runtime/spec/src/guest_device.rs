@@ -17,6 +17,19 @@ pub struct GuestDevice {
 }
 
 impl GuestDevice {
+    /// All of them; none leads further than the guest's kernel. Numbers from the kernel's
+    /// Documentation/admin-guide/devices.txt.
+    pub(crate) const ALL: [GuestDevice; 8] = [
+        default("/dev/null", 1, 3),
+        default("/dev/zero", 1, 5),
+        default("/dev/full", 1, 7),
+        default("/dev/random", 1, 8),
+        default("/dev/urandom", 1, 9),
+        default("/dev/tty", 5, 0),
+        asked("/dev/net/tun", 10, 200),
+        asked("/dev/fuse", 10, 229),
+    ];
+
     /// Mode of the node as the kernel makes it: who may open the device is its rule.
     pub(crate) const MODE: u32 = 0o666;
 }
@@ -29,22 +42,10 @@ const fn asked(path: &'static str, major: i64, minor: i64) -> GuestDevice {
     GuestDevice { path, major, minor, is_default: false }
 }
 
-/// Numbers from the kernel's Documentation/admin-guide/devices.txt.
-const DEVICES: [GuestDevice; 8] = [
-    default("/dev/null", 1, 3),
-    default("/dev/zero", 1, 5),
-    default("/dev/full", 1, 7),
-    default("/dev/random", 1, 8),
-    default("/dev/urandom", 1, 9),
-    default("/dev/tty", 5, 0),
-    asked("/dev/net/tun", 10, 200),
-    asked("/dev/fuse", 10, 229),
-];
-
 impl Device {
     /// The guest's device that stands for this one of the node.
     pub fn guest_device(&self) -> Option<GuestDevice> {
-        DEVICES.into_iter().find(|device| device.path == self.host_path)
+        GuestDevice::ALL.into_iter().find(|device| device.path == self.host_path)
     }
 
     /// Whether the node of a guest's device has the owner and mode that the kernel gives it.

@@ -107,12 +107,10 @@ fn device_rules(container: &ContainerSpec) -> Vec<LinuxDeviceCgroup> {
         rule(true, LinuxDeviceType::C, Some(136), None, "rwm"),
         rule(true, LinuxDeviceType::C, Some(5), Some(2), "rwm"),
     ];
-    // null, zero, full, random, urandom, tty (Documentation/admin-guide/devices.txt). tun and fuse lead no further than the
-    // guest's kernel; a container has nodes for them where it is given them, or may make them.
-    let harmless = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (10, 200), (10, 229)];
-    rules.extend(
-        harmless.map(|(major, minor)| rule(true, LinuxDeviceType::C, Some(major), Some(minor), "rwm")),
-    );
+    // A container has nodes for some where it is given them, or may make them.
+    rules.extend(GuestDevice::ALL.map(|GuestDevice { major, minor, .. }| {
+        rule(true, LinuxDeviceType::C, Some(major), Some(minor), "rwm")
+    }));
     for (device, of_guest) in guest_devices(container) {
         let (major, minor) = (Some(of_guest.major), Some(of_guest.minor));
         rules.push(rule(true, LinuxDeviceType::C, major, minor, &device.permissions));
