@@ -72,13 +72,17 @@ pub(crate) fn memory_limit(root: &Path, parent: &str) -> Option<MemoryLimit> {
 /// The number of tasks that the kubelet allows the pod (`podPidsLimit`): the limit of the pod's own cgroup. Limits above it are
 /// for many pods. `None` without one, and without v2.
 pub(crate) fn pids_limit(root: &Path, parent: &str) -> Option<u64> {
-    let own = levels(root, parent, "").into_iter().nth(1)?;
-    fs::read_to_string(own.join("pids.max")).ok()?.trim().parse().ok()
+    limit(levels(root, parent, "").get(1)?, "pids.max")
 }
 
 /// The limit of memory of one cgroup, in bytes; `None` without a limit.
 pub(crate) fn memory_max(cgroup: &Path) -> Option<u64> {
-    fs::read_to_string(cgroup.join("memory.max")).ok()?.trim().parse().ok()
+    limit(cgroup, "memory.max")
+}
+
+/// The number in a file of a cgroup; `None` for `max`, and where there is no such file.
+fn limit(cgroup: &Path, file: &str) -> Option<u64> {
+    fs::read_to_string(cgroup.join(file)).ok()?.trim().parse().ok()
 }
 
 /// The value of a name in the text of a flat-keyed file; 0 where there is none.
