@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod node;
+mod wire;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use node::{Node, content, limits};
 use runtime_image::{ContentError, ImageError, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use wire::read_head;
 
 /// More than sockets hold of what nobody reads.
 const SOCKETS_BYTES: u64 = 64 << 20;
@@ -77,14 +79,7 @@ impl Fake {
 }
 
 async fn serve(mut stream: TcpStream, answers: Arc<Vec<Answer>>, sent: Arc<AtomicU64>) {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") && head.len() < 16_384 {
-        match stream.read_u8().await {
-            Ok(byte) => head.push(byte),
-            Err(_) => return,
-        }
-    }
-    let head = String::from_utf8(head).unwrap();
+    let Some(head) = read_head(&mut stream).await else { return };
     // With a space behind it, by which an answer may ask for the whole path.
     let path = format!("{} ", head.split(' ').nth(1).unwrap_or_default());
     let known = answers.iter().find(|answer| path.starts_with(answer.path)).cloned();

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod node;
+mod wire;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,8 +12,9 @@ use node::{Node, content, limits};
 use runtime_image::{ContentError, ImageError, ImageErrorKind, Limits};
 use serde_json::json;
 use tests_registry::{Compression, Layer, digest_of};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
+use wire::read_head;
 
 /// An answer to one path.
 #[derive(Clone)]
@@ -92,14 +94,7 @@ impl Fake {
 }
 
 async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") && head.len() < 16_384 {
-        match stream.read_u8().await {
-            Ok(byte) => head.push(byte),
-            Err(_) => return,
-        }
-    }
-    let head = String::from_utf8(head).unwrap();
+    let Some(head) = read_head(&mut stream).await else { return };
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
     let range = head
         .lines()

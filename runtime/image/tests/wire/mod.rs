@@ -99,19 +99,21 @@ impl Server {
     }
 }
 
+/// Reads a request up to the end of its headers; none where the client hangs up before.
+pub(crate) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") && head.len() < 16_384 {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    Some(String::from_utf8(head).unwrap())
+}
+
 async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     answer: Arc<Answer>,
     asked: Arc<Mutex<Vec<Request>>>,
 ) {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") && head.len() < 16_384 {
-        match stream.read_u8().await {
-            Ok(byte) => head.push(byte),
-            Err(_) => return,
-        }
-    }
-    let head = String::from_utf8(head).unwrap();
+    let Some(head) = read_head(&mut stream).await else { return };
     let mut first = head.split(' ').map(str::to_owned);
     let (method, path) = (first.next().unwrap(), first.next().unwrap());
     let pairs = head.lines().filter_map(|line| line.split_once(": "));
