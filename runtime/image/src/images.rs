@@ -84,6 +84,11 @@ impl Inner {
     fn registries(&self) -> RegistryConfig {
         self.registries.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// The names alone: lists are asked for all the time.
+    fn pinned(&self) -> Pinned {
+        self.registries.read().unwrap_or_else(PoisonError::into_inner).pinned.clone()
+    }
 }
 
 /// An entry of the list of pulls, removed when the pull ends, however it ends.
@@ -160,7 +165,7 @@ impl Images {
             counters::pulled(result.is_ok());
             // Off the list first: a caller that comes now starts a new pull instead of getting an old result.
             drop(running);
-            let pinned = pinning.registries().pinned;
+            let pinned = pinning.pinned();
             sender.send_replace(Some(result.map(|record| Image::new(record, &pinned))));
         };
         tokio::spawn(Carried::here().around(pulling));
@@ -169,14 +174,14 @@ impl Images {
 
     /// Returns all images, by id.
     pub fn list(&self) -> Vec<Image> {
-        let pinned = self.inner.registries().pinned;
+        let pinned = self.inner.pinned();
         self.inner.store.list().into_iter().map(|record| Image::new(record, &pinned)).collect()
     }
 
     /// Finds the image of this name: a tag (`:latest` if it has none), a digest name, an id with or without `sha256:`, or
     /// an id cut short where that is unique.
     pub fn find(&self, name: &str) -> Option<Image> {
-        self.inner.store.find(name).map(|record| Image::new(record, &self.inner.registries().pinned))
+        self.inner.store.find(name).map(|record| Image::new(record, &self.inner.pinned()))
     }
 
     /// Removes the image of this name with all its names; an absent one is no error. Blocks on the disk.

@@ -39,8 +39,8 @@ pub(super) enum Capability {
     Other,
 }
 
-/// Capabilities that are known, and have no effect.
-const WITHOUT_EFFECT: [&str; 2] = ["push", "referrers"];
+/// Capabilities that are known; the last two have no effect.
+const CAPABILITIES: [&str; 4] = ["pull", "resolve", "push", "referrers"];
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
@@ -79,18 +79,13 @@ impl Keys {
         });
         if let Some(toml::Value::Array(given)) = table.get_mut("capabilities") {
             for name in given {
-                let lower = name.as_str().map(str::to_lowercase);
-                match lower {
-                    Some(lower) => {
-                        if !["pull", "resolve"].contains(&lower.as_str())
-                            && !WITHOUT_EFFECT.contains(&lower.as_str())
-                        {
-                            unknown.push(format!("capability {lower:?}"));
-                        }
-                        *name = lower.into();
-                    }
-                    None => return Err(format!("capability {name} is not a string")),
+                let Some(lower) = name.as_str().map(str::to_lowercase) else {
+                    return Err(format!("capability {name} is not a string"));
+                };
+                if !CAPABILITIES.contains(&lower.as_str()) {
+                    unknown.push(format!("capability {lower:?}"));
                 }
+                *name = lower.into();
             }
         }
         let keys = toml::Value::Table(table).try_into();
