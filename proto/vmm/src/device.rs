@@ -17,6 +17,12 @@ pub enum Device<F> {
         /// The file, opened for reading; a multiple of 2 MiB long, not empty.
         image: F,
     },
+    /// Several files side by side, mapped as one: an image whose layers are files of their own. In a slot for
+    /// [`DeviceKind::Pmem`]; since version 2 of the protocol.
+    Layered {
+        /// The files in order, at least one and at most [`PARTS_MAX`]. The room between two reads as zeros.
+        parts: Vec<ImagePart<F>>,
+    },
     /// A disk.
     Blk {
         /// The file or block device, opened for writing unless `read_only`; a multiple of 512 bytes long.
@@ -54,6 +60,20 @@ pub enum Device<F> {
     },
 }
 
+/// A file of [`Device::Layered`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImagePart<F> {
+    /// The file, opened for reading.
+    pub file: F,
+    /// Where the file begins in the image, in bytes: a multiple of 4 KiB, not before the end of the part before.
+    pub offset: u64,
+    /// Bytes that are mapped, from the file's beginning: a multiple of 4 KiB, not 0, at most what the file has.
+    pub length: u64,
+}
+
+/// Most files of one image: its own and those of 127 layers.
+pub const PARTS_MAX: usize = 128;
+
 /// The kinds of devices, by which the slot table says what fits where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -78,7 +98,7 @@ impl<F> Device<F> {
     /// The device's kind.
     pub fn kind(&self) -> DeviceKind {
         match self {
-            Device::Pmem { .. } => DeviceKind::Pmem,
+            Device::Pmem { .. } | Device::Layered { .. } => DeviceKind::Pmem,
             Device::Blk { .. } => DeviceKind::Blk,
             Device::Net { .. } => DeviceKind::Net,
             Device::Vsock { .. } => DeviceKind::Vsock,
@@ -89,7 +109,7 @@ impl<F> Device<F> {
 
     /// Whether the guest can only read what lies behind the device.
     pub fn read_only(&self) -> bool {
-        matches!(self, Device::Pmem { .. } | Device::Blk { read_only: true, .. })
+        matches!(self, Device::Pmem { .. } | Device::Layered { .. } | Device::Blk { read_only: true, .. })
     }
 
     /// Returns the same device with another file.
@@ -98,10 +118,21 @@ impl<F> Device<F> {
         device
     }
 
+    /// Version of the protocol from which on a VMM knows the device.
+    pub fn version(&self) -> u32 {
+        if matches!(self, Device::Layered { .. }) { 2 } else { 1 }
+    }
+
     /// Returns the same device with another file, or the error by which there is none.
     pub fn try_map<G, E>(self, mut file: impl FnMut(F) -> Result<G, E>) -> Result<Device<G>, E> {
         Ok(match self {
             Device::Pmem { image } => Device::Pmem { image: file(image)? },
+            Device::Layered { parts } => {
+                let part = |ImagePart { file: from, offset, length }| {
+                    Ok(ImagePart { file: file(from)?, offset, length })
+                };
+                Device::Layered { parts: parts.into_iter().map(part).collect::<Result<_, E>>()? }
+            }
             Device::Blk { image, read_only } => Device::Blk { image: file(image)?, read_only },
             Device::Net { tap, mac, mtu } => Device::Net { tap: file(tap)?, mac, mtu },
             Device::Vsock { listener, guest_cid, host_ports } => {
@@ -139,6 +170,20 @@ mod tests {
         assert_eq!(disk.try_map(Err::<(), u32>), Err(7));
         let share = Device::<u32>::Fs { tag: "podvisor".into() };
         assert_eq!(share.try_map(Err::<(), u32>), Ok(Device::Fs { tag: "podvisor".into() }));
+    }
+
+    #[test]
+    fn an_image_of_several_files_keeps_their_places() {
+        let part = |file: u32, offset, length| ImagePart { file, offset, length };
+        let image = Device::Layered { parts: vec![part(1, 0, 4096), part(2, 8192, 4096)] };
+        assert_eq!((image.kind(), image.read_only(), image.version()), (DeviceKind::Pmem, true, 2));
+        let mapped = image.clone().map(|file| file + 10);
+        assert_eq!(mapped, Device::Layered { parts: vec![part(11, 0, 4096), part(12, 8192, 4096)] });
+        assert_eq!(image.try_map(|file| if file == 2 { Err(file) } else { Ok(()) }), Err(2));
+        let one = Device::Layered { parts: vec![ImagePart { file: FdIndex(3), offset: 0, length: 4096 }] };
+        let expected =
+            serde_json::json!({ "layered": { "parts": [{ "file": 3, "offset": 0, "length": 4096 }] } });
+        assert_eq!(serde_json::json!(one), expected);
     }
 
     #[test]

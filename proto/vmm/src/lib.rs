@@ -19,7 +19,7 @@ mod packet;
 mod slot;
 
 pub use console::{CONSOLE_FILE_BYTES_MAX, console_of, cut_line, printable};
-pub use device::{Device, DeviceKind};
+pub use device::{Device, DeviceKind, ImagePart, PARTS_MAX};
 pub use message::{
     BootConfig, Event, ExitCounts, FdIndex, MEMORY_BYTES_MAX, Message, PROTOCOL_VERSION,
     PROTOCOL_VERSION_MIN, Refusal, Registers, Request, Response, StopReason, StopReport, VmStats,

@@ -10,7 +10,11 @@ use crate::{Device, FilledSlot, Slot};
 
 /// Version of the messages that this side speaks. The version goes up with each request, event or variant that is
 /// added, and with each field that must be understood.
-pub const PROTOCOL_VERSION: u32 = 1;
+///
+/// | version | is the first with |
+/// |---|---|
+/// | 2 | images of several files ([`Device::Layered`]) |
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Least version of the other side that this one understands. A side that is newer decides by its own constant whether
 /// it understands this one, and sends it nothing that it does not know.

@@ -16,8 +16,9 @@ use crate::Message;
 /// above a 64 KiB console with the escapes that text has.
 pub const PACKET_BYTES_MAX: usize = 192 * 1024;
 
-/// Most descriptors in one packet: a boot with every slot filled.
-pub const FDS_MAX: usize = 40;
+/// Most descriptors in one packet: what Linux passes at once (`SCM_MAX_FD`). A boot has one for each slot, an image at most
+/// [`PARTS_MAX`](crate::PARTS_MAX).
+pub const FDS_MAX: usize = 253;
 
 /// A received packet.
 #[derive(Debug)]
@@ -183,6 +184,21 @@ mod tests {
         let text = "x".repeat(PACKET_BYTES_MAX);
         let message = Message::Response { id: 1, result: Ok(crate::Response::Console { text }) };
         assert!(matches!(send(&here, &message, &[]), Err(PacketError::TooLong { .. })));
+    }
+
+    #[test]
+    fn an_image_with_the_most_files_fits_one_packet() {
+        let (here, there) = pair();
+        let file = rustix::pipe::pipe().unwrap().0;
+        let part =
+            |number| crate::ImagePart { file: crate::FdIndex(number), offset: u64::MAX, length: u64::MAX };
+        let parts = (0..crate::PARTS_MAX as u8).map(part).collect();
+        let (slot, device) = (crate::Slot::ROOT, crate::Device::Layered { parts });
+        let message = Message::Request { id: u64::MAX, request: Request::Plug { slot, device } };
+        send(&here, &message, &vec![file.as_fd(); crate::PARTS_MAX]).unwrap();
+        assert_eq!(recv(&there).unwrap().unwrap().fds.len(), crate::PARTS_MAX);
+        let refused = send(&here, &message, &vec![file.as_fd(); FDS_MAX + 1]);
+        assert!(matches!(refused, Err(PacketError::TooManyFds { .. })));
     }
 
     #[test]

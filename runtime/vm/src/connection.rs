@@ -66,11 +66,11 @@ impl Connection {
         Ok(Connection(Arc::new(Shared { socket, next_id: AtomicU64::new(1), pending })))
     }
 
-    /// Says the version, checks the VMM's, and returns the VMM's release. Nothing else is asked before.
-    pub(crate) async fn hello(&self, deadline: Duration) -> Result<String, VmError> {
+    /// Says the version, checks the VMM's, and returns the VMM's version and release. Nothing else is asked before.
+    pub(crate) async fn hello(&self, deadline: Duration) -> Result<(u32, String), VmError> {
         let request = Request::Hello { version: PROTOCOL_VERSION };
         match self.ask_within(deadline, "hello", request, &[]).await? {
-            Response::Hello { version, release } if version >= PROTOCOL_VERSION_MIN => Ok(release),
+            Response::Hello { version, release } if version >= PROTOCOL_VERSION_MIN => Ok((version, release)),
             Response::Hello { version, .. } => Err(VmError::Version { version }),
             _ => Err(VmError::Confused { request: "hello" }),
         }

@@ -34,6 +34,11 @@ pub enum VmError {
         "the VMM speaks version {version} of the protocol, and this daemon {PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}"
     )]
     Version { version: u32 },
+    #[error(
+        "the pod's VMM is of {}, which plugs no image of several files: the pod must be made anew",
+        if release.is_empty() { "an earlier release".to_owned() } else { format!("release {release}") }
+    )]
+    OneFile { release: String },
     #[error("the connection to the VMM was lost during {request}")]
     Lost { request: &'static str },
     #[error("the VM has ended: {reason:?}")]

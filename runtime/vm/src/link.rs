@@ -47,6 +47,8 @@ pub(crate) struct Events {
 pub(crate) struct Greeted {
     connection: Connection,
     receiving: JoinHandle<Option<Box<StopReport>>>,
+    /// The version of the protocol that the VMM speaks.
+    pub(crate) version: u32,
     /// The release of the VMM, as the VMM says; empty where it does not.
     pub(crate) release: String,
 }
@@ -78,7 +80,7 @@ pub(crate) async fn greet(path: &Path, events: &Events, deadline: Duration) -> R
     let (receiver, events) = (connection.clone(), events.clone());
     let receiving = tokio::spawn(async move { receiver.receive(&events.streams, &events.resized).await });
     match connection.hello(deadline).await {
-        Ok(release) => Ok(Greeted { connection, receiving, release }),
+        Ok((version, release)) => Ok(Greeted { connection, receiving, version, release }),
         Err(error) => {
             receiving.abort();
             Err(error)
@@ -325,7 +327,7 @@ mod tests {
             said.push(greet(&path, &events(), ANSWER_DEADLINE).await.err().map(|error| error.to_string()));
         }
         let expected = [
-            Some("the VMM speaks version 0 of the protocol, and this daemon 1 to 1"),
+            Some("the VMM speaks version 0 of the protocol, and this daemon 1 to 2"),
             // The newer side decides.
             None,
             Some("the VMM refused hello: the daemon speaks version 1"),

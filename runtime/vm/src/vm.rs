@@ -47,6 +47,8 @@ pub struct Vm(Arc<Shared>);
 struct Shared {
     id: String,
     release: String,
+    /// The version of the protocol that the VMM speaks.
+    version: u32,
     process: Arc<Process>,
     link: Arc<Link>,
     events: Events,
@@ -111,7 +113,7 @@ impl Vm {
         child: Option<Child>,
     ) -> Vm {
         let process = Arc::new(process);
-        let release = first.release.clone();
+        let (release, version) = (first.release.clone(), first.version);
         let (publish, stopped) = watch::channel(None);
         let (link, receive) =
             Link::keep(dir.join(CONTROL_SOCKET), events.clone(), first, Arc::clone(&process));
@@ -125,7 +127,7 @@ impl Vm {
             publish.send_replace(Some(report));
         });
         let vsock_path = dir.join(VSOCK_SOCKET);
-        Vm(Arc::new(Shared { id, release, process, link, events, stopped, vsock_path }))
+        Vm(Arc::new(Shared { id, release, version, process, link, events, stopped, vsock_path }))
     }
 
     /// The VMM's process id.
@@ -186,8 +188,11 @@ impl Vm {
     /// Fills an empty slot; the agent then probes it.
     ///
     /// # Errors
-    /// As [`boot`](Self::boot).
+    /// As [`boot`](Self::boot), and [`VmError::OneFile`] for an image of several files where the VMM is too old for one.
     pub async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), VmError> {
+        if device.version() > self.0.version {
+            return Err(VmError::OneFile { release: self.0.release.clone() });
+        }
         let mut descriptors = Descriptors::default();
         let device = device.map(|fd| descriptors.push(fd));
         match self.ask(Point::VmmPlug, "plug", Request::Plug { slot, device }, &descriptors).await? {

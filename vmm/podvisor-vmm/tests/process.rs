@@ -296,7 +296,7 @@ fn a_client_without_a_version_or_with_an_old_one_is_refused_and_may_say_another(
     vmm.client = dial(&vmm.path);
     for request in [Request::Stats, Request::Shutdown] {
         let refused = vmm.ask(request, &[]).unwrap_err().message;
-        assert_eq!(refused, "this VMM speaks version 1 of the protocol, and the daemon named none");
+        assert_eq!(refused, "this VMM speaks version 2 of the protocol, and the daemon named none");
     }
     let refused = vmm.ask(Request::Hello { version: 0 }, &[]).unwrap_err().message;
     assert!(refused.contains("version 0 of the protocol, and this VMM 1"), "{refused}");

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 
 use kvm_ioctls::VmFd;
-use proto_vmm::{Device, DeviceKind, Slot};
+use proto_vmm::{Device, DeviceKind, ImagePart, Slot};
 use vmm_devices::virtio::VirtioDevice;
 use vmm_devices::virtio::blk::Blk;
 use vmm_devices::virtio::fs::{Fs, ShareThread};
@@ -16,6 +16,7 @@ use vmm_devices::virtio::pmem::Pmem;
 use vmm_devices::virtio::rng::Rng;
 use vmm_devices::virtio::vsock::{GuestStream, Vsock};
 
+use crate::image_map;
 use crate::pmem::{PmemError, PmemWindows};
 
 /// The parts of the VMM that devices reach besides their files.
@@ -61,7 +62,19 @@ impl Backends {
     ) -> Result<Box<dyn VirtioDevice>, PlugError> {
         Ok(match device {
             Device::Pmem { image } => {
-                let opened = windows.open(vm, slot, File::from(image));
+                let opened = image_map::whole(File::from(image))
+                    .map_err(PmemError::from)
+                    .and_then(|parts| windows.open(vm, slot, &parts));
+                let (base, length) = opened.map_err(|source| PlugError::Pmem { slot, source })?;
+                Box::new(Pmem::new(base, length))
+            }
+            Device::Layered { parts } => {
+                let part = |part: ImagePart<OwnedFd>| {
+                    let ImagePart { file, offset, length } = part;
+                    ImagePart { file: File::from(file), offset, length }
+                };
+                let parts: Vec<_> = parts.into_iter().map(part).collect();
+                let opened = windows.open(vm, slot, &parts);
                 let (base, length) = opened.map_err(|source| PlugError::Pmem { slot, source })?;
                 Box::new(Pmem::new(base, length))
             }

@@ -12,6 +12,7 @@ mod console_file;
 mod counters;
 mod cpuid;
 mod device;
+mod image_map;
 mod layout;
 mod memory;
 mod memory_hotplug;

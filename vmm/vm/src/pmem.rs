@@ -1,5 +1,5 @@
-//! Windows in guest-physical memory through which the guest reads image files: a read-only mapping of
-//! the file in this process, a read-only memory slot in KVM, and a part of the memory that devices may read. This module
+//! Windows in guest-physical memory through which the guest reads image files: a read-only mapping of the files in this
+//! process (`image_map.rs`), a read-only memory slot in KVM, and a part of the memory that devices may read. This module
 //! never reads the files itself.
 
 use std::collections::BTreeMap;
@@ -8,25 +8,23 @@ use std::sync::Arc;
 
 use kvm_bindings::{KVM_MEM_READONLY, kvm_userspace_memory_region};
 use kvm_ioctls::VmFd;
-use proto_vmm::Slot;
-use vm_memory::{FileOffset, GuestAddress, GuestRegionMmap, MmapRegion};
+use proto_vmm::{ImagePart, Slot};
+use vm_memory::{GuestAddress, GuestRegionMmap};
 use vmm_devices::virtio::{GuestMemory, MemoryPartError};
 
-use crate::layout::LARGE_PAGE;
+use crate::image_map::{self, ImageMapError};
 use crate::memory::KVM_SLOTS_RAM;
 
 /// A window could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum PmemError {
-    #[error("cannot read the image's size")]
-    Metadata(#[source] std::io::Error),
-    #[error("an image of {bytes} bytes: it must be a multiple of 2 MiB, and not empty")]
-    Size { bytes: u64 },
-    #[error("no room for {bytes} bytes between {base:#x} and the processor's limit {limit:#x}")]
+    #[error(transparent)]
+    Files(#[from] ImageMapError),
+    #[error(
+        "no room for an image of {bytes} bytes, beside those that are there, between {base:#x} and the processor's limit {limit:#x}"
+    )]
     NoRoom { bytes: u64, base: u64, limit: u64 },
-    #[error("cannot map the image")]
-    Map(#[from] vm_memory::mmap::MmapRegionError),
     #[error(transparent)]
     Part(#[from] MemoryPartError),
     #[error("cannot give an image's window at {base:#x} to KVM")]
@@ -58,20 +56,16 @@ impl PmemWindows {
         PmemWindows { base, limit, memory, open: BTreeMap::new() }
     }
 
-    /// Opens a window for `slot`, which has none; gives its guest base and its length in bytes.
-    pub(crate) fn open(&mut self, vm: &VmFd, slot: Slot, file: File) -> Result<(u64, u64), PmemError> {
-        let length = file.metadata().map_err(PmemError::Metadata)?.len();
-        if length == 0 || !length.is_multiple_of(LARGE_PAGE) {
-            return Err(PmemError::Size { bytes: length });
-        }
+    /// Opens one window for all files of an image in `slot`, which has none; gives its guest base and its length in bytes.
+    pub(crate) fn open(
+        &mut self,
+        vm: &VmFd,
+        slot: Slot,
+        parts: &[ImagePart<File>],
+    ) -> Result<(u64, u64), PmemError> {
+        let length = image_map::check(parts)?;
         let base = self.place(length)?;
-        let size = usize::try_from(length).map_err(|_| PmemError::Size { bytes: length })?;
-        let mapping = MmapRegion::build(
-            Some(FileOffset::new(file, 0)),
-            size,
-            libc::PROT_READ,
-            libc::MAP_SHARED | libc::MAP_NORESERVE,
-        )?;
+        let mapping = image_map::map(parts, length)?;
         let end = PmemError::NoRoom { bytes: length, base, limit: self.limit };
         let mapping = Arc::new(GuestRegionMmap::new(mapping, GuestAddress(base)).ok_or(end)?);
         register(vm, slot, base, length, mapping.as_ptr() as u64)?;
@@ -133,6 +127,7 @@ fn register(vm: &VmFd, slot: Slot, base: u64, length: u64, address: u64) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::LARGE_PAGE;
 
     fn windows(taken: &[(u8, u64, u64)]) -> PmemWindows {
         let region = |base| GuestRegionMmap::from_range(GuestAddress(base), 4096, None).unwrap();

@@ -201,6 +201,45 @@ fn image_memory_can_be_read_and_a_write_ends_the_vm() {
 }
 
 #[test]
+fn a_guest_reads_an_image_of_several_files_and_writes_to_none() {
+    let Some(kvm) = kvm() else { return };
+    // mov rax, 4 GiB; mov bl, [rax]; mov rax, 4 GiB + 8192; mov bh, [rax]; mov rax, 4 GiB + 4096; mov cl, [rax];
+    // mov [rax], bl; hlt
+    let code = [
+        0x48, 0xb8, 0, 0, 0, 0, 1, 0, 0, 0, 0x8a, 0x18, 0x48, 0xb8, 0, 0x20, 0, 0, 1, 0, 0, 0, 0x8a, 0x38,
+        0x48, 0xb8, 0, 0x10, 0, 0, 1, 0, 0, 0, 0x8a, 0x08, 0x88, 0x18, 0xf4,
+    ];
+    let mut vm = long_mode(&kvm, &code);
+    let part = |offset, length, first: u8| {
+        let mut file = file(length);
+        file.write_all(&[first]).unwrap();
+        proto_vmm::ImagePart { file: file.into(), offset, length }
+    };
+    let parts = vec![part(0, 4096, 0x5a), part(8192, 4096, 0x17)];
+    vm.plug(Slot::ROOT, Device::Layered { parts }).unwrap();
+    assert_eq!(vm.filled_slots()[0].bytes, layout::LARGE_PAGE);
+    let report = run(vm);
+    let StopReason::Vmm { message } = report.reason else { panic!("{:?}", report.reason) };
+    assert!(
+        message.contains("read-only image memory at 0x100001000"),
+        "a gap is none to write to: {message}"
+    );
+    let registers = report.registers.unwrap();
+    assert_eq!((registers.rbx & 0xffff, registers.rcx & 0xff), (0x175a, 0));
+}
+
+#[test]
+fn an_image_whose_files_overlap_leaves_its_slot_empty() {
+    let Some(kvm) = kvm() else { return };
+    let mut vm = real_mode(&kvm, &RESET);
+    let part = |offset| proto_vmm::ImagePart { file: file(8192).into(), offset, length: 8192 };
+    let refused = vm.plug(Slot::ROOT, Device::Layered { parts: vec![part(0), part(4096)] });
+    assert!(matches!(refused, Err(PlugError::Pmem { .. })));
+    assert_eq!(vm.filled_slots(), []);
+    vm.plug(Slot::ROOT, Device::Layered { parts: vec![part(0), part(8192)] }).unwrap();
+}
+
+#[test]
 fn a_guest_that_loops_is_stopped_paused_and_resumed() {
     let Some(kvm) = kvm() else { return };
     let vm = real_mode(&kvm, &[0xeb, 0xfe]);

@@ -233,6 +233,7 @@ impl From<VmError> for BackendError {
     fn from(error: VmError) -> Self {
         let kind = match &error {
             VmError::Refused { .. } => BackendErrorKind::Refused,
+            VmError::OneFile { .. } => BackendErrorKind::Precondition,
             VmError::Pin { .. } => BackendErrorKind::Invalid,
             _ => BackendErrorKind::Unreachable,
         };

@@ -157,7 +157,7 @@ impl FakeVm {
             Device::Blk { read_only: false, image } => ("vm.plug_disk", format!("disk {}", opened(image))),
             Device::Blk { read_only: true, image } => ("vm.plug_disk_ro", format!("disk {}", opened(image))),
             Device::Net { .. } => ("vm.plug_net", "net".to_owned()),
-            Device::Vsock { .. } | Device::Rng | Device::Fs { .. } => {
+            Device::Layered { .. } | Device::Vsock { .. } | Device::Rng | Device::Fs { .. } => {
                 panic!("a pod plugs no {:?}", device.kind())
             }
         }
