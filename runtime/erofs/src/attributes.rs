@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Problem;
 use crate::xattr;
 
 /// Seconds and nanoseconds since the epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Timestamp {
     /// Seconds; negative before 1970.
     pub seconds: i64,
@@ -15,7 +17,7 @@ pub struct Timestamp {
 }
 
 /// Attributes that every kind of node has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// Permission, set-id and sticky bits; other bits are ignored.
     pub mode: u16,
@@ -51,7 +53,7 @@ impl Attributes {
 }
 
 /// A device number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// Below 4096.
     pub major: u32,

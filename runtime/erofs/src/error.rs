@@ -85,18 +85,15 @@ pub enum WriteError {
     /// The output failed.
     #[error("writing the image failed")]
     Output(#[source] io::Error),
-    /// A blob could not be read.
-    #[error("reading {length} bytes at {offset} of data blob {blob} failed")]
-    Data {
+    /// A file's content lies outside its blob, or not at a block boundary.
+    #[error("data blob {blob} has no {length} bytes at {offset}")]
+    Extent {
         /// Number of the blob.
-        blob: u32,
-        /// Byte offset in it.
+        blob: usize,
+        /// Byte offset of the content.
         offset: u64,
-        /// Bytes wanted.
+        /// Bytes of the content.
         length: u64,
-        /// The blob's error.
-        #[source]
-        source: io::Error,
     },
     /// More than 2^32 blocks of 4 KiB.
     #[error("the image would have more than 2^32 blocks")]

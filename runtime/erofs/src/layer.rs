@@ -13,6 +13,8 @@
 //! Parents that are symbolic links are followed inside the tree, as if the layer were unpacked on a disk below the
 //! image's own root.
 
+use serde::{Deserialize, Serialize};
+
 use crate::attributes::{Attributes, Device};
 use crate::data::Extent;
 use crate::error::{Problem, TreeError};
@@ -26,7 +28,7 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 const WHITEOUT_META: &[u8] = b".wh..wh.";
 
 /// One entry of a layer, as the archive has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Path from the image's root, as the archive writes it.
     pub path: Vec<u8>,
@@ -37,7 +39,7 @@ pub struct Entry {
 }
 
 /// Kinds of entries.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
     /// A directory.
     Directory,
@@ -56,12 +58,18 @@ pub enum EntryKind {
 }
 
 impl Tree {
-    /// Applies one layer on top of what the tree has.
+    /// Applies one layer on top of what the tree has. The contents of the layer's files are in blob number `blob`; the
+    /// caller numbers blobs from 0 on.
     ///
     /// # Errors
     /// The first entry that cannot be applied; the tree is then unusable.
-    pub fn apply_layer(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), TreeError> {
+    pub fn apply_layer(
+        &mut self,
+        blob: usize,
+        entries: impl IntoIterator<Item = Entry>,
+    ) -> Result<(), TreeError> {
         self.layer += 1;
+        self.blob = blob;
         self.cleared.clear();
         for entry in entries {
             let Entry { path, attributes, kind } = entry;
@@ -94,7 +102,7 @@ impl Tree {
                 }
                 Content::Directory(std::collections::BTreeMap::new())
             }
-            EntryKind::File(extent) => Content::File(extent),
+            EntryKind::File(extent) => Content::File { blob: self.blob, extent },
             EntryKind::Symlink(target) => {
                 if target.is_empty() || target.len() > MAX_SYMLINK_BYTES || target.contains(&0) {
                     return Err(Problem::SymlinkTarget(target.len()));
@@ -200,7 +208,7 @@ mod tests {
 
     /// A file, recognized by its length.
     fn file(path: &str, length: u64) -> Entry {
-        entry(path, EntryKind::File(Extent { blob: 0, offset: 0, length }))
+        entry(path, EntryKind::File(Extent { offset: 0, length }))
     }
 
     fn symlink(path: &str, target: &str) -> Entry {
@@ -214,7 +222,7 @@ mod tests {
     fn stacked(layers: impl IntoIterator<Item = Vec<Entry>>) -> Result<Tree, TreeError> {
         let mut tree = Tree::new();
         for layer in layers {
-            tree.apply_layer(layer)?;
+            tree.apply_layer(0, layer)?;
         }
         Ok(tree)
     }
@@ -236,7 +244,7 @@ mod tests {
                         "/".to_owned()
                     }
                     Content::Symlink(_) => "@".to_owned(),
-                    Content::File(extent) => format!("={}", extent.length),
+                    Content::File { extent, .. } => format!("={}", extent.length),
                     _ => "?".to_owned(),
                 };
                 found.insert(path.clone(), format!("{path}{mark}"));

@@ -4,19 +4,41 @@
 //! block 0      superblock
 //! block 1 …    inodes, each with its attributes and, where they fit, a directory's or link's last bytes
 //!              directory blocks and long link targets
-//!              contents of regular files, each at a block boundary
+//! next 2 MiB   blob 0: contents of regular files, each at a block boundary
+//! next 2 MiB   blob 1 …
 //! ```
+//! The blobs are files of their own, and are placed here only: inodes name their blocks as those of the whole.
 //! Nodes are taken breadth first, each directory's names in order, so that the inodes of one directory are
 //! neighbours and the order depends on the tree alone.
 
 use std::collections::VecDeque;
 
+use crate::data::Extent;
 use crate::error::WriteError;
 use crate::format::{BLOCK_SIZE, DIRENT_BYTES, FileType, INODE_BYTES, SLOT_BYTES};
 use crate::tree::{Content, NodeId, ROOT, Tree};
 use crate::xattr;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// Blobs begin at multiples of so many bytes, and so does what comes after a file system: the pages that a guest maps with
+/// one entry.
+pub const BLOB_ALIGNMENT: u64 = 2 << 20;
+
+/// Returns where each blob begins behind metadata of `metadata_bytes`, in bytes, and where the last one ends. A blob takes
+/// its bytes up to the next multiple of [`BLOB_ALIGNMENT`]; an empty one takes none. Sums that have no 64 bits end at the
+/// highest number.
+pub fn place_blobs(metadata_bytes: u64, blobs: &[u64]) -> (Vec<u64>, u64) {
+    let padded = |bytes: u64| bytes.checked_next_multiple_of(BLOB_ALIGNMENT).unwrap_or(u64::MAX - BLOCK + 1);
+    let mut next = padded(metadata_bytes);
+    let begin = |bytes: &u64| {
+        let begin = next;
+        next = begin.saturating_add(padded(*bytes));
+        begin
+    };
+    let begins = blobs.iter().map(begin).collect();
+    (begins, next)
+}
 
 /// Where one node goes.
 #[derive(Debug, Clone)]
@@ -45,21 +67,28 @@ pub(crate) struct Layout {
     pub(crate) index: Vec<Option<usize>>,
     /// First block after the inodes.
     pub(crate) inode_end: u64,
-    /// First block of file contents.
-    pub(crate) data_start: u64,
-    /// Number of blocks in all.
+    /// First block after all metadata.
+    pub(crate) metadata_end: u64,
+    /// Number of blocks in all, blobs included.
     pub(crate) blocks: u32,
 }
 
 impl Layout {
-    pub(crate) fn plan(tree: &Tree) -> Result<Layout, WriteError> {
+    /// Places the nodes of `tree` and blobs of these bytes.
+    pub(crate) fn plan(tree: &Tree, blobs: &[u64]) -> Result<Layout, WriteError> {
         let (mut nodes, index) = collect(tree);
         let inode_end = place_inodes(tree, &mut nodes);
-        let data_start =
-            place_blocks(tree, &mut nodes, inode_end, |content| !matches!(content, Content::File(_)))?;
-        let end = place_blocks(tree, &mut nodes, data_start, |content| matches!(content, Content::File(_)))?;
+        let metadata_end = place_metadata(tree, &mut nodes, inode_end)?;
+        let (begins, end) = place_blobs(metadata_end * BLOCK, blobs);
+        // Without contents nothing is behind the metadata.
+        let end = if blobs.iter().all(|bytes| *bytes == 0) { metadata_end } else { end / BLOCK };
         let blocks = u32::try_from(end).map_err(|_| WriteError::TooLarge)?;
-        Ok(Layout { nodes, index, inode_end, data_start, blocks })
+        for placed in &mut nodes {
+            if let Content::File { blob, extent } = tree.nodes[placed.node].content {
+                placed.block = content_block(blob, extent, &begins, blobs)?;
+            }
+        }
+        Ok(Layout { nodes, index, inode_end, metadata_end, blocks })
     }
 
     /// The nid of a node that has a place.
@@ -72,7 +101,7 @@ impl Content {
     pub(crate) fn file_type(&self) -> FileType {
         match self {
             Content::Directory(_) => FileType::Directory,
-            Content::File(_) => FileType::Regular,
+            Content::File { .. } => FileType::Regular,
             Content::Symlink(_) => FileType::Symlink,
             Content::CharDevice(_) => FileType::CharDevice,
             Content::BlockDevice(_) => FileType::BlockDevice,
@@ -128,7 +157,7 @@ fn collect(tree: &Tree) -> (Vec<Placed>, Vec<Option<usize>>) {
 /// `i_size`: for a directory, its full blocks and the used part of the last.
 fn size(content: &Content) -> u64 {
     match content {
-        Content::File(extent) => extent.length,
+        Content::File { extent, .. } => extent.length,
         Content::Symlink(target) => target.len() as u64,
         Content::Directory(entries) => {
             let blocks = split_blocks(directory_names(entries.keys().map(Vec::as_slice)).map(<[u8]>::len));
@@ -196,16 +225,11 @@ fn place_inodes(tree: &Tree, nodes: &mut [Placed]) -> u64 {
     position.div_ceil(BLOCK)
 }
 
-/// Gives blocks to what is not inline, for the nodes that `wanted` picks. Returns the next free block.
-fn place_blocks(
-    tree: &Tree,
-    nodes: &mut [Placed],
-    start: u64,
-    wanted: impl Fn(&Content) -> bool,
-) -> Result<u64, WriteError> {
+/// Gives blocks to what is not inline of directories and links. Returns the next free block.
+fn place_metadata(tree: &Tree, nodes: &mut [Placed], start: u64) -> Result<u64, WriteError> {
     let mut next = start;
     for placed in nodes {
-        if !wanted(&tree.nodes[placed.node].content) {
+        if matches!(tree.nodes[placed.node].content, Content::File { .. }) {
             continue;
         }
         let count = (placed.size - placed.inline).div_ceil(BLOCK);
@@ -215,6 +239,21 @@ fn place_blocks(
         next = next.checked_add(count).ok_or(WriteError::TooLarge)?;
     }
     Ok(next)
+}
+
+/// The first block of a file's content; 0 for an empty one. Extents come from layers' trees, which may be damaged.
+fn content_block(blob: usize, extent: Extent, begins: &[u64], blobs: &[u64]) -> Result<u32, WriteError> {
+    let Extent { offset, length } = extent;
+    if length == 0 {
+        return Ok(0);
+    }
+    let end = offset.checked_add(length).filter(|_| offset.is_multiple_of(BLOCK));
+    match (begins.get(blob), blobs.get(blob), end) {
+        (Some(begin), Some(bytes), Some(end)) if end <= *bytes => {
+            u32::try_from((begin + offset) / BLOCK).map_err(|_| WriteError::TooLarge)
+        }
+        _ => Err(WriteError::Extent { blob, offset, length }),
+    }
 }
 
 #[cfg(test)]
@@ -240,15 +279,43 @@ mod tests {
 
     #[test]
     fn an_image_of_more_than_2_to_32_blocks_is_refused() {
-        use crate::{Attributes, Entry, EntryKind, Extent};
+        let tree = one_file(0, 0, 16 << 40);
+        assert!(matches!(Layout::plan(&tree, &[16 << 40]), Err(WriteError::TooLarge)));
+        assert!(matches!(Layout::plan(&tree, &[16 << 40, u64::MAX, 5]), Err(WriteError::TooLarge)));
+        let tree = one_file(0, 0, 15 << 40);
+        assert_eq!(Layout::plan(&tree, &[15 << 40]).unwrap().blocks, (15 << 28) + 512);
+    }
+
+    fn one_file(blob: usize, offset: u64, length: u64) -> Tree {
+        use crate::{Attributes, Entry, EntryKind};
         let mut tree = Tree::new();
-        let kind = EntryKind::File(Extent { blob: 0, offset: 0, length: 16 << 40 });
-        let entry = |path: &str, kind| Entry { path: path.into(), attributes: Attributes::default(), kind };
-        tree.apply_layer([entry("a", kind)]).unwrap();
-        assert!(matches!(Layout::plan(&tree), Err(WriteError::TooLarge)));
-        let small = EntryKind::File(Extent { blob: 0, offset: 0, length: 15 << 40 });
-        tree.apply_layer([entry("a", small)]).unwrap();
-        assert_eq!(Layout::plan(&tree).unwrap().blocks, (15 << 28) + 2);
+        let kind = EntryKind::File(Extent { offset, length });
+        tree.apply_layer(blob, [Entry { path: b"a".to_vec(), attributes: Attributes::default(), kind }])
+            .unwrap();
+        tree
+    }
+
+    #[test]
+    fn a_content_outside_its_blob_or_a_block_is_refused() {
+        for (blob, offset, length) in
+            [(1, 0, 1), (0, 4096, 1), (0, 0, 4097), (0, 1, 1), (0, 1 << 63, u64::MAX), (usize::MAX, 0, 1)]
+        {
+            let refused = Layout::plan(&one_file(blob, offset, length), &[4096]);
+            assert!(matches!(refused, Err(WriteError::Extent { .. })), "{blob} {offset} {length}");
+        }
+        assert!(Layout::plan(&one_file(7, 3, 0), &[]).is_ok(), "an empty file has no content");
+    }
+
+    #[test]
+    fn blobs_begin_at_multiples_of_2_mib_and_empty_ones_take_no_place() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(
+            place_blobs(8192, &[1, 0, 2 * MIB, 5 * MIB]),
+            (vec![2 * MIB, 4 * MIB, 4 * MIB, 6 * MIB], 12 * MIB)
+        );
+        assert_eq!(place_blobs(4096, &[]), (Vec::new(), 2 * MIB));
+        let layout = Layout::plan(&one_file(1, 4096, 1), &[1, 8192]).unwrap();
+        assert_eq!((layout.nodes[1].block, layout.blocks), (1024 + 1, 1536));
     }
 
     #[test]

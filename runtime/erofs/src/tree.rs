@@ -27,7 +27,11 @@ pub(crate) struct Link {
 #[derive(Debug)]
 pub(crate) enum Content {
     Directory(BTreeMap<Vec<u8>, Link>),
-    File(Extent),
+    /// A regular file, and the number of the blob that has its content.
+    File {
+        blob: usize,
+        extent: Extent,
+    },
     Symlink(Vec<u8>),
     CharDevice(Device),
     BlockDevice(Device),
@@ -45,6 +49,8 @@ pub(crate) struct Node {
 pub struct Tree {
     pub(crate) nodes: Vec<Node>,
     pub(crate) layer: u32,
+    /// The blob of the present layer.
+    pub(crate) blob: usize,
     /// Directories that hold nothing older than the present layer.
     pub(crate) cleared: HashSet<NodeId>,
     metadata_bytes: usize,
@@ -67,7 +73,7 @@ impl Tree {
     /// A tree with an empty root, owned by root, `0755`.
     pub fn new() -> Self {
         let root = Node { attributes: Attributes::default(), content: Content::Directory(BTreeMap::new()) };
-        Tree { nodes: vec![root], layer: 0, cleared: HashSet::new(), metadata_bytes: 0 }
+        Tree { nodes: vec![root], layer: 0, blob: 0, cleared: HashSet::new(), metadata_bytes: 0 }
     }
 
     /// The entries of a directory; none for another node.

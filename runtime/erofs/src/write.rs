@@ -1,8 +1,7 @@
-//! Turns a tree and its blobs into the bytes of one image. Owns the order of writing, front to back.
+//! Turns a tree into the metadata of one image. Owns the order of writing, front to back; never sees a blob.
 
 use std::io::{self, Write};
 
-use crate::data::{BlobSource, Extent};
 use crate::error::WriteError;
 use crate::format::{
     BLOCK_SIZE, Dirent, FileType, Inode, LAYOUT_INLINE, LAYOUT_PLAIN, Superblock, encode_dirents,
@@ -13,28 +12,25 @@ use crate::xattr;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// Bytes of content copied at a time.
-const COPY_BYTES: usize = 256 * 1024;
-
-/// Writes the image from front to back and returns its bytes, a multiple of 4 KiB; `out` need not seek. `uuid` is the
-/// volume's identity.
+/// Writes the image's metadata from front to back and returns its bytes, a multiple of 4 KiB; `out` need not seek. `uuid`
+/// is the volume's identity. `blobs` has the bytes of each blob, by its number; the image is whole once they are at the
+/// places that [`place_blobs`](crate::place_blobs) gives them for the bytes returned.
 ///
 /// # Errors
-/// [`WriteError`]: the output, a blob, or an image of more than 16 TiB.
-pub fn write_image(
+/// [`WriteError`]: the output, a content outside its blob, or an image of more than 16 TiB.
+pub fn write_metadata(
     tree: &Tree,
     uuid: [u8; 16],
-    blobs: &mut impl BlobSource,
+    blobs: &[u64],
     out: &mut impl Write,
 ) -> Result<u64, WriteError> {
-    let layout = Layout::plan(tree)?;
+    let layout = Layout::plan(tree, blobs)?;
     let mut image = Image { tree, layout: &layout, out, position: 0 };
     image.superblock(uuid).map_err(WriteError::Output)?;
     image.inodes().map_err(WriteError::Output)?;
     image.metadata_blocks().map_err(WriteError::Output)?;
-    image.contents(blobs)?;
     image.out.flush().map_err(WriteError::Output)?;
-    Ok(u64::from(layout.blocks) * BLOCK)
+    Ok(layout.metadata_end * BLOCK)
 }
 
 struct Image<'a, W> {
@@ -96,7 +92,7 @@ impl<W: Write> Image<'_, W> {
         let layout = self.layout;
         for placed in &layout.nodes {
             if placed.size == placed.inline
-                || matches!(self.tree.nodes[placed.node].content, Content::File(_))
+                || matches!(self.tree.nodes[placed.node].content, Content::File { .. })
             {
                 continue;
             }
@@ -104,7 +100,7 @@ impl<W: Write> Image<'_, W> {
             self.pad_to(u64::from(placed.block) * BLOCK)?;
             self.put(&bytes[..bytes.len() - placed.inline as usize])?;
         }
-        self.pad_to(layout.data_start * BLOCK)
+        self.pad_to(layout.metadata_end * BLOCK)
     }
 
     /// The whole data of a directory or link, `i_size` bytes; empty for others.
@@ -140,44 +136,6 @@ impl<W: Write> Image<'_, W> {
     fn dirent<'n>(&self, name: &'n [u8], node: NodeId) -> Dirent<'n> {
         let kind: FileType = self.tree.nodes[node].content.file_type();
         Dirent { nid: self.layout.nid(node), kind, name }
-    }
-
-    fn contents(&mut self, blobs: &mut impl BlobSource) -> Result<(), WriteError> {
-        let layout = self.layout;
-        let mut buffer = vec![0; COPY_BYTES];
-        for placed in &layout.nodes {
-            if let Content::File(extent) = self.tree.nodes[placed.node].content
-                && extent.length > 0
-            {
-                self.pad_to(u64::from(placed.block) * BLOCK).map_err(WriteError::Output)?;
-                self.content(extent, blobs, &mut buffer)?;
-            }
-        }
-        self.pad_to(u64::from(layout.blocks) * BLOCK).map_err(WriteError::Output)
-    }
-
-    fn content(
-        &mut self,
-        extent: Extent,
-        blobs: &mut impl BlobSource,
-        buffer: &mut [u8],
-    ) -> Result<(), WriteError> {
-        let Extent { blob, mut offset, length } = extent;
-        let mut left = length;
-        while left > 0 {
-            let count = left.min(buffer.len() as u64);
-            let chunk = &mut buffer[..count as usize];
-            blobs.read_at(blob, offset, chunk).map_err(|source| WriteError::Data {
-                blob,
-                offset,
-                length: count,
-                source,
-            })?;
-            self.put(chunk).map_err(WriteError::Output)?;
-            offset += count;
-            left -= count;
-        }
-        Ok(())
     }
 
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {

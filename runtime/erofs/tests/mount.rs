@@ -10,8 +10,9 @@ mod kernel;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::BufWriter;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -19,7 +20,7 @@ use kernel::{Mount, fsck};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use runtime_erofs::{
-    Attributes, BlobSource, DataWriter, Device, Entry, EntryKind, Timestamp, Tree, write_image,
+    Attributes, DataWriter, Device, Entry, EntryKind, Timestamp, Tree, place_blobs, write_metadata,
 };
 
 /// Kinds of test files, each with its content in place of an extent.
@@ -44,16 +45,8 @@ struct Made {
     links: Vec<(prop::sample::Index, Vec<u8>)>,
 }
 
-struct Blob(Vec<u8>);
-
-impl BlobSource for Blob {
-    fn read_at(&mut self, _blob: u32, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let start = offset as usize;
-        let bytes = self.0.get(start..start + buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        buffer.copy_from_slice(bytes);
-        Ok(())
-    }
-}
+/// A layer: its entries and the contents of its files.
+type MadeLayer = (Vec<Entry>, Vec<u8>);
 
 /// One path as the mount must show it.
 #[derive(Debug, Clone)]
@@ -160,14 +153,32 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
-/// Layer entries for the random files, the blob of their contents, and what a mount must show.
-fn entries_of(files: Vec<Made>) -> (Vec<Entry>, Vec<u8>, BTreeMap<Vec<u8>, Expected>) {
-    let mut writer = DataWriter::new(Vec::new(), 0);
-    let (mut entries, mut expected) = (Vec::new(), BTreeMap::new());
+/// Layers of the random files, which are dealt out to so many of them in order, and what a mount must show.
+fn layers_of(files: Vec<Made>, count: usize) -> (Vec<MadeLayer>, BTreeMap<Vec<u8>, Expected>) {
+    let (mut layers, mut expected) = (Vec::new(), BTreeMap::new());
     let mut directories: Vec<Vec<u8>> = vec![Vec::new()];
+    let mut entries = Vec::new();
     crowd(&mut entries, &mut expected);
-    for (file, made) in files.into_iter().enumerate() {
-        let path = join(made.parent.get(&directories).as_slice(), &made.name);
+    let per_layer = files.len().div_ceil(count).max(1);
+    let mut files = files.into_iter().enumerate().peekable();
+    for _ in 0..count {
+        let mut writer = DataWriter::new(Vec::new());
+        let some = files.by_ref().take(per_layer);
+        one_layer(some, &mut writer, &mut entries, &mut expected, &mut directories);
+        layers.push((std::mem::take(&mut entries), writer.finish().unwrap().0));
+    }
+    (layers, expected)
+}
+
+fn one_layer(
+    files: impl Iterator<Item = (usize, Made)>,
+    writer: &mut DataWriter<Vec<u8>>,
+    entries: &mut Vec<Entry>,
+    expected: &mut BTreeMap<Vec<u8>, Expected>,
+    directories: &mut Vec<Vec<u8>>,
+) {
+    for (file, made) in files {
+        let path = join(made.parent.get(directories.as_slice()).as_slice(), &made.name);
         if path.len() > 4000 || expected.contains_key(&path) {
             continue;
         }
@@ -191,7 +202,7 @@ fn entries_of(files: Vec<Made>) -> (Vec<Entry>, Vec<u8>, BTreeMap<Vec<u8>, Expec
             continue;
         }
         for (parent, name) in made.links {
-            let other = join(parent.get(&directories).as_slice(), &name);
+            let other = join(parent.get(directories.as_slice()).as_slice(), &name);
             if other.len() <= 4000 && !expected.contains_key(&other) {
                 let kind = EntryKind::HardLink(path.clone());
                 entries.push(Entry { path: other.clone(), attributes: Attributes::default(), kind });
@@ -199,12 +210,20 @@ fn entries_of(files: Vec<Made>) -> (Vec<Entry>, Vec<u8>, BTreeMap<Vec<u8>, Expec
             }
         }
     }
-    (entries, writer.finish().unwrap(), expected)
 }
 
-fn write(path: &Path, tree: &Tree, blob: Vec<u8>) -> u64 {
+/// Writes the metadata, and the blobs behind it.
+fn write(path: &Path, tree: &Tree, blobs: &[Vec<u8>]) {
+    let lengths: Vec<u64> = blobs.iter().map(|blob| blob.len() as u64).collect();
     let mut out = BufWriter::new(File::create(path).unwrap());
-    write_image(tree, *b"podvisor-test-id", &mut Blob(blob), &mut out).unwrap()
+    let bytes = write_metadata(tree, *b"podvisor-test-id", &lengths, &mut out).unwrap();
+    let file = out.into_inner().unwrap();
+    assert_eq!(bytes, file.metadata().unwrap().len());
+    let (begins, end) = place_blobs(bytes, &lengths);
+    file.set_len(end).unwrap();
+    for (blob, begin) in blobs.iter().zip(begins) {
+        file.write_all_at(blob, begin).unwrap();
+    }
 }
 
 fn check_attributes(path: &Path, expected: &Expected, names: u64) {
@@ -288,18 +307,20 @@ fn check_mount(root: &Path, expected: &BTreeMap<Vec<u8>, Expected>) {
 }
 
 #[test]
-fn a_random_tree_is_the_same_when_the_kernel_mounts_it() {
+fn a_random_tree_of_several_layers_is_the_same_when_the_kernel_mounts_it() {
     let config = Config { cases: 24, failure_persistence: None, ..Config::default() };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, b"podvisor erofs mount test seed 1");
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let result = runner.run(&prop::collection::vec(made(), 0..80), |files| {
+    let result = runner.run(&(prop::collection::vec(made(), 0..80), 1_usize..6), |(files, count)| {
         let directory = tempfile::tempdir().unwrap();
         let image = directory.path().join("image");
-        let (entries, blob, expected) = entries_of(files);
-        let mut tree = Tree::new();
-        tree.apply_layer(entries).unwrap();
-        let bytes = write(&image, &tree, blob);
-        assert_eq!(bytes, image.metadata().unwrap().len());
+        let (layers, expected) = layers_of(files, count);
+        let (mut tree, mut blobs) = (Tree::new(), Vec::new());
+        for (number, (entries, blob)) in layers.into_iter().enumerate() {
+            tree.apply_layer(number, entries).unwrap();
+            blobs.push(blob);
+        }
+        write(&image, &tree, &blobs);
         fsck(&image);
         if let Some(mount) = Mount::new(&image, &directory.path().join("mount")) {
             check_mount(&mount.0, &expected);
@@ -316,9 +337,9 @@ fn the_same_tree_gives_the_same_bytes() {
             let (mut entries, mut expected) = (Vec::new(), BTreeMap::new());
             crowd(&mut entries, &mut expected);
             let mut tree = Tree::new();
-            tree.apply_layer(entries).unwrap();
+            tree.apply_layer(0, entries).unwrap();
             let mut out = Vec::new();
-            write_image(&tree, [0; 16], &mut Blob(Vec::new()), &mut out).unwrap();
+            write_metadata(&tree, [0; 16], &[], &mut out).unwrap();
             out
         })
         .collect();
@@ -340,13 +361,48 @@ fn an_access_control_list_is_read_back() {
     let attributes =
         Attributes { mode: 0o640, xattrs: BTreeMap::from([(name, list.clone())]), ..Attributes::default() };
     let mut tree = Tree::new();
-    tree.apply_layer([Entry { path: b"listed".to_vec(), attributes, kind: EntryKind::Fifo }]).unwrap();
+    tree.apply_layer(0, [Entry { path: b"listed".to_vec(), attributes, kind: EntryKind::Fifo }]).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
-    write(&image, &tree, Vec::new());
+    write(&image, &tree, &[]);
     fsck(&image);
     if let Some(mount) = Mount::new(&image, &directory.path().join("mount")) {
         let got = xattr::get(mount.0.join("listed"), "system.posix_acl_access").unwrap();
         assert_eq!(got, Some(list));
+    }
+}
+
+#[test]
+fn a_hundred_thousand_files_in_seventy_layers_are_one_file_system() {
+    let (mut tree, mut blobs) = (Tree::new(), Vec::new());
+    for layer in 0..70 {
+        let mut writer = DataWriter::new(Vec::new());
+        let directory = Entry {
+            path: format!("{layer}").into_bytes(),
+            attributes: Attributes::default(),
+            kind: EntryKind::Directory,
+        };
+        let files = (0..1430).map(|number| {
+            let content = if number == 0 { format!("of {layer}") } else { String::new() };
+            Entry {
+                path: format!("{layer}/{number}").into_bytes(),
+                attributes: Attributes::default(),
+                kind: EntryKind::File(writer.append(&mut content.as_bytes()).unwrap()),
+            }
+        });
+        let entries: Vec<Entry> = std::iter::once(directory).chain(files).collect();
+        tree.apply_layer(layer, entries).unwrap();
+        blobs.push(writer.finish().unwrap().0);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    write(&image, &tree, &blobs);
+    fsck(&image);
+    if let Some(mount) = Mount::new(&image, &directory.path().join("mount")) {
+        for layer in [0, 1, 69] {
+            let at = mount.0.join(layer.to_string());
+            assert_eq!(std::fs::read_dir(&at).unwrap().count(), 1430);
+            assert_eq!(std::fs::read_to_string(at.join("0")).unwrap(), format!("of {layer}"));
+        }
     }
 }

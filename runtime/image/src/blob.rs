@@ -4,7 +4,8 @@
 //!            absent ── first byte ──► <digest>.partial ── all bytes, digest right ──► <digest>
 //!               ▲                        │        ▲
 //!               └──── digest wrong ──────┘        └─ transfer broken: kept, resumed by the next pull
-//!                     or it cannot be unpacked
+//!                     or it cannot be unpacked,
+//!                     or it was, and is a layer now
 //! ```
 //!
 //! [`BlobReader`] is the blocking end: it returns bytes while they arrive, so that a layer is decompressed and
@@ -157,7 +158,16 @@ impl BlobReader {
     /// # Errors
     /// The failure of the transfer, if there was one; else the first problem of the content.
     /// A blob with a wrong digest is removed; one that is not whole is kept to be resumed.
-    pub(crate) fn finish(mut self) -> Result<(), ImageError> {
+    pub(crate) fn finish(self) -> Result<(), ImageError> {
+        let Received { file, path, complete } = self.check()?;
+        match complete {
+            Some(complete) => files::publish(&file, &path, &complete),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`finish`](Self::finish), but the blob stays where it is: whoever has used it up removes it.
+    pub(crate) fn check(mut self) -> Result<Received, ImageError> {
         let mut buffer = vec![0; READ_BYTES];
         let ended = loop {
             match self.read(&mut buffer) {
@@ -172,7 +182,7 @@ impl BlobReader {
         }
         ended.map_err(ImageError::disk("reading", &self.path))?;
         let wrong = |wrong| Err(ImageError::content(self.descriptor.to_string(), wrong));
-        let actual = format!("sha256:{}", hex::encode(self.hash.finalize()));
+        let actual = format!("sha256:{}", hex::encode(std::mem::take(&mut self.hash).finalize()));
         if self.received < self.descriptor.size {
             // A whole blob on disk that is short is damaged; a partial one is on its way.
             if self.complete.is_none() {
@@ -185,10 +195,12 @@ impl BlobReader {
             return wrong(ContentError::Digest { expected: self.descriptor.digest.clone(), actual });
         }
         self.sources.verify();
-        match &self.complete {
-            Some(complete) => files::publish(&self.file, &self.path, complete),
-            None => Ok(()),
-        }
+        Ok(Received { file: self.file, path: self.path, complete: self.complete })
+    }
+
+    /// The error of a read of this blob from disk.
+    pub(crate) fn disk_error(&self, error: io::Error) -> ImageError {
+        ImageError::disk("reading", &self.path)(error)
     }
 
     /// Ends the transfer after the blob could not be unpacked. Where the reader itself has failed, that failure is
@@ -247,6 +259,22 @@ impl BlobReader {
         self.hash.update(&buffer[..bytes]);
         self.received += bytes as u64;
         bytes
+    }
+}
+
+/// A blob that is on disk, whole and right.
+#[derive(Debug)]
+pub(crate) struct Received {
+    file: File,
+    path: PathBuf,
+    /// Where it would be kept; none if it is there already.
+    complete: Option<PathBuf>,
+}
+
+impl Received {
+    /// Removes the blob: what was in it is elsewhere.
+    pub(crate) fn remove(self) -> Result<(), ImageError> {
+        files::remove(&self.path)
     }
 }
 

@@ -1,49 +1,36 @@
-//! Stacks unpacked layers into a tree and writes the image's file. Owns its padding; never touches the index.
+//! Stacks layers into a tree and writes the image's own file. Owns its padding; never touches the index.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use runtime_erofs::{BlobSource, Tree, WriteError, write_image};
+use runtime_erofs::{BLOB_ALIGNMENT, Tree, WriteError, write_metadata};
 use runtime_fail_points::{Point, pass};
 
 use crate::error::{ContentError, ImageError};
-use crate::layer::Unpacked;
-
-/// Image files are a multiple of this, since a pmem device is mapped in huge pages.
-pub(crate) const IMAGE_ALIGNMENT: u64 = 2 << 20;
+use crate::tree_file::TreeFile;
 
 const BUFFER: usize = 1 << 20;
-
-/// The layers' data, by number of the blob.
-struct DataFiles(Vec<File>);
-
-impl BlobSource for DataFiles {
-    fn read_at(&mut self, blob: u32, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let file = self.0.get(blob as usize).ok_or(io::ErrorKind::NotFound)?;
-        file.read_exact_at(buffer, offset)
-    }
-}
 
 /// Layers being stacked, lowest first.
 #[derive(Debug, Default)]
 pub(crate) struct Stack {
     tree: Tree,
-    data: Vec<File>,
 }
 
 impl Stack {
-    /// Puts a layer on top. The number of its data blob is that of the layers below. `what` names the layer in errors.
-    pub(crate) fn add(&mut self, what: &str, layer: Unpacked) -> Result<(), ImageError> {
-        self.data.push(layer.data);
+    /// Puts a layer on top, whose contents are in data file number `blob`. `what` names the layer in errors.
+    pub(crate) fn add(&mut self, what: &str, layer: &TreeFile, blob: usize) -> Result<(), ImageError> {
+        let mut entries = layer.entries();
         self.tree
-            .apply_layer(layer.entries)
-            .map_err(|error| ImageError::content(what, ContentError::Entry(error)))
+            .apply_layer(blob, entries.by_ref())
+            .map_err(|error| ImageError::content(what, ContentError::Entry(error)))?;
+        entries.end().map_err(|error| ImageError::content(what, ContentError::Tree(error.to_string())))
     }
 
-    /// Writes the image to a new file at `path`, padded, and returns the file and the bytes in use.
-    pub(crate) fn write(self, id_hex: &str, path: &Path) -> Result<(File, u64), ImageError> {
+    /// Writes the image's metadata to a new file at `path`, padded, and returns the file and the bytes in use. `blobs` has
+    /// the bytes of the data files, by number.
+    pub(crate) fn write(self, id_hex: &str, blobs: &[u64], path: &Path) -> Result<(File, u64), ImageError> {
         pass(Point::ImageMake).map_err(ImageError::disk("creating", path))?;
         let file = File::options()
             .read(true)
@@ -58,21 +45,15 @@ impl Stack {
             *to = from;
         }
         let mut out = BufWriter::with_capacity(BUFFER, file);
-        let bytes =
-            write_image(&self.tree, uuid, &mut DataFiles(self.data), &mut out).map_err(
-                |error| match error {
-                    WriteError::Output(source) => ImageError::disk("writing", path)(source),
-                    WriteError::Data { source, .. } => {
-                        ImageError::disk("reading layer data for", path)(source)
-                    }
-                    WriteError::TooLarge => {
-                        ImageError::content(format!("image sha256:{id_hex}"), ContentError::TooLarge)
-                    }
-                },
-            )?;
+        let what = || format!("image sha256:{id_hex}");
+        let bytes = write_metadata(&self.tree, uuid, blobs, &mut out).map_err(|error| match error {
+            WriteError::Output(source) => ImageError::disk("writing", path)(source),
+            WriteError::Extent { .. } => ImageError::content(what(), ContentError::Tree(error.to_string())),
+            WriteError::TooLarge => ImageError::content(what(), ContentError::TooLarge),
+        })?;
         out.flush().map_err(ImageError::disk("writing", path))?;
         let file = out.into_inner().map_err(|error| ImageError::disk("writing", path)(error.into_error()))?;
-        let padded = bytes.next_multiple_of(IMAGE_ALIGNMENT);
+        let padded = bytes.next_multiple_of(BLOB_ALIGNMENT);
         file.set_len(padded).map_err(ImageError::disk("padding", path))?;
         Ok((file, bytes))
     }

@@ -249,6 +249,9 @@ pub enum ContentError {
     /// An entry cannot become part of the image.
     #[error("{0}")]
     Entry(#[from] runtime_erofs::TreeError),
+    /// The layer's tree on this node is not one that this node has written.
+    #[error("its tree on this node is damaged: {0}")]
+    Tree(String),
     /// The image is too large for one file system.
     #[error("it is too large for one file system")]
     TooLarge,

@@ -22,8 +22,13 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ImageError> {
 
 /// Makes the finished `file` at `from` appear at `to`, durably. Both are on one file system.
 pub(crate) fn publish(file: &File, from: &Path, to: &Path) -> Result<(), ImageError> {
+    publish_at(Point::ImageRename, file, from, to)
+}
+
+/// As [`publish`], with a point of its own before the rename.
+pub(crate) fn publish_at(point: Point, file: &File, from: &Path, to: &Path) -> Result<(), ImageError> {
     file.sync_all().map_err(ImageError::disk("syncing", from))?;
-    pass(Point::ImageRename).map_err(ImageError::disk("renaming", from))?;
+    pass(point).map_err(ImageError::disk("renaming", from))?;
     fs::rename(from, to).map_err(ImageError::disk("renaming", from))?;
     if let Some(parent) = to.parent() {
         let directory = File::open(parent).map_err(ImageError::disk("opening", parent))?;
@@ -34,7 +39,12 @@ pub(crate) fn publish(file: &File, from: &Path, to: &Path) -> Result<(), ImageEr
 
 /// Removes a file that may be gone already.
 pub(crate) fn remove(path: &Path) -> Result<(), ImageError> {
-    match pass(Point::ImageRemove).and_then(|()| fs::remove_file(path)) {
+    remove_at(Point::ImageRemove, path)
+}
+
+/// As [`remove`], with a point of its own.
+pub(crate) fn remove_at(point: Point, path: &Path) -> Result<(), ImageError> {
+    match pass(point).and_then(|()| fs::remove_file(path)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(ImageError::disk("removing", path)(error))
         }

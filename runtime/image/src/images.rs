@@ -6,7 +6,7 @@
 //! credentials they are two, since access must not be shared.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -19,10 +19,11 @@ use crate::config::DeclaredConfig;
 use crate::counters;
 use crate::error::ImageError;
 use crate::name::Name;
+use crate::opened::{self, OpenImage};
 use crate::pinned::Pinned;
 use crate::pull::{self, Pull};
 use crate::registry::{Credentials, RegistryConfig};
-use crate::store::{Record, Store};
+use crate::store::{Lease, Listed, Record, Store};
 
 /// One image on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +34,10 @@ pub struct Image {
     pub repo_tags: Vec<String>,
     /// `registry/repository@sha256:…`, with the digest of what the pulled name meant (a manifest or an index).
     pub repo_digests: Vec<String>,
-    /// Bytes of the image's file system; never changes.
+    /// Bytes of the image's metadata and of its layers; never changes.
     pub size_bytes: u64,
+    /// Bytes of a guest's address space that the image takes: from its first file to the end of its last.
+    pub range_bytes: u64,
     /// Whether the operator wants the image to stay, whatever the disk's room.
     pub pinned: bool,
     /// The declarations of the image's config.
@@ -42,17 +45,18 @@ pub struct Image {
 }
 
 impl Image {
-    fn new(record: Record, pinned: &Pinned) -> Image {
+    fn new(listed: Listed, pinned: &Pinned) -> Image {
+        let Listed { record, range_bytes } = listed;
         let pinned = pinned.has(record.repo_tags.iter().chain(&record.repo_digests));
-        let Record { id, repo_tags, repo_digests, size_bytes, config, blobs: _ } = record;
-        Image { id, repo_tags, repo_digests, size_bytes, pinned, config }
+        let Record { id, repo_tags, repo_digests, size_bytes, config, .. } = record;
+        Image { id, repo_tags, repo_digests, size_bytes, range_bytes, pinned, config }
     }
 }
 
 /// Disk space that the image directory takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes on disk: images and blobs.
+    /// Bytes on disk: images, also removed ones that are in use, layers, and blobs of pulls.
     pub bytes: u64,
     /// Files and directories.
     pub inodes: u64,
@@ -107,7 +111,7 @@ async fn run_pull(
     inner: Arc<Inner>,
     name: Name,
     credentials: Option<Credentials>,
-) -> Result<Record, ImageError> {
+) -> Result<Listed, ImageError> {
     let config = inner.registries();
     let limits = config.limits.clone();
     let registry = step(span!("read the hosts"), pull::registry(name.clone(), credentials, config)).await?;
@@ -166,7 +170,7 @@ impl Images {
             // Off the list first: a caller that comes now starts a new pull instead of getting an old result.
             drop(running);
             let pinned = pinning.pinned();
-            sender.send_replace(Some(result.map(|record| Image::new(record, &pinned))));
+            sender.send_replace(Some(result.map(|listed| Image::new(listed, &pinned))));
         };
         tokio::spawn(Carried::here().around(pulling));
         (outcome, Span::none())
@@ -175,38 +179,52 @@ impl Images {
     /// Returns all images, by id.
     pub fn list(&self) -> Vec<Image> {
         let pinned = self.inner.pinned();
-        self.inner.store.list().into_iter().map(|record| Image::new(record, &pinned)).collect()
+        self.inner.store.list().into_iter().map(|listed| Image::new(listed, &pinned)).collect()
     }
 
     /// Finds the image of this name: a tag (`:latest` if it has none), a digest name, an id with or without `sha256:`, or
     /// an id cut short where that is unique.
     pub fn find(&self, name: &str) -> Option<Image> {
-        self.inner.store.find(name).map(|record| Image::new(record, &self.inner.pinned()))
+        self.inner.store.find(name).map(|listed| Image::new(listed, &self.inner.pinned()))
     }
 
-    /// Removes the image of this name with all its names; an absent one is no error. Blocks on the disk.
+    /// Removes the image of this name with all its names; an absent one is no error. Files that somebody uses stay until
+    /// nobody does. Blocks on the disk.
     ///
     /// # Errors
     /// [`ImageError::Disk`].
     pub fn remove(&self, name: &str) -> Result<(), ImageError> {
-        // Also for an image that is gone: a removal that failed may have left blobs.
+        // Also for an image that is gone: a removal that failed may have left layers.
         let found = self.inner.store.find(name);
-        self.inner.store.remove(found.as_ref().map_or(name, |record| &record.id))
+        self.inner.store.remove(found.as_ref().map_or(name, |found| &found.record.id))
     }
 
-    /// Opens the image's EROFS file read-only; its length is a multiple of 2 MiB.
+    /// Opens the files of the image of this id for a guest. Blocks on the disk.
     ///
     /// # Errors
     /// [`ImageError::Unknown`] or [`ImageError::Disk`].
-    pub fn open_erofs(&self, image: &Image) -> Result<File, ImageError> {
-        let path =
-            self.inner.store.image_path(&image.id).ok_or_else(|| ImageError::Unknown(image.id.clone()))?;
-        match File::open(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(ImageError::Unknown(image.id.clone()))
-            }
-            other => other.map_err(ImageError::disk("opening", &path)),
-        }
+    pub fn open_image(&self, id: &str) -> Result<OpenImage, ImageError> {
+        opened::open(&self.inner.store, id)
+    }
+
+    /// Takes a lease for a VM that an earlier daemon gave the image of this id to, also where the image was removed since;
+    /// none where nothing is left of it.
+    pub fn lease_again(&self, id: &str) -> Option<Lease> {
+        self.inner.store.lease_again(id)
+    }
+
+    /// Says that whoever uses an image since an earlier daemon has its lease. Before that, no removal takes a file away; now
+    /// all go that nobody uses. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`ImageError::Disk`]: the next removal tries again.
+    pub fn users_are_known(&self) -> Result<(), ImageError> {
+        self.inner.store.users_are_known()
+    }
+
+    /// Says that the daemon ends while VMs go on: leases that are dropped with it let nothing go.
+    pub fn forget_users(&self) {
+        self.inner.store.forget_users();
     }
 
     /// The image directory.

@@ -1,21 +1,23 @@
-//! Unpacks one layer: decompresses, hashes and reads the archive; contents go to a data blob, the rest to entries.
+//! Unpacks one layer: decompresses, hashes and reads the archive; contents go to a data file, the rest to a tree file.
 //! Owns the choice of what is accepted from an archive; never applies it to a tree, which `build.rs` does.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use runtime_erofs::{
-    Attributes, DataWriter, Entry, EntryKind, MAX_METADATA_BYTES, MAX_NODES, is_supported_xattr,
+    Attributes, BLOB_ALIGNMENT, DataWriter, Entry, EntryKind, MAX_METADATA_BYTES, MAX_NODES,
+    is_supported_xattr,
 };
 use runtime_fail_points::{Point, pass};
 use sha2::{Digest, Sha256};
 
 use crate::archive::{self, Archive, ArchiveError, Kind};
 use crate::error::{ContentError, ImageError};
+use crate::tree_file::{Sizes, TreeWriter};
 
 /// Bytes of the buffer between two steps.
 const BUFFER: usize = 256 * 1024;
@@ -48,13 +50,28 @@ impl Budget {
     fn charge_unpacked(&self, bytes: u64) -> Result<(), ContentError> {
         Self::charge(&self.unpacked, bytes, "uncompressed bytes", self.unpacked_limit)
     }
+
+    fn charge_entries(&self, entries: u64, names: u64) -> Result<(), ContentError> {
+        Self::charge(&self.entries, entries, "archive entries", MAX_NODES as u64)?;
+        Self::charge(&self.metadata, names, "bytes of names and attributes", MAX_METADATA_BYTES as u64)
+    }
+
+    /// Counts a layer that is unpacked already.
+    pub(crate) fn charge_layer(&self, sizes: &Sizes) -> Result<(), ContentError> {
+        self.charge_entries(sizes.entries, sizes.names)?;
+        self.charge_unpacked(sizes.unpacked)
+    }
 }
 
-/// A layer whose contents are in a data blob.
+/// A layer in two files, which are not synced yet.
 #[derive(Debug)]
 pub(crate) struct Unpacked {
-    pub(crate) entries: Vec<Entry>,
+    /// The contents, up to a multiple of 2 MiB; empty where there are none.
     pub(crate) data: File,
+    pub(crate) tree: File,
+    /// Bytes of contents, a multiple of 4 KiB.
+    pub(crate) content_bytes: u64,
+    pub(crate) tree_bytes: u64,
 }
 
 /// A layer as manifest and config describe it.
@@ -63,47 +80,49 @@ pub(crate) struct ExpectedLayer {
     /// The layer's name in errors.
     pub(crate) what: String,
     pub(crate) diff_id: String,
-    /// The number of the layer's data blob.
-    pub(crate) blob: u32,
 }
 
-/// Unpacks `source`, up to its end. Contents go to a new file at `data`.
+/// Where a layer is unpacked to.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    pub(crate) data: PathBuf,
+    pub(crate) tree: PathBuf,
+}
+
+/// Unpacks `source`, up to its end, into new files at `places`.
 pub(crate) fn unpack(
     expected: &ExpectedLayer,
     source: &mut impl Read,
-    data: &Path,
+    places: &Places,
     budget: &Arc<Budget>,
 ) -> Result<Unpacked, ImageError> {
     let broken =
         |error: io::Error| ImageError::content(&expected.what, ContentError::Decompress(error.to_string()));
     let plain = decompressed(source).map_err(broken)?;
-    let plain = Uncompressed { source: plain, hash: Sha256::new(), budget: Arc::clone(budget), wrong: None };
-    pass(Point::ImageLayer).map_err(ImageError::disk("creating", data))?;
-    let file = File::options()
-        .read(true)
-        .write(true)
-        // An attempt before this one may have left a part.
-        .create(true)
-        .truncate(true)
-        .open(data)
-        .map_err(ImageError::disk("creating", data))?;
+    let budget = Arc::clone(budget);
+    let plain =
+        Uncompressed { source: plain, hash: Sha256::new(), count: 0, budget: budget.clone(), wrong: None };
+    let (data, tree) =
+        (create(&places.data, Point::ImageLayer)?, create(&places.tree, Point::ImageLayerTree)?);
     let mut layer = Layer {
         archive: Archive::new(BufReader::with_capacity(BUFFER, plain)),
-        data: DataWriter::new(BufWriter::with_capacity(BUFFER, file), expected.blob),
-        budget: Arc::clone(budget),
+        data: DataWriter::new(BufWriter::with_capacity(BUFFER, data)),
+        tree: TreeWriter::new(tree).map_err(ImageError::disk("writing", &places.tree))?,
+        budget,
+        sizes: Sizes::default(),
     };
     let outcome = layer.entries();
-    let Layer { archive, data: writer, .. } = layer;
+    let Layer { archive, data, tree, mut sizes, .. } = layer;
     let mut plain = archive.into_inner();
     // The stream knows more about its own failure than the archive's reader does.
     let outcome = match (plain.get_mut().wrong.take(), outcome) {
         (Some(wrong), _) | (None, Err(UnpackError::Content(wrong))) => {
             Err(ImageError::content(&expected.what, wrong))
         }
-        (None, Err(UnpackError::Disk(error))) => Err(ImageError::disk("writing", data)(error)),
-        (None, Ok(entries)) => Ok(entries),
+        (None, Err(UnpackError::Disk(error))) => Err(ImageError::disk("writing", &places.data)(error)),
+        (None, Ok(())) => Ok(()),
     };
-    let entries = outcome?;
+    outcome?;
     let drained = io::copy(&mut plain, &mut io::sink());
     let plain = plain.into_inner();
     match (plain.wrong, drained) {
@@ -116,10 +135,32 @@ pub(crate) fn unpack(
         let wrong = ContentError::DiffId { expected: expected.diff_id.clone(), actual };
         return Err(ImageError::content(&expected.what, wrong));
     }
-    let buffered = writer.finish().map_err(ImageError::disk("writing", data))?;
-    let data =
-        buffered.into_inner().map_err(|error| ImageError::disk("writing", data)(error.into_error()))?;
-    Ok(Unpacked { entries, data })
+    sizes.unpacked = sizes.unpacked.saturating_add(plain.count);
+    finish(data, tree, sizes, places)
+}
+
+/// Makes a new file; an attempt before this one may have left a part.
+fn create(path: &Path, point: Point) -> Result<File, ImageError> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(true);
+    pass(point).and_then(|()| options.open(path)).map_err(ImageError::disk("creating", path))
+}
+
+/// Ends both files of a layer. The data file is a multiple of 2 MiB long, which costs no room on the disk: pages of a VM
+/// that no file has would be an error of the bus.
+fn finish(
+    data: DataWriter<BufWriter<File>>,
+    tree: TreeWriter,
+    mut sizes: Sizes,
+    places: &Places,
+) -> Result<Unpacked, ImageError> {
+    let of_data = |error: io::Error| ImageError::disk("writing", &places.data)(error);
+    let (buffered, content_bytes) = data.finish().map_err(of_data)?;
+    let data = buffered.into_inner().map_err(|error| of_data(error.into_error()))?;
+    data.set_len(content_bytes.next_multiple_of(BLOB_ALIGNMENT)).map_err(of_data)?;
+    sizes.content = content_bytes;
+    let (tree, tree_bytes) = tree.finish(&sizes).map_err(ImageError::disk("writing", &places.tree))?;
+    Ok(Unpacked { data, tree, content_bytes, tree_bytes })
 }
 
 /// Decompresses what is compressed. The first bytes say whether it is: media types say so, too, and builders and mirrors
@@ -170,35 +211,33 @@ impl From<ArchiveError> for UnpackError {
 struct Layer<R, W> {
     archive: Archive<R>,
     data: DataWriter<W>,
+    tree: TreeWriter,
     budget: Arc<Budget>,
+    /// All but the uncompressed bytes of the archive, which are counted where they are read.
+    sizes: Sizes,
 }
 
 impl<R: Read, W: io::Write> Layer<R, W> {
-    fn entries(&mut self) -> Result<Vec<Entry>, UnpackError> {
-        let mut entries = Vec::new();
+    fn entries(&mut self) -> Result<(), UnpackError> {
         while let Some(entry) = self.archive.next_entry()? {
             self.charge(&entry)?;
-            entries.push(self.entry(entry)?);
+            let entry = self.entry(entry)?;
+            self.tree.append(&entry).map_err(UnpackError::Disk)?;
         }
-        Ok(entries)
+        Ok(())
     }
 
-    fn charge(&self, entry: &archive::Entry) -> Result<(), UnpackError> {
+    fn charge(&mut self, entry: &archive::Entry) -> Result<(), UnpackError> {
         let link = match &entry.kind {
             Kind::Symlink(target) | Kind::HardLink(target) => target.len(),
             _ => 0,
         };
         let xattrs: usize = entry.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
         let bytes = (entry.path.len() + link + xattrs) as u64;
-        Budget::charge(&self.budget.entries, 1, "archive entries", MAX_NODES as u64)
-            .map_err(UnpackError::Content)?;
-        Budget::charge(
-            &self.budget.metadata,
-            bytes,
-            "bytes of names and attributes",
-            MAX_METADATA_BYTES as u64,
-        )
-        .map_err(UnpackError::Content)?;
+        self.budget.charge_entries(1, bytes).map_err(UnpackError::Content)?;
+        self.sizes.entries += 1;
+        self.sizes.names += bytes;
+        self.sizes.unpacked = self.sizes.unpacked.saturating_add(entry.holes);
         // The holes of a sparse file are in no stream that counts them.
         self.budget.charge_unpacked(entry.holes).map_err(UnpackError::Content)
     }
@@ -245,6 +284,7 @@ fn kept_xattrs(xattrs: BTreeMap<Vec<u8>, Vec<u8>>, path: &[u8]) -> BTreeMap<Vec<
 struct Uncompressed<'a> {
     source: Box<dyn Read + 'a>,
     hash: Sha256,
+    count: u64,
     budget: Arc<Budget>,
     wrong: Option<ContentError>,
 }
@@ -265,6 +305,7 @@ impl Read for Uncompressed<'_> {
             return Err(io::Error::other(message));
         }
         self.hash.update(&buffer[..count]);
+        self.count += count as u64;
         Ok(count)
     }
 }

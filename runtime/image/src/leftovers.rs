@@ -1,15 +1,11 @@
 //! Files in an image directory that nothing names, seen from outside: no daemon runs on it, or another process does. Nothing is removed here; a daemon's start removes the same, by `store.rs`.
 
-use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::ImageError;
 use crate::store::{RESUME_AGE, Store};
-
-/// The end of the name of a blob that is not whole.
-const PARTIAL: &str = ".partial";
 
 /// The disorder in an image directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,23 +23,17 @@ pub struct Leftovers {
 /// [`ImageError::Disk`], also for an index that cannot be read.
 pub fn leftovers(directory: &Path, untouched: Duration) -> Result<Leftovers, ImageError> {
     let store = Store::at(directory);
-    let records = store.read_index()?;
-    let files: HashSet<PathBuf> = records.iter().filter_map(|record| store.image_path(&record.id)).collect();
-    let blobs: HashSet<&str> = records
-        .iter()
-        .flat_map(|record| &record.blobs)
-        .filter_map(|blob| blob.strip_prefix("sha256:"))
-        .collect();
-    let is_blob = |path: &Path| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        blobs.contains(name.strip_suffix(PARTIAL).unwrap_or(name))
-    };
-    let missing =
-        records.iter().filter(|record| !store.image_path(&record.id).is_some_and(|path| path.is_file()));
+    let index = store.read_index()?;
+    let known = store.known_files(&index);
+    let is_nobodys = |path: &PathBuf| !known.contains(path);
+    let missing = index.records.values().filter(|record| !store.has_files(&index, record));
     let mut found = Vec::new();
     found.extend(old_entries(&store.temporary(), untouched));
-    found.extend(old_entries(&store.images(), untouched).filter(|path| !files.contains(path)));
-    found.extend(old_entries(&store.blobs(), untouched.max(RESUME_AGE)).filter(|path| !is_blob(path)));
+    found.extend(old_entries(&store.images(), untouched).filter(is_nobodys));
+    // Of a pull that goes on, or has failed, whose next attempt has a use for them.
+    let of_pulls = untouched.max(RESUME_AGE);
+    found.extend(old_entries(&store.layers(), of_pulls).filter(is_nobodys));
+    found.extend(old_entries(&store.blobs(), of_pulls));
     found.sort();
     Ok(Leftovers { files: found, missing: missing.map(|record| record.id.clone()).collect() })
 }
@@ -69,29 +59,41 @@ mod tests {
     fn what_no_image_names_is_found_and_what_a_pull_may_be_at_is_not() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(leftovers(&dir.path().join("none"), Duration::ZERO).unwrap(), Leftovers::default());
-        let (known, lost, stray) = ("a".repeat(64), "b".repeat(64), "c".repeat(64));
+        let (known, lost, stray, kept) = ("a".repeat(64), "b".repeat(64), "c".repeat(64), "e".repeat(64));
         let record = |hex: &str| {
             serde_json::json!({
                 "id": format!("sha256:{hex}"), "repo_tags": [], "repo_digests": [], "size_bytes": 1,
-                "blobs": [format!("sha256:{hex}")], "config": DeclaredConfig::default()
+                "file_bytes": 2 << 20, "layers": [format!("sha256:{hex}")], "config": DeclaredConfig::default()
             })
         };
-        let index = serde_json::json!({ "version": 1, "images": [record(&known), record(&lost)] });
+        let layer = serde_json::json!({ "content_bytes": 4096, "tree_bytes": 1 });
+        let layers: serde_json::Map<_, _> =
+            [&known, &lost, &kept].map(|hex| (format!("sha256:{hex}"), layer.clone())).into_iter().collect();
+        let index = serde_json::json!({
+            "version": 2, "images": [record(&known), record(&lost)], "removed": [record(&kept)], "layers": layers
+        });
         fs::write(dir.path().join("images.json"), index.to_string()).unwrap();
         let make = |name: String, age: u64| {
             let path = dir.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             let file = File::create(&path).unwrap();
+            file.set_len(2 << 20).unwrap();
             file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
             path
         };
         let week = 7 * 24 * 3600;
-        make(format!("images/{known}.erofs"), week);
-        make(format!("blobs/sha256/{known}"), week);
-        make(format!("blobs/sha256/{known}.partial"), week);
+        for hex in [&known, &kept] {
+            make(format!("images/{hex}.erofs"), week);
+            make(format!("layers/{hex}.data"), week);
+            make(format!("layers/{hex}.tree"), week);
+        }
+        make(format!("layers/{lost}.data"), week);
+        make(format!("layers/{}.data", "d".repeat(64)), 7200);
         make(format!("blobs/sha256/{}", "d".repeat(64)), 7200);
         let mut nobodys = vec![
             make(format!("images/{stray}.erofs"), week),
+            make(format!("layers/{stray}.data"), week),
+            make(format!("layers/{stray}.tree"), week),
             make(format!("blobs/sha256/{stray}"), week),
             make(format!("blobs/sha256/{stray}.partial"), week),
         ];

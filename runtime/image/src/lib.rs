@@ -1,16 +1,20 @@
-//! Container images: pulled from registries, verified, and made into one EROFS file each.
+//! Container images: pulled from registries, verified, and made into one EROFS each, whose contents they share.
 //!
 //! ```text
-//! registry ──► blobs/sha256/<digest>      compressed layers and configs, verified, resumable while `.partial`
-//!      └─────► tmp/<pull>/                each layer's contents, while it streams in
-//!                   └──► images/<digest>.erofs   the lower layer of a container's root
-//!              images.json                the index, by id, tag and digest
+//! registry ──► blobs/sha256/<digest>      compressed, while a pull needs them; resumable while `.partial`
+//!      └─────► tmp/<pull>/                each layer, while it streams in
+//!                ├──► layers/<diff id>.data      contents of the layer's files, each at a multiple of 4 KiB
+//!                ├──► layers/<diff id>.tree      all else of the layer
+//!                └──► images/<id>.erofs          metadata: one merged tree of all layers
+//!              images.json                the index: images by id, with their layers
+//!
+//! an image in a guest:   images/<id>.erofs │ layers/<1st>.data │ layers/<2nd>.data │ …      each at a multiple of 2 MiB
 //! ```
 //!
 //! [`Images`] is the whole interface. Where to read on: `images.rs` (the calls), `pull.rs` (the steps of a pull),
 //! `blob.rs` and
-//! `transfer.rs` (a blob from network to disk), `layer.rs` and `archive.rs` (a blob into a tree), `store.rs` (files, index
-//! and recovery), `name.rs` (references), `registry.rs` and `hosts.rs` (registries and mirrors).
+//! `transfer.rs` (a blob from network to disk), `layer.rs` and `archive.rs` (a blob into a layer's two files), `tree_file.rs`,
+//! `build.rs` (layers into an image), `store.rs` (files, index, leases and recovery), `opened.rs` (an image for a guest), `name.rs` (references), `registry.rs` and `hosts.rs` (registries and mirrors).
 //!
 //! Everything that comes from a registry is foreign: sizes have bounds ([`Limits`]), digests are checked, and errors
 //! name the part that is wrong ([`ImageError`]). This crate never mounts anything and runs nothing from an image.
@@ -27,6 +31,7 @@ mod counters;
 mod cpu;
 mod endpoint;
 mod error;
+mod fetch;
 mod files;
 #[doc(hidden)]
 pub mod fuzz;
@@ -38,6 +43,7 @@ mod limits;
 mod locks;
 mod manifest;
 mod name;
+mod opened;
 mod pax;
 mod pinned;
 mod pull;
@@ -46,11 +52,14 @@ mod room;
 mod sparse;
 mod store;
 mod transfer;
+mod tree_file;
 
 pub use config::DeclaredConfig;
 pub use error::{ContentError, ImageError, ImageErrorKind};
 pub use images::{Image, Images, Usage};
 pub use leftovers::{Leftovers, leftovers};
 pub use limits::Limits;
+pub use opened::{ImagePart, OpenImage};
 pub use pinned::Pinned;
 pub use registry::{Credentials, RegistryConfig};
+pub use store::Lease;

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// Most layers of one image: all their files, and the image's own, are sent to a VMM with one message, and other runtimes
+/// stack no more either.
+pub(crate) const LAYERS_MAX: usize = 127;
+
 /// Bounds on what one image may bring. No honest image is likely to reach one.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -32,7 +36,7 @@ impl Default for Limits {
             config_bytes: 8 << 20,
             layer_bytes: 32 << 30,
             unpacked_bytes: 64 << 30,
-            layers: 256,
+            layers: LAYERS_MAX,
             silence: Duration::from_secs(60),
             pace: Duration::from_secs(300),
             pace_bytes: 256 << 10,

@@ -2,33 +2,36 @@
 //!
 //! ```text
 //! hosts ► manifest (► manifests for linux/amd64) ► config ► [image there? ► names added, done]
-//!       ► layers, a few at a time: network ► hash ► disk and ► decompress ► hash ► archive ► entries, data
-//!       ► stacked in order ► image file ► renamed into place ► index written
+//!       ► layers that are not here, a few at a time: network ► hash ► disk and ► decompress ► hash ► archive ► tree, data
+//!       ► all layers stacked in order ► image file ► renamed into place ► index written ► blobs removed
 //! ```
-//! A pull that fails at any step leaves blobs, whole or partial, and nothing else.
+//! A pull that fails at any step leaves blobs, whole or partial, and whole layers, which the next one finds.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
+use runtime_erofs::BLOB_ALIGNMENT;
 use runtime_fail_points::{Point, pass};
 use runtime_spans::{always, span, step};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::blob::{self, BlobReader};
+use crate::blob;
 use crate::blocking::{DroppedAside, blocking, blocking_on_layer};
 use crate::build::Stack;
 use crate::config::{self, Parsed};
-use crate::error::{self, ContentError, ImageError};
-use crate::layer::{self, Budget, ExpectedLayer, Unpacked};
+use crate::error::{ContentError, ImageError};
+use crate::fetch::{self, Fetch};
+use crate::files;
+use crate::layer::{Budget, ExpectedLayer, Places};
 use crate::limits::Limits;
 use crate::manifest::{self, Choice, Descriptor, Document, Manifest};
 use crate::name::{Name, digest_hex};
 use crate::registry::{Credentials, Registry, RegistryConfig};
 use crate::room;
-use crate::store::{Record, Store};
+use crate::store::{Listed, Record, Store};
 use crate::transfer::Sources;
 
 /// Layers in transfer at once, per pull.
@@ -60,44 +63,61 @@ pub(crate) async fn registry(
 }
 
 impl Pull {
-    pub(crate) async fn run(self) -> Result<Record, ImageError> {
+    pub(crate) async fn run(self) -> Result<Listed, ImageError> {
         let (manifest, digest) = step(span!("get the manifest"), self.manifest()).await?;
         let blobs: Vec<String> = std::iter::once(&manifest.config)
             .chain(&manifest.layers)
             .map(|descriptor| descriptor.digest.clone())
             .collect();
-        let _pins = self.store.pin(blobs.clone());
+        let pins = self.store.pin(blobs.clone());
+        let listed = self.make(manifest, &digest).await?;
+        drop(pins);
+        let store = Arc::clone(&self.store);
+        let removing = blocking("removing blobs", move || store.remove_blobs(blobs));
+        if let Err(error) = removing.await {
+            tracing::warn!(error = crate::error::chain(&error), "blobs of an image that is here are left");
+        }
+        Ok(listed)
+    }
+
+    /// Makes the image, unless it is there, and adds the pull's name to it.
+    async fn make(&self, manifest: Manifest, digest: &str) -> Result<Listed, ImageError> {
         let parsed = step(span!("get the config"), self.config(&manifest.config)).await?;
         let (layers, diff_ids) = (manifest.layers.len(), parsed.diff_ids.len());
         if layers != diff_ids {
             let what = format!("manifest {}", self.name.whole());
             return Err(ImageError::content(what, ContentError::LayerCount { layers, diff_ids }));
         }
+        // Each once: an image may have a layer twice.
+        let mut seen = HashSet::new();
+        let distinct: Vec<String> = parsed.diff_ids.iter().filter(|id| seen.insert(*id)).cloned().collect();
+        let _pins = self.store.pin(distinct.clone());
         let id = manifest.config.digest.clone();
         let _lock = always(span!("wait for the image"), self.store.image_locks.lock(&id)).await;
         let mut record = Record {
             id: id.clone(),
             repo_tags: self.name.repo_tag().into_iter().collect(),
-            repo_digests: vec![self.name.repo_digest(&digest)],
+            repo_digests: vec![self.name.repo_digest(digest)],
             size_bytes: 0,
-            blobs,
+            file_bytes: 0,
+            layers: distinct,
             config: parsed.config,
         };
-        if let Some(known) = self.store.get(&id) {
-            record.size_bytes = known.size_bytes;
+        if self.store.known(&id).is_some() {
             match self.add(record.clone()).await {
-                // The image was removed after `get`.
+                // The image was removed after `known`.
                 Err(ImageError::Unknown(_)) => {}
                 other => return other,
             }
         }
-        let (store, wanted) = (Arc::clone(&self.store), manifest.layers.clone());
-        blocking("looking for room", move || room::check(store.directory(), &store.blobs(), &wanted)).await?;
-        record.size_bytes = self.build(&id, &manifest.layers, parsed.diff_ids).await?;
+        let wanted: Vec<_> = manifest.layers.iter().cloned().zip(parsed.diff_ids.clone()).collect();
+        let store = Arc::clone(&self.store);
+        blocking("looking for room", move || room::check(&store, &wanted)).await?;
+        self.build(&mut record, &manifest.layers, parsed.diff_ids).await?;
         self.add(record).await
     }
 
-    async fn add(&self, record: Record) -> Result<Record, ImageError> {
+    async fn add(&self, record: Record) -> Result<Listed, ImageError> {
         let store = Arc::clone(&self.store);
         step(span!("write the index"), blocking("writing the index", move || store.add(record))).await
     }
@@ -168,31 +188,24 @@ impl Pull {
     async fn config_once(&self, descriptor: &Descriptor, sources: &Sources) -> Result<Parsed, ImageError> {
         let lock = self.store.blob_locks.lock(&descriptor.digest).await;
         let reader = blob::open(&self.store.blobs(), descriptor, &self.registry, sources).await?;
-        let (what, blobs) = (descriptor.to_string(), self.store.blobs());
-        blocking("reading a config", move || {
-            let _lock = lock;
-            // The descriptor's size is within the limit, and the reader gives no more than that.
-            let mut bytes = Vec::new();
-            finish(reader, |reader| {
-                // The reader says better what has failed, where that is not the disk.
-                std::io::copy(reader, &mut bytes)
-                    .map(drop)
-                    .map_err(ImageError::disk("reading a blob of", &blobs))
-            })?;
-            config::parse(&what, &bytes)
-        })
-        .await
+        let bytes = fetch::read_small(reader, "reading a config", lock).await?;
+        config::parse(&descriptor.to_string(), &bytes)
     }
 
-    /// Makes the image's file and returns the bytes in use.
-    async fn build(&self, id: &str, layers: &[Descriptor], diff_ids: Vec<String>) -> Result<u64, ImageError> {
+    /// Makes the image's own file, and fills in the record what is known of it then.
+    async fn build(
+        &self,
+        record: &mut Record,
+        layers: &[Descriptor],
+        diff_ids: Vec<String>,
+    ) -> Result<(), ImageError> {
         let temporary = self.store.temporary();
         let work = blocking("making a directory", move || {
             let made = pass(Point::ImageWork).and_then(|()| tempfile::tempdir_in(&temporary));
             made.map(DroppedAside::new).map_err(ImageError::disk("creating a directory in", &temporary))
         })
         .await?;
-        let built = self.build_in(work.get().path(), id, layers, diff_ids).await;
+        let built = self.build_in(work.get().path(), record, layers, diff_ids).await;
         let removed = blocking("removing a directory", move || {
             work.drop_here();
             Ok(())
@@ -200,110 +213,82 @@ impl Pull {
         removed.await.and(built)
     }
 
-    /// Makes the image's file by way of files in `work`.
+    /// Makes the image's own file by way of files in `work`.
     async fn build_in(
         &self,
         work: &Path,
-        id: &str,
+        record: &mut Record,
         layers: &[Descriptor],
         diff_ids: Vec<String>,
-    ) -> Result<u64, ImageError> {
+    ) -> Result<(), ImageError> {
+        let stack = self.stack(work, &record.layers, layers, diff_ids).await?;
+        let (store, id, path) = (Arc::clone(&self.store), record.id.clone(), work.join("image"));
+        let distinct = record.layers.clone();
+        let writing = blocking_on_layer("writing an image", move || {
+            let hex = digest_hex(&id).map_err(|wrong| ImageError::content(format!("image {id}"), wrong))?;
+            let found: Option<Vec<_>> = distinct.iter().map(|diff_id| store.layer(diff_id)).collect();
+            let found = found.ok_or(ImageError::Interrupted("writing an image"))?;
+            let blobs: Vec<u64> = found.iter().map(|layer| layer.content_bytes).collect();
+            let (file, bytes) = stack.write(hex, &blobs, &path)?;
+            let to = store.image_path(&id).ok_or(ImageError::Interrupted("writing an image"))?;
+            files::publish(&file, &path, &to)?;
+            let layers = found.iter().map(|layer| layer.content_bytes.saturating_add(layer.tree_bytes));
+            Ok((bytes.next_multiple_of(BLOB_ALIGNMENT), layers.fold(bytes, u64::saturating_add)))
+        });
+        (record.file_bytes, record.size_bytes) = step(span!("write the image"), writing).await?;
+        Ok(())
+    }
+
+    /// Gets all layers, and stacks them. Blobs are numbered as in `distinct`.
+    async fn stack(
+        &self,
+        work: &Path,
+        distinct: &[String],
+        layers: &[Descriptor],
+        diff_ids: Vec<String>,
+    ) -> Result<Stack, ImageError> {
         let budget = Arc::new(Budget::new(self.limits.unpacked_bytes));
-        let mut expected = Vec::new();
-        for ((descriptor, diff_id), blob) in layers.iter().zip(diff_ids).zip(0..) {
-            let what = descriptor.to_string();
-            expected.push((descriptor.clone(), ExpectedLayer { what, diff_id, blob }));
-        }
         let ended = CancellationToken::new();
         // The first layer that fails ends the transfers of all others.
         let _ended = ended.clone().drop_guard();
-        let mut unpacked = futures::stream::iter(expected)
-            .map(|(descriptor, expected)| {
-                let number = expected.blob;
-                let data = work.join(format!("layer-{number}"));
-                let (store, registry) = (Arc::clone(&self.store), Arc::clone(&self.registry));
-                let bytes = i64::try_from(descriptor.size).unwrap_or(i64::MAX);
-                let span = span!("layer", digest = descriptor.digest, bytes);
-                let layer =
-                    Layer { store, registry, descriptor, expected, data, budget: Arc::clone(&budget) };
-                let task = tokio::spawn(step(span, layer.get(Sources::new(ended.clone()))));
+        let fetch = |number: usize, descriptor: Descriptor, diff_id: String| {
+            let (store, registry) = (Arc::clone(&self.store), Arc::clone(&self.registry));
+            let at = |end: &str| work.join(format!("layer-{number}.{end}"));
+            Fetch {
+                store,
+                registry,
+                expected: ExpectedLayer { what: descriptor.to_string(), diff_id },
+                descriptor,
+                places: Places { data: at("data"), tree: at("tree") },
+                budget: Arc::clone(&budget),
+            }
+        };
+        let fetches: Vec<_> = layers.iter().cloned().zip(diff_ids).enumerate().collect();
+        let mut fetched = futures::stream::iter(fetches)
+            .map(|(number, (descriptor, diff_id))| {
+                let fetch = fetch(number, descriptor, diff_id);
+                let (what, diff_id) = (fetch.expected.what.clone(), fetch.expected.diff_id.clone());
+                let bytes = i64::try_from(fetch.descriptor.size).unwrap_or(i64::MAX);
+                let span = span!("layer", digest = fetch.descriptor.digest, bytes);
+                let task = tokio::spawn(step(span, fetch.get(Sources::new(ended.clone()))));
                 let task = AbortOnDropHandle::new(task);
                 async move {
-                    let layer = task.await.unwrap_or(Err(ImageError::Interrupted("unpacking a layer")))?;
-                    Ok::<_, ImageError>((number, layer))
+                    let tree = task.await.unwrap_or(Err(ImageError::Interrupted("unpacking a layer")))?;
+                    Ok::<_, ImageError>((number, (what, diff_id, tree)))
                 }
             })
             .buffer_unordered(LAYERS_AT_ONCE);
         // Layers come in any order, and are stacked in their own.
         let (mut stack, mut early, mut next) = (Stack::default(), BTreeMap::new(), 0);
-        while let Some((number, layer)) = unpacked.try_next().await? {
+        while let Some((number, layer)) = fetched.try_next().await? {
             early.insert(number, layer);
-            while let Some((what, layer)) = early.remove(&next) {
-                let stacking = move || stack.add(&what, layer).map(|()| stack);
+            while let Some((what, diff_id, tree)) = early.remove(&next) {
+                let blob = distinct.iter().position(|known| *known == diff_id).unwrap_or(distinct.len());
+                let stacking = move || stack.add(&what, &tree, blob).map(|()| stack);
                 stack = step(span!("stack a layer"), blocking_on_layer("stacking layers", stacking)).await?;
                 next += 1;
             }
         }
-        let (store, id, path) = (Arc::clone(&self.store), id.to_owned(), work.join("image"));
-        let writing = blocking_on_layer("writing an image", move || {
-            let hex = digest_hex(&id).map_err(|wrong| ImageError::content(format!("image {id}"), wrong))?;
-            let (file, bytes) = stack.write(hex, &path)?;
-            store.publish(&id, &file, &path)?;
-            Ok(bytes)
-        });
-        step(span!("write the image"), writing).await
-    }
-}
-
-/// One layer to be unpacked, from the registry or from disk.
-struct Layer {
-    store: Arc<Store>,
-    registry: Arc<Registry>,
-    descriptor: Descriptor,
-    expected: ExpectedLayer,
-    data: PathBuf,
-    budget: Arc<Budget>,
-}
-
-impl Layer {
-    /// Unpacks the layer into a data file and entries. Where a host's bytes are wrong, the next host is asked.
-    async fn get(self, sources: Sources) -> Result<(String, Unpacked), ImageError> {
-        loop {
-            match self.get_once(&sources).await {
-                Err(error) if error.is_of_bytes() && sources.try_others(&self.registry) => {
-                    let error = error::chain(&error);
-                    tracing::debug!(error, "the bytes of a layer are wrong, and another host is asked");
-                }
-                other => return other,
-            }
-        }
-    }
-
-    async fn get_once(&self, sources: &Sources) -> Result<(String, Unpacked), ImageError> {
-        let lock = self.store.blob_locks.lock(&self.descriptor.digest).await;
-        let reader = blob::open(&self.store.blobs(), &self.descriptor, &self.registry, sources).await?;
-        let (expected, data, budget) = (self.expected.clone(), self.data.clone(), Arc::clone(&self.budget));
-        blocking_on_layer("unpacking a layer", move || {
-            // The thread outlives a pull that is dropped; until the thread ends, nobody else may have the blob.
-            let _lock = lock;
-            let mut unpacked = None;
-            finish(reader, |reader| {
-                unpacked = Some(layer::unpack(&expected, reader, &data, &budget)?);
-                Ok(())
-            })?;
-            unpacked.map(|layer| (expected.what, layer)).ok_or(ImageError::Interrupted("unpacking a layer"))
-        })
-        .await
-    }
-}
-
-/// Reads a blob, then checks and stores it. Where it cannot be read, its transfer ends.
-fn finish(
-    mut reader: BlobReader,
-    read: impl FnOnce(&mut BlobReader) -> Result<(), ImageError>,
-) -> Result<(), ImageError> {
-    match read(&mut reader) {
-        Ok(()) => reader.finish(),
-        Err(error) => Err(reader.give_up(error)),
+        Ok(stack)
     }
 }

@@ -3,36 +3,41 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
 
 use crate::error::ImageError;
 use crate::manifest::Descriptor;
 use crate::name::digest_hex;
+use crate::store::Store;
 
-/// Fails where the disk of `directory` has less room than the image takes at the very least. Blocks on the disk.
-pub(crate) fn check(directory: &Path, blobs: &Path, layers: &[Descriptor]) -> Result<(), ImageError> {
+/// A layer, and its diff id.
+type Wanted = (Descriptor, String);
+
+/// Fails where the disk of the store has less room than the layers take at the very least. Blocks on the disk.
+pub(crate) fn check(store: &Store, layers: &[Wanted]) -> Result<(), ImageError> {
+    let directory = store.directory();
     let found = rustix::fs::statvfs(directory).map_err(std::io::Error::from);
     let found = found.map_err(ImageError::disk("asking for the room of", directory))?;
     let free = found.f_bavail.saturating_mul(found.f_frsize);
-    let wanted = wanted(blobs, layers);
+    let wanted = wanted(store, layers);
     match free < wanted {
         true => Err(ImageError::NoRoom { path: directory.to_owned(), wanted, free }),
         false => Ok(()),
     }
 }
 
-/// The bytes of blobs that are still to come, and twice what they unpack to: the layers' contents and the image's file are
-/// there side by side. Contents are hardly ever smaller than they are compressed.
-fn wanted(blobs: &Path, layers: &[Descriptor]) -> u64 {
-    let mut known = HashSet::new();
-    let missing = layers.iter().filter(|layer| known.insert(&layer.digest)).map(|layer| {
+/// The bytes of blobs that are still to come, and of what they unpack to, of layers that are not here. Contents are hardly
+/// ever smaller than they are compressed.
+fn wanted(store: &Store, layers: &[Wanted]) -> u64 {
+    let (mut known, blobs) = (HashSet::new(), store.blobs());
+    let missing =
+        layers.iter().filter(|(_, diff_id)| known.insert(diff_id) && store.layer(diff_id).is_none());
+    let bytes = missing.map(|(layer, _)| {
         let Ok(hex) = digest_hex(&layer.digest) else { return 0 };
         let there = |name: String| fs::metadata(blobs.join(name)).map(|metadata| metadata.len());
-        let bytes = there(hex.to_owned()).or_else(|_| there(format!("{hex}.partial"))).unwrap_or(0);
-        layer.size.saturating_sub(bytes)
+        let here = there(hex.to_owned()).or_else(|_| there(format!("{hex}.partial"))).unwrap_or(0);
+        layer.size.saturating_sub(here).saturating_add(layer.size)
     });
-    let unpacked = layers.iter().map(|layer| layer.size.saturating_mul(2));
-    missing.chain(unpacked).fold(0, u64::saturating_add)
+    bytes.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -42,15 +47,16 @@ mod tests {
     #[test]
     fn blobs_that_are_there_take_no_room_and_a_part_takes_less() {
         let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
         let layer = |digit: char, size| {
             let digest = format!("sha256:{}", digit.to_string().repeat(64));
-            Descriptor { digest, size, part: "layer".into() }
+            (Descriptor { digest: digest.clone(), size, part: "layer".into() }, digest)
         };
         let layers = [layer('a', 100), layer('b', 10), layer('b', 10), layer('c', 1)];
-        assert_eq!(wanted(dir.path(), &layers), 111 + 242);
-        fs::write(dir.path().join("a".repeat(64)), [0; 100]).unwrap();
-        fs::write(dir.path().join("b".repeat(64) + ".partial"), [0; 4]).unwrap();
-        assert_eq!(wanted(dir.path(), &layers), 7 + 242);
-        assert_eq!(wanted(dir.path(), &[layer('a', u64::MAX), layer('b', u64::MAX)]), u64::MAX);
+        assert_eq!(wanted(&store, &layers), 2 * 111);
+        fs::write(store.blobs().join("a".repeat(64)), [0; 100]).unwrap();
+        fs::write(store.blobs().join("b".repeat(64) + ".partial"), [0; 4]).unwrap();
+        assert_eq!(wanted(&store, &layers), 111 + 7);
+        assert_eq!(wanted(&store, &[layer('a', u64::MAX), layer('b', u64::MAX)]), u64::MAX);
     }
 }

@@ -1,80 +1,56 @@
-//! The image directory and its index. Owns `images.json`, image files, blobs' lifetimes, and their recovery.
+//! The image directory and its index. Owns image files, layers' files, blobs' lifetimes, and their recovery.
 //!
 //! ```text
-//!  (blobs, tmp) ── file renamed to images/ ──► orphan ── index written ──► listed ── file removed, then record ──► gone
+//!  tmp ── layers' files renamed to layers/ ──► image file renamed to images/ ──► index written ──► listed
+//!  listed ── nobody uses it: image file removed, layers that no image names removed, index written ──► gone
+//!     └───── somebody does:  index written ──► removed, and there still ── last lease dropped ──► gone
 //! ```
-//! The index is written whole and renamed into place before a new image is reported to anyone. An image file without a
-//! record is an orphan, and the next start removes it; a record without its file is dropped, and the image pulled again.
+//! The index is written whole and renamed into place before a new image is reported to anyone. An image file or layer
+//! that no record names is an orphan, and the next start removes it; a record without its files is dropped, and the image
+//! pulled again.
 //!
 //! Readers never wait for the disk: the lock that they take is held for moments only, and writers wait for each other by
 //! another one.
 //!
-//! A tag names one image: when the tag moves, the image that had it stays, without the tag. Blobs live as long as an
-//! image names them; blobs without an image (of a failed pull) are kept for a day, so that the next pull can resume.
+//! A tag names one image: when the tag moves, the image that had it stays, without the tag. Blobs live as long as a pull
+//! needs them; those of a failed pull are kept for a day, so that the next pull can resume.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::{self, File};
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use runtime_fail_points::{Point, pass};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
 
 use crate::blob;
-use crate::config::DeclaredConfig;
 use crate::error::ImageError;
 use crate::files;
 use crate::locks::Locks;
 use crate::name::{Name, digest_hex, id_prefix};
 
-/// Age up to which blobs without an image are kept for a pull to resume.
+mod index;
+mod layers;
+mod leases;
+
+use index::Found;
+pub(crate) use index::{Index, LayerRecord, Record};
+pub use leases::Lease;
+
+/// Age up to which blobs without a pull are kept for a pull to resume.
 pub(crate) const RESUME_AGE: Duration = Duration::from_secs(24 * 3600);
-
-/// Version of the index's form. An index of another version is refused.
-const VERSION: u32 = 1;
-
-/// One image in the index.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
-    /// `sha256:` and the config's digest.
-    pub(crate) id: String,
-    pub(crate) repo_tags: Vec<String>,
-    pub(crate) repo_digests: Vec<String>,
-    pub(crate) size_bytes: u64,
-    /// Digests of config and layers.
-    pub(crate) blobs: Vec<String>,
-    #[serde(deserialize_with = "without_nulls")]
-    pub(crate) config: DeclaredConfig,
-}
-
-/// Indexes of earlier versions have `null` where the image names no stop signal.
-fn without_nulls<'de, D: Deserializer<'de>>(from: D) -> Result<DeclaredConfig, D::Error> {
-    let mut fields = Map::deserialize(from)?;
-    fields.retain(|_, value: &mut Value| !value.is_null());
-    serde_json::from_value(fields.into()).map_err(D::Error::custom)
-}
-
-#[derive(Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct IndexFile {
-    version: u32,
-    images: Vec<Record>,
-    /// Digests of blobs that were those of removed images, and may be there still.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    removed: BTreeSet<String>,
-}
 
 #[derive(Debug, Default)]
 struct State {
-    /// Images, by id.
-    records: BTreeMap<String, Record>,
-    /// Blobs of removed images that are there still. Other blobs without an image are those of a pull that was cut short.
-    removed: BTreeSet<String>,
-    /// Number of pulls that need a blob, by its digest.
+    index: Index,
+    /// Number of pulls that need a blob or a layer, by its digest.
     pins: HashMap<String, usize>,
+    /// Digests of blobs whose content is elsewhere, and which may be there still.
+    used_up: BTreeSet<String>,
+    /// Number of users of an image, by its id.
+    leases: HashMap<String, usize>,
+    /// Whether all users have said so that an earlier daemon left, and what nobody uses may go.
+    users_known: bool,
 }
 
 /// The image directory.
@@ -87,11 +63,13 @@ pub(crate) struct Store {
     writer: Mutex<()>,
     /// Locks that allow one writer per blob.
     pub(crate) blob_locks: Locks,
+    /// Locks that allow one unpacker per layer. The holder of one may wait for a blob's, and never the other way round.
+    pub(crate) layer_locks: Locks,
     /// Locks that allow one builder per image.
     pub(crate) image_locks: Locks,
 }
 
-/// Keeps blobs from being removed while a pull needs them.
+/// Keeps blobs and layers from being removed while a pull needs them.
 #[derive(Debug)]
 pub(crate) struct Pins {
     store: Arc<Store>,
@@ -119,19 +97,19 @@ impl Store {
         if temporary.exists() {
             fs::remove_dir_all(&temporary).map_err(ImageError::disk("clearing", &temporary))?;
         }
-        for path in [&temporary, &store.blobs(), &store.images()] {
+        for path in [&temporary, &store.blobs(), &store.images(), &store.layers()] {
             fs::create_dir_all(path).map_err(ImageError::disk("creating", path))?;
         }
-        let IndexFile { images, mut removed, .. } = store.read_index_file()?;
-        let has_file = |record: &Record| store.image_path(&record.id).is_some_and(|path| path.is_file());
-        let (kept, lost): (Vec<_>, Vec<_>) = images.into_iter().partition(has_file);
-        removed.extend(lost.iter().flat_map(|record| record.blobs.clone()));
-        let kept = kept.into_iter().map(|record| (record.id.clone(), record)).collect();
-        if !lost.is_empty() {
-            tracing::warn!(count = lost.len(), "images without their file were dropped");
-            store.write_index(&kept, &removed)?;
+        let Found { mut index, old_blobs } = Index::read(&store.index_path())?;
+        let is_changed = store.drop_lost(&mut index) || old_blobs.is_some();
+        store.state().index = index;
+        if let Err(error) = store.remove_blobs(old_blobs.into_iter().flatten()) {
+            tracing::warn!(%error, "blobs of an earlier version are there still");
         }
-        *store.state() = State { records: kept, removed, ..State::default() };
+        if is_changed && let Err(error) = store.write_index() {
+            // A full disk is no reason not to start: the same is found again.
+            tracing::warn!(%error, "the index of images is not written");
+        }
         store.remove_orphans()?;
         Ok(store)
     }
@@ -143,12 +121,13 @@ impl Store {
             state: Mutex::default(),
             writer: Mutex::default(),
             blob_locks: Locks::default(),
+            layer_locks: Locks::default(),
             image_locks: Locks::default(),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is made on a copy and swapped in, so that a panic leaves nothing half done.
+        // Every change is whole once it is made, so that a panic leaves nothing half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -172,73 +151,84 @@ impl Store {
         self.directory.join("images")
     }
 
-    /// The path of an image's file; none if the id is no digest, as in an index that somebody edited.
-    pub(crate) fn image_path(&self, id: &str) -> Option<PathBuf> {
-        digest_hex(id).ok().map(|hex| self.images().join(format!("{hex}.erofs")))
-    }
-
-    pub(crate) fn read_index(&self) -> Result<Vec<Record>, ImageError> {
-        Ok(self.read_index_file()?.images)
-    }
-
-    fn read_index_file(&self) -> Result<IndexFile, ImageError> {
-        let path = self.index_path();
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(IndexFile::default()),
-            Err(error) => return Err(ImageError::disk("reading", &path)(error)),
-        };
-        let invalid = |reason: String| {
-            ImageError::disk("reading", &path)(std::io::Error::new(std::io::ErrorKind::InvalidData, reason))
-        };
-        let index: IndexFile = serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
-        if index.version != VERSION {
-            return Err(invalid(format!("its version is {}, not {VERSION}", index.version)));
-        }
-        Ok(index)
+    pub(crate) fn layers(&self) -> PathBuf {
+        self.directory.join("layers")
     }
 
     fn index_path(&self) -> PathBuf {
         self.directory.join("images.json")
     }
 
-    fn write_index(
-        &self,
-        records: &BTreeMap<String, Record>,
-        removed: &BTreeSet<String>,
-    ) -> Result<(), ImageError> {
-        let images = records.values().cloned().collect();
-        let index = IndexFile { version: VERSION, images, removed: removed.clone() };
-        let bytes = serde_json::to_vec_pretty(&index).expect("strings and numbers always serialise");
-        files::replace(&self.index_path(), &bytes)
+    /// The path of an image's own file; none if the id is no digest, as in an index that somebody edited.
+    pub(crate) fn image_path(&self, id: &str) -> Option<PathBuf> {
+        digest_hex(id).ok().map(|hex| self.images().join(format!("{hex}.erofs")))
+    }
+
+    /// The index on disk, as it is now.
+    pub(crate) fn read_index(&self) -> Result<Index, ImageError> {
+        Ok(Index::read(&self.index_path())?.index)
+    }
+
+    /// Whether all files are there that a guest reads of the image, as long as they must be.
+    pub(crate) fn has_files(&self, index: &Index, record: &Record) -> bool {
+        let is_long = |path: Option<PathBuf>, bytes: u64| {
+            path.is_some_and(|path| {
+                fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == bytes)
+            })
+        };
+        is_long(self.image_path(&record.id), record.file_bytes)
+            && record.layers.iter().all(|diff_id| {
+                index.layers.get(diff_id).is_some_and(|layer| {
+                    layer.content_bytes == 0 || is_long(self.data_path(diff_id), layer.file_bytes())
+                })
+            })
+    }
+
+    /// Drops images without their files, and layers that no image names. Returns whether there were any.
+    fn drop_lost(&self, index: &mut Index) -> bool {
+        let found = index.clone();
+        index.records.retain(|_, record| self.has_files(&found, record));
+        index.removed.retain(|_, record| self.has_files(&found, record));
+        let named: BTreeSet<String> = index.named_layers().into_iter().map(str::to_owned).collect();
+        index.layers.retain(|diff_id, _| named.contains(diff_id));
+        let lost = found.all().count() - index.all().count();
+        if lost > 0 {
+            tracing::warn!(count = lost, "images without their files were dropped");
+        }
+        *index != found
+    }
+
+    /// Writes what is in memory. The caller is the writer, or alone.
+    fn write_index(&self) -> Result<(), ImageError> {
+        let index = self.state().index.clone();
+        index.write(&self.index_path())
     }
 
     fn remove_orphans(&self) -> Result<(), ImageError> {
-        let images = self.images();
-        for entry in fs::read_dir(&images).map_err(ImageError::disk("listing", &images))? {
-            let path = entry.map_err(ImageError::disk("listing", &images))?.path();
-            let known = self.state().records.keys().any(|id| self.image_path(id).as_ref() == Some(&path));
-            if !known {
-                files::remove(&path)?;
+        let known = self.known_files(&self.state().index);
+        for directory in [self.images(), self.layers()] {
+            for entry in fs::read_dir(&directory).map_err(ImageError::disk("listing", &directory))? {
+                let path = entry.map_err(ImageError::disk("listing", &directory))?.path();
+                if !known.contains(&path) {
+                    files::remove(&path)?;
+                }
             }
-        }
-        if let Err(error) = self.remove_blobs() {
-            tracing::warn!(%error, "blobs of a removed image are there still");
         }
         self.sweep(RESUME_AGE)
     }
 
-    /// Removes blobs that no image or pull names and that were not written for `age`.
-    fn sweep(&self, age: Duration) -> Result<(), ImageError> {
-        let named = self.named_blobs();
-        blob::sweep(&self.blobs(), age, |hex| named.contains(&format!("sha256:{hex}")))
+    /// The files of all images and layers of an index.
+    pub(crate) fn known_files(&self, index: &Index) -> BTreeSet<PathBuf> {
+        let images = index.all().filter_map(|record| self.image_path(&record.id));
+        let layers =
+            index.layers.keys().flat_map(|diff_id| [self.data_path(diff_id), self.tree_path(diff_id)]);
+        images.chain(layers.flatten()).collect()
     }
 
-    /// Digests of the blobs that an image or a pull needs.
-    fn named_blobs(&self) -> std::collections::HashSet<String> {
-        let state = self.state();
-        let by_images = state.records.values().flat_map(|record| &record.blobs);
-        by_images.chain(state.pins.keys()).cloned().collect()
+    /// Removes blobs that no pull names and that were not written for `age`.
+    fn sweep(&self, age: Duration) -> Result<(), ImageError> {
+        let pinned: BTreeSet<String> = self.state().pins.keys().cloned().collect();
+        blob::sweep(&self.blobs(), age, |hex| pinned.contains(&format!("sha256:{hex}")))
     }
 
     pub(crate) fn pin(self: &Arc<Self>, digests: Vec<String>) -> Pins {
@@ -250,125 +240,141 @@ impl Store {
         Pins { store: Arc::clone(self), digests }
     }
 
-    pub(crate) fn list(&self) -> Vec<Record> {
-        self.state().records.values().cloned().collect()
+    pub(crate) fn list(&self) -> Vec<Listed> {
+        let state = self.state();
+        state.index.records.values().map(|record| Listed::new(&state.index, record)).collect()
     }
 
-    pub(crate) fn get(&self, id: &str) -> Option<Record> {
-        self.state().records.get(id).cloned()
+    /// The image of this id, also one that was removed and is there still.
+    pub(crate) fn known(&self, id: &str) -> Option<Record> {
+        let state = self.state();
+        state.index.records.get(id).or_else(|| state.index.removed.get(id)).cloned()
+    }
+
+    /// The listed image of this id, and all that is known of its layers.
+    pub(crate) fn indexed(&self, id: &str) -> Option<(Index, Record)> {
+        let state = self.state();
+        let record = state.index.records.get(id)?.clone();
+        let layers = state.index.layers.iter().filter(|(diff_id, _)| record.layers.contains(diff_id));
+        let layers = layers.map(|(diff_id, layer)| (diff_id.clone(), layer.clone())).collect();
+        Some((Index { layers, ..Index::default() }, record))
     }
 
     /// Finds an image by tag, digest name, id or short id.
-    pub(crate) fn find(&self, name: &str) -> Option<Record> {
+    pub(crate) fn find(&self, name: &str) -> Option<Listed> {
         let state = self.state();
+        let records = &state.index.records;
+        let listed = |record| Listed::new(&state.index, record);
         if let Some(prefix) = id_prefix(name) {
             let mut matching =
-                state.records.values().filter(|record| record.id["sha256:".len()..].starts_with(prefix));
+                records.values().filter(|record| record.id["sha256:".len()..].starts_with(prefix));
             if let (Some(record), None) = (matching.next(), matching.next()) {
-                return Some(record.clone());
+                return Some(listed(record));
             }
         }
         let whole = Name::parse(name).ok()?.whole();
-        state
-            .records
+        records
             .values()
             .find(|record| record.repo_tags.contains(&whole) || record.repo_digests.contains(&whole))
-            .cloned()
+            .map(listed)
     }
 
     /// Adds an image, or names to one that is there. A tag leaves the image that had it.
     ///
     /// # Errors
-    /// [`ImageError::Unknown`] if the image's file was removed since.
-    pub(crate) fn add(&self, new: Record) -> Result<Record, ImageError> {
+    /// [`ImageError::Unknown`] if the image's files were removed since.
+    pub(crate) fn add(&self, new: Record) -> Result<Listed, ImageError> {
         let _writer = self.writer();
-        if !self.image_path(&new.id).is_some_and(|path| path.is_file()) {
-            return Err(ImageError::Unknown(new.id));
-        }
-        let mut records = self.state().records.clone();
-        for other in records.values_mut().filter(|other| other.id != new.id) {
-            other.repo_tags.retain(|tag| !new.repo_tags.contains(tag));
-        }
+        let mut index = self.state().index.clone();
         let id = new.id.clone();
-        let record = match records.remove(&id) {
+        let known = index.records.remove(&id).or_else(|| index.removed.remove(&id));
+        let record = match known {
             None => new,
             Some(mut old) => {
                 merge(&mut old.repo_tags, new.repo_tags);
                 merge(&mut old.repo_digests, new.repo_digests);
-                merge(&mut old.blobs, new.blobs);
                 old
             }
         };
-        let mut removed = self.state().removed.clone();
-        removed.retain(|digest| !record.blobs.contains(digest));
-        records.insert(id, record.clone());
-        self.write_index(&records, &removed)?;
-        let mut state = self.state();
-        (state.records, state.removed) = (records, removed);
-        Ok(record)
+        if !self.has_files(&index, &record) {
+            return Err(ImageError::Unknown(id));
+        }
+        for other in index.records.values_mut() {
+            other.repo_tags.retain(|tag| !record.repo_tags.contains(tag));
+        }
+        let listed = Listed::new(&index, &record);
+        index.records.insert(id, record);
+        index.write(&self.index_path())?;
+        self.state().index = index;
+        Ok(listed)
     }
 
-    /// Removes an image with all its names. The file goes first, since that frees a full disk: where the disk does not
-    /// take the index even then, the next start drops the record that has no file.
+    /// Removes an image with all its names. Files that nobody uses go first, since that frees a full disk: where the disk
+    /// does not take the index even then, the next start drops the record that has no file. Files that somebody uses stay
+    /// until the last lease is dropped.
     ///
     /// # Errors
-    /// Blobs that cannot be removed are tried again by the next removal, and by the next start.
+    /// Layers and blobs that cannot be removed are tried again by the next removal, and by the next start.
     pub(crate) fn remove(&self, id: &str) -> Result<(), ImageError> {
         if self.is_gone(id) {
             return Ok(());
         }
         let _writer = self.writer();
-        let mut records = self.state().records.clone();
-        if let Some(record) = records.remove(id) {
-            if let Some(path) = self.image_path(id) {
-                files::remove(&path)?;
-            }
-            let mut removed = self.state().removed.clone();
-            removed.extend(record.blobs);
-            if let Err(error) = self.write_index(&records, &removed) {
-                tracing::warn!(id, %error, "an image is removed, and the index is not written");
-            }
-            let mut state = self.state();
-            (state.records, state.removed) = (records, removed);
+        let is_changed = self.take_away(id)?;
+        let layers = self.remove_layers();
+        if is_changed && let Err(error) = self.write_index() {
+            tracing::warn!(id, %error, "an image is removed, and the index is not written");
         }
-        self.remove_blobs()?;
-        self.sweep(RESUME_AGE)
+        layers.and(self.remove_blobs([])).and(self.sweep(RESUME_AGE))
     }
 
-    /// Whether neither the image is there nor a blob of any removed image.
+    /// Whether neither the image is there nor a layer or a blob that nobody needs.
     fn is_gone(&self, id: &str) -> bool {
         let state = self.state();
-        !state.records.contains_key(id) && state.removed.is_empty()
+        !state.index.records.contains_key(id)
+            && state.unneeded_layers().is_empty()
+            && state.used_up.is_empty()
     }
 
-    /// Removes what is left of removed images.
-    fn remove_blobs(&self) -> Result<(), ImageError> {
-        let removed = self.state().removed.clone();
-        for digest in removed {
-            self.remove_unused(&digest)?;
-            self.state().removed.remove(&digest);
+    /// Removes blobs that are used up and that no pull needs, also those that could not be removed before. A pull names its
+    /// blobs before it takes their locks, so that it either is seen here, or finds the blob gone.
+    pub(crate) fn remove_blobs(&self, digests: impl IntoIterator<Item = String>) -> Result<(), ImageError> {
+        let used_up = {
+            let mut state = self.state();
+            state.used_up.extend(digests);
+            state.used_up.clone()
+        };
+        let mut outcome = Ok(());
+        for digest in used_up {
+            let Some(_lock) = self.blob_locks.try_lock(&digest) else { continue };
+            let is_needed = self.state().pins.contains_key(&digest);
+            let removed = match digest_hex(&digest) {
+                Ok(hex) if !is_needed => files::remove(&self.blobs().join(hex))
+                    .and_then(|()| files::remove(&self.blobs().join(format!("{hex}.partial")))),
+                _ => Ok(()),
+            };
+            match removed {
+                Ok(()) => drop(self.state().used_up.remove(&digest)),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
         }
-        Ok(())
+        outcome
     }
+}
 
-    /// Removes a blob that no image and no pull needs. A pull names its blobs before it takes their locks, so that it either
-    /// is seen here, or finds the blob gone.
-    fn remove_unused(&self, digest: &str) -> Result<(), ImageError> {
-        let (Ok(hex), Some(_lock)) = (digest_hex(digest), self.blob_locks.try_lock(digest)) else {
-            return Ok(());
-        };
-        let needed = {
-            let state = self.state();
-            let by_image = |record: &Record| record.blobs.iter().any(|blob| blob == digest);
-            state.pins.contains_key(digest) || state.records.values().any(by_image)
-        };
-        if needed { Ok(()) } else { files::remove(&self.blobs().join(hex)) }
-    }
+/// An image of the index, with how much a guest maps of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) record: Record,
+    /// Bytes from the image's first file to the end of its last.
+    pub(crate) range_bytes: u64,
+}
 
-    /// Puts a finished file in its place.
-    pub(crate) fn publish(&self, id: &str, file: &File, from: &Path) -> Result<(), ImageError> {
-        let to = self.image_path(id).ok_or_else(|| ImageError::Unknown(id.to_owned()))?;
-        files::publish(file, from, &to)
+impl Listed {
+    fn new(index: &Index, record: &Record) -> Listed {
+        let layers = index.layer_bytes(record).unwrap_or_default();
+        let (_, range_bytes) = runtime_erofs::place_blobs(record.file_bytes, &layers);
+        Listed { record: record.clone(), range_bytes }
     }
 }
 

@@ -146,7 +146,7 @@ async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
     if !args.private {
         report(&socket, pods.clone(), streams.clone(), watchdog);
     }
-    let parts = Parts { pods: pods.clone(), images, network, figures, log };
+    let parts = Parts { pods: pods.clone(), images: images.clone(), network, figures, log };
     let reloading = tokio::spawn(Reloader::new(path, loaded, parts, views).run(hangup));
     let stop = async move {
         stop.await;
@@ -161,6 +161,7 @@ async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
     if args.private {
         return remove_all(&pods).await;
     }
+    images.forget_users();
     info!("stopped; pods go on");
     Ok(())
 }

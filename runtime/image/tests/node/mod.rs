@@ -27,7 +27,9 @@ impl Node {
 
     pub(crate) fn with_config(config: RegistryConfig) -> Node {
         let directory = tempfile::tempdir().unwrap();
-        Node { images: Images::open(directory.path(), config).unwrap(), directory }
+        let images = Images::open(directory.path(), config).unwrap();
+        images.users_are_known().unwrap();
+        Node { images, directory }
     }
 
     pub(crate) async fn pull(&self, reference: &str) -> Result<Image, ImageError> {
@@ -39,7 +41,31 @@ impl Node {
         self.directory.path().join("blobs/sha256").join(format!("{hex}{suffix}"))
     }
 
-    /// Asserts that a failed pull left nothing but blobs.
+    /// The data file of a layer.
+    pub(crate) fn data(&self, layer: &Layer) -> PathBuf {
+        let hex = layer.diff_id.trim_start_matches("sha256:");
+        self.directory.path().join("layers").join(format!("{hex}.data"))
+    }
+
+    /// How many entries a directory of the image directory has.
+    pub(crate) fn count(&self, directory: &str) -> usize {
+        fs::read_dir(self.directory.path().join(directory)).unwrap().count()
+    }
+
+    /// The files of an image, one after the other in one file, as a guest has them.
+    pub(crate) fn concatenated(&self, image: &Image) -> tempfile::NamedTempFile {
+        let mut whole = tempfile::NamedTempFile::new().unwrap();
+        let mut end = 0;
+        for mut part in self.images.open_image(&image.id).unwrap().parts {
+            assert_eq!(part.offset, end, "side by side");
+            end += part.length;
+            std::io::copy(&mut part.file, &mut whole).unwrap();
+        }
+        assert_eq!((whole.as_file().metadata().unwrap().len(), end), (image.range_bytes, image.range_bytes));
+        whole
+    }
+
+    /// Asserts that a failed pull left nothing but blobs and whole layers.
     pub(crate) fn assert_no_leftovers(&self) {
         assert_eq!(fs::read_dir(self.directory.path().join("tmp")).unwrap().count(), 0);
         assert_eq!(fs::read_dir(self.directory.path().join("images")).unwrap().count(), 0);
@@ -54,16 +80,19 @@ pub(crate) fn limits() -> Limits {
 
 /// Looks at an image through the kernel, where that is possible.
 pub(crate) fn with_mount(node: &Node, image: &Image, look: impl FnOnce(&Path)) {
+    let whole = node.concatenated(image);
+    match Command::new("fsck.erofs").arg(whole.path()).output() {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        Err(_) => eprintln!("skipped: fsck.erofs is not installed"),
+    }
     if !nix::unistd::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
         eprintln!("skipped: looking at the image needs root and loop devices");
         return;
     }
     let at = tempfile::tempdir().unwrap();
-    let hex = image.id.trim_start_matches("sha256:");
-    let file = node.directory.path().join("images").join(format!("{hex}.erofs"));
     let output = Command::new("mount")
         .args(["-t", "erofs", "-o", "loop,ro"])
-        .arg(file)
+        .arg(whole.path())
         .arg(at.path())
         .output()
         .unwrap();

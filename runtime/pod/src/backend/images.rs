@@ -1,11 +1,12 @@
 //! Images that are on this node.
 
 use std::fmt::Debug;
-use std::fs::File;
+use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
+use proto_vmm::{Device, ImagePart};
 use runtime_blocking::Pool;
-use runtime_image::{ImageError, Images};
+use runtime_image::{ImageError, Images, OpenImage};
 use runtime_spec::ImageConfig;
 
 use super::error::BackendError;
@@ -15,8 +16,49 @@ use super::error::BackendError;
 pub(crate) trait ImageSource: Debug + Send + Sync {
     /// Finds an image by tag, digest reference or id.
     fn find(&self, name: &str) -> Option<FoundImage>;
-    /// Opens the image's EROFS for reading.
-    async fn open(&self, id: &str) -> Result<File, BackendError>;
+    /// Whether the image of this id was not removed.
+    fn is_listed(&self, id: &str) -> bool;
+    /// Opens the image to be plugged.
+    async fn open(&self, id: &str) -> Result<OpenedImage, BackendError>;
+    /// Takes a lease for a VM that an earlier daemon plugged the image into; none where nothing is left of the image.
+    fn lease_again(&self, id: &str) -> Option<ImageLease>;
+    /// Says that all such leases are taken: removed images that nobody uses may go.
+    async fn users_are_known(&self) -> Result<(), BackendError>;
+}
+
+/// Keeps the files of an image, also of a removed one, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ImageLease {
+    _lease: Box<dyn Debug + Send + Sync>,
+}
+
+impl ImageLease {
+    pub(crate) fn new(lease: impl Debug + Send + Sync + 'static) -> ImageLease {
+        ImageLease { _lease: Box::new(lease) }
+    }
+}
+
+/// An image that may be plugged, and the lease to hold for as long as it is.
+#[derive(Debug)]
+pub(crate) struct OpenedImage {
+    pub(crate) device: Device<OwnedFd>,
+    pub(crate) lease: ImageLease,
+}
+
+impl From<OpenImage> for OpenedImage {
+    /// An image of one file takes the form that every VMM knows.
+    fn from(image: OpenImage) -> OpenedImage {
+        let part = |part: runtime_image::ImagePart| {
+            let runtime_image::ImagePart { file, offset, length } = part;
+            ImagePart { file: OwnedFd::from(file), offset, length }
+        };
+        let mut parts: Vec<_> = image.parts.into_iter().map(part).collect();
+        let device = match parts.pop() {
+            Some(ImagePart { file, offset: 0, .. }) if parts.is_empty() => Device::Pmem { image: file },
+            last => Device::Layered { parts: parts.into_iter().chain(last).collect() },
+        };
+        OpenedImage { device, lease: ImageLease::new(image.lease) }
+    }
 }
 
 /// An image that is on this node.
@@ -26,7 +68,7 @@ pub(crate) struct FoundImage {
     pub(crate) id: String,
     /// `registry/repository@sha256:…`, or the id of an image that was never pulled by a name.
     pub(crate) reference: String,
-    /// Size of the image's file system.
+    /// Bytes of the guest's address space that the image takes.
     pub(crate) bytes: u64,
     pub(crate) config: ImageConfig,
 }
@@ -43,15 +85,26 @@ impl ImageSource for StoredImages {
     fn find(&self, name: &str) -> Option<FoundImage> {
         let image = self.images.find(name)?;
         let reference = image.repo_digests.into_iter().next().unwrap_or_else(|| image.id.clone());
-        Some(FoundImage { id: image.id, reference, bytes: image.size_bytes, config: image.config.run })
+        Some(FoundImage { id: image.id, reference, bytes: image.range_bytes, config: image.config.run })
     }
 
-    async fn open(&self, id: &str) -> Result<File, BackendError> {
+    fn is_listed(&self, id: &str) -> bool {
+        self.images.find(id).is_some()
+    }
+
+    async fn open(&self, id: &str) -> Result<OpenedImage, BackendError> {
+        let (images, id) = (self.images.clone(), id.to_owned());
+        let opened = self.disk.run(move || images.open_image(&id)).await?;
+        Ok(opened.map(OpenedImage::from)?)
+    }
+
+    fn lease_again(&self, id: &str) -> Option<ImageLease> {
+        self.images.lease_again(id).map(ImageLease::new)
+    }
+
+    async fn users_are_known(&self) -> Result<(), BackendError> {
         let images = self.images.clone();
-        let image = images
-            .find(id)
-            .ok_or_else(|| BackendError::failed(format!("image {id} was removed meanwhile")))?;
-        Ok(self.disk.run(move || images.open_erofs(&image)).await??)
+        Ok(self.disk.run(move || images.users_are_known()).await??)
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) use agent::{Acknowledge, Agent, GuestReleases, Input, Output};
 pub(crate) use backends::Backends;
 pub(crate) use disks::{HostDisk, KernelDisks};
 pub(crate) use error::{BackendError, BackendErrorKind};
-pub(crate) use images::{FoundImage, StoredImages};
+pub(crate) use images::{FoundImage, ImageLease, OpenedImage, StoredImages};
 pub(crate) use network::CniNetwork;
 pub(crate) use shares::{ContainerDir, HostShares};
 pub(crate) use vm::{BootRequest, SpawnRequest, SpawnedVms, Vm};

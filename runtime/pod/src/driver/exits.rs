@@ -34,6 +34,7 @@ impl Driver {
     /// Notes that the VM is gone without having been asked. The network stays until the pod is stopped.
     pub(super) async fn vm_ended(&mut self, report: &StopReport) {
         let Some(live) = self.live.take() else { return };
+        self.plugs.vm_gone();
         counters::vm_lost();
         let (reason, why) = self.loss(live.why_ended(report)).await;
         let what = vm_end::with_console(why.clone(), &report.console);

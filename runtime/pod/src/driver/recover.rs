@@ -66,6 +66,11 @@ impl FoundPod {
         let known = !matches!(status.stage, PodStage::Starting | PodStage::Undoing);
         let mut driver = Driver::new(node, record, status, None);
         driver.recovered.send_replace(false);
+        if driver.status.stage != PodStage::Stopped {
+            for (record, _) in &left {
+                driver.plugs.lease_again(&driver.node.backends, record);
+            }
+        }
         let (half_made, made): (Vec<_>, Vec<_>) =
             left.into_iter().partition(|(_, status)| status.stage == ContainerStage::Creating);
         for (record, status) in made {
@@ -148,6 +153,7 @@ impl Driver {
         let undone = undo::undo(&self.node, &self.record, None, self.status.vmm).await;
         if undone.vm_gone {
             self.status.vmm = None;
+            self.plugs.vm_gone();
         }
         self.status.unclean = undone.left;
         match self.status.stage {
@@ -212,6 +218,7 @@ impl Driver {
         match undo::end_vm(&self.node, &self.record, self.status.vmm).await {
             Ok(()) => {
                 self.status.vmm = None;
+                self.plugs.vm_gone();
                 self.status.unclean = None;
                 true
             }

@@ -76,7 +76,8 @@ impl Undo<Step> for Driver {
             }
             Step::Plug(plugs) => {
                 // A disk that stays is unplugged when its slot is needed, or goes with the pod.
-                if let Err(error) = self.plugs.release(self.live.as_ref(), &plugs).await {
+                if let Err(error) = self.plugs.release(self.live.as_ref(), &self.node.backends, &plugs).await
+                {
                     let pod = &self.record.id;
                     tracing::warn!(pod, error = error.chain(), "a block device stays plugged");
                 }

@@ -70,6 +70,7 @@ impl Driver {
         if undone.vm_gone {
             self.end_all(ExitReason::Error, "the pod was stopped").await;
             self.live = None;
+            self.plugs.vm_gone();
             self.status.vmm = None;
         }
         match undone.left {

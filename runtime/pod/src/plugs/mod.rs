@@ -7,6 +7,7 @@
 
 mod slots;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use proto_vmm::{Device, Slot};
 use runtime_spec::{ContainerSpec, Mount};
 
 use self::slots::{Claim, SlotTable};
-use crate::backend::{Backends, FoundImage, HostDisk};
+use crate::backend::{Backends, FoundImage, HostDisk, ImageLease, OpenedImage};
 use crate::blocking::within;
 use crate::container::mounts::IMAGE_VOLUME_MOUNT_FAILED;
 use crate::error::{PodError, PodErrorKind};
@@ -30,6 +31,9 @@ const OPENED_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) struct Plugs {
     images: SlotTable,
     disks: SlotTable,
+    /// Leases on the images in the slots, also on those that nobody uses. An image that the VM has and no record names, after
+    /// a daemon was killed, has none: its files go with its removal, and the VM keeps what it has mapped.
+    leases: BTreeMap<Slot, ImageLease>,
     /// Whether the tables have all that the VMM has filled.
     is_compared: bool,
 }
@@ -57,7 +61,12 @@ impl ContainerPlugs {
 impl Plugs {
     /// The devices of a VM in which nothing is plugged yet.
     pub(crate) fn new() -> Plugs {
-        Plugs { images: SlotTable::images(), disks: SlotTable::disks(), is_compared: true }
+        Plugs {
+            images: SlotTable::images(),
+            disks: SlotTable::disks(),
+            leases: BTreeMap::new(),
+            is_compared: true,
+        }
     }
 
     /// Plugs what the container needs and is not plugged yet, and counts it as a user: all or nothing.
@@ -76,7 +85,7 @@ impl Plugs {
         match self.plug_beside(live, backends, spec, &mut plugs).await {
             Ok(()) => Ok(plugs),
             Err(error) => {
-                if let Err(stays) = self.release(Some(live), &plugs).await {
+                if let Err(stays) = self.release(Some(live), backends, &plugs).await {
                     tracing::warn!(error = stays.chain(), "a block device stays plugged");
                 }
                 Err(error)
@@ -103,6 +112,23 @@ impl Plugs {
         self.images.bytes_with(all.map(|image| (image.id.as_str(), image.bytes)))
     }
 
+    /// Takes leases for the images that a container on record has in its VM, whether the VM is found again or not.
+    pub(crate) fn lease_again(&mut self, backends: &Backends, record: &ContainerRecord) {
+        let volumes = record.image_volumes.iter().map(|volume| (volume.slot, &volume.image_id));
+        for (slot, image_id) in std::iter::once((record.slot, &record.image_id)).chain(volumes) {
+            if !self.leases.contains_key(&slot)
+                && let Some(lease) = backends.images.lease_again(image_id)
+            {
+                self.leases.insert(slot, lease);
+            }
+        }
+    }
+
+    /// Drops all leases: no process has the VM any more.
+    pub(crate) fn vm_gone(&mut self) {
+        self.leases.clear();
+    }
+
     /// Counts a container on record as a user of its slots.
     pub(crate) fn hold(&mut self, record: &ContainerRecord) {
         self.images.hold(record.slot, &record.image_id);
@@ -114,18 +140,22 @@ impl Plugs {
         }
     }
 
-    /// Counts the container as a user no more, and unplugs disks that nobody uses. The agent has let go of
-    /// them; where it has not, they stay until a slot is needed, or the pod goes.
+    /// Counts the container as a user no more, and unplugs disks that nobody uses, and images that were removed. The agent
+    /// has let go of them; where it has not, they stay until a slot is needed, or the pod goes.
     pub(crate) async fn release(
         &mut self,
         live: Option<&Live>,
+        backends: &Backends,
         plugs: &ContainerPlugs,
     ) -> Result<(), PodError> {
         self.images.release(plugs.slot);
         plugs.image_volumes.iter().for_each(|volume| self.images.release(volume.slot));
         plugs.disks.iter().for_each(|disk| self.disks.release(disk.slot));
         match live {
-            Some(live) => self.unplug_unused_disks(live).await,
+            Some(live) => {
+                self.unplug_removed_images(live, backends).await;
+                self.unplug_unused_disks(live).await
+            }
             None => Ok(()),
         }
     }
@@ -194,8 +224,15 @@ impl Plugs {
             let doing = format!("opening the image {}", image.id);
             let opening =
                 async { backends.images.open(&image.id).await.map_err(|error| error.during(doing.as_str())) };
-            let file = within(OPENED_WITHIN, &doing, opening).await?;
-            self.fill(live, "plugging the image", slot, Device::Pmem { image: file.into() }).await?;
+            let OpenedImage { device, lease } = within(OPENED_WITHIN, &doing, opening).await?;
+            // Before the plug, which may be done and not be heard of.
+            self.leases.insert(slot, lease);
+            if let Err(error) = self.fill(live, "plugging the image", slot, device).await {
+                if self.is_compared && !self.images.is_filled(slot) {
+                    self.leases.remove(&slot);
+                }
+                return Err(error);
+            }
             self.images.hold(slot, &image.id);
             self.images.set_bytes(slot, image.bytes);
             return Ok(slot);
@@ -270,7 +307,20 @@ impl Plugs {
         }
         self.images.emptied(slot);
         self.disks.emptied(slot);
+        self.leases.remove(&slot);
         Ok(())
+    }
+
+    /// Nobody can ask for such an image again, and its files take room for as long as it is plugged.
+    async fn unplug_removed_images(&mut self, live: &Live, backends: &Backends) {
+        for (slot, image_id) in self.images.unused_with_names() {
+            if backends.images.is_listed(&image_id) {
+                continue;
+            }
+            if let Err(error) = self.empty(live, "unplugging a removed image", slot).await {
+                tracing::debug!(image_id, error = error.chain(), "a removed image stays plugged");
+            }
+        }
     }
 
     async fn unplug_unused_disks(&mut self, live: &Live) -> Result<(), PodError> {

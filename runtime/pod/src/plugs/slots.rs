@@ -61,6 +61,17 @@ impl SlotTable {
         self.slots.len()
     }
 
+    /// Slots with a device that nobody uses and whose name is known, each with the name.
+    pub(crate) fn unused_with_names(&self) -> Vec<(Slot, String)> {
+        let unused = self.held.iter().filter(|(_, held)| held.users == 0);
+        unused.filter_map(|(slot, held)| Some((*slot, held.device.clone()?))).collect()
+    }
+
+    /// Whether the slot has a device, as far as known.
+    pub(crate) fn is_filled(&self, slot: Slot) -> bool {
+        self.held.contains_key(&slot)
+    }
+
     /// Slots with a device that nobody uses.
     pub(crate) fn unused(&self) -> Vec<Slot> {
         self.held.iter().filter(|(_, held)| held.users == 0).map(|(slot, _)| *slot).collect()

@@ -64,6 +64,13 @@ pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
         let pod = FoundPod::list(node.clone(), Arc::new(record), status, left);
         tokio::spawn(logged(span, pod.recover(lost.clone())));
     }
+    // Each pod that was listed has its leases.
+    let node = node.clone();
+    tokio::spawn(async move {
+        if let Err(error) = node.backends.images.users_are_known().await {
+            tracing::warn!(error = chain_of(&error), "removed images that nobody uses are there still");
+        }
+    });
     Ok(())
 }
 

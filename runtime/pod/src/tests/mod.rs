@@ -10,6 +10,7 @@ mod found_again;
 mod frozen_disk;
 mod full_disk;
 mod ids;
+mod leases;
 mod mounts;
 mod out_of_memory;
 mod output;

@@ -92,6 +92,11 @@ pub(crate) struct State {
     pub(crate) moved_logs: BTreeMap<String, Vec<PathBuf>>,
     /// Images and disks that were opened to be plugged, by their descriptor.
     pub(crate) opened: HashMap<RawFd, String>,
+    /// Ids of images that were removed.
+    pub(crate) removed_images: BTreeSet<String>,
+    /// Leases on images, by id, and those that were held when all users were said to be known.
+    pub(crate) leases: BTreeMap<String, usize>,
+    pub(crate) users_known_with: Option<BTreeMap<String, usize>>,
     /// The plan and the slots of the last container that the agent was asked to create.
     pub(crate) created: Option<(ContainerPlan, ContainerSlots)>,
     /// VMs by the process id of their VMM.

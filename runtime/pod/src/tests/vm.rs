@@ -17,7 +17,8 @@ use super::Script;
 use super::agent::FakeAgent;
 use super::script::unreachable;
 use crate::backend::{
-    Agent, BackendError, BootRequest, FoundImage, GuestReleases, ImageSource, Network, SpawnRequest, Vm, Vms,
+    Agent, BackendError, BootRequest, FoundImage, GuestReleases, ImageLease, ImageSource, Network,
+    OpenedImage, SpawnRequest, Vm, Vms,
 };
 use crate::record::VmmProcess;
 
@@ -291,13 +292,52 @@ impl ImageSource for FakeImages {
         name.starts_with("image").then_some(FoundImage { id, reference, bytes, config })
     }
 
-    async fn open(&self, id: &str) -> Result<File, BackendError> {
+    fn is_listed(&self, id: &str) -> bool {
+        !self.0.state().removed_images.contains(id)
+    }
+
+    async fn open(&self, id: &str) -> Result<OpenedImage, BackendError> {
         if self.0.state().failing.contains("images.open") {
             return Err(BackendError::failed("images.open was scripted to fail"));
         }
         let file = File::open("/dev/null")?;
         self.0.state().opened.insert(file.as_raw_fd(), id.to_owned());
-        Ok(file)
+        Ok(OpenedImage { device: Device::Pmem { image: file.into() }, lease: self.lease(id) })
+    }
+
+    fn lease_again(&self, id: &str) -> Option<ImageLease> {
+        Some(self.lease(id))
+    }
+
+    async fn users_are_known(&self) -> Result<(), BackendError> {
+        let mut state = self.0.state();
+        state.users_known_with = Some(state.leases.clone());
+        Ok(())
+    }
+}
+
+impl FakeImages {
+    fn lease(&self, id: &str) -> ImageLease {
+        *self.0.state().leases.entry(id.to_owned()).or_default() += 1;
+        ImageLease::new(FakeLease { script: self.0.clone(), id: id.to_owned() })
+    }
+}
+
+/// A use of an image, counted until it is dropped.
+#[derive(Debug)]
+struct FakeLease {
+    script: Arc<Script>,
+    id: String,
+}
+
+impl Drop for FakeLease {
+    fn drop(&mut self) {
+        let mut state = self.script.state();
+        let count = state.leases.entry(self.id.clone()).or_default();
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            state.leases.remove(&self.id);
+        }
     }
 }
 

@@ -43,6 +43,7 @@ mod security;
 mod session;
 mod sessions;
 mod settings;
+mod shared_layers;
 mod state_disk;
 mod stats;
 mod steps;

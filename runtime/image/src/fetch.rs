@@ -1,0 +1,131 @@
+//! Gets one layer into the store, unless it is there: from the registry, or from what an earlier pull has left of its blob.
+//! Owns the order of lock, transfer and publication; the bytes are looked at by `blob.rs` and `layer.rs`.
+//!
+//! ```text
+//! layer's lock ► [tree here? ► read, done] ► blob's lock ► blob, unpacked as it comes ► digests right
+//!              ► data and tree renamed into place ► blob removed ► tree read
+//! ```
+
+use std::sync::Arc;
+
+use runtime_spans::{always, span};
+
+use crate::blob::{self, BlobReader};
+use crate::blocking::{blocking, blocking_on_layer};
+use crate::error::{self, ImageError};
+use crate::layer::{self, Budget, ExpectedLayer, Places};
+use crate::manifest::Descriptor;
+use crate::registry::Registry;
+use crate::store::Store;
+use crate::transfer::Sources;
+use crate::tree_file::{TreeFile, is_damage};
+
+/// One layer that an image needs.
+pub(crate) struct Fetch {
+    pub(crate) store: Arc<Store>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) descriptor: Descriptor,
+    pub(crate) expected: ExpectedLayer,
+    /// Where the layer is unpacked to.
+    pub(crate) places: Places,
+    pub(crate) budget: Arc<Budget>,
+}
+
+impl Fetch {
+    /// Returns the layer's tree once the layer is in the store. Where a host's bytes are wrong, the next host is asked. The
+    /// caller has pinned the layer and its blob.
+    pub(crate) async fn get(self, sources: Sources) -> Result<TreeFile, ImageError> {
+        loop {
+            match self.get_once(&sources).await {
+                Err(error) if error.is_of_bytes() && sources.try_others(&self.registry) => {
+                    let error = error::chain(&error);
+                    tracing::debug!(error, "the bytes of a layer are wrong, and another host is asked");
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn get_once(&self, sources: &Sources) -> Result<TreeFile, ImageError> {
+        let store = &self.store;
+        let layer_lock =
+            always(span!("wait for the layer"), store.layer_locks.lock(&self.expected.diff_id)).await;
+        if let Some(tree) = self.here().await? {
+            return Ok(tree);
+        }
+        let blob_lock = store.blob_locks.lock(&self.descriptor.digest).await;
+        let reader = blob::open(&store.blobs(), &self.descriptor, &self.registry, sources).await?;
+        let (store, expected) = (Arc::clone(store), self.expected.clone());
+        let (places, budget) = (self.places.clone(), Arc::clone(&self.budget));
+        blocking_on_layer("unpacking a layer", move || {
+            // The thread outlives a pull that is dropped; until the thread ends, nobody else may have layer and blob.
+            let _locks = (layer_lock, blob_lock);
+            unpack(reader, &store, &expected, &places, &budget)
+        })
+        .await
+    }
+
+    /// The tree of a layer that is in the store. A damaged one is none.
+    async fn here(&self) -> Result<Option<TreeFile>, ImageError> {
+        let diff_id = &self.expected.diff_id;
+        let (Some(_), Some(path)) = (self.store.layer(diff_id), self.store.tree_path(diff_id)) else {
+            return Ok(None);
+        };
+        let reading = blocking_on_layer("reading a layer's tree", move || match TreeFile::read(&path) {
+            Ok(tree) => Ok(Some(tree)),
+            Err(error) if is_damage(&error) => {
+                tracing::warn!(error = error::chain(&error), "a layer is fetched again");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        });
+        let found = reading.await?;
+        if let Some(tree) = &found {
+            let charged = self.budget.charge_layer(&tree.sizes);
+            charged.map_err(|wrong| ImageError::content(&self.expected.what, wrong))?;
+        }
+        Ok(found)
+    }
+}
+
+fn unpack(
+    mut reader: BlobReader,
+    store: &Store,
+    expected: &ExpectedLayer,
+    places: &Places,
+    budget: &Arc<Budget>,
+) -> Result<TreeFile, ImageError> {
+    let unpacked = match layer::unpack(expected, &mut reader, places, budget) {
+        Ok(unpacked) => unpacked,
+        Err(error) => return Err(reader.give_up(error)),
+    };
+    let blob = reader.check()?;
+    store.publish_layer(&expected.diff_id, &unpacked, places)?;
+    if let Err(error) = blob.remove() {
+        tracing::warn!(error = error::chain(&error), "the blob of a layer is left");
+    }
+    let tree = store.tree_path(&expected.diff_id).ok_or(ImageError::Interrupted("unpacking a layer"))?;
+    TreeFile::read(&tree)
+}
+
+/// Reads a small blob, then checks and stores it. Where it cannot be read, its transfer ends.
+pub(crate) async fn read_small(
+    reader: BlobReader,
+    what: &'static str,
+    lock: impl Send + 'static,
+) -> Result<Vec<u8>, ImageError> {
+    blocking(what, move || {
+        let (_lock, mut reader) = (lock, reader);
+        // The descriptor's size is within its limit, and the reader gives no more than that.
+        let mut bytes = Vec::new();
+        match std::io::copy(&mut reader, &mut bytes) {
+            Ok(_) => reader.finish().map(|()| bytes),
+            // The reader says better what has failed, where that is not the disk.
+            Err(error) => {
+                let error = reader.disk_error(error);
+                Err(reader.give_up(error))
+            }
+        }
+    })
+    .await
+}

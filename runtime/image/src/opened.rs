@@ -1,0 +1,76 @@
+//! An image that is opened for a guest: its files, and where each lies in what the guest maps. Owns no file's content.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use runtime_erofs::{BLOB_ALIGNMENT, place_blobs};
+
+use crate::error::ImageError;
+use crate::store::{Index, Lease, Record, Store};
+
+/// An image's files side by side, which are one EROFS, and the right to use them.
+#[derive(Debug)]
+pub struct OpenImage {
+    /// The files, in order. The first one begins at 0.
+    pub parts: Vec<ImagePart>,
+    /// Keeps the files while the image is in use, also where the image is removed. To be dropped once no VM has it.
+    pub lease: Lease,
+}
+
+/// A file of an image, opened for reading.
+#[derive(Debug)]
+pub struct ImagePart {
+    /// The file, of which all is mapped.
+    pub file: File,
+    /// Where it begins, in bytes: a multiple of 2 MiB, and never before the end of the part before.
+    pub offset: u64,
+    /// Bytes of the file, a multiple of 2 MiB.
+    pub length: u64,
+}
+
+/// A file to open: its path, where it begins, and its length.
+type Wanted = (PathBuf, u64, u64);
+
+/// The files of an image that has a guest something to read in them.
+fn wanted(store: &Store, index: &Index, record: &Record) -> Option<Vec<Wanted>> {
+    let layers = index.layer_bytes(record)?;
+    let (begins, _) = place_blobs(record.file_bytes, &layers);
+    let mut files = vec![(store.image_path(&record.id)?, 0, record.file_bytes)];
+    for ((diff_id, bytes), begin) in record.layers.iter().zip(layers).zip(begins) {
+        if bytes > 0 {
+            files.push((store.data_path(diff_id)?, begin, bytes.checked_next_multiple_of(BLOB_ALIGNMENT)?));
+        }
+    }
+    Some(files)
+}
+
+/// Opens the files of a listed image. Blocks on the disk.
+///
+/// # Errors
+/// [`ImageError::Unknown`], and [`ImageError::Disk`], also for a file that is not as long as it was.
+pub(crate) fn open(store: &Arc<Store>, id: &str) -> Result<OpenImage, ImageError> {
+    let unknown = || ImageError::Unknown(id.to_owned());
+    // First, so that a removal that comes now keeps the files.
+    let lease = store.lease(id).ok_or_else(unknown)?;
+    let (index, record) = store.indexed(id).ok_or_else(unknown)?;
+    let files = wanted(store, &index, &record).ok_or_else(unknown)?;
+    let part = |(path, offset, length): Wanted| {
+        let file = open_file(&path, length)?;
+        Ok::<_, ImageError>(ImagePart { file, offset, length })
+    };
+    Ok(OpenImage { parts: files.into_iter().map(part).collect::<Result<_, _>>()?, lease })
+}
+
+fn open_file(path: &Path, length: u64) -> Result<File, ImageError> {
+    let file = File::open(path).map_err(ImageError::disk("opening", path))?;
+    let found = file.metadata().map_err(ImageError::disk("opening", path))?.len();
+    if found != length {
+        let reason =
+            format!("it has {found} bytes, and should have {length}: remove the image, and pull it again");
+        let error = io::Error::new(io::ErrorKind::InvalidData, reason);
+        return Err(ImageError::disk("opening", path)(error));
+    }
+    Ok(file)
+}

@@ -1,0 +1,182 @@
+//! The index in memory, and its forms on disk. Owns which images there are and which layers they name; removes no file.
+//!
+//! Version 1 had images that are one file each, and the digests of their compressed blobs. Such images stay as they are: they
+//! are images without layers of their own. Nobody needs their blobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use crate::config::DeclaredConfig;
+use crate::error::ImageError;
+use crate::files;
+
+/// Version of the index's form. An index of a version that is not known is refused.
+const VERSION: u32 = 2;
+
+/// One image in the index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// `sha256:` and the config's digest.
+    pub(crate) id: String,
+    pub(crate) repo_tags: Vec<String>,
+    pub(crate) repo_digests: Vec<String>,
+    pub(crate) size_bytes: u64,
+    /// Bytes of the image's own file: of the metadata, or of an image that is one file.
+    pub(crate) file_bytes: u64,
+    /// Diff ids of the layers whose contents follow the image's own file, each once and in this order.
+    pub(crate) layers: Vec<String>,
+    #[serde(deserialize_with = "without_nulls")]
+    pub(crate) config: DeclaredConfig,
+}
+
+/// A layer's two files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LayerRecord {
+    /// Bytes of contents, a multiple of 4 KiB. The file is as long as the next multiple of 2 MiB; without contents there is
+    /// none.
+    pub(crate) content_bytes: u64,
+    pub(crate) tree_bytes: u64,
+}
+
+/// Indexes of earlier versions have `null` where the image names no stop signal.
+fn without_nulls<'de, D: Deserializer<'de>>(from: D) -> Result<DeclaredConfig, D::Error> {
+    let mut fields = Map::deserialize(from)?;
+    fields.retain(|_, value: &mut Value| !value.is_null());
+    serde_json::from_value(fields.into()).map_err(D::Error::custom)
+}
+
+/// All that the store knows of its files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Index {
+    /// Images, by id.
+    pub(crate) records: BTreeMap<String, Record>,
+    /// Images that were removed while somebody used them, by id, and are there still. Nobody sees them.
+    pub(crate) removed: BTreeMap<String, Record>,
+    /// Layers, by diff id. On disk are those that an image names; in memory also those of pulls that are not done, or have
+    /// failed.
+    pub(crate) layers: BTreeMap<String, LayerRecord>,
+}
+
+/// The index as it was read.
+pub(crate) struct Found {
+    pub(crate) index: Index,
+    /// Digests of blobs that an index of version 1 names; none in an index of today's.
+    pub(crate) old_blobs: Option<BTreeSet<String>>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IndexFile {
+    version: u32,
+    images: Vec<Record>,
+    removed: Vec<Record>,
+    layers: BTreeMap<String, LayerRecord>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FirstIndexFile {
+    #[serde(rename = "version")]
+    _version: u32,
+    images: Vec<FirstRecord>,
+    #[serde(default)]
+    removed: BTreeSet<String>,
+}
+
+#[derive(Deserialize)]
+struct FirstRecord {
+    id: String,
+    repo_tags: Vec<String>,
+    repo_digests: Vec<String>,
+    size_bytes: u64,
+    blobs: Vec<String>,
+    #[serde(deserialize_with = "without_nulls")]
+    config: DeclaredConfig,
+}
+
+#[derive(Deserialize)]
+struct VersionOnly {
+    version: u32,
+}
+
+impl Index {
+    /// Reads the index at `path`; an absent one is empty.
+    ///
+    /// # Errors
+    /// [`ImageError::Disk`], also for an index that is damaged or of a version that is not known.
+    pub(crate) fn read(path: &Path) -> Result<Found, ImageError> {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Found { index: Index::default(), old_blobs: None });
+            }
+            Err(error) => return Err(ImageError::disk("reading", path)(error)),
+        };
+        let invalid = |reason: String| {
+            ImageError::disk("reading", path)(std::io::Error::new(std::io::ErrorKind::InvalidData, reason))
+        };
+        let json = |error: serde_json::Error| invalid(error.to_string());
+        match serde_json::from_slice::<VersionOnly>(&bytes).map_err(json)?.version {
+            1 => Ok(first(serde_json::from_slice(&bytes).map_err(json)?)),
+            VERSION => {
+                let IndexFile { images, removed, layers, .. } =
+                    serde_json::from_slice(&bytes).map_err(json)?;
+                let index = Index { records: by_id(images), removed: by_id(removed), layers };
+                Ok(Found { index, old_blobs: None })
+            }
+            version => Err(invalid(format!("its version is {version}, not 1 to {VERSION}"))),
+        }
+    }
+
+    /// Writes the index to `path`: all images, and the layers that they name.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), ImageError> {
+        let named = self.named_layers();
+        let mut layers = self.layers.clone();
+        layers.retain(|diff_id, _| named.contains(diff_id.as_str()));
+        let images = self.records.values().cloned().collect();
+        let removed = self.removed.values().cloned().collect();
+        let index = IndexFile { version: VERSION, images, removed, layers };
+        let bytes = serde_json::to_vec_pretty(&index).expect("strings and numbers always serialise");
+        files::replace(path, &bytes)
+    }
+
+    /// All images whose files are there, those that were removed included.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Record> {
+        self.records.values().chain(self.removed.values())
+    }
+
+    /// Diff ids of the layers that an image names.
+    pub(crate) fn named_layers(&self) -> BTreeSet<&str> {
+        self.all().flat_map(|record| &record.layers).map(String::as_str).collect()
+    }
+
+    /// The lengths of the files of the image's layers, in order; none where a layer is not known.
+    pub(crate) fn layer_bytes(&self, record: &Record) -> Option<Vec<u64>> {
+        let bytes = |diff_id: &String| Some(self.layers.get(diff_id)?.content_bytes);
+        record.layers.iter().map(bytes).collect()
+    }
+}
+
+fn by_id(images: Vec<Record>) -> BTreeMap<String, Record> {
+    images.into_iter().map(|record| (record.id.clone(), record)).collect()
+}
+
+/// Images of version 1 as images of today's. Files of version 1 were padded to a multiple of 2 MiB.
+fn first(file: FirstIndexFile) -> Found {
+    let FirstIndexFile { images, removed: mut old_blobs, .. } = file;
+    let record = |first: FirstRecord| {
+        let FirstRecord { id, repo_tags, repo_digests, size_bytes, blobs, config } = first;
+        old_blobs.extend(blobs);
+        let file_bytes = size_bytes.saturating_add(runtime_erofs::BLOB_ALIGNMENT - 1)
+            / runtime_erofs::BLOB_ALIGNMENT
+            * runtime_erofs::BLOB_ALIGNMENT;
+        Record { id, repo_tags, repo_digests, size_bytes, file_bytes, layers: Vec::new(), config }
+    };
+    let records = by_id(images.into_iter().map(record).collect());
+    Found { index: Index { records, ..Index::default() }, old_blobs: Some(old_blobs) }
+}

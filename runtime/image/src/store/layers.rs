@@ -1,0 +1,145 @@
+//! Layers in the store: two files each, shared by all images that name the layer. Owns their places, how they come and how
+//! they go; never looks into them.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use runtime_erofs::BLOB_ALIGNMENT;
+use runtime_fail_points::Point;
+
+use super::{LayerRecord, State, Store};
+use crate::error::ImageError;
+use crate::files;
+use crate::layer::{Places, Unpacked};
+use crate::name::digest_hex;
+
+/// Bytes compared at a time.
+const COMPARE_BYTES: usize = 256 * 1024;
+
+impl LayerRecord {
+    /// Bytes of the data file.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.content_bytes.checked_next_multiple_of(BLOB_ALIGNMENT).unwrap_or(u64::MAX)
+    }
+}
+
+impl State {
+    /// Layers that neither an image names nor a pull needs.
+    pub(super) fn unneeded_layers(&self) -> Vec<String> {
+        let named: BTreeSet<&str> = self.index.named_layers();
+        let is_needed =
+            |diff_id: &&String| named.contains(diff_id.as_str()) || self.pins.contains_key(*diff_id);
+        self.index.layers.keys().filter(|diff_id| !is_needed(diff_id)).cloned().collect()
+    }
+}
+
+impl Store {
+    /// The path of a layer's contents; none if the diff id is no digest.
+    pub(crate) fn data_path(&self, diff_id: &str) -> Option<PathBuf> {
+        digest_hex(diff_id).ok().map(|hex| self.layers().join(format!("{hex}.data")))
+    }
+
+    /// The path of a layer's tree; none if the diff id is no digest.
+    pub(crate) fn tree_path(&self, diff_id: &str) -> Option<PathBuf> {
+        digest_hex(diff_id).ok().map(|hex| self.layers().join(format!("{hex}.tree")))
+    }
+
+    /// The layer of this diff id, if it is here.
+    pub(crate) fn layer(&self, diff_id: &str) -> Option<LayerRecord> {
+        self.state().index.layers.get(diff_id).cloned()
+    }
+
+    /// Puts an unpacked layer in its place. The caller holds the layer's lock and has pinned it.
+    ///
+    /// A layer that is here already, and whose tree was damaged, keeps its data file, since running guests read it and
+    /// images name its blocks.
+    pub(crate) fn publish_layer(
+        &self,
+        diff_id: &str,
+        unpacked: &Unpacked,
+        places: &Places,
+    ) -> Result<LayerRecord, ImageError> {
+        let (Some(data), Some(tree)) = (self.data_path(diff_id), self.tree_path(diff_id)) else {
+            return Err(ImageError::Unknown(diff_id.to_owned()));
+        };
+        let record = LayerRecord { content_bytes: unpacked.content_bytes, tree_bytes: unpacked.tree_bytes };
+        if !self.has_data(diff_id, &record, &places.data, &data)? && record.content_bytes > 0 {
+            files::publish_at(Point::ImageLayerRename, &unpacked.data, &places.data, &data)?;
+        }
+        files::publish_at(Point::ImageLayerRename, &unpacked.tree, &places.tree, &tree)?;
+        // Who writes the index puts its own copy in the place of what is here.
+        let _writer = self.writer();
+        self.state().index.layers.insert(diff_id.to_owned(), record.clone());
+        Ok(record)
+    }
+
+    /// Whether the layer's contents are here, as an image names them. The contents are compared, since that is rare.
+    fn has_data(
+        &self,
+        diff_id: &str,
+        new: &LayerRecord,
+        unpacked: &Path,
+        data: &Path,
+    ) -> Result<bool, ImageError> {
+        let Some(known) = self.layer(diff_id) else { return Ok(false) };
+        let is_same = known.content_bytes == new.content_bytes
+            && (new.content_bytes == 0
+                || is_same(unpacked, data).map_err(ImageError::disk("comparing with its layer", data))?);
+        let is_named = self.state().index.named_layers().contains(diff_id);
+        if !is_same && is_named {
+            let reason = "it differs from what its layer unpacks to: remove the images that have the layer";
+            let error = io::Error::new(io::ErrorKind::InvalidData, reason);
+            return Err(ImageError::disk("reading", data)(error));
+        }
+        Ok(is_same)
+    }
+
+    /// Removes layers that nobody needs, each whatever becomes of the others.
+    pub(super) fn remove_layers(&self) -> Result<(), ImageError> {
+        let mut outcome = Ok(());
+        let unneeded = self.state().unneeded_layers();
+        for diff_id in unneeded {
+            // A pull pins a layer before it takes its lock, so that it either is seen here, or finds the layer gone.
+            let Some(_lock) = self.layer_locks.try_lock(&diff_id) else { continue };
+            let taken = {
+                let mut state = self.state();
+                let is_pinned = state.pins.contains_key(&diff_id);
+                if is_pinned { None } else { state.index.layers.remove(&diff_id) }
+            };
+            let Some(record) = taken else { continue };
+            let paths = [self.data_path(&diff_id), self.tree_path(&diff_id)].into_iter().flatten();
+            let removed: Result<Vec<()>, _> =
+                paths.map(|path| files::remove_at(Point::ImageLayerRemove, &path)).collect();
+            if let Err(error) = removed {
+                self.state().index.layers.insert(diff_id, record);
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome
+    }
+}
+
+fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
+    let (one, other) = match (File::open(one), File::open(other)) {
+        (Ok(one), Ok(other)) => (one, other),
+        (_, Err(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
+    if one.metadata()?.len() != other.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut one, mut other) = (BufReader::new(one), BufReader::new(other));
+    let (mut left, mut right) = (vec![0; COMPARE_BYTES], vec![0; COMPARE_BYTES]);
+    loop {
+        let count = one.read(&mut left)?;
+        if count == 0 {
+            return Ok(true);
+        }
+        other.read_exact(&mut right[..count])?;
+        if left[..count] != right[..count] {
+            return Ok(false);
+        }
+    }
+}

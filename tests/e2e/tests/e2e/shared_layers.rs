@@ -1,0 +1,83 @@
+//! Layers that images share, and images that are removed while a pod uses them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use proto_cri::v1;
+use tests_e2e::client::Client;
+use tests_e2e::{Host, spec};
+use tests_registry::Layer;
+
+/// How long files of a removed image may take to go after their last user.
+const GONE_WITHIN: Duration = Duration::from_secs(60);
+
+/// The bytes that images take, and their directory.
+async fn usage(client: &mut Client) -> (u64, PathBuf) {
+    let usage = client.images.image_fs_info(v1::ImageFsInfoRequest {}).await.unwrap().into_inner();
+    let found = &usage.image_filesystems[0];
+    (found.used_bytes.unwrap().value, PathBuf::from(&found.fs_id.as_ref().unwrap().mountpoint))
+}
+
+/// Pushes busybox with a file on top; returns the image's name.
+async fn with_file(host: &Host, tag: &str, content: &[u8]) -> String {
+    let (mut layers, config) = tests_registry::busybox_image().unwrap();
+    layers.push(Layer::builder().file("mine", 0o644, content).build());
+    host.registry.push_image("e2e/shared", tag, layers, config).await.unwrap();
+    host.image(&format!("e2e/shared:{tag}"))
+}
+
+#[tokio::test]
+async fn an_image_that_is_removed_while_its_container_runs_works_and_counts_until_the_container_is_gone() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let name = with_file(&host, "removed", &vec![b'x'; 5 << 20]).await;
+    let image = client.pull(&name).await.unwrap();
+    let pod = client.run_pod(&spec::pod("removed", host.dir())).await.unwrap();
+    let container = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
+    let (before, _) = usage(&mut client).await;
+    let removed = Some(v1::ImageSpec { image: name.clone(), ..Default::default() });
+    client.images.remove_image(v1::RemoveImageRequest { image: removed }).await.unwrap();
+    let listed =
+        client.images.list_images(v1::ListImagesRequest::default()).await.unwrap().into_inner().images;
+    assert!(listed.is_empty(), "{listed:?}");
+    // Not in the guest's cache yet.
+    assert_eq!(
+        client.sh(&container, "tr -d x < /mine | wc -c; wc -c < /mine").await.unwrap(),
+        "0\n5242880\n"
+    );
+    let (after, _) = usage(&mut client).await;
+    assert!(after * 100 >= before * 99, "{before} and {after}");
+    client.stop(&container, 0).await.unwrap();
+    client.remove(&container).await.unwrap();
+    let gone = async {
+        while usage(&mut client).await.0 + (5 << 20) > before {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(GONE_WITHIN, gone).await.expect("the files go with their last user");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn two_images_of_one_base_share_its_file() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let files = |directory: PathBuf| std::fs::read_dir(directory.join("layers")).unwrap().count();
+    let mut images = Vec::new();
+    let mut counts = Vec::new();
+    for tag in ["one", "two"] {
+        let name = with_file(&host, tag, tag.as_bytes()).await;
+        images.push(client.pull(&name).await.unwrap());
+        counts.push(files(usage(&mut client).await.1));
+    }
+    // The second one adds the two files of its own layer.
+    assert_eq!(counts[1], counts[0] + 2, "{counts:?}");
+    let pod = client.run_pod(&spec::pod("shared", host.dir())).await.unwrap();
+    for (image, tag) in images.iter().zip(["one", "two"]) {
+        let container = client.run(&pod, spec::container(tag, image, &["sleep", "3600"])).await.unwrap();
+        assert_eq!(client.sh(&container, "cat /mine; ls /bin/sh").await.unwrap(), format!("{tag}/bin/sh\n"));
+    }
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
