@@ -94,6 +94,9 @@ pub mod guest_path {
     /// Bind-mount sources below this path stand for image volumes; the agent replaces them by the path of
     /// the mounted image ([`ImageVolume`](crate::agent::ImageVolume)). The path itself is empty.
     pub const IMAGE_VOLUMES: &str = "/run/podvisor/image-volumes";
+    /// Bind-mount sources below this path stand for volumes that the guest keeps itself; the agent replaces them by the
+    /// volume's place ([`GuestVolume`](crate::agent::GuestVolume)).
+    pub const GUEST_VOLUMES: &str = "/run/podvisor/guest-volumes";
     /// Bind-mount sources below this path stand for volumes that the container's image declares; the agent replaces them
     /// by the path of a directory that it makes ([`DeclaredVolume`](crate::agent::DeclaredVolume)).
     pub const DECLARED_VOLUMES: &str = "/run/podvisor/declared-volumes";

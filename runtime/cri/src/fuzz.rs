@@ -16,6 +16,7 @@ pub(crate) const PATHS: GuestPaths = GuestPaths {
     cgroup_parent: "/c",
     shared: "/d",
     image_volumes: "/i",
+    guest_volumes: "/w",
     declared_volumes: "/v",
 };
 

@@ -187,6 +187,7 @@ fn plan(user: &str) -> ContainerPlan {
         cgroup_parent: "/c",
         shared: "/d",
         image_volumes: "/i",
+        guest_volumes: "/w",
         declared_volumes: "/v",
     };
     ContainerPlan::resolve(&pod, &container, &image, "c1", &paths).unwrap()

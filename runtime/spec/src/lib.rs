@@ -8,6 +8,7 @@
 //! | overhead, as a RuntimeClass has it | [`VmCosts::overhead`] |
 //! | limits of the containers | [`Resources::cgroup_files`] |
 //! | resolved, for the agent | [`ContainerPlan::resolve`], [`ExecPlan::resolve`] |
+//! | volumes that the guest may keep itself | [`KubeletPath::of`], [`ContainerPlan::keep_in_guest`] |
 //! | reasons of an end | [`ExitReason`], [`StartFailure`] |
 //!
 //! The crate is pure: no input or output, no clock, no threads.
@@ -26,6 +27,7 @@ mod exec_spec;
 mod exit_reason;
 mod guest_device;
 mod image_config;
+mod kubelet_path;
 mod ledger;
 mod overhead;
 mod plan;
@@ -47,11 +49,13 @@ pub use exec_spec::ExecSpec;
 pub use exit_reason::{ExitReason, StartFailure, UnknownExitReason};
 pub use guest_device::GuestDevice;
 pub use image_config::ImageConfig;
+pub use kubelet_path::{KubeletPath, VolumePlugin};
 pub use ledger::{Grant, Ledger};
 pub use overhead::{Overhead, VmCost, VmCosts};
 pub use plan::{
-    BlockDevicePlan, ContainerPlan, ContainerSlots, DeclaredVolumePlan, ExecPlan, GuestPaths,
-    ImageVolumePlan, MASKED_PATHS, READONLY_PATHS, share_name,
+    BlockDevicePlan, ContainerPlan, ContainerSlots, DeclaredVolumePlan, ExecPlan, FileAccess, GuestPaths,
+    GuestVolumeContent, GuestVolumePlan, ImageVolumePlan, MASKED_PATHS, MemoryVolume, READONLY_PATHS,
+    VolumeLimits, share_name,
 };
 pub use pod_spec::{Dns, PodSpec, PortMapping, Protocol};
 pub use resources::{Hugepages, Resources};

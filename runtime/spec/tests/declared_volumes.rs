@@ -16,6 +16,7 @@ const PATHS: GuestPaths = GuestPaths {
     cgroup_parent: "/pod",
     shared: "/g/share",
     image_volumes: "/g/image",
+    guest_volumes: "/g/kept",
     declared_volumes: "/g/declared",
 };
 

@@ -33,6 +33,7 @@ pub(crate) const GUEST_PATHS: GuestPaths = GuestPaths {
     cgroup_parent: proto_agent::guest_path::CGROUP_PARENT,
     shared: proto_agent::guest_path::SHARED,
     image_volumes: proto_agent::guest_path::IMAGE_VOLUMES,
+    guest_volumes: proto_agent::guest_path::GUEST_VOLUMES,
     declared_volumes: proto_agent::guest_path::DECLARED_VOLUMES,
 };
 

@@ -14,6 +14,8 @@ pub struct GuestPaths {
     pub shared: &'static str,
     /// Stands for the mount points of image volumes, which only the agent knows.
     pub image_volumes: &'static str,
+    /// Stands for the volumes that the guest keeps itself, whose places only the agent knows.
+    pub guest_volumes: &'static str,
     /// Stands for the directories of volumes that images declare, which only the agent knows.
     pub declared_volumes: &'static str,
 }

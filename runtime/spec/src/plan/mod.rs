@@ -2,7 +2,8 @@
 //!
 //! A [`ContainerPlan`] is made in one place, here, and sent as such: the OCI runtime specification and
 //! beside it all that the specification cannot say. Only the slots of what is plugged for the container
-//! are filled in later, by the driver that plugs them.
+//! are filled in later, by the driver that plugs them, and volumes that the guest keeps itself are put in by the driver that
+//! looks at the host.
 //!
 //! Network, IPC and host name are the VM's, so containers get no namespaces for those. The agent resolves the
 //! user, since it can read the image's passwd file.
@@ -10,6 +11,7 @@
 mod declared_volumes;
 mod exec;
 mod guest_paths;
+mod guest_volumes;
 mod linux;
 mod mounts;
 mod process;
@@ -22,6 +24,7 @@ use oci_spec::runtime::{RootBuilder, Spec, SpecBuilder};
 
 pub use exec::ExecPlan;
 pub use guest_paths::GuestPaths;
+pub use guest_volumes::{FileAccess, GuestVolumeContent, GuestVolumePlan, MemoryVolume, VolumeLimits};
 pub use linux::{MASKED_PATHS, READONLY_PATHS};
 pub use mounts::{DeclaredVolumePlan, ImageVolumePlan, share_name};
 
@@ -50,6 +53,8 @@ pub struct ContainerPlan {
     pub shared_mounts: bool,
     /// Images that the container mounts beside its own.
     pub image_volumes: Vec<ImageVolumePlan>,
+    /// Volumes that the guest keeps itself; none before [`ContainerPlan::keep_in_guest`].
+    pub guest_volumes: Vec<GuestVolumePlan>,
     /// Volumes that the container's image declares.
     pub declared_volumes: Vec<DeclaredVolumePlan>,
     /// Block devices of the host that the container has.
@@ -118,6 +123,7 @@ impl ContainerPlan {
             guest_devices: security.privileged,
             shared_mounts: container.host_mounts().next().is_some(),
             image_volumes: mounts::image_volumes(container, paths),
+            guest_volumes: Vec::new(),
             declared_volumes,
             block_devices: block_devices(container),
             cgroup_files: container.resources.cgroup_files()?,

@@ -1,0 +1,93 @@
+//! Volumes that the guest keeps itself, in place of a way to the host's files. Which volumes these are is found out on the
+//! host, after the plan is resolved.
+
+use std::path::Path;
+
+use super::guest_paths::GuestPaths;
+use super::{ContainerPlan, share_name};
+use crate::ContainerSpec;
+
+/// A volume that the guest keeps, as one of a container's mounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestVolumePlan {
+    /// Index of the mount in the container's spec.
+    pub mount: usize,
+    /// Source that the bind mount has in the OCI specification. [`ContainerPlan::keep_in_guest`] sets it.
+    pub source: String,
+    /// Name of the volume in the guest: lower-case letters and digits.
+    pub volume: String,
+    /// Path in the volume; empty for the whole volume.
+    pub sub_path: String,
+    /// How a directory at `sub_path` is made that is not there yet.
+    pub sub_access: FileAccess,
+    /// Whether owners are shown as the pod's user namespace maps them.
+    pub mapped: bool,
+    /// The content that the volume begins with.
+    pub content: GuestVolumeContent,
+}
+
+/// Content of a volume that the guest keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuestVolumeContent {
+    /// Empty memory, which all containers of the pod share.
+    Memory(MemoryVolume),
+}
+
+/// A file system in the guest's memory that lives as long as its pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryVolume {
+    /// How much it may hold.
+    pub limits: VolumeLimits,
+    /// Mode and owner of its root.
+    pub access: FileAccess,
+}
+
+/// Bounds of a file system in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeLimits {
+    /// Bytes of files; 0 for no bound.
+    pub bytes: u64,
+    /// Number of files and directories; 0 for no bound.
+    pub inodes: u64,
+}
+
+/// Who may do what with a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileAccess {
+    /// Permissions with setuid, setgid and sticky (`07777`).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl ContainerPlan {
+    /// Has the guest keep these volumes, which are mounts of the container that [`ContainerPlan::resolve`] has the host
+    /// share. The guest itself enforces then that a mount is read-only.
+    pub fn keep_in_guest(
+        &mut self,
+        container: &ContainerSpec,
+        volumes: Vec<GuestVolumePlan>,
+        paths: &GuestPaths,
+    ) {
+        for mut volume in volumes {
+            let Some(asked) = container.mounts.get(volume.mount) else { continue };
+            let shared = format!("{}/{}/{}", paths.shared, share_name(&self.container_id), volume.mount);
+            volume.source = format!("{}/{}", paths.guest_volumes, volume.mount);
+            volume.mapped = !asked.uid_mappings.is_empty();
+            let read_only = asked.readonly || asked.recursive_read_only;
+            let mounts = self.oci.mounts_mut().iter_mut().flatten();
+            for mount in mounts.filter(|mount| mount.source().as_deref() == Some(Path::new(&shared))) {
+                let mut options = mount.options().clone().unwrap_or_default();
+                if read_only {
+                    options.iter_mut().filter(|option| *option == "rw").for_each(|rw| "ro".clone_into(rw));
+                }
+                mount.set_source(Some(volume.source.clone().into())).set_options(Some(options));
+            }
+            self.guest_volumes.push(volume);
+        }
+        let kept = |number: usize| self.guest_volumes.iter().any(|volume| volume.mount == number);
+        self.shared_mounts = container.host_mounts().any(|(number, _)| !kept(number));
+    }
+}
