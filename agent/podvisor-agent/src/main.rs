@@ -25,6 +25,7 @@ mod images;
 mod kernel_limits;
 mod launcher;
 mod lifecycle;
+mod memory_volumes;
 mod network;
 mod pause;
 mod pod;

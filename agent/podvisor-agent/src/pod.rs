@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::containers::{ContainerError, Containers};
 use crate::disks::Disks;
 use crate::images::Images;
+use crate::memory_volumes::MemoryVolumes;
 use crate::reaper::Reaper;
 use crate::shared::Shared;
 use crate::user_namespace::UserNamespace;
@@ -23,6 +24,7 @@ pub(crate) struct Pod {
     pub(crate) disks: Disks,
     pub(crate) containers: Containers,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) memory_volumes: MemoryVolumes,
     /// Held while usage is read.
     pub(crate) usage: Arc<Mutex<()>>,
     /// Held through configuration; true after it.

@@ -89,6 +89,7 @@ points! {
     AgentStartContainer = "agent.start_container",
     AgentUpdateContainer = "agent.update_container",
     AgentResizePod = "agent.resize_pod",
+    AgentResizeVolume = "agent.resize_volume",
     AgentRemoveContainer = "agent.remove_container",
     AgentExec = "agent.exec",
     AgentWait = "agent.wait",

@@ -2,10 +2,13 @@
 //! for containers and their processes.
 
 use proto_agent::agent::{
-    self, BlockDevice, CreateContainerRequest, DeclaredVolume, ExecRequest, ImageVolume, SignalRequest,
-    WaitResponse,
+    self, BlockDevice, CreateContainerRequest, DeclaredVolume, ExecRequest, GuestVolume, ImageVolume,
+    SignalRequest, WaitResponse,
 };
-use runtime_spec::{ContainerPlan, ContainerSlots, DeclaredVolumePlan, ExecPlan, ExitReason, Signal};
+use runtime_spec::{
+    ContainerPlan, ContainerSlots, DeclaredVolumePlan, ExecPlan, ExitReason, FileAccess, GuestVolumeContent,
+    GuestVolumePlan, MemoryVolume, Signal, VolumeLimits,
+};
 use serde::Serialize;
 
 use crate::error::GuestError;
@@ -39,6 +42,7 @@ pub(crate) fn create_container(
             })
             .collect(),
         declared_volumes: plan.declared_volumes.iter().map(declared_volume).collect(),
+        guest_volumes: plan.guest_volumes.iter().map(guest_volume).collect(),
         block_devices: devices
             .map(|(device, slot)| BlockDevice {
                 slot: u32::from(*slot),
@@ -57,6 +61,38 @@ pub(crate) fn create_container(
 
 fn declared_volume(volume: &DeclaredVolumePlan) -> DeclaredVolume {
     DeclaredVolume { source: volume.source.clone(), path: volume.path.clone(), ..DeclaredVolume::default() }
+}
+
+fn guest_volume(volume: &GuestVolumePlan) -> GuestVolume {
+    let GuestVolumeContent::Memory(memory) = volume.content;
+    GuestVolume {
+        source: volume.source.clone(),
+        volume: volume.volume.clone(),
+        sub_path: volume.sub_path.clone(),
+        sub_access: Some(file_access(volume.sub_access)).into(),
+        mapped: volume.mapped,
+        memory: Some(memory_volume(memory)).into(),
+        ..GuestVolume::default()
+    }
+}
+
+fn memory_volume(memory: MemoryVolume) -> agent::MemoryVolume {
+    agent::MemoryVolume {
+        limits: Some(volume_limits(memory.limits)).into(),
+        access: Some(file_access(memory.access)).into(),
+        ..agent::MemoryVolume::default()
+    }
+}
+
+/// Bounds of a memory volume.
+pub(crate) fn volume_limits(limits: VolumeLimits) -> agent::VolumeLimits {
+    let VolumeLimits { bytes, inodes } = limits;
+    agent::VolumeLimits { bytes, inodes, ..agent::VolumeLimits::default() }
+}
+
+fn file_access(access: FileAccess) -> agent::FileAccess {
+    let FileAccess { mode, uid, gid } = access;
+    agent::FileAccess { mode, uid, gid, ..agent::FileAccess::default() }
 }
 
 /// The request that starts the command of `plan`.

@@ -10,14 +10,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto_agent::agent::{
     AgentReady, ConfigurePodRequest, HelloRequest, HelloResponse, RemoveContainerRequest, ResizePodRequest,
-    ShutdownRequest, StartContainerRequest, StatsRequest, StatsResponse, StreamKind, StreamOpen,
-    StreamOpened, UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest,
+    ResizeVolumeRequest, ShutdownRequest, StartContainerRequest, StatsRequest, StatsResponse, StreamKind,
+    StreamOpen, StreamOpened, UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest,
 };
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::{port, version};
 use runtime_fail_points::{Point, pass_async};
 use runtime_spans::{span, step};
-use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User};
+use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User, VolumeLimits};
 use tokio::net::UnixStream;
 use ttrpc::asynchronous::Client;
 use ttrpc::asynchronous::transport::Socket;
@@ -154,6 +154,23 @@ impl Guest {
         within(Point::AgentResizePod, "ResizePod", LONG, self.client.resize_pod(context(LONG), &request))
             .await
             .map(drop)
+    }
+
+    /// Gives a memory volume of the pod other bounds.
+    pub async fn resize_volume(&self, volume: &str, limits: VolumeLimits) -> Result<(), GuestError> {
+        let request = ResizeVolumeRequest {
+            volume: volume.to_owned(),
+            limits: Some(convert::volume_limits(limits)).into(),
+            ..Default::default()
+        };
+        within(
+            Point::AgentResizeVolume,
+            "ResizeVolume",
+            SHORT,
+            self.client.resize_volume(context(SHORT), &request),
+        )
+        .await
+        .map(drop)
     }
 
     /// Kills what is left of a container and forgets it; an unknown one is no error.

@@ -10,6 +10,7 @@ use agent_container::working_directory::WorkingDirectoryError;
 
 use crate::host_work::HostWorkError;
 use crate::images::ImageError;
+use crate::memory_volumes::MemoryVolumeError;
 use crate::shared::SharedError;
 use crate::slots::SlotError;
 
@@ -40,6 +41,8 @@ pub(crate) enum ContainerError {
     Image(#[from] ImageError),
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    #[error(transparent)]
+    MemoryVolume(#[from] MemoryVolumeError),
     #[error(transparent)]
     Shared(#[from] SharedError),
     #[error(transparent)]

@@ -1,9 +1,10 @@
 //! A mount that is there for as long as a container is being built: of a part of an image, with owners as the pod's user
-//! namespace maps them, or of an overlay. Mounts that are made from it are mounts of their own, and stay.
+//! namespace maps them, of a part of a volume, or of an overlay. Mounts that are made from it are mounts of their own, and
+//! stay.
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use agent_container::syscall;
@@ -28,6 +29,25 @@ impl BuildMount {
         }
         let tree = syscall::mapped_mount(path, namespace.user())?;
         move_mount(tree.as_fd(), "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+        Ok(BuildMount(target))
+    }
+
+    /// Mounts the opened directory or file at `target`, which is made, with owners as the namespace maps them, if there is
+    /// one. Nothing is looked up by a name that somebody else could change.
+    pub(super) fn opened(
+        file: &OwnedFd,
+        target: PathBuf,
+        namespace: Option<&UserNamespace>,
+    ) -> io::Result<BuildMount> {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        if let Some(namespace) = namespace {
+            return BuildMount::mapped(&path, target, namespace);
+        }
+        if fs::metadata(&path)?.is_dir() {
+            return BuildMount::directory(&path, target);
+        }
+        File::create(&target)?;
+        mount(Some(&path), &target, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
         Ok(BuildMount(target))
     }
 

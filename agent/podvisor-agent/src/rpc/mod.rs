@@ -12,6 +12,7 @@ mod resize;
 mod stats;
 mod status;
 mod usage;
+mod volume;
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use async_trait::async_trait;
 use proto_agent::agent::{
     ConfigurePodRequest, ConfigurePodResponse, CreateContainerRequest, CreateContainerResponse, Empty,
     ExecRequest, ExecResponse, HelloRequest, HelloResponse, RemoveContainerRequest, ResizePodRequest,
-    ShutdownRequest, SignalRequest, StartContainerRequest, StatsRequest, StatsResponse,
+    ResizeVolumeRequest, ShutdownRequest, SignalRequest, StartContainerRequest, StatsRequest, StatsResponse,
     UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest, WaitResponse,
 };
 use proto_agent::agent_ttrpc::Agent;
@@ -80,6 +81,10 @@ impl Agent for Service {
 
     async fn resize_pod(&self, _: &TtrpcContext, request: ResizePodRequest) -> ttrpc::Result<Empty> {
         resize::pod(&self.gate, request).await
+    }
+
+    async fn resize_volume(&self, _: &TtrpcContext, request: ResizeVolumeRequest) -> ttrpc::Result<Empty> {
+        volume::resize(&self.gate, request).await
     }
 
     async fn remove_container(

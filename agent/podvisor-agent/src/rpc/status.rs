@@ -9,6 +9,7 @@ use tokio::task::JoinError;
 use ttrpc::Code;
 
 use crate::containers::{ContainerError, VolumeError};
+use crate::memory_volumes::MemoryVolumeError;
 
 /// A status with this code and message.
 pub(super) fn refusal(code: Code, message: &str) -> ttrpc::Error {
@@ -30,6 +31,7 @@ pub(super) fn cancelled(_: JoinError) -> ttrpc::Error {
 pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
     let code = match error {
         ContainerError::InvalidId(_)
+        | ContainerError::MemoryVolume(MemoryVolumeError::Name(_) | MemoryVolumeError::SubPath { .. })
         | ContainerError::User(_)
         | ContainerError::Spec(_)
         | ContainerError::Target(_)
@@ -37,10 +39,12 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         | ContainerError::NotMapped { .. }
         | ContainerError::ImageFile(_) => Code::INVALID_ARGUMENT,
         ContainerError::Exists(_) | ContainerError::ExecExists(_) => Code::ALREADY_EXISTS,
-        ContainerError::NoContainer(_) | ContainerError::NoExec { .. } => Code::NOT_FOUND,
-        ContainerError::Phase { .. } | ContainerError::Limit(LimitError::BelowUse { .. }) => {
-            Code::FAILED_PRECONDITION
-        }
+        ContainerError::NoContainer(_)
+        | ContainerError::NoExec { .. }
+        | ContainerError::MemoryVolume(MemoryVolumeError::Unknown(_)) => Code::NOT_FOUND,
+        ContainerError::Phase { .. }
+        | ContainerError::MemoryVolume(MemoryVolumeError::Resize { .. })
+        | ContainerError::Limit(LimitError::BelowUse { .. }) => Code::FAILED_PRECONDITION,
         ContainerError::Limit(_) => Code::INVALID_ARGUMENT,
         ContainerError::TooManyContainers(_) | ContainerError::TooManyExecs { .. } => {
             Code::RESOURCE_EXHAUSTED
@@ -49,6 +53,7 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         | ContainerError::Slot(_)
         | ContainerError::Image(_)
         | ContainerError::Volume(_)
+        | ContainerError::MemoryVolume(_)
         | ContainerError::Shared(_)
         | ContainerError::HostWork(_)
         | ContainerError::Devices(_)

@@ -1,0 +1,79 @@
+//! Volumes that the guest keeps itself, as mounts of a container. The volumes outlive the container
+//! ([`crate::memory_volumes`]).
+//!
+//! Containers of the pod may change a volume while another one's part of it is looked up, so a part is opened once and
+//! bound by its descriptor.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use oci_spec::runtime::Spec;
+use proto_agent::agent::GuestVolume;
+use proto_agent::guest_path;
+
+use crate::containers::{Container, ContainerError};
+use crate::lifecycle::build_mount::BuildMount;
+use crate::memory_volumes::MemoryVolumeError;
+use crate::pod::Pod;
+
+/// The step that a failure belongs to.
+const STEP: &str = "mount a volume";
+
+/// A volume's mount while its container is built, and the empty file or directory that it is on. The place is outside of
+/// the container's own directory: that one is removed with all that is in it.
+#[derive(Debug)]
+pub(super) struct VolumeMount {
+    mount: Option<BuildMount>,
+    place: PathBuf,
+}
+
+impl Drop for VolumeMount {
+    fn drop(&mut self) {
+        drop(self.mount.take());
+        // Not recursive: where the volume were still mounted, this fails and removes nothing.
+        if let Err(error) = fs::remove_file(&self.place).or_else(|_| fs::remove_dir(&self.place)) {
+            tracing::warn!(%error, path = %self.place.display(), "the place of a volume stays");
+        }
+    }
+}
+
+/// Makes the volumes that are not there yet and sets the sources of the specification's mounts to them. The mounts must
+/// live until the container is built.
+pub(super) fn mount(
+    pod: &Pod,
+    container: &Container,
+    volumes: &[GuestVolume],
+    spec: &mut Spec,
+) -> Result<Vec<VolumeMount>, ContainerError> {
+    let mut mounts = Vec::new();
+    for (volume, number) in volumes.iter().zip(0..) {
+        let opened = open(pod, volume)?;
+        let place = place(container, number);
+        let mount = mount_at(pod, volume, &opened, &place).map_err(container.io(STEP))?;
+        for mount in spec.mounts_mut().iter_mut().flatten() {
+            if mount.source().as_deref() == Some(Path::new(&volume.source)) {
+                mount.set_source(Some(place.clone()));
+            }
+        }
+        mounts.push(VolumeMount { mount: Some(mount), place });
+    }
+    Ok(mounts)
+}
+
+/// The part of the volume that is asked for.
+fn open(pod: &Pod, volume: &GuestVolume) -> Result<OwnedFd, ContainerError> {
+    let unknown = || MemoryVolumeError::Unknown(volume.volume.clone());
+    let memory = volume.memory.as_ref().ok_or_else(unknown)?;
+    Ok(pod.memory_volumes.open(&volume.volume, memory, &volume.sub_path, &volume.sub_access)?)
+}
+
+fn place(container: &Container, number: usize) -> PathBuf {
+    Path::new(guest_path::GUEST_VOLUMES).join(format!("{}-{number}", container.id()))
+}
+
+fn mount_at(pod: &Pod, volume: &GuestVolume, opened: &OwnedFd, place: &Path) -> std::io::Result<BuildMount> {
+    fs::create_dir_all(guest_path::GUEST_VOLUMES)?;
+    let namespace = if volume.mapped { pod.user_namespace.get() } else { None };
+    BuildMount::opened(opened, place.to_owned(), namespace)
+}
