@@ -40,6 +40,7 @@ mod usage;
 mod versions;
 mod view;
 mod vm_end;
+mod volumes;
 
 pub use config::{PodsConfig, StartConfig};
 pub use container::attach::AttachRequest;

@@ -1,5 +1,6 @@
 //! Pods and containers as they are kept on disk: records, which never change, and statuses.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -57,6 +58,12 @@ pub(crate) struct PodStatus {
     /// Versions of the VM's parts. Records of the first releases do not have them.
     #[serde(default)]
     pub(crate) versions: Option<VmVersions>,
+    /// Whether the guest may keep volumes itself: its agent can, and the handler allows it. Pods of earlier versions do not.
+    #[serde(default)]
+    pub(crate) guest_volumes: bool,
+    /// Where the pod's volumes in memory lie, by their directories on the node.
+    #[serde(default)]
+    pub(crate) memory_volumes: BTreeMap<PathBuf, MemoryPlace>,
     #[serde(flatten)]
     pub(crate) capacity: CapacityStatus,
     /// Why the pod is not ready, where nobody asked for that.
@@ -76,12 +83,24 @@ impl PodStatus {
             netns: None,
             phases: Vec::new(),
             versions: None,
+            guest_volumes: false,
+            memory_volumes: BTreeMap::new(),
             capacity: CapacityStatus::default(),
             message: None,
             unclean: None,
             settings_passed_by: Vec::new(),
         }
     }
+}
+
+/// Place of a volume's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum MemoryPlace {
+    /// The guest's own memory.
+    Guest,
+    /// The node, whose files the guest reaches.
+    Node,
 }
 
 /// A pod's limits, and the size of its VM.
@@ -135,8 +154,20 @@ pub(crate) struct ContainerRecord {
     /// Block devices of the host that the container has.
     #[serde(default)]
     pub(crate) disks: Vec<Disk>,
+    /// Mounts whose volumes the guest keeps itself.
+    #[serde(default)]
+    pub(crate) guest_volumes: Vec<GuestVolume>,
     pub(crate) log_path: Option<PathBuf>,
     pub(crate) created_at_ns: i64,
+}
+
+/// A volume of the guest's own among a container's mounts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct GuestVolume {
+    /// The volume's number among the mounts of the spec.
+    pub(crate) number: usize,
+    /// The volume's directory on the node.
+    pub(crate) directory: PathBuf,
 }
 
 /// An image among a container's mounts.

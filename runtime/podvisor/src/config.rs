@@ -178,6 +178,7 @@ pub(crate) struct Handler {
     pub(crate) memory_max_mib: Option<u64>,
     pub(crate) vcpus_max: Option<u8>,
     pub(crate) scratch_mib: u64,
+    pub(crate) share_all_volumes: bool,
 }
 
 impl Default for Paths {
@@ -237,6 +238,7 @@ impl Default for Handler {
             memory_max_mib: None,
             vcpus_max: None,
             scratch_mib: 8 * 1024,
+            share_all_volumes: false,
         }
     }
 }

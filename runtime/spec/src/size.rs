@@ -23,6 +23,8 @@ pub struct HandlerConfig {
     pub vcpus_max: u8,
     /// Size of a pod's scratch disk, in bytes; at least the template's.
     pub scratch_bytes: u64,
+    /// Whether the guest reaches all volumes on the node, and keeps none itself.
+    pub share_all_volumes: bool,
     /// Runtime of the handler's pods.
     pub kind: HandlerKind,
 }
@@ -35,6 +37,7 @@ impl Default for HandlerConfig {
             memory_max: 4 << 30,
             vcpus_max: 8,
             scratch_bytes: 8 << 30,
+            share_all_volumes: false,
             kind: HandlerKind::Vm,
         }
     }

@@ -19,6 +19,7 @@ pub mod host;
 pub mod http;
 pub mod idle;
 pub mod inventory;
+pub mod kubelet_volumes;
 pub mod network;
 pub mod numbered;
 pub mod prometheus;

@@ -13,7 +13,7 @@ use runtime_guest::{
     SignalTarget,
 };
 use runtime_pieces::Pieces;
-use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User};
+use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User, VolumeLimits};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
@@ -39,6 +39,8 @@ pub(crate) trait Agent: Debug + Send + Sync {
     ) -> Result<(), BackendError>;
     /// Brings processors up, and binds the memory device where the VM has one in a slot.
     async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), BackendError>;
+    /// Gives a memory volume other bounds.
+    async fn resize_volume(&self, volume: &str, limits: VolumeLimits) -> Result<(), BackendError>;
     /// Kills, unmounts and forgets a container; unknown ids are no error.
     async fn remove_container(&self, container_id: &str) -> Result<(), BackendError>;
     async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), BackendError>;
@@ -75,6 +77,8 @@ pub(crate) trait Agent: Debug + Send + Sync {
 pub(crate) struct GuestReleases {
     pub(crate) kernel: String,
     pub(crate) agent: String,
+    /// The newest protocol that the agent speaks.
+    pub(crate) protocol: u32,
 }
 
 /// An input stream of a process. Dropping it leaves the input open.
@@ -114,7 +118,8 @@ pub(crate) trait Acknowledge: Send {
 pub(super) async fn ready(stream: UnixStream) -> Result<GuestReleases, BackendError> {
     let ready = runtime_guest::ready(stream).await?;
     tracing::debug!(kernel = ready.kernel_release, agent = ready.agent_version, "a guest is up");
-    Ok(GuestReleases { kernel: ready.kernel_release, agent: ready.agent_version })
+    let protocol = ready.protocol_newest;
+    Ok(GuestReleases { kernel: ready.kernel_release, agent: ready.agent_version, protocol })
 }
 
 /// Connects to the agent behind a VMM's vsock socket.
@@ -158,6 +163,10 @@ impl Agent for GuestAgent {
 
     async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), BackendError> {
         Ok(self.0.resize_pod(vcpus, memory_slot).await?)
+    }
+
+    async fn resize_volume(&self, volume: &str, limits: VolumeLimits) -> Result<(), BackendError> {
+        Ok(self.0.resize_volume(volume, limits).await?)
     }
 
     async fn remove_container(&self, container_id: &str) -> Result<(), BackendError> {

@@ -7,6 +7,7 @@ use super::images::{FoundImage, ImageSource};
 use super::network::Network;
 use super::shares::Shares;
 use super::vm::Vms;
+use super::volumes::Volumes;
 use crate::error::{PodError, PodErrorKind};
 
 /// Everything outside this crate that pods are made with.
@@ -17,6 +18,7 @@ pub(crate) struct Backends {
     pub(crate) images: Arc<dyn ImageSource>,
     pub(crate) shares: Arc<dyn Shares>,
     pub(crate) disks: Arc<dyn Disks>,
+    pub(crate) volumes: Arc<dyn Volumes>,
 }
 
 impl Backends {

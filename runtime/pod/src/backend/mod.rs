@@ -1,4 +1,5 @@
-//! The backends that pods stand on, as traits: networks, VMs, agents, images, shared directories, disks.
+//! The backends that pods stand on, as traits: networks, VMs, agents, images, shared directories,
+//! disks, volumes.
 //!
 //! Each file holds a trait and its one real implementation, which passes each call on and nothing more. The
 //! traits are there so that tests can let each step fail and see that the steps before it are undone.
@@ -11,6 +12,7 @@ mod images;
 mod network;
 mod shares;
 mod vm;
+mod volumes;
 
 pub(crate) use agent::{Acknowledge, Agent, GuestReleases, Input, Output};
 pub(crate) use backends::Backends;
@@ -20,6 +22,7 @@ pub(crate) use images::{FoundImage, ImageLease, OpenedImage, StoredImages};
 pub(crate) use network::CniNetwork;
 pub(crate) use shares::{ContainerDir, HostShares};
 pub(crate) use vm::{BootRequest, SpawnRequest, SpawnedVms, Vm};
+pub(crate) use volumes::{KubeletVolumes, MemoryFound};
 #[cfg(test)]
 pub(crate) use {
     agent::Connection,
@@ -28,4 +31,5 @@ pub(crate) use {
     network::Network,
     shares::Shares,
     vm::Vms,
+    volumes::Volumes,
 };

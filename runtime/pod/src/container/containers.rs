@@ -151,6 +151,7 @@ mod tests {
             slot: proto_vmm::Slot::pmems().next().unwrap(),
             image_volumes: Vec::new(),
             disks: Vec::new(),
+            guest_volumes: Vec::new(),
             log_path: None,
             created_at_ns: 1,
         };

@@ -16,7 +16,7 @@ use crate::error::PodError;
 use crate::journal::Journal;
 use crate::live::Live;
 use crate::plugs::ContainerPlugs;
-use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
+use crate::record::{ContainerRecord, ContainerStage, ContainerStatus, GuestVolume};
 use crate::spans;
 
 /// A container that may be made.
@@ -25,6 +25,8 @@ struct NewContainer {
     spec: ContainerSpec,
     image: FoundImage,
     plan: ContainerPlan,
+    /// Volumes that the guest keeps itself.
+    guest_volumes: Vec<GuestVolume>,
     /// The size that the VM needs with it.
     size: VmSize,
 }
@@ -46,9 +48,12 @@ impl Driver {
         let limits = self.containers.limits_with(Some((&id, &spec.resources)));
         let ledger = self.capacity.ledger(images_bytes, limits);
         ledger.check("linux.resources.memory_limit_in_bytes")?;
+        let size = ledger.size;
         let live = self.live()?;
+        let placing = self.place_volumes(&spec, &mut plan);
+        let guest_volumes = step(span!("look at the volumes"), placing).await?;
         let mut journal = Journal::new();
-        let new = NewContainer { id: id.clone(), spec, image, plan, size: ledger.size };
+        let new = NewContainer { id: id.clone(), spec, image, plan, guest_volumes, size };
         match self.make(&live, new, &mut journal).await {
             Ok(container) => {
                 self.node.roster.publish_container(container.entry());
@@ -69,7 +74,7 @@ impl Driver {
         new: NewContainer,
         journal: &mut Journal<Step>,
     ) -> Result<Container, PodError> {
-        let NewContainer { id, spec, image, plan, size } = new;
+        let NewContainer { id, spec, image, plan, guest_volumes, size } = new;
         journal.note(Step::Pin);
         step(span!("pin"), self.pin_with(live, Some((&id, &spec.resources)))).await?;
         journal.note(Step::Grow(self.capacity.size()));
@@ -96,6 +101,7 @@ impl Driver {
             slot,
             image_volumes,
             disks,
+            guest_volumes,
         });
         journal.note(Step::Acks(id.clone()));
         journal.note(Step::Record(id.clone()));
@@ -111,6 +117,7 @@ impl Driver {
         let creating = live.call("creating the container in the guest", creating);
         let user = step(span!("create in the guest"), creating).await;
         status.user = user.map_err(volume_error_first)?;
+        self.keep_volumes(live, &record);
         status.stage = ContainerStage::Created;
         self.node.records.put_container_status(&record.id, &status).await?;
         Ok(Container::new(record, status, &plan, output, log_path))

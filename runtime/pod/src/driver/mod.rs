@@ -18,6 +18,7 @@ mod start_container;
 mod step;
 mod stop;
 mod update_limits;
+mod volumes;
 
 pub(crate) use self::recover::FoundPod;
 #[cfg(test)]
@@ -44,6 +45,7 @@ use crate::roster::{Outcome, PodEntry};
 use crate::spans;
 use crate::start::{self, Failed, undo};
 use crate::view::{PodState, PodView};
+use crate::volumes::keeper::Keeper;
 
 /// Requests that may wait for a busy driver; further callers wait to enqueue.
 const INBOX: usize = 64;
@@ -61,6 +63,8 @@ pub(crate) struct Driver {
     containers: Containers,
     plugs: Plugs,
     capacity: Capacity,
+    /// Keeps the volumes in the guest as they are on the node, once there are any.
+    keeper: Option<Keeper>,
     inbox: mpsc::Receiver<Asked>,
     commands: mpsc::Sender<Asked>,
     exits: mpsc::Receiver<Exited>,
@@ -89,6 +93,7 @@ impl Driver {
             containers: Containers::default(),
             plugs: Plugs::new(),
             capacity,
+            keeper: None,
             inbox,
             commands,
             exits,
@@ -166,6 +171,7 @@ impl Driver {
             netns: Some(ready.netns),
             phases: ready.phases,
             versions: Some(ready.versions),
+            guest_volumes: ready.guest_volumes,
             settings_passed_by: ready.settings_passed_by,
             ..PodStatus::starting()
         };

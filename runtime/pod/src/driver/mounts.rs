@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runtime_spec::{ContainerSpec, share_name};
+use runtime_spec::share_name;
 
 use super::Driver;
 use crate::backend::ContainerDir;
@@ -18,7 +18,7 @@ const BOUND_WITHIN: Duration = Duration::from_secs(30);
 impl Driver {
     /// Binds the host paths that the container mounts: all or none.
     pub(super) async fn bind_mounts(&self, record: &ContainerRecord) -> Result<(), PodError> {
-        let binds = mounts::binds(&record.spec);
+        let binds = mounts::binds(&record.spec, &record.guest_volumes);
         if binds.is_empty() {
             return Ok(());
         }
@@ -30,14 +30,15 @@ impl Driver {
     }
 
     /// Takes the container's binds away. The call is idempotent.
-    pub(super) async fn unbind_mounts(&self, id: &str, spec: &ContainerSpec) -> Result<(), PodError> {
-        let numbers: Vec<usize> = spec.host_mounts().map(|(number, _)| number).collect();
+    pub(super) async fn unbind_mounts(&self, record: &ContainerRecord) -> Result<(), PodError> {
+        let binds = mounts::binds(&record.spec, &record.guest_volumes);
+        let numbers: Vec<usize> = binds.into_iter().map(|(number, _)| number).collect();
         if numbers.is_empty() {
             return Ok(());
         }
         const DOING: &str = "taking the mounts away";
         let unbinding = async {
-            let unbound = self.node.backends.shares.unbind(self.place(id), numbers).await;
+            let unbound = self.node.backends.shares.unbind(self.place(&record.id), numbers).await;
             unbound.map_err(|error| PodError::internal(DOING).because(error))
         };
         within(BOUND_WITHIN, DOING, unbinding).await

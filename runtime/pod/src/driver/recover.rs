@@ -111,7 +111,10 @@ impl FoundPod {
         }
         driver.save_status().await;
         match driver.live.clone() {
-            Some(live) => driver.recover_containers(&live, half_made, &lost).await,
+            Some(live) => {
+                driver.recover_containers(&live, half_made, &lost).await;
+                driver.keep_found_volumes(&live);
+            }
             None => driver.end_containers(half_made, vm_gone).await,
         }
         driver.pin().await;

@@ -86,7 +86,7 @@ impl Undo<Step> for Driver {
                 log::remove_acks(&self.node.places.acks_path(&self.record.id, &id));
             }
             Step::Record(id) => self.node.records.forget(None, &[id]).await,
-            Step::Bind(record) => self.unbind_mounts(&record.id, &record.spec).await?,
+            Step::Bind(record) => self.unbind_mounts(&record).await?,
             Step::Guest(id) => {
                 if let Some(live) = &self.live {
                     live.call("removing the container", live.agent.remove_container(&id)).await?;

@@ -6,13 +6,16 @@ use runtime_fail_points::{Point, pass};
 use runtime_store::Store;
 
 use super::{Node, Places, Records, StartRules};
-use crate::backend::{Backends, CniNetwork, HostShares, KernelDisks, SpawnedVms, StoredImages};
+use crate::backend::{
+    Backends, CniNetwork, HostShares, KernelDisks, KubeletVolumes, SpawnedVms, StoredImages,
+};
 use crate::blocking::Pools;
 use crate::config::PodsConfig;
 use crate::dirs::DaemonDirs;
 use crate::error::PodError;
 use crate::host::cgroup;
 use crate::roster::Roster;
+use crate::volumes::mount_changes::MountChanges;
 
 /// Makes the directories and opens the store.
 pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
@@ -41,6 +44,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
             images: Arc::new(StoredImages { images: config.images, disk: pools.state.clone() }),
             shares: Arc::new(HostShares(pools.paths.clone())),
             disks: Arc::new(KernelDisks(pools.paths.clone())),
+            volumes: Arc::new(KubeletVolumes { paths: pools.paths.clone(), mounts: MountChanges::default() }),
         },
         start: StartRules::new(config.start),
         records: Records::new(store),

@@ -50,6 +50,7 @@ pub(crate) struct Raised {
     network: PodNetwork,
     live: Live,
     versions: VmVersions,
+    guest_volumes: bool,
 }
 
 /// Containers can come.
@@ -60,6 +61,7 @@ pub(crate) struct Ready {
     pub(crate) netns: PathBuf,
     pub(crate) phases: Vec<Phase>,
     pub(crate) versions: VmVersions,
+    pub(crate) guest_volumes: bool,
     pub(crate) settings_passed_by: Vec<String>,
 }
 
@@ -102,11 +104,11 @@ impl Reserved {
         };
         let (network, booted) = tokio::join!(networking, vm::up(context, called_off));
         match (network, booted) {
-            (Ok(network), Ok((live, versions))) => {
-                Ok(Raised { context: self.context, network, live, versions })
+            (Ok(network), Ok(vm::Up { live, versions, guest_volumes })) => {
+                Ok(Raised { context: self.context, network, live, versions, guest_volumes })
             }
             // What failed first called the other off, so a network's error is the cause.
-            (Err(error), Ok((live, _))) => Err(Failed { error, vm: Some(live.vm) }),
+            (Err(error), Ok(up)) => Err(Failed { error, vm: Some(up.live.vm) }),
             (Err(error), Err(failed)) => Err(Failed { error, vm: failed.vm }),
             (Ok(_), Err(failed)) => Err(failed),
         }
@@ -116,12 +118,12 @@ impl Reserved {
 impl Raised {
     /// Plugs the taps and configures the agent.
     async fn configure(self) -> Result<Ready, Failed> {
-        let Raised { context, network, live, versions } = self;
+        let Raised { context, network, live, versions, guest_volumes } = self;
         let (ips, netns) = (network.ips.clone(), network.netns.clone());
         match guest::configure(&context, network, &live).await {
             Ok(settings_passed_by) => {
                 let phases = context.watch.phases();
-                Ok(Ready { live, ips, netns, phases, versions, settings_passed_by })
+                Ok(Ready { live, ips, netns, phases, versions, guest_volumes, settings_passed_by })
             }
             Err(error) => Err(Failed { error, vm: Some(live.vm) }),
         }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto_agent::version;
 use tokio::sync::watch;
 
 use super::context::{Failed, MADE_WITHIN, StartContext};
@@ -37,12 +38,18 @@ const CLEARED_WITHIN: Duration = Duration::from_secs(60);
 /// containerd), so that it goes after containers and before the node's own services.
 const OOM_SCORE: i32 = -998;
 
+/// A VM whose agent answers.
+#[derive(Debug)]
+pub(super) struct Up {
+    pub(super) live: Live,
+    pub(super) versions: VmVersions,
+    /// Whether the guest may keep volumes itself.
+    pub(super) guest_volumes: bool,
+}
+
 /// Makes the disk, starts a VMM and boots the guest. Between the steps the call looks whether it was called
 /// off. Returns the VM, and what it was started from.
-pub(super) async fn up(
-    context: &StartContext,
-    called_off: watch::Receiver<bool>,
-) -> Result<(Live, VmVersions), Failed> {
+pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>) -> Result<Up, Failed> {
     let early = |error| Failed { error, vm: None };
     let (disk, spawned) = tokio::join!(
         context.watch.time("scratch", make_scratch(context)),
@@ -59,10 +66,18 @@ pub(super) async fn up(
     match context.watch.time("guest", wait_ready(&vm, called_off)).await {
         Ok((agent, releases)) => {
             let versions = versions(builds, &vm.release(), &releases);
-            Ok((Live::new(vm, agent), versions))
+            let guest_volumes = keeps_volumes(context, releases.protocol);
+            Ok(Up { live: Live::new(vm, agent), versions, guest_volumes })
         }
         Err(error) => Err(late(with_oom_kill(context, error).await)),
     }
+}
+
+/// Whether the guest may keep volumes itself: its agent can, and the pod's handler does not have all of them shared.
+fn keeps_volumes(context: &StartContext, protocol: u32) -> bool {
+    let rules = context.node.start.now();
+    let handler = rules.find(&context.record.spec.runtime_handler);
+    protocol >= version::GUEST_VOLUMES && handler.is_ok_and(|handler| !handler.share_all_volumes)
 }
 
 /// Joins the builds of the files with what the parts say of themselves.

@@ -9,7 +9,7 @@ use proto_agent::agent::{ConfigurePodRequest, StatsResponse, StreamKind, UsageRe
 use proto_vmm::{StopReason, StopReport};
 use runtime_guest::{FailureReason, GuestError, ProcessExit, RefusedCode, ReplayedSettings, SignalTarget};
 use runtime_pieces::Pieces;
-use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User};
+use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User, VolumeLimits};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 
@@ -190,6 +190,12 @@ impl Agent for FakeAgent {
 
     async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), BackendError> {
         self.step(&format!("agent.resize {vcpus} {}", memory_slot.unwrap_or_default())).await
+    }
+
+    async fn resize_volume(&self, volume: &str, limits: VolumeLimits) -> Result<(), BackendError> {
+        self.step("agent.resize_volume").await?;
+        self.script.state().resized_volumes.push((volume.to_owned(), limits));
+        self.script.done("agent.resize_volume").await
     }
 
     async fn remove_container(&self, container_id: &str) -> Result<(), BackendError> {

@@ -26,6 +26,7 @@ mod traces;
 mod usage;
 mod versions;
 mod vm;
+mod volumes;
 mod walk;
 mod world;
 

@@ -13,11 +13,11 @@ use proto_agent::agent::{ConfigurePodRequest, UsageResponse};
 use runtime_guest::ReplayedSettings;
 use runtime_net::PodSettings;
 use runtime_share::Bind;
-use runtime_spec::{ContainerPlan, ContainerSlots, StartFailure};
-use tokio::sync::Notify;
+use runtime_spec::{ContainerPlan, ContainerSlots, StartFailure, VolumeLimits};
+use tokio::sync::{Notify, watch};
 
 use super::vm::FakeVm;
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, MemoryFound};
 
 /// The point of a commit of the store.
 pub(crate) const COMMIT: &str = "store.commit";
@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub(crate) hanging: BTreeSet<String>,
     /// The operator wants strict cgroups.
     pub(crate) strict_cgroups: bool,
+    /// The operator wants all volumes shared.
+    pub(crate) share_all_volumes: bool,
     /// A fault to come.
     planned: Option<PlannedFault>,
     /// The last fault that struck, and its point.
@@ -88,6 +90,14 @@ pub(crate) struct State {
     pub(crate) binds: BTreeMap<String, Vec<(usize, Bind)>>,
     /// Containers whose record was damaged: nobody knows what was made for them.
     pub(crate) lost: BTreeSet<String>,
+    /// The protocol that guests' agents speak; the newest where none is named.
+    pub(crate) protocol: Option<u32>,
+    /// Memory volumes of the node.
+    pub(crate) memory_volumes: BTreeMap<PathBuf, MemoryFound>,
+    /// Notified when the node's volumes change.
+    pub(crate) volumes_changed: watch::Sender<()>,
+    /// Bounds that agents were asked to give to volumes.
+    pub(crate) resized_volumes: Vec<(String, VolumeLimits)>,
     /// Logs that were moved away, by container, the first one first.
     pub(crate) moved_logs: BTreeMap<String, Vec<PathBuf>>,
     /// Images and disks that were opened to be plugged, by their descriptor.

@@ -196,7 +196,8 @@ impl Vm for FakeVm {
 
     async fn wait_ready(&self) -> Result<(Arc<dyn Agent>, GuestReleases), BackendError> {
         self.step("vm.wait_ready").await?;
-        let releases = GuestReleases { kernel: "6.12".into(), agent: "0.9".into() };
+        let protocol = self.script.state().protocol.unwrap_or(proto_agent::version::NEWEST);
+        let releases = GuestReleases { kernel: "6.12".into(), agent: "0.9".into(), protocol };
         Ok((self.agent.clone(), releases))
     }
 

@@ -13,6 +13,7 @@ use super::disks::FakeDisks;
 use super::mounts::FakeShares;
 use super::state_disk::StateDisk;
 use super::vm::{FakeImages, FakeNetwork, FakeVms};
+use super::volumes::FakeVolumes;
 use crate::backend::Backends;
 use crate::blocking::Pools;
 use crate::config::StartConfig;
@@ -71,6 +72,7 @@ impl World {
         std::fs::create_dir_all(at("run/pods")).unwrap();
         let mut records = Records::new(Store::open(&at("store.redb")).unwrap());
         records.disk = StateDisk::of(script.clone());
+        let share_all_volumes = script.state().share_all_volumes;
         let node = Arc::new(Node {
             places: Places {
                 dirs: DaemonDirs { state_dir: at("state"), run_dir: at("run") },
@@ -85,6 +87,7 @@ impl World {
                 handlers: vec![HandlerConfig {
                     name: "kvm".into(),
                     scratch_bytes: 1 << 20,
+                    share_all_volumes,
                     ..Default::default()
                 }],
                 default_handler: Some("kvm".into()),
@@ -99,6 +102,7 @@ impl World {
                 images: Arc::new(FakeImages(script.clone())),
                 shares: Arc::new(FakeShares(script.clone())),
                 disks: Arc::new(FakeDisks(script.clone())),
+                volumes: Arc::new(FakeVolumes(script.clone())),
             },
         });
         recover::recover(&node).await.unwrap();

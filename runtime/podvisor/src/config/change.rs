@@ -127,6 +127,7 @@ mod tests {
         memory_max_mib = 2
         vcpus_max = 3
         scratch_mib = 4
+        share_all_volumes = true
     "#;
 
     #[test]

@@ -362,6 +362,14 @@ pub(crate) const SECTIONS: &[Section] = &[
                        file in `paths.state`.",
                 takes: Takes::Reload,
             },
+            Key {
+                name: "share_all_volumes",
+                kind: "boolean",
+                unset: None,
+                text: "Whether pods reach every volume on the node. Otherwise a VM keeps the pod's volumes in memory itself, \
+                       where programs of the node do not see them.",
+                takes: Takes::Reload,
+            },
         ],
     },
 ];

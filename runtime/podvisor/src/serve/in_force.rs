@@ -62,6 +62,7 @@ pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
             .min(runtime_vm::MEMORY_BYTES_MAX),
         vcpus_max: handler.vcpus_max.unwrap_or(host_cpus).clamp(1, 64),
         scratch_bytes: handler.scratch_mib << 20,
+        share_all_volumes: handler.share_all_volumes,
         kind: HandlerKind::Vm,
     });
     Ok(StartConfig { handlers: handlers.collect(), default_handler, strict_cgroups: config.cgroup.strict })

@@ -16,6 +16,7 @@ mod events;
 mod exits;
 mod failures;
 mod frozen;
+mod guest_volumes;
 mod images;
 mod installation;
 mod isolation;

@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use proto_cri::v1;
 use runtime_store::{Batch, Store, Table};
 use tests_e2e::client::Client;
+use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
 use tests_e2e::spec;
 
 use super::call::{Call, NAME};
@@ -33,8 +34,14 @@ impl Scene {
         self.order("");
         let mut client = self.host.client();
         let config = self.growing_pod();
+        let mut volumes = KubeletVolumes::of(&config).unwrap();
+        let memory = volumes.memory("memory", 1 << 20, 0).unwrap();
         let pod = client.run_pod(&config).await.unwrap();
-        let container = self.listening(&mut client, &pod).await;
+        let container = self.listening(&mut client, &pod, &memory).await;
+        volumes.resize("memory", 2 << 20).unwrap();
+        while client.sh(&container, "stat -f -c %b /memory").await.unwrap() != "512\n" {
+            tokio::time::sleep(super::LOOK_INTERVAL).await;
+        }
         figures(&mut client, &pod, &container).await;
         grow(&mut client, &pod, &container).await;
         client.stop(&container, 0).await.unwrap();
@@ -66,17 +73,13 @@ impl Scene {
         config
     }
 
-    /// A container with a directory of the host and with an input, which it was given something by.
-    async fn listening(&self, client: &mut Client, pod: &str) -> String {
+    /// A container with a directory of the host, with a volume in memory and with an input, which it was given something by.
+    async fn listening(&self, client: &mut Client, pod: &str, memory: &Path) -> String {
         let volume = self.host.dir().join("volume");
         std::fs::create_dir_all(&volume).unwrap();
         let mut config = spec::shell(NAME, &self.image, "read line; echo $line >/volume/heard; sleep 100000");
         config.stdin = true;
-        config.mounts = vec![v1::Mount {
-            host_path: volume.display().to_string(),
-            container_path: "/volume".into(),
-            ..Default::default()
-        }];
+        config.mounts = vec![mounted(&volume, "/volume"), mounted(memory, "/memory")];
         config.linux.as_mut().unwrap().resources = Some(limits(MEMORY[0]));
         let container = client.run(pod, config).await.unwrap();
         let session = session::attach(client, &container, true).await;

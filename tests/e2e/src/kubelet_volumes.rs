@@ -1,0 +1,103 @@
+//! Volumes of a pod, laid out on the node as a kubelet does it. What is mounted goes with the value.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use proto_cri::v1;
+
+/// Root directory of a kubelet, with the volumes of one pod.
+#[derive(Debug)]
+pub struct KubeletVolumes {
+    root: tempfile::TempDir,
+    uid: String,
+    mounted: Vec<PathBuf>,
+}
+
+impl KubeletVolumes {
+    /// Makes the directories of the pod.
+    ///
+    /// # Errors
+    /// A directory cannot be made.
+    pub fn of(pod: &v1::PodSandboxConfig) -> io::Result<KubeletVolumes> {
+        let uid = pod.metadata.as_ref().map(|metadata| metadata.uid.clone()).unwrap_or_default();
+        let root = tempfile::Builder::new().prefix("kubelet-").tempdir()?;
+        Ok(KubeletVolumes { root, uid, mounted: Vec::new() })
+    }
+
+    /// Directory of a volume.
+    pub fn directory(&self, plugin: &str, name: &str) -> PathBuf {
+        self.pod().join("volumes").join(format!("kubernetes.io~{plugin}")).join(name)
+    }
+
+    fn pod(&self) -> PathBuf {
+        self.root.path().join("pods").join(&self.uid)
+    }
+
+    /// Makes an emptyDir of `medium: Memory`.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn memory(&mut self, name: &str, bytes: u64, group: u32) -> io::Result<PathBuf> {
+        let directory = self.directory("empty-dir", name);
+        fs::create_dir_all(&directory)?;
+        let options = format!("size={bytes}");
+        mount(Some("tmpfs"), &directory, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))?;
+        self.mounted.push(directory.clone());
+        chown(&directory, Some(0), Some(group))?;
+        fs::set_permissions(&directory, Permissions::from_mode(0o2777))?;
+        Ok(directory)
+    }
+
+    /// Gives an emptyDir of `medium: Memory` another size.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn resize(&self, name: &str, bytes: u64) -> io::Result<()> {
+        let options = format!("size={bytes}");
+        let directory = self.directory("empty-dir", name);
+        Ok(mount(None::<&str>, &directory, None::<&str>, MsFlags::MS_REMOUNT, Some(options.as_str()))?)
+    }
+
+    /// Binds a part of a volume for a container. A directory is made where nothing is there.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn sub_path(&mut self, volume: &Path, part: &str, container: &str) -> io::Result<PathBuf> {
+        let source = volume.join(part);
+        if !source.exists() {
+            fs::create_dir_all(&source)?;
+        }
+        let name = volume.file_name().unwrap_or_default();
+        let parent = self.pod().join("volume-subpaths").join(name).join(container);
+        fs::create_dir_all(&parent)?;
+        let place = parent.join(self.mounted.len().to_string());
+        if source.is_dir() {
+            fs::create_dir(&place)?;
+        } else {
+            fs::File::create(&place)?;
+        }
+        mount(Some(&source), &place, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+        self.mounted.push(place.clone());
+        Ok(place)
+    }
+}
+
+impl Drop for KubeletVolumes {
+    fn drop(&mut self) {
+        for path in self.mounted.iter().rev() {
+            let _ = umount2(path, MntFlags::MNT_DETACH);
+        }
+    }
+}
+
+/// A mount of a container.
+pub fn mounted(host_path: &Path, container_path: &str) -> v1::Mount {
+    v1::Mount {
+        host_path: host_path.display().to_string(),
+        container_path: container_path.into(),
+        ..Default::default()
+    }
+}
