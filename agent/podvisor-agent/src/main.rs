@@ -31,6 +31,7 @@ mod pause;
 mod pod;
 mod process;
 mod processors;
+mod published_volumes;
 mod ready;
 mod reaper;
 mod remove_tree;

@@ -11,6 +11,7 @@ use crate::containers::{ContainerError, Containers};
 use crate::disks::Disks;
 use crate::images::Images;
 use crate::memory_volumes::MemoryVolumes;
+use crate::published_volumes::PublishedVolumes;
 use crate::reaper::Reaper;
 use crate::shared::Shared;
 use crate::user_namespace::UserNamespace;
@@ -25,6 +26,7 @@ pub(crate) struct Pod {
     pub(crate) containers: Containers,
     pub(crate) shared: Arc<Shared>,
     pub(crate) memory_volumes: MemoryVolumes,
+    pub(crate) published_volumes: PublishedVolumes,
     /// Held while usage is read.
     pub(crate) usage: Arc<Mutex<()>>,
     /// Held through configuration; true after it.

@@ -18,6 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     round_trip::<CreateContainerRequest>(bytes);
     round_trip::<ExecRequest>(bytes);
     round_trip::<SignalRequest>(bytes);
+    round_trip::<PublishVolumeRequest>(bytes);
     if let Some((header, body)) = bytes.split_first_chunk()
         && let Ok(length) = frame::body_bytes(*header)
     {

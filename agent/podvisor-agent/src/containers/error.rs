@@ -11,6 +11,7 @@ use agent_container::working_directory::WorkingDirectoryError;
 use crate::host_work::HostWorkError;
 use crate::images::ImageError;
 use crate::memory_volumes::MemoryVolumeError;
+use crate::published_volumes::PublishedVolumeError;
 use crate::shared::SharedError;
 use crate::slots::SlotError;
 
@@ -44,6 +45,8 @@ pub(crate) enum ContainerError {
     #[error(transparent)]
     MemoryVolume(#[from] MemoryVolumeError),
     #[error(transparent)]
+    PublishedVolume(#[from] PublishedVolumeError),
+    #[error(transparent)]
     Shared(#[from] SharedError),
     #[error(transparent)]
     HostWork(#[from] HostWorkError),
@@ -65,6 +68,14 @@ pub(crate) enum ContainerError {
     Limit(#[from] LimitError),
     #[error(transparent)]
     Launch(#[from] Failure),
+}
+
+impl ContainerError {
+    /// The failure to remove the volumes of a container.
+    pub(crate) fn volumes_of(id: &str) -> impl FnOnce(std::io::Error) -> ContainerError {
+        let id = id.to_owned();
+        move |source| ContainerError::Io { what: "remove the volumes", id, source }
+    }
 }
 
 /// Why an image volume cannot be mounted.

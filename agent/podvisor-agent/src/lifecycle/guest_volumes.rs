@@ -1,5 +1,6 @@
 //! Volumes that the guest keeps itself, as mounts of a container. The volumes outlive the container
-//! ([`crate::memory_volumes`]).
+//! ([`crate::memory_volumes`], [`crate::published_volumes`]), but for
+//! published ones that are of one container.
 //!
 //! Containers of the pod may change a volume while another one's part of it is looked up, so a part is opened once and
 //! bound by its descriptor.
@@ -14,7 +15,6 @@ use proto_agent::guest_path;
 
 use crate::containers::{Container, ContainerError};
 use crate::lifecycle::build_mount::BuildMount;
-use crate::memory_volumes::MemoryVolumeError;
 use crate::pod::Pod;
 
 /// The step that a failure belongs to.
@@ -63,9 +63,11 @@ pub(super) fn mount(
 
 /// The part of the volume that is asked for.
 fn open(pod: &Pod, volume: &GuestVolume) -> Result<OwnedFd, ContainerError> {
-    let unknown = || MemoryVolumeError::Unknown(volume.volume.clone());
-    let memory = volume.memory.as_ref().ok_or_else(unknown)?;
-    Ok(pod.memory_volumes.open(&volume.volume, memory, &volume.sub_path, &volume.sub_access)?)
+    let (name, sub_path) = (&volume.volume, &volume.sub_path);
+    match volume.memory.as_ref() {
+        Some(memory) => Ok(pod.memory_volumes.open(name, memory, sub_path, &volume.sub_access)?),
+        None => Ok(pod.published_volumes.open(name, sub_path)?),
+    }
 }
 
 fn place(container: &Container, number: usize) -> PathBuf {

@@ -37,7 +37,10 @@ pub(crate) async fn remove(pod: &Pod, id: &str) -> Result<(), ContainerError> {
             }
             tear_down(pod, &container).await
         }
-        Err(ContainerError::NoContainer(_)) => Ok(()),
+        // Its volumes may be here before it is.
+        Err(ContainerError::NoContainer(_)) => {
+            pod.published_volumes.remove_of(id).map_err(ContainerError::volumes_of(id))
+        }
         Err(error) => Err(error),
     }
 }
@@ -73,6 +76,7 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
         pod.disks.release(slot).await?;
         container.disks().pop();
     }
+    pod.published_volumes.remove_of(container.id()).map_err(ContainerError::volumes_of(container.id()))?;
     pod.images.release(container.image_slot).await?;
     pod.containers.forget(container.id());
     Ok(())

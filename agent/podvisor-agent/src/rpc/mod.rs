@@ -19,9 +19,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use proto_agent::agent::{
     ConfigurePodRequest, ConfigurePodResponse, CreateContainerRequest, CreateContainerResponse, Empty,
-    ExecRequest, ExecResponse, HelloRequest, HelloResponse, RemoveContainerRequest, ResizePodRequest,
-    ResizeVolumeRequest, ShutdownRequest, SignalRequest, StartContainerRequest, StatsRequest, StatsResponse,
-    UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest, WaitResponse,
+    ExecRequest, ExecResponse, HelloRequest, HelloResponse, PublishVolumeRequest, PublishVolumeResponse,
+    RemoveContainerRequest, ResizePodRequest, ResizeVolumeRequest, ShutdownRequest, SignalRequest,
+    StartContainerRequest, StatsRequest, StatsResponse, UpdateContainerRequest, UsageRequest, UsageResponse,
+    WaitRequest, WaitResponse,
 };
 use proto_agent::agent_ttrpc::Agent;
 use ttrpc::r#async::TtrpcContext;
@@ -85,6 +86,14 @@ impl Agent for Service {
 
     async fn resize_volume(&self, _: &TtrpcContext, request: ResizeVolumeRequest) -> ttrpc::Result<Empty> {
         volume::resize(&self.gate, request).await
+    }
+
+    async fn publish_volume(
+        &self,
+        _: &TtrpcContext,
+        request: PublishVolumeRequest,
+    ) -> ttrpc::Result<PublishVolumeResponse> {
+        volume::publish(&self.gate, request).await
     }
 
     async fn remove_container(

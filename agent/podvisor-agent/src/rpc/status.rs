@@ -10,6 +10,7 @@ use ttrpc::Code;
 
 use crate::containers::{ContainerError, VolumeError};
 use crate::memory_volumes::MemoryVolumeError;
+use crate::published_volumes::PublishedVolumeError;
 
 /// A status with this code and message.
 pub(super) fn refusal(code: Code, message: &str) -> ttrpc::Error {
@@ -31,6 +32,7 @@ pub(super) fn cancelled(_: JoinError) -> ttrpc::Error {
 pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
     let code = match error {
         ContainerError::InvalidId(_)
+        | ContainerError::PublishedVolume(PublishedVolumeError::Name(_))
         | ContainerError::MemoryVolume(MemoryVolumeError::Name(_) | MemoryVolumeError::SubPath { .. })
         | ContainerError::User(_)
         | ContainerError::Spec(_)
@@ -41,6 +43,7 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         ContainerError::Exists(_) | ContainerError::ExecExists(_) => Code::ALREADY_EXISTS,
         ContainerError::NoContainer(_)
         | ContainerError::NoExec { .. }
+        | ContainerError::PublishedVolume(PublishedVolumeError::Unknown(_))
         | ContainerError::MemoryVolume(MemoryVolumeError::Unknown(_)) => Code::NOT_FOUND,
         ContainerError::Phase { .. }
         | ContainerError::MemoryVolume(MemoryVolumeError::Resize { .. })
@@ -54,6 +57,7 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         | ContainerError::Image(_)
         | ContainerError::Volume(_)
         | ContainerError::MemoryVolume(_)
+        | ContainerError::PublishedVolume(_)
         | ContainerError::Shared(_)
         | ContainerError::HostWork(_)
         | ContainerError::Devices(_)

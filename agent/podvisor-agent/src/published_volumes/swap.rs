@@ -1,0 +1,161 @@
+//! Puts a version of a published volume in place, as the kubelet's atomic writer does on the node
+//! (kubernetes `pkg/volume/util/atomic_writer.go`): readers find the old version or the new one, and whoever waits for the
+//! volume's directory by inotify is woken.
+//!
+//! ```text
+//!  1. <volume>/<version>/                  the new version, with its final name
+//!  2. <volume>/..data_tmp -> <version>
+//!  3. ..data_tmp is renamed to ..data      the new version is in force
+//!  4. <volume>/<name> -> ..data/<name>     for names that are new
+//!  5. links to names that are gone, and the old version, are removed
+//! ```
+//!
+//! Each step may be the last one: the next swap goes on from whatever is there.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use proto_agent::agent::FileAccess;
+
+use super::PublishedVolumeError;
+use super::file::set_access;
+
+/// Link to the version in force.
+const DATA: &str = "..data";
+/// Link that is renamed to [`DATA`].
+const DATA_NEW: &str = "..data_tmp";
+/// Longest name of a version: that of a file.
+const VERSION_BYTES_MAX: usize = 255;
+
+/// Refuses a version whose name is no directory's that the volume can have beside its own names.
+pub(super) fn check_version(version: &str) -> Result<(), PublishedVolumeError> {
+    let own = [DATA, DATA_NEW, ".."].contains(&version);
+    if !version.starts_with("..") || own || version.len() > VERSION_BYTES_MAX || version.contains(['/', '\0'])
+    {
+        return Err(PublishedVolumeError::Name(version.chars().take(128).collect()));
+    }
+    Ok(())
+}
+
+/// Whether the volume has this version; one without versions never gets another.
+pub(super) fn has(volume: &Path, version: &str) -> bool {
+    if version.is_empty() {
+        return volume.exists();
+    }
+    fs::read_link(volume.join(DATA)).is_ok_and(|target| target == Path::new(version))
+        && is_whole(volume, version)
+}
+
+/// Whether all steps of the swap to this version were done.
+fn is_whole(volume: &Path, version: &str) -> bool {
+    let (Ok(wanted), Ok(found)) = (names(&volume.join(version)), names(volume)) else { return false };
+    let visible: BTreeSet<_> = found.iter().filter(|name| !is_own(name)).cloned().collect();
+    visible == wanted && found.iter().filter(|name| is_own(name)).count() == 2
+}
+
+/// Puts the version in `incoming`, which has the access that it is to have, in the place of the volume's. `root` is the
+/// access to the volume's own directory.
+pub(super) fn swap(volume: &Path, incoming: &Path, version: &str, root: &FileAccess) -> io::Result<()> {
+    if version.is_empty() {
+        set_access(incoming, root)?;
+        return fs::rename(incoming, volume);
+    }
+    if !volume.exists() {
+        fs::create_dir(volume)?;
+    }
+    set_access(volume, root)?;
+    STEPS.into_iter().try_for_each(|step| step(volume, incoming, version))
+}
+
+/// A step of a swap: takes the volume, the version that was sent, and its name.
+type Step = fn(&Path, &Path, &str) -> io::Result<()>;
+
+const STEPS: [Step; 5] = [place, link, put_in_force, show, remove_old];
+
+fn place(volume: &Path, incoming: &Path, version: &str) -> io::Result<()> {
+    let place = volume.join(version);
+    if fs::read_link(volume.join(DATA)).is_ok_and(|target| target == Path::new(version)) {
+        // In force already; what came again is the same.
+        return clear(incoming);
+    }
+    clear(&place)?;
+    fs::rename(incoming, place)
+}
+
+fn link(volume: &Path, _incoming: &Path, version: &str) -> io::Result<()> {
+    remove_link(&volume.join(DATA_NEW))?;
+    symlink(version, volume.join(DATA_NEW))
+}
+
+fn put_in_force(volume: &Path, _incoming: &Path, _version: &str) -> io::Result<()> {
+    fs::rename(volume.join(DATA_NEW), volume.join(DATA))
+}
+
+fn show(volume: &Path, _incoming: &Path, version: &str) -> io::Result<()> {
+    for name in names(&volume.join(version))? {
+        let target = Path::new(DATA).join(&name);
+        match symlink(target, volume.join(&name)) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+    }
+    Ok(())
+}
+
+fn remove_old(volume: &Path, _incoming: &Path, version: &str) -> io::Result<()> {
+    let wanted = names(&volume.join(version))?;
+    for name in names(volume)? {
+        let path = volume.join(&name);
+        if !is_own(&name) {
+            if !wanted.contains(&name) {
+                remove_link(&path)?;
+            }
+        } else if name != DATA && name != OsStr::new(version) {
+            clear(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a name at the top of the volume is none of a version's.
+fn is_own(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b"..")
+}
+
+fn names(directory: &Path) -> io::Result<BTreeSet<OsString>> {
+    fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name())).collect()
+}
+
+fn remove_link(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Removes a directory of the agent's own, or a link. One that is not there is no error.
+pub(super) fn clear(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// The steps of a swap, for tests that end it after some of them.
+#[cfg(test)]
+pub(super) fn first_steps(volume: &Path, incoming: &Path, version: &str, count: usize) -> io::Result<()> {
+    if !volume.exists() {
+        fs::create_dir(volume)?;
+    }
+    STEPS.into_iter().take(count).try_for_each(|step| step(volume, incoming, version))
+}
