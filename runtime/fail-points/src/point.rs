@@ -89,6 +89,7 @@ points! {
     AgentStartContainer = "agent.start_container",
     AgentUpdateContainer = "agent.update_container",
     AgentResizePod = "agent.resize_pod",
+    AgentPublishVolume = "agent.publish_volume",
     AgentResizeVolume = "agent.resize_volume",
     AgentRemoveContainer = "agent.remove_container",
     AgentExec = "agent.exec",
@@ -105,6 +106,8 @@ points! {
     ShareMount = "share.mount",
     ShareUnmount = "share.unmount",
     ShareRemove = "share.remove",
+    // Volumes that the guest keeps itself.
+    VolumeRead = "volume.read",
     // Logs and their acknowledgements.
     LogOpen = "log.open",
     LogWrite = "log.write",

@@ -64,14 +64,17 @@ fn declared_volume(volume: &DeclaredVolumePlan) -> DeclaredVolume {
 }
 
 fn guest_volume(volume: &GuestVolumePlan) -> GuestVolume {
-    let GuestVolumeContent::Memory(memory) = volume.content;
+    let memory = match volume.content {
+        GuestVolumeContent::Memory(memory) => Some(memory_volume(memory)),
+        GuestVolumeContent::Published => None,
+    };
     GuestVolume {
         source: volume.source.clone(),
         volume: volume.volume.clone(),
         sub_path: volume.sub_path.clone(),
         sub_access: Some(file_access(volume.sub_access)).into(),
         mapped: volume.mapped,
-        memory: Some(memory_volume(memory)).into(),
+        memory: memory.into(),
         ..GuestVolume::default()
     }
 }
@@ -90,7 +93,8 @@ pub(crate) fn volume_limits(limits: VolumeLimits) -> agent::VolumeLimits {
     agent::VolumeLimits { bytes, inodes, ..agent::VolumeLimits::default() }
 }
 
-fn file_access(access: FileAccess) -> agent::FileAccess {
+/// Access to a file.
+pub(crate) fn file_access(access: FileAccess) -> agent::FileAccess {
     let FileAccess { mode, uid, gid } = access;
     agent::FileAccess { mode, uid, gid, ..agent::FileAccess::default() }
 }

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto_agent::agent::{
-    AgentReady, ConfigurePodRequest, HelloRequest, HelloResponse, RemoveContainerRequest, ResizePodRequest,
-    ResizeVolumeRequest, ShutdownRequest, StartContainerRequest, StatsRequest, StatsResponse, StreamKind,
-    StreamOpen, StreamOpened, UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest,
+    AgentReady, ConfigurePodRequest, HelloRequest, HelloResponse, PublishVolumeRequest,
+    RemoveContainerRequest, ResizePodRequest, ResizeVolumeRequest, ShutdownRequest, StartContainerRequest,
+    StatsRequest, StatsResponse, StreamKind, StreamOpen, StreamOpened, UpdateContainerRequest, UsageRequest,
+    UsageResponse, WaitRequest,
 };
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::{port, version};
@@ -30,6 +31,7 @@ use crate::frames;
 use crate::input::InputStream;
 use crate::output::OutputStream;
 use crate::process::{ProcessExit, SignalTarget};
+use crate::published::PublishedVersion;
 use crate::settings::ReplayedSettings;
 
 /// The first call to a guest that an earlier daemon left. All of a node's guests are called at once then, so that a healthy one
@@ -154,6 +156,26 @@ impl Guest {
         within(Point::AgentResizePod, "ResizePod", LONG, self.client.resize_pod(context(LONG), &request))
             .await
             .map(drop)
+    }
+
+    /// Sends a version of a published volume, which takes the old one's place once all of it is there. A version that the
+    /// guest has already is not sent.
+    pub async fn publish_volume(&self, version: &PublishedVersion) -> Result<(), GuestError> {
+        // Another one for each transfer of one guest: its transfers come one after another.
+        let transfer = u64::try_from(realtime_ns()).unwrap_or_default();
+        if self.publish_piece(&version.begin(transfer)).await? {
+            return Ok(());
+        }
+        for piece in version.pieces(transfer) {
+            self.publish_piece(&piece).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the guest has the version, and wants no more pieces.
+    async fn publish_piece(&self, piece: &PublishVolumeRequest) -> Result<bool, GuestError> {
+        let call = self.client.publish_volume(context(SHORT), piece);
+        Ok(within(Point::AgentPublishVolume, "PublishVolume", SHORT, call).await?.current)
     }
 
     /// Gives a memory volume of the pod other bounds.

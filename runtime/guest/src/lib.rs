@@ -14,6 +14,7 @@ mod guest;
 mod input;
 mod output;
 mod process;
+mod published;
 mod settings;
 
 pub use error::{FailureReason, GuestError, RefusedCode};
@@ -22,4 +23,5 @@ pub use input::InputStream;
 pub use output::{Acknowledger, OutputReader, OutputStream};
 pub use process::{ProcessExit, SignalTarget};
 pub use proto_agent::agent;
+pub use published::{PublishedFile, PublishedVersion};
 pub use settings::ReplayedSettings;

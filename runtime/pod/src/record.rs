@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::boot_id::BootId;
 use crate::versions::VmVersions;
 use crate::view::Phase;
+use crate::volumes;
 
 /// A pod as it was asked for, and the sizes that its VM is built for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -166,8 +167,40 @@ pub(crate) struct ContainerRecord {
 pub(crate) struct GuestVolume {
     /// The volume's number among the mounts of the spec.
     pub(crate) number: usize,
-    /// The volume's directory on the node.
+    /// The volume's directory on the node, or the place of a part of one.
     pub(crate) directory: PathBuf,
+    /// Memory that a copy of a published volume took when it was first sent; 0 for a volume in memory.
+    #[serde(default)]
+    pub(crate) copied_bytes: u64,
+    /// Whether it is a copy of a part of a published volume, which is the container's own and never changes.
+    #[serde(default)]
+    pub(crate) part: bool,
+    /// Whether it is a copy of a published volume.
+    #[serde(default)]
+    pub(crate) published: bool,
+}
+
+impl GuestVolume {
+    pub(crate) fn memory(number: usize, directory: PathBuf) -> GuestVolume {
+        GuestVolume { number, directory, copied_bytes: 0, part: false, published: false }
+    }
+
+    pub(crate) fn published(number: usize, directory: PathBuf, copied_bytes: u64, part: bool) -> GuestVolume {
+        GuestVolume { number, directory, copied_bytes, part, published: true }
+    }
+
+    pub(crate) fn is_memory(&self) -> bool {
+        !self.published
+    }
+
+    /// The volume's name in the guest.
+    pub(crate) fn name(&self, container_id: &str) -> String {
+        if self.part {
+            let mount = format!("{}/{}", self.number, self.directory.display());
+            return volumes::name(&PathBuf::from(container_id).join(mount));
+        }
+        volumes::name(&self.directory)
+    }
 }
 
 /// An image among a container's mounts.

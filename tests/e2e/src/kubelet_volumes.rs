@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -14,6 +14,7 @@ pub struct KubeletVolumes {
     root: tempfile::TempDir,
     uid: String,
     mounted: Vec<PathBuf>,
+    versions: u64,
 }
 
 impl KubeletVolumes {
@@ -24,7 +25,7 @@ impl KubeletVolumes {
     pub fn of(pod: &v1::PodSandboxConfig) -> io::Result<KubeletVolumes> {
         let uid = pod.metadata.as_ref().map(|metadata| metadata.uid.clone()).unwrap_or_default();
         let root = tempfile::Builder::new().prefix("kubelet-").tempdir()?;
-        Ok(KubeletVolumes { root, uid, mounted: Vec::new() })
+        Ok(KubeletVolumes { root, uid, mounted: Vec::new(), versions: 0 })
     }
 
     /// Directory of a volume.
@@ -61,6 +62,47 @@ impl KubeletVolumes {
         Ok(mount(None::<&str>, &directory, None::<&str>, MsFlags::MS_REMOUNT, Some(options.as_str()))?)
     }
 
+    /// Publishes a version of a Secret or a ConfigMap, as the kubelet's atomic writer does it: all of it at once. The files
+    /// have this mode and group.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn publish(
+        &mut self,
+        plugin: &str,
+        name: &str,
+        files: &[(&str, &str)],
+        (mode, group): (u32, u32),
+    ) -> io::Result<PathBuf> {
+        let volume = self.directory(plugin, name);
+        if !volume.exists() {
+            fs::create_dir_all(&volume)?;
+            if plugin != "configmap" {
+                mount(Some("tmpfs"), &volume, Some("tmpfs"), MsFlags::empty(), None::<&str>)?;
+                self.mounted.push(volume.clone());
+            }
+            chown(&volume, Some(0), Some(group))?;
+            fs::set_permissions(&volume, Permissions::from_mode(0o2755))?;
+        }
+        self.versions += 1;
+        let version = format!("..2026_01_31_12_00_00.{:09}", self.versions);
+        write_version(&volume.join(&version), files, mode, group)?;
+        let old = fs::read_link(volume.join("..data")).ok();
+        symlink(&version, volume.join("..data_tmp"))?;
+        fs::rename(volume.join("..data_tmp"), volume.join("..data"))?;
+        for name in fs::read_dir(volume.join(&version))? {
+            let name = name?.file_name();
+            match symlink(Path::new("..data").join(&name), volume.join(&name)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        if let Some(old) = old {
+            fs::remove_dir_all(volume.join(old))?;
+        }
+        Ok(volume)
+    }
+
     /// Binds a part of a volume for a container. A directory is made where nothing is there.
     ///
     /// # Errors
@@ -91,6 +133,21 @@ impl Drop for KubeletVolumes {
             let _ = umount2(path, MntFlags::MNT_DETACH);
         }
     }
+}
+
+fn write_version(place: &Path, files: &[(&str, &str)], mode: u32, group: u32) -> io::Result<()> {
+    fs::create_dir(place)?;
+    chown(place, Some(0), Some(group))?;
+    for (path, content) in files {
+        let file = place.join(path);
+        for parent in file.ancestors().skip(1).take_while(|parent| *parent != place) {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(&file, content)?;
+        chown(&file, Some(0), Some(group))?;
+        fs::set_permissions(&file, Permissions::from_mode(mode))?;
+    }
+    Ok(())
 }
 
 /// A mount of a container.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use proto_agent::agent::{ConfigurePodRequest, StatsResponse, StreamKind, UsageResponse};
 use runtime_guest::{
-    Acknowledger, FailureReason, Guest, GuestError, InputStream, ProcessExit, RefusedCode, ReplayedSettings,
-    SignalTarget,
+    Acknowledger, FailureReason, Guest, GuestError, InputStream, ProcessExit, PublishedVersion, RefusedCode,
+    ReplayedSettings, SignalTarget,
 };
 use runtime_pieces::Pieces;
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User, VolumeLimits};
@@ -39,6 +39,8 @@ pub(crate) trait Agent: Debug + Send + Sync {
     ) -> Result<(), BackendError>;
     /// Brings processors up, and binds the memory device where the VM has one in a slot.
     async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), BackendError>;
+    /// Sends a version of a published volume, which the guest then has whole or not at all.
+    async fn publish_volume(&self, version: &PublishedVersion) -> Result<(), BackendError>;
     /// Gives a memory volume other bounds.
     async fn resize_volume(&self, volume: &str, limits: VolumeLimits) -> Result<(), BackendError>;
     /// Kills, unmounts and forgets a container; unknown ids are no error.
@@ -163,6 +165,10 @@ impl Agent for GuestAgent {
 
     async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), BackendError> {
         Ok(self.0.resize_pod(vcpus, memory_slot).await?)
+    }
+
+    async fn publish_volume(&self, version: &PublishedVersion) -> Result<(), BackendError> {
+        Ok(self.0.publish_volume(version).await?)
     }
 
     async fn resize_volume(&self, volume: &str, limits: VolumeLimits) -> Result<(), BackendError> {

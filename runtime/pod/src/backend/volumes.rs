@@ -1,31 +1,53 @@
 //! The kubelet's volumes on the node.
 
 use std::fmt::Debug;
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use runtime_blocking::Pool;
-use runtime_spec::{KubeletPath, VolumeLimits};
-use tokio::sync::watch;
+use runtime_spec::{KubeletPath, VolumeLimits, VolumePlugin};
+use tokio::sync::{Notify, watch};
 
 use super::error::BackendError;
+use crate::volumes::directory_changes::{DirectoryChanges, Watch};
 use crate::volumes::memory;
 pub(crate) use crate::volumes::memory::MemoryFound;
 use crate::volumes::mount_changes::MountChanges;
+use crate::volumes::published::{self, ReadError, Snapshot};
 
 /// Volumes, where the kubelet has them.
 #[async_trait]
 pub(crate) trait Volumes: Debug + Send + Sync {
-    /// Finds those of the paths that are volumes in memory, by the numbers that come with them.
-    async fn find_memory(
-        &self,
-        paths: Vec<(usize, KubeletPath)>,
-    ) -> Result<Vec<(usize, MemoryFound)>, BackendError>;
+    /// Finds those of the paths that are volumes, by the numbers that come with them.
+    async fn find(&self, paths: Vec<(usize, KubeletPath)>)
+    -> Result<Vec<(usize, FoundVolume)>, BackendError>;
     /// The bounds of the volumes in these directories, without those that are there no more.
     async fn limits(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, VolumeLimits)>, BackendError>;
     /// Notified when bounds of volumes may have changed.
     fn changes(&self) -> watch::Receiver<()>;
+    /// The versions of the published volumes in these directories that are in force, without those that are there no more.
+    async fn versions(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, String)>, BackendError>;
+    /// Reads the version of a published volume that is in force.
+    async fn read(&self, directory: PathBuf) -> Result<Snapshot, BackendError>;
+    /// Notifies `follower` when the volume may have another version, until the watch is dropped.
+    async fn watch(&self, directory: PathBuf, follower: Arc<Notify>) -> Result<Watch, BackendError>;
+}
+
+/// A volume of the kubelet's.
+#[derive(Clone, Debug)]
+pub(crate) enum FoundVolume {
+    Memory(MemoryFound),
+    Published(PublishedFound),
+}
+
+/// A published volume, or a part of one.
+#[derive(Clone, Debug)]
+pub(crate) struct PublishedFound {
+    /// The directory of the volume, or the place of the part.
+    pub(crate) place: PathBuf,
+    /// What is there, or why it is not copied.
+    pub(crate) content: Result<Snapshot, &'static str>,
 }
 
 /// The kubelet's directories. Looking runs beside the async threads: a path may be on a file system that is slow to answer.
@@ -33,24 +55,29 @@ pub(crate) trait Volumes: Debug + Send + Sync {
 pub(crate) struct KubeletVolumes {
     pub(crate) paths: Pool,
     pub(crate) mounts: MountChanges,
+    pub(crate) directories: Arc<DirectoryChanges>,
 }
 
 #[async_trait]
 impl Volumes for KubeletVolumes {
-    async fn find_memory(
+    async fn find(
         &self,
         paths: Vec<(usize, KubeletPath)>,
-    ) -> Result<Vec<(usize, MemoryFound)>, BackendError> {
-        let look = move || -> io::Result<Vec<_>> {
-            let found = paths.iter().map(|(number, path)| Ok((*number, memory::find(path)?)));
-            let found: Vec<_> = found.collect::<io::Result<_>>()?;
-            Ok(found.into_iter().filter_map(|(number, found)| Some((number, found?))).collect())
+    ) -> Result<Vec<(usize, FoundVolume)>, BackendError> {
+        let look = move || -> Result<Vec<_>, BackendError> {
+            let mut found = Vec::new();
+            for (number, path) in paths {
+                if let Some(volume) = find(&path)? {
+                    found.push((number, volume));
+                }
+            }
+            Ok(found)
         };
-        Ok(self.paths.run(look).await??)
+        self.paths.run(look).await?
     }
 
     async fn limits(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, VolumeLimits)>, BackendError> {
-        let look = move || -> io::Result<Vec<_>> {
+        let look = move || -> Result<Vec<_>, BackendError> {
             let mut found = Vec::new();
             for directory in directories {
                 if let Some(limits) = memory::limits(&directory)? {
@@ -59,10 +86,59 @@ impl Volumes for KubeletVolumes {
             }
             Ok(found)
         };
-        Ok(self.paths.run(look).await??)
+        self.paths.run(look).await?
     }
 
     fn changes(&self) -> watch::Receiver<()> {
         self.mounts.follow()
     }
+
+    async fn versions(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, String)>, BackendError> {
+        let look = move || -> Result<Vec<_>, BackendError> {
+            let mut found = Vec::new();
+            for directory in directories {
+                match published::version(&directory) {
+                    Ok(version) => found.push((directory, version)),
+                    Err(error) if error.is_absent() => {}
+                    Err(error) => return Err(BackendError::failed(error)),
+                }
+            }
+            Ok(found)
+        };
+        self.paths.run(look).await?
+    }
+
+    async fn read(&self, directory: PathBuf) -> Result<Snapshot, BackendError> {
+        let read = move || published::read(&directory).map_err(BackendError::failed);
+        self.paths.run(read).await?
+    }
+
+    async fn watch(&self, directory: PathBuf, follower: Arc<Notify>) -> Result<Watch, BackendError> {
+        self.directories.prepare()?;
+        let directories = self.directories.clone();
+        Ok(self.paths.run(move || directories.watch(&directory, follower)).await??)
+    }
+}
+
+fn find(path: &KubeletPath) -> Result<Option<FoundVolume>, BackendError> {
+    if let Some(memory) = memory::find(path)? {
+        return Ok(Some(FoundVolume::Memory(memory)));
+    }
+    let is_there =
+        |plugin: &VolumePlugin| path.directory(*plugin).is_some_and(|directory| directory.is_dir());
+    if !VolumePlugin::PUBLISHED.iter().any(is_there) {
+        return Ok(None);
+    }
+    let (place, content): (&Path, _) = match path {
+        KubeletPath::Volume { directory, .. } => (directory, published::read(directory)),
+        KubeletPath::SubPath { path, .. } => (path, published::read_part(path)),
+    };
+    let content = match content {
+        Ok(content) => Ok(content),
+        Err(ReadError::Unlike(why)) => Err(why),
+        // The share says so, by the path.
+        Err(error) if error.is_absent() => return Ok(None),
+        Err(error) => return Err(BackendError::failed(format!("host path {}: {error}", place.display()))),
+    };
+    Ok(Some(FoundVolume::Published(PublishedFound { place: place.to_owned(), content })))
 }

@@ -8,6 +8,7 @@ use runtime_spec::{ContainerPlan, ContainerSlots, ContainerSpec, VmSize};
 
 use super::Driver;
 use super::step::Step;
+use super::volumes::PlacedVolumes;
 use crate::backend::FoundImage;
 use crate::clock;
 use crate::container::mounts::volume_error_first;
@@ -16,7 +17,7 @@ use crate::error::PodError;
 use crate::journal::Journal;
 use crate::live::Live;
 use crate::plugs::ContainerPlugs;
-use crate::record::{ContainerRecord, ContainerStage, ContainerStatus, GuestVolume};
+use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
 use crate::spans;
 
 /// A container that may be made.
@@ -26,7 +27,7 @@ struct NewContainer {
     image: FoundImage,
     plan: ContainerPlan,
     /// Volumes that the guest keeps itself.
-    guest_volumes: Vec<GuestVolume>,
+    volumes: PlacedVolumes,
     /// The size that the VM needs with it.
     size: VmSize,
 }
@@ -51,9 +52,9 @@ impl Driver {
         let size = ledger.size;
         let live = self.live()?;
         let placing = self.place_volumes(&spec, &mut plan);
-        let guest_volumes = step(span!("look at the volumes"), placing).await?;
+        let volumes = step(span!("look at the volumes"), placing).await?;
         let mut journal = Journal::new();
-        let new = NewContainer { id: id.clone(), spec, image, plan, guest_volumes, size };
+        let new = NewContainer { id: id.clone(), spec, image, plan, volumes, size };
         match self.make(&live, new, &mut journal).await {
             Ok(container) => {
                 self.node.roster.publish_container(container.entry());
@@ -74,7 +75,7 @@ impl Driver {
         new: NewContainer,
         journal: &mut Journal<Step>,
     ) -> Result<Container, PodError> {
-        let NewContainer { id, spec, image, plan, guest_volumes, size } = new;
+        let NewContainer { id, spec, image, plan, volumes, size } = new;
         journal.note(Step::Pin);
         step(span!("pin"), self.pin_with(live, Some((&id, &spec.resources)))).await?;
         journal.note(Step::Grow(self.capacity.size()));
@@ -101,7 +102,7 @@ impl Driver {
             slot,
             image_volumes,
             disks,
-            guest_volumes,
+            guest_volumes: volumes.on_record.clone(),
         });
         journal.note(Step::Acks(id.clone()));
         journal.note(Step::Record(id.clone()));
@@ -112,6 +113,8 @@ impl Driver {
         let output = step(span!("make the log"), log::make(&self.node, &record)).await?;
         let log_path = log::shown_path(&self.node.places, &record);
         journal.note(Step::Guest(id));
+        let publishing = self.publish_volumes(live, &record, volumes);
+        step(span!("send the volumes"), publishing).await?;
         let slots = slots(&record);
         let creating = live.agent.create_container(&plan, &slots);
         let creating = live.call("creating the container in the guest", creating);

@@ -1,26 +1,42 @@
 //! Volumes that the guest keeps itself: which of a container's mounts are such volumes, and what of them is on record.
 //!
 //! Where a volume in memory lies is decided once for each pod, with the first container that mounts it, and put on record
-//! before anything is mounted: all its containers must find the same files, whatever becomes of the configuration.
+//! before anything is mounted: all its containers must find the same files, whatever becomes of the configuration. A copy of
+//! a published volume shows what the node has, so that each mount of one is decided by itself.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use runtime_spec::{
-    ContainerPlan, ContainerSpec, FileAccess, GuestVolumeContent, GuestVolumePlan, KubeletPath,
+    ContainerPlan, ContainerSpec, FileAccess, GuestVolumeContent, GuestVolumePlan, KubeletPath, VolumePlugin,
 };
 
 use super::Driver;
-use crate::backend::MemoryFound;
+use crate::backend::{FoundVolume, MemoryFound, PublishedFound};
 use crate::blocking::within;
 use crate::container::GUEST_PATHS;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
 use crate::record::{ContainerRecord, GuestVolume, MemoryPlace, PodStage};
 use crate::volumes;
-use crate::volumes::keeper::Keeper;
+use crate::volumes::keeper::{self, Keeper};
+use crate::volumes::published::{PART, Snapshot};
 
 /// How long the places of a container's volumes may take to be looked at.
 const LOOKED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Most memory that copies of published volumes take in one guest, in bytes: a part of what the overhead of a pod leaves,
+/// and twice as much for a moment.
+const COPIED_BYTES_MAX: u64 = 16 << 20;
+
+/// The volumes of a container that the guest keeps.
+#[derive(Debug, Default)]
+pub(super) struct PlacedVolumes {
+    pub(super) on_record: Vec<GuestVolume>,
+    /// Versions of published volumes, by the numbers of their mounts.
+    snapshots: BTreeMap<usize, Snapshot>,
+}
 
 impl Driver {
     /// Finds the mounts that are volumes which the guest keeps itself, and has the plan say so.
@@ -28,9 +44,10 @@ impl Driver {
         &mut self,
         spec: &ContainerSpec,
         plan: &mut ContainerPlan,
-    ) -> Result<Vec<GuestVolume>, PodError> {
+    ) -> Result<PlacedVolumes, PodError> {
+        let mut placed = PlacedVolumes::default();
         if !self.status.guest_volumes {
-            return Ok(Vec::new());
+            return Ok(placed);
         }
         let uid = &self.record.spec.uid;
         let of_kubelet = |(number, mount): (usize, &runtime_spec::Mount)| {
@@ -38,35 +55,102 @@ impl Driver {
         };
         let paths: Vec<_> = spec.host_mounts().filter_map(of_kubelet).collect();
         if paths.is_empty() {
-            return Ok(Vec::new());
+            return Ok(placed);
         }
         const DOING: &str = "mounts: looking at the volumes";
         let volumes = &self.node.backends.volumes;
-        let finding = async { volumes.find_memory(paths).await.map_err(|error| error.during(DOING)) };
+        let finding = async { volumes.find(paths).await.map_err(|error| error.during(DOING)) };
         let found = within(LOOKED_WITHIN, DOING, finding).await?;
-        self.decide(&found).await?;
-        let kept: Vec<_> = found
-            .into_iter()
-            .filter(|(_, found)| {
-                self.status.memory_volumes.get(&found.directory) == Some(&MemoryPlace::Guest)
-            })
-            .collect();
-        self.check_still_there(spec, &kept)?;
-        let record = |(number, found): &(usize, MemoryFound)| GuestVolume {
-            number: *number,
-            directory: found.directory.clone(),
-        };
-        let on_record = kept.iter().map(record).collect();
-        let planned = kept.into_iter().map(|(number, found)| memory_plan(number, found)).collect();
+        let memory = found.iter().filter_map(|(_, found)| match found {
+            FoundVolume::Memory(memory) => Some(memory),
+            FoundVolume::Published(_) => None,
+        });
+        self.decide(&memory.collect::<Vec<_>>()).await?;
+        let mut planned = Vec::new();
+        for (number, found) in found {
+            match found {
+                FoundVolume::Memory(memory) if self.is_in_guest(&memory.directory) => {
+                    placed.on_record.push(GuestVolume::memory(number, memory.directory.clone()));
+                    planned.push(memory_plan(number, memory));
+                }
+                FoundVolume::Memory(_) => {}
+                FoundVolume::Published(published) => {
+                    let read_only = spec.mounts.get(number).is_some_and(|mount| mount.readonly);
+                    planned.extend(self.place_copy(
+                        number,
+                        read_only,
+                        published,
+                        &plan.container_id,
+                        &mut placed,
+                    ));
+                }
+            }
+        }
+        self.check_still_there(spec, &placed.on_record)?;
         plan.keep_in_guest(spec, planned, &GUEST_PATHS);
-        Ok(on_record)
+        Ok(placed)
+    }
+
+    /// Places a copy of a published volume in the guest, if it can be one.
+    fn place_copy(
+        &self,
+        number: usize,
+        read_only: bool,
+        found: PublishedFound,
+        container_id: &str,
+        placed: &mut PlacedVolumes,
+    ) -> Option<GuestVolumePlan> {
+        let PublishedFound { place, content } = found;
+        let snapshot = match content {
+            // The node would see what is written there.
+            Ok(_) if !read_only => Err("it is mounted to be written to"),
+            Ok(snapshot) if self.copied_bytes(placed) + snapshot.bytes > COPIED_BYTES_MAX => {
+                Err("the pod has as many bytes of volumes as are copied")
+            }
+            content => content,
+        };
+        let snapshot = match snapshot {
+            Ok(snapshot) => snapshot,
+            Err(why) => {
+                let (pod, volume) = (&self.record.id, place.display());
+                tracing::info!(pod, %volume, why, "a published volume is not copied, and stays on the node");
+                return None;
+            }
+        };
+        let part = snapshot.version.is_none();
+        let record = GuestVolume::published(number, place, snapshot.bytes, part);
+        let planned = GuestVolumePlan {
+            mount: number,
+            source: String::new(),
+            volume: record.name(container_id),
+            sub_path: if snapshot.is_file { PART.to_owned() } else { String::new() },
+            sub_access: FileAccess::default(),
+            mapped: false,
+            content: GuestVolumeContent::Published,
+        };
+        placed.snapshots.insert(number, snapshot);
+        placed.on_record.push(record);
+        Some(planned)
+    }
+
+    /// Memory that copies take: those of the containers on record, and of the one that is being placed. Containers share
+    /// what is no part.
+    fn copied_bytes(&self, placed: &PlacedVolumes) -> u64 {
+        let known = self.containers.ids();
+        let containers = known.iter().filter_map(|id| self.containers.get(id));
+        let of_containers = containers.flat_map(|container| {
+            let id = container.record.id.as_str();
+            container.record.guest_volumes.iter().map(move |volume| (volume.name(id), volume.copied_bytes))
+        });
+        let of_new = placed.on_record.iter().map(|volume| (volume.name(""), volume.copied_bytes));
+        of_containers.chain(of_new).collect::<BTreeMap<_, _>>().values().sum()
     }
 
     /// Decides where volumes lie that no container of the pod has mounted yet. A volume in which the node has files already
     /// stays there.
-    async fn decide(&mut self, found: &[(usize, MemoryFound)]) -> Result<(), PodError> {
+    async fn decide(&mut self, found: &[&MemoryFound]) -> Result<(), PodError> {
         let before = self.status.memory_volumes.clone();
-        for (_, volume) in found {
+        for volume in found {
             let place = if volume.holds_files { MemoryPlace::Node } else { MemoryPlace::Guest };
             self.status.memory_volumes.entry(volume.directory.clone()).or_insert(place);
         }
@@ -86,16 +170,18 @@ impl Driver {
         committed
     }
 
+    fn is_in_guest(&self, directory: &Path) -> bool {
+        self.status.memory_volumes.get(directory) == Some(&MemoryPlace::Guest)
+    }
+
     /// Refuses a mount of a volume whose files are in the guest, and which the node does not have any more: another place
     /// would show other files.
-    fn check_still_there(&self, spec: &ContainerSpec, kept: &[(usize, MemoryFound)]) -> Result<(), PodError> {
+    fn check_still_there(&self, spec: &ContainerSpec, kept: &[GuestVolume]) -> Result<(), PodError> {
         for (number, mount) in spec.host_mounts() {
             let Some(path) = KubeletPath::of(&self.record.spec.uid, &mount.host_path) else { continue };
-            let directory = path.directory(runtime_spec::VolumePlugin::EmptyDir);
-            let in_guest = directory.is_some_and(|directory| {
-                self.status.memory_volumes.get(&directory) == Some(&MemoryPlace::Guest)
-            });
-            if in_guest && !kept.iter().any(|(kept, _)| *kept == number) {
+            let directory = path.directory(VolumePlugin::EmptyDir);
+            let in_guest = directory.is_some_and(|directory| self.is_in_guest(&directory));
+            if in_guest && !kept.iter().any(|kept| kept.number == number) {
                 let text = format!(
                     "mounts: host path {}: the volume's files are in the pod's VM, and the node has the volume no more",
                     mount.host_path
@@ -106,9 +192,26 @@ impl Driver {
         Ok(())
     }
 
-    /// Has the volumes of a container that was made follow those of the node.
-    pub(super) fn keep_volumes(&mut self, live: &Live, record: &ContainerRecord) {
+    /// Sends the guest the versions of published volumes that a container which is being made mounts.
+    pub(super) async fn publish_volumes(
+        &mut self,
+        live: &Live,
+        record: &ContainerRecord,
+        mut placed: PlacedVolumes,
+    ) -> Result<(), PodError> {
         for volume in &record.guest_volumes {
+            let Some(snapshot) = placed.snapshots.remove(&volume.number) else { continue };
+            let container = volume.part.then(|| record.id.clone());
+            let follow = (!volume.part).then(|| volume.directory.clone());
+            let version = keeper::version_of(volume.name(&record.id), container, snapshot);
+            self.keeper(live).publish(version, follow).await?;
+        }
+        Ok(())
+    }
+
+    /// Has the volumes in memory of a container that was made follow those of the node.
+    pub(super) fn keep_volumes(&mut self, live: &Live, record: &ContainerRecord) {
+        for volume in record.guest_volumes.iter().filter(|volume| volume.is_memory()) {
             self.keeper(live).add_memory(volume.directory.clone());
         }
     }
@@ -122,6 +225,14 @@ impl Driver {
         let directories: Vec<_> = in_guest.map(|(directory, _)| directory.clone()).collect();
         for directory in directories {
             self.keeper(live).add_memory(directory);
+        }
+        for id in self.containers.ids() {
+            let Some(record) = self.containers.get(&id).map(|container| container.record.clone()) else {
+                continue;
+            };
+            for volume in record.guest_volumes.iter().filter(|volume| !volume.is_memory() && !volume.part) {
+                self.keeper(live).add_published(volume.directory.clone());
+            }
         }
     }
 

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use proto_agent::agent::{ConfigurePodRequest, StatsResponse, StreamKind, UsageResponse};
 use proto_vmm::{StopReason, StopReport};
-use runtime_guest::{FailureReason, GuestError, ProcessExit, RefusedCode, ReplayedSettings, SignalTarget};
+use runtime_guest::{
+    FailureReason, GuestError, ProcessExit, PublishedVersion, RefusedCode, ReplayedSettings, SignalTarget,
+};
 use runtime_pieces::Pieces;
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User, VolumeLimits};
 use tokio::io::AsyncWriteExt;
@@ -190,6 +192,12 @@ impl Agent for FakeAgent {
 
     async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), BackendError> {
         self.step(&format!("agent.resize {vcpus} {}", memory_slot.unwrap_or_default())).await
+    }
+
+    async fn publish_volume(&self, version: &PublishedVersion) -> Result<(), BackendError> {
+        self.step("agent.publish_volume").await?;
+        self.script.state().published.push(version.clone());
+        self.script.done("agent.publish_volume").await
     }
 
     async fn resize_volume(&self, volume: &str, limits: VolumeLimits) -> Result<(), BackendError> {

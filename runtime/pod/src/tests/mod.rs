@@ -15,6 +15,7 @@ mod mounts;
 mod out_of_memory;
 mod output;
 mod process;
+mod published;
 mod recovery;
 mod resources;
 mod script;

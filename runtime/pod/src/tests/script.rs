@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use proto_agent::agent::{ConfigurePodRequest, UsageResponse};
-use runtime_guest::ReplayedSettings;
+use runtime_guest::{PublishedVersion, ReplayedSettings};
 use runtime_net::PodSettings;
 use runtime_share::Bind;
 use runtime_spec::{ContainerPlan, ContainerSlots, StartFailure, VolumeLimits};
@@ -94,6 +94,8 @@ pub(crate) struct State {
     pub(crate) protocol: Option<u32>,
     /// Memory volumes of the node.
     pub(crate) memory_volumes: BTreeMap<PathBuf, MemoryFound>,
+    /// Versions of published volumes that guests were sent.
+    pub(crate) published: Vec<PublishedVersion>,
     /// Notified when the node's volumes change.
     pub(crate) volumes_changed: watch::Sender<()>,
     /// Bounds that agents were asked to give to volumes.

@@ -5,39 +5,56 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use runtime_blocking::Pool;
 use runtime_spec::{
     ContainerSpec, FileAccess, GuestVolumeContent, KubeletPath, MemoryVolume, Mount, VolumeLimits,
     VolumePlugin, share_name,
 };
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::{Script, World, container, life, pod};
 use crate::PodErrorKind;
-use crate::backend::{BackendError, MemoryFound, Volumes};
+use crate::backend::{BackendError, FoundVolume, KubeletVolumes, MemoryFound, Volumes};
 use crate::volumes;
+use crate::volumes::directory_changes::Watch;
+use crate::volumes::mount_changes::MountChanges;
+use crate::volumes::published::Snapshot;
 
 /// The kubelet's directories, as the script has them.
+/// Published volumes are files of the test's.
 #[derive(Debug)]
-pub(crate) struct FakeVolumes(pub(crate) Arc<Script>);
+pub(crate) struct FakeVolumes {
+    script: Arc<Script>,
+    files: KubeletVolumes,
+}
+
+impl FakeVolumes {
+    pub(crate) fn new(script: Arc<Script>) -> FakeVolumes {
+        let (mounts, directories) = (MountChanges::default(), Arc::default());
+        FakeVolumes { script, files: KubeletVolumes { paths: Pool::new("volumes", 4), mounts, directories } }
+    }
+}
 
 #[async_trait]
 impl Volumes for FakeVolumes {
-    async fn find_memory(
+    async fn find(
         &self,
         paths: Vec<(usize, KubeletPath)>,
-    ) -> Result<Vec<(usize, MemoryFound)>, BackendError> {
-        self.0.step("volumes.find").await?;
-        let state = self.0.state();
-        let find = |(number, path): (usize, KubeletPath)| {
+    ) -> Result<Vec<(usize, FoundVolume)>, BackendError> {
+        self.script.step("volumes.find").await?;
+        let find = |(number, path): &(usize, KubeletPath)| {
+            let state = self.script.state();
             let found = state.memory_volumes.get(&path.directory(VolumePlugin::EmptyDir)?)?;
-            Some((number, found.clone()))
+            Some((*number, FoundVolume::Memory(found.clone())))
         };
-        Ok(paths.into_iter().filter_map(find).collect())
+        let mut found: Vec<_> = paths.iter().filter_map(find).collect();
+        found.extend(self.files.find(paths).await?);
+        Ok(found)
     }
 
     async fn limits(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, VolumeLimits)>, BackendError> {
-        self.0.step("volumes.limits").await?;
-        let state = self.0.state();
+        self.script.step("volumes.limits").await?;
+        let state = self.script.state();
         let find = |directory: PathBuf| {
             let found = state.memory_volumes.get(&directory)?;
             Some((directory, found.volume.limits))
@@ -46,7 +63,22 @@ impl Volumes for FakeVolumes {
     }
 
     fn changes(&self) -> watch::Receiver<()> {
-        self.0.state().volumes_changed.subscribe()
+        self.script.state().volumes_changed.subscribe()
+    }
+
+    async fn versions(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, String)>, BackendError> {
+        self.script.step("volumes.versions").await?;
+        self.files.versions(directories).await
+    }
+
+    async fn read(&self, directory: PathBuf) -> Result<Snapshot, BackendError> {
+        self.script.step("volumes.read").await?;
+        self.files.read(directory).await
+    }
+
+    async fn watch(&self, directory: PathBuf, follower: Arc<Notify>) -> Result<Watch, BackendError> {
+        self.script.step("volumes.watch").await?;
+        self.files.watch(directory, follower).await
     }
 }
 
@@ -107,7 +139,7 @@ async fn a_volume_in_memory_is_the_guests_own_and_other_mounts_are_bound() {
     let name = volumes::name(&directory("cache"));
     let numbers: Vec<_> = plan.guest_volumes.iter().map(|one| (one.mount, one.volume.clone())).collect();
     assert_eq!(numbers, [(0, name.clone()), (2, name.clone())]);
-    let GuestVolumeContent::Memory(memory) = plan.guest_volumes[0].content;
+    let GuestVolumeContent::Memory(memory) = plan.guest_volumes[0].content else { panic!() };
     assert_eq!(memory.limits, limits(4096));
     assert_eq!(memory.access, FileAccess { mode: 0o2777, uid: 0, gid: 2000 });
     let mounts = plan.oci.mounts().clone().unwrap();

@@ -102,7 +102,7 @@ impl World {
                 images: Arc::new(FakeImages(script.clone())),
                 shares: Arc::new(FakeShares(script.clone())),
                 disks: Arc::new(FakeDisks(script.clone())),
-                volumes: Arc::new(FakeVolumes(script.clone())),
+                volumes: Arc::new(FakeVolumes::new(script.clone())),
             },
         });
         recover::recover(&node).await.unwrap();

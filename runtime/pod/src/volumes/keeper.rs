@@ -1,16 +1,20 @@
 //! Keeps a pod's volumes in its guest as they are on the node: one task for each pod that has such volumes, beside the
-//! driver, which never waits for it. Work on the node's files and calls to the guest are bounded; what fails is tried again,
-//! ever more rarely.
+//! driver. The task alone sends versions of volumes to the guest, so that they come one after another. Work on the node's
+//! files and calls to the guest are bounded; what fails is tried again, ever more rarely.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use runtime_guest::PublishedVersion;
 use runtime_spec::VolumeLimits;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
+use super::directory_changes::Watch;
+use super::published::Snapshot;
+use crate::backend::BackendError;
 use crate::blocking::within;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
@@ -20,6 +24,9 @@ use crate::volumes;
 /// How long the node's files may take to answer.
 const LOOK_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long all versions of a container that is made may take to be sent, what is being sent before them included.
+const SENT_WITHIN: Duration = Duration::from_secs(60);
+
 /// Pauses between tries of what failed: the first, and the longest.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(60);
@@ -27,8 +34,23 @@ const RETRY_MOST: Duration = Duration::from_secs(60);
 /// A pod's keeper. The task ends with the handle, or with the VM.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    added: mpsc::UnboundedSender<PathBuf>,
+    asked: mpsc::UnboundedSender<Asked>,
     task: AbortHandle,
+}
+
+/// A volume for the keeper.
+#[derive(Debug)]
+enum Asked {
+    /// The bounds of a volume in memory are to be those of the one in this directory.
+    Memory(PathBuf),
+    /// A volume is to have this version, and later ones if it is a volume of the pod.
+    Publish {
+        version: PublishedVersion,
+        directory: Option<PathBuf>,
+        sent: oneshot::Sender<Result<(), PodError>>,
+    },
+    /// A volume, which the guest has in some version, is to have the later ones.
+    Follow(PathBuf),
 }
 
 impl Drop for Keeper {
@@ -40,23 +62,54 @@ impl Drop for Keeper {
 impl Keeper {
     /// A keeper without volumes.
     pub(crate) fn start(node: Arc<Node>, live: Live, pod_id: String) -> Keeper {
-        // As many as the pod has volumes, which are few.
-        let (added, receiver) = mpsc::unbounded_channel();
-        let changes = node.backends.volumes.changes();
-        let keeping = Keeping { node, live: live.clone(), pod_id, memory: BTreeMap::new(), failing: false };
+        // As many as the pod's containers have volumes, which are few; the driver makes one container at a time.
+        let (asked, receiver) = mpsc::unbounded_channel();
+        let keeping = Keeping {
+            changes: node.backends.volumes.changes(),
+            node,
+            live: live.clone(),
+            pod_id,
+            memory: BTreeMap::new(),
+            published: BTreeMap::new(),
+            renamed: Arc::default(),
+            failing: false,
+        };
         let task = tokio::spawn(async move {
             tokio::select! {
-                () = keeping.run(receiver, changes) => {}
+                () = keeping.run(receiver) => {}
                 _ = live.vm.stopped() => {}
             }
         });
-        Keeper { added, task: task.abort_handle() }
+        Keeper { asked, task: task.abort_handle() }
     }
 
     /// Has a volume in memory, which a container was made with, follow the bounds of the one in this directory.
     pub(crate) fn add_memory(&self, directory: PathBuf) {
         // A keeper whose VM has ended has nothing to keep.
-        let _ = self.added.send(directory);
+        let _ = self.asked.send(Asked::Memory(directory));
+    }
+
+    /// Has a published volume, which the guest has already, follow the one in this directory.
+    pub(crate) fn add_published(&self, directory: PathBuf) {
+        let _ = self.asked.send(Asked::Follow(directory));
+    }
+
+    /// Sends a version, and has the volume follow the one in `directory`, if there is one. Returns when the guest has the
+    /// version.
+    pub(crate) async fn publish(
+        &self,
+        version: PublishedVersion,
+        directory: Option<PathBuf>,
+    ) -> Result<(), PodError> {
+        const DOING: &str = "mounts: sending a volume to the guest";
+        let (sent, outcome) = oneshot::channel();
+        let _ = self.asked.send(Asked::Publish { version, directory, sent });
+        let waiting = async {
+            let gone =
+                || PodError::new(PodErrorKind::Unavailable, format!("{DOING}: the pod's VM has ended"));
+            outcome.await.unwrap_or_else(|_| Err(gone()))
+        };
+        within(SENT_WITHIN, DOING, waiting).await
     }
 }
 
@@ -65,17 +118,45 @@ struct Keeping {
     node: Arc<Node>,
     live: Live,
     pod_id: String,
+    changes: watch::Receiver<()>,
     /// Volumes in memory, with the bounds that the guest's have; `None` where those are not known.
     memory: BTreeMap<PathBuf, Option<VolumeLimits>>,
+    /// Published volumes of the pod, by their directories.
+    published: BTreeMap<PathBuf, Published>,
+    /// Notified when a published volume may have another version.
+    renamed: Arc<Notify>,
     /// Whether the last try failed, and the log has it.
     failing: bool,
 }
 
+/// A published volume as the guest has it.
+#[derive(Debug, Default)]
+struct Published {
+    /// The version, where it is known.
+    version: Option<String>,
+    /// Notifies of changes; absent where the watch could not be made yet.
+    watch: Option<Watch>,
+}
+
 impl Keeping {
-    async fn run(mut self, mut added: mpsc::UnboundedReceiver<PathBuf>, mut changes: watch::Receiver<()>) {
+    async fn run(mut self, mut asked: mpsc::UnboundedReceiver<Asked>) {
         let mut pause = RETRY_FIRST;
+        let mut retry = None;
         loop {
-            let retry = match self.follow().await {
+            let renamed = self.renamed.clone();
+            tokio::select! {
+                biased;
+                // First: a call waits for it.
+                Some(asked) = asked.recv() => {
+                    self.take(asked).await;
+                    renamed.notify_one();
+                    continue;
+                }
+                () = renamed.notified() => {}
+                Ok(()) = self.changes.changed() => {}
+                () = sleep_or_wait(retry) => {}
+            }
+            retry = match self.follow().await {
                 Ok(()) => {
                     self.failing = false;
                     pause = RETRY_FIRST;
@@ -88,27 +169,61 @@ impl Keeping {
                     Some(now)
                 }
             };
-            tokio::select! {
-                Some(directory) = added.recv() => { self.memory.insert(directory, None); }
-                Ok(()) = changes.changed() => {}
-                () = sleep_or_wait(retry) => {}
+        }
+    }
+
+    async fn take(&mut self, asked: Asked) {
+        match asked {
+            Asked::Memory(directory) => {
+                self.memory.insert(directory, None);
+            }
+            Asked::Follow(directory) => {
+                self.published.entry(directory).or_default();
+            }
+            Asked::Publish { version, directory, sent } => {
+                let outcome = self.publish(version, directory).await;
+                // Who gave up waiting has the container undone.
+                let _ = sent.send(outcome);
             }
         }
     }
 
-    /// Gives the guest's volumes the bounds that the node's have, where those differ. The first failure is returned once all
-    /// are tried.
+    /// Sends a version for a container that is being made.
+    async fn publish(
+        &mut self,
+        version: PublishedVersion,
+        directory: Option<PathBuf>,
+    ) -> Result<(), PodError> {
+        let has_one = |directory| self.published.get(directory).is_some_and(|known| known.version.is_some());
+        if directory.as_ref().is_some_and(has_one) {
+            // Of two versions the one that was read first may come last; what the node has now is newer than both.
+            return self.follow_published().await;
+        }
+        self.send(&version).await?;
+        if let Some(directory) = directory {
+            self.published.entry(directory).or_default().version = version.version;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, version: &PublishedVersion) -> Result<(), PodError> {
+        self.live.call("sending a volume to the guest", self.live.agent.publish_volume(version)).await
+    }
+
+    /// Brings the guest's volumes to what the node has, where they differ. The first failure is returned once all are tried.
     async fn follow(&mut self) -> Result<(), PodError> {
+        let memory = self.follow_memory().await;
+        let published = self.follow_published().await;
+        memory.and(published)
+    }
+
+    async fn follow_memory(&mut self) -> Result<(), PodError> {
         const DOING: &str = "looking at the volumes in memory";
         if self.memory.is_empty() {
             return Ok(());
         }
-        let directories: Vec<PathBuf> = self.memory.keys().cloned().collect();
-        let looking = async {
-            let found = self.node.backends.volumes.limits(directories).await;
-            found.map_err(|error| error.during(DOING))
-        };
-        let found = within(LOOK_WITHIN, DOING, looking).await?;
+        let directories = self.memory.keys().cloned().collect();
+        let found = answered(DOING, self.node.backends.volumes.limits(directories)).await?;
         let mut outcome = Ok(());
         for (directory, limits) in found {
             let Some(known) = self.memory.get_mut(&directory) else { continue };
@@ -127,6 +242,49 @@ impl Keeping {
         outcome
     }
 
+    async fn follow_published(&mut self) -> Result<(), PodError> {
+        const DOING: &str = "looking at the published volumes";
+        if self.published.is_empty() {
+            return Ok(());
+        }
+        let mut outcome = self.watch().await;
+        let directories = self.published.keys().cloned().collect();
+        let found = answered(DOING, self.node.backends.volumes.versions(directories)).await?;
+        for (directory, version) in found {
+            let known = self.published.get(&directory).and_then(|known| known.version.as_ref());
+            if known != Some(&version) {
+                outcome = outcome.and(self.renew(directory).await);
+            }
+        }
+        outcome
+    }
+
+    /// Watches the volumes that are not watched yet: before a look, so that no change comes between.
+    async fn watch(&mut self) -> Result<(), PodError> {
+        const DOING: &str = "watching the published volumes";
+        let mut outcome = Ok(());
+        for (directory, known) in self.published.iter_mut().filter(|(_, known)| known.watch.is_none()) {
+            let watching = self.node.backends.volumes.watch(directory.clone(), self.renamed.clone());
+            match answered(DOING, watching).await {
+                Ok(watch) => known.watch = Some(watch),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome
+    }
+
+    /// Sends the version of a volume that the node has now.
+    async fn renew(&mut self, directory: PathBuf) -> Result<(), PodError> {
+        const DOING: &str = "reading a published volume";
+        let snapshot = answered(DOING, self.node.backends.volumes.read(directory.clone())).await?;
+        let sent = snapshot.version.clone();
+        self.send(&version_of(volumes::name(&directory), None, snapshot)).await?;
+        if let Some(known) = self.published.get_mut(&directory) {
+            known.version = sent;
+        }
+        Ok(())
+    }
+
     /// Logs the first of several failures.
     fn note(&mut self, error: &PodError) {
         let (pod, error) = (&self.pod_id, error.chain());
@@ -136,6 +294,24 @@ impl Keeping {
             tracing::warn!(pod, error, "a pod's volumes do not follow the node's; it is tried again");
         }
     }
+}
+
+/// The version of a volume, as the guest is sent it.
+pub(crate) fn version_of(
+    volume: String,
+    container_id: Option<String>,
+    snapshot: Snapshot,
+) -> PublishedVersion {
+    let Snapshot { version, root, top, files, .. } = snapshot;
+    PublishedVersion { volume, container_id, version, root, top, files }
+}
+
+/// The answer of the node's files, within their bound.
+async fn answered<T>(
+    doing: &str,
+    look: impl Future<Output = Result<T, BackendError>>,
+) -> Result<T, PodError> {
+    within(LOOK_WITHIN, doing, async { look.await.map_err(|error| error.during(doing)) }).await
 }
 
 async fn sleep_or_wait(pause: Option<Duration>) {

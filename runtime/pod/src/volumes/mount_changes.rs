@@ -13,7 +13,7 @@ use super::reactor;
 /// Pause after a change: on a node that starts many pods there are many changes, and each makes its followers look.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The changes. The file is watched from the first follower on, by one task for all of them.
+/// The changes. The file is watched from the first follower on, by one task for all that come, as long as the daemon serves.
 #[derive(Debug, Default)]
 pub(crate) struct MountChanges(Mutex<Option<watch::Receiver<()>>>);
 

@@ -367,7 +367,8 @@ pub(crate) const SECTIONS: &[Section] = &[
                 kind: "boolean",
                 unset: None,
                 text: "Whether pods reach every volume on the node. Otherwise a VM keeps the pod's volumes in memory itself, \
-                       where programs of the node do not see them.",
+                       where programs of the node do not see them, and copies of its ConfigMaps, Secrets and \
+                       their like.",
                 takes: Takes::Reload,
             },
         ],

@@ -31,6 +31,8 @@ pub struct GuestVolumePlan {
 pub enum GuestVolumeContent {
     /// Empty memory, which all containers of the pod share.
     Memory(MemoryVolume),
+    /// Copies of files of the node, which were sent to the guest before.
+    Published,
 }
 
 /// A file system in the guest's memory that lives as long as its pod.

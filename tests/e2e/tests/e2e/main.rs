@@ -35,6 +35,7 @@ mod out_of_memory;
 mod package;
 mod people;
 mod process;
+mod programs;
 mod receive_filter;
 mod reload;
 mod resources;

@@ -5,6 +5,8 @@ use proto_cri::v1::security_profile::ProfileType;
 use tests_e2e::{Host, spec};
 use tests_registry::Layer;
 
+use crate::programs::{self, call, elf, unless_negative};
+
 /// The agent's ports, `port::RPC` and `port::STREAM` of `proto_agent`, and a message that each answers: a ttrpc request for a
 /// service that is not there, and a frame that names no stream.
 const PORTS: [(u32, &[u8]); 2] =
@@ -53,12 +55,8 @@ async fn an_unconfined_container_cannot_dial_the_agent() {
     host.stop().await.unwrap();
 }
 
-/// A program that connects to a vsock port, sends the message, and waits for a byte of an answer. No tool of busybox can do
-/// this, and no compiler is at hand where the tests run, so the program is written down here: system calls whose arguments
-/// are all known beforehand, in an ELF file with one segment.
+/// A program that connects to a vsock port, sends the message, and waits for a byte of an answer.
 fn dialer(cid: u32, port: u32, message: &[u8]) -> Vec<u8> {
-    const BASE: u32 = 0x40_0000;
-    const HEADERS_BYTES: usize = 64 + 56;
     // socket(2) gives the lowest free number, and the program has standard streams alone.
     const SOCKET: u32 = 3;
     let code = |address: u32, text: u32, answer: u32| {
@@ -75,7 +73,7 @@ fn dialer(cid: u32, port: u32, message: &[u8]) -> Vec<u8> {
         code
     };
     // The length does not depend on the arguments.
-    let data = BASE + u32::try_from(HEADERS_BYTES + code(0, 0, 0).len()).unwrap();
+    let data = programs::behind(code(0, 0, 0).len());
     let text = data + 16;
     let answer = text + u32::try_from(message.len()).unwrap();
     let mut body = code(data, text, answer);
@@ -83,54 +81,10 @@ fn dialer(cid: u32, port: u32, message: &[u8]) -> Vec<u8> {
     body.extend([40u32, port, cid, 0].iter().flat_map(|word| word.to_le_bytes()));
     body.extend(message);
     body.extend([0; 64]);
-    elf(BASE, HEADERS_BYTES, &body)
-}
-
-/// One system call: its number in `eax`, its arguments in `edi`, `esi`, `edx` and `r10d`.
-fn call(number: u32, [first, second, third, fourth]: [u32; 4]) -> Vec<u8> {
-    let mut code = Vec::new();
-    for (load, value) in [(0xb8, number), (0xbf, first), (0xbe, second), (0xba, third)] {
-        code.push(load);
-        code.extend(value.to_le_bytes());
-    }
-    code.extend([0x41, 0xba]);
-    code.extend(fourth.to_le_bytes());
-    code.extend([0x0f, 0x05]); // syscall
-    code
-}
-
-/// Ends the program with this status, unless the last call's result is zero or positive.
-fn unless_negative(status: u32) -> Vec<u8> {
-    exit_behind(0x79, status) // jns
+    elf(&body)
 }
 
 /// Ends the program with this status, if the last call's result is positive.
 fn if_positive(status: u32) -> Vec<u8> {
-    exit_behind(0x7e, status) // jle
-}
-
-/// An exit behind a jump over it.
-fn exit_behind(jump: u8, status: u32) -> Vec<u8> {
-    let exit = call(60, [status, 0, 0, 0]);
-    let mut code = vec![0x85, 0xc0, jump, u8::try_from(exit.len()).unwrap()]; // test eax, eax
-    code.extend(exit);
-    code
-}
-
-/// A static x86-64 program whose one segment is the whole file, entered behind the headers (elf(5)).
-fn elf(base: u32, headers_bytes: usize, body: &[u8]) -> Vec<u8> {
-    let entry = u64::from(base) + headers_bytes as u64;
-    let length = (headers_bytes + body.len()) as u64;
-    let mut file = b"\x7fELF\x02\x01\x01".to_vec(); // 64-bit, little-endian, version 1
-    file.resize(16, 0);
-    file.extend([2u16, 62].iter().flat_map(|half| half.to_le_bytes())); // ET_EXEC, EM_X86_64
-    file.extend(1u32.to_le_bytes());
-    file.extend([entry, 64, 0].iter().flat_map(|word| word.to_le_bytes()));
-    file.extend(0u32.to_le_bytes());
-    file.extend([64u16, 56, 1, 0, 0, 0].iter().flat_map(|half| half.to_le_bytes()));
-    file.extend([1u32, 7].iter().flat_map(|word| word.to_le_bytes())); // PT_LOAD, to be read, written and executed
-    let base = u64::from(base);
-    file.extend([0, base, base, length, length, 0x1000].iter().flat_map(|word| word.to_le_bytes()));
-    file.extend(body);
-    file
+    programs::exit_behind(0x7e, status) // jle
 }

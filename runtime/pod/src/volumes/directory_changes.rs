@@ -1,0 +1,199 @@
+//! New versions of published volumes, for whoever follows one: one inotify instance for all volumes of the node, with one
+//! watch for each. The kernel says when something is renamed in the volume's directory, as `..data` is.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+
+use super::reactor;
+
+/// Watches at once: several times as many as the volumes of the pods that a node can have. The kernel's own bound for
+/// each user (`fs.inotify.max_user_watches`) may be lower.
+const WATCHES_MAX: usize = 16_384;
+
+/// Bytes of events that are read at once.
+const EVENT_BYTES: usize = 4096;
+
+/// Pause after a failure of the kernel's.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The changes. The instance is made with the first watch.
+#[derive(Debug, Default)]
+pub(crate) struct DirectoryChanges(Mutex<Option<Arc<Instance>>>);
+
+/// One inotify instance, and those that are notified, by the watch.
+#[derive(Debug)]
+struct Instance {
+    events: AsyncFd<OwnedFd>,
+    followers: Mutex<HashMap<i32, Arc<Notify>>>,
+}
+
+/// A watch, which ends with the value.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    instance: Arc<Instance>,
+    number: i32,
+    follower: Arc<Notify>,
+}
+
+impl DirectoryChanges {
+    /// Makes the instance, in the context of the async threads.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub(crate) fn prepare(&self) -> std::io::Result<()> {
+        self.instance().map(drop)
+    }
+
+    /// Notifies `follower` when something is renamed in the directory, until the watch is dropped.
+    ///
+    /// # Errors
+    /// There are too many watches, or the kernel's refusal. The first call makes the instance, unless [`Self::prepare`] has.
+    pub(crate) fn watch(&self, directory: &Path, follower: Arc<Notify>) -> std::io::Result<Watch> {
+        let instance = self.instance()?;
+        let mut followers = instance.followers();
+        if followers.len() >= WATCHES_MAX {
+            let text = format!("{WATCHES_MAX} volumes are watched already");
+            return Err(std::io::Error::new(std::io::ErrorKind::QuotaExceeded, text));
+        }
+        let what = WatchFlags::MOVED_TO | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
+        let number = inotify::add_watch(instance.fd(), directory, what)?;
+        followers.insert(number, follower.clone());
+        drop(followers);
+        Ok(Watch { instance, number, follower })
+    }
+
+    fn instance(&self) -> std::io::Result<Arc<Instance>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = &*known {
+            return Ok(known.clone());
+        }
+        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let events = reactor::watch(events, Interest::READABLE)?;
+        let made = Arc::new(Instance { events, followers: Mutex::default() });
+        let instance = made.clone();
+        tokio::spawn(async move {
+            // For as long as the daemon serves.
+            loop {
+                let Err(error) = instance.deliver_all().await;
+                tracing::warn!(%error, "new versions of volumes were not followed for a moment");
+                tokio::time::sleep(PAUSE).await;
+                instance.followers().values().for_each(|follower| follower.notify_one());
+            }
+        });
+        *known = Some(made.clone());
+        Ok(made)
+    }
+}
+
+impl Instance {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.events.get_ref().as_fd()
+    }
+
+    fn followers(&self) -> MutexGuard<'_, HashMap<i32, Arc<Notify>>> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn deliver_all(&self) -> std::io::Result<std::convert::Infallible> {
+        loop {
+            self.deliver().await?;
+        }
+    }
+
+    /// Waits for events, and notifies those whom they concern.
+    async fn deliver(&self) -> std::io::Result<()> {
+        let mut ready = self.events.readable().await?;
+        let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
+        let mut reader = inotify::Reader::new(self.fd(), &mut buffer);
+        loop {
+            match reader.next() {
+                Ok(event) => self.notify(event.wd(), event.events()),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        ready.clear_ready();
+        Ok(())
+    }
+
+    fn notify(&self, number: i32, events: ReadFlags) {
+        let mut followers = self.followers();
+        if events.contains(ReadFlags::QUEUE_OVERFLOW) {
+            followers.values().for_each(|follower| follower.notify_one());
+        }
+        if let Some(follower) = followers.get(&number) {
+            follower.notify_one();
+        }
+        if events.contains(ReadFlags::IGNORED) {
+            // The directory is gone, and the watch with it.
+            followers.remove(&number);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut followers = self.instance.followers();
+        // The kernel gives one number for one directory, whoever watches it, and may have ended the watch.
+        if followers.get(&self.number).is_some_and(|follower| Arc::ptr_eq(follower, &self.follower)) {
+            followers.remove(&self.number);
+            let _ = inotify::remove_watch(self.instance.fd(), self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_rename_in_a_directory_notifies_its_follower_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let changes = DirectoryChanges::default();
+        let at = |name: &str| dir.path().join(name);
+        let (mine, others) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        fs::create_dir(at("mine")).unwrap();
+        fs::create_dir(at("others")).unwrap();
+        let watch = changes.watch(&at("mine"), mine.clone()).unwrap();
+        let _other = changes.watch(&at("others"), others.clone()).unwrap();
+        fs::write(at("mine/new"), "").unwrap();
+        fs::rename(at("mine/new"), at("mine/data")).unwrap();
+        mine.notified().await;
+        assert!(futures::FutureExt::now_or_never(others.notified()).is_none());
+        drop(watch);
+        fs::write(at("mine/new"), "").unwrap();
+        fs::rename(at("mine/new"), at("mine/data")).unwrap();
+        fs::write(at("others/new"), "").unwrap();
+        fs::rename(at("others/new"), at("others/data")).unwrap();
+        others.notified().await;
+        assert!(futures::FutureExt::now_or_never(mine.notified()).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_gone_is_watched_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let changes = DirectoryChanges::default();
+        let follower = Arc::new(Notify::new());
+        let place = dir.path().join("gone");
+        fs::create_dir(&place).unwrap();
+        let watch = changes.watch(&place, follower.clone()).unwrap();
+        fs::remove_dir(&place).unwrap();
+        follower.notified().await;
+        assert!(watch.instance.followers().is_empty());
+        drop(watch);
+        changes.watch(&place, follower).unwrap_err();
+    }
+}
