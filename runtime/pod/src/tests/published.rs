@@ -206,6 +206,27 @@ async fn a_pods_copies_are_bounded_together() {
 }
 
 #[tokio::test]
+async fn a_version_that_cannot_be_taken_up_keeps_the_old_one_and_no_container_from_being_made() {
+    let world = World::new().await;
+    let at = |name: &str| directory(world.dir.path(), "configmap", name);
+    let (sound, grown) = (at("sound"), at("grown"));
+    publish(&sound, "..0", &[("key", "0")]);
+    publish(&grown, "..0", &[("key", "0")]);
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    world.pods.create_container(&pod_id, mounting("a", &[&sound, &grown])).await.unwrap();
+    let reads = world.script.count("volumes.read");
+    publish(&grown, "..1", &[("key", &"x".repeat(9 << 20))]);
+    world.until(|world| world.script.count("volumes.read") > reads).await;
+    publish(&sound, "..1", &[("key", "1")]);
+    world.until(|world| sent(world).last() == Some(&("..1".into(), file("key", "1")))).await;
+    // The new container reaches the large version on the node.
+    let id = world.pods.create_container(&pod_id, mounting("b", &[&sound, &grown])).await.unwrap();
+    assert_eq!(world.script.state().binds[runtime_spec::share_name(&id)].len(), 1);
+    publish(&grown, "..2", &[("key", "2")]);
+    world.until(|world| sent(world).last() == Some(&("..2".into(), file("key", "2")))).await;
+}
+
+#[tokio::test]
 async fn a_volume_that_cannot_be_sent_leaves_no_container() {
     let world = World::new().await;
     let secret = directory(world.dir.path(), "secret", "tls");

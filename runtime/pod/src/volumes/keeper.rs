@@ -194,16 +194,28 @@ impl Keeping {
         version: PublishedVersion,
         directory: Option<PathBuf>,
     ) -> Result<(), PodError> {
-        let has_one = |directory| self.published.get(directory).is_some_and(|known| known.version.is_some());
-        if directory.as_ref().is_some_and(has_one) {
+        let has_one =
+            |directory: &PathBuf| self.published.get(directory).is_some_and(|known| known.version.is_some());
+        if let Some(directory) = directory.clone().filter(has_one) {
             // Of two versions the one that was read first may come last; what the node has now is newer than both.
-            return self.follow_published().await;
+            return self.catch_up(directory).await;
         }
         self.send(&version).await?;
         if let Some(directory) = directory {
             self.published.entry(directory).or_default().version = version.version;
         }
         Ok(())
+    }
+
+    /// Brings one volume, which the guest has in some version, to what the node has.
+    async fn catch_up(&mut self, directory: PathBuf) -> Result<(), PodError> {
+        const DOING: &str = "looking at a published volume";
+        let found = answered(DOING, self.node.backends.volumes.versions(vec![directory.clone()])).await?;
+        let known = self.published.get(&directory).and_then(|known| known.version.as_ref());
+        match found.first() {
+            Some((_, version)) if known != Some(version) => self.renew(directory).await,
+            _ => Ok(()),
+        }
     }
 
     async fn send(&self, version: &PublishedVersion) -> Result<(), PodError> {
