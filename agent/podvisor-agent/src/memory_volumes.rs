@@ -1,5 +1,5 @@
 //! Memory volumes: each a tmpfs of the guest's own, which the containers of the pod share and which lives as long as the
-//! pod. Its pages count for the containers that write them.
+//! pod. Pages count for the containers that write them.
 //!
 //! Containers are hostile to each other: a part of a volume is looked up without leaving the volume, whatever links are
 //! there.

@@ -78,8 +78,8 @@ impl PublishedVolumes {
     /// Takes a piece of a version. Returns whether the volume has the version already, and needs no more pieces.
     pub(crate) fn publish(&self, request: &PublishVolumeRequest) -> Result<bool, PublishedVolumeError> {
         let name = checked(&request.volume)?;
-        if !request.version.is_empty() {
-            swap::check_version(&request.version)?;
+        if !request.version.is_empty() && !swap::is_version(&request.version) {
+            return Err(PublishedVolumeError::Name(request.version.chars().take(128).collect()));
         }
         let failed = |source| PublishedVolumeError::Io { volume: name.to_owned(), source };
         let mut known = self.known();

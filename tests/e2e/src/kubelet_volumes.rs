@@ -1,4 +1,4 @@
-//! Volumes of a pod, laid out on the node as a kubelet does it. What is mounted goes with the value.
+//! Volumes of a pod, laid out on the node as a kubelet does it. The mounts go with the value.
 
 use std::fs::{self, Permissions};
 use std::io;

@@ -22,7 +22,6 @@ use std::path::Path;
 
 use proto_agent::agent::FileAccess;
 
-use super::PublishedVolumeError;
 use super::file::set_access;
 
 /// Link to the version in force.
@@ -32,14 +31,12 @@ const DATA_NEW: &str = "..data_tmp";
 /// Longest name of a version: that of a file.
 const VERSION_BYTES_MAX: usize = 255;
 
-/// Refuses a version whose name is no directory's that the volume can have beside its own names.
-pub(super) fn check_version(version: &str) -> Result<(), PublishedVolumeError> {
-    let own = [DATA, DATA_NEW, ".."].contains(&version);
-    if !version.starts_with("..") || own || version.len() > VERSION_BYTES_MAX || version.contains(['/', '\0'])
-    {
-        return Err(PublishedVolumeError::Name(version.chars().take(128).collect()));
-    }
-    Ok(())
+/// Whether a version's directory may have this name, beside the volume's own names.
+pub(super) fn is_version(version: &str) -> bool {
+    version.starts_with("..")
+        && ![DATA, DATA_NEW, ".."].contains(&version)
+        && version.len() <= VERSION_BYTES_MAX
+        && !version.contains(['/', '\0'])
 }
 
 /// Whether the volume has this version; one without versions never gets another.
@@ -138,7 +135,7 @@ fn remove_link(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a directory of the agent's own, or a link. One that is not there is no error.
+/// Removes a directory of the agent's own, or a link, if there is one.
 pub(super) fn clear(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),

@@ -48,7 +48,7 @@ fn whole(version: &str, files: Vec<PublishedFile>) -> PublishVolumeRequest {
     }
 }
 
-/// What is in a directory: links with their targets, files with their content, directories.
+/// The content of a directory: links with their targets, files with their content, directories.
 fn tree(directory: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {

@@ -46,7 +46,7 @@ pub(crate) enum FoundVolume {
 pub(crate) struct PublishedFound {
     /// The directory of the volume, or the place of the part.
     pub(crate) place: PathBuf,
-    /// What is there, or why it is not copied.
+    /// The files there, or the reason why they are not copied.
     pub(crate) content: Result<Snapshot, &'static str>,
 }
 

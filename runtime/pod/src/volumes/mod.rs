@@ -1,5 +1,5 @@
 //! Volumes that a guest keeps itself, where the kubelet has them on the node: how they are found there, and how the guest's
-//! follow them. Which of a container's mounts are such volumes is the driver's to decide (`driver/volumes.rs`).
+//! follow them. The driver decides about a container's mounts (`driver/volumes.rs`).
 //!
 //! | what | where |
 //! |---|---|

@@ -1,18 +1,16 @@
-//! Volumes that the guest keeps itself, in place of a way to the host's files. Which volumes these are is found out on the
-//! host, after the plan is resolved.
+//! Volumes that the guest keeps itself, in place of a way to the host's files. The caller finds out which mounts are such
+//! volumes, once the plan is resolved.
 
 use std::path::Path;
 
-use super::guest_paths::GuestPaths;
-use super::{ContainerPlan, share_name};
-use crate::ContainerSpec;
+use oci_spec::runtime::Mount;
 
 /// A volume that the guest keeps, as one of a container's mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestVolumePlan {
     /// Index of the mount in the container's spec.
     pub mount: usize,
-    /// Source that the bind mount has in the OCI specification. [`ContainerPlan::keep_in_guest`] sets it.
+    /// Source that the bind mount has in the OCI specification. `ContainerPlan::keep_in_guest` sets it.
     pub source: String,
     /// Name of the volume in the guest: lower-case letters and digits.
     pub volume: String,
@@ -53,7 +51,7 @@ pub struct VolumeLimits {
     pub inodes: u64,
 }
 
-/// Who may do what with a file.
+/// Permissions and owner of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileAccess {
     /// Permissions with setuid, setgid and sticky (`07777`).
@@ -64,32 +62,13 @@ pub struct FileAccess {
     pub gid: u32,
 }
 
-impl ContainerPlan {
-    /// Has the guest keep these volumes, which are mounts of the container that [`ContainerPlan::resolve`] has the host
-    /// share. The guest itself enforces then that a mount is read-only.
-    pub fn keep_in_guest(
-        &mut self,
-        container: &ContainerSpec,
-        volumes: Vec<GuestVolumePlan>,
-        paths: &GuestPaths,
-    ) {
-        for mut volume in volumes {
-            let Some(asked) = container.mounts.get(volume.mount) else { continue };
-            let shared = format!("{}/{}/{}", paths.shared, share_name(&self.container_id), volume.mount);
-            volume.source = format!("{}/{}", paths.guest_volumes, volume.mount);
-            volume.mapped = !asked.uid_mappings.is_empty();
-            let read_only = asked.readonly || asked.recursive_read_only;
-            let mounts = self.oci.mounts_mut().iter_mut().flatten();
-            for mount in mounts.filter(|mount| mount.source().as_deref() == Some(Path::new(&shared))) {
-                let mut options = mount.options().clone().unwrap_or_default();
-                if read_only {
-                    options.iter_mut().filter(|option| *option == "rw").for_each(|rw| "ro".clone_into(rw));
-                }
-                mount.set_source(Some(volume.source.clone().into())).set_options(Some(options));
-            }
-            self.guest_volumes.push(volume);
+/// Has the mount with source `from` come from `to` instead, and the guest enforce that it is read-only, if it is.
+pub(super) fn redirect(mounts: &mut [Mount], from: &str, to: &str, read_only: bool) {
+    for mount in mounts.iter_mut().filter(|mount| mount.source().as_deref() == Some(Path::new(from))) {
+        let mut options = mount.options().clone().unwrap_or_default();
+        if read_only {
+            options.iter_mut().filter(|option| *option == "rw").for_each(|rw| "ro".clone_into(rw));
         }
-        let kept = |number: usize| self.guest_volumes.iter().any(|volume| volume.mount == number);
-        self.shared_mounts = container.host_mounts().any(|(number, _)| !kept(number));
+        mount.set_source(Some(to.into())).set_options(Some(options));
     }
 }

@@ -132,6 +132,31 @@ impl ContainerPlan {
     }
 }
 
+impl ContainerPlan {
+    /// Has the guest keep these volumes, which are mounts of the container that [`ContainerPlan::resolve`] has the host
+    /// share. The guest itself enforces then that a mount is read-only.
+    pub fn keep_in_guest(
+        &mut self,
+        container: &ContainerSpec,
+        volumes: Vec<GuestVolumePlan>,
+        paths: &GuestPaths,
+    ) {
+        for mut volume in volumes {
+            let Some(asked) = container.mounts.get(volume.mount) else { continue };
+            let shared = format!("{}/{}/{}", paths.shared, share_name(&self.container_id), volume.mount);
+            volume.source = format!("{}/{}", paths.guest_volumes, volume.mount);
+            volume.mapped = !asked.uid_mappings.is_empty();
+            if let Some(mounts) = self.oci.mounts_mut() {
+                let read_only = asked.readonly || asked.recursive_read_only;
+                guest_volumes::redirect(mounts, &shared, &volume.source, read_only);
+            }
+            self.guest_volumes.push(volume);
+        }
+        let kept = |number: usize| self.guest_volumes.iter().any(|volume| volume.mount == number);
+        self.shared_mounts = container.host_mounts().any(|(number, _)| !kept(number));
+    }
+}
+
 fn oci(
     pod: &PodSpec,
     container: &ContainerSpec,
