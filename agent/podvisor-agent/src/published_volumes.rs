@@ -13,6 +13,7 @@ mod file;
 mod swap;
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -52,6 +53,20 @@ pub(crate) enum PublishedVolumeError {
     Io { volume: String, source: io::Error },
 }
 
+/// Fate of a piece.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The volume has the version already, and needs no more pieces.
+    Current,
+    /// More pieces are to come.
+    Piece,
+    /// The version is in force, in the place of an old one.
+    Version {
+        /// The old version, which [`PublishedVolumes::remove_old`] is for.
+        old: Option<OsString>,
+    },
+}
+
 /// The pod's published volumes, by name.
 #[derive(Debug)]
 pub(crate) struct PublishedVolumes {
@@ -75,8 +90,8 @@ impl Default for PublishedVolumes {
 }
 
 impl PublishedVolumes {
-    /// Takes a piece of a version. Returns whether the volume has the version already, and needs no more pieces.
-    pub(crate) fn publish(&self, request: &PublishVolumeRequest) -> Result<bool, PublishedVolumeError> {
+    /// Takes a piece of a version.
+    pub(crate) fn publish(&self, request: &PublishVolumeRequest) -> Result<Taken, PublishedVolumeError> {
         let name = checked(&request.volume)?;
         if !request.version.is_empty() && !swap::is_version(&request.version) {
             return Err(PublishedVolumeError::Name(request.version.chars().take(128).collect()));
@@ -93,7 +108,7 @@ impl PublishedVolumes {
             volume.container.clone_from(&request.container_id);
             if swap::has(&place.join(VOLUME), &request.version) {
                 volume.transfer = None;
-                return Ok(true);
+                return Ok(Taken::Current);
             }
             volume.transfer = Some(request.transfer);
             swap::clear(&place.join(INCOMING)).map_err(failed)?;
@@ -107,15 +122,26 @@ impl PublishedVolumes {
                 file::FileError::Io(source) => failed(source),
             })?;
         }
-        if request.last {
-            volume.transfer = None;
-            let access = |access: &protobuf::MessageField<FileAccess>| access.clone().unwrap_or_default();
-            file::set_access(&place.join(INCOMING), &access(&request.top)).map_err(failed)?;
-            let root = access(&request.root);
-            swap::swap(&place.join(VOLUME), &place.join(INCOMING), &request.version, &root)
-                .map_err(failed)?;
+        if !request.last {
+            return Ok(Taken::Piece);
         }
-        Ok(false)
+        volume.transfer = None;
+        let access = |access: &protobuf::MessageField<FileAccess>| access.clone().unwrap_or_default();
+        file::set_access(&place.join(INCOMING), &access(&request.top)).map_err(failed)?;
+        let root = access(&request.root);
+        let old = swap::swap(&place.join(VOLUME), &place.join(INCOMING), &request.version, &root);
+        Ok(Taken::Version { old: old.map_err(failed)? })
+    }
+
+    /// Removes a version that another one has taken the place of.
+    pub(crate) fn remove_old(&self, name: &str, version: &OsStr) {
+        let known = self.known();
+        if !known.contains_key(name) {
+            return;
+        }
+        if let Err(error) = swap::remove_version(&self.directory.join(name).join(VOLUME), version) {
+            tracing::warn!(volume = name, %error, "a version that is in force no more is there still");
+        }
     }
 
     /// Opens a volume, or a file of one that has no versions.

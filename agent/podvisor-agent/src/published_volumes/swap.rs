@@ -7,8 +7,12 @@
 //!  2. <volume>/..data_tmp -> <version>
 //!  3. ..data_tmp is renamed to ..data      the new version is in force
 //!  4. <volume>/<name> -> ..data/<name>     for names that are new
-//!  5. links to names that are gone, and the old version, are removed
+//!  5. links to names that are gone are removed, and versions from before the old one
+//!  later: the old version is removed
 //! ```
+//!
+//! The kubelet removes the old version at once. A reader that has followed `..data` to it and looks into it a moment later then
+//! finds nothing; a guest may run several times slower than a node, so that moment is given.
 //!
 //! Each step may be the last one: the next swap goes on from whatever is there.
 
@@ -44,39 +48,59 @@ pub(super) fn has(volume: &Path, version: &str) -> bool {
     if version.is_empty() {
         return volume.exists();
     }
-    fs::read_link(volume.join(DATA)).is_ok_and(|target| target == Path::new(version))
-        && is_whole(volume, version)
+    in_force(volume).is_some_and(|found| found == version) && is_whole(volume, version)
+}
+
+/// The version that is in force, if there is one.
+pub(super) fn in_force(volume: &Path) -> Option<OsString> {
+    Some(fs::read_link(volume.join(DATA)).ok()?.into_os_string())
 }
 
 /// Whether all steps of the swap to this version were done.
 fn is_whole(volume: &Path, version: &str) -> bool {
     let (Ok(wanted), Ok(found)) = (names(&volume.join(version)), names(volume)) else { return false };
     let visible: BTreeSet<_> = found.iter().filter(|name| !is_own(name)).cloned().collect();
-    visible == wanted && found.iter().filter(|name| is_own(name)).count() == 2
+    visible == wanted && !found.contains(OsStr::new(DATA_NEW))
 }
 
 /// Puts the version in `incoming`, which has the access that it is to have, in the place of the volume's. `root` is the
-/// access to the volume's own directory.
-pub(super) fn swap(volume: &Path, incoming: &Path, version: &str, root: &FileAccess) -> io::Result<()> {
+/// access to the volume's own directory. Returns the old version, if there is one, which [`remove_version`] is for.
+pub(super) fn swap(
+    volume: &Path,
+    incoming: &Path,
+    version: &str,
+    root: &FileAccess,
+) -> io::Result<Option<OsString>> {
     if version.is_empty() {
         set_access(incoming, root)?;
-        return fs::rename(incoming, volume);
+        return fs::rename(incoming, volume).map(|()| None);
     }
     if !volume.exists() {
         fs::create_dir(volume)?;
     }
     set_access(volume, root)?;
-    STEPS.into_iter().try_for_each(|step| step(volume, incoming, version))
+    let old = in_force(volume).filter(|old| old != version);
+    STEPS.into_iter().try_for_each(|step| step(volume, incoming, version))?;
+    remove_old(volume, version, old.as_deref())?;
+    Ok(old)
+}
+
+/// Removes a version that is in force no more.
+pub(super) fn remove_version(volume: &Path, version: &OsStr) -> io::Result<()> {
+    if in_force(volume).is_some_and(|found| found == version) {
+        return Ok(());
+    }
+    clear(&volume.join(version))
 }
 
 /// A step of a swap: takes the volume, the version that was sent, and its name.
 type Step = fn(&Path, &Path, &str) -> io::Result<()>;
 
-const STEPS: [Step; 5] = [place, link, put_in_force, show, remove_old];
+const STEPS: [Step; 4] = [place, link, put_in_force, show];
 
 fn place(volume: &Path, incoming: &Path, version: &str) -> io::Result<()> {
     let place = volume.join(version);
-    if fs::read_link(volume.join(DATA)).is_ok_and(|target| target == Path::new(version)) {
+    if in_force(volume).is_some_and(|found| found == version) {
         // In force already; what came again is the same.
         return clear(incoming);
     }
@@ -104,7 +128,8 @@ fn show(volume: &Path, _incoming: &Path, version: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn remove_old(volume: &Path, _incoming: &Path, version: &str) -> io::Result<()> {
+/// Removes all that is of neither version.
+fn remove_old(volume: &Path, version: &str, old: Option<&OsStr>) -> io::Result<()> {
     let wanted = names(&volume.join(version))?;
     for name in names(volume)? {
         let path = volume.join(&name);
@@ -112,7 +137,7 @@ fn remove_old(volume: &Path, _incoming: &Path, version: &str) -> io::Result<()> 
             if !wanted.contains(&name) {
                 remove_link(&path)?;
             }
-        } else if name != DATA && name != OsStr::new(version) {
+        } else if name != DATA && name != OsStr::new(version) && Some(name.as_os_str()) != old {
             clear(&path)?;
         }
     }

@@ -77,7 +77,7 @@ fn a_version_is_laid_out_as_the_kubelet_does_it() {
     let dir = tempfile::tempdir().unwrap();
     let volumes = volumes(&dir);
     let files = vec![file("key", "one"), directory("a"), file("a/b", "two")];
-    assert!(!volumes.publish(&whole("..2026_1", files)).unwrap());
+    assert_eq!(volumes.publish(&whole("..2026_1", files)).unwrap(), Taken::Version { old: None });
     let volume = dir.path().join("v1/volume");
     let first = [
         ("..data", "-> ..2026_1"),
@@ -92,7 +92,14 @@ fn a_version_is_laid_out_as_the_kubelet_does_it() {
     let mode = |path: &str| fs::metadata(volume.join(path)).unwrap().mode() & 0o7777;
     assert_eq!((mode(""), mode("key"), mode("a"), mode("..data")), (0o2770, 0o640, 0o750, 0o755));
 
-    volumes.publish(&whole("..2026_2", vec![file("new", "three")])).unwrap();
+    let open = fs::File::open(volume.join("..data")).unwrap();
+    let old = volumes.publish(&whole("..2026_2", vec![file("new", "three")])).unwrap();
+    assert_eq!(old, Taken::Version { old: Some("..2026_1".into()) });
+    // A reader that was under way finds what it has followed the link to.
+    let found = rustix::fs::openat(&open, "key", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
+    assert!(found.is_ok() && volume.join("..2026_1").exists());
+    volumes.remove_old("v1", OsStr::new("..2026_1"));
+    volumes.remove_old("v1", OsStr::new("..2026_2"));
     let second =
         [("..data", "-> ..2026_2"), ("..2026_2/", ""), ("..2026_2/new", "three"), ("new", "-> ..data/new")];
     assert_eq!(tree(&volume), expected(&second));
@@ -107,7 +114,7 @@ fn a_version_that_comes_again_changes_nothing() {
     let inode = || fs::metadata(dir.path().join("v1/volume/key")).unwrap().ino();
     let before = inode();
     let begin = PublishVolumeRequest { last: false, ..whole("..1", Vec::new()) };
-    assert!(volumes.publish(&begin).unwrap());
+    assert_eq!(volumes.publish(&begin).unwrap(), Taken::Current);
     assert_eq!(inode(), before);
     // The sender knows then not to go on.
     let more = PublishVolumeRequest { first: false, ..whole("..1", vec![file("key", "other")]) };
@@ -166,7 +173,7 @@ fn hostile_names_are_refused() {
 
 #[test]
 fn a_swap_that_ends_after_any_step_leaves_one_whole_version_and_the_next_one_cleans_up() {
-    for steps in 0..=5 {
+    for steps in 0..=4 {
         let dir = tempfile::tempdir().unwrap();
         let volumes = volumes(&dir);
         volumes.publish(&whole("..1", vec![file("key", "one"), file("gone", "one")])).unwrap();
@@ -183,10 +190,12 @@ fn a_swap_that_ends_after_any_step_leaves_one_whole_version_and_the_next_one_cle
         assert_eq!(read(other).unwrap(), found, "after {steps} steps");
         assert_eq!(found == "two", steps >= 3);
         // The daemon sends the version again, to the end.
-        if !volumes.publish(&PublishVolumeRequest { transfer: 8, ..begin.clone() }).unwrap() {
+        if volumes.publish(&PublishVolumeRequest { transfer: 8, ..begin.clone() }).unwrap() != Taken::Current
+        {
             let rest = PublishVolumeRequest { transfer: 8, first: false, ..whole("..2", Vec::new()) };
             volumes.publish(&rest).unwrap();
         }
+        volumes.remove_old("v1", OsStr::new("..1"));
         let whole_version = [
             ("..data", "-> ..2"),
             ("..2/", ""),
@@ -264,7 +273,7 @@ fn a_volume_without_versions_is_written_once_and_goes_with_its_container() {
     volumes.publish(&of("c1", "a")).unwrap();
     volumes.publish(&of("c2", "b")).unwrap();
     volumes.publish(&whole("..1", vec![file("key", "x")])).unwrap();
-    assert!(volumes.publish(&of("c1", "a")).unwrap());
+    assert_eq!(volumes.publish(&of("c1", "a")).unwrap(), Taken::Current);
     volumes.open("a", "file").unwrap();
     assert!(volumes.open("a", "../../b/volume/file").is_err());
     volumes.remove_of("c1").unwrap();

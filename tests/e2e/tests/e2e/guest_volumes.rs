@@ -17,6 +17,9 @@ const MIB: u64 = 1 << 20;
 /// Pause between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
+/// How long a version may take: it is lost then.
+const ARRIVAL_WITHIN: Duration = Duration::from_secs(120);
+
 fn sleeper(name: &str, image: &str, mounts: Vec<v1::Mount>) -> v1::ContainerConfig {
     v1::ContainerConfig { mounts, ..spec::container(name, image, &["sleep", "3600"]) }
 }
@@ -150,7 +153,7 @@ async fn a_reloader_sees_each_of_a_hundred_updates_of_a_configmap() {
     let pod = client.run_pod(&config).await.unwrap();
     let mounts = vec![read_only(&volume, "/config")];
     let container = spec::container("main", &image, &["/reloader"]);
-    client.run(&pod, v1::ContainerConfig { mounts, ..container }).await.unwrap();
+    let reloader = client.run(&pod, v1::ContainerConfig { mounts, ..container }).await.unwrap();
     let log = std::path::PathBuf::from(&config.log_directory).join("main.log");
     let seen = || -> Vec<u32> {
         let text = fs::read_to_string(&log).unwrap_or_default();
@@ -160,8 +163,14 @@ async fn a_reloader_sees_each_of_a_hundred_updates_of_a_configmap() {
         if number > 0 {
             volumes.publish("configmap", "app", &[("key", &numbered(number))], PLAIN).unwrap();
         }
-        while seen().last() != Some(&number) {
-            tokio::time::sleep(LOOK_INTERVAL).await;
+        let arrival = async {
+            while seen().last() != Some(&number) {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        if tokio::time::timeout(ARRIVAL_WITHIN, arrival).await.is_err() {
+            let status = client.status(&reloader).await.unwrap();
+            panic!("{number} has not arrived: {:?}, {status:?}", seen());
         }
     }
     let mut all = seen();
@@ -229,9 +238,9 @@ async fn a_secret_reaches_the_container_with_its_modes_and_owner() {
     assert_eq!(client.sh(&container, kind).await.unwrap(), "tmpfs\ntmpfs\n");
     let stat =
         "stat -c '%a %u:%g' /secret /secret/..data/ /secret/..data/password /secret/..data/tls/key /part";
-    let wanted = "2755 0:2000\n755 0:2000\n440 0:2000\n440 0:2000\n440 0:2000\n";
+    let wanted = "2755 0:2000\n2755 0:2000\n440 0:2000\n440 0:2000\n440 0:2000\n";
     assert_eq!(client.sh(&container, stat).await.unwrap(), wanted);
-    let links = "readlink /secret/password /secret/tls; readlink /secret/..data";
+    let links = "readlink /secret/password; readlink /secret/tls; readlink /secret/..data";
     let version = fs::read_link(volume.join("..data")).unwrap();
     let wanted = format!("..data/password\n..data/tls\n{}\n", version.display());
     assert_eq!(client.sh(&container, links).await.unwrap(), wanted);
@@ -242,7 +251,7 @@ async fn a_secret_reaches_the_container_with_its_modes_and_owner() {
     volumes.publish("secret", "login", &[("password", "second\n")], access).unwrap();
     prints(&mut client, &container, "cat /secret/password", "second\n").await;
     let rest = "cat /part; ls /secret; ls -A /secret | wc -l";
-    assert_eq!(client.sh(&container, rest).await.unwrap(), "first\npassword\n3\n");
+    prints(&mut client, &container, rest, "first\npassword\n3\n").await;
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
