@@ -1,13 +1,14 @@
 #!/bin/bash
-# Builds the guest kernel into the directory $1, as $1/vmlinux (stripped ELF), with $1/config and $1/System.map beside it.
-# Called by ../build, which caches; the source is the distribution's package.
+# Builds the guest kernel $2, `small` or `full`, into the directory $1, as $1/vmlinux or $1/vmlinux-full (stripped
+# ELF), with $1/config and $1/System.map beside it. Called by ../build, which caches; the source is the distribution's package.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source_archive=${PODVISOR_KERNEL_SOURCE:-/usr/src/linux-source-6.12.tar.xz}
 # How many lines `make` says in a whole build, for the progress alone; off by a few when the fragment changes.
-steps_in_all=2100
-size_limit=$((20 * 1024 * 1024))
+declare -A steps_in_all=([small]=2100 [full]=3400)
+declare -A file=([small]=vmlinux [full]=vmlinux-full)
+declare -A size_limit=([small]=$((20 * 1024 * 1024)) [full]=$((48 * 1024 * 1024)))
 
 # Sources that no configuration of ours compiles; their Kconfig and Makefile are read all the same.
 unused=()
@@ -27,6 +28,7 @@ check_tools() {
         command -v "$tool" >/dev/null || missing+=("$tool")
     done
     [ -e /usr/include/gelf.h ] || missing+=("gelf.h (libelf-dev)")
+    [ "$kernel" = small ] || command -v pahole >/dev/null || missing+=("pahole (dwarves)")
     [ -f "$source_archive" ] || missing+=("$source_archive (linux-source-6.12)")
     [ ${#missing[@]} -eq 0 ] || die "missing: ${missing[*]}; run \`make deps\`"
 }
@@ -34,7 +36,7 @@ check_tools() {
 # Fails if the kernel's own rules drop a line of the fragment: a feature must not vanish unseen with a new version.
 configure() {
     make -s -C "$tree" tinyconfig >/dev/null
-    cat "$here/podvisor.config" >>"$tree/.config"
+    "$here/settings" "$kernel" >>"$tree/.config"
     # Later lines win; `make` complains of each.
     make -s -C "$tree" olddefconfig >/dev/null 2>&1
     local line key lost=()
@@ -49,7 +51,7 @@ configure() {
             if grep -q "^$key=" "$tree/.config"; then lost+=("no $key"); fi
             ;;
         esac
-    done <"$here/podvisor.config"
+    done < <("$here/settings" "$kernel")
     [ ${#lost[@]} -eq 0 ] || die "the kernel's rules do not allow: ${lost[*]}"
 }
 
@@ -59,7 +61,7 @@ progress() {
     while read -r line; do
         done=$((done + 1))
         if [ "$SECONDS" -ge "$next" ]; then
-            echo "kernel: $done of about $steps_in_all steps, ${SECONDS} s" >&2
+            echo "kernel: $done of about ${steps_in_all[$kernel]} steps, ${SECONDS} s" >&2
             next=$((SECONDS + 10))
         fi
     done
@@ -80,7 +82,7 @@ compile() {
 }
 
 main() {
-    output=$1
+    output=$1 kernel=$2
     check_tools
     mkdir -p "$output"
     tree=$output/tree
@@ -91,12 +93,12 @@ main() {
     tar -xf "$source_archive" -C "$tree" --strip-components=1 --exclude='*.rst' --exclude='*.dts*' "${unused[@]}"
     configure
     compile
-    strip --strip-all -o "$output/vmlinux" "$tree/vmlinux"
+    strip --strip-all -o "$output/${file[$kernel]}" "$tree/vmlinux"
     cp "$tree/.config" "$output/config"
     cp "$tree/System.map" "$output/System.map"
     local size
-    size=$(stat -c %s "$output/vmlinux")
-    [ "$size" -le "$size_limit" ] || die "vmlinux has $size bytes, more than $size_limit"
+    size=$(stat -c %s "$output/${file[$kernel]}")
+    [ "$size" -le "${size_limit[$kernel]}" ] || die "${file[$kernel]} has $size bytes, more than ${size_limit[$kernel]}"
     rm -rf "$tree"
     echo "kernel: $size bytes" >&2
 }
