@@ -32,12 +32,16 @@ guest-image: build
 build: deps ## build the daemon, the VMM, the agent, and what a VM boots from: kernel, root image, scratch template
 	@.ci/build
 
+.PHONY: full-kernel
+full-kernel: deps ## build the full guest kernel, for handlers with `kernel = "full"`; install, deb and node-image take it where it is
+	@.ci/stage full-kernel guest-image/build full-kernel >/dev/null
+
 # The units and the configuration have the paths of PREFIX=/usr; with another the installed copies are changed. A configuration that is
 # there already stays as it is.
 .PHONY: install
 install: ## install what `make build` has built, as root or with DESTDIR=; PREFIX=/usr is where the daemon looks by default
 	install -D -m 755 -t '$(DESTDIR)$(PREFIX)/bin' $(BIN)/podvisor $(BIN)/podvisor-vmm
-	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/podvisor' $(IMAGE)/vmlinux $(IMAGE)/root.erofs $(IMAGE)/scratch.ext4
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/podvisor' $(IMAGE)/vmlinux $(wildcard $(IMAGE)/vmlinux-full) $(IMAGE)/root.erofs $(IMAGE)/scratch.ext4
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/podvisor' dist/runtimeclass.yaml
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/podvisor/monitoring' dist/monitoring/podvisor.json dist/monitoring/alerts.yaml
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/system' dist/podvisor.service dist/podvisor-device-plugin.service
@@ -53,11 +57,11 @@ install: ## install what `make build` has built, as root or with DESTDIR=; PREFI
 	  { [ '$(PREFIX)' = /usr ] || sed -i 's|^#guest_image = .*|guest_image = "$(PREFIX)/lib/podvisor"|' '$(DESTDIR)/etc/podvisor/config.toml'; }; }
 
 .PHONY: deb
-deb: build ## a Debian package of all that, target/podvisor_VERSION_ARCHITECTURE.deb
+deb: build full-kernel ## a Debian package of all that, target/podvisor_VERSION_ARCHITECTURE.deb
 	@.ci/stage --last deb dist/debian/build
 
 .PHONY: node-image
-node-image: build ## an OCI image that installs all that on a cluster's nodes, target/podvisor-node_VERSION_ARCHITECTURE.tar
+node-image: build full-kernel ## an OCI image that installs all that on a cluster's nodes, target/podvisor-node_VERSION_ARCHITECTURE.tar
 	@.ci/stage --last node-image dist/oci/build
 
 .PHONY: e2e-build
@@ -88,7 +92,7 @@ previous: deps
 	@.ci/stage previous tests/previous/build >/dev/null
 
 .PHONY: test
-test: check previous fail-points-build ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node
+test: check previous fail-points-build full-kernel ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node
 	@.ci/stage --last tests tests/run
 
 # What writes in the guest is static, as the agent is.
