@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use runtime_image::Images;
 use runtime_net::Cni;
-use runtime_spec::HandlerConfig;
+use runtime_spec::{HandlerConfig, Kernel};
 
 use crate::installed::InstalledFile;
 
@@ -20,6 +20,25 @@ pub struct StartConfig {
     pub strict_cgroups: bool,
 }
 
+/// The files of the guest kernels. The full one need not be there where no handler asks for it.
+#[derive(Clone, Debug)]
+pub struct Kernels {
+    /// See [`Kernel::Small`].
+    pub small: InstalledFile,
+    /// See [`Kernel::Full`].
+    pub full: InstalledFile,
+}
+
+impl Kernels {
+    /// The file of a kernel.
+    pub(crate) fn of(&self, kernel: Kernel) -> &InstalledFile {
+        match kernel {
+            Kernel::Small => &self.small,
+            Kernel::Full => &self.full,
+        }
+    }
+}
+
 /// Paths, handlers and stores of this node.
 #[derive(Clone, Debug)]
 pub struct PodsConfig {
@@ -29,8 +48,8 @@ pub struct PodsConfig {
     pub run_dir: PathBuf,
     /// The rules for pods that are started.
     pub start: StartConfig,
-    /// Guest kernel, an uncompressed ELF.
-    pub kernel: InstalledFile,
+    /// Guest kernels, uncompressed ELFs.
+    pub kernels: Kernels,
     /// The agent's EROFS image, padded to 2 MiB.
     pub root_image: InstalledFile,
     /// A formatted ext4 image; each pod gets a sparse copy as its scratch disk.

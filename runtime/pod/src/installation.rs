@@ -10,7 +10,10 @@
 
 use std::path::Path;
 
+use runtime_spec::Kernel;
+
 use crate::build_id;
+use crate::config::Kernels;
 use crate::installed::InstalledFile;
 use crate::versions::{Part, VmVersions};
 use crate::view::PodView;
@@ -19,7 +22,8 @@ use crate::view::PodView;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Builds {
     pub(crate) vmm: Option<String>,
-    pub(crate) kernel: Option<String>,
+    pub(crate) small_kernel: Option<String>,
+    pub(crate) full_kernel: Option<String>,
     pub(crate) agent: Option<String>,
 }
 
@@ -27,7 +31,7 @@ pub(crate) struct Builds {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartFiles<'a> {
     pub(crate) vmm: &'a InstalledFile,
-    pub(crate) kernel: &'a InstalledFile,
+    pub(crate) kernels: &'a Kernels,
     pub(crate) agent: &'a InstalledFile,
 }
 
@@ -44,7 +48,33 @@ impl PartFiles<'_> {
     }
 
     fn each(&self, build: impl Fn(&InstalledFile) -> Option<String>) -> Builds {
-        Builds { vmm: build(self.vmm), kernel: build(self.kernel), agent: build(self.agent) }
+        Builds {
+            vmm: build(self.vmm),
+            small_kernel: build(&self.kernels.small),
+            full_kernel: build(&self.kernels.full),
+            agent: build(self.agent),
+        }
+    }
+}
+
+impl Builds {
+    /// The build of a kernel's file.
+    pub(crate) fn kernel(&self, kernel: Kernel) -> Option<&str> {
+        let build = match kernel {
+            Kernel::Small => &self.small_kernel,
+            Kernel::Full => &self.full_kernel,
+        };
+        build.as_deref()
+    }
+
+    /// The builds that a part may be of: each kernel is one.
+    fn part(&self, part: Part) -> impl Iterator<Item = &str> {
+        let (one, other) = match part {
+            Part::Vmm => (&self.vmm, &None),
+            Part::Kernel => (&self.small_kernel, &self.full_kernel),
+            Part::Agent => (&self.agent, &None),
+        };
+        [one, other].into_iter().filter_map(Option::as_deref)
     }
 }
 
@@ -63,16 +93,6 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// The build of a part's file; `None` where it cannot be read.
-    pub fn build(&self, part: Part) -> Option<&str> {
-        let build = match part {
-            Part::Vmm => &self.builds.vmm,
-            Part::Kernel => &self.builds.kernel,
-            Part::Agent => &self.builds.agent,
-        };
-        build.as_deref()
-    }
-
     /// Parts of the pod's VM that are not the installed ones, or not known to be; none for a pod without a VM.
     pub fn outdated(&self, pod: &PodView) -> Vec<Part> {
         let parts = Part::ALL.into_iter().filter(|_| pod.vmm_pid.is_some());
@@ -82,7 +102,7 @@ impl Installed {
     /// Whether the installed part is the one of these versions.
     pub fn has(&self, part: Part, versions: Option<&VmVersions>) -> bool {
         let build = versions.and_then(|versions| versions.part(part).build.as_deref());
-        build.is_some() && build == self.build(part)
+        build.is_some_and(|build| self.builds.part(part).any(|installed| installed == build))
     }
 }
 
@@ -98,7 +118,7 @@ mod tests {
 
     fn installed(build: &str) -> Installed {
         let build = || Some(build.to_owned());
-        let builds = Builds { vmm: build(), kernel: build(), agent: build() };
+        let builds = Builds { vmm: build(), small_kernel: build(), full_kernel: None, agent: build() };
         Installed { builds, restart_needed: false }
     }
 
@@ -114,6 +134,18 @@ mod tests {
         let mut one = versions("new");
         one.kernel.build = Some("old".into());
         assert_eq!(installed.outdated(&pod(Some(one))), [Part::Kernel]);
+    }
+
+    #[test]
+    fn a_pod_may_have_either_installed_kernel() {
+        let mut installed = installed("new");
+        installed.builds.full_kernel = Some("full".into());
+        let mut full = versions("new");
+        full.kernel.build = Some("full".into());
+        assert!(installed.outdated(&pod(Some(full.clone()))).is_empty());
+        assert!(installed.outdated(&pod(Some(versions("new")))).is_empty());
+        installed.builds.full_kernel = Some("newer".into());
+        assert_eq!(installed.outdated(&pod(Some(full))), [Part::Kernel]);
     }
 
     #[test]
@@ -143,18 +175,20 @@ mod tests {
             path
         };
         let keep = |name: &str| InstalledFile::keep(&place(name, name)).unwrap();
-        let (vmm, kernel, agent) = (keep("vmm"), keep("kernel"), keep("agent"));
-        let files = PartFiles { vmm: &vmm, kernel: &kernel, agent: &agent };
+        let (vmm, agent) = (keep("vmm"), keep("agent"));
+        let kernels = Kernels { small: keep("kernel"), full: keep("full-kernel") };
+        let files = PartFiles { vmm: &vmm, kernels: &kernels, agent: &agent };
         let before = files.look();
         assert_eq!((before.restart_needed, &before.builds), (false, &files.builds()));
         place("kernel", "another kernel");
         let after = files.look();
         assert!(after.restart_needed);
-        let changed = Part::ALL.into_iter().filter(|part| before.build(*part) != after.build(*part));
+        let builds = |look: &Installed, part| look.builds.part(part).map(str::to_owned).collect::<Vec<_>>();
+        let changed = Part::ALL.into_iter().filter(|part| builds(&before, *part) != builds(&after, *part));
         assert_eq!(changed.collect::<Vec<_>>(), [Part::Kernel]);
         assert_eq!(files.builds(), before.builds, "pods are started from what the daemon keeps");
         // In the middle of an upgrade, or after a removal, what the daemon has is all there is.
-        for name in ["vmm", "kernel", "agent"] {
+        for name in ["vmm", "kernel", "full-kernel", "agent"] {
             std::fs::remove_file(dir.path().join(name)).unwrap();
         }
         assert_eq!(files.look(), before);

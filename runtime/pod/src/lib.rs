@@ -42,7 +42,7 @@ mod view;
 mod vm_end;
 mod volumes;
 
-pub use config::{PodsConfig, StartConfig};
+pub use config::{Kernels, PodsConfig, StartConfig};
 pub use container::attach::AttachRequest;
 pub use dirs::DaemonDirs;
 pub use error::{PodError, PodErrorKind};

@@ -33,6 +33,7 @@ use std::path::PathBuf;
 
 use runtime_cri::UpstreamConfig;
 use runtime_net::{CniConfig, SettingsPolicy};
+use runtime_spec::Kernel;
 use runtime_streaming::Tls;
 use serde::{Deserialize, Serialize};
 
@@ -179,6 +180,7 @@ pub(crate) struct Handler {
     pub(crate) vcpus_max: Option<u8>,
     pub(crate) scratch_mib: u64,
     pub(crate) share_all_volumes: bool,
+    pub(crate) kernel: Kernel,
 }
 
 impl Default for Paths {
@@ -239,6 +241,7 @@ impl Default for Handler {
             vcpus_max: None,
             scratch_mib: 8 * 1024,
             share_all_volumes: false,
+            kernel: Kernel::Small,
         }
     }
 }
@@ -283,9 +286,12 @@ impl Config {
         }
     }
 
-    /// The guest kernel.
-    pub(crate) fn kernel(&self) -> PathBuf {
-        self.paths.guest_image.join("vmlinux")
+    /// The file of a guest kernel.
+    pub(crate) fn kernel(&self, kernel: Kernel) -> PathBuf {
+        self.paths.guest_image.join(match kernel {
+            Kernel::Small => "vmlinux",
+            Kernel::Full => "vmlinux-full",
+        })
     }
 
     /// The guest's root image.

@@ -24,7 +24,8 @@ use runtime_cri::{Cri, Exposition, Watchdog};
 use runtime_fail_points::{Point, pass};
 use runtime_image::Images;
 use runtime_net::{Cni, CniConfig};
-use runtime_pod::{InstalledFile, Pods, PodsConfig};
+use runtime_pod::{InstalledFile, Kernels, Pods, PodsConfig};
+use runtime_spec::Kernel;
 use runtime_streaming::Server;
 use runtime_traces::Traces;
 use tokio::net::UnixListener;
@@ -202,7 +203,12 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
         InstalledFile::keep(path).with_context(|| format!("{what} is not at {}", path.display()))
     };
     let vmm_binary = keep("the VMM", &config.vmm()?)?;
-    let kernel = keep("the guest kernel", &config.kernel())?;
+    let full = config.kernel(Kernel::Full);
+    let kernels = Kernels {
+        small: keep("the guest kernel", &config.kernel(Kernel::Small))?,
+        // It need not be there where no handler asks for it, and `start_config` looks whether one does.
+        full: InstalledFile::keep(&full).unwrap_or_else(|_| full.into()),
+    };
     let root_image = keep("the guest's root image", &config.root_image())?;
     let scratch_template = keep("the scratch template", &config.scratch_template())?;
     let run_dir_bytes = config.paths.run.as_os_str().len();
@@ -213,7 +219,7 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
         state_dir: config.paths.state.clone(),
         run_dir: config.paths.run.clone(),
         start: start_config(config)?,
-        kernel,
+        kernels,
         root_image,
         scratch_template,
         vmm_binary,

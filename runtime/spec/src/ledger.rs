@@ -6,7 +6,7 @@
 //!                      where it has none:          max(the handler's default, the sum of the containers')
 //!                      and once the handler's default on top for those without a limit
 //!                      (where the pod has none: within that sum)
-//!  needed    = containers' memory + (overhead as sent, else GUEST_OVERHEAD)
+//!  needed    = containers' memory + (overhead as sent, else the guest's with its kernel)
 //!              + page structures of the images, 1/64, beyond those that the overhead holds
 //!  VM memory = needed + page structures of the VM's memory, 1/64   rounded up to MEMORY_GRAIN
 //!              at most what the pod's cgroup on the node allows, less the VMM's own
@@ -76,7 +76,7 @@ impl Ledger {
             containers.into_iter().map(|(id, resources)| (id.to_owned(), grant(resources))).collect();
         let limits: Vec<Option<u64>> = containers.values().map(|grant| grant.memory_bytes).collect();
         let limit = positive(pod.map(|r| r.memory_limit_bytes));
-        let overhead_bytes = memory_overhead(overhead);
+        let overhead_bytes = memory_overhead(overhead, bounds.kernel);
         let containers_bytes = containers_memory(limit, bounds.memory_default, &limits);
         let asked = containers_bytes.saturating_add(overhead_bytes);
         let image_structs = image_structs(images_bytes);

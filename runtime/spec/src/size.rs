@@ -4,10 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::sizing::{
-    GUEST_OVERHEAD, beyond, containers_memory, fitting, memory_overhead, on_the_node, positive, quota_cpus,
+    beyond, containers_memory, fitting, guest_overhead, memory_overhead, on_the_node, positive, quota_cpus,
     vm_memory, whole,
 };
-use crate::{PodSpec, SpecError};
+use crate::{Kernel, PodSpec, SpecError};
 
 /// A runtime handler of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,8 @@ pub struct HandlerConfig {
     pub scratch_bytes: u64,
     /// Whether the guest reaches all volumes on the node, and keeps none itself.
     pub share_all_volumes: bool,
+    /// Kernel of the pods' guests.
+    pub kernel: Kernel,
     /// Runtime of the handler's pods.
     pub kind: HandlerKind,
 }
@@ -38,6 +40,7 @@ impl Default for HandlerConfig {
             vcpus_max: 8,
             scratch_bytes: 8 << 30,
             share_all_volumes: false,
+            kernel: Kernel::Small,
             kind: HandlerKind::Vm,
         }
     }
@@ -47,7 +50,7 @@ impl HandlerConfig {
     /// Memory in bytes that the VM of a pod without limits takes on the node, its VMM included.
     pub fn pod_on_the_node(&self) -> u64 {
         let containers = containers_memory(None, self.memory_default, &[]);
-        on_the_node(vm_memory(containers.saturating_add(GUEST_OVERHEAD)))
+        on_the_node(vm_memory(containers.saturating_add(guest_overhead(self.kernel))))
     }
 }
 
@@ -74,7 +77,7 @@ pub struct VmSize {
     pub vcpus: u8,
 }
 
-/// Sizes that a VM is built for. The bounds are fixed for the VM's life, whatever becomes of the handler.
+/// Sizes that a VM is built for, and its kernel. The bounds are fixed for the VM's life, whatever becomes of the handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VmBounds {
@@ -86,6 +89,8 @@ pub struct VmBounds {
     pub memory_default: u64,
     /// Most memory that the pod's cgroup on the node allows, for the VM and its VMM, in bytes; `None` without a limit.
     pub room: Option<u64>,
+    /// Kernel of the guest.
+    pub kernel: Kernel,
 }
 
 /// A pod's cgroup on the node that is too small for its VM.
@@ -106,7 +111,7 @@ impl VmBounds {
     /// The pod asks for more memory than the handler allows.
     pub fn of(pod: &PodSpec, handler: &HandlerConfig) -> Result<VmBounds, SpecError> {
         let limit = positive(pod.resources.as_ref().map(|r| r.memory_limit_bytes));
-        let overhead = memory_overhead(pod.overhead.as_ref());
+        let overhead = memory_overhead(pod.overhead.as_ref(), handler.kernel);
         let needed =
             |limit| vm_memory(containers_memory(limit, handler.memory_default, &[]).saturating_add(overhead));
         let memory_bytes = needed(limit);
@@ -123,6 +128,7 @@ impl VmBounds {
             most: VmSize { memory_bytes: memory_max, vcpus: vcpus_max },
             memory_default: handler.memory_default,
             room: None,
+            kernel: handler.kernel,
         })
     }
 
@@ -140,7 +146,8 @@ impl Shortage {
     /// they need and its VMM. An overhead beyond that need not fit.
     pub fn of(pod: &PodSpec, handler: &HandlerConfig, room_bytes: u64) -> Option<Shortage> {
         let limit = positive(pod.resources.as_ref().map(|r| r.memory_limit_bytes));
-        let overhead = memory_overhead(pod.overhead.as_ref()).min(GUEST_OVERHEAD);
+        let most = guest_overhead(handler.kernel);
+        let overhead = memory_overhead(pod.overhead.as_ref(), handler.kernel).min(most);
         let containers = containers_memory(limit, handler.memory_default, &[]);
         let vm_bytes = vm_memory(containers.saturating_add(overhead));
         let needed_bytes = on_the_node(vm_bytes);

@@ -4,7 +4,7 @@
 //! those of every image, which it maps like memory (`devm_memremap_pages`, mm/memremap.c). Memory that is
 //! added later comes in blocks, each of which needs its page structures before its first byte can be used.
 
-use crate::{Resources, SpecError};
+use crate::{Kernel, Resources, SpecError};
 
 /// Guest memory comes in multiples of this many bytes: KVM maps it with 2 MiB pages.
 pub const MEMORY_GRAIN: u64 = 2 << 20;
@@ -12,7 +12,7 @@ pub const MEMORY_GRAIN: u64 = 2 << 20;
 /// Smallest VM that boots and runs a container, in bytes.
 pub(crate) const MEMORY_MIN: u64 = 64 << 20;
 
-/// Memory in bytes for the guest kernel, the agent and the page structures of [`IMAGES_WITHIN`], where no overhead is
+/// Memory in bytes for the small guest kernel, the agent and the page structures of [`IMAGES_WITHIN`], where no overhead is
 /// sent.
 pub(crate) const GUEST_OVERHEAD: u64 = 52 << 20;
 
@@ -48,9 +48,14 @@ pub(crate) fn quota_cpus(quota: i64, period: i64) -> Option<u64> {
     Some(quota.div_ceil(positive(Some(period)).unwrap_or(CPU_PERIOD)))
 }
 
-/// Memory in bytes that the guest itself takes: the overhead as sent, else [`GUEST_OVERHEAD`].
-pub(crate) fn memory_overhead(overhead: Option<&Resources>) -> u64 {
-    positive(overhead.map(|r| r.memory_limit_bytes)).unwrap_or(GUEST_OVERHEAD)
+/// Memory in bytes that the guest itself takes where no overhead is sent.
+pub(crate) const fn guest_overhead(kernel: Kernel) -> u64 {
+    GUEST_OVERHEAD + kernel.more_than_small()
+}
+
+/// Memory in bytes that the guest itself takes: the overhead as sent, else [`guest_overhead`].
+pub(crate) fn memory_overhead(overhead: Option<&Resources>, kernel: Kernel) -> u64 {
+    positive(overhead.map(|r| r.memory_limit_bytes)).unwrap_or(guest_overhead(kernel))
 }
 
 /// A number of CRI's, where zero and less mean that nothing is asked.

@@ -19,7 +19,7 @@ use proto_vmm::Slot;
 use runtime_cri::{CgroupDriver, ConfigurationView, Cri, Node, NodeNetwork};
 use runtime_image::{Images, RegistryConfig};
 use runtime_net::{Cni, CniConfig};
-use runtime_pod::{Pods, PodsConfig, StartConfig};
+use runtime_pod::{Kernels, Pods, PodsConfig, StartConfig};
 use runtime_spec::{ContainerSpec, HandlerConfig, ImageConfig, PodSpec, VmBounds};
 use runtime_store::{Batch, Store, Table};
 use runtime_streaming::Server;
@@ -139,7 +139,7 @@ async fn open(dir: &Path) -> anyhow::Result<Pods> {
             default_handler: Some(String::new()),
             strict_cgroups: false,
         },
-        kernel: at("kernel").into(),
+        kernels: Kernels { small: at("kernel").into(), full: at("kernel-full").into() },
         root_image: at("root").into(),
         scratch_template: at("scratch").into(),
         vmm_binary: at("vmm").into(),

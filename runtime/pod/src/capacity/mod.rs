@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn capacity() -> Capacity {
-        let bounds = VmBounds { boot: size(128, 1), most: size(1024, 4), memory_default: 0, room: None };
+        let bounds = VmBounds { boot: size(128, 1), most: size(1024, 4), ..VmBounds::default() };
         let spec = PodSpec::default();
         let record = PodRecord { id: "p".into(), spec, bounds, scratch_bytes: 0, created_at_ns: 1 };
         Capacity::new(&record, CapacityStatus::default())

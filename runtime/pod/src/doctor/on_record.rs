@@ -123,7 +123,7 @@ mod tests {
         assert!(!dirs.store().exists());
         let store = Store::open(&dirs.store()).unwrap();
         let size = VmSize { memory_bytes: 64 << 20, vcpus: 1 };
-        let bounds = VmBounds { boot: size, most: size, memory_default: 0, room: None };
+        let bounds = VmBounds { boot: size, most: size, ..VmBounds::default() };
         let (id, spec) = (crate::clock::new_id(), pod("web"));
         let web = PodRecord { id, spec, bounds, scratch_bytes: 4096, created_at_ns: 1 };
         let status = PodStatus { stage: PodStage::Ready, ..PodStatus::starting() };

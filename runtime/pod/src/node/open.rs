@@ -23,7 +23,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
     let places = Places {
         dirs: DaemonDirs { state_dir: config.state_dir, run_dir: config.run_dir },
         vmm_binary: config.vmm_binary.clone(),
-        kernel: config.kernel,
+        kernels: config.kernels,
         root_image: config.root_image,
         scratch_template: config.scratch_template,
         cgroup_root: cgroup::ROOT.into(),

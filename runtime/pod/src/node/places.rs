@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::path::PathBuf;
 
+use crate::config::Kernels;
 use crate::dirs::DaemonDirs;
 use crate::installation::PartFiles;
 use crate::installed::InstalledFile;
@@ -12,7 +13,7 @@ use crate::installed::InstalledFile;
 pub(crate) struct Places {
     pub(crate) dirs: DaemonDirs,
     pub(crate) vmm_binary: InstalledFile,
-    pub(crate) kernel: InstalledFile,
+    pub(crate) kernels: Kernels,
     pub(crate) root_image: InstalledFile,
     pub(crate) scratch_template: InstalledFile,
     /// Mount point of cgroup v2.
@@ -24,7 +25,7 @@ pub(crate) struct Places {
 impl Places {
     /// The files of which every VM is made.
     pub(crate) fn part_files(&self) -> PartFiles<'_> {
-        PartFiles { vmm: &self.vmm_binary, kernel: &self.kernel, agent: &self.root_image }
+        PartFiles { vmm: &self.vmm_binary, kernels: &self.kernels, agent: &self.root_image }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto_agent::version;
+use runtime_spec::Kernel;
 use tokio::sync::watch;
 
 use super::context::{Failed, MADE_WITHIN, StartContext};
@@ -65,7 +66,8 @@ pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>
     let builds = booted.map_err(late)?;
     match context.watch.time("guest", wait_ready(&vm, called_off)).await {
         Ok((agent, releases)) => {
-            let versions = versions(builds, &vm.release(), &releases);
+            let kernel = context.record.bounds.kernel;
+            let versions = versions(builds, kernel, &vm.release(), &releases);
             let guest_volumes = keeps_volumes(context, releases.protocol);
             Ok(Up { live: Live::new(vm, agent), versions, guest_volumes })
         }
@@ -81,11 +83,12 @@ fn keeps_volumes(context: &StartContext, protocol: u32) -> bool {
 }
 
 /// Joins the builds of the files with what the parts say of themselves.
-fn versions(builds: Builds, vmm: &str, guest: &GuestReleases) -> VmVersions {
+fn versions(builds: Builds, kernel: Kernel, vmm: &str, guest: &GuestReleases) -> VmVersions {
     let part = |said: &str, build| PartVersion { release: release(said), build };
+    let kernel = builds.kernel(kernel).map(str::to_owned);
     VmVersions {
         vmm: part(vmm, builds.vmm),
-        kernel: part(&guest.kernel, builds.kernel),
+        kernel: part(&guest.kernel, kernel),
         agent: part(&guest.agent, builds.agent),
     }
 }
@@ -157,7 +160,7 @@ async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, scratch: File) -> Result
     let places = &context.node.places;
     let request = BootRequest {
         bounds: context.record.bounds,
-        kernel: open(&places.kernel).await?,
+        kernel: open(places.kernels.of(context.record.bounds.kernel)).await?,
         root_image: open(&places.root_image).await?,
         scratch,
     };

@@ -11,7 +11,7 @@ use runtime_spec::{ContainerSpec, Device, VmBounds, VmSize};
 
 fn record(name: &str) -> PodRecord {
     let size = VmSize { memory_bytes: 64 << 20, vcpus: 1 };
-    let bounds = VmBounds { boot: size, most: size, memory_default: 0, room: None };
+    let bounds = VmBounds { boot: size, most: size, ..VmBounds::default() };
     PodRecord { id: clock::new_id(), spec: pod(name), bounds, scratch_bytes: 4096, created_at_ns: 1 }
 }
 

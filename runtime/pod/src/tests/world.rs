@@ -16,7 +16,7 @@ use super::vm::{FakeImages, FakeNetwork, FakeVms};
 use super::volumes::FakeVolumes;
 use crate::backend::Backends;
 use crate::blocking::Pools;
-use crate::config::StartConfig;
+use crate::config::{Kernels, StartConfig};
 use crate::dirs::DaemonDirs;
 use crate::node::{Node, Places, Records, StartRules};
 use crate::roster::Roster;
@@ -77,7 +77,7 @@ impl World {
             places: Places {
                 dirs: DaemonDirs { state_dir: at("state"), run_dir: at("run") },
                 vmm_binary: at("vmm").into(),
-                kernel: at("kernel").into(),
+                kernels: Kernels { small: at("kernel").into(), full: at("full-kernel").into() },
                 root_image: at("root").into(),
                 scratch_template: at("scratch").into(),
                 cgroup_root: at("cgroup"),

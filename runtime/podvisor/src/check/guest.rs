@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proto_vmm::{StopReason, StopReport};
+use runtime_spec::Kernel;
 use runtime_vm::{BootPlan, Size, Spawn, Vm};
 
 use super::finding::Problem;
@@ -42,7 +43,7 @@ async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
             Problem::new(format!("{}: {error}", path.display()), "build it with `make guest-image`")
         })
     };
-    let (kernel, root_image) = (open(&config.kernel())?, open(&config.root_image())?);
+    let (kernel, root_image) = (open(&config.kernel(Kernel::Small))?, open(&config.root_image())?);
     let binary = config.vmm().map_err(|error| Problem::new(error.to_string(), "set paths.vmm"))?;
     let log = File::create(dir.join("vmm.log"))
         .map_err(|error| Problem::new(error.to_string(), "free some space"))?;

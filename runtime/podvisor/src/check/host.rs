@@ -7,6 +7,7 @@ use std::path::Path;
 
 use runtime_cri::UpstreamConfig;
 use runtime_net::Cni;
+use runtime_spec::Kernel;
 use runtime_streaming::Tls;
 
 use super::finding::{Finding, Problem};
@@ -70,7 +71,7 @@ fn root() -> Result<String, Problem> {
 }
 
 fn guest_image(config: &Config) -> Result<String, Problem> {
-    for path in [config.kernel(), config.root_image(), config.scratch_template()] {
+    for path in [config.kernel(Kernel::Small), config.root_image(), config.scratch_template()] {
         if let Err(error) = std::fs::metadata(&path) {
             let why = format!("{}: {error}", path.display());
             return Err(Problem::new(why, "build it with `make guest-image`, or set paths.guest_image"));

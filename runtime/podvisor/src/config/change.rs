@@ -128,6 +128,7 @@ mod tests {
         vcpus_max = 3
         scratch_mib = 4
         share_all_volumes = true
+        kernel = "full"
     "#;
 
     #[test]

@@ -83,7 +83,8 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "guest_image",
                 kind: "path",
                 unset: None,
-                text: "Directory of `vmlinux`, `root.erofs` and `scratch.ext4`, which `make build` makes.",
+                text: "Directory of `vmlinux`, `root.erofs` and `scratch.ext4`, which `make build` makes, and of \
+                       `vmlinux-full`, which `make full-kernel` makes.",
                 takes: Takes::Restart,
             },
         ],
@@ -369,6 +370,15 @@ pub(crate) const SECTIONS: &[Section] = &[
                 text: "Whether pods reach every volume on the node. Otherwise a VM keeps the pod's volumes in memory itself, \
                        where programs of the node do not see them, and copies of its ConfigMaps, Secrets and \
                        their like.",
+                takes: Takes::Reload,
+            },
+            Key {
+                name: "kernel",
+                kind: "`small` or `full`",
+                unset: None,
+                text: "Kernel of the pods' guests. `small` boots fastest and takes the least memory; `full` has what a \
+                       distribution's kernel has besides, for images that mount network shares, load legacy packet \
+                       filters or look into the kernel.",
                 takes: Takes::Reload,
             },
         ],

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use runtime_image::{Images, Pinned, RegistryConfig};
 use runtime_pod::{Pods, StartConfig};
-use runtime_spec::{HandlerConfig, HandlerKind};
+use runtime_spec::{HandlerConfig, HandlerKind, Kernel};
 
 use super::metrics::Figures;
 use super::node::CniNetwork;
@@ -53,6 +53,11 @@ pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
     let (handlers, default_handler) = config.handlers();
     let host_memory = nix::sys::sysinfo::sysinfo().context("asking how much memory there is")?.ram_total();
     let host_cpus = u8::try_from(std::thread::available_parallelism()?.get()).unwrap_or(u8::MAX);
+    for handler in handlers.iter().filter(|handler| handler.kernel != Kernel::Small) {
+        let path = config.kernel(handler.kernel);
+        let asked = || format!("handler {} asks for the kernel {}", handler.name, path.display());
+        std::fs::metadata(&path).with_context(asked)?;
+    }
     let handlers = handlers.iter().map(|handler| HandlerConfig {
         name: handler.name.clone(),
         memory_default: handler.memory_mib << 20,
@@ -63,6 +68,7 @@ pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
         vcpus_max: handler.vcpus_max.unwrap_or(host_cpus).clamp(1, 64),
         scratch_bytes: handler.scratch_mib << 20,
         share_all_volumes: handler.share_all_volumes,
+        kernel: handler.kernel,
         kind: HandlerKind::Vm,
     });
     Ok(StartConfig { handlers: handlers.collect(), default_handler, strict_cgroups: config.cgroup.strict })
