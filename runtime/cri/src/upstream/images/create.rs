@@ -1,5 +1,5 @@
-//! CreateContainer: first the image comes to where the pod is, if another pod has brought it to the other store alone.
-//! Without credentials: those that fetched it there were that pod's.
+//! CreateContainer: first the image comes to where the pod is, and so do images that the container mounts, if another pod has
+//! brought them to the other store alone. Without credentials: those that fetched it there were that pod's.
 
 use bytes::Bytes;
 use prost::Message;
@@ -21,8 +21,8 @@ impl Sides {
         let id = fields::text(request.get_ref(), 1).map_err(Status::invalid_argument)?;
         let side = self.upstream.side_of(Listed::Pods, id)?;
         let asked: v1::CreateContainerRequest = decode(request.get_ref())?;
-        if let Some(image) = asked.config.and_then(|config| config.image) {
-            self.bring(side, &image, asked.sandbox_config).await?;
+        for image in asked.config.into_iter().flat_map(images) {
+            self.bring(side, &image, asked.sandbox_config.clone()).await?;
         }
         self.call(side, call, request).await
     }
@@ -53,6 +53,12 @@ impl Sides {
             refused.message()
         )))
     }
+}
+
+/// The images that a container needs: its own, and those that it mounts.
+fn images(config: v1::ContainerConfig) -> impl Iterator<Item = v1::ImageSpec> {
+    let mounted = config.mounts.into_iter().filter_map(|mount| mount.image);
+    config.image.into_iter().chain(mounted).filter(|image| !image.image.is_empty())
 }
 
 /// The name by which the image can be pulled. A kubelet asks by the image's id: the very same image has its digest in a repository, else

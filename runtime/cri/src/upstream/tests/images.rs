@@ -65,6 +65,30 @@ async fn an_image_of_the_other_store_is_fetched_without_credentials_and_absent_w
 }
 
 #[tokio::test]
+async fn an_image_that_a_container_mounts_comes_to_the_store_of_its_pod() {
+    let world = World::start().await;
+    world.theirs.answers("CreateContainer", &v1::CreateContainerResponse { container_id: "c".into() });
+    world.theirs.answers("PullImage", &v1::PullImageResponse { image_ref: "ours".into() });
+    let there = v1::ImageStatusResponse { image: Some(image("ours")), ..Default::default() };
+    world.ours.answers("ImageStatus", &there);
+    let of_image = v1::Mount {
+        container_path: "/data".into(),
+        image: Some(v1::ImageSpec { image: "ours".into(), ..Default::default() }),
+        ..Default::default()
+    };
+    let mounts = vec![v1::Mount { container_path: "/plain".into(), ..Default::default() }, of_image];
+    let config = v1::ContainerConfig { mounts, ..Default::default() };
+    let create = v1::CreateContainerRequest {
+        pod_sandbox_id: "c1".into(),
+        config: Some(config),
+        ..Default::default()
+    };
+    world.runtime::<v1::CreateContainerResponse>("CreateContainer", &create).await.unwrap();
+    let pull = v1::PullImageRequest::decode(world.theirs.asked("PullImage")[0].clone()).unwrap();
+    assert_eq!(pull.image.unwrap().image, "r/ours@sha256:1");
+}
+
+#[tokio::test]
 async fn an_image_is_removed_from_both_stores_or_the_call_fails() {
     let mut world = World::start().await;
     for fake in [&world.ours, &world.theirs] {
