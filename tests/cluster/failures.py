@@ -45,6 +45,7 @@ def pods_go_on_while_the_daemon_is_killed(cluster):
     deploy(cluster)
     before = census(cluster)
     vmms = sorted(cluster.vmms())
+    cluster.mark("kill -9 of the daemon")
     cluster.host.daemon.kill()
     cluster.host.daemon.wait()
     cluster.host.start_daemon()
@@ -57,6 +58,7 @@ def pods_go_on_while_the_daemon_is_killed(cluster):
 def pods_go_on_while_containerd_is_killed(cluster):
     deploy(cluster)
     before = census(cluster)
+    cluster.mark("kill -9 of containerd")
     cluster.containerd.kill()
     # Without it, what runs in VMs answers all the same.
     web = api.items("Pod", "tenant-a", "app=web")[0]["metadata"]["name"]

@@ -21,7 +21,11 @@ ALLOWED = [
     (r"Failed to remove container.*code = NotFound", "the kubelet has removed the container by another of its threads"),
     (r"failed to sync (configmap|secret) cache", "an object of a new pod has not come from the API server yet"),
     (r"NetworkPluginNotReady|network is not ready", "for the same reason"),
+    (r"object \S+/\S+ not registered", "a kubelet that starts anew has not registered its pods' objects yet"),
 ]
+# Lines of a call that meets a runtime which a check has just killed; after its mark alone.
+KILLED = "kill -9"
+ALLOWED_THEN = r"code = Unavailable|connection refused"
 SHOWN = 12
 
 
@@ -34,10 +38,13 @@ def the_kubelets_log_has_no_error_without_a_reason(cluster):
 def unexplained(lines):
     """Error lines without a reason, once for each place in the kubelet's code, after the mark that they follow."""
     found, mark, allowed = {}, "", re.compile("|".join(pattern for pattern, _ in ALLOWED) or r"(?!)")
+    allowed_then = re.compile(ALLOWED_THEN)
     for line in lines:
         if line.startswith("-- "):
             mark = line
         elif ERROR.match(line) and not EXPECTED.search(line) and not allowed.search(line):
+            if KILLED in mark and allowed_then.search(line):
+                continue
             place = re.search(r"(\w+\.go:\d+)\]", line)
             found.setdefault(place[1] if place else line, f"{mark}: {line[:600]}")
     return list(found.values())

@@ -32,7 +32,7 @@ def a_pod_that_overfills_its_empty_dir_is_evicted_alone(cluster):
     for tenant in TENANTS:
         status = cluster.phase(tenant, "overfull", "Failed")
         same("reason", "Evicted", status.get("reason"))
-        if "emptyDir" not in status.get("message", ""):
+        if "emptydir" not in status.get("message", "").lower():
             raise AssertionError(f"evicted for another reason: {status.get('message')}")
         modest = cluster.ready(tenant, "modest")
         same("restarts of the other", 0, containers(modest)["main"]["restartCount"])
