@@ -13,7 +13,7 @@ use crate::{Device, FilledSlot, Slot};
 ///
 /// | version | is the first with |
 /// |---|---|
-/// | 2 | images of several files ([`Device::Layered`]) |
+/// | 2 | images of several files ([`Device::Layered`]), [`Event::FullDisks`] |
 pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Least version of the other side that this one understands. A side that is newer decides by its own constant whether
@@ -163,6 +163,12 @@ pub enum Event {
     },
     /// The guest has taken, or given back, all that the last [`Request::Resize`] asked. Once for each.
     Resized,
+    /// The number of disks whose writes wait for room on the node is another one now. Sent to a client that says hello
+    /// while it is not 0, too; since version 2 of the protocol.
+    FullDisks {
+        /// The number of disks.
+        count: u32,
+    },
     /// The VM has ended; the process ends after this.
     Stopped(Box<StopReport>),
 }

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixListener;
 use kvm_ioctls::VmFd;
 use proto_vmm::{Device, DeviceKind, ImagePart, Slot};
 use vmm_devices::virtio::VirtioDevice;
-use vmm_devices::virtio::blk::Blk;
+use vmm_devices::virtio::blk::{Blk, FullDisks};
 use vmm_devices::virtio::fs::{Fs, ShareThread};
 use vmm_devices::virtio::net::Net;
 use vmm_devices::virtio::pmem::Pmem;
@@ -26,6 +26,8 @@ pub struct Backends {
     pub guest_stream: GuestStream,
     /// The thread that serves the pod's shared directory, where the VMM has one.
     pub share: Option<ShareThread>,
+    /// Counts the disks that wait for room on the node.
+    pub full_disks: FullDisks,
 }
 impl std::fmt::Debug for Backends {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -79,7 +81,7 @@ impl Backends {
                 Box::new(Pmem::new(base, length))
             }
             Device::Blk { image, read_only } => {
-                Box::new(Blk::new(File::from(image), read_only).map_err(failed(slot))?)
+                Box::new(Blk::new(File::from(image), read_only, &self.full_disks).map_err(failed(slot))?)
             }
             Device::Net { tap, mac, mtu } => Box::new(Net::new(tap, mac, mtu).map_err(failed(slot))?),
             Device::Vsock { listener, guest_cid, host_ports } => {

@@ -35,5 +35,6 @@ pub use vcpu::{ThreadSetup, VcpuError};
 pub use vm::{VCPUS_MAX, Vm, VmConfig, VmError};
 
 pub use kvm_ioctls::Kvm;
+pub use vmm_devices::virtio::blk::FullDisks;
 pub use vmm_devices::virtio::fs::{Share, ShareThread, credentials};
 pub use vmm_devices::virtio::vsock::GuestStream;

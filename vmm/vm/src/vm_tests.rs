@@ -7,6 +7,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use vm_memory::{Bytes, GuestMemory as _};
 
+use vmm_devices::virtio::blk::FullDisks;
+
 use super::*;
 use crate::layout::PAGE_TABLES;
 use crate::snapshot::{VcpuSnapshot, VmSnapshot};
@@ -31,7 +33,11 @@ fn config() -> VmConfig {
         kernel: file(0),
         cmdline: String::new(),
         thread_setup: Arc::new(|| Ok(())),
-        backends: Backends { guest_stream: Arc::new(|_, _| false), share: None },
+        backends: Backends {
+            guest_stream: Arc::new(|_, _| false),
+            share: None,
+            full_disks: FullDisks::new().unwrap(),
+        },
         console: Console::default(),
     }
 }

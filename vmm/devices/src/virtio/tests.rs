@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::GuestMemory;
-use super::blk::Blk;
+use super::blk::{Blk, FullDisks};
 use super::mmio::{MmioTransport, QueueEvents, TransportSnapshot};
 use super::testing::{Driver, Line, WRITE, memory};
 
@@ -103,6 +103,10 @@ fn ask(driver: &mut Driver, sector: u64) {
     driver.put(&[(HEADER, 16, 0), (DATA, 513, WRITE)]);
 }
 
+fn disk(file: File) -> Blk {
+    Blk::new(file, false, &FullDisks::new().unwrap()).unwrap()
+}
+
 fn image() -> File {
     use std::io::Write as _;
     let mut file = tempfile::tempfile().unwrap();
@@ -116,7 +120,7 @@ fn image() -> File {
 fn a_disk_is_plugged_driven_reset_and_unplugged() {
     let memory = memory();
     let mut slot = slot(&memory);
-    slot.transport.plug(Box::new(Blk::new(image(), false).unwrap())).unwrap();
+    slot.transport.plug(Box::new(disk(image()))).unwrap();
     for _ in 0..3 {
         let mut driver = Driver::new(&memory, 0);
         driver.forget();
@@ -134,7 +138,7 @@ fn a_saved_disk_goes_on_in_another_vm() {
     let memory = memory();
     let mut driver = Driver::new(&memory, 0);
     let (mut here, image) = (slot(&memory), image());
-    here.transport.plug(Box::new(Blk::new(image.try_clone().unwrap(), false).unwrap())).unwrap();
+    here.transport.plug(Box::new(disk(image.try_clone().unwrap()))).unwrap();
     here.probe(&driver);
     assert_eq!(here.read_sector(&mut driver, 1), 1);
     here.transport.pause().unwrap();
@@ -144,7 +148,7 @@ fn a_saved_disk_goes_on_in_another_vm() {
 
     let state: TransportSnapshot = serde_json::from_str(&saved).unwrap();
     let mut there = slot(&memory);
-    there.transport.plug(Box::new(Blk::new(image, false).unwrap())).unwrap();
+    there.transport.plug(Box::new(disk(image))).unwrap();
     there.transport.restore(&state).unwrap();
     there.transport.resume().unwrap();
     driver.wait_used(&there.line, 1);
@@ -156,7 +160,7 @@ fn a_saved_disk_goes_on_in_another_vm() {
 fn a_disk_whose_queue_is_not_set_up_needs_a_reset() {
     let memory = memory();
     let mut slot = slot(&memory);
-    slot.transport.plug(Box::new(Blk::new(image(), false).unwrap())).unwrap();
+    slot.transport.plug(Box::new(disk(image()))).unwrap();
     for (offset, value) in [(0x70, 1), (0x70, 3), (0x24, 1), (0x20, 1), (0x70, 11), (0x70, 15)] {
         slot.set(offset, value);
     }

@@ -10,6 +10,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
@@ -129,8 +130,16 @@ impl Wakeups {
 
     /// Waits until something is ready, or, if `work_left`, only looks.
     pub fn wait(&self, work_left: bool) -> io::Result<Woken> {
+        self.within(if work_left { 0 } else { -1 })
+    }
+
+    /// Waits until something is ready, at most for this long; then nothing is.
+    pub fn wait_for(&self, most: Duration) -> io::Result<Woken> {
+        self.within(i32::try_from(most.as_millis()).unwrap_or(i32::MAX))
+    }
+
+    fn within(&self, timeout: i32) -> io::Result<Woken> {
         let mut events = [EpollEvent::default(); SOURCES_MAX + 1];
-        let timeout = if work_left { 0 } else { -1 };
         let count = loop {
             match self.epoll.wait(timeout, &mut events) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

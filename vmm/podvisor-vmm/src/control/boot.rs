@@ -34,7 +34,11 @@ impl Control {
             kernel: File::from(descriptors.take(request.kernel)?),
             cmdline: request.cmdline,
             thread_setup: Arc::new(|| jail::filter_this_thread(Thread::Vcpu).map_err(|error| chain(&error))),
-            backends: Backends { guest_stream: self.streams.sink(), share: self.share.clone() },
+            backends: Backends {
+                guest_stream: self.streams.sink(),
+                share: self.share.clone(),
+                full_disks: self.full_disks.clone(),
+            },
             console: self.console.clone(),
         };
         let mut vm = Vm::build(&self.kvm, config).map_err(|error| refusal(chain(&error)))?;

@@ -10,16 +10,17 @@ impl Control {
     pub(super) fn hello(&mut self, version: u32) -> Answer {
         check(version)?;
         if let Some(client) = &mut self.client {
-            client.greeted = true;
+            client.version = Some(version);
         }
         // From now on the client takes what the guest opens.
         self.streams.open();
+        self.full_disks_unsent = self.full_disks.count() > 0;
         Ok(Response::Hello { version: PROTOCOL_VERSION, release: env!("CARGO_PKG_VERSION").to_owned() })
     }
 
     /// Refuses a client that has not said its version.
     pub(super) fn check_greeted(&self) -> Result<(), Refusal> {
-        if self.client.as_ref().is_some_and(|client| client.greeted) {
+        if self.client.as_ref().is_some_and(|client| client.version.is_some()) {
             return Ok(());
         }
         Err(refusal(format!(

@@ -17,6 +17,7 @@ mod answer;
 mod boot;
 mod console;
 mod descriptors;
+mod full_disks;
 mod hello;
 mod plug;
 mod resize;
@@ -31,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use proto_vmm::{Event, Message, Packet, Refusal, Request, StopReason, StopReport};
 use rustix::net::SocketFlags;
-use vmm_vm::{Console, Kvm, ShareThread, Vm};
+use vmm_vm::{Console, FullDisks, Kvm, ShareThread, Vm};
 
 use crate::error_chain::chain;
 use answer::refusal;
@@ -53,6 +54,8 @@ pub(crate) enum ControlError {
     Epoll(#[source] nix::Error),
     #[error("cannot make an event")]
     Event(#[source] nix::Error),
+    #[error("cannot make the event of full disks")]
+    FullDisks(#[source] std::io::Error),
     #[error("standard input is not a listening control socket")]
     Listener(#[source] rustix::io::Errno),
 }
@@ -65,12 +68,19 @@ enum Source {
     Client,
     Streams,
     Resized,
+    FullDisks,
     Ended,
 }
 
 impl Source {
-    const ALL: [Source; 5] =
-        [Source::Listener, Source::Client, Source::Streams, Source::Resized, Source::Ended];
+    const ALL: [Source; 6] = [
+        Source::Listener,
+        Source::Client,
+        Source::Streams,
+        Source::Resized,
+        Source::FullDisks,
+        Source::Ended,
+    ];
 
     fn from_token(token: u64) -> Option<Source> {
         Source::ALL.into_iter().find(|source| *source as u64 == token)
@@ -88,8 +98,8 @@ enum Next {
 /// A connection to the daemon.
 struct Client {
     socket: OwnedFd,
-    /// The client has said its version, and the VMM understands it.
-    greeted: bool,
+    /// Version of the protocol that the client has said it speaks, where the VMM understands it.
+    version: Option<u32>,
 }
 
 /// A VM that was booted.
@@ -114,6 +124,10 @@ pub(crate) struct Control {
     accept_failed: bool,
     /// The guest has the memory that it was last offered, and no client knows yet.
     resized_unsent: bool,
+    /// Disks that wait for room on the node.
+    full_disks: FullDisks,
+    /// Whether the number of those is another one than the client was sent.
+    full_disks_unsent: bool,
 }
 
 impl Control {
@@ -126,6 +140,7 @@ impl Control {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(ControlError::Epoll)?;
         rustix::io::ioctl_fionbio(&listener, true).map_err(ControlError::Listener)?;
         let streams = GuestStreams::new().map_err(ControlError::Event)?;
+        let full_disks = FullDisks::new().map_err(ControlError::FullDisks)?;
         let control = Control {
             epoll,
             listener,
@@ -138,9 +153,12 @@ impl Control {
             accept_paused: false,
             accept_failed: false,
             resized_unsent: false,
+            full_disks,
+            full_disks_unsent: false,
         };
         control.watch(control.listener.as_fd(), Source::Listener)?;
         control.watch(control.streams.ready(), Source::Streams)?;
+        control.watch(control.full_disks.changed().as_fd(), Source::FullDisks)?;
         Ok(control)
     }
 
@@ -180,6 +198,7 @@ impl Control {
             Source::Client => return Ok(self.receive()),
             Source::Streams => self.forward_streams(),
             Source::Resized => self.resized(),
+            Source::FullDisks => self.full_disks_changed(),
             Source::Ended => {
                 let message = "a vCPU ended without a reason".to_owned();
                 return Ok(Next::Stop(StopReason::Vmm { message }));
@@ -198,7 +217,7 @@ impl Control {
                 // One that cannot be watched is hung up on, and dials again.
                 if self.watch(socket.as_fd(), Source::Client).is_ok() {
                     self.drop_client();
-                    self.client = Some(Client { socket, greeted: false });
+                    self.client = Some(Client { socket, version: None });
                 }
                 Ok(())
             }
@@ -271,6 +290,7 @@ impl Control {
         self.send(&Message::Response { id, result }, &[]);
         // The client reads again, or is a new one.
         self.report_resized();
+        self.report_full_disks();
         next
     }
 
@@ -285,7 +305,9 @@ impl Control {
 
     /// Sends an event to the client, if there is one that takes it now. Returns whether it was sent.
     fn send_event(&mut self, event: Event, fds: &[BorrowedFd<'_>]) -> bool {
-        let Some(client) = self.client.as_ref().filter(|client| client.greeted) else { return false };
+        let Some(client) = self.client.as_ref().filter(|client| client.version.is_some()) else {
+            return false;
+        };
         match proto_vmm::send(&client.socket, &Message::Event(event), fds) {
             Ok(()) => true,
             // A client that is slow to read is a client still.

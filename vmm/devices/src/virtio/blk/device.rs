@@ -11,6 +11,7 @@ use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::Queue;
 
+use super::full_disks::FullDisks;
 use super::request::Limits;
 use super::snapshot::BlkSnapshot;
 use super::worker::BlkWorker;
@@ -41,19 +42,23 @@ pub struct Blk {
     limits: Limits,
     name: String,
     faults: Faults,
+    full_disks: FullDisks,
     worker: Option<Worker<Vec<Queue>>>,
 }
 
 impl Blk {
     /// A disk with the content of `file`: a regular file or a block device, opened for writing too
-    /// unless `read_only`. The capacity is the file's size now, in whole sectors.
-    pub fn new(file: File, read_only: bool) -> io::Result<Blk> {
+    /// unless `read_only`. The capacity is the file's size now, in whole sectors. While the node has no room for what the
+    /// guest writes to a regular file, the disk is among `full_disks`.
+    pub fn new(file: File, read_only: bool, full_disks: &FullDisks) -> io::Result<Blk> {
         let bytes = (&file).seek(SeekFrom::End(0))?;
+        let grows = file.metadata()?.is_file();
         Ok(Blk {
             file: Arc::new(file),
-            limits: Limits { sectors: bytes / SECTOR_BYTES, read_only },
+            limits: Limits { sectors: bytes / SECTOR_BYTES, read_only, grows },
             name: format!("{DEVICE}-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
             faults: Faults::default(),
+            full_disks: full_disks.clone(),
             worker: None,
         })
     }
@@ -76,6 +81,8 @@ impl Blk {
             chain: Chain::default(),
             iovecs: Iovecs::default(),
             faults: self.faults.clone(),
+            full_disks: self.full_disks.clone(),
+            full: None,
         })
     }
 

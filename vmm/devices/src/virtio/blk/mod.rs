@@ -14,9 +14,13 @@
 //!     11 DISCARD, 13 WRITE_ZEROES               content    2 UNSUPP
 //! ```
 //!
-//! `request` parses, `worker` acts on a thread of its own, `device` is what the transport sees.
+//! `request` parses, `worker` acts on a thread of its own, `device` is what the transport sees, `full_disks` counts the
+//! disks that wait for room on the node.
 
 mod device;
+#[cfg(test)]
+mod full_disk_tests;
+mod full_disks;
 mod request;
 mod snapshot;
 #[cfg(test)]
@@ -24,6 +28,7 @@ mod tests;
 mod worker;
 
 pub use device::Blk;
+pub use full_disks::FullDisks;
 pub use snapshot::BlkSnapshot;
 
 /// Bytes of a sector: the unit of all positions, whatever the disk's block size (section 5.2.4).

@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use virtio_queue::QueueT as _;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::Blk;
+use super::worker::Left;
+use super::{Blk, FullDisks};
 use crate::virtio::testing::{
     Driver, IMAGE, INDIRECT, Line, NEXT, WRITE, activation, entries, image, image_content, memory,
 };
@@ -28,6 +29,10 @@ fn file() -> File {
     file
 }
 
+fn new_blk(file: File, read_only: bool) -> Blk {
+    Blk::new(file, read_only, &FullDisks::new().unwrap()).unwrap()
+}
+
 struct Disk {
     blk: Blk,
     file: File,
@@ -39,7 +44,7 @@ struct Disk {
 fn disk(read_only: bool) -> Disk {
     let file = file();
     let memory = memory();
-    let mut blk = Blk::new(file.try_clone().unwrap(), read_only).unwrap();
+    let mut blk = new_blk(file.try_clone().unwrap(), read_only);
     let driver = Driver::new(&memory, 0);
     let line = Line::new();
     let (activation, kicks) = activation(&memory, vec![driver.queue()], &line, blk.features());
@@ -226,7 +231,7 @@ fn an_indirect_table_is_followed() {
 #[test]
 fn no_notification_is_lost_with_event_indices() {
     let memory = memory();
-    let mut blk = Blk::new(file(), false).unwrap();
+    let mut blk = new_blk(file(), false);
     let mut driver = Driver::new(&memory, 0);
     let line = Line::new();
     let (activation, kicks) = activation(&memory, vec![driver.queue_with_events()], &line, blk.features());
@@ -282,7 +287,7 @@ fn an_image_is_written_from_and_not_read_into() {
 #[test]
 fn a_queue_left_disabled_is_refused() {
     let memory: GuestMemory = memory();
-    let mut blk = Blk::new(file(), false).unwrap();
+    let mut blk = new_blk(file(), false);
     let mut queue = Driver::new(&memory, 0).queue();
     queue.set_ready(false);
     let (activation, _kicks) = activation(&memory, vec![queue], &Line::new(), 0);
@@ -301,18 +306,18 @@ fn a_restored_disk_goes_on_where_the_saved_one_stopped() {
     disk.header(0, 2);
     disk.driver.put(&[(HEADER, 16, 0), (DATA, 512, WRITE), (STATUS, 1, WRITE)]);
 
-    let mut blk = Blk::new(disk.file.try_clone().unwrap(), false).unwrap();
+    let mut blk = new_blk(disk.file.try_clone().unwrap(), false);
     blk.restore(&state).unwrap();
     let (activation, _kicks) = activation(&disk.driver.memory, queues, &disk.line, blk.features());
     blk.activate(activation).unwrap();
     assert_eq!(disk.driver.wait_used(&disk.line, 1)[0].1, 513);
     assert_eq!(disk.driver.read::<512>(DATA), [2; 512]);
-    assert!(Blk::new(disk.file, true).unwrap().restore(&state).is_err());
+    assert!(new_blk(disk.file, true).restore(&state).is_err());
 }
 
 #[test]
 fn the_configuration_has_capacity_and_limits() {
-    let blk = Blk::new(file(), false).unwrap();
+    let blk = new_blk(file(), false);
     let mut config = [0xaa; 64];
     blk.read_config(0, &mut config);
     assert_eq!(config[..8], SECTORS.to_le_bytes());
@@ -331,7 +336,7 @@ proptest! {
         let memory = memory();
         let mut driver = Driver::new(&memory, 0);
         let file = file();
-        let blk = Blk::new(file.try_clone().unwrap(), false).unwrap();
+        let blk = new_blk(file.try_clone().unwrap(), false);
         let (activation, _kicks) = activation(&memory, vec![driver.queue()], &Line::new(), blk.features());
         let mut worker = blk.back_end(activation).unwrap();
         for (index, entry) in (0u16..).zip(&table) {
@@ -343,7 +348,7 @@ proptest! {
         for head in &heads {
             driver.offer(*head);
         }
-        while worker.batch() {}
+        while worker.batch() == Left::Work {}
         let valid = heads.iter().filter(|head| **head < Driver::SIZE).count();
         prop_assert_eq!(file.metadata().unwrap().len(), SECTORS * 512);
         // A chain may write over the rings themselves; then nothing can be said of what came back.

@@ -1,16 +1,21 @@
 //! The disk's back end: takes requests off the queue, one after the other, and carries them out on the
 //! file, with the data going between guest memory and the page cache without a stop.
+//!
+//! A write that finds no room on the node stays on the queue, and with it all that comes after it, and is tried again:
+//! a guest that read an I/O error instead would have lost what its programs wrote long ago.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use virtio_bindings::virtio_blk::VIRTIO_BLK_ID_BYTES;
 use virtio_queue::Queue;
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::fallocate::{FallocateMode, fallocate};
 
+use super::full_disks::{FullDisk, FullDisks};
 use super::request::{Limits, Operation, Range, Request, Status, parse};
 use crate::virtio::Interrupt;
 use crate::virtio::chain::Chain;
@@ -20,6 +25,10 @@ use crate::virtio::worker::{Stop, Wakeups};
 
 /// Requests taken before the worker looks whether it is to stop.
 const BATCH: usize = 16;
+
+/// How long a write that found no room waits until it is tried again: soon after there is room, and at no cost to speak
+/// of while there is none.
+const ROOM_RETRY: Duration = Duration::from_millis(250);
 
 /// Number of the queue's event among the worker's wake-ups.
 const QUEUE: u8 = 0;
@@ -40,6 +49,36 @@ pub(super) struct BlkWorker {
     pub(super) chain: Chain,
     pub(super) iovecs: Iovecs,
     pub(super) faults: Faults,
+    /// The VM's disks that wait for room.
+    pub(super) full_disks: FullDisks,
+    /// Counted there while this one waits.
+    pub(super) full: Option<FullDisk>,
+}
+
+/// Outcome of looking at the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// The driver notifies of the next request.
+    Nothing,
+    /// There are more requests.
+    Work,
+    /// The next request finds no room on the node.
+    NoRoom,
+}
+
+/// A request that cannot be carried out.
+#[derive(Debug)]
+enum Failed {
+    /// The answer to the driver.
+    Status(Status),
+    /// The file's disk is full; nothing was answered.
+    NoRoom,
+}
+
+impl From<Status> for Failed {
+    fn from(status: Status) -> Failed {
+        Failed::Status(status)
+    }
 }
 
 impl BlkWorker {
@@ -55,29 +94,41 @@ impl BlkWorker {
         let wakeups = Wakeups::new(stop)?;
         wakeups.add(&self.event, QUEUE, false)?;
         // A disk that goes on after a pause may have requests that nobody notifies of again.
-        let mut work_left = true;
+        let mut left = Left::Work;
         loop {
-            let woken = wakeups.wait(work_left)?;
+            let woken = match left {
+                Left::Nothing => wakeups.wait(false)?,
+                Left::Work => wakeups.wait(true)?,
+                Left::NoRoom => wakeups.wait_for(ROOM_RETRY)?,
+            };
             if woken.stop {
                 return Ok(());
             }
             if woken.has(QUEUE) {
                 let _ = self.event.read();
-                work_left = true;
             }
-            if work_left {
-                work_left = self.batch();
+            if woken.has(QUEUE) || left != Left::Nothing {
+                left = self.batch();
             }
         }
     }
 
     /// Serves some requests. Returns whether there are more.
-    pub(super) fn batch(&mut self) -> bool {
+    pub(super) fn batch(&mut self) -> Left {
         self.ring.mute();
         for _ in 0..BATCH {
-            let Some(taken) = self.ring.take(&mut self.chain) else { return self.ring.listen() };
+            let Some(taken) = self.ring.take(&mut self.chain) else {
+                return if self.ring.listen() { Left::Work } else { Left::Nothing };
+            };
             let written = match parse(&mut self.chain, taken.fault, self.limits) {
-                Some(request) => self.answer(request),
+                Some(request) => match self.answer(request) {
+                    Some(written) => written,
+                    None => {
+                        // Taken again at the next look, also by whoever takes the queue over.
+                        self.ring.put_back(1);
+                        return Left::NoRoom;
+                    }
+                },
                 None => {
                     // A chain with a fault was counted when it was taken.
                     if taken.fault.is_none() {
@@ -90,24 +141,30 @@ impl BlkWorker {
             // One by one: a driver that waits for this request should not wait for the next as well.
             self.ring.signal(&*self.interrupt);
         }
-        true
+        Left::Work
     }
 
-    /// Carries a request out and writes its status. Returns the bytes written to guest memory.
-    fn answer(&mut self, request: Request) -> u32 {
-        let outcome = request.operation.and_then(|operation| self.carry_out(operation));
+    /// Carries a request out and writes its status. Returns the bytes written to guest memory; `None` where the request
+    /// found no room and is not answered.
+    fn answer(&mut self, request: Request) -> Option<u32> {
+        let outcome = request.operation.map_err(Failed::from).and_then(|operation| self.carry_out(operation));
         let (status, written) = match outcome {
             Ok(written) => (Status::Ok, written),
-            Err(status) => (status, 0),
+            Err(Failed::Status(status)) => (status, 0),
+            Err(Failed::NoRoom) => {
+                self.full.get_or_insert_with(|| self.full_disks.enter());
+                return None;
+            }
         };
+        self.full = None;
         if self.chain.writable.write_byte(request.status, status as u8).is_none() {
             self.faults.count();
-            return 0;
+            return Some(0);
         }
-        written.saturating_add(1)
+        Some(written.saturating_add(1))
     }
 
-    fn carry_out(&mut self, operation: Operation) -> Result<u32, Status> {
+    fn carry_out(&mut self, operation: Operation) -> Result<u32, Failed> {
         match operation {
             Operation::Read { offset } => {
                 let bytes = self.chain.writable.bytes();
@@ -117,7 +174,7 @@ impl BlkWorker {
             }
             Operation::Write { offset } => {
                 let buffers = self.iovecs.over([&self.chain.readable]).map_err(|_| Status::IoError)?;
-                buffers.write_at(self.file.as_fd(), offset).map_err(|_| Status::IoError)?;
+                buffers.write_at(self.file.as_fd(), offset).map_err(|error| self.failed(&error))?;
                 if self.write_through { self.flush() } else { Ok(0) }
             }
             Operation::Flush => self.flush(),
@@ -126,26 +183,37 @@ impl BlkWorker {
                 identity[..IDENTITY.len()].copy_from_slice(IDENTITY);
                 let room = identity.len().min(self.chain.writable.bytes() as usize);
                 let written = self.chain.writable.write_at(0, &identity[..room]);
-                written.map(|()| room as u32).ok_or(Status::IoError)
+                written.map(|()| room as u32).ok_or(Failed::from(Status::IoError))
             }
             Operation::Discard(ranges) => self.over(&ranges, punch),
             Operation::WriteZeroes(ranges) => self.over(&ranges, zero),
         }
     }
 
-    fn flush(&self) -> Result<u32, Status> {
-        self.file.sync_data().map(|()| 0).map_err(|_| Status::IoError)
+    /// Decides what a request that changes the file ends with. A block device without room has been cut short, and stays so.
+    fn failed(&self, error: &io::Error) -> Failed {
+        if self.limits.grows && lacks_room(error) { Failed::NoRoom } else { Status::IoError.into() }
     }
 
-    fn over(&self, ranges: &[Range], act: impl Fn(&File, Range) -> io::Result<()>) -> Result<u32, Status> {
+    /// Never waits for room: the kernel reports what it could not write once, and has lost it then.
+    fn flush(&self) -> Result<u32, Failed> {
+        self.file.sync_data().map(|()| 0).map_err(|_| Status::IoError.into())
+    }
+
+    fn over(&self, ranges: &[Range], act: impl Fn(&File, Range) -> io::Result<()>) -> Result<u32, Failed> {
         for range in ranges.iter().filter(|range| range.length > 0) {
             act(&self.file, *range).map_err(|error| match error.raw_os_error() {
-                Some(libc::EOPNOTSUPP) => Status::Unsupported,
-                _ => Status::IoError,
+                Some(libc::EOPNOTSUPP) => Status::Unsupported.into(),
+                _ => self.failed(&error),
             })?;
         }
         if self.write_through { self.flush() } else { Ok(0) }
     }
+}
+
+/// Whether a file that could not be written to can be once there is room.
+fn lacks_room(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
 fn punch(file: &File, range: Range) -> io::Result<()> {

@@ -1,0 +1,26 @@
+//! Full disks: reports how many of the VM's disks wait for room on the node, to a client that knows of it.
+
+use proto_vmm::Event;
+
+use super::Control;
+
+/// First version of the protocol with [`Event::FullDisks`].
+const KNOWN_SINCE: u32 = 2;
+
+impl Control {
+    /// Reports the number as it is now.
+    pub(super) fn full_disks_changed(&mut self) {
+        self.full_disks_unsent |= self.full_disks.changed().read().is_ok();
+        self.report_full_disks();
+    }
+
+    /// Reports it to the client that is there, or keeps it for when the client reads again.
+    pub(super) fn report_full_disks(&mut self) {
+        let knows = self.client.as_ref().and_then(|client| client.version) >= Some(KNOWN_SINCE);
+        if !knows || !self.full_disks_unsent {
+            return;
+        }
+        let event = Event::FullDisks { count: self.full_disks.count() };
+        self.full_disks_unsent = !self.send_event(event, &[]);
+    }
+}
