@@ -53,6 +53,8 @@ pub struct PodView {
     pub lost: bool,
     /// Settings that CNI plugins left in the pod's network namespace and that its VM does not have, for people, a line each.
     pub settings_passed_by: Vec<String>,
+    /// Number of the VM's disks whose writes wait for room on the node: the file system of their files is full.
+    pub full_disks: u32,
 }
 
 /// How far a container is.

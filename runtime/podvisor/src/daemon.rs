@@ -85,6 +85,8 @@ pub(crate) struct NodeStatus {
     pub(crate) in_vms: Option<BTreeSet<String>>,
     /// Memory of VMs in bytes, by the pod's id.
     pub(crate) vm_memory: BTreeMap<String, u64>,
+    /// Ids of the pods whose writes wait for room on the node.
+    pub(crate) waiting_for_room: BTreeSet<String>,
     /// Conditions that do not hold.
     pub(crate) wrong: Vec<v1::RuntimeCondition>,
 }
@@ -100,6 +102,8 @@ struct StatusInfo {
 #[derive(Debug, Deserialize)]
 struct Vm {
     memory_bytes: u64,
+    #[serde(default)]
+    full_disks: u32,
 }
 
 impl Daemon {
@@ -178,8 +182,10 @@ fn node_status(answer: v1::StatusResponse) -> NodeStatus {
     // An older daemon says less.
     let StatusInfo { pods, vms } = serde_json::from_str(info).unwrap_or_default();
     let conditions = answer.status.unwrap_or_default().conditions;
+    let waiting = vms.iter().filter(|(_, vm)| vm.full_disks > 0);
     NodeStatus {
         in_vms: pods,
+        waiting_for_room: waiting.map(|(id, _)| id.clone()).collect(),
         vm_memory: vms.into_iter().map(|(id, vm)| (id, vm.memory_bytes)).collect(),
         wrong: conditions.into_iter().filter(|condition| !condition.status).collect(),
     }
@@ -208,6 +214,9 @@ mod tests {
         };
         let status = of(r#"{"pods":["a"],"vms":{"a":{"memory_bytes":7,"vcpus":1}},"later":[]}"#);
         assert_eq!((status.in_vms.unwrap().len(), status.vm_memory["a"]), (1, 7));
+        assert!(status.waiting_for_room.is_empty());
+        let full = of(r#"{"pods":["a"],"vms":{"a":{"memory_bytes":7,"full_disks":2}}}"#);
+        assert_eq!(full.waiting_for_room, ["a".to_owned()].into());
         assert!(of(r#"{"pods":["a"]}"#).vm_memory.is_empty());
         for older in ["{}", "", "no JSON", r#"{"pods":7}"#] {
             assert!(of(older).in_vms.is_none(), "{older}");

@@ -35,6 +35,8 @@ pub(crate) struct Pod {
     pub(crate) uid: String,
     pub(crate) attempt: u32,
     pub(crate) ready: bool,
+    /// Whether its writes wait, since the node's disk is full.
+    pub(crate) waits_for_room: bool,
     #[serde(serialize_with = "as_time")]
     pub(crate) created_at: i64,
     pub(crate) runtime: Runtime,
@@ -187,6 +189,7 @@ fn pod_of(pod: v1::PodSandbox, status: &NodeStatus) -> Pod {
     let v1::PodSandboxMetadata { name, uid, namespace, attempt } = pod.metadata.unwrap_or_default();
     Pod {
         runtime: runtime_of(&pod.id, status),
+        waits_for_room: status.waiting_for_room.contains(&pod.id),
         id: pod.id,
         namespace,
         name,
@@ -209,6 +212,7 @@ fn pod_of_labels(id: &str, labels: &BTreeMap<String, String>, status: &NodeStatu
         uid: String::new(),
         attempt: 0,
         ready: false,
+        waits_for_room: status.waiting_for_room.contains(id),
         created_at: 0,
         runtime: runtime_of(id, status),
         handler: String::new(),

@@ -14,10 +14,10 @@ use proto_vmm::{
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::VmError;
-use crate::streams::Streams;
+use crate::events::Events;
 
 /// Longest wait for an answer to any request but a boot.
 pub(crate) const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
@@ -135,11 +135,7 @@ impl Connection {
     }
 
     /// Receives until the VMM closes the connection. Gives the VM's stop report, if it came.
-    pub(crate) async fn receive(
-        &self,
-        streams: &Streams,
-        resized: &watch::Sender<bool>,
-    ) -> Option<Box<StopReport>> {
+    pub(crate) async fn receive(&self, events: &Events) -> Option<Box<StopReport>> {
         let mut report = None;
         while let Some(Packet { message, fds }) = self.next().await {
             match message {
@@ -152,10 +148,11 @@ impl Connection {
                 }
                 Message::Event(Event::GuestStream { port }) => {
                     if let Some(stream) = fds.into_iter().next() {
-                        streams.put(port, stream);
+                        events.streams.put(port, stream);
                     }
                 }
-                Message::Event(Event::Resized) => drop(resized.send_replace(true)),
+                Message::Event(Event::Resized) => drop(events.resized.send_replace(true)),
+                Message::Event(Event::FullDisks { count }) => drop(events.full_disks.send_replace(count)),
                 Message::Event(Event::Stopped(stopped)) => report = Some(stopped),
                 Message::Request { .. } => tracing::warn!("a VMM sent a request; it is ignored"),
             }
@@ -222,10 +219,7 @@ mod tests {
     async fn an_answer_finds_its_question_and_a_refusal_its_words() {
         let (connection, peer) = pair();
         let receiving = connection.clone();
-        let task =
-            tokio::spawn(
-                async move { receiving.receive(&Streams::default(), &watch::Sender::new(false)).await },
-            );
+        let task = tokio::spawn(async move { receiving.receive(&Events::new()).await });
         let thread = std::thread::spawn(move || {
             answer(&peer, |id, _| Message::Response { id, result: Ok(Response::Plugged) });
             answer(&peer, |id, _| Message::Response {
@@ -253,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_bring_streams_sizes_and_the_stop_report() {
+    async fn events_bring_streams_sizes_full_disks_and_the_stop_report() {
         let (connection, peer) = pair();
         let (stream, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         proto_vmm::send(&peer, &Message::Event(Event::GuestStream { port: 1026 }), &[stream.as_fd()])
@@ -265,12 +259,15 @@ mod tests {
             exits: Default::default(),
         };
         proto_vmm::send(&peer, &Message::Event(Event::Resized), &[]).unwrap();
+        for count in [1, 2] {
+            proto_vmm::send(&peer, &Message::Event(Event::FullDisks { count }), &[]).unwrap();
+        }
         proto_vmm::send(&peer, &Message::Event(Event::Stopped(Box::new(report.clone()))), &[]).unwrap();
         drop(peer);
-        let streams = Streams::default();
-        let resized = watch::Sender::new(false);
-        assert_eq!(connection.receive(&streams, &resized).await.as_deref(), Some(&report));
-        assert!(*resized.borrow());
-        streams.take(1026).await;
+        let events = Events::new();
+        assert_eq!(connection.receive(&events).await.as_deref(), Some(&report));
+        assert!(*events.resized.borrow());
+        assert_eq!(*events.full_disks.borrow(), 2);
+        events.streams.take(1026).await;
     }
 }

@@ -12,6 +12,7 @@
 mod connection;
 mod descriptors;
 mod error;
+mod events;
 mod link;
 mod oom_score;
 mod pin;

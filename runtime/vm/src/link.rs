@@ -23,8 +23,8 @@ use tokio::time::Instant;
 
 use crate::VmError;
 use crate::connection::{ANSWER_DEADLINE, Connection, dial};
+use crate::events::Events;
 use crate::process::Process;
-use crate::streams::Streams;
 
 /// Pause before a VMM is dialled again; doubled each time, up to [`REDIAL_MAX`].
 const REDIAL_FIRST: Duration = Duration::from_millis(100);
@@ -34,13 +34,6 @@ const REDIAL_MAX: Duration = Duration::from_secs(5);
 
 /// A connection that lasted for so long was a good one: the next loss begins with the first pause again.
 const STEADY: Duration = Duration::from_secs(60);
-
-/// Where the events of a VMM go.
-#[derive(Clone, Debug)]
-pub(crate) struct Events {
-    pub(crate) streams: Arc<Streams>,
-    pub(crate) resized: Arc<watch::Sender<bool>>,
-}
 
 /// A connection whose two sides understand each other, and the task that receives from it.
 #[derive(Debug)]
@@ -78,7 +71,9 @@ pub(crate) async fn greet(path: &Path, events: &Events, deadline: Duration) -> R
         .and_then(Connection::new)
         .map_err(|source| VmError::Connect { path: path.to_owned(), source })?;
     let (receiver, events) = (connection.clone(), events.clone());
-    let receiving = tokio::spawn(async move { receiver.receive(&events.streams, &events.resized).await });
+    // The VMM reports disks to a new connection where there are any.
+    events.full_disks.send_replace(0);
+    let receiving = tokio::spawn(async move { receiver.receive(&events).await });
     match connection.hello(deadline).await {
         Ok((version, release)) => Ok(Greeted { connection, receiving, version, release }),
         Err(error) => {
@@ -227,17 +222,13 @@ mod tests {
         proto_vmm::send(client, &Message::Response { id, result }, &[]).unwrap();
     }
 
-    fn events() -> Events {
-        Events { streams: Arc::default(), resized: Arc::new(watch::Sender::new(false)) }
-    }
-
     fn this_process() -> Arc<Process> {
         Arc::new(Process::open(std::process::id()).unwrap())
     }
 
     async fn link(path: PathBuf, process: Arc<Process>) -> (Arc<Link>, JoinHandle<Option<Box<StopReport>>>) {
-        let first = greet(&path, &events(), ANSWER_DEADLINE).await.unwrap();
-        Link::keep(path, events(), first, process)
+        let first = greet(&path, &Events::new(), ANSWER_DEADLINE).await.unwrap();
+        Link::keep(path, Events::new(), first, process)
     }
 
     #[tokio::test]
@@ -276,8 +267,8 @@ mod tests {
             proto_vmm::send(&client, &event, &[stream.as_fd()]).unwrap();
             client
         });
-        let first = greet(&path, &events(), ANSWER_DEADLINE).await.unwrap();
-        let events = events();
+        let first = greet(&path, &Events::new(), ANSWER_DEADLINE).await.unwrap();
+        let events = Events::new();
         let (_link, _task) = Link::keep(path, events.clone(), first, this_process());
         events.streams.take(1024).await;
         thread.join().unwrap();
@@ -324,7 +315,9 @@ mod tests {
         });
         let mut said = Vec::new();
         for _ in 0..4 {
-            said.push(greet(&path, &events(), ANSWER_DEADLINE).await.err().map(|error| error.to_string()));
+            said.push(
+                greet(&path, &Events::new(), ANSWER_DEADLINE).await.err().map(|error| error.to_string()),
+            );
         }
         let expected = [
             Some("the VMM speaks version 0 of the protocol, and this daemon 1 to 2"),

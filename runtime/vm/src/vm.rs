@@ -23,11 +23,11 @@ use tokio::sync::watch;
 use crate::VmError;
 use crate::connection::{ANSWER_DEADLINE, BOOT_DEADLINE};
 use crate::descriptors::Descriptors;
-use crate::link::{Events, Greeted, Link, greet};
+use crate::events::Events;
+use crate::link::{Greeted, Link, greet};
 use crate::plan::{BootPlan, Size};
 use crate::process::Process;
 use crate::spawn::{self, CONTROL_SOCKET, Spawn, VSOCK_SOCKET};
-use crate::streams::Streams;
 
 /// The guest's context id. Each VMM has its own user-space vsock, so that all guests can share one.
 const GUEST_CID: u32 = 3;
@@ -70,7 +70,7 @@ impl Vm {
             .id()
             .ok_or_else(|| VmError::Start { binary, source: std::io::Error::other("it ended at once") })
             .and_then(Process::open);
-        let events = events();
+        let events = Events::new();
         let joined = match process {
             // The VMM answers once it is in its jail, which takes as long as a boot where many start at once.
             Ok(process) => {
@@ -99,7 +99,7 @@ impl Vm {
         if process.start_time() != start_time {
             return Err(VmError::AnotherProcess { pid });
         }
-        let events = events();
+        let events = Events::new();
         let first = greet(&dir.join(CONTROL_SOCKET), &events, ANSWER_DEADLINE).await?;
         Ok(Vm::join(String::new(), dir, process, events, first, None))
     }
@@ -233,6 +233,11 @@ impl Vm {
     pub async fn resized(&self) {
         // The sender is kept beside it.
         let _ = self.0.events.resized.subscribe().wait_for(|resized| *resized).await;
+    }
+
+    /// Number of the VM's disks that wait for room on the node, as it changes. 0 also where the VMM is too old to say.
+    pub fn full_disks(&self) -> watch::Receiver<u32> {
+        self.0.events.full_disks.subscribe()
     }
 
     /// Returns the slots that are filled, in the table's order.
@@ -374,10 +379,6 @@ impl Vm {
             other => other,
         }
     }
-}
-
-fn events() -> Events {
-    Events { streams: Arc::new(Streams::default()), resized: Arc::new(watch::Sender::new(false)) }
 }
 
 /// Waits for the process's end; a child of ours is reaped and gives its status.

@@ -100,6 +100,7 @@ mod tests {
             message: None,
             unclean: None,
             settings_passed_by: Vec::new(),
+            full_disks: 0,
             lost: false,
         }
     }

@@ -26,7 +26,13 @@ struct Figures {
 
 pub(super) async fn figures(cri: &Cri) -> Vec<MetricFamily> {
     let (pods, containers) = (cri.pods.pods(), cri.pods.containers());
-    let mut all = vec![of_build(), of_pods(&pods), of_containers(&containers), of_memory(cri, &pods).await];
+    let mut all = vec![
+        of_build(),
+        of_pods(&pods),
+        of_full_disks(&pods),
+        of_containers(&containers),
+        of_memory(cri, &pods).await,
+    ];
     if let Ok(installed) = cri.pods.installed().await {
         all.extend(of_installed(&installed, &pods));
     }
@@ -76,6 +82,16 @@ fn of_pods(pods: &[Arc<PodView>]) -> Figures {
             (vec!["not_ready"], count(PodState::NotReady)),
             (vec!["unclean"], pods.iter().filter(|pod| pod.unclean.is_some()).count() as u64),
         ],
+    }
+}
+
+fn of_full_disks(pods: &[Arc<PodView>]) -> Figures {
+    let waiting = pods.iter().filter(|pod| pod.full_disks > 0).count() as u64;
+    Figures {
+        name: "podvisor_pods_waiting_for_room",
+        help: "Pods in VMs whose writes wait, since the file system of their disks is full.",
+        labels: &[],
+        values: vec![(vec![], waiting)],
     }
 }
 

@@ -127,7 +127,12 @@ impl OfPods {
             Err(_) => Value::Null,
         };
         let ready = pods.pods().into_iter().filter(|pod| pod.state == PodState::Ready);
-        let vms = ready.map(|pod| (pod.id.clone(), json!(pod.ledger.size))).collect();
+        let vms = ready.map(|pod| {
+            let mut vm = json!(pod.ledger.size);
+            vm["full_disks"] = pod.full_disks.into();
+            (pod.id.clone(), vm)
+        });
+        let vms = vms.collect();
         OfPods { ids: pods.ids(), vms, quarantined: pods.quarantined(), versions }
     }
 }

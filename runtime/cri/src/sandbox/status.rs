@@ -51,6 +51,7 @@ async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
         "message": pod.message,
         "unclean": pod.unclean,
         "settings_passed_by": pod.settings_passed_by,
+        "full_disks": pod.full_disks,
         "phases": phases,
         "vm": pod.ledger.size,
         "resources": pod.ledger,

@@ -13,6 +13,7 @@ use runtime_blocking::Pool;
 use runtime_spans::{span, step};
 use runtime_spec::VmBounds;
 use runtime_vm::{BootPlan, Size, Spawn, VmError};
+use tokio::sync::watch;
 
 use super::agent::{self, Agent, GuestReleases};
 use super::error::{BackendError, BackendErrorKind};
@@ -83,6 +84,8 @@ pub(crate) trait Vm: Debug + Send + Sync {
     async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError>;
     /// Sets how ready the host's kernel is to kill the VMM for want of memory, -1000 to 1000.
     async fn set_oom_score(&self, score: i32) -> Result<(), BackendError>;
+    /// Number of the VM's disks whose writes wait for room on the node, as it changes.
+    fn full_disks(&self) -> watch::Receiver<u32>;
     async fn stats(&self) -> Result<VmStats, BackendError>;
     async fn console(&self) -> Result<String, BackendError>;
     /// Ends the VMM, and returns when its process is gone. The call is idempotent.
@@ -210,6 +213,10 @@ impl Vm for SpawnedVm {
 
     async fn set_oom_score(&self, score: i32) -> Result<(), BackendError> {
         Ok(self.0.set_oom_score(score)?)
+    }
+
+    fn full_disks(&self) -> watch::Receiver<u32> {
+        self.0.full_disks()
     }
 
     async fn stats(&self) -> Result<VmStats, BackendError> {

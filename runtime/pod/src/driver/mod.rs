@@ -11,6 +11,7 @@
 
 mod create_container;
 mod exits;
+mod full_disks;
 mod mounts;
 mod recover;
 mod size;
@@ -37,7 +38,7 @@ use crate::container::containers::Containers;
 use crate::container::watcher::Exited;
 use crate::counters;
 use crate::error::{PodError, PodErrorKind};
-use crate::live::Live;
+use crate::live::{self, Live};
 use crate::node::Node;
 use crate::plugs::Plugs;
 use crate::record::{PodRecord, PodStage, PodStatus, VmmProcess};
@@ -73,6 +74,8 @@ pub(crate) struct Driver {
     recovered: watch::Sender<bool>,
     /// Whether the VM of a pod that was ready was not found again.
     lost: bool,
+    /// Number of the VM's disks that wait for room on the node.
+    full_disks: watch::Receiver<u32>,
 }
 
 impl Driver {
@@ -85,6 +88,7 @@ impl Driver {
         let (commands, inbox) = mpsc::channel(INBOX);
         let (exit_sender, exits) = mpsc::channel(EXITS);
         let capacity = Capacity::new(&record, status.capacity.clone());
+        let full_disks = live::full_disks(live.as_ref());
         Driver {
             node,
             record,
@@ -100,6 +104,7 @@ impl Driver {
             exit_sender,
             recovered: watch::Sender::new(true),
             lost: false,
+            full_disks,
         }
     }
 
@@ -229,6 +234,10 @@ impl Driver {
                     self.vm_ended(&report).await;
                     ControlFlow::Continue(())
                 }
+                Ok(()) = self.full_disks.changed() => {
+                    self.full_disks_changed();
+                    ControlFlow::Continue(())
+                }
                 asked = self.inbox.recv() => match asked {
                     Some(Asked { command, call, waiting }) => {
                         drop(waiting);
@@ -305,6 +314,7 @@ impl Driver {
             unclean: status.unclean.clone(),
             lost: self.lost,
             settings_passed_by: status.settings_passed_by.clone(),
+            full_disks: self.live.as_ref().map_or(0, |_| *self.full_disks.borrow()),
         };
         self.node.roster.publish_pod(PodEntry {
             view: Arc::new(view),

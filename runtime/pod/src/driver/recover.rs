@@ -24,7 +24,7 @@ use crate::counters;
 use crate::error::{PodError, PodErrorKind, chain_of};
 use crate::host::vmm_process;
 use crate::io::copiers::Copiers;
-use crate::live::Live;
+use crate::live::{self, Live};
 use crate::node::Node;
 use crate::record::{
     ContainerOnRecord, ContainerRecord, ContainerStage, ContainerStatus, PodRecord, PodStage, PodStatus,
@@ -190,6 +190,7 @@ impl Driver {
         counters::pod_recovered(found.is_ok(), self.status.vmm);
         match found {
             Ok(live) => {
+                self.full_disks = live::full_disks(Some(&live));
                 self.live = Some(live);
                 false
             }

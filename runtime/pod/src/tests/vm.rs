@@ -102,6 +102,8 @@ pub(crate) struct FakeVm {
     pub(crate) agent: Arc<FakeAgent>,
     /// Devices by slot: an image or a disk by its name, another by its kind.
     pub(crate) slots: Mutex<BTreeMap<u8, String>>,
+    /// Number of disks that wait for room on the node.
+    pub(crate) full_disks: watch::Sender<u32>,
 }
 
 impl FakeVm {
@@ -115,6 +117,7 @@ impl FakeVm {
             stopped,
             agent,
             slots: Mutex::default(),
+            full_disks: watch::Sender::new(0),
         }
     }
 
@@ -257,6 +260,10 @@ impl Vm for FakeVm {
 
     async fn set_oom_score(&self, score: i32) -> Result<(), BackendError> {
         self.step(&format!("vm.oom_score {score}")).await
+    }
+
+    fn full_disks(&self) -> watch::Receiver<u32> {
+        self.full_disks.subscribe()
     }
 
     async fn stats(&self) -> Result<VmStats, BackendError> {

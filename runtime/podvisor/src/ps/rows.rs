@@ -45,6 +45,7 @@ fn row(pod: &Pod, container: &Container, now_ns: i64) -> Vec<String> {
     let state = match container.state {
         // Containers of a pod without a VM do not run; those that say so are to be looked at.
         State::Created | State::Running if !pod.ready => format!("{}, pod not ready", container.state.name()),
+        State::Running if pod.waits_for_room => format!("{}, disk full", container.state.name()),
         state => state.name().to_owned(),
     };
     vec![
@@ -115,6 +116,14 @@ mod tests {
                 "shop/web/side is UNKNOWN: the daemon does not say why",
             ]
         );
+    }
+
+    #[test]
+    fn a_container_whose_writes_wait_for_room_on_the_node_is_marked() {
+        let containers = vec![made::container("11", "aa1", "app", ContainerRunning)];
+        let status = NodeStatus { waiting_for_room: ["aa1".to_owned()].into(), ..NodeStatus::default() };
+        let pods = listing(vec![made::pod("aa1", "shop", "web", true)], containers, &status);
+        assert_eq!(rows(&pods, 1)[0][3], "running, disk full");
     }
 
     #[test]

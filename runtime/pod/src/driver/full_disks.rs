@@ -1,0 +1,16 @@
+//! Full disks: the pod's disks whose writes wait for room on the node are published, and whoever reads the log learns it.
+
+use super::Driver;
+
+impl Driver {
+    pub(super) fn full_disks_changed(&mut self) {
+        let disks = *self.full_disks.borrow_and_update();
+        let pod = &self.record.id;
+        if disks > 0 {
+            tracing::warn!(pod, disks, "the node's disk is full: writes of the pod's disks wait for room");
+        } else {
+            tracing::info!(pod, "writes of the pod's disks wait for room no more");
+        }
+        self.publish();
+    }
+}
