@@ -69,8 +69,11 @@ const FS_IOC_FSGETXATTR: libc::Ioctl = 0x801c_581f;
 const FS_IOC_FSSETXATTR: libc::Ioctl = 0x401c_5820;
 const FS_XFLAG_PROJINHERIT: u32 = 0x200;
 
-// `QCMD(Q_GETQUOTA, PRJQUOTA)` of `include/uapi/linux/quota.h`.
+// `QCMD(Q_GETQUOTA, PRJQUOTA)` of `include/uapi/linux/quota.h`, and Q_SETQUOTA, QIF_BLIMITS and QIF_DQBLKSIZE there.
 const GET_PROJECT_QUOTA: libc::c_uint = 0x80_0007 << 8 | 2;
+const SET_PROJECT_QUOTA: libc::c_uint = 0x80_0008 << 8 | 2;
+const QIF_BLIMITS: u32 = 1;
+const QUOTA_BLOCK_BYTES: u64 = 1024;
 
 /// Puts a directory into the quota project, and with it everything that will be made there. Files that are there
 /// already stay in their projects.
@@ -102,6 +105,28 @@ pub fn project_usage(directory: BorrowedFd<'_>, project: u32) -> io::Result<(u64
     };
     check(result)?;
     Ok((quota.dqb_curspace, quota.dqb_curinodes))
+}
+
+/// Limits the bytes that a quota project may take on the file system that `directory` is on. A program that would take
+/// more gets EDQUOT.
+///
+/// Needs CAP_SYS_ADMIN. The limit is kept in blocks of 1 KiB, rounded up.
+pub fn limit_project(directory: BorrowedFd<'_>, project: u32, bytes: u64) -> io::Result<()> {
+    // SAFETY: a `dqblk` is integers, for which zero is a value.
+    let mut quota: libc::dqblk = unsafe { std::mem::zeroed() };
+    quota.dqb_bhardlimit = bytes.div_ceil(QUOTA_BLOCK_BYTES);
+    quota.dqb_valid = QIF_BLIMITS;
+    // SAFETY: quotactl_fd(2) reads a `struct if_dqblk`, which `dqblk` is, and which lives through the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_quotactl_fd,
+            directory.as_raw_fd(),
+            SET_PROJECT_QUOTA,
+            project,
+            &raw const quota,
+        )
+    };
+    check(result)
 }
 
 /// Gives a terminal, by either of its sides, a size in characters. The kernel signals the foreground processes.

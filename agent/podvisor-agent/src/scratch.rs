@@ -1,6 +1,7 @@
 //! The scratch disk, on which containers have their writable layers: mounted when the pod is configured, and grown
 //! to its size. Each container's directory there is a project (ext4(5), `project`), so that the kernel counts what
-//! the layer takes, and asking costs the same however much a container wrote. No project has a limit.
+//! the layer takes, and asking costs the same however much a container wrote. A project has a limit where the daemon
+//! names one.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,12 +27,22 @@ pub(crate) enum ScratchError {
     Mount(#[source] nix::Error),
 }
 
-/// Makes the empty `directory` a project, to which files made there later belong.
-pub(crate) fn assign(directory: &Path, project: u32) {
-    let assigned = File::open(directory).and_then(|file| syscall::set_project(file.as_fd(), project));
-    if let Err(error) = assigned {
-        // The disk is from a template without projects, or guest memory takes its place.
-        tracing::debug!(%error, "a writable layer is not measured");
+/// Makes the empty `directory` a project, to which files made there later belong, and which may take this many bytes.
+///
+/// # Errors
+/// There is a limit, and it cannot be kept: the disk is from a template without projects, or guest memory takes its
+/// place. Without a limit a layer on such a disk is only not measured.
+pub(crate) fn assign(directory: &Path, project: u32, bytes_max: Option<u64>) -> io::Result<()> {
+    let file = File::open(directory)?;
+    let assigned = syscall::set_project(file.as_fd(), project);
+    match (assigned, bytes_max) {
+        (Ok(()), Some(bytes)) => syscall::limit_project(file.as_fd(), project, bytes),
+        (Ok(()), None) => Ok(()),
+        (Err(error), Some(_)) => Err(error),
+        (Err(error), None) => {
+            tracing::debug!(%error, "a writable layer is not measured");
+            Ok(())
+        }
     }
 }
 
@@ -43,7 +54,11 @@ pub(crate) async fn mount(slot: u32) -> Result<(), ScratchError> {
         return mount_at("scratch", "tmpfs", MsFlags::empty(), "mode=0711");
     }
     let name = Slots::default().device(slot, Class::Block).await?;
-    mount_at(&format!("/dev/{name}"), "ext4", MsFlags::MS_NOATIME, "discard")?;
+    let device = format!("/dev/{name}");
+    // Without `prjquota` the kernel counts what projects take, and keeps none within its limit. A template without
+    // projects cannot have it, and its layers no limits.
+    mount_at(&device, "ext4", MsFlags::MS_NOATIME, "discard,prjquota")
+        .or_else(|_| mount_at(&device, "ext4", MsFlags::MS_NOATIME, "discard"))?;
     if let Err(error) = grow(&name) {
         // The disk works, only smaller than it could be.
         tracing::warn!(%error, "the scratch disk's file system cannot be grown to its disk");

@@ -16,6 +16,9 @@ pub const NEWEST: u32 = 2;
 pub const OLDEST: u32 = 1;
 /// The first version whose agents keep volumes in the guest ([`GuestVolume`](crate::agent::GuestVolume)).
 pub const GUEST_VOLUMES: u32 = 2;
+/// The first version whose agents limit writable layers
+/// ([`CreateContainerRequest`](crate::agent::CreateContainerRequest)).
+pub const LAYER_LIMITS: u32 = 2;
 
 /// The versions that one side speaks. A side that states none speaks version 0 and no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -55,6 +55,7 @@ pub(crate) fn create_container(
             })
             .collect(),
         cgroup_files: plan.cgroup_files.clone().into_iter().collect(),
+        writable_layer_bytes: plan.writable_layer_bytes.unwrap_or_default(),
         ..CreateContainerRequest::default()
     })
 }

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use proto_vmm::Slot;
-use runtime_spec::{ContainerSpec, ExitReason, ImageConfig, PodSpec, Resources, User, VmBounds, VmSize};
+use runtime_spec::{
+    ContainerSpec, ExitReason, ImageConfig, LayerLimits, PodSpec, Resources, User, VmBounds, VmSize,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::boot_id::BootId;
@@ -20,6 +22,9 @@ pub(crate) struct PodRecord {
     pub(crate) spec: PodSpec,
     pub(crate) bounds: VmBounds,
     pub(crate) scratch_bytes: u64,
+    /// Records of the first releases have none.
+    #[serde(default)]
+    pub(crate) layer_limits: LayerLimits,
     pub(crate) created_at_ns: i64,
 }
 

@@ -179,6 +179,8 @@ pub(crate) struct Handler {
     pub(crate) memory_max_mib: Option<u64>,
     pub(crate) vcpus_max: Option<u8>,
     pub(crate) scratch_mib: u64,
+    pub(crate) scratch_sum_mib: Option<u64>,
+    pub(crate) writable_layer_mib: Option<u64>,
     pub(crate) share_all_volumes: bool,
     pub(crate) kernel: Kernel,
 }
@@ -240,6 +242,8 @@ impl Default for Handler {
             memory_max_mib: None,
             vcpus_max: None,
             scratch_mib: 8 * 1024,
+            scratch_sum_mib: None,
+            writable_layer_mib: None,
             share_all_volumes: false,
             kernel: Kernel::Small,
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::SpecError;
+use crate::quantity::quantity;
 
 /// Limit of what comes to the pod.
 const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
@@ -15,9 +16,6 @@ const EGRESS: &str = "kubernetes.io/egress-bandwidth";
 
 /// Least and most bits in a second (kubelet `validateBandwidthIsReasonable`).
 const BITS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000_000_000;
-
-/// Longest number that is read, in characters. Kubernetes' own have fewer than 20 digits.
-const NUMBER_CHARS_MAX: usize = 24;
 
 /// Limits of a pod's traffic, in bits in a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,39 +49,6 @@ impl Bandwidth {
         };
         Ok(Bandwidth { ingress_bits: limit(INGRESS)?, egress_bits: limit(EGRESS)? })
     }
-}
-
-/// Reads a quantity of Kubernetes, rounded up to a whole number (apimachinery `resource.Quantity`).
-fn quantity(text: &str) -> Option<u64> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if number.len() > NUMBER_CHARS_MAX || fraction.contains('.') {
-        return None;
-    }
-    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
-    let decimal = |power: u32| 10_u128.checked_pow(power).map(|ten| (ten, 1));
-    let (times, over) = match suffix {
-        "n" => (1, 1_000_000_000),
-        "u" => (1, 1_000_000),
-        "m" => (1, 1_000),
-        "" => (1, 1),
-        "k" => decimal(3)?,
-        "M" => decimal(6)?,
-        "G" => decimal(9)?,
-        "T" => decimal(12)?,
-        "P" => decimal(15)?,
-        "E" => decimal(18)?,
-        "Ki" => (1 << 10, 1),
-        "Mi" => (1 << 20, 1),
-        "Gi" => (1 << 30, 1),
-        "Ti" => (1 << 40, 1),
-        "Pi" => (1 << 50, 1),
-        "Ei" => (1 << 60, 1),
-        _ => decimal(suffix.strip_prefix(['e', 'E'])?.parse().ok()?)?,
-    };
-    let over = 10_u128.pow(u32::try_from(fraction.len()).ok()?).checked_mul(over)?;
-    u64::try_from(digits.checked_mul(times)?.div_ceil(over)).ok()
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 mod devices;
 mod mounts;
 
-use crate::{Bandwidth, ContainerSpec, NamespaceMode, PodSpec, SpecError, check_security, parse_signal};
+use crate::{
+    Bandwidth, ContainerSpec, LayerLimits, NamespaceMode, PodSpec, SpecError, check_security, parse_signal,
+};
 
 /// Longest name of a pod or container: a DNS subdomain (RFC 1123).
 const NAME_BYTES_MAX: usize = 253;
@@ -38,6 +40,7 @@ impl PodSpec {
         }
         sysctls(self)?;
         Bandwidth::of(&self.annotations)?;
+        LayerLimits::of(&self.annotations, None)?;
         cgroup_parent(&self.cgroup_parent)?;
         check_security::pod(self)
     }

@@ -23,6 +23,10 @@ pub struct HandlerConfig {
     pub vcpus_max: u8,
     /// Size of a pod's scratch disk, in bytes; at least the template's.
     pub scratch_bytes: u64,
+    /// Most that the scratch disks of all of the handler's pods come to, in bytes; `None` for no bound.
+    pub scratch_sum_bytes: Option<u64>,
+    /// Most bytes of a container's writable layer; `None` for no limit but the scratch disk's.
+    pub writable_layer_bytes: Option<u64>,
     /// Whether the guest reaches all volumes on the node, and keeps none itself.
     pub share_all_volumes: bool,
     /// Kernel of the pods' guests.
@@ -39,6 +43,8 @@ impl Default for HandlerConfig {
             memory_max: 4 << 30,
             vcpus_max: 8,
             scratch_bytes: 8 << 30,
+            scratch_sum_bytes: None,
+            writable_layer_bytes: None,
             share_all_volumes: false,
             kernel: Kernel::Small,
             kind: HandlerKind::Vm,

@@ -67,7 +67,8 @@ async fn build(
     image: &Path,
     request: &CreateContainerRequest,
 ) -> Result<Created, ContainerError> {
-    root::mount(pod, container, image)?;
+    let bytes_max = Some(request.writable_layer_bytes).filter(|bytes| *bytes > 0);
+    root::mount(pod, container, image, bytes_max)?;
     let user = resolve_user(&container.rootfs(), request)?;
     let owner = pod.guest_ids(user.uid, user.gid)?;
     let namespace = pod.user_namespace.get().map(UserNamespace::path);

@@ -22,8 +22,10 @@ impl Layers<'_> {
     /// Mounts the overlay.
     pub(super) fn mount(&self, at: &Path) -> io::Result<()> {
         let Layers { lower, upper, work } = self;
-        let options =
-            format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+        // `xino`: a file keeps its inode number when it is written to for the first time, and with it what programs know
+        // it by.
+        let (lower, upper, work) = (lower.display(), upper.display(), work.display());
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work},xino=on");
         Ok(mount(Some("overlay"), at, Some("overlay"), MsFlags::empty(), Some(options.as_str()))?)
     }
 }

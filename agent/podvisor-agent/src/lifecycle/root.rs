@@ -11,12 +11,18 @@ use crate::lifecycle::layers::{self, Layers};
 use crate::pod::Pod;
 use crate::scratch;
 
-/// Mounts the container's root file system.
-pub(super) fn mount(pod: &Pod, container: &Container, image: &Path) -> Result<(), ContainerError> {
+/// Mounts the container's root file system, whose writable layer may take so many bytes.
+pub(super) fn mount(
+    pod: &Pod,
+    container: &Container,
+    image: &Path,
+    bytes_max: Option<u64>,
+) -> Result<(), ContainerError> {
     let (upper, work) = (container.scratch().join("upper"), container.scratch().join("work"));
     // While the directory is empty: only files made later join the project.
     fs::create_dir_all(container.scratch()).map_err(container.io("make the directories"))?;
-    scratch::assign(&container.scratch(), container.project());
+    scratch::assign(&container.scratch(), container.project(), bytes_max)
+        .map_err(container.io("limit the writable layer"))?;
     for directory in [&container.rootfs(), &upper, &work] {
         fs::create_dir_all(directory).map_err(container.io("make the directories"))?;
     }

@@ -177,6 +177,8 @@ fn cpus<'a>(containers: impl IntoIterator<Item = Limits<'a>>) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use runtime_spec::LayerLimits;
+
     use super::*;
 
     fn size(mib: u64, vcpus: u8) -> VmSize {
@@ -186,7 +188,9 @@ mod tests {
     fn capacity() -> Capacity {
         let bounds = VmBounds { boot: size(128, 1), most: size(1024, 4), ..VmBounds::default() };
         let spec = PodSpec::default();
-        let record = PodRecord { id: "p".into(), spec, bounds, scratch_bytes: 0, created_at_ns: 1 };
+        let layer_limits = LayerLimits::default();
+        let id = "p".into();
+        let record = PodRecord { id, spec, bounds, scratch_bytes: 0, layer_limits, created_at_ns: 1 };
         Capacity::new(&record, CapacityStatus::default())
     }
 

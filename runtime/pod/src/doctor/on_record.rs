@@ -109,7 +109,7 @@ impl OnRecord {
 
 #[cfg(test)]
 mod tests {
-    use runtime_spec::{VmBounds, VmSize};
+    use runtime_spec::{LayerLimits, VmBounds, VmSize};
     use runtime_store::Batch;
 
     use super::*;
@@ -125,7 +125,8 @@ mod tests {
         let size = VmSize { memory_bytes: 64 << 20, vcpus: 1 };
         let bounds = VmBounds { boot: size, most: size, ..VmBounds::default() };
         let (id, spec) = (crate::clock::new_id(), pod("web"));
-        let web = PodRecord { id, spec, bounds, scratch_bytes: 4096, created_at_ns: 1 };
+        let layer_limits = LayerLimits::default();
+        let web = PodRecord { id, spec, bounds, scratch_bytes: 4096, layer_limits, created_at_ns: 1 };
         let status = PodStatus { stage: PodStage::Ready, ..PodStatus::starting() };
         let batch = Batch::new()
             .put(Table::PodRecords, &web.id, &web)

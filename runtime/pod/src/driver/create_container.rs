@@ -40,6 +40,7 @@ impl Driver {
         let id = clock::new_id();
         spans::of_container(&id);
         let mut plan = ContainerPlan::resolve(&self.record.spec, &spec, &image.config, &id, &GUEST_PATHS)?;
+        plan.writable_layer_bytes = self.record.layer_limits.of_container(&spec.name);
         if let Some(path) = spec.seccomp_profile_path() {
             let reading = seccomp_file::read(&self.node.pools.paths, path);
             plan.confine(&step(span!("read the seccomp profile"), reading).await?)?;

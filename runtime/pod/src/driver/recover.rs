@@ -62,7 +62,7 @@ impl FoundPod {
         status: PodStatus,
         left: Vec<ContainerOnRecord>,
     ) -> FoundPod {
-        let outcome = node.roster.hold(&record.id, &record.spec);
+        let outcome = node.roster.hold(&record.id, &record.spec, record.scratch_bytes);
         let known = !matches!(status.stage, PodStage::Starting | PodStage::Undoing);
         let mut driver = Driver::new(node, record, status, None);
         driver.recovered.send_replace(false);

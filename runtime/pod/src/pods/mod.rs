@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runtime_spans::{Carried, always, span};
-use runtime_spec::{ContainerSpec, HandlerConfig, PodSpec, Resources, Shortage, VmBounds};
+use runtime_spec::{ContainerSpec, HandlerConfig, LayerLimits, PodSpec, Resources, Shortage, VmBounds};
 use tracing::Span;
 
 use self::ask::{ask, detached, recovered, still_recovering};
@@ -27,7 +27,7 @@ use crate::live::Live;
 use crate::node::Node;
 use crate::record::{ContainerStage, PodRecord};
 use crate::roster::events::Events;
-use crate::roster::{ContainerEntry, PodEntry, Reservation};
+use crate::roster::{ContainerEntry, PodEntry, Reservation, Scratch};
 use crate::spans;
 use crate::view::{ContainerState, ContainerView, PodView};
 
@@ -67,13 +67,16 @@ impl Pods {
         let handler = rules.find(&spec.runtime_handler)?;
         let reserving = span!("reserve").entered();
         let bounds = self.fit(&spec, handler, rules.strict_cgroups)?;
-        let scratch_bytes = handler.scratch_bytes;
-        let reservation = self.node.roster.reserve(&spec)?;
+        let scratch_bytes = runtime_spec::scratch_bytes(&spec.annotations, handler.scratch_bytes)?;
+        let layer_limits = LayerLimits::of(&spec.annotations, handler.writable_layer_bytes)?;
+        let scratch = Scratch { bytes: scratch_bytes, sum_max: handler.scratch_sum_bytes };
+        let reservation = self.node.roster.reserve(&spec, scratch)?;
         drop(reserving);
         let (mut outcome, waiting) = match reservation {
             Reservation::Joined(outcome) => (outcome, span!("wait for the same pod's start")),
             Reservation::New(id, sender, outcome) => {
-                let record = PodRecord { id, spec, bounds, scratch_bytes, created_at_ns: clock::now_ns() };
+                let created_at_ns = clock::now_ns();
+                let record = PodRecord { id, spec, bounds, scratch_bytes, layer_limits, created_at_ns };
                 spans::of_pod(&record.id);
                 tokio::spawn(Driver::start(self.node.clone(), record, sender, Carried::here()));
                 // The driver's steps are the call's own.

@@ -56,7 +56,17 @@ impl PodKey {
 struct Holder {
     id: String,
     spec: PodSpec,
+    /// Size of the pod's scratch disk.
+    scratch_bytes: u64,
     outcome: watch::Receiver<Outcome>,
+}
+
+/// The scratch disk that a new pod is to have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scratch {
+    pub(crate) bytes: u64,
+    /// Most that the disks of all pods of its handler come to.
+    pub(crate) sum_max: Option<u64>,
 }
 
 /// The outcome of reserving a name.
@@ -69,12 +79,12 @@ pub(crate) enum Reservation {
 }
 
 impl Roster {
-    /// Reserves the pod's name, or joins an identical call.
-    pub(crate) fn reserve(&self, spec: &PodSpec) -> Result<Reservation, PodError> {
+    /// Reserves the pod's name and room for its scratch disk, or joins an identical call.
+    pub(crate) fn reserve(&self, spec: &PodSpec, scratch: Scratch) -> Result<Reservation, PodError> {
         let key = PodKey::of(spec);
         let mut state = self.write();
         if let Some(holder) = state.names.get(&key) {
-            let ready = state.pods.get(&holder.id).is_none_or(|pod| pod.view.state == PodState::Ready);
+            let ready = state.is_ready_or_starts(&holder.id);
             if holder.spec == *spec && ready {
                 return Ok(Reservation::Joined(holder.outcome.clone()));
             }
@@ -85,17 +95,19 @@ impl Roster {
             );
             return Err(PodError::new(PodErrorKind::AlreadyExists, text));
         }
+        state.room_for(&spec.runtime_handler, scratch)?;
         let id = clock::new_id();
         let (sender, receiver) = watch::channel(None);
-        let holder = Holder { id: id.clone(), spec: spec.clone(), outcome: receiver.clone() };
+        let (spec, outcome) = (spec.clone(), receiver.clone());
+        let holder = Holder { id: id.clone(), spec, scratch_bytes: scratch.bytes, outcome };
         state.names.insert(key, holder);
         Ok(Reservation::New(id, sender, receiver))
     }
 
     /// Takes the name for a pod that an earlier daemon made. Calls that ask for the same pod wait until it is recovered.
-    pub(crate) fn hold(&self, id: &str, spec: &PodSpec) -> watch::Sender<Outcome> {
+    pub(crate) fn hold(&self, id: &str, spec: &PodSpec, scratch_bytes: u64) -> watch::Sender<Outcome> {
         let (sender, outcome) = watch::channel(None);
-        let holder = Holder { id: id.to_owned(), spec: spec.clone(), outcome };
+        let holder = Holder { id: id.to_owned(), spec: spec.clone(), scratch_bytes, outcome };
         self.write().names.insert(PodKey::of(spec), holder);
         sender
     }
@@ -238,6 +250,31 @@ impl Roster {
 }
 
 impl State {
+    /// Whether the pod that holds a name takes what a running one does.
+    fn is_ready_or_starts(&self, id: &str) -> bool {
+        self.pods.get(id).is_none_or(|pod| pod.view.state == PodState::Ready)
+    }
+
+    /// Checks that there is room for another scratch disk.
+    fn room_for(&self, handler: &str, scratch: Scratch) -> Result<(), PodError> {
+        let Some(sum_max) = scratch.sum_max else { return Ok(()) };
+        let of_handler = self.names.values().filter(|holder| holder.spec.runtime_handler == handler);
+        let taking = of_handler.filter(|holder| self.is_ready_or_starts(&holder.id));
+        let taken: u64 = taking.map(|holder| holder.scratch_bytes).fold(0, u64::saturating_add);
+        if taken.saturating_add(scratch.bytes) <= sum_max {
+            return Ok(());
+        }
+        let mib = |bytes: u64| bytes >> 20;
+        let text = format!(
+            "the scratch disks of handler {handler:?} may come to {} MiB (scratch_sum_mib); its pods have {} MiB, and this one \
+             needs {} MiB",
+            mib(sum_max),
+            mib(taken),
+            mib(scratch.bytes)
+        );
+        Err(PodError::new(PodErrorKind::FailedPrecondition, text))
+    }
+
     fn containers_of(&self, pod_id: &str) -> Vec<Arc<ContainerView>> {
         oldest_first(self.containers.values().filter(|entry| entry.view.pod_id == pod_id))
     }

@@ -66,6 +66,7 @@ pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>
     let builds = booted.map_err(late)?;
     match context.watch.time("guest", wait_ready(&vm, called_off)).await {
         Ok((agent, releases)) => {
+            check_layer_limits(context, releases.protocol).map_err(late)?;
             let kernel = context.record.bounds.kernel;
             let versions = versions(builds, kernel, &vm.release(), &releases);
             let guest_volumes = keeps_volumes(context, releases.protocol);
@@ -80,6 +81,15 @@ fn keeps_volumes(context: &StartContext, protocol: u32) -> bool {
     let rules = context.node.start.now();
     let handler = rules.find(&context.record.spec.runtime_handler);
     protocol >= version::GUEST_VOLUMES && handler.is_ok_and(|handler| !handler.share_all_volumes)
+}
+
+/// Refuses a guest whose agent would let the pod's writable layers grow without the limits that they have.
+fn check_layer_limits(context: &StartContext, protocol: u32) -> Result<(), PodError> {
+    if context.record.layer_limits.is_empty() || protocol >= version::LAYER_LIMITS {
+        return Ok(());
+    }
+    let text = "limiting the writable layers: the guest image's agent is too old for it; install the one of this release";
+    Err(PodError::new(PodErrorKind::FailedPrecondition, text))
 }
 
 /// Joins the builds of the files with what the parts say of themselves.

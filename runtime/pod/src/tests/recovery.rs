@@ -7,12 +7,20 @@ use super::{World, container, life, pod};
 use crate::record::{ContainerStage, PodRecord, PodStage, PodStatus};
 use crate::{ContainerState, PodState, clock};
 use proto_vmm::Slot;
-use runtime_spec::{ContainerSpec, Device, VmBounds, VmSize};
+use runtime_spec::{ContainerSpec, Device, LayerLimits, VmBounds, VmSize};
 
 fn record(name: &str) -> PodRecord {
     let size = VmSize { memory_bytes: 64 << 20, vcpus: 1 };
     let bounds = VmBounds { boot: size, most: size, ..VmBounds::default() };
-    PodRecord { id: clock::new_id(), spec: pod(name), bounds, scratch_bytes: 4096, created_at_ns: 1 }
+    let layer_limits = LayerLimits::default();
+    PodRecord {
+        id: clock::new_id(),
+        spec: pod(name),
+        bounds,
+        scratch_bytes: 4096,
+        layer_limits,
+        created_at_ns: 1,
+    }
 }
 
 #[test]

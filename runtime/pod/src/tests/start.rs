@@ -254,3 +254,40 @@ async fn new_rules_are_for_pods_that_come_and_leave_the_others_as_they_are() {
     assert!(gone.to_string().contains("there are: large"), "{gone}");
     world.pods.remove(&old).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_pod_beyond_the_sum_of_scratch_disks_is_refused_until_another_has_ended() {
+    let world = World::new().await;
+    let handler = HandlerConfig {
+        name: "kvm".into(),
+        scratch_bytes: 4 << 20,
+        scratch_sum_bytes: Some(9 << 20),
+        ..HandlerConfig::default()
+    };
+    world.pods.set_start(StartConfig {
+        handlers: vec![handler],
+        default_handler: Some("kvm".into()),
+        strict_cgroups: false,
+    });
+    let first = world.pods.run(pod("first")).await.unwrap();
+    let second = world.pods.run(pod("second")).await.unwrap();
+    assert_eq!(world.pods.run(pod("second")).await.unwrap(), second, "asked twice");
+    let refused = world.pods.run(pod("third")).await.unwrap_err();
+    assert_eq!(refused.kind(), PodErrorKind::FailedPrecondition);
+    assert!(refused.to_string().contains("may come to 9 MiB"), "{refused}");
+    world.pods.stop(&first).await.unwrap();
+    world.pods.run(pod("third")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_limit_of_writable_layers_needs_an_agent_that_keeps_it() {
+    let world = World::new().await;
+    world.script.state().protocol = Some(1);
+    world.pods.run(pod("without")).await.unwrap();
+    let mut limited = pod("limited");
+    limited.annotations.insert("podvisor.io/writable-layer-limit".into(), "8Mi".into());
+    let refused = world.pods.run(limited.clone()).await.unwrap_err();
+    assert!(refused.to_string().contains("agent is too old"), "{refused}");
+    world.script.state().protocol = None;
+    world.pods.run(limited).await.unwrap();
+}

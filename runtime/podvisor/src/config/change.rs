@@ -127,6 +127,8 @@ mod tests {
         memory_max_mib = 2
         vcpus_max = 3
         scratch_mib = 4
+        scratch_sum_mib = 5
+        writable_layer_mib = 6
         share_all_volumes = true
         kernel = "full"
     "#;

@@ -50,6 +50,13 @@ fn check_handlers(config: &Config) -> Result<(), Contradiction> {
         if config.handler[..index].iter().any(|other| other.name == handler.name) {
             return Err(contradiction(key(), format!("handler {:?} is there twice", handler.name)));
         }
+        if let Some(sum_mib) = handler.scratch_sum_mib.filter(|sum_mib| *sum_mib < handler.scratch_mib) {
+            let message = format!(
+                "no pod's scratch disk of {} MiB (scratch_mib) fits into {sum_mib} MiB",
+                handler.scratch_mib
+            );
+            return Err(contradiction(format!("handler[{index}].scratch_sum_mib"), message));
+        }
     }
     let mut defaults = config.handler.iter().enumerate().filter(|(_, handler)| handler.default).skip(1);
     match defaults.next() {

@@ -2,45 +2,10 @@
 //! that of the structs in `config.rs`. `reference.rs` renders the table and has the tests that compare it with
 //! the structs.
 
-use serde::Serialize;
+mod handler;
+mod key;
 
-/// One table of the configuration file.
-#[derive(Debug)]
-pub(crate) struct Section {
-    /// Name of the TOML table.
-    pub(crate) name: &'static str,
-    /// Whether the file may hold the table several times.
-    pub(crate) repeated: bool,
-    /// Meaning of the table.
-    pub(crate) text: &'static str,
-    /// Keys, in the order of the struct's fields.
-    pub(crate) keys: &'static [Key],
-}
-
-/// One key of a table.
-#[derive(Debug)]
-pub(crate) struct Key {
-    /// Name of the key.
-    pub(crate) name: &'static str,
-    /// Type of the value, for people.
-    pub(crate) kind: &'static str,
-    /// A key without a default: an example of its value in TOML, and what holds while the key is unset.
-    pub(crate) unset: Option<(&'static str, &'static str)>,
-    /// Meaning of the key.
-    pub(crate) text: &'static str,
-    /// The occasion at which a new value counts.
-    pub(crate) takes: Takes,
-}
-
-/// The occasion at which a running daemon takes up the new value of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Takes {
-    /// A reload; in what concerns pods, for those that come.
-    Reload,
-    /// A restart.
-    Restart,
-}
+pub(crate) use key::{Key, Section, Takes};
 
 /// The whole configuration.
 pub(crate) const SECTIONS: &[Section] = &[
@@ -316,71 +281,6 @@ pub(crate) const SECTIONS: &[Section] = &[
         repeated: true,
         text: "A runtime handler, which a RuntimeClass names. The table may be there several times. Without any \
                table there is one handler, `podvisor`, with the defaults below.",
-        keys: &[
-            Key {
-                name: "name",
-                kind: "string",
-                unset: None,
-                text: "Name of the handler. Each name may be there once.",
-                takes: Takes::Reload,
-            },
-            Key {
-                name: "default",
-                kind: "boolean",
-                unset: None,
-                text: "Whether this handler runs pods that name no handler. At most one handler may say so; the \
-                       only handler does without saying so. Without such a handler, pods that name none are \
-                       refused.",
-                takes: Takes::Reload,
-            },
-            Key {
-                name: "memory_mib",
-                kind: "number, MiB",
-                unset: None,
-                text: "Memory for the containers of a pod without a memory limit, and for the containers \
-                       without a limit in a pod that has one.",
-                takes: Takes::Reload,
-            },
-            Key {
-                name: "memory_max_mib",
-                kind: "number, MiB",
-                unset: Some(("4096", "the memory of the node")),
-                text: "Most memory of one pod's VM, its overhead included. A pod that needs more is refused.",
-                takes: Takes::Reload,
-            },
-            Key {
-                name: "vcpus_max",
-                kind: "number, 1 to 64",
-                unset: Some(("8", "the number of the node's CPUs")),
-                text: "Most vCPUs of one pod's VM.",
-                takes: Takes::Reload,
-            },
-            Key {
-                name: "scratch_mib",
-                kind: "number, MiB",
-                unset: None,
-                text: "Size of a pod's scratch disk, which holds what containers write. The disk is a sparse \
-                       file in `paths.state`.",
-                takes: Takes::Reload,
-            },
-            Key {
-                name: "share_all_volumes",
-                kind: "boolean",
-                unset: None,
-                text: "Whether pods reach every volume on the node. Otherwise a VM keeps the pod's volumes in memory itself, \
-                       where programs of the node do not see them, and copies of its ConfigMaps, Secrets and \
-                       their like.",
-                takes: Takes::Reload,
-            },
-            Key {
-                name: "kernel",
-                kind: "`small` or `full`",
-                unset: None,
-                text: "Kernel of the pods' guests. `small` boots fastest and takes the least memory; `full` has what a \
-                       distribution's kernel has besides, for images that mount network shares, load legacy packet \
-                       filters or look into the kernel.",
-                takes: Takes::Reload,
-            },
-        ],
+        keys: handler::KEYS,
     },
 ];

@@ -67,6 +67,8 @@ pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
             .min(runtime_vm::MEMORY_BYTES_MAX),
         vcpus_max: handler.vcpus_max.unwrap_or(host_cpus).clamp(1, 64),
         scratch_bytes: handler.scratch_mib << 20,
+        scratch_sum_bytes: handler.scratch_sum_mib.map(|mib| mib << 20),
+        writable_layer_bytes: handler.writable_layer_mib.map(|mib| mib << 20),
         share_all_volumes: handler.share_all_volumes,
         kernel: handler.kernel,
         kind: HandlerKind::Vm,

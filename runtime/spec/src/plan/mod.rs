@@ -61,6 +61,8 @@ pub struct ContainerPlan {
     pub block_devices: Vec<BlockDevicePlan>,
     /// Limits: files of the container's cgroup (v2) and their values.
     pub cgroup_files: BTreeMap<String, String>,
+    /// Most bytes of the writable layer; `None`, as before anybody names one, for no limit but the scratch disk's.
+    pub writable_layer_bytes: Option<u64>,
     /// Signal that asks the container to end. The agent does not need it; the driver sends it.
     pub stop_signal: Signal,
 }
@@ -127,6 +129,7 @@ impl ContainerPlan {
             declared_volumes,
             block_devices: block_devices(container),
             cgroup_files: container.resources.cgroup_files()?,
+            writable_layer_bytes: None,
             stop_signal: stop_signal(container, image)?,
         })
     }

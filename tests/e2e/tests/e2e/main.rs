@@ -63,3 +63,4 @@ mod user_namespaces;
 mod versions;
 mod vsock;
 mod walk;
+mod writable_layers;

@@ -1,0 +1,41 @@
+//! The form of the table: sections of the file, and the keys of each.
+
+use serde::Serialize;
+
+/// One table of the configuration file.
+#[derive(Debug)]
+pub(crate) struct Section {
+    /// Name of the TOML table.
+    pub(crate) name: &'static str,
+    /// Whether the file may hold the table several times.
+    pub(crate) repeated: bool,
+    /// Meaning of the table.
+    pub(crate) text: &'static str,
+    /// Keys, in the order of the struct's fields.
+    pub(crate) keys: &'static [Key],
+}
+
+/// One key of a table.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// Name of the key.
+    pub(crate) name: &'static str,
+    /// Type of the value, for people.
+    pub(crate) kind: &'static str,
+    /// A key without a default: an example of its value in TOML, and what holds while the key is unset.
+    pub(crate) unset: Option<(&'static str, &'static str)>,
+    /// Meaning of the key.
+    pub(crate) text: &'static str,
+    /// The occasion at which a new value counts.
+    pub(crate) takes: Takes,
+}
+
+/// The occasion at which a running daemon takes up the new value of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Takes {
+    /// A reload; in what concerns pods, for those that come.
+    Reload,
+    /// A restart.
+    Restart,
+}

@@ -1,0 +1,125 @@
+//! Writable layers: their limits, inode numbers that stay, and a node's disk that is full while containers write.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tests_e2e::client::Client;
+use tests_e2e::{Host, spec};
+use tokio::process::Command;
+
+/// MiB of a disk with room for an image, a pod and what the pod writes.
+const DISK_MIB: u64 = 256;
+/// MiB that the container writes, more than the disk has left.
+const WRITTEN_MIB: u64 = 48;
+/// How long the daemon may take to learn that a disk is full. Only a hang takes that long.
+const SEEN_WITHIN: Duration = Duration::from_secs(300);
+
+/// Waits until the pod has so many full disks.
+async fn until_full_disks(client: &mut Client, pod: &str, count: u64) {
+    let seen = async {
+        loop {
+            let (_, info) = client.pod_status_verbose(pod).await.unwrap();
+            if info["full_disks"] == count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(SEEN_WITHIN, seen).await.expect("the daemon learns of full disks");
+}
+
+#[tokio::test]
+async fn a_layer_with_a_limit_takes_no_more_and_the_others_write_on() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let mut config = spec::pod("limited", host.dir());
+    config.annotations.insert("writable-layer-limit.podvisor.io/small".into(), "4Mi".into());
+    let pod = client.run_pod(&config).await.unwrap();
+    let small = client.run(&pod, spec::shell("small", &image, "exec sleep 100000")).await.unwrap();
+    let large = client.run(&pod, spec::shell("large", &image, "exec sleep 100000")).await.unwrap();
+    let write = "dd if=/dev/zero of=/file bs=1M count=8 2>&1; stat -c %s /file";
+    let refused = client.sh(&small, write).await.unwrap();
+    assert!(refused.contains("Disk quota exceeded"), "{refused}");
+    let size: u64 = refused.lines().last().unwrap().parse().unwrap();
+    assert!(size < 4 << 20, "{size}");
+    assert!(client.sh(&large, write).await.unwrap().ends_with("8388608\n"));
+    // What is removed is room again.
+    let again = "rm /file && dd if=/dev/zero of=/other bs=1M count=2 2>/dev/null && stat -c %s /other";
+    assert_eq!(client.sh(&small, again).await.unwrap(), "2097152\n");
+    let mut wrong = spec::pod("wrong", host.dir());
+    wrong.annotations.insert("podvisor.io/writable-layer-limit".into(), "a lot".into());
+    let refused = client.run_pod(&wrong).await.unwrap_err();
+    assert!(refused.message().contains("podvisor.io/writable-layer-limit is \"a lot\""), "{refused}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_the_image_keeps_its_inode_number_when_it_is_written_to() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("inodes", host.dir())).await.unwrap();
+    let container = client.run(&pod, spec::shell("main", &image, "exec sleep 100000")).await.unwrap();
+    let line = "set -- /etc/passwd /bin; for f; do stat -c '%d %i' $f; done >/tmp/before; \
+                echo x >>/etc/passwd; touch /bin/new; for f; do stat -c '%d %i' $f; done | cmp - /tmp/before && echo same";
+    assert_eq!(client.sh(&container, line).await.unwrap(), "same\n");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn writes_wait_while_the_nodes_disk_is_full_and_none_is_lost() {
+    let Some(host) = Host::start_on_disk(DISK_MIB).await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("writer", host.dir())).await.unwrap();
+    let line = format!(
+        "until [ -e /go ]; do sleep 0.1; done; \
+         n=0; while [ $n -lt {WRITTEN_MIB} ]; do yes $n | head -c 1048576 >>/file || exit 1; n=$((n+1)); done; \
+         sync; exec sleep 100000"
+    );
+    let container = client.run(&pod, spec::shell("main", &image, &line)).await.unwrap();
+    let idle = client.run(&pod, spec::shell("idle", &image, "exec sleep 100000")).await.unwrap();
+    client.sh(&container, "touch /go.new").await.unwrap();
+    host.disk().fill().unwrap();
+    // The name is in the guest's memory until the guest writes it back.
+    client.sh(&container, "mv /go.new /go; sync >/dev/null 2>&1 &").await.unwrap();
+    until_full_disks(&mut client, &pod, 1).await;
+    assert_eq!(client.sh(&idle, "echo here").await.unwrap(), "here\n", "who writes nothing goes on");
+    let mut ps = Command::new(host.daemon.binary());
+    ps.arg("--config").arg(host.daemon.config()).arg("ps").stdin(Stdio::null());
+    let table = String::from_utf8(ps.output().await.unwrap().stdout).unwrap();
+    assert!(table.contains("running, disk full"), "{table}");
+    host.disk().free().unwrap();
+    until_full_disks(&mut client, &pod, 0).await;
+    let sum = format!(
+        "until [ $(stat -c %s /file) = {} ]; do sleep 0.1; done; md5sum </file; \
+         n=0; while [ $n -lt {WRITTEN_MIB} ]; do yes $n | head -c 1048576; n=$((n+1)); done | md5sum",
+        WRITTEN_MIB << 20
+    );
+    let sums = client.sh(&container, &sum).await.unwrap();
+    let (found, asked) = sums.trim().split_once('\n').unwrap();
+    assert_eq!(found, asked);
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_whose_writes_wait_is_stopped_and_removed() {
+    let Some(host) = Host::start_on_disk(DISK_MIB).await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("writer", host.dir())).await.unwrap();
+    let container = client.run(&pod, spec::shell("main", &image, "exec sleep 100000")).await.unwrap();
+    host.disk().fill().unwrap();
+    client.sh(&container, "(dd if=/dev/zero of=/file bs=1M count=32; sync) >/dev/null 2>&1 &").await.unwrap();
+    until_full_disks(&mut client, &pod, 1).await;
+    client.stop(&container, 0).await.unwrap();
+    client.stop_pod(&pod).await.unwrap();
+    client.remove_pod(&pod).await.unwrap();
+    host.disk().free().unwrap();
+    assert!(client.pods().await.unwrap().is_empty());
+    host.stop().await.unwrap();
+}
