@@ -106,6 +106,11 @@ bench-build: deps
 bench: bench-build ## count instructions to agent-ready and of a pod's start; ratios of exec and of its output
 	tests/bench/run
 
+.PHONY: bench-images
+bench-images: deps ## ten images over one base: disk, pulls, and memory while twenty pods read them, over their distinct layers
+	@.ci/build -p tests-e2e -p tests-bench --bins
+	$(NODE) $(BIN)/bench-images --bin $(BIN) --guest-image $(IMAGE)
+
 .PHONY: bench-crowd
 bench-crowd: deps ## 500 pods in a row, 60 at once, a restart beside 50: ratios, the daemon's memory (an hour)
 	@.ci/build -p tests-e2e -p tests-bench --bins

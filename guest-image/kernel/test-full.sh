@@ -16,7 +16,7 @@ ipvs() {
     for scheduler in rr wrr lc wlc sh; do
         ipvsadm -A -t "10.1.1.1:8$((at = at + 1))" -s "$scheduler" || return 1
     done
-    ipvsadm -A -u '[fd00::2]:53' -s rr && ipvsadm -a -t 10.1.1.1:81 -r 10.1.1.2:80 -m && ipvsadm -Ln | grep -q 10.1.1.2
+    ipvsadm -A -f 7 -6 -s rr && ipvsadm -a -t 10.1.1.1:81 -r 10.1.1.2:80 -m && ipvsadm -Ln | grep -q 10.1.1.2
 }
 
 # A new network has none that nobody asked for.
