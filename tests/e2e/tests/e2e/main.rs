@@ -21,6 +21,7 @@ mod images;
 mod installation;
 mod isolation;
 mod kernel_limits;
+mod kernels;
 mod lifecycle;
 mod load;
 mod logs;
