@@ -28,6 +28,8 @@ struct State {
     /// The `traceparent` of each call that had one.
     parents: Vec<String>,
     hangs: bool,
+    /// Streams break off after their message.
+    breaks_off: bool,
 }
 
 impl Fake {
@@ -43,6 +45,11 @@ impl Fake {
     /// No call is answered from now on.
     pub(super) fn hangs(&self) {
         self.0.lock().unwrap().hangs = true;
+    }
+
+    /// Each stream breaks off after its message from now on.
+    pub(super) fn breaks_off(&self) {
+        self.0.lock().unwrap().breaks_off = true;
     }
 
     pub(super) fn refuses(&self, rpc: &str, status: Status) {
@@ -91,6 +98,7 @@ impl Service<http::Request<Body>> for Fake {
         let fake = self.clone();
         Box::pin(async move {
             let streams = rpc.starts_with("Stream") || rpc == "GetContainerEvents";
+            let breaks_off = fake.0.lock().unwrap().breaks_off;
             let answered = service_fn(move |request| fake.clone().answer(rpc.clone(), request));
             if !streams {
                 return Ok(Grpc::new(Raw).unary(answered, request).await);
@@ -100,8 +108,11 @@ impl Service<http::Request<Body>> for Fake {
                 let mut answered = answered.clone();
                 async move {
                     let message = answered.call(request).await?.into_inner();
-                    let rest =
-                        if message.is_empty() { stream::pending().boxed() } else { stream::empty().boxed() };
+                    let rest = match (breaks_off, message.is_empty()) {
+                        (true, _) => stream::iter([Err(Status::unavailable("broken off"))]).boxed(),
+                        (false, true) => stream::pending().boxed(),
+                        (false, false) => stream::empty().boxed(),
+                    };
                     Ok::<_, Status>(Response::new(stream::iter([Ok::<_, Status>(message)]).chain(rest)))
                 }
             });

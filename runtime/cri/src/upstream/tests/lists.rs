@@ -6,7 +6,7 @@ use proto_cri::v1;
 use tonic::{Code, Request, Status};
 
 use super::super::link::streaming;
-use super::world::{RUNTIME, World, pods, upstream};
+use super::world::{IMAGE, RUNTIME, World, image, pods, upstream};
 use futures::StreamExt;
 use std::time::Duration;
 
@@ -87,6 +87,29 @@ async fn streams_of_lists_have_both_sides_even_where_the_upstream_has_no_streams
     assert_eq!(listed().await, ["vm1", "c1"]);
     world.theirs.answers("StreamPodSandboxes", &piece("c2"));
     assert_eq!(listed().await, ["vm1", "c2"]);
+}
+
+#[tokio::test]
+async fn a_list_stream_of_an_upstream_that_breaks_off_ends_with_an_error_and_is_no_short_list() {
+    let world = World::start().await;
+    for (fake, id) in [(&world.ours, "vm1"), (&world.theirs, "c1")] {
+        let piece = v1::StreamPodSandboxesResponse { pod_sandboxes: pods(&[id]).items };
+        fake.answers("StreamPodSandboxes", &piece);
+        let images = v1::StreamImagesResponse { images: vec![image(id)] };
+        fake.answers("StreamImages", &images);
+    }
+    world.theirs.breaks_off();
+    let path = format!("{RUNTIME}StreamPodSandboxes");
+    let pieces = streaming(world.layer.clone(), &path, Request::new(Bytes::new())).await.unwrap();
+    let pieces: Vec<_> = pieces.collect().await;
+    let broken = pieces.last().unwrap().as_ref().unwrap_err();
+    assert!(pieces.len() == 3 && broken.code() == Code::Unavailable, "{pieces:?}");
+    let path = format!("{IMAGE}StreamImages");
+    let refused = streaming(world.layer.clone(), &path, Request::new(Bytes::new())).await.err().unwrap();
+    assert_eq!(refused.code(), Code::Unavailable);
+    world.ours.answers("ListPodSandbox", &pods(&["vm1"]));
+    world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
+    assert_eq!(world.pods().await, ["vm1", "c1"], "nothing else is disturbed");
 }
 
 #[tokio::test]
