@@ -137,9 +137,16 @@ const FILES: &[c_long] = &[
     libc::SYS_fchownat,
     libc::SYS_utimensat,
     libc::SYS_umask,
+    libc::SYS_fgetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_flistxattr,
+    libc::SYS_fremovexattr,
     // Whose the files are that it makes.
     libc::SYS_setresuid,
     libc::SYS_setresgid,
+    // For a moment without CAP_FSETID, where a write is to take set-user-id bits away.
+    libc::SYS_capget,
+    libc::SYS_capset,
 ];
 
 /// Types (bits 15:8) of ioctls that are allowed: KVM; taps and FIONBIO; sizes and discard of block devices.

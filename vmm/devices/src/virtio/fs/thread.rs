@@ -10,6 +10,7 @@ use fuse_backend_rs::api::server::Server;
 use virtio_queue::Queue;
 use vmm_sys_util::eventfd::EventFd;
 
+use super::share::separate_umask;
 use super::worker::FsWorker;
 use super::{DEVICE, Share};
 use crate::virtio::DeviceError;
@@ -48,16 +49,17 @@ impl ShareThread {
         let (ready, is_ready) = channel();
         let served = share.clone();
         std::thread::Builder::new().name(DEVICE.to_owned()).spawn(move || {
-            let set_up = setup();
-            let failed = set_up.is_err();
+            let set_up = separate_umask().map(|()| setup());
+            let failed = !matches!(set_up, Ok(Ok(())));
             if ready.send(set_up).is_err() || failed {
                 return;
             }
             serve(&served, &queue);
         })?;
         match is_ready.recv() {
-            Ok(Ok(())) => Ok(Ok(ShareThread { jobs, share })),
-            Ok(Err(error)) => Ok(Err(error)),
+            Ok(Ok(Ok(()))) => Ok(Ok(ShareThread { jobs, share })),
+            Ok(Ok(Err(error))) => Ok(Err(error)),
+            Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(io::Error::other("the share's thread panicked as it started")),
         }
     }

@@ -1,5 +1,7 @@
 //! A driver that speaks FUSE, well and badly, to a share over a directory of the test's own.
 
+mod attributes;
+
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -36,6 +38,8 @@ struct Guest {
     line: Arc<Line>,
     kicks: Vec<EventFd>,
     dir: tempfile::TempDir,
+    /// User and group that requests name.
+    caller: (u32, u32),
 }
 
 fn thread(root: &Path, descriptors_max: i32) -> ShareThread {
@@ -60,7 +64,8 @@ impl Guest {
     fn over(device: Fs, dir: tempfile::TempDir) -> Guest {
         let memory = memory();
         let drivers = [Driver::new(&memory, 0), Driver::new(&memory, 1)];
-        let mut guest = Guest { device, memory, drivers, line: Line::new(), kicks: Vec::new(), dir };
+        let mut guest =
+            Guest { device, memory, drivers, line: Line::new(), kicks: Vec::new(), dir, caller: (0, 0) };
         guest.activate(None);
         guest.mount();
         guest
@@ -93,9 +98,17 @@ impl Guest {
         self.ask(Opcode::Init, 0, &init).unwrap()
     }
 
-    /// Sends one request of the root user; gives the answer's body, or its error number.
+    /// Mounts again, and gives what the share and the driver agree on.
+    fn mount_options(&mut self) -> FsOptions {
+        let answer = self.mount();
+        FsOptions::from_bits_truncate(u64::from(le32(&answer, 12)))
+    }
+
+    /// Sends one request; gives the answer's body, or its error number.
     fn ask(&mut self, opcode: Opcode, node: u64, body: &[u8]) -> Result<Vec<u8>, i32> {
-        let message = message(opcode as u32, node, body);
+        let mut message = message(opcode as u32, node, body);
+        message[24..28].copy_from_slice(&self.caller.0.to_le_bytes());
+        message[28..32].copy_from_slice(&self.caller.1.to_le_bytes());
         let written = self.send(&message, &[(REPLY, REPLY_BYTES, WRITE)]) as usize;
         assert!(written >= REPLY_HEADER, "an answer to {}", opcode as u32);
         let header = self.drivers[1].read::<REPLY_HEADER>(REPLY);

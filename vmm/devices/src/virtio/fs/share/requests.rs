@@ -1,94 +1,19 @@
-//! The share: `fuse-backend-rs`'s pass-through file system over the root of the process, changed where that
-//! would do too much or too little for a guest that nobody trusts.
-//!
-//! Nothing is cached in the guest without asking: the host changes files too. The driver learns of mounts
-//! below, so that each file system keeps device and inode numbers of its own.
+//! The requests of a driver to a share. Where nothing else is said, a call is passed on as it is.
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fuse_backend_rs::abi::fuse_abi::{ATTR_SUBMOUNT, CreateIn, FsOptions, OpenOptions, SetattrValid, stat64};
 use fuse_backend_rs::api::filesystem::{
-    Context, DirEntry, Entry, FileSystem, ZeroCopyReader, ZeroCopyWriter,
+    Context, DirEntry, Entry, FileSystem, GetxattrReply, ListxattrReply, ZeroCopyReader, ZeroCopyWriter,
 };
-use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
-use vmm_sys_util::eventfd::EventFd;
 
-use super::LISTING_BYTES_MAX;
+use super::umask::Umask;
+use super::{OPTIONS, Share};
+use crate::virtio::fs::LISTING_BYTES_MAX;
 
-/// Capabilities that the driver may use beyond the oldest protocol, where it can.
-const OPTIONS: [FsOptions; 8] = [
-    FsOptions::ASYNC_READ,
-    FsOptions::ATOMIC_O_TRUNC,
-    FsOptions::AUTO_INVAL_DATA,
-    FsOptions::BIG_WRITES,
-    FsOptions::INIT_EXT,
-    FsOptions::MAX_PAGES,
-    FsOptions::PARALLEL_DIROPS,
-    FsOptions::SUBMOUNTS,
-];
-
-/// The bits of a mode that a umask takes away (umask(2)).
-const PERMISSIONS: u32 = 0o777;
-
-/// A directory tree of the host, served to a guest.
-pub struct Share {
-    files: PassthroughFs,
-    /// Lowest descriptor number that requests leave alone.
-    descriptors_max: i32,
-    /// To ask for the lowest free descriptor number.
-    probe: EventFd,
-    mounted: AtomicBool,
-}
-
-impl std::fmt::Debug for Share {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Share").field("mounted", &self.mounted).finish_non_exhaustive()
-    }
-}
-
-impl Share {
-    /// Serves `root` as it is when a guest mounts it: the process may change its own root meanwhile.
-    /// `/proc/self/fd` must be there now, and need not be later. Files and directories that the guest
-    /// holds, open or known by name, take descriptors, whose numbers stay below `descriptors_max`.
-    pub fn open(root: &str, descriptors_max: i32) -> io::Result<Share> {
-        let config = Config {
-            root_dir: root.to_owned(),
-            entry_timeout: Duration::ZERO,
-            attr_timeout: Duration::ZERO,
-            cache_policy: CachePolicy::Auto,
-            ..Config::default()
-        };
-        let (files, probe) = (PassthroughFs::new(config)?, EventFd::new(0)?);
-        Ok(Share { files, descriptors_max, probe, mounted: AtomicBool::new(false) })
-    }
-
-    /// Whether the driver has it mounted.
-    pub(crate) fn mounted(&self) -> bool {
-        self.mounted.load(Ordering::SeqCst)
-    }
-
-    /// Forgets all that the driver held, if it held anything.
-    pub(crate) fn forget_all(&self) {
-        if self.mounted.swap(false, Ordering::SeqCst) {
-            self.files.destroy();
-        }
-    }
-
-    /// Refuses what would take a descriptor that others need. The kernel gives the lowest free number.
-    fn room(&self) -> io::Result<()> {
-        let lowest = self.probe.try_clone()?;
-        if lowest.as_raw_fd() >= self.descriptors_max {
-            return Err(io::Error::from_raw_os_error(libc::ENFILE));
-        }
-        Ok(())
-    }
-}
-
-/// Where nothing else is said, a call is passed on as it is.
 impl FileSystem for Share {
     type Inode = u64;
     type Handle = u64;
@@ -149,8 +74,7 @@ impl FileSystem for Share {
         self.files.symlink(ctx, target, parent, name)
     }
 
-    /// Makes no device nodes: on the host they would be devices. A umask has permissions alone: the bits above them would
-    /// be taken out of the type after the look at it, and leave another type.
+    /// Makes no device nodes: on the host they would be devices.
     fn mknod(
         &self,
         ctx: &Context,
@@ -164,12 +88,14 @@ impl FileSystem for Share {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
         self.room()?;
-        self.files.mknod(ctx, parent, name, mode, rdev, umask & PERMISSIONS)
+        let _umask = Umask::of_this_thread(umask);
+        self.files.mknod(ctx, parent, name, mode, rdev, 0)
     }
 
     fn mkdir(&self, ctx: &Context, parent: u64, name: &CStr, mode: u32, umask: u32) -> io::Result<Entry> {
         self.room()?;
-        self.files.mkdir(ctx, parent, name, mode, umask)
+        let _umask = Umask::of_this_thread(umask);
+        self.files.mkdir(ctx, parent, name, mode, 0)
     }
 
     fn unlink(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<()> {
@@ -216,7 +142,8 @@ impl FileSystem for Share {
         args: CreateIn,
     ) -> io::Result<(Entry, Option<u64>, OpenOptions, Option<u32>)> {
         self.room()?;
-        self.files.create(ctx, parent, name, args)
+        let _umask = Umask::of_this_thread(args.umask);
+        self.files.create(ctx, parent, name, CreateIn { umask: 0, ..args })
     }
 
     fn read(
@@ -319,6 +246,22 @@ impl FileSystem for Share {
 
     fn releasedir(&self, ctx: &Context, inode: u64, flags: u32, handle: u64) -> io::Result<()> {
         self.files.releasedir(ctx, inode, flags, handle)
+    }
+
+    fn setxattr(&self, ctx: &Context, inode: u64, name: &CStr, value: &[u8], flags: u32) -> io::Result<()> {
+        self.set_attribute(ctx, inode, name, value, flags)
+    }
+
+    fn getxattr(&self, ctx: &Context, inode: u64, name: &CStr, size: u32) -> io::Result<GetxattrReply> {
+        self.get_attribute(ctx, inode, name, size)
+    }
+
+    fn listxattr(&self, ctx: &Context, inode: u64, size: u32) -> io::Result<ListxattrReply> {
+        self.list_attributes(ctx, inode, size)
+    }
+
+    fn removexattr(&self, ctx: &Context, inode: u64, name: &CStr) -> io::Result<()> {
+        self.remove_attribute(ctx, inode, name)
     }
 
     fn lseek(&self, ctx: &Context, inode: u64, handle: u64, offset: u64, whence: u32) -> io::Result<u64> {

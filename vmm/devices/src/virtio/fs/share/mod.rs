@@ -1,0 +1,100 @@
+//! The share: `fuse-backend-rs`'s pass-through file system over the root of the process, changed where that
+//! would do too much or too little for a guest that nobody trusts.
+//!
+//! Nothing is cached in the guest without asking: the host changes files too. The driver learns of mounts
+//! below, so that each file system keeps device and inode numbers of its own.
+
+//!
+//! `requests` is what the driver may ask, `reopen` gives a descriptor of a known file, `xattr` has extended
+//! attributes and access control lists, `umask` the permissions of new files.
+
+mod reopen;
+mod requests;
+mod umask;
+mod xattr;
+
+pub(super) use umask::separate as separate_umask;
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fuse_backend_rs::abi::fuse_abi::FsOptions;
+use fuse_backend_rs::api::filesystem::FileSystem as _;
+use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
+use vmm_sys_util::eventfd::EventFd;
+
+/// Capabilities that the driver may use beyond the oldest protocol, where it can.
+///
+/// With POSIX_ACL the guest's kernel, which decides who may do what, asks for a file's list and decides by it, and
+/// with DONT_MASK the umask is left to the host's file system, which knows whether a default list takes its place.
+/// Without HANDLE_KILLPRIV_V2 a guest's kernel would ask for `security.capability` before each write.
+const OPTIONS: [FsOptions; 11] = [
+    FsOptions::ASYNC_READ,
+    FsOptions::ATOMIC_O_TRUNC,
+    FsOptions::AUTO_INVAL_DATA,
+    FsOptions::BIG_WRITES,
+    FsOptions::DONT_MASK,
+    FsOptions::HANDLE_KILLPRIV_V2,
+    FsOptions::INIT_EXT,
+    FsOptions::MAX_PAGES,
+    FsOptions::PARALLEL_DIROPS,
+    FsOptions::POSIX_ACL,
+    FsOptions::SUBMOUNTS,
+];
+
+/// A directory tree of the host, served to a guest.
+pub struct Share {
+    files: PassthroughFs,
+    /// Lowest descriptor number that requests leave alone.
+    descriptors_max: i32,
+    /// To ask for the lowest free descriptor number.
+    probe: EventFd,
+    mounted: AtomicBool,
+}
+
+impl std::fmt::Debug for Share {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Share").field("mounted", &self.mounted).finish_non_exhaustive()
+    }
+}
+
+impl Share {
+    /// Serves `root` as it is when a guest mounts it: the process may change its own root meanwhile.
+    /// `/proc/self/fd` must be there now, and need not be later. Files and directories that the guest
+    /// holds, open or known by name, take descriptors, whose numbers stay below `descriptors_max`.
+    pub fn open(root: &str, descriptors_max: i32) -> io::Result<Share> {
+        let config = Config {
+            root_dir: root.to_owned(),
+            entry_timeout: Duration::ZERO,
+            attr_timeout: Duration::ZERO,
+            cache_policy: CachePolicy::Auto,
+            killpriv_v2: true,
+            ..Config::default()
+        };
+        let (files, probe) = (PassthroughFs::new(config)?, EventFd::new(0)?);
+        Ok(Share { files, descriptors_max, probe, mounted: AtomicBool::new(false) })
+    }
+
+    /// Whether the driver has it mounted.
+    pub(crate) fn mounted(&self) -> bool {
+        self.mounted.load(Ordering::SeqCst)
+    }
+
+    /// Forgets all that the driver held, if it held anything.
+    pub(crate) fn forget_all(&self) {
+        if self.mounted.swap(false, Ordering::SeqCst) {
+            self.files.destroy();
+        }
+    }
+
+    /// Refuses what would take a descriptor that others need. The kernel gives the lowest free number.
+    fn room(&self) -> io::Result<()> {
+        let lowest = self.probe.try_clone()?;
+        if lowest.as_raw_fd() >= self.descriptors_max {
+            return Err(io::Error::from_raw_os_error(libc::ENFILE));
+        }
+        Ok(())
+    }
+}
