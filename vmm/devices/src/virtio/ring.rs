@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT as _, QueueT as _};
-use vm_memory::GuestMemoryMmap;
+use vm_memory::{Bytes as _, GuestMemoryMmap};
 
-use super::chain::{Chain, ChainFault};
+use super::chain::{Chain, ChainFault, Segment};
 use super::{DeviceError, GuestMemory, Interrupt, MemoryMap};
 
 /// Counts what a guest did wrong; shared between a device and its worker.
@@ -148,6 +148,19 @@ impl Ring {
         if self.queue.add_used(&**self.writable, taken.head, written).is_err() {
             self.broken = true;
         }
+    }
+
+    /// Writes an answer to where a chain that was taken earlier has a place for it. `None` if it does not fit, or what may
+    /// be written to has changed meanwhile and the place is not there any more.
+    pub fn write(&mut self, place: &[Segment], data: &[u8]) -> Option<()> {
+        self.renew();
+        let mut rest = data;
+        for segment in place {
+            let (now, later) = rest.split_at(rest.len().min(segment.length as usize));
+            self.writable.write_slice(now, segment.address).ok()?;
+            rest = later;
+        }
+        rest.is_empty().then_some(())
     }
 
     /// Asks the driver to notify, now that the worker is about to sleep. Returns whether chains came in

@@ -130,16 +130,15 @@ impl Wakeups {
 
     /// Waits until something is ready, or, if `work_left`, only looks.
     pub fn wait(&self, work_left: bool) -> io::Result<Woken> {
-        self.within(if work_left { 0 } else { -1 })
+        self.wait_at_most(work_left.then_some(Duration::ZERO))
     }
 
-    /// Waits until something is ready, at most for this long; then nothing is.
-    pub fn wait_for(&self, most: Duration) -> io::Result<Woken> {
-        self.within(i32::try_from(most.as_millis()).unwrap_or(i32::MAX))
-    }
-
-    fn within(&self, timeout: i32) -> io::Result<Woken> {
+    /// Waits until something is ready, or for this long, rounded up to milliseconds. Without a bound, for ever.
+    pub fn wait_at_most(&self, patience: Option<Duration>) -> io::Result<Woken> {
         let mut events = [EpollEvent::default(); SOURCES_MAX + 1];
+        let timeout = patience.map_or(-1, |patience| {
+            i32::try_from(patience.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+        });
         let count = loop {
             match self.epoll.wait(timeout, &mut events) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

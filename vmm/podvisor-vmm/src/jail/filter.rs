@@ -141,6 +141,8 @@ const FILES: &[c_long] = &[
     libc::SYS_fsetxattr,
     libc::SYS_flistxattr,
     libc::SYS_fremovexattr,
+    // Locks of ranges are SYS_fcntl.
+    libc::SYS_flock,
     // Whose the files are that it makes.
     libc::SYS_setresuid,
     libc::SYS_setresgid,

@@ -99,7 +99,7 @@ impl BlkWorker {
             let woken = match left {
                 Left::Nothing => wakeups.wait(false)?,
                 Left::Work => wakeups.wait(true)?,
-                Left::NoRoom => wakeups.wait_for(ROOM_RETRY)?,
+                Left::NoRoom => wakeups.wait_at_most(Some(ROOM_RETRY))?,
             };
             if woken.stop {
                 return Ok(());

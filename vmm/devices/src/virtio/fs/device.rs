@@ -42,6 +42,11 @@ impl Fs {
         self.faults.total()
     }
 
+    #[cfg(test)]
+    pub(super) fn share_thread(&self) -> &ShareThread {
+        &self.thread
+    }
+
     fn config(&self) -> [u8; TAG_BYTES_MAX + 4] {
         let mut config = [0; TAG_BYTES_MAX + 4];
         config[..self.tag.len()].copy_from_slice(self.tag.as_bytes());

@@ -11,10 +11,11 @@
 //! ```
 //!
 //! `device` is what the transport sees, `worker` takes requests off the queues, `thread` is where that
-//! happens, `share` says what is served and what is not.
+//! happens, `share` says what is served and what is not, `locks` has what the guest locks or waits for.
 
 pub mod credentials;
 mod device;
+mod locks;
 mod share;
 mod snapshot;
 #[cfg(test)]

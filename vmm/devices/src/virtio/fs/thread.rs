@@ -10,6 +10,7 @@ use fuse_backend_rs::api::server::Server;
 use virtio_queue::Queue;
 use vmm_sys_util::eventfd::EventFd;
 
+use super::locks::Waits;
 use super::share::separate_umask;
 use super::worker::FsWorker;
 use super::{DEVICE, Share};
@@ -68,6 +69,12 @@ impl ShareThread {
         &self.share
     }
 
+    /// Ends the waits for locks of these processes, which the guest knows by these numbers: they get EINTR. Each process
+    /// must have a signal that ends it, for a guest's kernel takes the answer for one. The call does not wait.
+    pub fn interrupt_lock_waits(&self, pids: &[u32]) {
+        self.share.interrupts().add(pids);
+    }
+
     /// Has the queues served until the session ends.
     pub(super) fn begin(&self, worker: FsWorker, afresh: bool) -> Result<Session, DeviceError> {
         let failed = |message: String| DeviceError { device: DEVICE, message };
@@ -81,12 +88,15 @@ impl ShareThread {
 
 fn serve(share: &Arc<Share>, jobs: &Receiver<Job>) {
     let server = Server::new(share.clone());
+    // Kept over a pause, as what is open: the driver still has their chains in the queue.
+    let mut waits = Waits::default();
     for Job { worker, stop, afresh, done } in jobs {
         if afresh {
             share.forget_all();
+            waits.clear();
         }
         // A session that wants them no more has gone with its VM.
-        let _ = done.send(worker.run(&server, stop));
+        let _ = done.send(worker.run(&server, share, &mut waits, stop));
     }
 }
 

@@ -6,17 +6,20 @@
 
 //!
 //! `requests` is what the driver may ask, `reopen` gives a descriptor of a known file, `xattr` has extended
-//! attributes and access control lists, `umask` the permissions of new files.
+//! attributes and access control lists, `lock` file locks, `umask` the permissions of new files.
 
+mod lock;
 mod reopen;
 mod requests;
 mod umask;
 mod xattr;
 
+pub(super) use lock::is_held;
 pub(super) use umask::separate as separate_umask;
 
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -25,22 +28,26 @@ use fuse_backend_rs::api::filesystem::FileSystem as _;
 use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use vmm_sys_util::eventfd::EventFd;
 
+use super::locks::{Interrupts, Locks, OWNERS_MAX};
+
 /// Capabilities that the driver may use beyond the oldest protocol, where it can.
 ///
 /// With POSIX_ACL the guest's kernel, which decides who may do what, asks for a file's list and decides by it, and
 /// with DONT_MASK the umask is left to the host's file system, which knows whether a default list takes its place.
 /// Without HANDLE_KILLPRIV_V2 a guest's kernel would ask for `security.capability` before each write.
-const OPTIONS: [FsOptions; 11] = [
+const OPTIONS: [FsOptions; 13] = [
     FsOptions::ASYNC_READ,
     FsOptions::ATOMIC_O_TRUNC,
     FsOptions::AUTO_INVAL_DATA,
     FsOptions::BIG_WRITES,
     FsOptions::DONT_MASK,
+    FsOptions::FLOCK_LOCKS,
     FsOptions::HANDLE_KILLPRIV_V2,
     FsOptions::INIT_EXT,
     FsOptions::MAX_PAGES,
     FsOptions::PARALLEL_DIROPS,
     FsOptions::POSIX_ACL,
+    FsOptions::POSIX_LOCKS,
     FsOptions::SUBMOUNTS,
 ];
 
@@ -52,6 +59,9 @@ pub struct Share {
     /// To ask for the lowest free descriptor number.
     probe: EventFd,
     mounted: AtomicBool,
+    locks: Mutex<Locks>,
+    /// Waits for locks that are to end.
+    interrupts: Interrupts,
 }
 
 impl std::fmt::Debug for Share {
@@ -74,7 +84,9 @@ impl Share {
             ..Config::default()
         };
         let (files, probe) = (PassthroughFs::new(config)?, EventFd::new(0)?);
-        Ok(Share { files, descriptors_max, probe, mounted: AtomicBool::new(false) })
+        let interrupts = Interrupts::new()?;
+        let (mounted, locks) = (AtomicBool::new(false), Mutex::new(Locks::new(OWNERS_MAX)));
+        Ok(Share { files, descriptors_max, probe, mounted, locks, interrupts })
     }
 
     /// Whether the driver has it mounted.
@@ -85,8 +97,14 @@ impl Share {
     /// Forgets all that the driver held, if it held anything.
     pub(crate) fn forget_all(&self) {
         if self.mounted.swap(false, Ordering::SeqCst) {
+            self.locks().clear();
             self.files.destroy();
         }
+    }
+
+    /// Requests for locks that are to wait no longer.
+    pub(super) fn interrupts(&self) -> &Interrupts {
+        &self.interrupts
     }
 
     /// Refuses what would take a descriptor that others need. The kernel gives the lowest free number.

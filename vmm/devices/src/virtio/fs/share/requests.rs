@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use fuse_backend_rs::abi::fuse_abi::{ATTR_SUBMOUNT, CreateIn, FsOptions, OpenOptions, SetattrValid, stat64};
 use fuse_backend_rs::api::filesystem::{
-    Context, DirEntry, Entry, FileSystem, GetxattrReply, ListxattrReply, ZeroCopyReader, ZeroCopyWriter,
+    Context, DirEntry, Entry, FileLock, FileSystem, GetxattrReply, ListxattrReply, ZeroCopyReader,
+    ZeroCopyWriter,
 };
 
 use super::umask::Umask;
 use super::{OPTIONS, Share};
 use crate::virtio::fs::LISTING_BYTES_MAX;
+use crate::virtio::fs::locks::LockRequest;
 
 impl FileSystem for Share {
     type Inode = u64;
@@ -177,6 +179,7 @@ impl FileSystem for Share {
     }
 
     fn flush(&self, ctx: &Context, inode: u64, handle: u64, lock_owner: u64) -> io::Result<()> {
+        self.close_owner(inode, lock_owner);
         self.files.flush(ctx, inode, handle, lock_owner)
     }
 
@@ -206,6 +209,7 @@ impl FileSystem for Share {
         flock_release: bool,
         lock_owner: Option<u64>,
     ) -> io::Result<()> {
+        self.close_handle(inode, handle, lock_owner.filter(|_| flock_release));
         self.files.release(ctx, inode, flags, handle, flush, flock_release, lock_owner)
     }
 
@@ -246,6 +250,31 @@ impl FileSystem for Share {
 
     fn releasedir(&self, ctx: &Context, inode: u64, flags: u32, handle: u64) -> io::Result<()> {
         self.files.releasedir(ctx, inode, flags, handle)
+    }
+
+    fn getlk(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        handle: u64,
+        owner: u64,
+        lock: FileLock,
+        flags: u32,
+    ) -> io::Result<FileLock> {
+        self.find_lock(&LockRequest { context: *ctx, inode, handle, owner, lock, flags })
+    }
+
+    /// Does not wait. A request that may is not passed to this (`fs::worker`).
+    fn setlk(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        handle: u64,
+        owner: u64,
+        lock: FileLock,
+        flags: u32,
+    ) -> io::Result<()> {
+        self.lock(&LockRequest { context: *ctx, inode, handle, owner, lock, flags }, false)
     }
 
     fn setxattr(&self, ctx: &Context, inode: u64, name: &CStr, value: &[u8], flags: u32) -> io::Result<()> {

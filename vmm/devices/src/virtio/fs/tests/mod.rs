@@ -1,6 +1,7 @@
 //! A driver that speaks FUSE, well and badly, to a share over a directory of the test's own.
 
 mod attributes;
+mod locks;
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};

@@ -1,0 +1,147 @@
+//! Requests that wait for a lock that another holds. The thread that serves the share never waits itself: a request
+//! keeps its chain, and is tried again.
+//!
+//! The kernel says nothing when a lock of an open description becomes free, so that there is no event to wait for. A
+//! lock that this share gives up is tried for at once; one that another pod or a program of the host gives up, by a
+//! clock that slows down from [`DELAY_MIN`] to [`DELAY_MAX`]. The clock stands while nothing waits.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::LockRequest;
+use crate::virtio::chain::Segment;
+use crate::virtio::ring::Taken;
+
+/// Requests that may wait at once: half of the ring, so that those that unlock find a place in it.
+const WAITS_MAX: usize = 128;
+
+/// Least and longest time between two looks: a lock that is held for a moment is had soon after, and one that is
+/// held for long costs the host four system calls a second for each that waits.
+const DELAY_MIN: Duration = Duration::from_millis(10);
+const DELAY_MAX: Duration = Duration::from_millis(250);
+
+/// A request that waits.
+pub(in crate::virtio::fs) struct Wait {
+    pub(in crate::virtio::fs) taken: Taken,
+    /// Where the answer goes.
+    pub(in crate::virtio::fs) reply: Vec<Segment>,
+    /// The request's number, which its answer repeats.
+    pub(in crate::virtio::fs) unique: u64,
+    pub(in crate::virtio::fs) request: LockRequest,
+}
+
+impl Wait {
+    /// Whether one of these processes waits: the request names the thread, and the lock the process.
+    fn is_of(&self, pids: &BTreeSet<u32>) -> bool {
+        pids.contains(&self.request.lock.pid)
+            || u32::try_from(self.request.context.pid).is_ok_and(|pid| pids.contains(&pid))
+    }
+}
+
+/// All that wait, in the order of their arrival.
+#[derive(Default)]
+pub(in crate::virtio::fs) struct Waits {
+    list: Vec<Wait>,
+    delay: Duration,
+    /// When the next look is due, while something waits.
+    due: Option<Instant>,
+}
+
+impl Waits {
+    /// Whether one more may wait.
+    pub(in crate::virtio::fs) fn has_room(&self) -> bool {
+        self.list.len() < WAITS_MAX
+    }
+
+    /// Adds one that has been tried.
+    pub(in crate::virtio::fs) fn push(&mut self, wait: Wait, now: Instant) {
+        self.list.push(wait);
+        self.delay = DELAY_MIN;
+        self.due = Some(now + self.delay);
+    }
+
+    /// Forgets all: their chains are the driver's again.
+    pub(in crate::virtio::fs) fn clear(&mut self) {
+        *self = Waits::default();
+    }
+
+    /// The time until the next look; none while nothing waits.
+    pub(in crate::virtio::fs) fn patience(&self, now: Instant) -> Option<Duration> {
+        self.due.map(|due| due.saturating_duration_since(now))
+    }
+
+    /// Whether it is time for a look.
+    pub(in crate::virtio::fs) fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// Tries all: `attempt` answers a request and returns true, or leaves it waiting.
+    pub(in crate::virtio::fs) fn look(&mut self, now: Instant, mut attempt: impl FnMut(&Wait) -> bool) {
+        let before = self.list.len();
+        self.list.retain(|wait| !attempt(wait));
+        let none_had = self.list.len() == before;
+        self.delay = if none_had { (self.delay * 2).min(DELAY_MAX) } else { DELAY_MIN };
+        self.due = (!self.list.is_empty()).then(|| now + self.delay);
+    }
+
+    /// Takes those of some processes.
+    pub(in crate::virtio::fs) fn interrupt(&mut self, pids: &BTreeSet<u32>) -> Vec<Wait> {
+        let (ended, waiting) = std::mem::take(&mut self.list).into_iter().partition(|wait| wait.is_of(pids));
+        self.list = waiting;
+        if self.list.is_empty() {
+            self.due = None;
+        }
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fuse_backend_rs::api::filesystem::{Context, FileLock};
+
+    use super::*;
+
+    fn wait(pid: u32) -> Wait {
+        let context = Context { uid: 0, gid: 0, pid: pid.cast_signed() + 1000 };
+        let lock = FileLock { start: 0, end: 0, lock_type: 0, pid };
+        let request = LockRequest { context, inode: 2, handle: 1, owner: 1, lock, flags: 0 };
+        Wait { taken: Taken { head: 0, fault: None }, reply: Vec::new(), unique: 1, request }
+    }
+
+    #[test]
+    fn looks_become_rare_while_nothing_is_had_and_stop_when_nothing_waits() {
+        let start = Instant::now();
+        let mut waits = Waits::default();
+        assert_eq!(waits.patience(start), None);
+        waits.push(wait(1), start);
+        assert_eq!(waits.patience(start), Some(DELAY_MIN));
+        assert!(!waits.is_due(start) && waits.is_due(start + DELAY_MIN));
+        for _ in 0..10 {
+            waits.look(start, |_| false);
+        }
+        assert_eq!(waits.patience(start), Some(DELAY_MAX));
+        waits.push(wait(2), start);
+        assert_eq!(waits.patience(start), Some(DELAY_MIN));
+        waits.look(start, |wait| wait.request.lock.pid == 1);
+        assert_eq!(waits.patience(start), Some(DELAY_MIN));
+        waits.look(start, |_| true);
+        assert_eq!(waits.patience(start), None);
+    }
+
+    #[test]
+    fn waits_are_bounded_and_ended_by_process_or_thread() {
+        let start = Instant::now();
+        let mut waits = Waits::default();
+        for pid in 1.. {
+            if !waits.has_room() {
+                break;
+            }
+            waits.push(wait(pid), start);
+        }
+        assert_eq!(waits.list.len(), WAITS_MAX);
+        let ended = waits.interrupt(&BTreeSet::from([3, 1005, 5000]));
+        assert_eq!(ended.iter().map(|wait| wait.request.lock.pid).collect::<Vec<_>>(), [3, 5]);
+        assert_eq!(waits.interrupt(&(0..5000).collect()).len(), WAITS_MAX - 2);
+        assert_eq!(waits.patience(start), None);
+    }
+}
