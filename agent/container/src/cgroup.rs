@@ -57,11 +57,13 @@ impl Cgroup {
     }
 
     /// Signals the leader and the cgroup's processes that descend from the leader or are in the leader's session.
-    /// SIGKILL is sent again until no such process is left, since processes may fork meanwhile.
-    pub fn signal_tree(&self, leader: i32, signal: u32) -> io::Result<()> {
+    /// SIGKILL is sent again until no such process is left, since processes may fork meanwhile. Returns the processes that
+    /// were signalled last: with SIGKILL those that do not end at once.
+    pub fn signal_tree(&self, leader: i32, signal: u32) -> io::Result<Vec<i32>> {
         const ROUNDS_MAX: usize = 32;
+        let mut tree = Vec::new();
         for _ in 0..ROUNDS_MAX {
-            let tree = tree_of(leader, &self.processes()?);
+            tree = tree_of(leader, &self.processes()?);
             for pid in &tree {
                 match syscall::kill(*pid, signal) {
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
@@ -72,7 +74,7 @@ impl Cgroup {
                 break;
             }
         }
-        Ok(())
+        Ok(tree)
     }
 
     /// Ids of the processes in the cgroup and in those below.

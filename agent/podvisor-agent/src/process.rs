@@ -182,10 +182,11 @@ impl Process {
     }
 
     /// Signals the process, its descendants, and the session that it leads, as each process that the agent starts does.
-    /// A process that has ended is no error, and processes that it left behind are not searched for.
-    pub(crate) fn signal_tree(&self, signal: u32) -> std::io::Result<()> {
+    /// A process that has ended is no error, and processes that it left behind are not searched for. Returns those that
+    /// were signalled last.
+    pub(crate) fn signal_tree(&self, signal: u32) -> std::io::Result<Vec<i32>> {
         if self.has_ended() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.cgroup.signal_tree(self.pid, signal)
     }

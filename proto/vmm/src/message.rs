@@ -13,8 +13,11 @@ use crate::{Device, FilledSlot, Slot};
 ///
 /// | version | is the first with |
 /// |---|---|
-/// | 2 | images of several files ([`Device::Layered`]), [`Event::FullDisks`] |
+/// | 2 | images of several files ([`Device::Layered`]), [`Event::FullDisks`], [`Request::InterruptLockWaits`] |
 pub const PROTOCOL_VERSION: u32 = 2;
+
+/// The first version whose VMMs hold the guest's file locks, and interrupt who waits for one.
+pub const LOCK_WAITS_VERSION: u32 = 2;
 
 /// Least version of the other side that this one understands. A side that is newer decides by its own constant whether
 /// it understands this one, and sends it nothing that it does not know.
@@ -89,6 +92,13 @@ pub enum Request {
         /// Bytes, in steps of 2 MiB from the size at boot.
         memory_bytes: u64,
     },
+    /// End the waits of these processes for file locks of volumes: each gets EINTR. The guest knows the processes by these
+    /// numbers, in its initial PID namespace, and has a signal for each that ends it. Processes that do not wait are no
+    /// error. Since version 3.
+    InterruptLockWaits {
+        /// Process ids.
+        pids: Vec<u32>,
+    },
     /// The slots that are filled.
     Slots,
     /// Counters and times of the VM.
@@ -119,6 +129,8 @@ pub enum Response {
     Unplugged,
     /// The memory is offered.
     Resizing,
+    /// The waits end soon.
+    LockWaitsInterrupted,
     /// The filled slots, in the table's order.
     Slots(Vec<FilledSlot>),
     /// Counters.

@@ -76,6 +76,7 @@ points! {
     VmmPlug = "vmm.plug",
     VmmUnplug = "vmm.unplug",
     VmmResize = "vmm.resize",
+    VmmInterruptLockWaits = "vmm.interrupt_lock_waits",
     VmmSlots = "vmm.slots",
     VmmStats = "vmm.stats",
     VmmConsole = "vmm.console",

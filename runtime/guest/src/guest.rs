@@ -228,17 +228,18 @@ impl Guest {
         Ok(convert::process_exit(&answer.map_err(|error| GuestError::from_ttrpc("Wait", error))?))
     }
 
-    /// Sends a signal to a process, or to all of a container's. Processes that have ended are no error.
+    /// Sends a signal to a process, or to all of a container's. Processes that have ended are no error. Returns the
+    /// processes that a SIGKILL has not ended yet, as far as the agent says, by their ids in the guest.
     pub async fn signal(
         &self,
         container_id: &str,
         target: SignalTarget<'_>,
         signal: Signal,
-    ) -> Result<(), GuestError> {
+    ) -> Result<Vec<u32>, GuestError> {
         let request = convert::signal(container_id, target, signal);
         within(Point::AgentSignal, "Signal", SHORT, self.client.signal(context(SHORT), &request))
             .await
-            .map(drop)
+            .map(|answer| answer.killed)
     }
 
     /// The guest's memory, processes and clock.

@@ -11,6 +11,7 @@
 
 mod connection;
 mod descriptors;
+mod end;
 mod error;
 mod events;
 mod link;

@@ -8,13 +8,13 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto_vmm::{BootConfig, Device, FilledSlot, Request, Response, Slot, StopReason, StopReport, VmStats};
+use proto_vmm::{
+    BootConfig, Device, FilledSlot, LOCK_WAITS_VERSION, Request, Response, Slot, StopReport, VmStats,
+};
 use runtime_fail_points::{Point, pass_async};
 use tokio::net::UnixStream;
 use tokio::process::Child;
@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use crate::VmError;
 use crate::connection::{ANSWER_DEADLINE, BOOT_DEADLINE};
 use crate::descriptors::Descriptors;
+use crate::end::{REPORT_PATIENCE, ended_or, unreported, wait};
 use crate::events::Events;
 use crate::link::{Greeted, Link, greet};
 use crate::plan::{BootPlan, Size};
@@ -34,10 +35,6 @@ const GUEST_CID: u32 = 3;
 
 /// How long a VMM may take to end after it was asked; a stop takes milliseconds.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
-
-/// How long the stop report may come after the process has ended. The VMM sent it before, so that this
-/// only bounds a connection that another daemon took over.
-const REPORT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A VMM and its VM. Cheap to clone; dropping all clones leaves the VMM running.
 #[derive(Clone, Debug)]
@@ -240,6 +237,22 @@ impl Vm {
         self.0.events.full_disks.subscribe()
     }
 
+    /// Ends the waits of killed processes for file locks of volumes. A VMM that is too old holds no locks, and is not
+    /// asked.
+    ///
+    /// # Errors
+    /// As [`boot`](Self::boot).
+    pub async fn interrupt_lock_waits(&self, pids: &[u32]) -> Result<(), VmError> {
+        if self.0.version < LOCK_WAITS_VERSION {
+            return Ok(());
+        }
+        let (name, request) = ("interrupt_lock_waits", Request::InterruptLockWaits { pids: pids.to_vec() });
+        match self.ask(Point::VmmInterruptLockWaits, name, request, &Descriptors::default()).await? {
+            Response::LockWaitsInterrupted => Ok(()),
+            _ => Err(VmError::Confused { request: name }),
+        }
+    }
+
     /// Returns the slots that are filled, in the table's order.
     ///
     /// # Errors
@@ -378,44 +391,5 @@ impl Vm {
             }
             other => other,
         }
-    }
-}
-
-/// Waits for the process's end; a child of ours is reaped and gives its status.
-async fn wait(process: &Process, child: Option<Child>) -> Option<ExitStatus> {
-    match child {
-        Some(mut child) => child.wait().await.ok(),
-        None => {
-            process.ended().await;
-            None
-        }
-    }
-}
-
-/// The end of a VMM that was lost because it has ended, in the place of the error that this looked like.
-async fn ended_or(error: VmError, child: &mut Child) -> VmError {
-    if !matches!(error, VmError::Lost { .. } | VmError::Send { .. } | VmError::Connect { .. }) {
-        return error;
-    }
-    match tokio::time::timeout(REPORT_PATIENCE, child.wait()).await {
-        Ok(Ok(status)) => VmError::Ended { reason: unreported(Some(status)).reason },
-        _ => error,
-    }
-}
-
-/// The report of a VMM that ended without one.
-fn unreported(status: Option<ExitStatus>) -> StopReport {
-    let message = match status {
-        Some(status) => match (status.signal(), status.code()) {
-            (Some(signal), _) => format!("the VMM was killed by signal {signal}"),
-            (None, code) => format!("the VMM ended without a report, exit status {}", code.unwrap_or(-1)),
-        },
-        None => "the VMM ended without a report".to_owned(),
-    };
-    StopReport {
-        reason: StopReason::Vmm { message },
-        registers: None,
-        console: String::new(),
-        exits: Default::default(),
     }
 }

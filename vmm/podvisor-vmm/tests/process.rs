@@ -240,6 +240,9 @@ fn devices_come_and_go_and_a_shutdown_ends_it_well() {
     let unplug = Request::Unplug { slot: Slot::SCRATCH };
     assert!(matches!(vmm.ask(unplug.clone(), &[]), Ok(Response::Unplugged)));
     assert_eq!(vmm.ask(unplug, &[]).unwrap_err().message, "slot 11 is empty");
+    // Whether one waits or not.
+    let interrupt = Request::InterruptLockWaits { pids: vec![1, u32::MAX] };
+    assert!(matches!(vmm.ask(interrupt, &[]), Ok(Response::LockWaitsInterrupted)));
     let Ok(Response::Stats(stats)) = vmm.ask(Request::Stats, &[]) else { panic!("no stats") };
     assert!(stats.boot_requested_ns > 0);
     while !matches!(vmm.ask(Request::Console, &[]), Ok(Response::Console { text }) if text == "up") {}
@@ -296,7 +299,9 @@ fn a_client_without_a_version_or_with_an_old_one_is_refused_and_may_say_another(
     vmm.client = dial(&vmm.path);
     for request in [Request::Stats, Request::Shutdown] {
         let refused = vmm.ask(request, &[]).unwrap_err().message;
-        assert_eq!(refused, "this VMM speaks version 2 of the protocol, and the daemon named none");
+        let said =
+            format!("this VMM speaks version {PROTOCOL_VERSION} of the protocol, and the daemon named none");
+        assert_eq!(refused, said);
     }
     let refused = vmm.ask(Request::Hello { version: 0 }, &[]).unwrap_err().message;
     assert!(refused.contains("version 0 of the protocol, and this VMM 1"), "{refused}");

@@ -163,12 +163,12 @@ impl Container {
         move |source| ContainerError::Io { what, id: self.id.clone(), source }
     }
 
-    /// Signals every process of the container.
-    pub(crate) fn signal_all(&self, signal: u32) -> std::io::Result<()> {
+    /// Signals every process of the container. Returns those that are not gone after a SIGKILL.
+    pub(crate) fn signal_all(&self, signal: u32) -> std::io::Result<Vec<i32>> {
         if signal == nix::libc::SIGKILL.unsigned_abs() {
-            self.cgroup.kill()
-        } else {
-            self.cgroup.signal(signal)
+            self.cgroup.kill()?;
+            return self.cgroup.processes();
         }
+        self.cgroup.signal(signal).map(|()| Vec::new())
     }
 }

@@ -21,8 +21,8 @@ use proto_agent::agent::{
     ConfigurePodRequest, ConfigurePodResponse, CreateContainerRequest, CreateContainerResponse, Empty,
     ExecRequest, ExecResponse, HelloRequest, HelloResponse, PublishVolumeRequest, PublishVolumeResponse,
     RemoveContainerRequest, ResizePodRequest, ResizeVolumeRequest, ShutdownRequest, SignalRequest,
-    StartContainerRequest, StatsRequest, StatsResponse, UpdateContainerRequest, UsageRequest, UsageResponse,
-    WaitRequest, WaitResponse,
+    SignalResponse, StartContainerRequest, StatsRequest, StatsResponse, UpdateContainerRequest, UsageRequest,
+    UsageResponse, WaitRequest, WaitResponse,
 };
 use proto_agent::agent_ttrpc::Agent;
 use ttrpc::r#async::TtrpcContext;
@@ -112,7 +112,7 @@ impl Agent for Service {
         process::wait(&self.gate, request).await
     }
 
-    async fn signal(&self, _: &TtrpcContext, request: SignalRequest) -> ttrpc::Result<Empty> {
+    async fn signal(&self, _: &TtrpcContext, request: SignalRequest) -> ttrpc::Result<SignalResponse> {
         process::signal(&self.gate, request).await
     }
 

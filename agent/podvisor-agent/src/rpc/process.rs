@@ -1,6 +1,8 @@
 //! Processes: exec, wait, signal. [`crate::process`] follows them.
 
-use proto_agent::agent::{Empty, ExecRequest, ExecResponse, SignalRequest, WaitRequest, WaitResponse};
+use proto_agent::agent::{
+    ExecRequest, ExecResponse, SignalRequest, SignalResponse, WaitRequest, WaitResponse,
+};
 use ttrpc::Code;
 
 use crate::lifecycle;
@@ -9,6 +11,9 @@ use crate::rpc::status::{refusal, refused};
 
 /// Largest signal number of Linux.
 const SIGNAL_MAX: u32 = 64;
+
+/// Most killed processes that an answer names. The daemon asks again while some are left.
+const KILLED_MAX: usize = 4096;
 
 pub(super) async fn exec(gate: &Gate, request: ExecRequest) -> ttrpc::Result<ExecResponse> {
     gate.run(|pod| async move { lifecycle::exec(&pod, request).await }).await?;
@@ -32,7 +37,7 @@ pub(super) async fn wait(gate: &Gate, request: WaitRequest) -> ttrpc::Result<Wai
     })
 }
 
-pub(super) async fn signal(gate: &Gate, request: SignalRequest) -> ttrpc::Result<Empty> {
+pub(super) async fn signal(gate: &Gate, request: SignalRequest) -> ttrpc::Result<SignalResponse> {
     let pod = gate.pod().await?;
     if !(1..=SIGNAL_MAX).contains(&request.signal) {
         return Err(refusal(Code::INVALID_ARGUMENT, "a signal's number is 1 to 64"));
@@ -55,8 +60,15 @@ pub(super) async fn signal(gate: &Gate, request: SignalRequest) -> ttrpc::Result
     } else {
         let process = pod.containers.process(&request.container_id, &request.exec_id);
         let process = process.map_err(|error| refused(&error))?;
-        if request.tree { process.signal_tree(request.signal) } else { process.signal(request.signal) }
+        if request.tree {
+            process.signal_tree(request.signal)
+        } else {
+            process.signal(request.signal).map(|()| Vec::new())
+        }
     };
-    result.map_err(|error| refusal(Code::INTERNAL, &format!("cannot signal: {error}")))?;
-    Ok(Empty::default())
+    let left = result.map_err(|error| refusal(Code::INTERNAL, &format!("cannot signal: {error}")))?;
+    // Only who is killed may be taken from a wait: another process would take that for a signal which it does not have.
+    let killed = if request.signal == nix::libc::SIGKILL.unsigned_abs() { left } else { Vec::new() };
+    let killed = killed.into_iter().filter_map(|pid| u32::try_from(pid).ok()).take(KILLED_MAX).collect();
+    Ok(SignalResponse { killed, ..Default::default() })
 }

@@ -48,12 +48,13 @@ pub(crate) trait Agent: Debug + Send + Sync {
     async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), BackendError>;
     /// Waits for a process's end. An empty exec id names the container's first process.
     async fn wait(&self, container_id: &str, exec_id: &str) -> Result<ProcessExit, BackendError>;
+    /// Sends a signal. Returns the processes of the guest that a SIGKILL has not ended yet.
     async fn signal(
         &self,
         container_id: &str,
         target: SignalTarget<'_>,
         signal: Signal,
-    ) -> Result<(), BackendError>;
+    ) -> Result<Vec<u32>, BackendError>;
     async fn stats(&self) -> Result<StatsResponse, BackendError>;
     async fn usage(&self) -> Result<UsageResponse, BackendError>;
     /// Kills all containers and syncs the disk.
@@ -192,7 +193,7 @@ impl Agent for GuestAgent {
         container_id: &str,
         target: SignalTarget<'_>,
         signal: Signal,
-    ) -> Result<(), BackendError> {
+    ) -> Result<Vec<u32>, BackendError> {
         Ok(self.0.signal(container_id, target, signal).await?)
     }
 

@@ -73,6 +73,8 @@ pub(crate) trait Vm: Debug + Send + Sync {
     async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError>;
     async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), BackendError>;
     async fn unplug(&self, slot: Slot) -> Result<(), BackendError>;
+    /// Ends the waits of killed processes for file locks of volumes.
+    async fn interrupt_lock_waits(&self, pids: &[u32]) -> Result<(), BackendError>;
     /// The slots that hold a device, whoever plugged it.
     async fn filled_slots(&self) -> Result<Vec<FilledSlot>, BackendError>;
     /// Offers the guest memory of this size in all, through the device in [`Slot::MEM`]. The guest takes
@@ -193,6 +195,10 @@ impl Vm for SpawnedVm {
 
     async fn unplug(&self, slot: Slot) -> Result<(), BackendError> {
         Ok(self.0.unplug(slot).await?)
+    }
+
+    async fn interrupt_lock_waits(&self, pids: &[u32]) -> Result<(), BackendError> {
+        Ok(self.0.interrupt_lock_waits(pids).await?)
     }
 
     async fn filled_slots(&self) -> Result<Vec<FilledSlot>, BackendError> {

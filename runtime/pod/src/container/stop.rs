@@ -8,6 +8,7 @@ use runtime_spans::{always, span};
 use runtime_spec::Signal;
 use tokio::sync::watch;
 
+use crate::container::kill;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::{ENDED_WITHIN, Live};
 use crate::roster::ContainerEntry;
@@ -35,7 +36,7 @@ pub(crate) async fn stop(
         let asking = live.agent.signal(&view.id, SignalTarget::FirstProcess, Signal(view.stop_signal));
         let asked = live.call("asking the container to end", asking).await;
         match asked {
-            Ok(()) => {
+            Ok(_) => {
                 let waiting = wait(&mut ended, grace, &view.id);
                 if always(span!("wait for the end"), waiting).await.is_ok() {
                     return Ok(());
@@ -45,12 +46,19 @@ pub(crate) async fn stop(
             Err(error) => tracing::debug!(container = view.id, error = error.chain(), "killing at once"),
         }
     }
-    let killing = live.agent.signal(&view.id, SignalTarget::Container, Signal::KILL);
-    let killing = live.call("killing the container", killing);
+    let killing = kill::kill(&live, &view.id);
     // Bounded as a whole: an agent that does not answer is no reason to wait twice.
     let waiting = wait(&mut ended, KILLED_WITHIN, &view.id);
     let both = async { tokio::join!(tokio::time::timeout(KILLED_WITHIN, killing), waiting) };
-    let (killed, gone) = always(span!("kill"), both).await;
+    let ids = [view.id.clone()];
+    let until_gone = async {
+        tokio::select! {
+            biased;
+            outcome = both => outcome,
+            never = kill::keep_killing(&live, &ids) => match never {},
+        }
+    };
+    let (killed, gone) = always(span!("kill"), until_gone).await;
     if gone.is_ok() {
         return Ok(());
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use runtime_guest::{ProcessExit, SignalTarget};
+use runtime_guest::ProcessExit;
 use runtime_spans::logged;
-use runtime_spec::Signal;
 use tokio::sync::mpsc;
 
 use crate::backend::BackendErrorKind;
+use crate::container::kill;
 use crate::error::chain_of;
 use crate::io::copiers::Copiers;
 use crate::live::Live;
@@ -54,7 +54,7 @@ async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<ProcessEx
     let ended = async {
         let outcome = wait(live, id).await?;
         if tokio::time::timeout(OUTPUT_AFTER_EXIT, copiers.finished()).await.is_err() {
-            let killing = live.agent.signal(id, SignalTarget::Container, Signal::KILL);
+            let killing = kill::kill(live, id);
             if !matches!(tokio::time::timeout(KILLED_WITHIN, killing).await, Ok(Ok(()))) {
                 tracing::debug!(container = id, "processes that outlived their container stay");
             }

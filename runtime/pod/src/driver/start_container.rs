@@ -1,12 +1,11 @@
 //! Lets a created container's program run.
 
-use runtime_guest::SignalTarget;
 use runtime_spans::{span, step};
-use runtime_spec::{ExitReason, Signal};
+use runtime_spec::ExitReason;
 
 use super::Driver;
 use crate::clock;
-use crate::container::{admission, watcher};
+use crate::container::{admission, kill, watcher};
 use crate::error::PodError;
 use crate::io::copiers::Copiers;
 use crate::live::Live;
@@ -57,13 +56,12 @@ impl Driver {
     /// Notes that the container could not be started. Where the agent has not said so itself, the program may run all
     /// the same: it is killed, and where that fails too nobody knows, until the container is stopped.
     async fn not_started(&mut self, live: &Live, id: &str, error: &PodError) {
-        if error.start_failure().is_none() {
-            let killing = live.agent.signal(id, SignalTarget::Container, Signal::KILL);
-            if let Err(kept) = live.call("killing the container", killing).await {
-                self.containers.doubt(id, &format!("it may run: {}; {}", error.chain(), kept.chain()));
-                self.watch_again(live, id);
-                return self.save_container(id).await;
-            }
+        if error.start_failure().is_none()
+            && let Err(kept) = kill::kill(live, id).await
+        {
+            self.containers.doubt(id, &format!("it may run: {}; {}", error.chain(), kept.chain()));
+            self.watch_again(live, id);
+            return self.save_container(id).await;
         }
         let (reason, code) = why_not_started(error);
         if self.containers.exit(id, clock::now_ns(), code, reason, error.chain()) {

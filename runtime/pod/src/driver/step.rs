@@ -7,7 +7,7 @@ use runtime_spec::{Resources, VmSize};
 
 use super::Driver;
 use crate::capacity::PodLimits;
-use crate::container::log;
+use crate::container::{kill, log};
 use crate::error::PodError;
 use crate::journal::{Journal, Undo};
 use crate::plugs::ContainerPlugs;
@@ -89,7 +89,14 @@ impl Undo<Step> for Driver {
             Step::Bind(record) => self.unbind_mounts(&record).await?,
             Step::Guest(id) => {
                 if let Some(live) = &self.live {
-                    live.call("removing the container", live.agent.remove_container(&id)).await?;
+                    let ids = [id];
+                    let removing = live.call("removing the container", live.agent.remove_container(&ids[0]));
+                    // Processes that outlived the first one may wait for file locks.
+                    tokio::select! {
+                        biased;
+                        removed = removing => removed?,
+                        never = kill::keep_killing(live, &ids) => match never {},
+                    }
                 }
             }
             Step::Limits(id, before) => {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use runtime_guest::SignalTarget;
 use runtime_spans::{always, span, step};
-use runtime_spec::{ExitReason, Signal};
+use runtime_spec::ExitReason;
 
 use super::{Driver, step};
 use crate::blocking::blocking_within;
+use crate::container::kill;
 use crate::error::PodError;
 use crate::live::Live;
 use crate::record::{ContainerStage, PodStage};
@@ -122,8 +122,7 @@ impl Driver {
         let may_run = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Unknown);
         let running = self.containers.ids_in(may_run);
         let kills = running.iter().map(|id| async move {
-            let killing = live.agent.signal(id, SignalTarget::Container, Signal::KILL);
-            if let Err(error) = live.call("killing the container", killing).await {
+            if let Err(error) = kill::kill(live, id).await {
                 tracing::debug!(container = id, error = error.chain(), "a container goes with its VM");
             }
         });
@@ -141,7 +140,14 @@ impl Driver {
                 self.exited(exited).await;
             }
         };
-        if tokio::time::timeout(KILLED_WITHIN, all_ended).await.is_err() {
+        let until_gone = async {
+            tokio::select! {
+                biased;
+                () = all_ended => {}
+                never = kill::keep_killing(live, &running) => match never {},
+            }
+        };
+        if tokio::time::timeout(KILLED_WITHIN, until_gone).await.is_err() {
             tracing::warn!(
                 pod = self.record.id,
                 "killed containers do not end; the VM is taken from under them"

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::followers::Follower;
 use crate::backend::Input;
+use crate::container::kill;
 use crate::error::PodError;
 use crate::live::Live;
 
@@ -166,8 +167,9 @@ impl ExecEnd {
 
     async fn end_by(&self, signal: Signal) {
         let target = SignalTarget::Exec(&self.exec_id);
-        let signalling = self.live.agent.signal(&self.container_id, target, signal);
-        if let Err(error) = self.live.call("ending the command", signalling).await {
+        if let Err(error) =
+            kill::signal(&self.live, "ending the command", &self.container_id, target, signal).await
+        {
             tracing::debug!(
                 container = self.container_id,
                 error = error.chain(),

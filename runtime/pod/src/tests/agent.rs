@@ -40,6 +40,8 @@ pub(crate) struct FakeAgent {
     processes: Mutex<HashMap<Key, FakeProcess>>,
     created: Mutex<BTreeMap<String, ContainerSlots>>,
     limits: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
+    /// Containers that were killed, and wait for a lock that the VMM holds.
+    killed: Mutex<BTreeSet<String>>,
 }
 
 impl FakeAgent {
@@ -52,6 +54,14 @@ impl FakeAgent {
             processes: Mutex::default(),
             created: Mutex::default(),
             limits: Mutex::default(),
+            killed: Mutex::default(),
+        }
+    }
+
+    /// The waits of killed programs for locks have ended.
+    pub(crate) fn interrupted(&self) {
+        for container in std::mem::take(&mut *self.killed.lock().unwrap()) {
+            self.process(&container, "").unwrap().end(137, false);
         }
     }
 
@@ -250,15 +260,19 @@ impl Agent for FakeAgent {
         container_id: &str,
         target: SignalTarget<'_>,
         signal: Signal,
-    ) -> Result<(), BackendError> {
+    ) -> Result<Vec<u32>, BackendError> {
         let all = if target == SignalTarget::Container { " all" } else { "" };
         self.step(&format!("agent.signal {}{all}", signal.0)).await?;
         let exec_id = if let SignalTarget::Exec(exec_id) = target { exec_id } else { "" };
         let stubborn = self.script.state().stubborn;
+        if signal == Signal::KILL && exec_id.is_empty() && self.script.state().waits_for_a_lock {
+            self.killed.lock().unwrap().insert(container_id.to_owned());
+            return Ok(vec![4711]);
+        }
         if signal == Signal::KILL || !stubborn {
             self.process(container_id, exec_id)?.end(128 + i32::from(signal.0), false);
         }
-        self.script.done("agent.signal").await
+        self.script.done("agent.signal").await.map(|()| Vec::new())
     }
 
     async fn stats(&self) -> Result<StatsResponse, BackendError> {

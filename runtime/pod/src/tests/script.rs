@@ -132,6 +132,8 @@ pub(crate) struct State {
     pub(crate) exited_at_ns: i64,
     /// Programs that ignore SIGTERM.
     pub(crate) stubborn: bool,
+    /// Programs that wait for a file lock, and end when their VMM is asked to interrupt them.
+    pub(crate) waits_for_a_lock: bool,
     /// The configuration of the last guest.
     pub(crate) configured: Option<ConfigurePodRequest>,
     /// The settings that the plugins of the next pods leave.

@@ -40,6 +40,33 @@ async fn one_that_does_not_listen_is_killed_after_its_grace() {
     assert_eq!((world.script.count("agent.signal 15"), world.script.count("agent.signal 9 all")), (1, 1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_that_waits_for_a_file_lock_is_taken_from_its_wait_when_it_is_killed() {
+    let world = World::new().await;
+    world.script.state().stubborn = true;
+    world.script.state().waits_for_a_lock = true;
+    let (pod_id, id) = world.with_container().await;
+    world.pods.stop_container(&id, Duration::from_secs(1)).await.unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().exit_code, 137);
+    assert!(world.script.count("vm.interrupt_lock_waits [4711]") >= 1);
+    assert_eq!(world.pods.pod(&pod_id).unwrap().state, PodState::Ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_begins_to_wait_as_it_is_killed_is_found_by_a_later_kill() {
+    let world = World::new().await;
+    world.script.state().waits_for_a_lock = true;
+    let (pod_id, id) = world.with_container().await;
+    world.script.fail("vm.interrupt_lock_waits [4711]");
+    let (pods, stopped) = (world.pods.clone(), id.clone());
+    let stopping = tokio::spawn(async move { pods.stop_container(&stopped, Duration::ZERO).await });
+    world.until(|world| world.script.count("vm.interrupt_lock_waits [4711]") >= 3).await;
+    world.script.repair();
+    stopping.await.unwrap().unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().exit_code, 137);
+    assert_eq!(world.pods.pod(&pod_id).unwrap().state, PodState::Ready);
+}
+
 #[tokio::test]
 async fn no_grace_means_a_kill_at_once() {
     let world = World::new().await;

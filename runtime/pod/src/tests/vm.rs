@@ -234,6 +234,12 @@ impl Vm for FakeVm {
         self.script.done("vm.unplug").await
     }
 
+    async fn interrupt_lock_waits(&self, pids: &[u32]) -> Result<(), BackendError> {
+        self.step(&format!("vm.interrupt_lock_waits {pids:?}")).await?;
+        self.agent.interrupted();
+        Ok(())
+    }
+
     async fn filled_slots(&self) -> Result<Vec<FilledSlot>, BackendError> {
         self.step("vm.filled_slots").await?;
         let slots = self.slots.lock().unwrap();

@@ -19,6 +19,7 @@ mod console;
 mod descriptors;
 mod full_disks;
 mod hello;
+mod lock_waits;
 mod plug;
 mod resize;
 mod shutdown;
@@ -282,6 +283,7 @@ impl Control {
             Request::Plug { slot, device } => (self.plug(slot, device, &mut descriptors), Next::Wait),
             Request::Unplug { slot } => (self.unplug(slot), Next::Wait),
             Request::Resize { memory_bytes } => (self.resize(memory_bytes), Next::Wait),
+            Request::InterruptLockWaits { pids } => (self.interrupt_lock_waits(&pids), Next::Wait),
             Request::Slots => (self.slots(), Next::Wait),
             Request::Stats => (self.stats(), Next::Wait),
             Request::Console => (self.console(), Next::Wait),
