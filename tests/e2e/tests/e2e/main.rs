@@ -62,6 +62,7 @@ mod upgrade;
 mod upstream;
 mod user_namespaces;
 mod versions;
+mod volume_locks;
 mod vsock;
 mod walk;
 mod writable_layers;
