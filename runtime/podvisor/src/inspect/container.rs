@@ -3,8 +3,8 @@
 use proto_cri::v1;
 use serde_json::{Value, json};
 
-use super::entries::{Entries, info, map, mappings, time, word};
 use crate::listing::State;
+use crate::show::entries::{Entries, info, map, mappings, time, word};
 
 /// The entries of a container.
 pub(super) fn entries(answer: v1::ContainerStatusResponse) -> Entries {

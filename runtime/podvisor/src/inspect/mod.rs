@@ -1,7 +1,6 @@
 //! `podvisor inspect`: everything that the daemon says of a pod or a container, as a page or as JSON.
 
 mod container;
-mod entries;
 mod pod;
 mod sought;
 
@@ -10,11 +9,11 @@ use std::process::ExitCode;
 use anyhow::Context;
 use proto_cri::v1;
 
-use self::entries::Entries;
 use self::sought::{Candidate, Kind, candidates, find};
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::listing::{self, Pod};
+use crate::show::entries::Entries;
 use crate::show::{Form, FormArg, json, out, page};
 
 /// Arguments of `podvisor inspect`.

@@ -4,8 +4,8 @@ use proto_cri::v1;
 use serde_json::{Value, json};
 
 use super::container;
-use super::entries::{Entries, info, map, mappings, time, word};
 use crate::listing::Pod;
+use crate::show::entries::{Entries, info, map, mappings, time, word};
 
 /// The entries of a pod, whose runtime the list knows.
 pub(super) fn entries(answer: v1::PodSandboxStatusResponse, listed: &Pod) -> Entries {

@@ -1,54 +1,54 @@
-//! Names and values that are said of one pod or container, in the order of the page. JSON and page are made of the same.
+//! Names and values that are said of one pod, container or image, in the order of the page. JSON and page are made of the same.
 
 use std::collections::BTreeMap;
 
 use proto_cri::v1;
 use serde_json::{Map, Value, json};
 
-use crate::show::units;
+use super::units;
 
 /// Names and values in their order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Entries(Vec<(&'static str, Value)>);
+pub(crate) struct Entries(Vec<(&'static str, Value)>);
 
 impl Entries {
     /// The entries with one more.
     #[must_use]
-    pub(super) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Entries {
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Entries {
         self.0.push((name, value.into()));
         self
     }
 
     /// The entries with others behind them.
     #[must_use]
-    pub(super) fn joined(mut self, others: Entries) -> Entries {
+    pub(crate) fn joined(mut self, others: Entries) -> Entries {
         self.0.extend(others.0);
         self
     }
 
     /// The entries, in their order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (*name, value))
     }
 
     /// The entries as an object. Empty values are there, so that programs find every name.
-    pub(super) fn into_json(self) -> Value {
+    pub(crate) fn into_json(self) -> Value {
         Value::Object(self.0.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 }
 
 /// A time, null where there is none.
-pub(super) fn time(at_ns: i64) -> Value {
+pub(crate) fn time(at_ns: i64) -> Value {
     if at_ns > 0 { units::time(at_ns).into() } else { Value::Null }
 }
 
 /// Labels or annotations.
-pub(super) fn map(of: BTreeMap<String, String>) -> Value {
+pub(crate) fn map(of: BTreeMap<String, String>) -> Value {
     Value::Object(of.into_iter().map(|(key, value)| (key, value.into())).collect())
 }
 
 /// The information for people: JSON where a text is some, and else the text. Podvisor has all of it under one key.
-pub(super) fn info(of: BTreeMap<String, String>) -> Value {
+pub(crate) fn info(of: BTreeMap<String, String>) -> Value {
     let parsed = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
     let mut all: Map<String, Value> = of.into_iter().map(|(key, text)| (key, parsed(text))).collect();
     match all.remove("info") {
@@ -62,12 +62,12 @@ pub(super) fn info(of: BTreeMap<String, String>) -> Value {
 }
 
 /// An enum of CRI by its name in the API, as "SANDBOX_READY" without its prefix and in small letters.
-pub(super) fn word(name: &str, prefix: &str) -> Value {
+pub(crate) fn word(name: &str, prefix: &str) -> Value {
     json!(name.strip_prefix(prefix).unwrap_or(name).to_lowercase().replace('_', " "))
 }
 
 /// Mappings of ids, as `containerId hostId length` in the kernel's files.
-pub(super) fn mappings(of: &[v1::IdMapping]) -> Vec<String> {
+pub(crate) fn mappings(of: &[v1::IdMapping]) -> Vec<String> {
     of.iter().map(|one| format!("{} {} {}", one.container_id, one.host_id, one.length)).collect()
 }
 
