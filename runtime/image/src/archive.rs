@@ -211,7 +211,7 @@ impl<R: Read> Archive<R> {
     }
 
     /// Bytes of the present entry's content that the archive holds and that are not read.
-    fn stored_left(&self) -> u64 {
+    pub(crate) fn stored_left(&self) -> u64 {
         self.pieces.iter().map(|piece| if let Piece::Stored(bytes) = piece { *bytes } else { 0 }).sum()
     }
 

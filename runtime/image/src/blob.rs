@@ -14,7 +14,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -26,7 +25,7 @@ use crate::counters;
 use crate::error::{ContentError, ImageError, is_full};
 use crate::files;
 use crate::manifest::Descriptor;
-use crate::registry::Registry;
+use crate::source::Source;
 use crate::transfer::{Sources, Transfer};
 
 /// Bytes read at a time from disk.
@@ -59,15 +58,26 @@ impl std::fmt::Debug for BlobReader {
     }
 }
 
-/// Opens a blob, from `directory` if it is there, else from the registry, resuming what an earlier pull left.
+/// Opens a blob: of an archive, or from `directory` if it is there, else from the registry, resuming what an earlier pull left.
 /// The caller holds the blob's lock until the reader is finished. `sources` says which hosts are not asked, and learns
 /// which ones are.
 pub(crate) async fn open(
     directory: &Path,
     descriptor: &Descriptor,
-    registry: &Arc<Registry>,
+    source: &Source,
     sources: &Sources,
 ) -> Result<BlobReader, ImageError> {
+    let registry = match source {
+        Source::Registry(registry, _) => registry,
+        Source::Spool(spool, ..) => {
+            let (path, descriptor, sources) = (spool.blob(descriptor)?, descriptor.clone(), sources.clone());
+            return blocking("opening a blob", move || {
+                let file = File::open(&path).map_err(ImageError::disk("opening", &path))?;
+                BlobReader::new(&descriptor, file, path, None, descriptor.size, sources)
+            })
+            .await;
+        }
+    };
     let hex = crate::name::digest_hex(&descriptor.digest)
         .map_err(|wrong| ImageError::content(descriptor.to_string(), wrong))?;
     let (complete, path) = (directory.join(hex), directory.join(format!("{hex}.partial")));
@@ -151,6 +161,11 @@ impl BlobReader {
             failure: None,
             sources,
         })
+    }
+
+    /// Whether all bytes are on the disk.
+    pub(crate) fn is_here(&self) -> bool {
+        self.network.is_none()
     }
 
     /// Reads what is left, checks size and digest, and puts the blob in its place.

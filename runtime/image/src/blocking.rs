@@ -13,8 +13,13 @@ const LAYER_THREADS: usize = 64;
 /// Threads that may wait for the other files: the index, blobs that are opened.
 const FILE_THREADS: usize = 16;
 
+/// Threads that may take archives from their clients, which may keep them waiting. An archive takes room on the disk until its
+/// images are made: so many do at once.
+pub(crate) const IMPORTS_AT_ONCE: usize = 2;
+
 static LAYERS: LazyLock<Pool> = LazyLock::new(|| Pool::new("layers and their disk", LAYER_THREADS));
 static FILES: LazyLock<Pool> = LazyLock::new(|| Pool::new("the disk of images", FILE_THREADS));
+static IMPORTS: LazyLock<Pool> = LazyLock::new(|| Pool::new("archives and their clients", IMPORTS_AT_ONCE));
 
 /// Runs work that blocks on the index or on blobs.
 pub(crate) async fn blocking<T: Send + 'static>(
@@ -30,6 +35,14 @@ pub(crate) async fn blocking_on_layer<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
 ) -> Result<T, ImageError> {
     run(&LAYERS, what, work).await
+}
+
+/// Runs work that blocks for as long as the client of an archive takes.
+pub(crate) async fn blocking_on_client<T: Send + 'static>(
+    what: &'static str,
+    work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
+) -> Result<T, ImageError> {
+    run(&IMPORTS, what, work).await
 }
 
 /// Waits for a place as long as the pull may take.

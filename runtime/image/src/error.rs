@@ -143,6 +143,15 @@ pub enum ImageError {
         /// Bytes that are free.
         free: u64,
     },
+    /// The archive of an image lacks a part of it.
+    #[error("the archive has no {what}")]
+    Missing {
+        /// The part: a file, a manifest or a blob.
+        what: String,
+    },
+    /// The archive holds something else than images, or not the one that is asked for.
+    #[error("{0}")]
+    NoArchive(String),
     /// No such image here.
     #[error("image {0} is not on this node")]
     Unknown(String),
@@ -292,7 +301,10 @@ impl ImageError {
             ImageError::Unauthorized { .. } => Kind::Unauthenticated,
             ImageError::Denied { .. } => Kind::Denied,
             ImageError::Hosts { failures, .. } => failures.last().map_or(Kind::Unavailable, ImageError::kind),
-            ImageError::Content { .. } | ImageError::HostsFile { .. } => Kind::Unusable,
+            ImageError::Content { .. }
+            | ImageError::HostsFile { .. }
+            | ImageError::Missing { .. }
+            | ImageError::NoArchive(_) => Kind::Unusable,
             ImageError::NoRoom { .. } => Kind::Full,
             ImageError::Disk { source, .. } if is_full(source) => Kind::Full,
             ImageError::Disk { .. } | ImageError::Interrupted(_) => Kind::Node,

@@ -1,8 +1,8 @@
-//! Gets one layer into the store, unless it is there: from the registry, or from what an earlier pull has left of its blob.
+//! Gets one layer into the store, unless it is there: from its source, or from what an earlier pull has left of its blob.
 //! Owns the order of lock, transfer and publication; the bytes are looked at by `blob.rs` and `layer.rs`.
 //!
 //! ```text
-//! layer's lock ► [tree here? ► read, done] ► blob's lock ► blob, unpacked as it comes ► digests right
+//! layer's lock ► [tree here? ► read, done] ► a place ► blob's lock ► blob, unpacked as it comes ► digests right
 //!              ► data and tree renamed into place ► blob removed ► tree read
 //! ```
 
@@ -15,7 +15,8 @@ use crate::blocking::{blocking, blocking_on_layer};
 use crate::error::{self, ImageError};
 use crate::layer::{self, Budget, ExpectedLayer, Places};
 use crate::manifest::Descriptor;
-use crate::registry::Registry;
+use crate::progress::{Counted, LayerProgress, LayerState};
+use crate::source::Source;
 use crate::store::Store;
 use crate::transfer::Sources;
 use crate::tree_file::{TreeFile, is_damage};
@@ -23,12 +24,13 @@ use crate::tree_file::{TreeFile, is_damage};
 /// One layer that an image needs.
 pub(crate) struct Fetch {
     pub(crate) store: Arc<Store>,
-    pub(crate) registry: Arc<Registry>,
+    pub(crate) source: Arc<Source>,
     pub(crate) descriptor: Descriptor,
     pub(crate) expected: ExpectedLayer,
     /// Where the layer is unpacked to.
     pub(crate) places: Places,
     pub(crate) budget: Arc<Budget>,
+    pub(crate) progress: LayerProgress,
 }
 
 impl Fetch {
@@ -37,7 +39,7 @@ impl Fetch {
     pub(crate) async fn get(self, sources: Sources) -> Result<TreeFile, ImageError> {
         loop {
             match self.get_once(&sources).await {
-                Err(error) if error.is_of_bytes() && sources.try_others(&self.registry) => {
+                Err(error) if error.is_of_bytes() && self.source.has_others(&sources) => {
                     let error = error::chain(&error);
                     tracing::debug!(error, "the bytes of a layer are wrong, and another host is asked");
                 }
@@ -51,16 +53,20 @@ impl Fetch {
         let layer_lock =
             always(span!("wait for the layer"), store.layer_locks.lock(&self.expected.diff_id)).await;
         if let Some(tree) = self.here().await? {
+            self.progress.enter(LayerState::Exists);
             return Ok(tree);
         }
+        // Before the blob's lock, whose holders wait for no place.
+        let place = always(span!("wait for a place"), store.layer_place()).await;
         let blob_lock = store.blob_locks.lock(&self.descriptor.digest).await;
-        let reader = blob::open(&store.blobs(), &self.descriptor, &self.registry, sources).await?;
+        let reader = blob::open(&store.blobs(), &self.descriptor, &self.source, sources).await?;
         let (store, expected) = (Arc::clone(store), self.expected.clone());
-        let (places, budget) = (self.places.clone(), Arc::clone(&self.budget));
+        let (places, budget, progress) =
+            (self.places.clone(), Arc::clone(&self.budget), self.progress.clone());
         blocking_on_layer("unpacking a layer", move || {
             // The thread outlives a pull that is dropped; until the thread ends, nobody else may have layer and blob.
-            let _locks = (layer_lock, blob_lock);
-            unpack(reader, &store, &expected, &places, &budget)
+            let _locks = (layer_lock, blob_lock, place);
+            unpack(reader, &store, &expected, &places, &budget, &progress)
         })
         .await
     }
@@ -94,18 +100,24 @@ fn unpack(
     expected: &ExpectedLayer,
     places: &Places,
     budget: &Arc<Budget>,
+    progress: &LayerProgress,
 ) -> Result<TreeFile, ImageError> {
-    let unpacked = match layer::unpack(expected, &mut reader, places, budget) {
+    progress.begin(if reader.is_here() { LayerState::Converting } else { LayerState::Downloading });
+    let unpacking = layer::unpack(expected, &mut Counted::new(&mut reader, progress), places, budget);
+    let unpacked = match unpacking {
         Ok(unpacked) => unpacked,
         Err(error) => return Err(reader.give_up(error)),
     };
+    progress.enter(LayerState::Converting);
     let blob = reader.check()?;
     store.publish_layer(&expected.diff_id, &unpacked, places)?;
     if let Err(error) = blob.remove() {
         tracing::warn!(error = error::chain(&error), "the blob of a layer is left");
     }
     let tree = store.tree_path(&expected.diff_id).ok_or(ImageError::Interrupted("unpacking a layer"))?;
-    TreeFile::read(&tree)
+    let tree = TreeFile::read(&tree)?;
+    progress.enter(LayerState::Done);
+    Ok(tree)
 }
 
 /// Reads a small blob, then checks and stores it. Where it cannot be read, its transfer ends.

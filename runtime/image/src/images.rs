@@ -1,28 +1,34 @@
-//! The interface of this crate: pull, list, find, remove, open. Owns the joining of pulls; the steps of one are in
-//! `pull.rs`, the files in `store.rs`.
+//! The interface of this crate: pull, import, list, find, remove, open. Owns the joining of pulls; the steps of one are in
+//! `pull.rs`, those of an import in `import.rs`, the files in `store.rs`.
 //!
 //! A pull runs in a task of its own and callers wait for it. A caller that goes away leaves the pull running, so that
 //! a kubelet that asks again finds it further on. Two pulls of one name with the same credentials are one; with other
 //! credentials they are two, since access must not be shared.
 
 use std::collections::HashMap;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::{fs, io};
 
+use bytes::Bytes;
 use runtime_spans::{Carried, always, span, step};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, mpsc};
 use tracing::Span;
 
+use crate::blocking::IMPORTS_AT_ONCE;
 use crate::config::DeclaredConfig;
 use crate::counters;
 use crate::error::ImageError;
+use crate::import::Import;
 use crate::name::Name;
 use crate::opened::{self, OpenImage};
 use crate::pinned::Pinned;
+use crate::progress::{Progress, PullState};
 use crate::pull::{self, Pull};
 use crate::registry::{Credentials, RegistryConfig};
+use crate::running::Running;
+use crate::source::Source;
 use crate::store::{Lease, Listed, Record, Store};
 
 /// One image on this node.
@@ -64,7 +70,6 @@ pub struct Usage {
     pub mountpoint: PathBuf,
 }
 
-type Outcome = watch::Receiver<Option<Result<Image, ImageError>>>;
 type PullKey = (String, Option<Credentials>);
 
 /// The images of a node. Cheap to clone.
@@ -77,11 +82,13 @@ pub struct Images {
 struct Inner {
     store: Arc<Store>,
     registries: RwLock<RegistryConfig>,
-    pulls: Mutex<HashMap<PullKey, Outcome>>,
+    pulls: Mutex<HashMap<PullKey, Running<Image>>>,
+    /// Places for imports.
+    imports: Arc<Semaphore>,
 }
 
 impl Inner {
-    fn pulls(&self) -> MutexGuard<'_, HashMap<PullKey, Outcome>> {
+    fn pulls(&self) -> MutexGuard<'_, HashMap<PullKey, Running<Image>>> {
         self.pulls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,12 +118,14 @@ async fn run_pull(
     inner: Arc<Inner>,
     name: Name,
     credentials: Option<Credentials>,
+    progress: Progress,
 ) -> Result<Listed, ImageError> {
     let config = inner.registries();
     let limits = config.limits.clone();
     let registry = step(span!("read the hosts"), pull::registry(name.clone(), credentials, config)).await?;
-    let store = Arc::clone(&inner.store);
-    Pull { store, registry, name, limits }.run().await
+    let (store, shown, names) = (Arc::clone(&inner.store), name.whole(), vec![name.clone()]);
+    let source = Arc::new(Source::Registry(registry, name));
+    Pull { store, source, shown, names, has_digest: true, limits, progress }.run().await
 }
 
 impl Images {
@@ -128,7 +137,8 @@ impl Images {
         counters::register();
         let store = Arc::new(Store::open(directory)?);
         let registries = RwLock::new(registries);
-        Ok(Images { inner: Arc::new(Inner { store, registries, pulls: Mutex::default() }) })
+        let imports = Arc::new(Semaphore::new(IMPORTS_AT_ONCE));
+        Ok(Images { inner: Arc::new(Inner { store, registries, pulls: Mutex::default(), imports }) })
     }
 
     /// Uses these settings for every pull that begins from now on.
@@ -141,39 +151,74 @@ impl Images {
     /// # Errors
     /// Any [`ImageError`]; its kind says what can be done about it.
     pub async fn pull(&self, reference: &str, credentials: Option<Credentials>) -> Result<Image, ImageError> {
-        let name = Name::parse(reference)?;
-        let (mut outcome, waiting) = self.join_or_start(name, credentials);
-        let done = always(waiting, outcome.wait_for(Option::is_some)).await;
-        match done.as_deref() {
-            Ok(Some(result)) => result.clone(),
-            _ => Err(ImageError::Interrupted("pulling an image")),
-        }
+        let (mut running, waiting) = self.join_or_start(Name::parse(reference)?, credentials);
+        always(waiting, running.ended()).await
     }
 
-    /// The outcome of this pull to come, and the span of the wait where the pull is another call's.
-    fn join_or_start(&self, name: Name, credentials: Option<Credentials>) -> (Outcome, Span) {
+    /// Begins a pull, or joins the one that is under way, and returns it with its progress. Must be called within a Tokio runtime.
+    ///
+    /// # Errors
+    /// [`ImageError::Name`].
+    pub fn begin_pull(
+        &self,
+        reference: &str,
+        credentials: Option<Credentials>,
+    ) -> Result<Running<Image>, ImageError> {
+        Ok(self.join_or_start(Name::parse(reference)?, credentials).0)
+    }
+
+    /// Begins to import the images of an archive: of an OCI image layout in a tar archive, or of `docker save`. The archive comes
+    /// through `input`, whose end is the archive's; an error there is the client's. With `name` the archive must have one image,
+    /// which gets that name instead of its own. Must be called within a Tokio runtime.
+    ///
+    /// # Errors
+    /// [`ImageError::Name`].
+    pub fn begin_import(
+        &self,
+        input: mpsc::Receiver<io::Result<Bytes>>,
+        name: Option<&str>,
+    ) -> Result<Running<Vec<Image>>, ImageError> {
+        let name = name.map(Name::of_tag).transpose()?;
+        let progress = Progress::new(String::new(), PullState::Waiting);
+        let (running, end) = Running::new(progress.watch(), "importing images");
+        let inner = Arc::clone(&self.inner);
+        tokio::spawn(Carried::here().around(async move {
+            let _place = Arc::clone(&inner.imports).acquire_owned().await;
+            let (store, limits) = (Arc::clone(&inner.store), inner.registries().limits);
+            let result = Import { store, limits, name, progress }.run(input).await;
+            let pinned = inner.pinned();
+            let images =
+                |listed: Vec<Listed>| listed.into_iter().map(|one| Image::new(one, &pinned)).collect();
+            end.send_replace(Some(result.map(images)));
+        }));
+        Ok(running)
+    }
+
+    /// This pull, and the span of the wait where the pull is another call's.
+    fn join_or_start(&self, name: Name, credentials: Option<Credentials>) -> (Running<Image>, Span) {
         let inner = &self.inner;
         let key = (name.whole(), credentials);
         let mut pulls = inner.pulls();
-        if let Some(outcome) = pulls.get(&key) {
-            return (outcome.clone(), span!("wait for the same pull"));
+        if let Some(running) = pulls.get(&key) {
+            return (running.clone(), span!("wait for the same pull"));
         }
-        let pull = run_pull(Arc::clone(inner), name, key.1.clone());
-        let (sender, outcome) = watch::channel(None);
-        pulls.insert(key.clone(), outcome.clone());
-        let (running, pinning) = (RunningPull { inner: Arc::clone(inner), key }, Arc::clone(inner));
+        let progress = Progress::new(name.whole(), PullState::Resolving);
+        let (running, end) = Running::new(progress.watch(), "pulling an image");
+        let pull = run_pull(Arc::clone(inner), name, key.1.clone(), progress);
+        pulls.insert(key.clone(), running.clone());
+        let (entry, pinning) = (RunningPull { inner: Arc::clone(inner), key }, Arc::clone(inner));
         // The pull belongs to this call, also where its caller goes away.
         let pulling = async move {
             // Each step has a bound of its own: how long a large image takes is for its registry to say.
             let result = pull.await;
             counters::pulled(result.is_ok());
             // Off the list first: a caller that comes now starts a new pull instead of getting an old result.
-            drop(running);
+            drop(entry);
             let pinned = pinning.pinned();
-            sender.send_replace(Some(result.map(|listed| Image::new(listed, &pinned))));
+            end.send_replace(Some(result.map(|listed| Image::new(listed, &pinned))));
         };
         tokio::spawn(Carried::here().around(pulling));
-        (outcome, Span::none())
+        (running, Span::none())
     }
 
     /// Returns all images, by id.

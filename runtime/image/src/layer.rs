@@ -165,7 +165,7 @@ fn finish(
 
 /// Decompresses what is compressed. The first bytes say whether it is: media types say so, too, and builders and mirrors
 /// have both labelled gzip what is not, and the reverse.
-fn decompressed<'a>(mut source: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+pub(crate) fn decompressed<'a>(mut source: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut first = Vec::new();
     source.by_ref().take(4).read_to_end(&mut first)?;
     let compression = Compression::of(&first);

@@ -16,7 +16,10 @@
 //! `transfer.rs` (a blob from network to disk), `layer.rs` and `archive.rs` (a blob into a layer's two files), `tree_file.rs`,
 //! `build.rs` (layers into an image), `store.rs` (files, index, leases and recovery), `opened.rs` (an image for a guest), `name.rs` (references), `registry.rs` and `hosts.rs` (registries and mirrors).
 //!
-//! Everything that comes from a registry is foreign: sizes have bounds ([`Limits`]), digests are checked, and errors
+//! An archive that somebody imports is spooled (`spool.rs`), looked through for images (`import.rs`), and then a source of blobs
+//! as a registry is (`source.rs`). How far either is, `progress.rs` publishes.
+//!
+//! Everything that comes from a registry or in an archive is foreign: sizes have bounds ([`Limits`]), digests are checked, and errors
 //! name the part that is wrong ([`ImageError`]). This crate never mounts anything and runs nothing from an image.
 #![forbid(unsafe_code)]
 
@@ -33,10 +36,12 @@ mod endpoint;
 mod error;
 mod fetch;
 mod files;
+mod free;
 #[doc(hidden)]
 pub mod fuzz;
 mod hosts;
 mod images;
+mod import;
 mod layer;
 mod leftovers;
 mod limits;
@@ -46,10 +51,14 @@ mod name;
 mod opened;
 mod pax;
 mod pinned;
+mod progress;
 mod pull;
 mod registry;
 mod room;
+mod running;
+mod source;
 mod sparse;
+mod spool;
 mod store;
 mod transfer;
 mod tree_file;
@@ -59,7 +68,10 @@ pub use error::{ContentError, ImageError, ImageErrorKind};
 pub use images::{Image, Images, Usage};
 pub use leftovers::{Leftovers, leftovers};
 pub use limits::Limits;
+pub use name::repository;
 pub use opened::{ImagePart, OpenImage};
 pub use pinned::Pinned;
+pub use progress::{LayerState, LayerView, PullState, PullView};
 pub use registry::{Credentials, RegistryConfig};
+pub use running::Running;
 pub use store::Lease;

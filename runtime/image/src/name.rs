@@ -41,6 +41,16 @@ impl Name {
         Ok(Name { reference })
     }
 
+    /// The name that an image gets from whoever has it, and so has a tag.
+    pub(crate) fn of_tag(name: &str) -> Result<Name, ImageError> {
+        let parsed = Name::parse(name)?;
+        if parsed.reference.digest().is_some() {
+            let reason = "the name of an image that is imported has a tag and no digest".to_owned();
+            return Err(ImageError::Name { name: name.to_owned(), reason });
+        }
+        Ok(parsed)
+    }
+
     /// `registry/repository`.
     fn repository(&self) -> String {
         format!("{}/{}", self.reference.registry(), self.reference.repository())
@@ -63,6 +73,14 @@ impl Name {
             None => self.repo_tag().unwrap_or_else(|| self.repository()),
         }
     }
+}
+
+/// The whole name of the repository that a reference means, as `docker.io/library/busybox`: by it credentials are found.
+///
+/// # Errors
+/// [`ImageError::Name`].
+pub fn repository(reference: &str) -> Result<String, ImageError> {
+    Name::parse(reference).map(|name| name.repository())
 }
 
 /// The digits of a `sha256:` digest in lower case, which is also a safe file name.

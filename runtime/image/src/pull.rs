@@ -1,7 +1,7 @@
 //! The steps of one pull. Owns their order; each step is done by the module that it is named for.
 //!
 //! ```text
-//! hosts ► manifest (► manifests for linux/amd64) ► config ► [image there? ► names added, done]
+//! source ► manifest (► manifests for linux/amd64) ► config ► [image there? ► names added, done]
 //!       ► layers that are not here, a few at a time: network ► hash ► disk and ► decompress ► hash ► archive ► tree, data
 //!       ► all layers stacked in order ► image file ► renamed into place ► index written ► blobs removed
 //! ```
@@ -29,12 +29,14 @@ use crate::layer::{Budget, ExpectedLayer, Places};
 use crate::limits::Limits;
 use crate::manifest::{self, Choice, Descriptor, Document, Manifest};
 use crate::name::{Name, digest_hex};
+use crate::progress::{Progress, PullState};
 use crate::registry::{Credentials, Registry, RegistryConfig};
 use crate::room;
+use crate::source::Source;
 use crate::store::{Listed, Record, Store};
 use crate::transfer::Sources;
 
-/// Layers in transfer at once, per pull.
+/// Layers in transfer at once, per pull; all pulls together have [`crate::store::LAYERS_AT_ONCE_MAX`].
 const LAYERS_AT_ONCE: usize = 3;
 
 /// Most documents that are looked at to find the manifest of one image.
@@ -45,9 +47,15 @@ const DEPTH_MAX: usize = 4;
 
 pub(crate) struct Pull {
     pub(crate) store: Arc<Store>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) name: Name,
+    pub(crate) source: Arc<Source>,
+    /// The image's name in errors.
+    pub(crate) shown: String,
+    /// Names that the image gets.
+    pub(crate) names: Vec<Name>,
+    /// Whether the document of the image is one that a registry may have, so that the image has names by its digest, too.
+    pub(crate) has_digest: bool,
     pub(crate) limits: Limits,
+    pub(crate) progress: Progress,
 }
 
 /// Finds the hosts that serve a name.
@@ -85,7 +93,7 @@ impl Pull {
         let parsed = step(span!("get the config"), self.config(&manifest.config)).await?;
         let (layers, diff_ids) = (manifest.layers.len(), parsed.diff_ids.len());
         if layers != diff_ids {
-            let what = format!("manifest {}", self.name.whole());
+            let what = format!("manifest {}", self.shown);
             return Err(ImageError::content(what, ContentError::LayerCount { layers, diff_ids }));
         }
         // Each once: an image may have a layer twice.
@@ -93,28 +101,42 @@ impl Pull {
         let distinct: Vec<String> = parsed.diff_ids.iter().filter(|id| seen.insert(*id)).cloned().collect();
         let _pins = self.store.pin(distinct.clone());
         let id = manifest.config.digest.clone();
+        self.progress.enter(PullState::Waiting);
         let _lock = always(span!("wait for the image"), self.store.image_locks.lock(&id)).await;
+        self.progress.layers(&manifest.layers);
         let mut record = Record {
             id: id.clone(),
-            repo_tags: self.name.repo_tag().into_iter().collect(),
-            repo_digests: vec![self.name.repo_digest(digest)],
+            repo_tags: self.names.iter().filter_map(Name::repo_tag).collect(),
+            repo_digests: self.repo_digests(digest),
             size_bytes: 0,
             file_bytes: 0,
             layers: distinct,
             config: parsed.config,
         };
         if self.store.known(&id).is_some() {
+            self.progress.all_exist();
             match self.add(record.clone()).await {
                 // The image was removed after `known`.
-                Err(ImageError::Unknown(_)) => {}
+                Err(ImageError::Unknown(_)) => self.progress.layers(&manifest.layers),
                 other => return other,
             }
         }
         let wanted: Vec<_> = manifest.layers.iter().cloned().zip(parsed.diff_ids.clone()).collect();
-        let store = Arc::clone(&self.store);
-        blocking("looking for room", move || room::check(&store, &wanted)).await?;
+        let (store, is_here) = (Arc::clone(&self.store), self.source.is_here());
+        blocking("looking for room", move || room::check(&store, &wanted, is_here)).await?;
         self.build(&mut record, &manifest.layers, parsed.diff_ids).await?;
         self.add(record).await
+    }
+
+    fn repo_digests(&self, digest: &str) -> Vec<String> {
+        let mut digests = Vec::new();
+        for name in self.names.iter().filter(|_| self.has_digest) {
+            let by_digest = name.repo_digest(digest);
+            if !digests.contains(&by_digest) {
+                digests.push(by_digest);
+            }
+        }
+        digests
     }
 
     async fn add(&self, record: Record) -> Result<Listed, ImageError> {
@@ -125,8 +147,8 @@ impl Pull {
     /// Gets the manifest for linux/amd64, and the digest of the document that the name itself means, which may be an
     /// index.
     async fn manifest(&self) -> Result<(Manifest, String), ImageError> {
-        let what = format!("manifest {}", self.name.whole());
-        let (bytes, digest) = self.registry.manifest(&self.name, None).await?;
+        let what = format!("manifest {}", self.shown);
+        let (bytes, digest) = self.source.manifest(None).await?;
         match manifest::parse(&what, &bytes, &self.limits)? {
             Document::Image(manifest) => Ok((manifest, digest)),
             Document::Index(choices) => Ok((self.choose(choices).await?, digest)),
@@ -152,7 +174,15 @@ impl Pull {
                     return Err(ImageError::content(what, ContentError::Limit { size, unit, limit }));
                 }
             }
-            let (bytes, _) = self.registry.manifest(&self.name, Some(&choice.digest)).await?;
+            let found = match self.source.manifest(Some(&choice.digest)).await {
+                // Who saves an image may leave out what is for other nodes.
+                Err(missing @ ImageError::Missing { .. }) => {
+                    first_failure.get_or_insert(missing);
+                    continue;
+                }
+                found => found,
+            };
+            let (bytes, _) = found?;
             let failure = match manifest::parse(&what, &bytes, &self.limits) {
                 Ok(Document::Index(choices)) => {
                     open.extend(at(choices, depth + 1));
@@ -179,7 +209,7 @@ impl Pull {
         let sources = Sources::default();
         loop {
             match self.config_once(descriptor, &sources).await {
-                Err(error) if error.is_of_bytes() && sources.try_others(&self.registry) => {}
+                Err(error) if error.is_of_bytes() && self.source.has_others(&sources) => {}
                 other => return other,
             }
         }
@@ -187,7 +217,7 @@ impl Pull {
 
     async fn config_once(&self, descriptor: &Descriptor, sources: &Sources) -> Result<Parsed, ImageError> {
         let lock = self.store.blob_locks.lock(&descriptor.digest).await;
-        let reader = blob::open(&self.store.blobs(), descriptor, &self.registry, sources).await?;
+        let reader = blob::open(&self.store.blobs(), descriptor, &self.source, sources).await?;
         let bytes = fetch::read_small(reader, "reading a config", lock).await?;
         config::parse(&descriptor.to_string(), &bytes)
     }
@@ -222,6 +252,7 @@ impl Pull {
         diff_ids: Vec<String>,
     ) -> Result<(), ImageError> {
         let stack = self.stack(work, &record.layers, layers, diff_ids).await?;
+        self.progress.enter(PullState::Writing);
         let (store, id, path) = (Arc::clone(&self.store), record.id.clone(), work.join("image"));
         let distinct = record.layers.clone();
         let writing = blocking_on_layer("writing an image", move || {
@@ -252,15 +283,16 @@ impl Pull {
         // The first layer that fails ends the transfers of all others.
         let _ended = ended.clone().drop_guard();
         let fetch = |number: usize, descriptor: Descriptor, diff_id: String| {
-            let (store, registry) = (Arc::clone(&self.store), Arc::clone(&self.registry));
+            let (store, source) = (Arc::clone(&self.store), Arc::clone(&self.source));
             let at = |end: &str| work.join(format!("layer-{number}.{end}"));
             Fetch {
                 store,
-                registry,
+                source,
                 expected: ExpectedLayer { what: descriptor.to_string(), diff_id },
                 descriptor,
                 places: Places { data: at("data"), tree: at("tree") },
                 budget: Arc::clone(&budget),
+                progress: self.progress.layer(number),
             }
         };
         let fetches: Vec<_> = layers.iter().cloned().zip(diff_ids).enumerate().collect();

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::fs;
 
 use crate::error::ImageError;
+use crate::free;
 use crate::manifest::Descriptor;
 use crate::name::digest_hex;
 use crate::store::Store;
@@ -12,26 +13,22 @@ use crate::store::Store;
 /// A layer, and its diff id.
 type Wanted = (Descriptor, String);
 
-/// Fails where the disk of the store has less room than the layers take at the very least. Blocks on the disk.
-pub(crate) fn check(store: &Store, layers: &[Wanted]) -> Result<(), ImageError> {
-    let directory = store.directory();
-    let found = rustix::fs::statvfs(directory).map_err(std::io::Error::from);
-    let found = found.map_err(ImageError::disk("asking for the room of", directory))?;
-    let free = found.f_bavail.saturating_mul(found.f_frsize);
-    let wanted = wanted(store, layers);
-    match free < wanted {
-        true => Err(ImageError::NoRoom { path: directory.to_owned(), wanted, free }),
-        false => Ok(()),
-    }
+/// Fails where the disk of the store has less room than the layers take at the very least; `blobs_are_here` where their blobs take
+/// room already. Blocks on the disk.
+pub(crate) fn check(store: &Store, layers: &[Wanted], blobs_are_here: bool) -> Result<(), ImageError> {
+    free::has(store.directory(), wanted(store, layers, blobs_are_here))
 }
 
 /// The bytes of blobs that are still to come, and of what they unpack to, of layers that are not here. Contents are hardly
 /// ever smaller than they are compressed.
-fn wanted(store: &Store, layers: &[Wanted]) -> u64 {
+fn wanted(store: &Store, layers: &[Wanted], blobs_are_here: bool) -> u64 {
     let (mut known, blobs) = (HashSet::new(), store.blobs());
     let missing =
         layers.iter().filter(|(_, diff_id)| known.insert(diff_id) && store.layer(diff_id).is_none());
     let bytes = missing.map(|(layer, _)| {
+        if blobs_are_here {
+            return layer.size;
+        }
         let Ok(hex) = digest_hex(&layer.digest) else { return 0 };
         let there = |name: String| fs::metadata(blobs.join(name)).map(|metadata| metadata.len());
         let here = there(hex.to_owned()).or_else(|_| there(format!("{hex}.partial"))).unwrap_or(0);
@@ -53,10 +50,11 @@ mod tests {
             (Descriptor { digest: digest.clone(), size, part: "layer".into() }, digest)
         };
         let layers = [layer('a', 100), layer('b', 10), layer('b', 10), layer('c', 1)];
-        assert_eq!(wanted(&store, &layers), 2 * 111);
+        assert_eq!(wanted(&store, &layers, false), 2 * 111);
         fs::write(store.blobs().join("a".repeat(64)), [0; 100]).unwrap();
         fs::write(store.blobs().join("b".repeat(64) + ".partial"), [0; 4]).unwrap();
-        assert_eq!(wanted(&store, &layers), 111 + 7);
-        assert_eq!(wanted(&store, &[layer('a', u64::MAX), layer('b', u64::MAX)]), u64::MAX);
+        assert_eq!(wanted(&store, &layers, false), 111 + 7);
+        assert_eq!(wanted(&store, &layers, true), 111);
+        assert_eq!(wanted(&store, &[layer('a', u64::MAX), layer('b', u64::MAX)], false), u64::MAX);
     }
 }

@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use runtime_fail_points::{Point, pass};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::blob;
 use crate::error::ImageError;
@@ -39,6 +40,11 @@ pub use leases::Lease;
 
 /// Age up to which blobs without a pull are kept for a pull to resume.
 pub(crate) const RESUME_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// Layers that are fetched and unpacked at once, over all pulls and imports together: so much of them is in memory, however many
+/// pulls there are. Five pulls have all the layers under way that one has (`pull.rs`), so that a host that is slow does not stop
+/// those of other pulls.
+pub(crate) const LAYERS_AT_ONCE_MAX: usize = 16;
 
 #[derive(Debug, Default)]
 struct State {
@@ -67,6 +73,8 @@ pub(crate) struct Store {
     pub(crate) layer_locks: Locks,
     /// Locks that allow one builder per image.
     pub(crate) image_locks: Locks,
+    /// Places for layers that are fetched and unpacked, over all images.
+    layer_places: Arc<Semaphore>,
 }
 
 /// Keeps blobs and layers from being removed while a pull needs them.
@@ -123,7 +131,14 @@ impl Store {
             blob_locks: Locks::default(),
             layer_locks: Locks::default(),
             image_locks: Locks::default(),
+            layer_places: Arc::new(Semaphore::new(LAYERS_AT_ONCE_MAX)),
         }
+    }
+
+    /// Waits for a place for a layer. The first to come is the first to get one.
+    pub(crate) async fn layer_place(&self) -> Option<OwnedSemaphorePermit> {
+        // Nothing closes it; and then a layer too many is better than one that never comes.
+        Arc::clone(&self.layer_places).acquire_owned().await.ok()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,0 +1,16 @@
+//! The free room of a disk. Never frees anything.
+
+use std::path::Path;
+
+use crate::error::ImageError;
+
+/// Fails where the disk of the directory has less room than the bytes `wanted`. Blocks on the disk.
+pub(crate) fn has(directory: &Path, wanted: u64) -> Result<(), ImageError> {
+    let found = rustix::fs::statvfs(directory).map_err(std::io::Error::from);
+    let found = found.map_err(ImageError::disk("asking for the room of", directory))?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    match free < wanted {
+        true => Err(ImageError::NoRoom { path: directory.to_owned(), wanted, free }),
+        false => Ok(()),
+    }
+}

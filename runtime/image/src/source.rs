@@ -1,0 +1,47 @@
+//! The place that an image's manifests and blobs come from: a registry's hosts, or an archive that somebody imports. Owns the
+//! choice between them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::ImageError;
+use crate::name::Name;
+use crate::registry::Registry;
+use crate::spool::Spool;
+use crate::transfer::Sources;
+
+/// The place that one image comes from.
+pub(crate) enum Source {
+    /// The hosts of a registry, for one name.
+    Registry(Arc<Registry>, Name),
+    /// An archive, and the document of one image in it with its digest.
+    Spool(Arc<Spool>, Bytes, String),
+}
+
+impl Source {
+    /// Gets the document of the image itself, or of another digest beside it, and its digest.
+    pub(crate) async fn manifest(&self, digest: Option<&str>) -> Result<(Bytes, String), ImageError> {
+        match (self, digest) {
+            (Source::Registry(registry, name), _) => registry.manifest(name, digest).await,
+            (Source::Spool(_, bytes, own), None) => Ok((bytes.clone(), own.clone())),
+            (Source::Spool(spool, ..), Some(digest)) => {
+                let what = format!("manifest {digest}");
+                Ok((spool.document_of(digest, &what).await?, digest.to_owned()))
+            }
+        }
+    }
+
+    /// Whether another attempt at a blob may bring other bytes than the last one. An archive has each blob once.
+    pub(crate) fn has_others(&self, sources: &Sources) -> bool {
+        match self {
+            Source::Registry(registry, _) => sources.try_others(registry),
+            Source::Spool(..) => false,
+        }
+    }
+
+    /// Whether blobs are on the node's disk already.
+    pub(crate) fn is_here(&self) -> bool {
+        matches!(self, Source::Spool(..))
+    }
+}
