@@ -16,6 +16,9 @@ use crate::config::Config;
 /// seconds at most. A daemon that hangs must not hang a command.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 
+/// How long the daemon may take to remove an image: it waits for its disk, which removes gigabytes.
+const REMOVES_WITHIN: Duration = Duration::from_secs(120);
+
 /// The name by which the daemon introduces itself (`runtime/cri`, Version).
 const RUNTIME_NAME: &str = "podvisor";
 
@@ -51,12 +54,14 @@ pub(crate) enum DaemonError {
         version: String,
     },
     /// The daemon hangs.
-    #[error("the daemon on {} did not answer {call} within {} s", socket.display(), ANSWERS_WITHIN.as_secs())]
+    #[error("the daemon on {} did not answer {call} within {} s", socket.display(), limit.as_secs())]
     Late {
         /// The CRI socket.
         socket: PathBuf,
         /// The RPC.
         call: &'static str,
+        /// How long the answer was waited for.
+        limit: Duration,
     },
     /// An older daemon.
     #[error(
@@ -134,14 +139,23 @@ impl Daemon {
         call: &'static str,
         answer: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, DaemonError> {
+        self.ask_within(ANSWERS_WITHIN, call, answer).await
+    }
+
+    async fn ask_within<T>(
+        &self,
+        limit: Duration,
+        call: &'static str,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, DaemonError> {
         let socket = || self.socket.clone();
-        match tokio::time::timeout(ANSWERS_WITHIN, answer).await {
+        match tokio::time::timeout(limit, answer).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) if status.code() == Code::Unimplemented => {
                 Err(DaemonError::Lacks { socket: socket(), call, message: status.message().to_owned() })
             }
             Ok(Err(status)) => Err(DaemonError::Refused(format!("{call}: {}", status.message()))),
-            Err(_) => Err(DaemonError::Late { socket: socket(), call }),
+            Err(_) => Err(DaemonError::Late { socket: socket(), call, limit }),
         }
     }
 
@@ -169,12 +183,37 @@ impl Daemon {
         self.ask("ContainerStatus", runtime.container_status(request)).await
     }
 
+    /// All images.
+    pub(crate) async fn images(&self) -> Result<Vec<v1::Image>, DaemonError> {
+        let mut images = self.client.images.clone();
+        let request = v1::ListImagesRequest::default();
+        Ok(self.ask("ListImages", images.list_images(request)).await?.images)
+    }
+
+    /// The image of this name or id, with all that is said to people; none where it is not there.
+    pub(crate) async fn image_status(&self, name: &str) -> Result<v1::ImageStatusResponse, DaemonError> {
+        let mut images = self.client.images.clone();
+        let request = v1::ImageStatusRequest { image: image_spec(name), verbose: true };
+        self.ask("ImageStatus", images.image_status(request)).await
+    }
+
+    /// Removes an image with all its names.
+    pub(crate) async fn remove_image(&self, name: &str) -> Result<(), DaemonError> {
+        let mut images = self.client.images.clone();
+        let request = v1::RemoveImageRequest { image: image_spec(name) };
+        self.ask_within(REMOVES_WITHIN, "RemoveImage", images.remove_image(request)).await.map(drop)
+    }
+
     /// The daemon's own status.
     pub(crate) async fn status(&self) -> Result<NodeStatus, DaemonError> {
         let mut runtime = self.client.runtime.clone();
         let answer = self.ask("Status", runtime.status(v1::StatusRequest { verbose: true })).await?;
         Ok(node_status(answer))
     }
+}
+
+fn image_spec(name: &str) -> Option<v1::ImageSpec> {
+    Some(v1::ImageSpec { image: name.to_owned(), ..Default::default() })
 }
 
 fn node_status(answer: v1::StatusResponse) -> NodeStatus {

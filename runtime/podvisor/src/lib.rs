@@ -18,6 +18,8 @@ mod dist;
 mod doctor;
 mod events;
 mod exec;
+mod exit;
+mod image;
 mod inspect;
 mod kvm;
 mod listing;
@@ -71,6 +73,12 @@ enum Command {
     Top(top::Args),
     /// Follow what happens to pods and containers.
     Events(events::Args),
+    /// List the node's images.
+    Images(image::list::Args),
+    /// Inspect images.
+    Image(image::Args),
+    /// Remove images.
+    Rmi(image::remove::Args),
     /// Run one more command in a running container, and end with its exit code.
     Exec(exec::Args),
     /// Follow a running container's output, and with -i type to it.
@@ -103,9 +111,6 @@ enum Command {
     Schema,
 }
 
-/// Exit status of a command that failed before its process had one, as in `docker run`.
-const EXIT_PODVISOR_FAILED: u8 = 125;
-
 /// Runs the command that the process's arguments name.
 #[must_use]
 pub fn run_command() -> ExitCode {
@@ -115,7 +120,7 @@ pub fn run_command() -> ExitCode {
         }
         // A daemon's error may quote a guest or an image.
         eprintln!("podvisor: {}", escape::lines(&format!("{error:#}")));
-        ExitCode::from(EXIT_PODVISOR_FAILED)
+        ExitCode::from(exit::PODVISOR_FAILED)
     })
 }
 
@@ -130,6 +135,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => client::block_on(inspect::inspect(&config()?, args)),
         Command::Top(args) => client::block_on(top::top(&config()?, args)),
         Command::Events(args) => client::block_on(events::events(&config()?, args)),
+        Command::Images(args) => client::block_on(image::list::list(&config()?, args)),
+        Command::Image(args) => client::block_on(image::image(&config()?, args)),
+        Command::Rmi(args) => client::block_on(image::remove::remove(&config()?, args)),
         Command::Exec(args) => client::block_on(exec::exec(&config()?, args)),
         Command::Attach(args) => client::block_on(attach::attach(&config()?, args)),
         Command::Logs(args) => client::block_on(logs::logs(&config()?, args)),

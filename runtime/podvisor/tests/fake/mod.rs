@@ -130,7 +130,9 @@ impl FakeDaemon {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = UnixListenerStream::new(UnixListener::from_std(listener).unwrap());
-                let server = tonic::transport::Server::builder().add_service(RuntimeService(answers));
+                let server = tonic::transport::Server::builder()
+                    .add_service(ImageService(answers.clone()))
+                    .add_service(RuntimeService(answers));
                 tokio::select! {
                     served = server.serve_with_incoming(listener) => served.unwrap(),
                     _ = stopped => {}
@@ -183,6 +185,33 @@ impl Answers {
 
     fn events(&self) -> broadcast::Receiver<Bytes> {
         self.0.lock().unwrap().events.subscribe()
+    }
+}
+
+/// Answers each call of the images' service with one message.
+#[derive(Clone)]
+struct ImageService(Answers);
+
+impl NamedService for ImageService {
+    const NAME: &'static str = "runtime.v1.ImageService";
+}
+
+impl Service<http::Request<Body>> for ImageService {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let call = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+        let answers = self.0.clone();
+        Box::pin(async move {
+            let answered = service_fn(move |_: Request<Bytes>| answers.clone().answer(call.clone()));
+            Ok(Grpc::new(Raw).unary(answered, request).await)
+        })
     }
 }
 
