@@ -12,6 +12,8 @@
 //! Before both services stand `traced.rs`, which makes each call's span, and where the node has another runtime behind ours
 //! `upstream/`, which hands on what is its.
 //!
+//! Beside CRI the socket has the daemon's own service for images, `transfers/`: pulls and imports with their progress.
+//!
 //! No other crate knows CRI types. This crate takes no decision about a pod, and keeps no state but the other runtime's
 //! last lists.
 
@@ -42,6 +44,7 @@ mod stats;
 mod stream;
 mod subject;
 mod traced;
+mod transfers;
 mod upstream;
 mod v1alpha2;
 

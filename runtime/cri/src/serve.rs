@@ -1,4 +1,4 @@
-//! The gRPC server on its socket: HTTP/2 in plaintext, both services, until asked to stop.
+//! The gRPC server on its socket: HTTP/2 in plaintext, both services and our own for images, until asked to stop.
 
 use std::io;
 use std::path::PathBuf;
@@ -26,6 +26,7 @@ use crate::runtime::status::Node;
 use crate::scratch_disk::scratch_disk;
 use crate::stream::MESSAGE_BYTES_MAX;
 use crate::traced::Traced;
+use crate::transfers::Transfers;
 use crate::upstream::{Upstream, UpstreamConfig, WithUpstream};
 
 /// Calls that one client may have open at once on one connection. The kubelet keeps one call per pod
@@ -114,6 +115,8 @@ pub async fn serve(
     let old_runtime = v1alpha2::runtime_service_server::RuntimeServiceServer::new(cri.clone())
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let transfers =
+        Transfers::new(cri.images.clone(), Arc::clone(&cri.stopping), cri.upstream.clone()).server();
     let old_images = v1alpha2::image_service_server::ImageServiceServer::new(cri)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -127,6 +130,7 @@ pub async fn serve(
         .add_service(images)
         .add_service(old_runtime)
         .add_service(old_images)
+        .add_service(transfers)
         .serve_with_incoming_shutdown(incoming(listener), stop);
     let served = drained(serving, stopped).await;
     if let Some(watching) = watching {

@@ -9,6 +9,7 @@ const USES: &[(&str, &[&str])] = &[
     ("proto-cri", &[]),
     ("proto-agent", &[]),
     ("proto-device-plugin", &[]),
+    ("proto-images", &[]),
     ("proto-vmm", &[]),
     // The host side.
     (
@@ -16,6 +17,7 @@ const USES: &[(&str, &[&str])] = &[
         &[
             "proto-agent",
             "proto-cri",
+            "proto-images",
             "proto-vmm",
             "runtime-cdi",
             "runtime-cri",
@@ -38,6 +40,7 @@ const USES: &[(&str, &[&str])] = &[
         "runtime-cri",
         &[
             "proto-cri",
+            "proto-images",
             "runtime-blocking",
             "runtime-cdi",
             "runtime-fail-points",

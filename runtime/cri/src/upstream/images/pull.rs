@@ -27,6 +27,11 @@ impl Sides {
 }
 
 impl Upstream {
+    /// Notes that the store of this daemon has got the image of these names.
+    pub(crate) fn arrived(&self, names: &[String]) {
+        self.absent.remove(Side::Ours, names);
+    }
+
     /// The side that has this pod; without one, that of pods that name no handler.
     pub(super) async fn side_of_pod(&self, pod: Option<&v1::PodSandboxMetadata>) -> Side {
         let default = if self.unnamed_pods == UnnamedPods::All { Side::Upstream } else { Side::Ours };
