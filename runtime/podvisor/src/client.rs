@@ -6,6 +6,7 @@ use anyhow::{Context, anyhow};
 use hyper_util::rt::TokioIo;
 use proto_cri::v1::image_service_client::ImageServiceClient;
 use proto_cri::v1::runtime_service_client::RuntimeServiceClient;
+use proto_images::v1::images_client::ImagesClient;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
@@ -14,11 +15,12 @@ use crate::config::Config;
 /// Longest message either way, in bytes: as much as the kubelet's client allows (cri-client `maxMsgSize`).
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Both services of one daemon.
+/// The services of one daemon: both of CRI, and its own for images.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) runtime: RuntimeServiceClient<Channel>,
     pub(crate) images: ImageServiceClient<Channel>,
+    pub(crate) transfers: ImagesClient<Channel>,
 }
 
 /// Connects to the socket; fails at once where nobody listens.
@@ -35,11 +37,12 @@ pub(crate) async fn connect(socket: &Path) -> Result<Client, tonic::transport::E
 }
 
 impl Client {
-    /// Both services over one connection.
+    /// The services over one connection.
     pub(crate) fn of(channel: Channel) -> Client {
         Client {
             runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
-            images: ImageServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX),
+            images: ImageServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+            transfers: ImagesClient::new(channel),
         }
     }
 }

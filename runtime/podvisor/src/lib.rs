@@ -75,7 +75,9 @@ enum Command {
     Events(events::Args),
     /// List the node's images.
     Images(image::list::Args),
-    /// Inspect images.
+    /// Pull images, and show how far each layer is.
+    Pull(image::pull::Args),
+    /// Inspect and import images.
     Image(image::Args),
     /// Remove images.
     Rmi(image::remove::Args),
@@ -136,6 +138,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Top(args) => client::block_on(top::top(&config()?, args)),
         Command::Events(args) => client::block_on(events::events(&config()?, args)),
         Command::Images(args) => client::block_on(image::list::list(&config()?, args)),
+        Command::Pull(args) => client::block_on(image::pull::pull(&config()?, args)),
         Command::Image(args) => client::block_on(image::image(&config()?, args)),
         Command::Rmi(args) => client::block_on(image::remove::remove(&config()?, args)),
         Command::Exec(args) => client::block_on(exec::exec(&config()?, args)),

@@ -1,12 +1,16 @@
-//! `podvisor images`, `image inspect` and `rmi` as processes, before a daemon that is none.
+//! `podvisor images`, `pull`, `image inspect`, `image import` and `rmi` as processes, before a daemon that is none.
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion, in its functions too")]
 
 mod fake;
 
+use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
+use prost::Message;
 use proto_cri::v1;
+use proto_images::v1::layer::State as LayerState;
+use proto_images::v1::{self as transfers, Progress, PullRequest, State};
 use serde_json::Value;
 use tonic::Status;
 
@@ -32,6 +36,35 @@ fn texts(output: Output) -> (Output, String, String) {
 /// Runs a command to its end; returns what it printed, and to standard error.
 fn run(daemon: &FakeDaemon, arguments: &[&str]) -> (Output, String, String) {
     texts(command(daemon, arguments).output().unwrap())
+}
+
+/// Runs a command that is given this on standard input.
+fn run_with(daemon: &FakeDaemon, arguments: &[&str], input: &[u8]) -> (Output, String, String) {
+    let mut command = command(daemon, arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    texts(child.wait_with_output().unwrap())
+}
+
+/// The last message of a transfer.
+fn done() -> Progress {
+    let layer = transfers::Layer {
+        digest: format!("sha256:{:0<64}", "1a"),
+        state: LayerState::Exists.into(),
+        ..Default::default()
+    };
+    Progress {
+        state: State::Done.into(),
+        name: "registry/shop:1".into(),
+        layers: vec![layer],
+        images: vec![transfers::Image {
+            id: format!("sha256:{:0<64}", "abc"),
+            repo_tags: vec!["registry/shop:1".into()],
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
 }
 
 fn image(tag: &str) -> v1::Image {
@@ -100,9 +133,93 @@ fn each_removal_that_fails_has_its_line_and_the_others_are_done() {
 #[test]
 fn no_daemon_is_an_error_that_names_its_socket() {
     let daemon = FakeDaemon::down();
-    for arguments in [&["images"][..], &["image", "inspect", "a"], &["rmi", "a"]] {
+    for arguments in [&["images"][..], &["image", "inspect", "a"], &["rmi", "a"], &["pull", "a"]] {
         let (output, _, error) = run(&daemon, arguments);
         assert_eq!(output.status.code(), Some(125));
         assert!(error.contains(daemon.socket().to_str().unwrap()), "{error}");
     }
+}
+
+#[test]
+fn a_pull_prints_a_line_for_each_step_or_the_id_alone() {
+    let daemon = FakeDaemon::start();
+    daemon.answers("Pull", &done());
+    let (output, text, error) = run(&daemon, &["pull", "shop"]);
+    assert!(output.status.success(), "{error}");
+    assert_eq!(text, "1a0000000000: exists\npulled shop (abc000000000)\n");
+    let (_, text, _) = run(&daemon, &["pull", "-q", "shop", "shop"]);
+    assert_eq!(text, format!("sha256:{:0<64}\n", "abc").repeat(2));
+    let request = PullRequest::decode(&daemon.last("Pull")[..]).unwrap();
+    assert_eq!((request.image.as_str(), request.credentials), ("shop", None));
+
+    daemon.refuses("Pull", Status::not_found("registry has no shop"));
+    let (output, _, error) = run(&daemon, &["pull", "shop", "cart"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(error.contains("shop: Pull: registry has no shop") && error.contains("cart: Pull"), "{error}");
+}
+
+#[test]
+fn credentials_come_from_standard_input_or_from_a_logins_file() {
+    let daemon = FakeDaemon::start();
+    daemon.answers("Pull", &done());
+    let given = || {
+        let request = PullRequest::decode(&daemon.last("Pull")[..]).unwrap();
+        request.credentials.map(|given| (given.username, given.password))
+    };
+    let of = |user: &str, password: &str| Some((user.to_owned(), password.to_owned()));
+    run_with(&daemon, &["pull", "--creds-stdin", "shop"], b"me:sec:ret\n");
+    assert_eq!(given(), of("me", "sec:ret"));
+    run(&daemon, &["pull", "--creds", "me:other", "shop"]);
+    assert_eq!(given(), of("me", "other"));
+
+    let home = daemon.config().parent().unwrap().to_owned();
+    std::fs::create_dir(home.join(".docker")).unwrap();
+    // "hub:h"
+    let file = r#"{"auths":{"https://index.docker.io/v1/":{"auth":"aHViOmg="}}}"#;
+    std::fs::write(home.join(".docker/config.json"), file).unwrap();
+    run(&daemon, &["pull", "shop"]);
+    assert_eq!(given(), of("hub", "h"));
+    run(&daemon, &["pull", "registry.example/shop"]);
+    assert_eq!(given(), None, "they are docker.io's");
+
+    for (arguments, expected) in [
+        (&["pull", "--creds", "me", "shop"][..], "--creds-stdin reads it"),
+        (&["pull", "--creds", "me:x", "shop", "r.example/a"], "the credentials are for one registry"),
+        (&["pull", "--authfile", "/nowhere", "shop"], "/nowhere is not there"),
+    ] {
+        let (output, _, error) = run(&daemon, arguments);
+        assert_eq!(output.status.code(), Some(125));
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn an_archive_is_sent_from_a_file_and_from_standard_input() {
+    let daemon = FakeDaemon::start();
+    daemon.answers("Import", &done());
+    let file = daemon.config().with_file_name("archive.tar");
+    std::fs::write(&file, "the archive's bytes").unwrap();
+    let (output, text, error) =
+        run(&daemon, &["image", "import", file.to_str().unwrap(), "--name", "cart:2"]);
+    assert!(output.status.success(), "{error}");
+    assert!(text.ends_with("imported registry/shop:1 (abc000000000)\n"), "{text}");
+    let sent = String::from_utf8_lossy(&daemon.last("Import")).into_owned();
+    assert!(sent.contains("cart:2") && sent.contains("the archive's bytes"), "{sent:?}");
+
+    let (_, text, _) = run_with(&daemon, &["image", "import", "-q", "-"], b"what is piped");
+    assert_eq!(text, format!("sha256:{:0<64}\n", "abc"));
+    assert!(String::from_utf8_lossy(&daemon.last("Import")).contains("what is piped"));
+
+    let (output, _, error) = run(&daemon, &["image", "import", "/nowhere.tar"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(error.contains("reading /nowhere.tar: No such file"), "{error}");
+}
+
+#[test]
+fn an_older_daemon_without_the_service_is_an_error_that_says_so() {
+    let daemon = FakeDaemon::start();
+    let (output, _, error) = run(&daemon, &["pull", "shop", "cart"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(error.contains("has no Pull") && error.contains("older than this command"), "{error}");
+    assert_eq!(error.lines().count(), 1, "nobody is asked twice: {error}");
 }

@@ -23,7 +23,7 @@ use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::{Service, http};
 use tonic::server::{Grpc, NamedService};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 use tower::service_fn;
 
 /// Events that wait for a listener, at most.
@@ -49,6 +49,8 @@ struct State {
     /// Calls that are never answered.
     hanging: Option<String>,
     asked: Vec<String>,
+    /// The last request of each of our own calls; of an import all that came, one after the other.
+    last: HashMap<String, Vec<u8>>,
     events: broadcast::Sender<Bytes>,
 }
 
@@ -64,8 +66,8 @@ impl FakeDaemon {
     pub(crate) fn down() -> FakeDaemon {
         let dir = tempfile::tempdir().unwrap();
         let events = broadcast::Sender::new(EVENTS_MAX);
-        let (by_call, hanging, asked) = Default::default();
-        let answers = Answers(Arc::new(Mutex::new(State { by_call, hanging, asked, events })));
+        let (by_call, hanging, asked, last) = Default::default();
+        let answers = Answers(Arc::new(Mutex::new(State { by_call, hanging, asked, last, events })));
         let daemon = FakeDaemon { answers, serving: None, dir };
         std::fs::write(daemon.config(), format!("[paths]\nsocket = {:?}\n", daemon.socket())).unwrap();
         daemon.is("podvisor");
@@ -106,6 +108,11 @@ impl FakeDaemon {
         self.state(|state| state.asked.iter().filter(|asked| *asked == call).count())
     }
 
+    /// The last request of this call, of our own service.
+    pub(crate) fn last(&self, call: &str) -> Vec<u8> {
+        self.state(|state| state.last.get(call).cloned().unwrap_or_default())
+    }
+
     /// Sends an event to all listeners; whether there is one.
     pub(crate) fn sends(&self, event: &v1::ContainerEventResponse) -> bool {
         self.state(|state| state.events.send(event.encode_to_vec().into()).is_ok())
@@ -132,6 +139,7 @@ impl FakeDaemon {
                 let listener = UnixListenerStream::new(UnixListener::from_std(listener).unwrap());
                 let server = tonic::transport::Server::builder()
                     .add_service(ImageService(answers.clone()))
+                    .add_service(TransferService(answers.clone()))
                     .add_service(RuntimeService(answers));
                 tokio::select! {
                     served = server.serve_with_incoming(listener) => served.unwrap(),
@@ -211,6 +219,44 @@ impl Service<http::Request<Body>> for ImageService {
         Box::pin(async move {
             let answered = service_fn(move |_: Request<Bytes>| answers.clone().answer(call.clone()));
             Ok(Grpc::new(Raw).unary(answered, request).await)
+        })
+    }
+}
+
+/// Answers a pull or an import with one message, once all requests have come.
+#[derive(Clone)]
+struct TransferService(Answers);
+
+impl NamedService for TransferService {
+    const NAME: &'static str = "podvisor.v1.Images";
+}
+
+impl Service<http::Request<Body>> for TransferService {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let call = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+        let answers = self.0.clone();
+        Box::pin(async move {
+            let answered = service_fn(move |request: Request<Streaming<Bytes>>| {
+                let (answers, call) = (answers.clone(), call.clone());
+                async move {
+                    let (mut requests, mut all) = (request.into_inner(), Vec::new());
+                    while let Some(request) = requests.message().await? {
+                        all.extend(request);
+                    }
+                    answers.0.lock().unwrap().last.insert(call.clone(), all);
+                    let answer = answers.answer(call).await?.into_inner();
+                    Ok::<_, Status>(Response::new(stream::iter([Ok::<_, Status>(answer)]).boxed()))
+                }
+            });
+            Ok(Grpc::new(Raw).streaming(answered, request).await)
         })
     }
 }

@@ -1,0 +1,81 @@
+//! `podvisor pull`: pulls images by the daemon's own service, which says how far it is. Images come into the store of the pods that
+//! run in VMs.
+
+use std::process::ExitCode;
+
+use proto_images::v1::{Image, PullRequest};
+
+use super::credentials::{CredentialArgs, Given};
+use super::rows::short_id;
+use super::transfer::{self, Ended, Interrupts, Shown};
+use crate::config::Config;
+use crate::daemon::{Daemon, DaemonError};
+use crate::exit;
+use crate::show::{escape, out};
+
+/// Arguments of `podvisor pull`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print nothing but the images' ids.
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    credentials: CredentialArgs,
+    /// Names of images, with a tag or a digest.
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+/// Pulls the images one after the other, each whatever becomes of the others.
+pub(crate) async fn pull(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
+    let given = args.credentials.read(&args.names)?;
+    let mut interrupts = Interrupts::listen()?;
+    let daemon = Daemon::dial(config).await?;
+    let mut code = ExitCode::SUCCESS;
+    for name in &args.names {
+        match pull_one(&daemon, &given, name, args.quiet, &mut interrupts).await {
+            Ok(Ended::Done(images)) => out::print(&lines(name, &images, args.quiet))?,
+            Ok(Ended::Interrupted(_)) => {
+                return Ok(transfer::interrupted(&format!("the daemon goes on with the pull of {name}")));
+            }
+            Err(error) if error.is::<out::ReaderGone>() => return Err(error),
+            // Nobody answers the next question either.
+            Err(error)
+                if matches!(
+                    error.downcast_ref(),
+                    Some(DaemonError::Late { .. } | DaemonError::Lacks { .. })
+                ) =>
+            {
+                return Err(error);
+            }
+            Err(error) => {
+                eprintln!("podvisor: {}", escape::line(&format!("{name}: {error:#}")));
+                code = ExitCode::from(exit::PODVISOR_FAILED);
+            }
+        }
+    }
+    Ok(code)
+}
+
+async fn pull_one(
+    daemon: &Daemon,
+    given: &Given,
+    name: &str,
+    quiet: bool,
+    interrupts: &mut Interrupts,
+) -> anyhow::Result<Ended> {
+    let credentials = given.credentials_for(name)?;
+    let request = PullRequest { image: name.to_owned(), credentials };
+    let mut transfers = daemon.client.transfers.clone();
+    let answer = daemon.ask("Pull", transfers.pull(request)).await?;
+    transfer::follow(answer, Shown::of(quiet, name), interrupts).await
+}
+
+/// The last lines of a pull.
+fn lines(name: &str, images: &[Image], quiet: bool) -> String {
+    let line = |image: &Image| match quiet {
+        true => escape::line(&image.id).into_owned() + "\n",
+        false => format!("pulled {} ({})\n", escape::line(name), escape::line(short_id(&image.id))),
+    };
+    images.iter().map(line).collect()
+}
