@@ -17,6 +17,7 @@ mod exits;
 mod failures;
 mod frozen;
 mod guest_volumes;
+mod image_commands;
 mod images;
 mod installation;
 mod isolation;
