@@ -24,7 +24,7 @@ use tonic::client::{Grpc, GrpcService};
 use tonic::codec::Streaming;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use tower::service_fn;
 use tracing::{Instrument, info, warn};
 
@@ -109,13 +109,14 @@ impl Link {
         onward_ended(&span, &answer);
         let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
         requests::answered_upstream(path, code, began.elapsed());
-        if let Err(status) = &answer
-            && is_broken(status)
-        {
-            self.down(reason(status));
-            return Err(self.unavailable());
+        match answer {
+            Err(status) if is_out_of_time(&status) => Err(Status::deadline_exceeded(reason(&status))),
+            Err(status) if is_broken(&status) => {
+                self.down(reason(&status));
+                Err(self.unavailable())
+            }
+            answer => answer,
         }
-        answer
     }
 
     /// Asks for what the upstream has in memory, whether it is up or not. An error of the upstream's own is one too.
@@ -188,6 +189,18 @@ async fn client<S: GrpcService<Body>>(service: S, path: &str) -> Result<(Grpc<S>
         Status::from_error(error)
     })?;
     Ok((client, path))
+}
+
+/// Whether the call ended because its caller waits no longer, which says nothing of the upstream.
+pub(super) fn is_out_of_time(status: &Status) -> bool {
+    let mut source = status.source();
+    while let Some(error) = source {
+        if error.is::<TimeoutExpired>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 /// Whether the call ended with its connection and not by an answer: only then has the status a source.

@@ -10,7 +10,7 @@ use tonic::{Code, Request, Response, Status};
 use super::fields;
 use super::images;
 use super::known::checked;
-use super::link::{reason, streaming, unary};
+use super::link::{is_out_of_time, reason, streaming, unary};
 use super::route::{Call, Listed};
 use super::sides::{Sides, copy};
 
@@ -26,24 +26,35 @@ impl Sides {
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Status> {
         let ours = unary(self.ours.clone(), &call.path, copy(&request)).await?;
-        let theirs = self.theirs(&call.upstream_path, listed, request).await;
+        let theirs = self.theirs(&call.upstream_path, listed, request).await?;
         Ok(ours.map(|ours| joined(listed, &ours, &theirs)))
     }
 
     /// The upstream's items; its last ones where it does not answer.
-    async fn theirs(&self, path: &str, listed: Listed, request: Request<Bytes>) -> Bytes {
+    ///
+    /// # Errors
+    /// The upstream runs the node's pods and has no metrics: a client then knows that it must look elsewhere for theirs, and
+    /// a list without them would say that they have none.
+    async fn theirs(&self, path: &str, listed: Listed, request: Request<Bytes>) -> Result<Bytes, Status> {
         let upstream = &self.upstream;
         let message = request.get_ref().clone();
         if !upstream.link.is_up() {
-            return upstream.known.filtered(listed, &message);
+            return Ok(upstream.known.filtered(listed, &message));
         }
         let answer = match upstream.link.fetch(path, request).await {
             // An older upstream, which has no such figures.
-            Err(status) if status.code() == Code::Unimplemented => return Bytes::new(),
+            Err(status) if status.code() == Code::Unimplemented => {
+                return if path.contains("Metric") && upstream.takes("", false) {
+                    Err(status)
+                } else {
+                    Ok(Bytes::new())
+                };
+            }
+            Err(status) if is_out_of_time(&status) => return Ok(upstream.known.filtered(listed, &message)),
             Err(status) => Err(reason(&status)),
             Ok(answer) => checked(listed, answer),
         };
-        match answer {
+        Ok(match answer {
             Ok(list) => {
                 if has_no_filter(&message) {
                     upstream.known.remember(listed, &list);
@@ -54,7 +65,7 @@ impl Sides {
                 upstream.link.down(why);
                 upstream.known.filtered(listed, &message)
             }
-        }
+        })
     }
 
     /// Lists as a stream: our items, then the upstream's.
@@ -71,7 +82,7 @@ impl Sides {
             Ok(pieces) => Box::pin(pieces),
             // Down, or an upstream that lists in one answer only.
             Err(_) => {
-                let list = self.theirs(&call.upstream_path_of(unary_rpc), listed, request).await;
+                let list = self.theirs(&call.upstream_path_of(unary_rpc), listed, request).await?;
                 Box::pin(stream::iter((!list.is_empty()).then_some(Ok(list))))
             }
         };

@@ -47,6 +47,11 @@ impl Fake {
         self.0.lock().unwrap().hangs = true;
     }
 
+    /// Calls are answered again.
+    pub(super) fn goes_on(&self) {
+        self.0.lock().unwrap().hangs = false;
+    }
+
     /// Each stream breaks off after its message from now on.
     pub(super) fn breaks_off(&self) {
         self.0.lock().unwrap().breaks_off = true;

@@ -5,8 +5,9 @@ use prost::Message;
 use proto_cri::v1;
 use tonic::{Code, Request, Status};
 
-use super::super::link::streaming;
-use super::world::{IMAGE, RUNTIME, World, image, pods, upstream};
+use super::super::UnnamedPods;
+use super::super::link::{streaming, unary};
+use super::world::{IMAGE, RUNTIME, World, image, pods, upstream, upstream_of};
 use futures::StreamExt;
 use std::time::Duration;
 
@@ -67,6 +68,48 @@ async fn an_upstream_that_hangs_or_answers_nonsense_is_down_and_ours_go_on() {
     tokio::time::pause();
     assert_eq!(world.pods().await, ["vm1", "c1"]);
     world.is_up(false).await;
+}
+
+#[tokio::test]
+async fn a_caller_that_waits_no_longer_says_nothing_of_the_upstream() {
+    let world = World::start().await;
+    world.ours.answers("ListPodSandbox", &pods(&["vm1"]));
+    world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
+    world.theirs.answers("StopPodSandbox", &v1::StopPodSandboxResponse::default());
+    world.pods().await;
+    world.theirs.hangs();
+    let stop = v1::StopPodSandboxRequest { pod_sandbox_id: "c1".into() };
+    let impatient = async |rpc: &str, message: Vec<u8>| {
+        let mut request = Request::new(message.into());
+        request.set_timeout(Duration::from_millis(20));
+        unary(world.layer.clone(), &format!("{RUNTIME}{rpc}"), request).await
+    };
+    let late = impatient("StopPodSandbox", stop.encode_to_vec()).await.unwrap_err();
+    assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+    let list = impatient("ListPodSandbox", Vec::new()).await.unwrap();
+    let list = v1::ListPodSandboxResponse::decode(list.into_inner()).unwrap();
+    assert_eq!(list.items.len(), 2, "what the upstream had last is listed");
+    assert!(world.upstream().link.is_up());
+    world.theirs.goes_on();
+    world.runtime::<v1::StopPodSandboxResponse>("StopPodSandbox", &stop).await.unwrap();
+}
+
+#[tokio::test]
+async fn metrics_that_the_runtime_of_the_nodes_pods_lacks_are_not_there() {
+    let mut world = World::start().await;
+    world.layer.upstream = Some(upstream_of(world.dir.path(), UnnamedPods::All));
+    world.is_up(true).await;
+    let metrics = |id: &str| v1::PodSandboxMetrics { pod_sandbox_id: id.into(), ..Default::default() };
+    let ours = v1::ListPodSandboxMetricsResponse { pod_metrics: vec![metrics("vm1")] };
+    world.ours.answers("ListPodSandboxMetrics", &ours);
+    let ask = async || {
+        let asked = world.runtime("ListPodSandboxMetrics", &()).await;
+        asked.map(|list: v1::ListPodSandboxMetricsResponse| list.pod_metrics.len())
+    };
+    assert_eq!(ask().await.unwrap_err().code(), Code::Unimplemented);
+    let theirs = v1::ListPodSandboxMetricsResponse { pod_metrics: vec![metrics("c1")] };
+    world.theirs.answers("ListPodSandboxMetrics", &theirs);
+    assert_eq!(ask().await.unwrap(), 2);
 }
 
 #[tokio::test]

@@ -135,10 +135,15 @@ impl World {
 }
 
 pub(super) fn upstream(dir: &Path) -> Arc<Upstream> {
+    upstream_of(dir, UnnamedPods::OfTheNode)
+}
+
+/// The upstream that has these of the pods without a handler's name.
+pub(super) fn upstream_of(dir: &Path, unnamed_pods: UnnamedPods) -> Arc<Upstream> {
     let config = UpstreamConfig {
         socket: dir.join("upstream.sock"),
         handlers: ["runc", "other"].map(str::to_owned).into(),
-        unnamed_pods: UnnamedPods::OfTheNode,
+        unnamed_pods,
         state_dir: dir.to_owned(),
     };
     let upstream = Arc::new(Upstream::beside(Box::new(Vms), config));
