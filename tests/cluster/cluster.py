@@ -153,7 +153,10 @@ class Cluster:
     def phase(self, namespace, name, wanted):
         def true():
             found = self.status(namespace, name)
-            return found if found.get("phase") == wanted else None
+            phase = found.get("phase")
+            if phase != wanted and phase in ("Succeeded", "Failed"):
+                raise AssertionError(f"pod {namespace}/{name} is {phase} for good, not {wanted}: {found}")
+            return found if phase == wanted else None
 
         return self.until(f"pod {namespace}/{name} is {wanted}", true)
 

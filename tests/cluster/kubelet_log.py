@@ -9,6 +9,8 @@ ERROR = re.compile(r"^E\d{4} ")
 ALLOWED = [
     (r"Housekeeping took longer than expected", "the node is slow"),
     (r"request\.go:\d+\] .*(deadline exceeded|reading response body)", "an answer of the API server took longer than the kubelet waits"),
+    (r"unable to return a response in the time allotted|failed to fetch token: Timeout", "for the same reason"),
+    (r"unmounted volumes=\[kube-api-access-\w+\].*deadline exceeded", "for the same reason a pod's token came late"),
     (r"nodelease\.go|controller\.go:\d+\] .*lease", "the lease is renewed again later, for the same reason"),
     (r"kubelet_node_status\.go:\d+\] .*Error updating node status, will retry", "for the same reason"),
     (r"Failed to read data from checkpoint.*checkpoint is not found", "a kubelet's first start"),
@@ -21,6 +23,8 @@ ALLOWED = [
     (r"Failed to remove container.*code = NotFound", "the kubelet has removed the container by another of its threads"),
     (r"failed to sync (configmap|secret) cache", "an object of a new pod has not come from the API server yet"),
     (r"NetworkPluginNotReady|network is not ready", "for the same reason"),
+    (r"has ended, so its log does not go on", "the kubelet rotates the log of a container that has just ended"),
+    (r"RegisterPlugin error -- dial failed at socket", "after a reboot a plugin's socket is there before its pod is"),
     (r"object \S+/\S+ not registered", "a kubelet that starts anew has not registered its pods' objects yet"),
 ]
 # Lines of a call that meets a runtime which a check has just killed; after its mark alone.

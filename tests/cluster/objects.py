@@ -8,6 +8,8 @@ FILES = "gcr.io/k8s-staging-cri-tools/test-image-1:latest"
 # The tenants: a namespace each, on a handler of its own.
 TENANTS = {"tenant-a": "podvisor", "tenant-b": "podvisor-large"}
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 1; done"
+# For pods that are evicted: the kubelet calls a pod Succeeded, evicted or not, if all its containers have ended with 0.
+UNTIL_EVICTED = FOREVER.replace("exit 0", "exit 143")
 # Probes and hooks run in a node that is slow.
 PATIENT = {"timeoutSeconds": 60, "periodSeconds": 5, "failureThreshold": 60}
 

@@ -25,7 +25,7 @@ def fill(amount):
 
 def a_pod_that_overfills_its_empty_dir_is_evicted_alone(cluster):
     volumes = [{"name": "full", "emptyDir": {"sizeLimit": f"{BOUND}Mi"}}]
-    fills = container(fill(BEYOND) + objects.FOREVER, volumeMounts=[mount("full", "/full")])
+    fills = container(fill(BEYOND) + objects.UNTIL_EVICTED, volumeMounts=[mount("full", "/full")])
     for tenant in TENANTS:
         cluster.create(objects.pod("overfull", tenant, [fills], volumes=volumes))
         cluster.create(objects.pod("modest", tenant, [container("sleep 1 && " + objects.FOREVER, volumeMounts=[mount("full", "/full")])], volumes=volumes))
@@ -41,7 +41,7 @@ def a_pod_that_overfills_its_empty_dir_is_evicted_alone(cluster):
 def a_full_disk_evicts_who_fills_it_and_is_over_with_him(cluster):
     tenant = "tenant-a"
     volumes = [{"name": "full", "emptyDir": {}}]
-    fills = container("until [ -e /full/go ]; do sleep 1; done; " + fill(FLOOD) + objects.FOREVER, volumeMounts=[mount("full", "/full")])
+    fills = container("until [ -e /full/go ]; do sleep 1; done; " + fill(FLOOD) + objects.UNTIL_EVICTED, volumeMounts=[mount("full", "/full")])
     cluster.create(objects.pod("filling", tenant, [fills], volumes=volumes))
     cluster.ready(tenant, "filling")
     ballast = cluster.directory / "ballast"
