@@ -8,7 +8,7 @@ use proto_cri::v1;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::show::entries::{Entries, info};
-use crate::show::{Form, FormArg, json, out, page};
+use crate::show::{FormArg, answers};
 
 /// Arguments of `podvisor image inspect`.
 #[derive(Debug, clap::Args)]
@@ -29,15 +29,7 @@ pub(crate) async fn inspect(config: &Config, args: Args) -> anyhow::Result<ExitC
         let Some(image) = answer.image else { bail!("image {name} is not on this node") };
         answers.push(entries(image, answer.info));
     }
-    let text = match args.form.form {
-        // A list however many there are: programs need not distinguish.
-        Form::Json => json::pretty(&answers.into_iter().map(Entries::into_json).collect::<Vec<_>>())?,
-        Form::Text => {
-            let pages = answers.iter().map(|entries| page::render(entries.iter()));
-            pages.collect::<Vec<_>>().join("\n")
-        }
-    };
-    out::print(&text)?;
+    answers::print(answers, args.form.form)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -57,6 +49,7 @@ fn entries(image: v1::Image, of: std::collections::BTreeMap<String, String>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::show::page;
 
     #[test]
     fn a_page_has_the_names_the_size_with_its_unit_and_the_config() {

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::listing::{self, Pod};
 use crate::show::entries::Entries;
-use crate::show::{Form, FormArg, json, out, page};
+use crate::show::{FormArg, answers};
 
 /// Arguments of `podvisor inspect`.
 #[derive(Debug, clap::Args)]
@@ -37,15 +37,7 @@ pub(crate) async fn inspect(config: &Config, args: Args) -> anyhow::Result<ExitC
     for one in found {
         answers.push(entries(&daemon, &pods, one).await?);
     }
-    let text = match args.form.form {
-        // A list however many there are: programs need not distinguish.
-        Form::Json => json::pretty(&answers.into_iter().map(Entries::into_json).collect::<Vec<_>>())?,
-        Form::Text => {
-            let pages = answers.iter().map(|entries| page::render(entries.iter()));
-            pages.collect::<Vec<_>>().join("\n")
-        }
-    };
-    out::print(&text)?;
+    answers::print(answers, args.form.form)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,7 @@
 //! The forms in which commands show pods to people and programs: tables, pages, JSON, and the way to standard output. Texts
 //! that come from images and guests pass `escape.rs` before a terminal sees them: tables and JSON see to that themselves.
 
+pub(crate) mod answers;
 pub(crate) mod entries;
 pub(crate) mod escape;
 pub(crate) mod json;

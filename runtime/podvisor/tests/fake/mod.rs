@@ -196,111 +196,82 @@ impl Answers {
     }
 }
 
-/// Answers each call of the images' service with one message.
-#[derive(Clone)]
-struct ImageService(Answers);
+/// Services on the socket, each with the function that answers its calls.
+macro_rules! services {
+    ($($service:ident = $name:literal by $answered:ident,)*) => {$(
+        #[derive(Clone)]
+        struct $service(Answers);
 
-impl NamedService for ImageService {
-    const NAME: &'static str = "runtime.v1.ImageService";
+        impl NamedService for $service {
+            const NAME: &'static str = $name;
+        }
+
+        impl Service<http::Request<Body>> for $service {
+            type Response = http::Response<Body>;
+            type Error = Infallible;
+            type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+            fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+                let call = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+                let answers = self.0.clone();
+                Box::pin(async move { Ok($answered(answers, call, request).await) })
+            }
+        }
+    )*};
 }
 
-impl Service<http::Request<Body>> for ImageService {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+services! {
+    ImageService = "runtime.v1.ImageService" by image_call,
+    TransferService = "podvisor.v1.Images" by transfer_call,
+    RuntimeService = "runtime.v1.RuntimeService" by runtime_call,
+}
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let call = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let answers = self.0.clone();
-        Box::pin(async move {
-            let answered = service_fn(move |_: Request<Bytes>| answers.clone().answer(call.clone()));
-            Ok(Grpc::new(Raw).unary(answered, request).await)
-        })
-    }
+/// Answers each call of the images' service with one message.
+async fn image_call(answers: Answers, call: String, request: http::Request<Body>) -> http::Response<Body> {
+    let answered = service_fn(move |_: Request<Bytes>| answers.clone().answer(call.clone()));
+    Grpc::new(Raw).unary(answered, request).await
 }
 
 /// Answers a pull or an import with one message, once all requests have come.
-#[derive(Clone)]
-struct TransferService(Answers);
-
-impl NamedService for TransferService {
-    const NAME: &'static str = "podvisor.v1.Images";
-}
-
-impl Service<http::Request<Body>> for TransferService {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let call = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let answers = self.0.clone();
-        Box::pin(async move {
-            let answered = service_fn(move |request: Request<Streaming<Bytes>>| {
-                let (answers, call) = (answers.clone(), call.clone());
-                async move {
-                    let (mut requests, mut all) = (request.into_inner(), Vec::new());
-                    while let Some(request) = requests.message().await? {
-                        all.extend(request);
-                    }
-                    answers.0.lock().unwrap().last.insert(call.clone(), all);
-                    let answer = answers.answer(call).await?.into_inner();
-                    Ok::<_, Status>(Response::new(stream::iter([Ok::<_, Status>(answer)]).boxed()))
-                }
-            });
-            Ok(Grpc::new(Raw).streaming(answered, request).await)
-        })
-    }
-}
-
-#[derive(Clone)]
-struct RuntimeService(Answers);
-
-impl NamedService for RuntimeService {
-    const NAME: &'static str = "runtime.v1.RuntimeService";
-}
-
-impl Service<http::Request<Body>> for RuntimeService {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let call = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let answers = self.0.clone();
-        Box::pin(async move {
-            if call != "GetContainerEvents" {
-                let answered = service_fn(move |_: Request<Bytes>| answers.clone().answer(call.clone()));
-                return Ok(Grpc::new(Raw).unary(answered, request).await);
+async fn transfer_call(answers: Answers, call: String, request: http::Request<Body>) -> http::Response<Body> {
+    let answered = service_fn(move |request: Request<Streaming<Bytes>>| {
+        let (answers, call) = (answers.clone(), call.clone());
+        async move {
+            let (mut requests, mut all) = (request.into_inner(), Vec::new());
+            while let Some(request) = requests.message().await? {
+                all.extend(request);
             }
-            let streamed = service_fn(move |_: Request<Bytes>| {
-                let (answers, call) = (answers.clone(), call.clone());
-                async move {
-                    let events = answers.events();
-                    // An answer of its own refuses the stream; without one the events are.
-                    answers.answer(call).await?;
-                    let events = stream::unfold(events, |mut events| async {
-                        let event = events.recv().await.ok()?;
-                        Some((Ok::<_, Status>(event), events))
-                    });
-                    Ok::<_, Status>(Response::new(events.boxed()))
-                }
-            });
-            Ok(Grpc::new(Raw).server_streaming(streamed, request).await)
-        })
+            answers.0.lock().unwrap().last.insert(call.clone(), all);
+            let answer = answers.answer(call).await?.into_inner();
+            Ok::<_, Status>(Response::new(stream::iter([Ok::<_, Status>(answer)]).boxed()))
+        }
+    });
+    Grpc::new(Raw).streaming(answered, request).await
+}
+
+async fn runtime_call(answers: Answers, call: String, request: http::Request<Body>) -> http::Response<Body> {
+    if call != "GetContainerEvents" {
+        let answered = service_fn(move |_: Request<Bytes>| answers.clone().answer(call.clone()));
+        return Grpc::new(Raw).unary(answered, request).await;
     }
+    let streamed = service_fn(move |_: Request<Bytes>| {
+        let (answers, call) = (answers.clone(), call.clone());
+        async move {
+            let events = answers.events();
+            // An answer of its own refuses the stream; without one the events are.
+            answers.answer(call).await?;
+            let events = stream::unfold(events, |mut events| async {
+                let event = events.recv().await.ok()?;
+                Some((Ok::<_, Status>(event), events))
+            });
+            Ok::<_, Status>(Response::new(events.boxed()))
+        }
+    });
+    Grpc::new(Raw).server_streaming(streamed, request).await
 }
 
 /// Messages as bytes.
