@@ -17,7 +17,9 @@ mod clock;
 mod configure;
 mod console;
 mod containers;
+mod disk_volumes;
 mod disks;
+mod ext4_disk;
 mod fair_server;
 mod host_listener;
 mod host_work;
@@ -46,6 +48,7 @@ mod streams;
 mod sysctl;
 mod usage;
 mod user_namespace;
+mod volume_part;
 
 use std::process::ExitCode;
 

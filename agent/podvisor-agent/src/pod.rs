@@ -8,6 +8,7 @@ use tokio::sync::Mutex;
 
 use crate::clock::Clock;
 use crate::containers::{ContainerError, Containers};
+use crate::disk_volumes::DiskVolumes;
 use crate::disks::Disks;
 use crate::images::Images;
 use crate::memory_volumes::MemoryVolumes;
@@ -26,6 +27,7 @@ pub(crate) struct Pod {
     pub(crate) containers: Containers,
     pub(crate) shared: Arc<Shared>,
     pub(crate) memory_volumes: MemoryVolumes,
+    pub(crate) disk_volumes: DiskVolumes,
     pub(crate) published_volumes: PublishedVolumes,
     /// Held while usage is read.
     pub(crate) usage: Arc<Mutex<()>>,

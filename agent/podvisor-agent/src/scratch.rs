@@ -11,6 +11,7 @@ use std::path::Path;
 use agent_container::syscall;
 use nix::mount::MsFlags;
 
+use crate::ext4_disk;
 use crate::slots::{Class, SlotError, Slots};
 
 /// Where the disk is mounted.
@@ -51,51 +52,13 @@ pub(crate) fn assign(directory: &Path, project: u32, bytes_max: Option<u64>) -> 
 pub(crate) async fn mount(slot: u32) -> Result<(), ScratchError> {
     fs::create_dir_all(SCRATCH).map_err(ScratchError::Directory)?;
     if slot == 0 {
-        return mount_at("scratch", "tmpfs", MsFlags::empty(), "mode=0711");
+        let (flags, options) = (MsFlags::empty(), Some("mode=0711"));
+        let mounted = nix::mount::mount(Some("scratch"), SCRATCH, Some("tmpfs"), flags, options);
+        return mounted.map_err(ScratchError::Mount);
     }
     let name = Slots::default().device(slot, Class::Block).await?;
-    let device = format!("/dev/{name}");
     // Without `prjquota` the kernel counts what projects take, and keeps none within its limit. A template without
     // projects cannot have it, and its layers no limits.
-    mount_at(&device, "ext4", MsFlags::MS_NOATIME, "discard,prjquota")
-        .or_else(|_| mount_at(&device, "ext4", MsFlags::MS_NOATIME, "discard"))?;
-    if let Err(error) = grow(&name) {
-        // The disk works, only smaller than it could be.
-        tracing::warn!(%error, "the scratch disk's file system cannot be grown to its disk");
-    }
-    Ok(())
-}
-
-fn mount_at(source: &str, kind: &str, flags: MsFlags, data: &str) -> Result<(), ScratchError> {
-    nix::mount::mount(Some(source), SCRATCH, Some(kind), flags, Some(data)).map_err(ScratchError::Mount)
-}
-
-/// Grows the file system to its disk, which may have been made longer than the image on it.
-fn grow(device: &str) -> io::Result<()> {
-    const SECTOR_BYTES: u64 = 512;
-    let sectors = fs::read_to_string(format!("/sys/class/block/{device}/size"))?;
-    let disk_bytes = sectors.trim().parse::<u64>().map_err(io::Error::other)? * SECTOR_BYTES;
-    let directory = File::open(SCRATCH)?;
-    let block_bytes = rustix::fs::fstatvfs(&directory)?.f_bsize;
-    let superblock_blocks = ext4_blocks(device)?;
-    let disk_blocks = disk_bytes / block_bytes.max(1);
-    if superblock_blocks >= disk_blocks {
-        return Ok(());
-    }
-    syscall::ext4_resize(directory.as_fd(), disk_blocks)
-}
-
-/// Blocks of the file system, from `s_blocks_count_lo` and `_hi` of the superblock
-/// (Documentation/filesystems/ext4/super.rst): statvfs leaves out the file system's own overhead.
-fn ext4_blocks(device: &str) -> io::Result<u64> {
-    const SUPERBLOCK: u64 = 1024;
-    let file = File::open(format!("/dev/{device}"))?;
-    let word = |offset| -> io::Result<u64> {
-        let mut bytes = [0; 4];
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, SUPERBLOCK + offset)?;
-        Ok(u64::from(u32::from_le_bytes(bytes)))
-    };
-    const FEATURE_64BIT: u64 = 0x80;
-    let high = if word(0x60)? & FEATURE_64BIT == 0 { 0 } else { word(0x150)? };
-    Ok(high << 32 | word(0x4)?)
+    let mount = |options| ext4_disk::mount(&name, Path::new(SCRATCH), MsFlags::MS_NOATIME, options);
+    mount("discard,prjquota").or_else(|_| mount("discard")).map_err(ScratchError::Mount)
 }

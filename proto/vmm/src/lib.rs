@@ -25,4 +25,4 @@ pub use message::{
     PROTOCOL_VERSION_MIN, Refusal, Registers, Request, Response, StopReason, StopReport, VmStats,
 };
 pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
-pub use slot::{FilledSlot, Slot};
+pub use slot::{FilledSlot, Slot, VOLUME_SLOTS_VERSION};

@@ -14,7 +14,8 @@ use crate::{Device, FilledSlot, Slot};
 /// | version | is the first with |
 /// |---|---|
 /// | 2 | images of several files ([`Device::Layered`]), [`Event::FullDisks`], [`Request::InterruptLockWaits`] |
-pub const PROTOCOL_VERSION: u32 = 2;
+/// | 3 | slots for volumes ([`Slot::volumes`]) |
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// The first version whose VMMs hold the guest's file locks, and interrupt who waits for one.
 pub const LOCK_WAITS_VERSION: u32 = 2;

@@ -1,8 +1,8 @@
 //! The fixed table of virtio-mmio slots. The guest learns it from its command line at boot; a slot
 //! without a device answers with device ID 0, which Linux leaves unbound until the agent asks again.
 //!
-//! Every busy kind has an interrupt pin of its own (the I/O APIC has 24, of which 5 to 21 serve us);
-//! the pmem slots, which hardly interrupt, share one.
+//! Every busy slot has an interrupt pin of its own as far as they go (the I/O APIC has 24, of which 5 to 23 serve us); the
+//! pmem slots, which hardly interrupt, share one, and the slots for volumes share four.
 
 use std::ops::Range;
 
@@ -29,9 +29,12 @@ pub struct FilledSlot {
     pub bytes: u64,
 }
 
+/// The first version of the protocol whose VMMs have slots for volumes.
+pub const VOLUME_SLOTS_VERSION: u32 = 3;
+
 /// The table: slots by number, and the one kind of device that fits them. `None` keeps them for devices to
 /// come.
-const TABLE: [(Range<u8>, Option<DeviceKind>); 10] = [
+const TABLE: [(Range<u8>, Option<DeviceKind>); 11] = [
     // The guest's root image.
     (0..1, Some(DeviceKind::Pmem)),
     (1..2, Some(DeviceKind::Vsock)),
@@ -44,12 +47,21 @@ const TABLE: [(Range<u8>, Option<DeviceKind>); 10] = [
     // The pod's scratch disk, then disks of the host.
     (11..17, Some(DeviceKind::Blk)),
     // Images of containers.
-    (17..Slot::COUNT, Some(DeviceKind::Pmem)),
+    (17..33, Some(DeviceKind::Pmem)),
+    // Volumes of the pod.
+    (VOLUMES, Some(DeviceKind::Blk)),
 ];
+
+/// The slots for volumes. A kernel's command line has no room for many more slots.
+const VOLUMES: Range<u8> = 33..Slot::COUNT;
+
+/// Pins of the slots for volumes: two that no other slot could have, and those of the two slots that are kept. Pods seldom
+/// have more than four such volumes.
+const IRQS_VOLUMES: [u32; 4] = [22, 23, 8, 10];
 
 impl Slot {
     /// Slots in the table.
-    pub const COUNT: u8 = 33;
+    pub const COUNT: u8 = 39;
     /// The guest's root image.
     pub const ROOT: Slot = Slot(0);
     /// The vsock device.
@@ -87,6 +99,9 @@ impl Slot {
     pub fn irq(self) -> u32 {
         match self.kind() {
             Some(DeviceKind::Pmem) => Self::IRQ_PMEM,
+            _ if VOLUMES.contains(&self.0) => {
+                IRQS_VOLUMES[usize::from(self.0 - VOLUMES.start) % IRQS_VOLUMES.len()]
+            }
             _ => Self::IRQ_FIRST + u32::from(self.0) - 1,
         }
     }
@@ -101,9 +116,23 @@ impl Slot {
         Self::for_kind(DeviceKind::Net)
     }
 
-    /// All slots for disks, the scratch disk's first.
-    pub fn blks() -> impl Iterator<Item = Slot> {
-        Self::for_kind(DeviceKind::Blk)
+    /// All slots for disks of the host that containers have as devices.
+    pub fn disks() -> impl Iterator<Item = Slot> {
+        Self::for_kind(DeviceKind::Blk).filter(|slot| *slot != Self::SCRATCH && !slot.is_for_volume())
+    }
+
+    /// All slots for disks that volumes of the pod are on.
+    pub fn volumes() -> impl Iterator<Item = Slot> {
+        VOLUMES.map(Slot)
+    }
+
+    fn is_for_volume(self) -> bool {
+        VOLUMES.contains(&self.0)
+    }
+
+    /// Version of the protocol from which on a VMM has the slot.
+    pub fn version(self) -> u32 {
+        if self.is_for_volume() { VOLUME_SLOTS_VERSION } else { 1 }
     }
 
     /// All slots for images but the guest's root.
@@ -142,14 +171,23 @@ mod tests {
 
     #[test]
     fn busy_slots_have_pins_of_their_own() {
+        let shares = |slot: &Slot| slot.kind() == Some(DeviceKind::Pmem) || slot.is_for_volume();
         let mut pins: Vec<u32> =
-            Slot::all().filter(|s| s.kind() != Some(DeviceKind::Pmem)).map(Slot::irq).collect();
+            Slot::all().filter(|slot| !shares(slot) && slot.kind().is_some()).map(Slot::irq).collect();
         pins.push(Slot::ROOT.irq());
+        pins.extend(Slot::volumes().take(IRQS_VOLUMES.len()).map(Slot::irq));
         let count = pins.len();
         pins.sort_unstable();
         pins.dedup();
         assert_eq!(pins.len(), count);
-        assert!(pins.iter().all(|pin| (5..24).contains(pin)));
+        assert!(Slot::all().all(|slot| (5..24).contains(&slot.irq())));
+    }
+
+    #[test]
+    fn volumes_have_slots_that_an_older_vmm_lacks() {
+        assert_eq!(Slot::volumes().count(), 6);
+        assert!(Slot::volumes().all(|slot| slot.kind() == Some(DeviceKind::Blk) && slot.version() == 3));
+        assert!(Slot::disks().chain(Slot::pmems()).chain([Slot::SCRATCH]).all(|slot| slot.version() == 1));
     }
 
     #[test]
@@ -166,7 +204,7 @@ mod tests {
             DeviceKind::Blk,
         ];
         assert_eq!(kinds, expected.map(Some));
-        assert_eq!((Slot::nets().count(), Slot::blks().count(), Slot::pmems().count()), (4, 6, 16));
+        assert_eq!((Slot::nets().count(), Slot::disks().count(), Slot::pmems().count()), (4, 5, 16));
     }
 
     #[test]
@@ -176,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scratch_disk_is_the_first_disk_slot() {
-        assert_eq!(Slot::blks().next(), Some(Slot::SCRATCH));
+    fn the_slots_of_containers_disks_follow_the_scratch_disks() {
+        assert_eq!(Slot::disks().next().map(Slot::number), Some(Slot::SCRATCH.number() + 1));
     }
 }

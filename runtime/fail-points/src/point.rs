@@ -52,6 +52,9 @@ points! {
     ImageFileMake = "image.file.make",
     ImageRename = "image.rename",
     ImageRemove = "image.remove",
+    // Volumes.
+    VolumeDiskMake = "volume.disk.make",
+    VolumeDiskRename = "volume.disk.rename",
     // Networks.
     NetnsFolder = "netns.folder",
     NetnsMake = "netns.make",

@@ -6,8 +6,8 @@ use proto_agent::agent::{
     SignalRequest, WaitResponse,
 };
 use runtime_spec::{
-    ContainerPlan, ContainerSlots, DeclaredVolumePlan, ExecPlan, ExitReason, FileAccess, GuestVolumeContent,
-    GuestVolumePlan, MemoryVolume, Signal, VolumeLimits,
+    ContainerPlan, ContainerSlots, DeclaredVolumePlan, DiskVolume, ExecPlan, ExitReason, FileAccess,
+    GuestVolumeContent, GuestVolumePlan, MemoryVolume, Signal, VolumeLimits,
 };
 use serde::Serialize;
 
@@ -65,9 +65,10 @@ fn declared_volume(volume: &DeclaredVolumePlan) -> DeclaredVolume {
 }
 
 fn guest_volume(volume: &GuestVolumePlan) -> GuestVolume {
-    let memory = match volume.content {
-        GuestVolumeContent::Memory(memory) => Some(memory_volume(memory)),
-        GuestVolumeContent::Published => None,
+    let (memory, disk) = match volume.content {
+        GuestVolumeContent::Memory(memory) => (Some(memory_volume(memory)), None),
+        GuestVolumeContent::Disk(disk) => (None, Some(disk_volume(disk))),
+        GuestVolumeContent::Published => (None, None),
     };
     GuestVolume {
         source: volume.source.clone(),
@@ -76,6 +77,7 @@ fn guest_volume(volume: &GuestVolumePlan) -> GuestVolume {
         sub_access: Some(file_access(volume.sub_access)).into(),
         mapped: volume.mapped,
         memory: memory.into(),
+        disk: disk.into(),
         ..GuestVolume::default()
     }
 }
@@ -85,6 +87,15 @@ fn memory_volume(memory: MemoryVolume) -> agent::MemoryVolume {
         limits: Some(volume_limits(memory.limits)).into(),
         access: Some(file_access(memory.access)).into(),
         ..agent::MemoryVolume::default()
+    }
+}
+
+fn disk_volume(disk: DiskVolume) -> agent::DiskVolume {
+    let DiskVolume { slot, access } = disk;
+    agent::DiskVolume {
+        slot: slot.into(),
+        access: Some(file_access(access)).into(),
+        ..agent::DiskVolume::default()
     }
 }
 

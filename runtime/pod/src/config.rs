@@ -54,6 +54,8 @@ pub struct PodsConfig {
     pub root_image: InstalledFile,
     /// A formatted ext4 image; each pod gets a sparse copy as its scratch disk.
     pub scratch_template: InstalledFile,
+    /// A formatted ext4 image with a journal; each disk of a volume is a sparse copy at first.
+    pub volume_template: InstalledFile,
     /// The program `podvisor-vmm`.
     pub vmm_binary: InstalledFile,
     /// The node's images.

@@ -70,6 +70,13 @@ pub(crate) struct PodStatus {
     /// Where the pod's volumes in memory lie, by their directories on the node.
     #[serde(default)]
     pub(crate) memory_volumes: BTreeMap<PathBuf, MemoryPlace>,
+    /// Whether the guest may have volumes on disks of its own: its VMM has slots for them, its agent can, and the handler allows
+    /// it. Pods of earlier versions do not.
+    #[serde(default)]
+    pub(crate) disk_volumes: bool,
+    /// Where the pod's volumes on disk lie, by their directories on the node.
+    #[serde(default)]
+    pub(crate) volume_disks: BTreeMap<PathBuf, DiskPlace>,
     #[serde(flatten)]
     pub(crate) capacity: CapacityStatus,
     /// Why the pod is not ready, where nobody asked for that.
@@ -91,6 +98,8 @@ impl PodStatus {
             versions: None,
             guest_volumes: false,
             memory_volumes: BTreeMap::new(),
+            disk_volumes: false,
+            volume_disks: BTreeMap::new(),
             capacity: CapacityStatus::default(),
             message: None,
             unclean: None,
@@ -105,6 +114,16 @@ impl PodStatus {
 pub(crate) enum MemoryPlace {
     /// The guest's own memory.
     Guest,
+    /// The node, whose files the guest reaches.
+    Node,
+}
+
+/// Place of the files of a volume on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum DiskPlace {
+    /// A disk of the VM's, in this slot.
+    Guest(Slot),
     /// The node, whose files the guest reaches.
     Node,
 }
@@ -183,19 +202,26 @@ pub(crate) struct GuestVolume {
     /// Whether it is a copy of a published volume.
     #[serde(default)]
     pub(crate) published: bool,
+    /// The slot of its disk, for a volume on disk.
+    #[serde(default)]
+    pub(crate) disk: Option<Slot>,
 }
 
 impl GuestVolume {
     pub(crate) fn memory(number: usize, directory: PathBuf) -> GuestVolume {
-        GuestVolume { number, directory, copied_bytes: 0, part: false, published: false }
+        GuestVolume { number, directory, copied_bytes: 0, part: false, published: false, disk: None }
+    }
+
+    pub(crate) fn disk(number: usize, directory: PathBuf, slot: Slot) -> GuestVolume {
+        GuestVolume { disk: Some(slot), ..GuestVolume::memory(number, directory) }
     }
 
     pub(crate) fn published(number: usize, directory: PathBuf, copied_bytes: u64, part: bool) -> GuestVolume {
-        GuestVolume { number, directory, copied_bytes, part, published: true }
+        GuestVolume { number, directory, copied_bytes, part, published: true, disk: None }
     }
 
     pub(crate) fn is_memory(&self) -> bool {
-        !self.published
+        !self.published && self.disk.is_none()
     }
 
     /// The volume's name in the guest.

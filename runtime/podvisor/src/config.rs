@@ -308,6 +308,11 @@ impl Config {
         self.paths.guest_image.join("scratch.ext4")
     }
 
+    /// The file that disks of volumes are copied from.
+    pub(crate) fn volume_template(&self) -> PathBuf {
+        self.paths.guest_image.join("volume.ext4")
+    }
+
     /// The handlers of VMs, and the name of the one that serves requests without a handler, if it is one of them.
     pub(crate) fn handlers(&self) -> (Vec<Handler>, Option<String>) {
         let handlers = if self.handler.is_empty() { vec![Handler::default()] } else { self.handler.clone() };

@@ -211,6 +211,7 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
     };
     let root_image = keep("the guest's root image", &config.root_image())?;
     let scratch_template = keep("the scratch template", &config.scratch_template())?;
+    let volume_template = keep("the template of volumes", &config.volume_template())?;
     let run_dir_bytes = config.paths.run.as_os_str().len();
     if run_dir_bytes > RUN_DIR_BYTES_MAX {
         bail!("paths.run has {run_dir_bytes} bytes, and sockets' names allow {RUN_DIR_BYTES_MAX} at most");
@@ -222,6 +223,7 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
         kernels,
         root_image,
         scratch_template,
+        volume_template,
         vmm_binary,
         images,
         cni,

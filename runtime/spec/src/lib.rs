@@ -58,9 +58,9 @@ pub use layer_limits::{LayerLimits, scratch_bytes};
 pub use ledger::{Grant, Ledger};
 pub use overhead::{Overhead, VmCost, VmCosts};
 pub use plan::{
-    BlockDevicePlan, ContainerPlan, ContainerSlots, DeclaredVolumePlan, ExecPlan, FileAccess, GuestPaths,
-    GuestVolumeContent, GuestVolumePlan, ImageVolumePlan, MASKED_PATHS, MemoryVolume, READONLY_PATHS,
-    VolumeLimits, share_name,
+    BlockDevicePlan, ContainerPlan, ContainerSlots, DeclaredVolumePlan, DiskVolume, ExecPlan, FileAccess,
+    GuestPaths, GuestVolumeContent, GuestVolumePlan, ImageVolumePlan, MASKED_PATHS, MemoryVolume,
+    READONLY_PATHS, VolumeLimits, share_name,
 };
 pub use pod_spec::{Dns, PodSpec, PortMapping, Protocol};
 pub use resources::{Hugepages, Resources};

@@ -35,10 +35,10 @@ pub enum VmError {
     )]
     Version { version: u32 },
     #[error(
-        "the pod's VMM is of {}, which plugs no image of several files: the pod must be made anew",
+        "the pod's VMM is of {}, which plugs no {device}: the pod must be made anew",
         if release.is_empty() { "an earlier release".to_owned() } else { format!("release {release}") }
     )]
-    OneFile { release: String },
+    Old { release: String, device: &'static str },
     #[error("the connection to the VMM was lost during {request}")]
     Lost { request: &'static str },
     #[error("the VM has ended: {reason:?}")]

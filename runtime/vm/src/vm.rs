@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto_vmm::{
-    BootConfig, Device, FilledSlot, LOCK_WAITS_VERSION, Request, Response, Slot, StopReport, VmStats,
+    BootConfig, Device, FilledSlot, LOCK_WAITS_VERSION, Request, Response, Slot, StopReport,
+    VOLUME_SLOTS_VERSION, VmStats,
 };
 use runtime_fail_points::{Point, pass_async};
 use tokio::net::UnixStream;
@@ -182,13 +183,19 @@ impl Vm {
         }
     }
 
+    /// Whether the VMM has slots for volumes.
+    pub fn has_volume_slots(&self) -> bool {
+        self.0.version >= VOLUME_SLOTS_VERSION
+    }
+
     /// Fills an empty slot; the agent then probes it.
     ///
     /// # Errors
-    /// As [`boot`](Self::boot), and [`VmError::OneFile`] for an image of several files where the VMM is too old for one.
+    /// As [`boot`](Self::boot), and [`VmError::Old`] where the VMM is too old for the device or the slot.
     pub async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), VmError> {
-        if device.version() > self.0.version {
-            return Err(VmError::OneFile { release: self.0.release.clone() });
+        if device.version().max(slot.version()) > self.0.version {
+            let device = if slot.version() > 1 { "volume" } else { "image of several files" };
+            return Err(VmError::Old { release: self.0.release.clone(), device });
         }
         let mut descriptors = Descriptors::default();
         let device = device.map(|fd| descriptors.push(fd));

@@ -45,7 +45,7 @@ async fn an_older_vmm_plugs_images_of_one_file_and_its_release_is_said_for_other
         ImagePart { file: file(), offset: 2 << 20, length: 2 << 20 },
     ];
     let refused = vm.plug(slot, Device::Layered { parts }).await.unwrap_err();
-    assert!(matches!(refused, VmError::OneFile { .. }));
+    assert!(matches!(refused, VmError::Old { .. }));
     assert_eq!(
         refused.to_string(),
         "the pod's VMM is of release 0.9.1, which plugs no image of several files: the pod must be made anew"

@@ -39,7 +39,7 @@ struct Args {
     /// Directory of `podvisor` and `podvisor-vmm`.
     #[arg(long)]
     bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
+    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
     #[arg(long)]
     guest_image: PathBuf,
     /// Parts to run, with commas between them; all without it.

@@ -142,6 +142,7 @@ async fn open(dir: &Path) -> anyhow::Result<Pods> {
         kernels: Kernels { small: at("kernel").into(), full: at("kernel-full").into() },
         root_image: at("root").into(),
         scratch_template: at("scratch").into(),
+        volume_template: at("volume").into(),
         vmm_binary: at("vmm").into(),
         images: Images::open(&at("images-of-pods"), RegistryConfig::default())?,
         cni: Cni::new(CniConfig {

@@ -1,5 +1,5 @@
-//! `make bench`: the cost of a pod's start, counted and not timed; and the cost of commands and of their output, as
-//! ratios.
+//! `make bench`: the cost of a pod's start, counted and not timed; and the cost of commands, of their output and of
+//! work on files, as ratios.
 //!
 //! The program runs in the software node under `-icount shift=1`, where one CPU's clock advances by two
 //! nanoseconds with each instruction and waiting costs nothing. So a duration there *is* a number of
@@ -16,6 +16,7 @@ mod median;
 mod pod;
 mod stages;
 mod throughput;
+mod volumes;
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +30,7 @@ struct Args {
     /// Directory of `podvisor` and `podvisor-vmm`.
     #[arg(long)]
     bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
+    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
     #[arg(long)]
     guest_image: PathBuf,
     /// The static program that writes in a guest.
@@ -53,6 +54,7 @@ enum Part {
     Pod,
     Exec,
     Throughput,
+    Volumes,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -75,6 +77,9 @@ async fn main() -> anyhow::Result<()> {
     if wanted(Part::Throughput) {
         throughput::bench(&host, &args.writer).await?;
     }
+    if wanted(Part::Volumes) {
+        volumes::bench(&host).await?;
+    }
     host.stop().await
 }
 
@@ -84,7 +89,7 @@ fn stage(built: &Built, memory: &Path) -> anyhow::Result<Built> {
     for name in ["podvisor", "podvisor-vmm"] {
         std::fs::copy(built.bin.join(name), memory.join(name)).with_context(|| format!("copying {name}"))?;
     }
-    for name in ["vmlinux", "root.erofs", "scratch.ext4"] {
+    for name in ["vmlinux", "root.erofs", "scratch.ext4", "volume.ext4"] {
         std::fs::copy(built.guest_image.join(name), memory.join(name))
             .with_context(|| format!("copying {name}"))?;
     }

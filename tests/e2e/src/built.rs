@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// Directory of `podvisor` and `podvisor-vmm`.
 const BIN_VARIABLE: &str = "PODVISOR_E2E_BIN";
-/// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
+/// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
 const GUEST_IMAGE_VARIABLE: &str = "PODVISOR_E2E_GUEST_IMAGE";
 /// Directory of all that, as the release before this one has it.
 const PREVIOUS_VARIABLE: &str = "PODVISOR_E2E_PREVIOUS";
@@ -14,7 +14,7 @@ const PREVIOUS_VARIABLE: &str = "PODVISOR_E2E_PREVIOUS";
 pub struct Built {
     /// Directory of `podvisor` and `podvisor-vmm`.
     pub bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
+    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
     pub guest_image: PathBuf,
 }
 

@@ -23,8 +23,16 @@ impl KubeletVolumes {
     /// # Errors
     /// A directory cannot be made.
     pub fn of(pod: &v1::PodSandboxConfig) -> io::Result<KubeletVolumes> {
+        KubeletVolumes::below(&std::env::temp_dir(), pod)
+    }
+
+    /// Makes the directories of the pod on the file system of `parent`.
+    ///
+    /// # Errors
+    /// A directory cannot be made.
+    pub fn below(parent: &Path, pod: &v1::PodSandboxConfig) -> io::Result<KubeletVolumes> {
         let uid = pod.metadata.as_ref().map(|metadata| metadata.uid.clone()).unwrap_or_default();
-        let root = tempfile::Builder::new().prefix("kubelet-").tempdir()?;
+        let root = tempfile::Builder::new().prefix("kubelet-").tempdir_in(parent)?;
         Ok(KubeletVolumes { root, uid, mounted: Vec::new(), versions: 0 })
     }
 
@@ -49,6 +57,18 @@ impl KubeletVolumes {
         self.mounted.push(directory.clone());
         chown(&directory, Some(0), Some(group))?;
         fs::set_permissions(&directory, Permissions::from_mode(0o2777))?;
+        Ok(directory)
+    }
+
+    /// Makes an emptyDir on disk, with this mode and group.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn disk(&mut self, name: &str, mode: u32, group: u32) -> io::Result<PathBuf> {
+        let directory = self.directory("empty-dir", name);
+        fs::create_dir_all(&directory)?;
+        chown(&directory, Some(0), Some(group))?;
+        fs::set_permissions(&directory, Permissions::from_mode(mode))?;
         Ok(directory)
     }
 

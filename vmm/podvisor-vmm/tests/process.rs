@@ -260,7 +260,7 @@ fn a_client_that_comes_later_learns_which_slots_are_filled() {
     let image_slot = Slot::pmems().last().unwrap();
     for (slot, device) in [
         (Slot::SCRATCH, Device::Blk { image: FdIndex(0), read_only: false }),
-        (Slot::blks().last().unwrap(), Device::Blk { image: FdIndex(0), read_only: true }),
+        (Slot::volumes().last().unwrap(), Device::Blk { image: FdIndex(0), read_only: true }),
         (image_slot, Device::Pmem { image: FdIndex(0) }),
     ] {
         vmm.ask(Request::Plug { slot, device }, &[image().into()]).unwrap();
@@ -274,7 +274,7 @@ fn a_client_that_comes_later_learns_which_slots_are_filled() {
         filled(Slot::VSOCK, DeviceKind::Vsock, false),
         filled(Slot::RNG, DeviceKind::Rng, false),
         filled(Slot::SCRATCH, DeviceKind::Blk, false),
-        filled(Slot::blks().last().unwrap(), DeviceKind::Blk, true),
+        filled(Slot::volumes().last().unwrap(), DeviceKind::Blk, true),
     ];
     assert_eq!(slots, expected);
     vmm.ask(Request::Shutdown, &[]).unwrap();

@@ -8,6 +8,7 @@ use agent_container::spec::SpecError;
 use agent_container::users::UserError;
 use agent_container::working_directory::WorkingDirectoryError;
 
+use crate::disk_volumes::DiskVolumeError;
 use crate::host_work::HostWorkError;
 use crate::images::ImageError;
 use crate::memory_volumes::MemoryVolumeError;
@@ -44,6 +45,8 @@ pub(crate) enum ContainerError {
     Volume(#[from] VolumeError),
     #[error(transparent)]
     MemoryVolume(#[from] MemoryVolumeError),
+    #[error(transparent)]
+    DiskVolume(#[from] DiskVolumeError),
     #[error(transparent)]
     PublishedVolume(#[from] PublishedVolumeError),
     #[error(transparent)]

@@ -89,7 +89,7 @@ async fn build(
     // Dropped once the container has mounts of its own.
     let _mapped = volumes::mount(pod, container, &request.image_volumes, &mut spec).await?;
     let _overlays = declared_volumes::mount(pod, container, image, &request.declared_volumes, &mut spec)?;
-    let _kept = guest_volumes::mount(pod, container, &request.guest_volumes, &mut spec)?;
+    let _kept = guest_volumes::mount(pod, container, &request.guest_volumes, &mut spec).await?;
     block_devices::add(pod, container, &request.block_devices, &mut spec).await?;
     if request.shared_mounts {
         pod.shared.mount().await?;

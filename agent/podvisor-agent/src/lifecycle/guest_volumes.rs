@@ -1,6 +1,6 @@
 //! Volumes that the guest keeps itself, as mounts of a container. The volumes outlive the container
-//! ([`crate::memory_volumes`], [`crate::published_volumes`]), but for
-//! published ones that are of one container.
+//! ([`crate::memory_volumes`], [`crate::disk_volumes`], [`crate::published_volumes`]), but for published ones that are of one
+//! container.
 //!
 //! Containers of the pod may change a volume while another one's part of it is looked up, so a part is opened once and
 //! bound by its descriptor.
@@ -40,7 +40,7 @@ impl Drop for VolumeMount {
 
 /// Makes the volumes that are not there yet and sets the sources of the specification's mounts to them. The mounts must
 /// live until the container is built.
-pub(super) fn mount(
+pub(super) async fn mount(
     pod: &Pod,
     container: &Container,
     volumes: &[GuestVolume],
@@ -48,7 +48,7 @@ pub(super) fn mount(
 ) -> Result<Vec<VolumeMount>, ContainerError> {
     let mut mounts = Vec::new();
     for (volume, number) in volumes.iter().zip(0..) {
-        let opened = open(pod, volume)?;
+        let opened = open(pod, volume).await?;
         let place = place(container, number);
         let mount = mount_at(pod, volume, &opened, &place).map_err(container.io(STEP))?;
         for mount in spec.mounts_mut().iter_mut().flatten() {
@@ -62,8 +62,11 @@ pub(super) fn mount(
 }
 
 /// The part of the volume that is asked for.
-fn open(pod: &Pod, volume: &GuestVolume) -> Result<OwnedFd, ContainerError> {
+async fn open(pod: &Pod, volume: &GuestVolume) -> Result<OwnedFd, ContainerError> {
     let (name, sub_path) = (&volume.volume, &volume.sub_path);
+    if let Some(disk) = volume.disk.as_ref() {
+        return Ok(pod.disk_volumes.open(name, disk, sub_path, &volume.sub_access).await?);
+    }
     match volume.memory.as_ref() {
         Some(memory) => Ok(pod.memory_volumes.open(name, memory, sub_path, &volume.sub_access)?),
         None => Ok(pod.published_volumes.open(name, sub_path)?),

@@ -82,7 +82,7 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
     Ok(())
 }
 
-/// Ends every container's processes and unmounts the scratch disk, which then has everything that was written.
+/// Ends every container's processes and unmounts the pod's disks, which then have everything that was written.
 pub(crate) async fn shut_down(pod: &Pod) -> Result<(), ContainerError> {
     let containers = pod.containers.all();
     for container in &containers {
@@ -93,7 +93,7 @@ pub(crate) async fn shut_down(pod: &Pod) -> Result<(), ContainerError> {
         unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
     }
     // What programs wrote to the host's files through memory is lost with the VM otherwise.
-    let ((), unmounted) = tokio::join!(pod.shared.sync(), unmount_scratch());
+    let ((), (), unmounted) = tokio::join!(pod.shared.sync(), pod.disk_volumes.unmount(), unmount_scratch());
     unmounted
 }
 

@@ -9,6 +9,7 @@ use tokio::task::JoinError;
 use ttrpc::Code;
 
 use crate::containers::{ContainerError, VolumeError};
+use crate::disk_volumes::DiskVolumeError;
 use crate::memory_volumes::MemoryVolumeError;
 use crate::published_volumes::PublishedVolumeError;
 
@@ -34,6 +35,7 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         ContainerError::InvalidId(_)
         | ContainerError::PublishedVolume(PublishedVolumeError::Name(_))
         | ContainerError::MemoryVolume(MemoryVolumeError::Name(_) | MemoryVolumeError::SubPath { .. })
+        | ContainerError::DiskVolume(DiskVolumeError::Name(_) | DiskVolumeError::SubPath { .. })
         | ContainerError::User(_)
         | ContainerError::Spec(_)
         | ContainerError::Target(_)
@@ -57,6 +59,7 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         | ContainerError::Image(_)
         | ContainerError::Volume(_)
         | ContainerError::MemoryVolume(_)
+        | ContainerError::DiskVolume(_)
         | ContainerError::PublishedVolume(_)
         | ContainerError::Shared(_)
         | ContainerError::HostWork(_)

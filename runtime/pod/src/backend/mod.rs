@@ -22,7 +22,7 @@ pub(crate) use images::{FoundImage, ImageLease, OpenedImage, StoredImages};
 pub(crate) use network::CniNetwork;
 pub(crate) use shares::{ContainerDir, HostShares};
 pub(crate) use vm::{BootRequest, SpawnRequest, SpawnedVms, Vm};
-pub(crate) use volumes::{FoundVolume, KubeletVolumes, MemoryFound, PublishedFound};
+pub(crate) use volumes::{DiskContent, DiskFound, FoundVolume, KubeletVolumes, MemoryFound, PublishedFound};
 #[cfg(test)]
 pub(crate) use {
     agent::Connection,

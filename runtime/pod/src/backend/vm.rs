@@ -66,6 +66,8 @@ pub(crate) trait Vm: Debug + Send + Sync {
     fn start_time(&self) -> u64;
     /// The release of Podvisor that the VMM says it is of.
     fn release(&self) -> String;
+    /// Whether the VMM has slots for volumes.
+    fn has_volume_slots(&self) -> bool;
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError>;
     /// Waits until the booted guest's agent says that it serves, and connects to it.
     async fn wait_ready(&self) -> Result<(Arc<dyn Agent>, GuestReleases), BackendError>;
@@ -160,6 +162,10 @@ impl Vm for SpawnedVm {
         self.0.release().to_owned()
     }
 
+    fn has_volume_slots(&self) -> bool {
+        self.0.has_volume_slots()
+    }
+
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {
         let BootRequest { bounds, kernel, root_image, scratch } = request;
         let disk = runtime_vm::Device::Blk { image: scratch.into(), read_only: false };
@@ -246,7 +252,7 @@ impl From<VmError> for BackendError {
     fn from(error: VmError) -> Self {
         let kind = match &error {
             VmError::Refused { .. } => BackendErrorKind::Refused,
-            VmError::OneFile { .. } => BackendErrorKind::Precondition,
+            VmError::Old { .. } => BackendErrorKind::Precondition,
             VmError::Pin { .. } => BackendErrorKind::Invalid,
             _ => BackendErrorKind::Unreachable,
         };

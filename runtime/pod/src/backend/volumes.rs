@@ -1,6 +1,7 @@
 //! The kubelet's volumes on the node.
 
 use std::fmt::Debug;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,8 +10,11 @@ use runtime_blocking::Pool;
 use runtime_spec::{KubeletPath, VolumeLimits, VolumePlugin};
 use tokio::sync::{Notify, watch};
 
-use super::error::BackendError;
+use super::error::{BackendError, BackendErrorKind};
+use crate::installed::InstalledFile;
 use crate::volumes::directory_changes::{DirectoryChanges, Watch};
+use crate::volumes::disk::{self, DiskVolumeError};
+pub(crate) use crate::volumes::disk::{DiskContent, DiskFound};
 use crate::volumes::memory;
 pub(crate) use crate::volumes::memory::MemoryFound;
 use crate::volumes::mount_changes::MountChanges;
@@ -22,12 +26,19 @@ pub(crate) trait Volumes: Debug + Send + Sync {
     /// Finds those of the paths that are volumes, by the numbers that come with them.
     async fn find(&self, paths: Vec<(usize, KubeletPath)>)
     -> Result<Vec<(usize, FoundVolume)>, BackendError>;
+    /// Finds those of the paths that are volumes on disk, and looks for no others.
+    async fn find_disks(
+        &self,
+        paths: Vec<(usize, KubeletPath)>,
+    ) -> Result<Vec<(usize, FoundVolume)>, BackendError>;
     /// The bounds of the volumes in these directories, without those that are there no more.
     async fn limits(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, VolumeLimits)>, BackendError>;
     /// Notified when bounds of volumes may have changed.
     fn changes(&self) -> watch::Receiver<()>;
     /// The versions of the published volumes in these directories that are in force, without those that are there no more.
     async fn versions(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, String)>, BackendError>;
+    /// Opens the disk of the volume in this directory for a VM alone, and makes it if there is none.
+    async fn open_disk(&self, directory: PathBuf) -> Result<File, BackendError>;
     /// Reads the version of a published volume that is in force.
     async fn read(&self, directory: PathBuf) -> Result<Snapshot, BackendError>;
     /// Notifies `follower` when the volume may have another version, until the watch is dropped.
@@ -38,6 +49,7 @@ pub(crate) trait Volumes: Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub(crate) enum FoundVolume {
     Memory(MemoryFound),
+    Disk(DiskFound),
     Published(PublishedFound),
 }
 
@@ -56,6 +68,8 @@ pub(crate) struct KubeletVolumes {
     pub(crate) paths: Pool,
     pub(crate) mounts: MountChanges,
     pub(crate) directories: Arc<DirectoryChanges>,
+    /// The image that disks of volumes begin with.
+    pub(crate) template: InstalledFile,
 }
 
 #[async_trait]
@@ -64,16 +78,14 @@ impl Volumes for KubeletVolumes {
         &self,
         paths: Vec<(usize, KubeletPath)>,
     ) -> Result<Vec<(usize, FoundVolume)>, BackendError> {
-        let look = move || -> Result<Vec<_>, BackendError> {
-            let mut found = Vec::new();
-            for (number, path) in paths {
-                if let Some(volume) = find(&path)? {
-                    found.push((number, volume));
-                }
-            }
-            Ok(found)
-        };
-        self.paths.run(look).await?
+        self.each(paths, find).await
+    }
+
+    async fn find_disks(
+        &self,
+        paths: Vec<(usize, KubeletPath)>,
+    ) -> Result<Vec<(usize, FoundVolume)>, BackendError> {
+        self.each(paths, |path| Ok(disk::find(path)?.map(FoundVolume::Disk))).await
     }
 
     async fn limits(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, VolumeLimits)>, BackendError> {
@@ -108,6 +120,11 @@ impl Volumes for KubeletVolumes {
         self.paths.run(look).await?
     }
 
+    async fn open_disk(&self, directory: PathBuf) -> Result<File, BackendError> {
+        let template = self.template.clone();
+        Ok(self.paths.run(move || disk::open(&directory, &template.path())).await??)
+    }
+
     async fn read(&self, directory: PathBuf) -> Result<Snapshot, BackendError> {
         let read = move || published::read(&directory).map_err(BackendError::failed);
         self.paths.run(read).await?
@@ -120,9 +137,27 @@ impl Volumes for KubeletVolumes {
     }
 }
 
+impl KubeletVolumes {
+    /// Looks at each of the paths.
+    async fn each(
+        &self,
+        paths: Vec<(usize, KubeletPath)>,
+        find: fn(&KubeletPath) -> Result<Option<FoundVolume>, BackendError>,
+    ) -> Result<Vec<(usize, FoundVolume)>, BackendError> {
+        let look = move || {
+            let find = |(number, path)| Ok(find(&path)?.map(|volume| (number, volume)));
+            paths.into_iter().filter_map(|one| find(one).transpose()).collect()
+        };
+        self.paths.run(look).await?
+    }
+}
+
 fn find(path: &KubeletPath) -> Result<Option<FoundVolume>, BackendError> {
     if let Some(memory) = memory::find(path)? {
         return Ok(Some(FoundVolume::Memory(memory)));
+    }
+    if let Some(disk) = disk::find(path)? {
+        return Ok(Some(FoundVolume::Disk(disk)));
     }
     let is_there =
         |plugin: &VolumePlugin| path.directory(*plugin).is_some_and(|directory| directory.is_dir());
@@ -141,4 +176,14 @@ fn find(path: &KubeletPath) -> Result<Option<FoundVolume>, BackendError> {
         Err(error) => return Err(BackendError::failed(format!("host path {}: {error}", place.display()))),
     };
     Ok(Some(FoundVolume::Published(PublishedFound { place: place.to_owned(), content })))
+}
+
+impl From<DiskVolumeError> for BackendError {
+    fn from(error: DiskVolumeError) -> Self {
+        let kind = match error {
+            DiskVolumeError::InUse(_) | DiskVolumeError::Foreign(_) => BackendErrorKind::Precondition,
+            DiskVolumeError::Io { .. } => BackendErrorKind::Failed,
+        };
+        BackendError::new(kind, error)
+    }
 }

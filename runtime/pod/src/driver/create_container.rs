@@ -114,6 +114,7 @@ impl Driver {
         let output = step(span!("make the log"), log::make(&self.node, &record)).await?;
         let log_path = log::shown_path(&self.node.places, &record);
         journal.note(Step::Guest(id));
+        step(span!("plug the volumes"), self.plug_volumes(live, &record)).await?;
         let publishing = self.publish_volumes(live, &record, volumes);
         step(span!("send the volumes"), publishing).await?;
         let slots = slots(&record);

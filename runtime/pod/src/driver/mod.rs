@@ -19,6 +19,7 @@ mod start_container;
 mod step;
 mod stop;
 mod update_limits;
+mod volume_disks;
 mod volumes;
 
 pub(crate) use self::recover::FoundPod;
@@ -176,7 +177,8 @@ impl Driver {
             netns: Some(ready.netns),
             phases: ready.phases,
             versions: Some(ready.versions),
-            guest_volumes: ready.guest_volumes,
+            guest_volumes: ready.keeps.volumes,
+            disk_volumes: ready.keeps.disks,
             settings_passed_by: ready.settings_passed_by,
             ..PodStatus::starting()
         };

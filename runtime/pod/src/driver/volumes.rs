@@ -1,26 +1,30 @@
 //! Volumes that the guest keeps itself: which of a container's mounts are such volumes, and what of them is on record.
 //!
-//! Where a volume in memory lies is decided once for each pod, with the first container that mounts it, and put on record
+//! Where a volume in memory lies, or one on disk (`volume_disks.rs`), is decided once for each pod, with the first container that mounts it, and put on record
 //! before anything is mounted: all its containers must find the same files, whatever becomes of the configuration. A copy of
 //! a published volume shows what the node has, so that each mount of one is decided by itself.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 use std::time::Duration;
 
+use proto_vmm::Slot;
 use runtime_spec::{
-    ContainerPlan, ContainerSpec, FileAccess, GuestVolumeContent, GuestVolumePlan, KubeletPath, VolumePlugin,
+    ContainerPlan, ContainerSpec, DiskVolume, FileAccess, GuestVolumeContent, GuestVolumePlan, KubeletPath,
+    VolumePlugin,
 };
 
 use super::Driver;
-use crate::backend::{FoundVolume, MemoryFound, PublishedFound};
+use crate::backend::{DiskFound, FoundVolume, MemoryFound, PublishedFound};
 use crate::blocking::within;
 use crate::container::GUEST_PATHS;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
-use crate::record::{ContainerRecord, GuestVolume, MemoryPlace, PodStage};
+use crate::record::{ContainerRecord, GuestVolume, MemoryPlace, PodStage, PodStatus};
 use crate::volumes;
 use crate::volumes::keeper::{self, Keeper};
+use crate::volumes::part::VolumePart;
 use crate::volumes::published::{PART, Snapshot};
 
 /// How long the places of a container's volumes may take to be looked at.
@@ -46,9 +50,6 @@ impl Driver {
         plan: &mut ContainerPlan,
     ) -> Result<PlacedVolumes, PodError> {
         let mut placed = PlacedVolumes::default();
-        if !self.status.guest_volumes {
-            return Ok(placed);
-        }
         let uid = &self.record.spec.uid;
         let of_kubelet = |(number, mount): (usize, &runtime_spec::Mount)| {
             Some((number, KubeletPath::of(uid, &mount.host_path)?))
@@ -59,13 +60,24 @@ impl Driver {
         }
         const DOING: &str = "mounts: looking at the volumes";
         let volumes = &self.node.backends.volumes;
-        let finding = async { volumes.find(paths).await.map_err(|error| error.during(DOING)) };
+        let finding = async {
+            let finding = match self.status.guest_volumes {
+                true => volumes.find(paths),
+                // Others are shared, but a disk's files can be seen in a VM alone.
+                false => volumes.find_disks(paths),
+            };
+            finding.await.map_err(|error| error.during(DOING))
+        };
         let found = within(LOOKED_WITHIN, DOING, finding).await?;
+        let before = self.status.clone();
+        self.decide_disks(&found)
+            .inspect_err(|_| self.status.volume_disks.clone_from(&before.volume_disks))?;
         let memory = found.iter().filter_map(|(_, found)| match found {
             FoundVolume::Memory(memory) => Some(memory),
-            FoundVolume::Published(_) => None,
+            _ => None,
         });
-        self.decide(&memory.collect::<Vec<_>>()).await?;
+        self.decide_memory(&memory.collect::<Vec<_>>());
+        self.commit_decisions(before).await?;
         let mut planned = Vec::new();
         for (number, found) in found {
             match found {
@@ -74,6 +86,11 @@ impl Driver {
                     planned.push(memory_plan(number, memory));
                 }
                 FoundVolume::Memory(_) => {}
+                FoundVolume::Disk(disk) => {
+                    let Some(slot) = self.volume_slot(&disk.directory) else { continue };
+                    placed.on_record.push(GuestVolume::disk(number, disk.directory.clone(), slot));
+                    planned.push(disk_plan(number, disk, slot));
+                }
                 FoundVolume::Published(published) => {
                     let read_only = spec.mounts.get(number).is_some_and(|mount| mount.readonly);
                     planned.extend(self.place_copy(
@@ -146,26 +163,31 @@ impl Driver {
         of_containers.chain(of_new).collect::<BTreeMap<_, _>>().values().sum()
     }
 
-    /// Decides where volumes lie that no container of the pod has mounted yet. A volume in which the node has files already
-    /// stays there.
-    async fn decide(&mut self, found: &[&MemoryFound]) -> Result<(), PodError> {
-        let before = self.status.memory_volumes.clone();
+    /// Decides where volumes in memory lie that no container of the pod has mounted yet. A volume in which the node has
+    /// files already stays there.
+    fn decide_memory(&mut self, found: &[&MemoryFound]) {
         for volume in found {
             let place = if volume.holds_files { MemoryPlace::Node } else { MemoryPlace::Guest };
-            self.status.memory_volumes.entry(volume.directory.clone()).or_insert(place);
-        }
-        if self.status.memory_volumes == before {
-            return Ok(());
-        }
-        for (directory, place) in &self.status.memory_volumes {
-            if *place == MemoryPlace::Node && !before.contains_key(directory) {
-                let (pod, directory) = (&self.record.id, directory.display());
-                tracing::info!(pod, %directory, "a volume in memory has files already, and stays on the node");
+            if let Entry::Vacant(vacant) = self.status.memory_volumes.entry(volume.directory.clone()) {
+                vacant.insert(place);
+                if place == MemoryPlace::Node {
+                    let (pod, directory) = (&self.record.id, volume.directory.display());
+                    tracing::info!(pod, %directory, "a volume in memory has files already, and stays on the node");
+                }
             }
+        }
+    }
+
+    /// Puts on record where volumes lie, if that was decided just now; takes the decision back where it cannot be.
+    async fn commit_decisions(&mut self, before: PodStatus) -> Result<(), PodError> {
+        let PodStatus { memory_volumes, volume_disks, .. } = before;
+        if self.status.memory_volumes == memory_volumes && self.status.volume_disks == volume_disks {
+            return Ok(());
         }
         let committed = self.commit_status().await;
         if committed.is_err() {
-            self.status.memory_volumes = before;
+            self.status.memory_volumes = memory_volumes;
+            self.status.volume_disks = volume_disks;
         }
         committed
     }
@@ -180,7 +202,9 @@ impl Driver {
         for (number, mount) in spec.host_mounts() {
             let Some(path) = KubeletPath::of(&self.record.spec.uid, &mount.host_path) else { continue };
             let directory = path.directory(VolumePlugin::EmptyDir);
-            let in_guest = directory.is_some_and(|directory| self.is_in_guest(&directory));
+            let in_guest = directory.is_some_and(|directory| {
+                self.is_in_guest(&directory) || self.volume_slot(&directory).is_some()
+            });
             if in_guest && !kept.iter().any(|kept| kept.number == number) {
                 let text = format!(
                     "mounts: host path {}: the volume's files are in the pod's VM, and the node has the volume no more",
@@ -230,7 +254,7 @@ impl Driver {
             let Some(record) = self.containers.get(&id).map(|container| container.record.clone()) else {
                 continue;
             };
-            for volume in record.guest_volumes.iter().filter(|volume| !volume.is_memory() && !volume.part) {
+            for volume in record.guest_volumes.iter().filter(|volume| volume.published && !volume.part) {
                 self.keeper(live).add_published(volume.directory.clone());
             }
         }
@@ -243,17 +267,31 @@ impl Driver {
 }
 
 fn memory_plan(number: usize, found: MemoryFound) -> GuestVolumePlan {
-    let (sub_path, sub_access) = match found.part {
+    plan(number, &found.directory, found.part, GuestVolumeContent::Memory(found.volume))
+}
+
+fn disk_plan(number: usize, found: DiskFound, slot: Slot) -> GuestVolumePlan {
+    let disk = DiskVolume { slot: slot.number(), access: found.access };
+    plan(number, &found.directory, found.part, GuestVolumeContent::Disk(disk))
+}
+
+fn plan(
+    number: usize,
+    directory: &Path,
+    part: Option<VolumePart>,
+    content: GuestVolumeContent,
+) -> GuestVolumePlan {
+    let (sub_path, sub_access) = match part {
         Some(part) => (part.sub_path, part.access),
         None => (String::new(), FileAccess::default()),
     };
     GuestVolumePlan {
         mount: number,
         source: String::new(),
-        volume: volumes::name(&found.directory),
+        volume: volumes::name(directory),
         sub_path,
         sub_access,
         mapped: false,
-        content: GuestVolumeContent::Memory(found.volume),
+        content,
     }
 }

@@ -5,6 +5,7 @@
 //! takes them away.
 
 pub(crate) mod cgroup;
+pub(crate) mod disk_image;
 pub(crate) mod logs;
 pub(crate) mod memory_events;
 pub(crate) mod scratch;

@@ -3,31 +3,23 @@
 //! Blocking work; callers run it beside the async threads.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use runtime_fail_points::{Point, pass};
-use rustix::fs::{SeekFrom as Hole, ioctl_ficlone};
+
+use super::disk_image;
 
 /// The disk's name in the pod's state directory.
 pub(crate) const DISK: &str = "scratch.img";
 
-/// Bytes copied at a time.
-const CHUNK: usize = 256 * 1024;
-
-/// Makes the disk and opens it for the VM. Shares the template's blocks where the filesystem can,
-/// else copies what is not a hole. `bytes` is its size unless the template is larger.
+/// Makes the disk and opens it for the VM. `bytes` is its size unless the template is larger.
 pub(crate) fn make(template: &Path, path: &Path, bytes: u64) -> io::Result<File> {
-    let mut source = File::open(template)?;
+    let template = File::open(template)?;
     pass(Point::ScratchMake)?;
-    let mut disk = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-    let size = source.metadata()?.len();
-    if ioctl_ficlone(&disk, &source).is_err() {
-        copy_sparsely(&mut source, &mut disk, size)?;
-    }
-    // A virtio disk has whole sectors.
-    disk.set_len(size.max(bytes).next_multiple_of(4096))?;
+    let disk = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+    disk_image::fill(&template, &disk, bytes)?;
     Ok(disk)
 }
 
@@ -57,34 +49,6 @@ pub(crate) fn usage(pods: &Path) -> ScratchUsage {
         bytes: sum.bytes.saturating_add(disk.blocks().saturating_mul(BLOCK_BYTES)),
         inodes: sum.inodes + 1,
     })
-}
-
-fn copy_sparsely(source: &mut File, disk: &mut File, size: u64) -> io::Result<()> {
-    let mut chunk = vec![0; CHUNK];
-    let mut at = 0;
-    while at < size {
-        let start = match rustix::fs::seek(&*source, Hole::Data(at)) {
-            Ok(start) => start,
-            // Nothing but a hole is left.
-            Err(rustix::io::Errno::NXIO) => break,
-            Err(error) => return Err(error.into()),
-        };
-        let end = rustix::fs::seek(&*source, Hole::Hole(start))?;
-        source.seek(SeekFrom::Start(start))?;
-        disk.seek(SeekFrom::Start(start))?;
-        let mut left = end.saturating_sub(start);
-        while left > 0 {
-            let want = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-            let got = source.read(&mut chunk[..want])?;
-            if got == 0 {
-                return Ok(());
-            }
-            disk.write_all(&chunk[..got])?;
-            left -= got as u64;
-        }
-        at = end.max(start + 1);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

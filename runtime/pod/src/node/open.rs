@@ -14,6 +14,7 @@ use crate::config::PodsConfig;
 use crate::dirs::DaemonDirs;
 use crate::error::PodError;
 use crate::host::cgroup;
+use crate::installed::InstalledFile;
 use crate::roster::Roster;
 use crate::volumes::directory_changes::DirectoryChanges;
 use crate::volumes::mount_changes::MountChanges;
@@ -45,7 +46,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
             images: Arc::new(StoredImages { images: config.images, disk: pools.state.clone() }),
             shares: Arc::new(HostShares(pools.paths.clone())),
             disks: Arc::new(KernelDisks(pools.paths.clone())),
-            volumes: Arc::new(volumes(&pools)),
+            volumes: Arc::new(volumes(&pools, config.volume_template)),
         },
         start: StartRules::new(config.start),
         records: Records::new(store),
@@ -56,11 +57,11 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
 
 /// The source of volumes. The node's mounts and directories are watched from now on: a daemon that began with the first
 /// volume could not if it had no descriptor left then, and would hold more after its first pod than before.
-fn volumes(pools: &Pools) -> KubeletVolumes {
+fn volumes(pools: &Pools, template: InstalledFile) -> KubeletVolumes {
     let (mounts, directories) = (MountChanges::default(), Arc::<DirectoryChanges>::default());
     drop(mounts.follow());
     if let Err(error) = directories.prepare() {
         tracing::warn!(%error, "directories of volumes cannot be watched yet");
     }
-    KubeletVolumes { paths: pools.paths.clone(), mounts, directories }
+    KubeletVolumes { paths: pools.paths.clone(), mounts, directories, template }
 }

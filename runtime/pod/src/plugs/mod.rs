@@ -1,4 +1,4 @@
-//! Everything that is plugged into a pod's VM for its containers: images in pmem slots, disks of the host in
+//! Everything that is plugged into a pod's VM for its containers: images in pmem slots, disks of the host and of volumes in
 //! block slots.
 //!
 //! [`Plugs`] alone knows what is in which slot and who uses it; `slots.rs` is its table, without effects. A
@@ -7,9 +7,9 @@
 
 mod slots;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proto_vmm::{Device, Slot};
@@ -31,6 +31,8 @@ const OPENED_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) struct Plugs {
     images: SlotTable,
     disks: SlotTable,
+    /// Slots with disks of the pod's volumes. The driver knows which volume has which slot.
+    volumes: BTreeSet<Slot>,
     /// Leases on the images in the slots, also on those that nobody uses. An image that the VM has and no record names, after
     /// a daemon was killed, has none: its files go with its removal, and the VM keeps what it has mapped.
     leases: BTreeMap<Slot, ImageLease>,
@@ -64,6 +66,7 @@ impl Plugs {
         Plugs {
             images: SlotTable::images(),
             disks: SlotTable::disks(),
+            volumes: BTreeSet::new(),
             leases: BTreeMap::new(),
             is_compared: true,
         }
@@ -91,6 +94,32 @@ impl Plugs {
                 Err(error)
             }
         }
+    }
+
+    /// Plugs the disk of the volume in this directory, unless it is plugged. The slot is the volume's alone.
+    pub(crate) async fn plug_volume(
+        &mut self,
+        live: &Live,
+        backends: &Backends,
+        slot: Slot,
+        directory: &Path,
+    ) -> Result<(), PodError> {
+        if !self.is_compared {
+            self.compare(live).await?;
+        }
+        if self.volumes.contains(&slot) {
+            return Ok(());
+        }
+        const DOING: &str = "mounts: opening the disk of a volume";
+        let opening = async {
+            let opened = backends.volumes.open_disk(directory.to_owned()).await;
+            opened.map_err(|error| error.during(DOING))
+        };
+        let image = within(OPENED_WITHIN, DOING, opening).await?;
+        let device = Device::Blk { image: image.into(), read_only: false };
+        self.fill(live, "plugging the disk of a volume", slot, device).await?;
+        self.volumes.insert(slot);
+        Ok(())
     }
 
     /// Bytes of all images in the VM, also of those that nobody uses.
@@ -169,6 +198,8 @@ impl Plugs {
         self.is_compared = true;
         let mut missing = self.images.compare(&filled);
         missing.extend(self.disks.compare(&filled));
+        let filled: BTreeSet<Slot> = filled.iter().map(|filled| filled.slot).collect();
+        self.volumes = Slot::volumes().filter(|slot| filled.contains(slot)).collect();
         Ok(missing)
     }
 
@@ -181,7 +212,7 @@ impl Plugs {
         plugs: &mut ContainerPlugs,
     ) -> Result<(), PodError> {
         for (number, mount) in spec.image_mounts() {
-            let volume = self.plug_volume(live, backends, number, mount).await.map_err(|error| {
+            let volume = self.plug_image_volume(live, backends, number, mount).await.map_err(|error| {
                 let text = format!("{IMAGE_VOLUME_MOUNT_FAILED}: {error}");
                 error.reworded(text)
             })?;
@@ -193,7 +224,7 @@ impl Plugs {
         Ok(())
     }
 
-    async fn plug_volume(
+    async fn plug_image_volume(
         &mut self,
         live: &Live,
         backends: &Backends,

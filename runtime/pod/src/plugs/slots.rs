@@ -52,8 +52,7 @@ impl SlotTable {
 
     /// Slots for disks of containers.
     pub(crate) fn disks() -> SlotTable {
-        let slots = Slot::blks().filter(|slot| *slot != Slot::SCRATCH).collect();
-        SlotTable { slots, held: BTreeMap::new() }
+        SlotTable { slots: Slot::disks().collect(), held: BTreeMap::new() }
     }
 
     /// How many slots there are.

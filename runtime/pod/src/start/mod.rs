@@ -30,6 +30,7 @@ use tokio::sync::watch;
 pub(crate) use self::context::Failed;
 use self::context::{MADE_WITHIN, StartContext};
 use self::stopwatch::Stopwatch;
+use self::vm::Keeps;
 use crate::blocking::blocking_within;
 use crate::live::Live;
 use crate::node::Node;
@@ -50,7 +51,7 @@ pub(crate) struct Raised {
     network: PodNetwork,
     live: Live,
     versions: VmVersions,
-    guest_volumes: bool,
+    keeps: Keeps,
 }
 
 /// Containers can come.
@@ -61,7 +62,7 @@ pub(crate) struct Ready {
     pub(crate) netns: PathBuf,
     pub(crate) phases: Vec<Phase>,
     pub(crate) versions: VmVersions,
-    pub(crate) guest_volumes: bool,
+    pub(crate) keeps: Keeps,
     pub(crate) settings_passed_by: Vec<String>,
 }
 
@@ -104,8 +105,8 @@ impl Reserved {
         };
         let (network, booted) = tokio::join!(networking, vm::up(context, called_off));
         match (network, booted) {
-            (Ok(network), Ok(vm::Up { live, versions, guest_volumes })) => {
-                Ok(Raised { context: self.context, network, live, versions, guest_volumes })
+            (Ok(network), Ok(vm::Up { live, versions, keeps })) => {
+                Ok(Raised { context: self.context, network, live, versions, keeps })
             }
             // What failed first called the other off, so a network's error is the cause.
             (Err(error), Ok(up)) => Err(Failed { error, vm: Some(up.live.vm) }),
@@ -118,12 +119,12 @@ impl Reserved {
 impl Raised {
     /// Plugs the taps and configures the agent.
     async fn configure(self) -> Result<Ready, Failed> {
-        let Raised { context, network, live, versions, guest_volumes } = self;
+        let Raised { context, network, live, versions, keeps } = self;
         let (ips, netns) = (network.ips.clone(), network.netns.clone());
         match guest::configure(&context, network, &live).await {
             Ok(settings_passed_by) => {
                 let phases = context.watch.phases();
-                Ok(Ready { live, ips, netns, phases, versions, guest_volumes, settings_passed_by })
+                Ok(Ready { live, ips, netns, phases, versions, keeps, settings_passed_by })
             }
             Err(error) => Err(Failed { error, vm: Some(live.vm) }),
         }

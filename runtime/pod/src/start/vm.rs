@@ -44,8 +44,16 @@ const OOM_SCORE: i32 = -998;
 pub(super) struct Up {
     pub(super) live: Live,
     pub(super) versions: VmVersions,
-    /// Whether the guest may keep volumes itself.
-    pub(super) guest_volumes: bool,
+    pub(super) keeps: Keeps,
+}
+
+/// Volumes that the guest may keep itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keeps {
+    /// In its memory.
+    pub(crate) volumes: bool,
+    /// On disks of its own.
+    pub(crate) disks: bool,
 }
 
 /// Makes the disk, starts a VMM and boots the guest. Between the steps the call looks whether it was called
@@ -69,18 +77,22 @@ pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>
             check_layer_limits(context, releases.protocol).map_err(late)?;
             let kernel = context.record.bounds.kernel;
             let versions = versions(builds, kernel, &vm.release(), &releases);
-            let guest_volumes = keeps_volumes(context, releases.protocol);
-            Ok(Up { live: Live::new(vm, agent), versions, guest_volumes })
+            let keeps = keeps(context, &*vm, releases.protocol);
+            Ok(Up { live: Live::new(vm, agent), versions, keeps })
         }
         Err(error) => Err(late(with_oom_kill(context, error).await)),
     }
 }
 
-/// Whether the guest may keep volumes itself: its agent can, and the pod's handler does not have all of them shared.
-fn keeps_volumes(context: &StartContext, protocol: u32) -> bool {
+/// Volumes that the guest may keep itself: its agent and its VMM can, and the pod's handler does not have all of them shared.
+fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32) -> Keeps {
     let rules = context.node.start.now();
     let handler = rules.find(&context.record.spec.runtime_handler);
-    protocol >= version::GUEST_VOLUMES && handler.is_ok_and(|handler| !handler.share_all_volumes)
+    let allowed = handler.is_ok_and(|handler| !handler.share_all_volumes);
+    Keeps {
+        volumes: allowed && protocol >= version::GUEST_VOLUMES,
+        disks: allowed && protocol >= version::DISK_VOLUMES && vm.has_volume_slots(),
+    }
 }
 
 /// Refuses a guest whose agent would let the pod's writable layers grow without the limits that they have.

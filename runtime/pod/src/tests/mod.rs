@@ -27,6 +27,7 @@ mod traces;
 mod usage;
 mod versions;
 mod vm;
+mod volume_disks;
 mod volumes;
 mod walk;
 mod world;

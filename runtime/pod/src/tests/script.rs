@@ -92,6 +92,8 @@ pub(crate) struct State {
     pub(crate) lost: BTreeSet<String>,
     /// The protocol that guests' agents speak; the newest where none is named.
     pub(crate) protocol: Option<u32>,
+    /// VMMs have no slots for volumes.
+    pub(crate) without_volume_slots: bool,
     /// Memory volumes of the node.
     pub(crate) memory_volumes: BTreeMap<PathBuf, MemoryFound>,
     /// Versions of published volumes that guests were sent.

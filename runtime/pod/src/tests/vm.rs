@@ -192,6 +192,10 @@ impl Vm for FakeVm {
         "0.9".to_owned()
     }
 
+    fn has_volume_slots(&self) -> bool {
+        !self.script.state().without_volume_slots
+    }
+
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {
         assert!(request.scratch.metadata()?.len() > 0, "the scratch disk has a size");
         self.step("vm.boot").await

@@ -1,6 +1,7 @@
 //! Volumes that the guest keeps itself: where they lie, that all containers of a pod find the same files, and that they
 //! follow the node's.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,9 +30,13 @@ pub(crate) struct FakeVolumes {
 }
 
 impl FakeVolumes {
-    pub(crate) fn new(script: Arc<Script>) -> FakeVolumes {
+    pub(crate) fn new(script: Arc<Script>, template: PathBuf) -> FakeVolumes {
         let (mounts, directories) = (MountChanges::default(), Arc::default());
-        FakeVolumes { script, files: KubeletVolumes { paths: Pool::new("volumes", 4), mounts, directories } }
+        let paths = Pool::new("volumes", 4);
+        FakeVolumes {
+            script,
+            files: KubeletVolumes { paths, mounts, directories, template: template.into() },
+        }
     }
 }
 
@@ -52,6 +57,14 @@ impl Volumes for FakeVolumes {
         Ok(found)
     }
 
+    async fn find_disks(
+        &self,
+        paths: Vec<(usize, KubeletPath)>,
+    ) -> Result<Vec<(usize, FoundVolume)>, BackendError> {
+        self.script.step("volumes.find_disks").await?;
+        self.files.find_disks(paths).await
+    }
+
     async fn limits(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, VolumeLimits)>, BackendError> {
         self.script.step("volumes.limits").await?;
         let state = self.script.state();
@@ -69,6 +82,11 @@ impl Volumes for FakeVolumes {
     async fn versions(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, String)>, BackendError> {
         self.script.step("volumes.versions").await?;
         self.files.versions(directories).await
+    }
+
+    async fn open_disk(&self, directory: PathBuf) -> Result<File, BackendError> {
+        self.script.step("volumes.open_disk").await?;
+        self.files.open_disk(directory).await
     }
 
     async fn read(&self, directory: PathBuf) -> Result<Snapshot, BackendError> {

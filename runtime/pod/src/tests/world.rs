@@ -51,7 +51,7 @@ impl World {
     }
 
     async fn made_with(dir: tempfile::TempDir, script: Script) -> World {
-        for name in ["vmm", "kernel", "root", "scratch"] {
+        for name in ["vmm", "kernel", "root", "scratch", "volume"] {
             std::fs::write(dir.path().join(name), vec![1; 4096]).unwrap();
         }
         std::fs::write(dir.path().join("resolv.conf"), "nameserver 9.9.9.9\n").unwrap();
@@ -102,7 +102,7 @@ impl World {
                 images: Arc::new(FakeImages(script.clone())),
                 shares: Arc::new(FakeShares(script.clone())),
                 disks: Arc::new(FakeDisks(script.clone())),
-                volumes: Arc::new(FakeVolumes::new(script.clone())),
+                volumes: Arc::new(FakeVolumes::new(script.clone(), at("volume"))),
             },
         });
         recover::recover(&node).await.unwrap();

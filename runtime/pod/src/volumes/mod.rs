@@ -4,15 +4,19 @@
 //! | what | where |
 //! |---|---|
 //! | a volume in memory, as the node has it | `memory.rs` |
+//! | a volume on disk, and its image | `disk.rs` |
+//! | parts of volumes, by the node's mounts | `part.rs` |
 //! | a version of a published volume, read whole | `published.rs` |
 //! | the node's mounts change | `mount_changes.rs` |
 //! | a published volume gets another version | `directory_changes.rs` |
 //! | a pod's volumes follow the node's | `keeper.rs` |
 
 pub(crate) mod directory_changes;
+pub(crate) mod disk;
 pub(crate) mod keeper;
 pub(crate) mod memory;
 pub(crate) mod mount_changes;
+pub(crate) mod part;
 pub(crate) mod published;
 mod reactor;
 

@@ -71,7 +71,8 @@ fn root() -> Result<String, Problem> {
 }
 
 fn guest_image(config: &Config) -> Result<String, Problem> {
-    for path in [config.kernel(Kernel::Small), config.root_image(), config.scratch_template()] {
+    let templates = [config.scratch_template(), config.volume_template()];
+    for path in [config.kernel(Kernel::Small), config.root_image()].into_iter().chain(templates) {
         if let Err(error) = std::fs::metadata(&path) {
             let why = format!("{}: {error}", path.display());
             return Err(Problem::new(why, "build it with `make guest-image`, or set paths.guest_image"));

@@ -48,8 +48,8 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "guest_image",
                 kind: "path",
                 unset: None,
-                text: "Directory of `vmlinux`, `root.erofs` and `scratch.ext4`, which `make build` makes, and of \
-                       `vmlinux-full`, which `make full-kernel` makes.",
+                text: "Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`, which `make build` \
+                       makes, and of `vmlinux-full`, which `make full-kernel` makes.",
                 takes: Takes::Restart,
             },
         ],

@@ -29,6 +29,8 @@ pub struct GuestVolumePlan {
 pub enum GuestVolumeContent {
     /// Empty memory, which all containers of the pod share.
     Memory(MemoryVolume),
+    /// Files on a disk of the pod's, which all containers of the pod share.
+    Disk(DiskVolume),
     /// Copies of files of the node, which were sent to the guest before.
     Published,
 }
@@ -39,6 +41,15 @@ pub struct MemoryVolume {
     /// How much it may hold.
     pub limits: VolumeLimits,
     /// Mode and owner of its root.
+    pub access: FileAccess,
+}
+
+/// A file system on a disk that the host keeps with the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskVolume {
+    /// Number of the VM's slot that holds the disk.
+    pub slot: u8,
+    /// Mode and owner of its root, where the file system is a new one.
     pub access: FileAccess,
 }
 

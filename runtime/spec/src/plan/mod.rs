@@ -24,7 +24,9 @@ use oci_spec::runtime::{RootBuilder, Spec, SpecBuilder};
 
 pub use exec::ExecPlan;
 pub use guest_paths::GuestPaths;
-pub use guest_volumes::{FileAccess, GuestVolumeContent, GuestVolumePlan, MemoryVolume, VolumeLimits};
+pub use guest_volumes::{
+    DiskVolume, FileAccess, GuestVolumeContent, GuestVolumePlan, MemoryVolume, VolumeLimits,
+};
 pub use linux::{MASKED_PATHS, READONLY_PATHS};
 pub use mounts::{DeclaredVolumePlan, ImageVolumePlan, share_name};
 

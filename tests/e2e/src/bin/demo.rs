@@ -26,7 +26,7 @@ struct Args {
     /// Directory of `podvisor` and `podvisor-vmm`.
     #[arg(long)]
     bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
+    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
     #[arg(long)]
     guest_image: PathBuf,
 }

@@ -92,7 +92,7 @@ async fn a_guest_that_panics_is_reported_with_the_end_of_its_console() {
     let config = std::fs::read_to_string(host.daemon.config()).unwrap();
     let guest_image =
         config.lines().find_map(|line| line.strip_prefix("guest_image = ")).unwrap().trim_matches('"');
-    for name in ["vmlinux", "scratch.ext4"] {
+    for name in ["vmlinux", "scratch.ext4", "volume.ext4"] {
         std::os::unix::fs::symlink(std::path::Path::new(guest_image).join(name), broken.join(name)).unwrap();
     }
     std::fs::write(broken.join("root.erofs"), vec![0u8; 2 << 20]).unwrap();

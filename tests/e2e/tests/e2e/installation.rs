@@ -12,7 +12,7 @@ fn install(built: &Built, dir: &Path) -> Built {
     for name in ["podvisor", "podvisor-vmm"] {
         std::fs::copy(built.bin.join(name), dir.join(name)).unwrap();
     }
-    for name in ["vmlinux", "root.erofs", "scratch.ext4"] {
+    for name in ["vmlinux", "root.erofs", "scratch.ext4", "volume.ext4"] {
         std::fs::copy(built.guest_image.join(name), dir.join(name)).unwrap();
     }
     Built { bin: dir.to_owned(), guest_image: dir.to_owned() }

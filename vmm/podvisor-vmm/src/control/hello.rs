@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(check(PROTOCOL_VERSION + 1), Ok(()));
         let refused = check(PROTOCOL_VERSION_MIN - 1).unwrap_err().message;
         assert!(
-            refused.starts_with("the daemon speaks version 0 of the protocol, and this VMM 1 to 2"),
+            refused.starts_with("the daemon speaks version 0 of the protocol, and this VMM 1 to 3"),
             "{refused}"
         );
     }

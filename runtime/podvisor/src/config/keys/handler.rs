@@ -70,8 +70,8 @@ pub(super) const KEYS: &[Key] = &[
         name: "share_all_volumes",
         kind: "boolean",
         unset: None,
-        text: "Whether pods reach every volume on the node. Otherwise a VM keeps the pod's volumes in memory itself, \
-               where programs of the node do not see them, and copies of its ConfigMaps, Secrets and \
+        text: "Whether pods reach every volume on the node. Otherwise a VM keeps the pod's emptyDirs itself, \
+               where programs of the node do not see their files, and copies of its ConfigMaps, Secrets and \
                their like.",
         takes: Takes::Reload,
     },

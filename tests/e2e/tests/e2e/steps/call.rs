@@ -2,6 +2,7 @@
 
 use proto_cri::v1;
 use tests_e2e::client::Client;
+use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
 use tests_e2e::{Host, spec};
 use tonic::Status;
 
@@ -52,6 +53,24 @@ pub(crate) struct Subject {
     config: v1::PodSandboxConfig,
     pod: String,
     container: String,
+    volumes: Volumes,
+}
+
+/// Volumes that the guest keeps itself, which the container mounts.
+struct Volumes {
+    mounts: Vec<v1::Mount>,
+    /// Held for its directories.
+    _kubelet: KubeletVolumes,
+}
+
+impl Volumes {
+    fn make(config: &v1::PodSandboxConfig) -> std::io::Result<Volumes> {
+        let mut kubelet = KubeletVolumes::of(config)?;
+        let disk = kubelet.disk("disk", 0o777, 0)?;
+        let published = kubelet.publish("configmap", "settings", &[("key", "value")], (0o644, 0))?;
+        let published = v1::Mount { readonly: true, ..mounted(&published, "/settings") };
+        Ok(Volumes { mounts: vec![mounted(&disk, "/disk"), published], _kubelet: kubelet })
+    }
 }
 
 impl Subject {
@@ -64,8 +83,9 @@ impl Subject {
     ) -> Result<Subject, Status> {
         let config = spec::pod(NAME, host.dir());
         let (image, other_image) = (image.to_owned(), other_image.to_owned());
-        let mut subject =
-            Subject { image, other_image, config, pod: String::new(), container: String::new() };
+        let volumes = Volumes::make(&config).unwrap();
+        let (pod, container) = (String::new(), String::new());
+        let mut subject = Subject { image, other_image, config, pod, container, volumes };
         let mut client = host.client();
         let earlier: &[Call] = match call {
             Call::RunPodSandbox | Call::PullImage => &[],
@@ -94,7 +114,7 @@ impl Subject {
             Call::RunPodSandbox => self.pod = client.run_pod(&self.config).await?,
             Call::CreateContainer => {
                 let attempt = self.config.metadata.as_ref().unwrap().attempt;
-                self.container = client.create(&self.pod, container(&self.image, attempt)).await?;
+                self.container = client.create(&self.pod, self.container(attempt)).await?;
             }
             Call::StartContainer => client.start(&self.container).await?,
             Call::ExecSync => {
@@ -183,6 +203,14 @@ impl Subject {
         self.make(client, Call::CreateContainer).await
     }
 
+    fn container(&self, attempt: u32) -> v1::ContainerConfig {
+        // On standard error too: each stream has its own way to the log.
+        let mut config = spec::shell(NAME, &self.image, "echo out; echo err >&2; sleep 100000");
+        config.metadata.as_mut().unwrap().attempt = attempt;
+        config.mounts.clone_from(&self.volumes.mounts);
+        config
+    }
+
     /// Takes everything away.
     pub(crate) async fn remove(&self, client: &mut Client) -> Result<(), Status> {
         for pod in pods(client).await? {
@@ -191,13 +219,6 @@ impl Subject {
         }
         remove_image(client, &self.other_image).await
     }
-}
-
-fn container(image: &str, attempt: u32) -> v1::ContainerConfig {
-    // On standard error too: each stream has its own way to the log.
-    let mut config = spec::shell(NAME, image, "echo out; echo err >&2; sleep 100000");
-    config.metadata.as_mut().unwrap().attempt = attempt;
-    config
 }
 
 /// The pods of steps.

@@ -36,9 +36,10 @@ impl Scene {
         let config = self.growing_pod();
         let mut volumes = KubeletVolumes::of(&config).unwrap();
         let memory = volumes.memory("memory", 1 << 20, 0).unwrap();
+        let disk = volumes.disk("disk", 0o777, 0).unwrap();
         let secret = volumes.publish("secret", "secret", &[("key", "x")], (0o400, 0)).unwrap();
         let pod = client.run_pod(&config).await.unwrap();
-        let container = self.listening(&mut client, &pod, &memory, &secret).await;
+        let container = self.listening(&mut client, &pod, [&memory, &disk, &secret]).await;
         volumes.resize("memory", 2 << 20).unwrap();
         while client.sh(&container, "stat -f -c %b /memory").await.unwrap() != "512\n" {
             tokio::time::sleep(super::LOOK_INTERVAL).await;
@@ -75,12 +76,13 @@ impl Scene {
     }
 
     /// A container with a directory of the host, with a volume in memory, with a secret and with an input, which it was given something by.
-    async fn listening(&self, client: &mut Client, pod: &str, memory: &Path, secret: &Path) -> String {
+    async fn listening(&self, client: &mut Client, pod: &str, of_kubelet: [&Path; 3]) -> String {
         let volume = self.host.dir().join("volume");
         std::fs::create_dir_all(&volume).unwrap();
         let mut config = spec::shell(NAME, &self.image, "read line; echo $line >/volume/heard; sleep 100000");
         config.stdin = true;
-        config.mounts = vec![mounted(&volume, "/volume"), mounted(memory, "/memory")];
+        let [memory, disk, secret] = of_kubelet;
+        config.mounts = vec![mounted(&volume, "/volume"), mounted(memory, "/memory"), mounted(disk, "/disk")];
         config.mounts.push(v1::Mount { readonly: true, ..mounted(secret, "/secret") });
         config.linux.as_mut().unwrap().resources = Some(limits(MEMORY[0]));
         let container = client.run(pod, config).await.unwrap();

@@ -1,0 +1,75 @@
+//! Volumes on disk that the guest keeps itself: which of them are on disks of the VM's, in which slots, and their plugging.
+
+use std::path::Path;
+
+use proto_vmm::Slot;
+
+use super::Driver;
+use crate::backend::{DiskContent, DiskFound, FoundVolume};
+use crate::error::{PodError, PodErrorKind};
+use crate::live::Live;
+use crate::record::{ContainerRecord, DiskPlace};
+
+impl Driver {
+    /// Decides where volumes on disk lie that no container of this VM has mounted yet. A volume in which the node has files
+    /// stays there, and so does one for which no slot is left; one that is on a disk already must have a slot.
+    pub(super) fn decide_disks(&mut self, found: &[(usize, FoundVolume)]) -> Result<(), PodError> {
+        for (_, found) in found {
+            let FoundVolume::Disk(volume) = found else { continue };
+            if self.status.volume_disks.contains_key(&volume.directory) {
+                continue;
+            }
+            let slot = self.free_volume_slot().filter(|_| self.status.disk_volumes);
+            let place = match (volume.content, slot) {
+                (DiskContent::Image | DiskContent::Nothing, Some(slot)) => DiskPlace::Guest(slot),
+                (DiskContent::Image, None) => return Err(self.no_slot(volume)),
+                (DiskContent::Nothing | DiskContent::Files, _) => DiskPlace::Node,
+            };
+            if place == DiskPlace::Node && self.status.disk_volumes {
+                let (pod, volume, content) = (&self.record.id, volume.directory.display(), volume.content);
+                tracing::info!(pod, %volume, ?content, "a volume on disk is not put on a disk of the VM's, and stays on the node");
+            }
+            self.status.volume_disks.insert(volume.directory.clone(), place);
+        }
+        Ok(())
+    }
+
+    /// The slot of the volume in this directory, if it is on a disk of the VM's.
+    pub(super) fn volume_slot(&self, directory: &Path) -> Option<Slot> {
+        match self.status.volume_disks.get(directory) {
+            Some(DiskPlace::Guest(slot)) => Some(*slot),
+            _ => None,
+        }
+    }
+
+    /// Plugs the disks of the container's volumes that are not plugged yet, until the VM ends.
+    pub(super) async fn plug_volumes(
+        &mut self,
+        live: &Live,
+        record: &ContainerRecord,
+    ) -> Result<(), PodError> {
+        for volume in &record.guest_volumes {
+            let Some(slot) = volume.disk else { continue };
+            self.plugs.plug_volume(live, &self.node.backends, slot, &volume.directory).await?;
+        }
+        Ok(())
+    }
+
+    fn free_volume_slot(&self) -> Option<Slot> {
+        let taken =
+            |slot: &Slot| self.status.volume_disks.values().any(|place| *place == DiskPlace::Guest(*slot));
+        Slot::volumes().find(|slot| !taken(slot))
+    }
+
+    /// The files are on a disk that this VM cannot have, and another place would show none of them.
+    fn no_slot(&self, volume: &DiskFound) -> PodError {
+        let why = if self.status.disk_volumes {
+            format!("the pod has {} volumes on disks, and can have no more", Slot::volumes().count())
+        } else {
+            "the pod was started without such volumes".to_owned()
+        };
+        let text =
+            format!("mounts: the files of {} are on a disk of a VM's: {why}", volume.directory.display());
+        PodError::new(PodErrorKind::FailedPrecondition, text)
+    }
+}

@@ -1,0 +1,179 @@
+//! emptyDirs on disk: the guest's own file systems, in images in the volumes' directories on the node.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use proto_cri::v1;
+use tests_e2e::client::Client;
+use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
+use tests_e2e::traces::Traces;
+use tests_e2e::{Host, spec};
+
+/// Bytes of a block in `st_blocks`.
+const BLOCK_BYTES: u64 = 512;
+/// Bytes that the file system of an image takes itself, its journal included, in an image of a few hundred GiB.
+const OWN_BYTES: u64 = 16 << 20;
+
+fn sleeper(name: &str, image: &str, mounts: Vec<v1::Mount>) -> v1::ContainerConfig {
+    v1::ContainerConfig { mounts, ..spec::container(name, image, &["sleep", "100000"]) }
+}
+
+/// Bytes that the files in the directory take on the node: what the kubelet counts.
+fn on_node(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).unwrap().flatten();
+    entries.map(|entry| entry.metadata().unwrap().blocks() * BLOCK_BYTES).sum()
+}
+
+/// The pod's next sandbox, as the kubelet makes it when the one before has ended.
+fn next(config: &v1::PodSandboxConfig) -> v1::PodSandboxConfig {
+    let mut next = config.clone();
+    next.metadata.get_or_insert_default().attempt += 1;
+    next
+}
+
+async fn kill_vmm(client: &mut Client, pod: &str) {
+    let info = client.pod_status_verbose(pod).await.unwrap().1;
+    let pid = i32::try_from(info["vmm"]["pid"].as_i64().unwrap()).unwrap();
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    while client.pod_status(pod).await.unwrap().state() == v1::PodSandboxState::SandboxReady {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_empty_dir_is_a_disk_of_the_vms_that_outlives_each_vm() {
+    let Some(host) = Host::start().await else { return };
+    let before = Traces::take(host.dir()).unwrap();
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let config = spec::pod("disk", host.dir());
+    let mut volumes = KubeletVolumes::of(&config).unwrap();
+    let directory = volumes.disk("data", 0o2777, 2000).unwrap();
+    let pod = client.run_pod(&config).await.unwrap();
+    let mounts = || vec![mounted(&directory, "/data")];
+    let container = client.run(&pod, sleeper("main", &image, mounts())).await.unwrap();
+
+    let kind = "while read a at kind rest; do [ $at = /data ] && echo $kind; done </proc/mounts; ls -A /data";
+    assert_eq!(client.sh(&container, kind).await.unwrap(), "ext4\n", "with nothing in it");
+    assert_eq!(client.sh(&container, "stat -c '%a %u:%g' /data").await.unwrap(), "2777 0:2000\n");
+    let write = "echo kept >/data/file && chmod 700 /data && dd if=/dev/zero of=/data/big bs=1M count=64 2>/dev/null && sync";
+    client.sh(&container, write).await.unwrap();
+    let used = on_node(&directory);
+    assert!((64 << 20..(64 << 20) + OWN_BYTES).contains(&used), "{used} bytes on the node");
+    client.sh(&container, "rm /data/big && sync").await.unwrap();
+    let freed = on_node(&directory);
+    assert!(freed < OWN_BYTES, "{freed} bytes on the node once the file is gone");
+
+    // A pod that is stopped, and one whose VM dies, finds all that was written back.
+    client.stop_pod(&pod).await.unwrap();
+    client.remove_pod(&pod).await.unwrap();
+    let second = next(&config);
+    let pod = client.run_pod(&second).await.unwrap();
+    let container = client.run(&pod, sleeper("main", &image, mounts())).await.unwrap();
+    let seen =
+        client.sh(&container, "cat /data/file; stat -c '%a %g' /data; echo more >/data/more; sync").await;
+    assert_eq!(seen.unwrap(), "kept\n700 2000\n");
+    kill_vmm(&mut client, &pod).await;
+    client.stop_pod(&pod).await.unwrap();
+    let pod = client.run_pod(&next(&second)).await.unwrap();
+    let container = client.run(&pod, sleeper("main", &image, mounts())).await.unwrap();
+    assert_eq!(client.sh(&container, "cat /data/file /data/more").await.unwrap(), "kept\nmore\n");
+    for pod in client.pods().await.unwrap() {
+        client.remove_pod(&pod.id).await.unwrap();
+    }
+    drop(volumes);
+    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn containers_of_a_pod_share_an_empty_dir_with_all_that_a_file_system_has() {
+    let Some(mut host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let config = spec::pod("shared", host.dir());
+    let mut volumes = KubeletVolumes::of(&config).unwrap();
+    let directory = volumes.disk("data", 0o777, 0).unwrap();
+    let pod = client.run_pod(&config).await.unwrap();
+    let whole = || vec![mounted(&directory, "/data")];
+    let first = client.run(&pod, sleeper("first", &image, whole())).await.unwrap();
+    let second = client.run(&pod, sleeper("second", &image, whole())).await.unwrap();
+    let pipe = "mkfifo /data/pipe && (cat /data/pipe >/data/out; echo end >>/data/out) & echo";
+    client.sh(&first, pipe).await.unwrap();
+    let write = "until [ -p /data/pipe ]; do :; done; echo through >/data/pipe; until grep -q end /data/out; do :; done; cat /data/out";
+    assert_eq!(client.sh(&second, write).await.unwrap(), "through\nend\n");
+    // An upper directory of an overlay takes what virtio-fs does not have: whiteouts, opaque directories, d_type.
+    let link = "mkdir -p /data/made && echo one >/data/made/file && echo two >/data/given && ln /data/given /data/hard && stat -c %h /data/given";
+    assert_eq!(client.sh(&first, link).await.unwrap(), "2\n");
+
+    // Parts, for a later daemon too. The kubelet has made directories for all of them.
+    host.daemon.kill_and_restart().await.unwrap();
+    let mut client = host.client();
+    let parts = vec![
+        mounted(&volumes.sub_path(&directory, "made", "parts").unwrap(), "/made"),
+        mounted(&volumes.sub_path(&directory, "given", "parts").unwrap(), "/given"),
+        mounted(&volumes.sub_path(&directory, "new/part", "parts").unwrap(), "/new"),
+    ];
+    let third = client.run(&pod, sleeper("parts", &image, parts)).await.unwrap();
+    let read = "cat /made/file /given; echo three >/new/file";
+    assert_eq!(client.sh(&third, read).await.unwrap(), "one\ntwo\n");
+    assert_eq!(client.sh(&first, "cat /data/new/part/file").await.unwrap(), "three\n");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn more_empty_dirs_than_a_vm_has_slots_and_those_with_files_are_shared() {
+    const SLOTS: usize = 6;
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let config = spec::pod("many", host.dir());
+    let mut volumes = KubeletVolumes::of(&config).unwrap();
+    let mut made: Vec<_> =
+        (0..=SLOTS).map(|number| volumes.disk(&format!("v{number}"), 0o777, 0).unwrap()).collect();
+    let filled = volumes.disk("filled", 0o777, 0).unwrap();
+    fs::write(filled.join("given"), "from the node\n").unwrap();
+    made.insert(0, filled.clone());
+    let pod = client.run_pod(&config).await.unwrap();
+    let mounts = made.iter().enumerate().map(|(number, one)| mounted(one, &format!("/v/{number}"))).collect();
+    let container = client.run(&pod, sleeper("main", &image, mounts)).await.unwrap();
+    let kinds = "while read a at kind rest; do case $at in /v/*) echo $kind;; esac; done </proc/mounts | sort | uniq -c | tr -s ' '";
+    assert_eq!(client.sh(&container, kinds).await.unwrap(), " 6 ext4\n 2 virtiofs\n");
+    let each = "cat /v/0/given; for v in /v/*; do echo $v >$v/name || echo no; done; cat /v/*/name | wc -l";
+    assert_eq!(client.sh(&container, each).await.unwrap(), "from the node\n8\n");
+    assert_eq!(fs::read_to_string(filled.join("name")).unwrap(), "/v/0\n");
+    assert_eq!(fs::read_to_string(made[SLOTS + 1].join("name")).unwrap(), format!("/v/{}\n", SLOTS + 1));
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_empty_dir_of_a_pod_with_a_user_namespace_belongs_to_its_root() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let ids = vec![v1::IdMapping { container_id: 0, host_id: 131_072, length: 65_536 }];
+    let user =
+        v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: ids.clone(), gids: ids.clone() };
+    let options = v1::NamespaceOption { userns_options: Some(user), ..Default::default() };
+    let mut config = spec::pod("mapped", host.dir());
+    let linux = config.linux.get_or_insert_default();
+    linux.security_context.get_or_insert_default().namespace_options = Some(options.clone());
+    let mut volumes = KubeletVolumes::of(&config).unwrap();
+    let directory = volumes.disk("data", 0o755, 0).unwrap();
+    let pod = client.run_pod(&config).await.unwrap();
+    let mount = v1::Mount { uid_mappings: ids.clone(), gid_mappings: ids, ..mounted(&directory, "/data") };
+    let mut main = sleeper("main", &image, vec![mount]);
+    let context =
+        v1::LinuxContainerSecurityContext { namespace_options: Some(options), ..Default::default() };
+    main.linux.get_or_insert_default().security_context = Some(context);
+    let container = client.run(&pod, main).await.unwrap();
+    let own = "echo mine >/data/file && stat -c '%u:%g' /data /data/file";
+    assert_eq!(client.sh(&container, own).await.unwrap(), "0:0\n0:0\n");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
