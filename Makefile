@@ -111,6 +111,11 @@ bench-images: deps ## ten images over one base: disk, pulls, and memory while tw
 	@.ci/build -p tests-e2e -p tests-bench --bins
 	$(NODE) $(BIN)/bench-images --bin $(BIN) --guest-image $(IMAGE)
 
+.PHONY: bench-pull
+bench-pull: deps ## a large image's pull over containerd's and over skopeo's with umoci's unpacking (root; both programs installed; no VM)
+	@.ci/build -p tests-e2e -p tests-bench --bins
+	$(BIN)/bench-pull --bin $(BIN) --guest-image $(IMAGE)
+
 .PHONY: bench-crowd
 bench-crowd: deps ## 500 pods in a row, 60 at once, a restart beside 50: ratios, the daemon's memory (an hour)
 	@.ci/build -p tests-e2e -p tests-bench --bins

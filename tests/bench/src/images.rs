@@ -6,6 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+mod cost;
+mod numbers;
+
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,6 +21,9 @@ use tests_e2e::built::Built;
 use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
 use tests_registry::Layer;
+
+use crate::cost::Cost;
+use crate::numbers::Numbers;
 
 const PAGE: u64 = 4096;
 /// How often a container is asked whether it has read its image.
@@ -35,7 +41,7 @@ struct Args {
     /// Directory of `podvisor` and `podvisor-vmm`.
     #[arg(long)]
     bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs` and `scratch.ext4`.
+    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
     #[arg(long)]
     guest_image: PathBuf,
     /// Images with the base in common.
@@ -60,7 +66,7 @@ async fn main() -> anyhow::Result<()> {
     let mut client = host.client();
     let pushed = push(&host, &args).await?;
     let images = pull(&host, &mut client, &pushed.names).await?;
-    let (said, directory) = usage(&mut client).await?;
+    let (said, directory) = client.image_usage().await?;
     let (taken, files) = du(&directory)?;
     println!(
         "bench: {} images over one base: disk {:.1} MiB, of distinct layers {:.3} (at most 1.1); ImageFsInfo over du {:.4} (0.99 to 1.01)",
@@ -103,7 +109,7 @@ struct Pushed {
 
 async fn push(host: &Host, args: &Args) -> anyhow::Result<Pushed> {
     let (busybox, config) = tests_registry::busybox_image()?;
-    let mut numbers = Numbers(1);
+    let mut numbers = Numbers::new();
     let (base, base_bytes) = layer(&mut numbers, "base", args.base_mib);
     // The program, which is the one large file of its image.
     let mut distinct_bytes = base_bytes + whole_pages(std::fs::metadata("/bin/busybox")?.len());
@@ -117,23 +123,6 @@ async fn push(host: &Host, args: &Args) -> anyhow::Result<Pushed> {
         names.push(host.image(&format!("bench/shared:{tag}")));
     }
     Ok(Pushed { names, distinct_bytes })
-}
-
-/// Numbers that no compression makes smaller (xorshift64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(count + 8);
-        while bytes.len() < count {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            bytes.extend_from_slice(&self.0.to_le_bytes());
-        }
-        bytes.truncate(count);
-        bytes
-    }
 }
 
 /// A layer of so many MiB, and the bytes that it holds.
@@ -170,38 +159,6 @@ async fn pull(host: &Host, client: &mut Client, names: &[String]) -> anyhow::Res
         mean(|cost| cost.ticks),
     );
     Ok(images)
-}
-
-/// Cost of a process up to now.
-struct Cost {
-    /// Bytes given to write(2) and its like (proc_pid_io(5), `wchar`).
-    written: u64,
-    /// Clock ticks in user mode and in the kernel.
-    ticks: u64,
-}
-
-impl Cost {
-    fn of(pid: u32) -> anyhow::Result<Cost> {
-        let io = std::fs::read_to_string(format!("/proc/{pid}/io"))?;
-        let written = io.lines().find_map(|line| line.strip_prefix("wchar: ")).context("no wchar")?;
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let (_, fields) = stat.rsplit_once(") ").context("no fields")?;
-        // Fields 14 and 15, where the state is the third.
-        let ticks = fields.split(' ').skip(11).take(2).map(str::parse::<u64>);
-        Ok(Cost { written: written.trim().parse()?, ticks: ticks.sum::<Result<u64, _>>()? })
-    }
-
-    fn since(&self, before: &Cost) -> Cost {
-        Cost { written: self.written - before.written, ticks: self.ticks - before.ticks }
-    }
-}
-
-/// Asks the daemon what images take, and for their directory.
-async fn usage(client: &mut Client) -> anyhow::Result<(u64, PathBuf)> {
-    let info = client.images.image_fs_info(v1::ImageFsInfoRequest {}).await?.into_inner();
-    let found = info.image_filesystems.first().context("no file system")?;
-    let directory = found.fs_id.as_ref().context("no directory")?.mountpoint.clone();
-    Ok((found.used_bytes.as_ref().context("no figure")?.value, directory.into()))
 }
 
 /// Adds up what the files below a directory take of the disk, each once, and their paths.

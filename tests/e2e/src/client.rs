@@ -65,6 +65,14 @@ impl Client {
         Ok(self.images.pull_image(request).await?.into_inner().image_ref)
     }
 
+    /// ImageFsInfo: the bytes that images take, and their directory.
+    pub async fn image_usage(&mut self) -> Result<(u64, PathBuf), Status> {
+        let info = self.images.image_fs_info(v1::ImageFsInfoRequest {}).await?.into_inner();
+        let found = info.image_filesystems.into_iter().next().expect("a file system of images");
+        let bytes = found.used_bytes.expect("the bytes in use").value;
+        Ok((bytes, found.fs_id.expect("the file system's directory").mountpoint.into()))
+    }
+
     /// RunPodSandbox on the default handler; returns the pod's id.
     pub async fn run_pod(&mut self, config: &v1::PodSandboxConfig) -> Result<String, Status> {
         self.run_pod_on(config, "").await

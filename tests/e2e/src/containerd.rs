@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
 use tests_registry::Registry;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
@@ -37,7 +38,7 @@ impl Containerd {
             .context("pushing the pause image")?;
         let dir = dir.join("containerd");
         std::fs::create_dir_all(&dir)?;
-        std::fs::write(dir.join("config.toml"), text(&dir, network, &registry.addr.to_string()))?;
+        std::fs::write(dir.join("config.toml"), text(&dir, network, &registry.addr, snapshotter(&dir)?))?;
         let child = launch(&dir).await?;
         Ok(Containerd { child, dir })
     }
@@ -45,6 +46,11 @@ impl Containerd {
     /// The CRI socket.
     pub fn socket(&self) -> PathBuf {
         socket(&self.dir)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id().unwrap_or_default()
     }
 
     /// The log up to now.
@@ -78,14 +84,19 @@ fn log(dir: &Path) -> String {
     std::fs::read_to_string(dir.join("log")).unwrap_or_default()
 }
 
-fn text(dir: &Path, network: &Network, registry: &str) -> String {
-    // The tests' directories are on an overlay, on which no other can be.
+/// Names what containerd unpacks images with: overlayfs as everywhere, but on an overlay no other can be.
+fn snapshotter(dir: &Path) -> nix::Result<&'static str> {
+    let on_overlay = statfs(dir)?.filesystem_type() == OVERLAYFS_SUPER_MAGIC;
+    Ok(if on_overlay { "native" } else { "overlayfs" })
+}
+
+fn text(dir: &Path, network: &Network, registry: &str, snapshotter: &str) -> String {
     let cri = "plugins.\"io.containerd.grpc.v1.cri\"";
     format!(
         "version = 2\nroot = {:?}\nstate = {:?}\n[grpc]\naddress = {:?}\n\
          [{cri}]\nsandbox_image = \"{registry}/podvisor/pause:1\"\n\
          [{cri}.cni]\nbin_dir = {PLUGINS:?}\nconf_dir = {:?}\n\
-         [{cri}.containerd]\nsnapshotter = \"native\"\n\
+         [{cri}.containerd]\nsnapshotter = {snapshotter:?}\n\
          [{cri}.containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n",
         dir.join("root"),
         dir.join("state"),

@@ -4,19 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use proto_cri::v1;
-use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
 use tests_registry::Layer;
 
 /// How long files of a removed image may take to go after their last user.
 const GONE_WITHIN: Duration = Duration::from_secs(60);
-
-/// The bytes that images take, and their directory.
-async fn usage(client: &mut Client) -> (u64, PathBuf) {
-    let usage = client.images.image_fs_info(v1::ImageFsInfoRequest {}).await.unwrap().into_inner();
-    let found = &usage.image_filesystems[0];
-    (found.used_bytes.unwrap().value, PathBuf::from(&found.fs_id.as_ref().unwrap().mountpoint))
-}
 
 /// Pushes busybox with a file on top; returns the image's name.
 async fn with_file(host: &Host, tag: &str, content: &[u8]) -> String {
@@ -34,7 +26,7 @@ async fn an_image_that_is_removed_while_its_container_runs_works_and_counts_unti
     let image = client.pull(&name).await.unwrap();
     let pod = client.run_pod(&spec::pod("removed", host.dir())).await.unwrap();
     let container = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
-    let (before, _) = usage(&mut client).await;
+    let (before, _) = client.image_usage().await.unwrap();
     let removed = Some(v1::ImageSpec { image: name.clone(), ..Default::default() });
     client.images.remove_image(v1::RemoveImageRequest { image: removed }).await.unwrap();
     let listed =
@@ -45,12 +37,12 @@ async fn an_image_that_is_removed_while_its_container_runs_works_and_counts_unti
         client.sh(&container, "tr -d x < /mine | wc -c; wc -c < /mine").await.unwrap(),
         "0\n5242880\n"
     );
-    let (after, _) = usage(&mut client).await;
+    let (after, _) = client.image_usage().await.unwrap();
     assert!(after * 100 >= before * 99, "{before} and {after}");
     client.stop(&container, 0).await.unwrap();
     client.remove(&container).await.unwrap();
     let gone = async {
-        while usage(&mut client).await.0 + (5 << 20) > before {
+        while client.image_usage().await.unwrap().0 + (5 << 20) > before {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
@@ -69,7 +61,7 @@ async fn two_images_of_one_base_share_its_file() {
     for tag in ["one", "two"] {
         let name = with_file(&host, tag, tag.as_bytes()).await;
         images.push(client.pull(&name).await.unwrap());
-        counts.push(files(usage(&mut client).await.1));
+        counts.push(files(client.image_usage().await.unwrap().1));
     }
     // The second one adds the two files of its own layer.
     assert_eq!(counts[1], counts[0] + 2, "{counts:?}");
