@@ -7,6 +7,7 @@
 //! A run holds the map that its buffers were checked against: what a device reads may lie in an image, what it writes
 //! may not.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use virtio_queue::DescriptorChain;
@@ -171,9 +172,9 @@ pub struct Chain {
 impl Chain {
     /// Takes all buffers of `descriptors`. After a fault other than [`ChainFault::Endless`] both runs
     /// are complete all the same, so that a device can still place an answer.
-    pub fn load(
+    pub fn load<M: Clone + Deref<Target = GuestMemoryMmap>>(
         &mut self,
-        descriptors: &DescriptorChain<&GuestMemoryMmap>,
+        descriptors: &DescriptorChain<M>,
         readable: &Arc<MemoryMap>,
         writable: &Arc<MemoryMap>,
     ) -> Result<(), ChainFault> {

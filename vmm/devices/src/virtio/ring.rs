@@ -3,6 +3,7 @@
 //! Wraps `virtio_queue::Queue` with what every device needs: the indices of a hostile driver stop the
 //! queue instead of spinning it, and chains that make no sense are counted, not logged.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,6 +37,27 @@ pub struct Taken {
     pub head: u16,
     /// The fault in the chain, if there is one.
     pub fault: Option<ChainFault>,
+}
+
+/// What a device may write to, as it was when a chain was taken.
+#[derive(Clone, Debug)]
+pub struct Writable(Arc<MemoryMap>);
+
+impl Deref for Writable {
+    type Target = GuestMemoryMmap;
+
+    fn deref(&self) -> &GuestMemoryMmap {
+        &self.0
+    }
+}
+
+/// The descriptors of a chain that was taken.
+#[derive(Debug)]
+pub struct Described {
+    /// The descriptors; their own memory is what may be written to.
+    pub descriptors: DescriptorChain<Writable>,
+    /// What may be read.
+    pub readable: Arc<MemoryMap>,
 }
 
 /// A queue at work.
@@ -97,26 +119,20 @@ impl Ring {
 
     /// Loads the next available chain into `chain`; `None` when there is none, and then `chain` is empty.
     pub fn take(&mut self, chain: &mut Chain) -> Option<Taken> {
-        self.take_with(chain, |_, _| ()).map(|(taken, _)| taken)
+        self.take_described(chain).map(|(taken, _)| taken)
     }
 
-    /// As [`take`](Self::take), and shows the descriptors of a chain without a fault to `also`, as they are
-    /// in guest memory, and what may be read: for libraries that read them themselves. Descriptors may have changed
-    /// since `chain` was loaded. The descriptors' own memory is what may be written to.
-    pub fn take_with<T>(
-        &mut self,
-        chain: &mut Chain,
-        also: impl FnOnce(&DescriptorChain<&GuestMemoryMmap>, &GuestMemoryMmap) -> T,
-    ) -> Option<(Taken, Option<T>)> {
+    /// As [`take`](Self::take), and gives the descriptors of a chain without a fault as they are in guest memory, for
+    /// libraries that read them themselves. Descriptors may have changed since `chain` was loaded.
+    pub fn take_described(&mut self, chain: &mut Chain) -> Option<(Taken, Option<Described>)> {
         // A device that has nothing to do keeps no image open.
         chain.clear();
         if self.broken {
             return None;
         }
         self.renew();
-        let writable = self.writable.clone();
-        let memory: &GuestMemoryMmap = &writable;
-        let Ok(mut available) = self.queue.iter(memory) else {
+        let writable = Writable(self.writable.clone());
+        let Ok(mut available) = self.queue.iter(writable) else {
             self.broken = true;
             self.faults.count();
             return None;
@@ -124,12 +140,11 @@ impl Ring {
         let descriptors = available.next()?;
         let head = descriptors.head_index();
         let readable = self.memory.readable();
-        let fault = chain.load(&descriptors, &readable, &writable).err();
+        let fault = chain.load(&descriptors, &readable, &self.writable).err();
         if fault.is_some() {
             self.faults.count();
         }
-        let outcome = fault.is_none().then(|| also(&descriptors, &readable));
-        Some((Taken { head, fault }, outcome))
+        Some((Taken { head, fault }, fault.is_none().then_some(Described { descriptors, readable })))
     }
 
     /// Makes the last `count` chains taken available again, for whoever takes the queue over.

@@ -1,4 +1,4 @@
-//! seccomp: the system calls that threads may make, one list for all but the share's thread, which works on
+//! seccomp: the system calls that threads may make, one list for all but the share's threads, which work on
 //! files too. Any other ends the process, which the daemon sees as a VMM killed by SIGSYS.
 //!
 //! A thread inherits the filters of the one that starts it. vCPU threads are started by the control
@@ -18,7 +18,7 @@ pub(crate) enum Thread {
     Control,
     /// A vCPU, and the devices' threads that it starts.
     Vcpu,
-    /// The one that serves the pod's shared directory.
+    /// The one that serves the pod's shared directory, and those that it starts to help it.
     Share,
 }
 
@@ -173,6 +173,10 @@ fn program(thread: Thread) -> Result<BpfProgram, seccompiler::BackendError> {
         .map(|(index, value)| SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value));
     let batch = SeccompRule::new(batch.into_iter().collect::<Result<_, _>>()?)?;
     rules.insert(libc::SYS_sched_setscheduler, vec![batch]);
+    if thread == Thread::Share {
+        // A umask of its own for each thread that the share's first one starts.
+        rules.insert(libc::SYS_unshare, vec![masked(0, u64::MAX, libc::CLONE_FS as u64)?]);
+    }
     SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, TargetArch::x86_64)?
         .try_into()
 }

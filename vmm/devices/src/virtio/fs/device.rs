@@ -8,7 +8,6 @@ use virtio_queue::Queue;
 use super::thread::Session;
 use super::worker::{FsWorker, QUEUES};
 use super::{DEVICE, FsSnapshot, ShareThread};
-use crate::virtio::chain::Chain;
 use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::{Activation, DeviceError, VirtioDevice, front};
 
@@ -59,13 +58,8 @@ impl Fs {
         let ([urgent, requests], events) =
             front::queues::<QUEUES>(DEVICE, activation.queues, activation.queue_events)?;
         let open = |queue: Queue| Ring::open(DEVICE, queue, &activation.memory, &self.faults);
-        Ok(FsWorker {
-            rings: [open(urgent)?, open(requests)?],
-            events,
-            interrupt: activation.interrupt,
-            chain: Chain::default(),
-            faults: self.faults.clone(),
-        })
+        let rings = [open(urgent)?, open(requests)?];
+        Ok(FsWorker::new(rings, events, activation.interrupt, self.faults.clone()))
     }
 }
 

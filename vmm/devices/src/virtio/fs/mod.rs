@@ -6,16 +6,17 @@
 //!
 //! ```text
 //!   device ──a session: queues, stop──► ShareThread ("fs", as old as the process) ──► Share ──► host files
-//!     ▲                                     │
+//!     ▲                                     │     └── up to three threads more ──────────┘
 //!     └───────the queues as they stand──────┘
 //! ```
 //!
-//! `device` is what the transport sees, `worker` takes requests off the queues, `thread` is where that
-//! happens, `share` says what is served and what is not, `locks` has what the guest locks or waits for.
+//! `device` is what the transport sees, `worker` takes requests off the queues, `request` reads them, `thread` is where
+//! that happens, `share` says what is served and what is not, `locks` has what the guest locks or waits for.
 
 pub mod credentials;
 mod device;
 mod locks;
+mod request;
 mod share;
 mod snapshot;
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! The thread that serves a share. This thread is as old as the process: its credentials and filters are set
-//! before the rest of the process gives up the means to, and a thread that is started later could not
-//! have them. The thread sleeps until a driver activates the device.
+//! The first of the threads that serve a share. This thread is as old as the process: its credentials and filters are set
+//! before the rest of the process gives up the means to, and a thread that another one starts later could not
+//! have them. The thread sleeps until a driver activates the device, and starts the others when requests come at once: they
+//! have what it has, and end with the session.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use fuse_backend_rs::api::server::Server;
 use virtio_queue::Queue;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::locks::Waits;
+use super::locks::Waiting;
 use super::share::separate_umask;
 use super::worker::FsWorker;
 use super::{DEVICE, Share};
@@ -45,7 +46,7 @@ impl ShareThread {
         share: Share,
         setup: impl FnOnce() -> Result<(), E> + Send + 'static,
     ) -> io::Result<Result<ShareThread, E>> {
-        let share = Arc::new(share);
+        let (share, waiting) = (Arc::new(share), Waiting::new()?);
         let (jobs, queue) = channel::<Job>();
         let (ready, is_ready) = channel();
         let served = share.clone();
@@ -55,7 +56,7 @@ impl ShareThread {
             if ready.send(set_up).is_err() || failed {
                 return;
             }
-            serve(&served, &queue);
+            serve(&served, &waiting, &queue);
         })?;
         match is_ready.recv() {
             Ok(Ok(Ok(()))) => Ok(Ok(ShareThread { jobs, share })),
@@ -70,7 +71,8 @@ impl ShareThread {
     }
 
     /// Ends the waits for locks of these processes, which the guest knows by these numbers: they get EINTR. Each process
-    /// must have a signal that ends it, for a guest's kernel takes the answer for one. The call does not wait.
+    /// must have a signal that ends it, for a guest's kernel takes the answer for one. The call does not wait. It misses a
+    /// request that is taken at the same time: the caller names a process again as long as it is there.
     pub fn interrupt_lock_waits(&self, pids: &[u32]) {
         self.share.interrupts().add(pids);
     }
@@ -86,17 +88,16 @@ impl ShareThread {
     }
 }
 
-fn serve(share: &Arc<Share>, jobs: &Receiver<Job>) {
+/// Requests that wait for locks are kept over a pause, as what is open: the driver still has their chains in the queue.
+fn serve(share: &Arc<Share>, waiting: &Waiting, jobs: &Receiver<Job>) {
     let server = Server::new(share.clone());
-    // Kept over a pause, as what is open: the driver still has their chains in the queue.
-    let mut waits = Waits::default();
     for Job { worker, stop, afresh, done } in jobs {
         if afresh {
             share.forget_all();
-            waits.clear();
+            waiting.clear();
         }
         // A session that wants them no more has gone with its VM.
-        let _ = done.send(worker.run(&server, share, &mut waits, stop));
+        let _ = done.send(worker.run(&server, share, waiting, stop));
     }
 }
 

@@ -1,35 +1,51 @@
-//! The share's back end: takes FUSE requests off the queues, one after the other, and has them answered. A request
-//! that waits for a lock keeps its chain while others are served.
+//! The share's back end: takes FUSE requests off the queues and has them answered, several at once. A request that
+//! waits for a lock keeps its chain while others are served.
+//!
+//! Each thread takes a request, has another thread see to what comes next, and carries its own out:
+//!
+//! ```text
+//!   waits for an event ──a queue's──► takes a request ──► carries it out ──► answers
+//!        ▲       ▲                      │ none left          (no lock held)    │
+//!        │       └──────────────────────┘◄─────────────────────────────────────┘
+//!        └── started by the one that takes a request while nobody waits, up to THREADS_MAX
+//! ```
+//!
+//! Events are edge-triggered: each of them wakes one of the threads that wait. The answers come in any order, as a
+//! driver has to expect.
 
 use std::io;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, Scope};
+use std::time::Instant;
 
-use fuse_backend_rs::abi::fuse_abi::{InHeader, LkIn, Opcode, OutHeader};
-use fuse_backend_rs::api::filesystem::Context;
+use fuse_backend_rs::abi::fuse_abi::OutHeader;
 use fuse_backend_rs::api::server::Server;
-use fuse_backend_rs::transport::{Reader, VirtioFsWriter};
-use virtio_queue::{DescriptorChain, Queue};
-use vm_memory::{ByteValued, Bytes as _, GuestMemoryMmap};
+use virtio_queue::Queue;
+use vm_memory::ByteValued as _;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::locks::{LockRequest, Wait, Waits};
-use super::share::is_held;
-use super::{MESSAGE_BYTES_MAX, Share};
+use super::locks::{Wait, Waiting};
+use super::request::{answer, lock_request};
+use super::share::{is_held, separate_umask};
+use super::{DEVICE, Share};
 use crate::virtio::Interrupt;
 use crate::virtio::chain::Chain;
-use crate::virtio::ring::{Faults, Ring};
+use crate::virtio::ring::{Described, Faults, Ring, Taken};
 use crate::virtio::worker::{Stop, Wakeups};
 
-/// Requests taken before the worker looks whether it is to stop.
+/// Threads that serve one share, and so requests that a file system of the host may keep waiting before all wait.
+pub(super) const THREADS_MAX: usize = 4;
+
+/// Requests that a thread takes before it looks whether there is other work.
 const BATCH: usize = 16;
 
 /// Queues: what must not wait (FORGET, INTERRUPT), and requests.
 pub(super) const QUEUES: usize = 2;
 /// The queue of requests, and so of those that wait for locks.
 const REQUESTS: usize = 1;
-/// The source of wake-ups beside the queues: waits that are to end.
+/// Sources of wake-ups beside the queues: waits that are to end, and those that are to be tried again.
 const INTERRUPTS: u8 = QUEUES as u8;
+const WAITS: u8 = INTERRUPTS + 1;
 
 /// Bytes of an answer without content.
 const ANSWER_BYTES: u32 = size_of::<OutHeader>() as u32;
@@ -37,206 +53,243 @@ const ANSWER_BYTES: u32 = size_of::<OutHeader>() as u32;
 /// A share at work.
 #[derive(Debug)]
 pub(super) struct FsWorker {
-    pub(super) rings: [Ring; QUEUES],
-    pub(super) events: [EventFd; QUEUES],
-    pub(super) interrupt: Arc<dyn Interrupt>,
-    pub(super) chain: Chain,
-    pub(super) faults: Faults,
+    queues: Mutex<Queues>,
+    events: [EventFd; QUEUES],
+    interrupt: Arc<dyn Interrupt>,
+    faults: Faults,
+}
+
+#[derive(Debug)]
+struct Queues {
+    rings: [Ring; QUEUES],
+    threads: usize,
+    /// Threads that wait for events, or are about to.
+    idle: usize,
+}
+
+/// The threads of one session, and what they have in common.
+struct Session<'a> {
+    worker: &'a FsWorker,
+    server: &'a Server<Arc<Share>>,
+    share: &'a Share,
+    waiting: &'a Waiting,
+    wakeups: Wakeups,
+}
+
+impl FsWorker {
+    pub(super) fn new(
+        rings: [Ring; QUEUES],
+        events: [EventFd; QUEUES],
+        interrupt: Arc<dyn Interrupt>,
+        faults: Faults,
+    ) -> FsWorker {
+        FsWorker { queues: Mutex::new(Queues { rings, threads: 1, idle: 1 }), events, interrupt, faults }
+    }
+
+    /// Serves until `stop` is readable, then gives the queues back. Requests that wait by then stay in `waiting`.
+    pub(super) fn run(
+        self,
+        server: &Server<Arc<Share>>,
+        share: &Share,
+        waiting: &Waiting,
+        stop: Stop,
+    ) -> Vec<Queue> {
+        match self.wakeups(share, waiting, stop) {
+            Ok(wakeups) => {
+                let session = Session { worker: &self, server, share, waiting, wakeups };
+                std::thread::scope(|scope| session.serve(scope));
+            }
+            Err(error) => tracing::error!(%error, "the share's thread cannot wait for requests"),
+        }
+        let queues = self.queues.into_inner().unwrap_or_else(PoisonError::into_inner);
+        queues.rings.into_iter().map(Ring::into_queue).collect()
+    }
+
+    fn wakeups(&self, share: &Share, waiting: &Waiting, stop: Stop) -> io::Result<Wakeups> {
+        let wakeups = Wakeups::new(stop)?;
+        for (event, number) in self.events.iter().zip(0..) {
+            wakeups.add(event, number, true)?;
+            // A share that goes on after a pause may have requests that nobody notifies of again.
+            event.write(1)?;
+        }
+        // Processes that were named before are none of this session.
+        share.interrupts().take();
+        wakeups.add(share.interrupts(), INTERRUPTS, true)?;
+        wakeups.add(waiting, WAITS, true)?;
+        Ok(wakeups)
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a chain back to the driver. Without bytes written, the request made no sense or its answer had no place.
+    fn complete(&self, queues: &mut Queues, index: usize, taken: Taken, written: Option<u32>) {
+        // A chain with a fault was counted when it was taken.
+        if written.is_none() && taken.fault.is_none() {
+            self.faults.count();
+        }
+        queues.rings[index].complete(taken, written.unwrap_or(0));
+        queues.rings[index].signal(&*self.interrupt);
+    }
+
+    /// Answers a request for a lock, and gives its chain back.
+    fn answer_wait(&self, wait: &Wait, result: io::Result<()>) {
+        let error = result.map_or_else(|error| -error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
+        let header = OutHeader { len: ANSWER_BYTES, error, unique: wait.unique };
+        let mut queues = self.queues();
+        let placed = queues.rings[REQUESTS].write(&wait.reply, header.as_slice());
+        self.complete(&mut queues, REQUESTS, wait.taken, placed.map(|()| ANSWER_BYTES));
+    }
+}
+
+impl Session<'_> {
+    /// Serves as one of the session's threads until the session ends.
+    fn serve<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        let mut chain = Chain::default();
+        loop {
+            let woken = match self.wakeups.wait_at_most(None) {
+                Ok(woken) => woken,
+                Err(error) => {
+                    tracing::error!(%error, "a thread of the share cannot wait for requests");
+                    return;
+                }
+            };
+            if woken.stop {
+                return;
+            }
+            for (index, number) in (0..QUEUES).zip(0..) {
+                if woken.has(number) {
+                    self.batch(scope, &mut chain, index);
+                }
+            }
+            if woken.has(INTERRUPTS) {
+                for wait in self.waiting.interrupt(&self.share.interrupts().take()) {
+                    self.worker.answer_wait(&wait, Err(io::Error::from_raw_os_error(libc::EINTR)));
+                }
+            }
+            if woken.has(WAITS) {
+                self.look(false);
+            }
+        }
+    }
+
+    /// Serves some requests of one queue.
+    fn batch<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        chain: &mut Chain,
+        index: usize,
+    ) {
+        let mut queues = self.worker.queues();
+        queues.idle -= 1;
+        for _ in 0..BATCH {
+            let Some((taken, described)) = queues.rings[index].take_described(chain) else {
+                if queues.rings[index].listen() {
+                    continue;
+                }
+                queues.idle += 1;
+                return;
+            };
+            self.hand_over(scope, &mut queues, index);
+            drop(queues);
+            let outcome = described.map(|described| self.carry_out(&described, chain, taken, index));
+            queues = self.worker.queues();
+            match outcome {
+                None => self.worker.complete(&mut queues, index, taken, None),
+                Some(Outcome::Answered(written)) => self.worker.complete(&mut queues, index, taken, written),
+                Some(Outcome::AnsweredOrWaits) => {}
+            }
+        }
+        chain.clear();
+        queues.idle += 1;
+        self.wake(index);
+    }
+
+    /// Has another thread see to what comes while this one carries out a request.
+    fn hand_over<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        queues: &mut Queues,
+        index: usize,
+    ) {
+        if queues.idle == 0 && queues.threads < THREADS_MAX {
+            queues.threads += 1;
+            queues.idle += 1;
+            let thread = Builder::new().name(DEVICE.to_owned());
+            let started = thread.spawn_scoped(scope, move || match separate_umask() {
+                Ok(()) => self.serve(scope),
+                Err(error) => self.lose_thread(&error.into()),
+            });
+            if let Err(error) = started {
+                queues.idle -= 1;
+                tracing::warn!(%error, "the share goes on with fewer threads");
+            }
+        }
+        if queues.rings[index].listen() {
+            self.wake(index);
+        }
+    }
+
+    /// A thread that could not begin is not tried for again.
+    fn lose_thread(&self, error: &io::Error) {
+        tracing::warn!(%error, "the share goes on with fewer threads");
+        self.worker.queues().idle -= 1;
+    }
+
+    /// Wakes one thread for a queue, as the driver does.
+    fn wake(&self, index: usize) {
+        // Refused only when the counter is full.
+        let _ = self.worker.events[index].write(1);
+    }
+
+    /// Carries out a request that was taken.
+    fn carry_out(&self, described: &Described, chain: &mut Chain, taken: Taken, index: usize) -> Outcome {
+        // Only the queue of requests has a ring that waits are answered to.
+        let lock = lock_request(described).filter(|_| index == REQUESTS);
+        let outcome = match lock {
+            None => Outcome::Answered(answer(self.server, described)),
+            Some((unique, request)) => {
+                chain.writable.truncate(ANSWER_BYTES);
+                let reply = chain.writable.iter().collect();
+                self.lock(Wait { taken, reply, unique, request });
+                Outcome::AnsweredOrWaits
+            }
+        };
+        if self.share.lock_was_freed() {
+            self.look(true);
+        }
+        outcome
+    }
+
+    /// Takes a lock, or has the request wait for it.
+    fn lock(&self, wait: Wait) {
+        let room = self.waiting.has_room();
+        match self.share.lock(&wait.request, room) {
+            Err(error) if is_held(&error) && room => self.waiting.push(wait),
+            Err(error) if is_held(&error) => {
+                self.worker.answer_wait(&wait, Err(io::Error::from_raw_os_error(libc::ENOLCK)));
+            }
+            other => self.worker.answer_wait(&wait, other),
+        }
+    }
+
+    /// Tries again for what waits, if it is time or something was given up here.
+    fn look(&self, freed: bool) {
+        self.waiting.look(Instant::now(), freed, |wait| match self.share.lock(&wait.request, true) {
+            Err(error) if is_held(&error) => false,
+            other => {
+                self.worker.answer_wait(wait, other);
+                true
+            }
+        });
+    }
 }
 
 /// The outcome of a request that was taken.
 enum Outcome {
     /// Bytes written to guest memory; `None` where the request made no sense, or no answer could be placed.
     Answered(Option<u32>),
-    /// A lock is asked for, and may be waited for.
-    Lock { unique: u64, request: LockRequest },
-}
-
-impl FsWorker {
-    /// Serves until `stop` is readable, then gives the queues back. Requests that wait by then stay in `waits`.
-    pub(super) fn run(
-        mut self,
-        server: &Server<Arc<Share>>,
-        share: &Share,
-        waits: &mut Waits,
-        stop: Stop,
-    ) -> Vec<Queue> {
-        if let Err(error) = self.serve(server, share, waits, stop) {
-            tracing::error!(%error, "the share's thread cannot wait for requests");
-        }
-        self.rings.into_iter().map(Ring::into_queue).collect()
-    }
-
-    fn serve(
-        &mut self,
-        server: &Server<Arc<Share>>,
-        share: &Share,
-        waits: &mut Waits,
-        stop: Stop,
-    ) -> io::Result<()> {
-        let wakeups = Wakeups::new(stop)?;
-        for (event, number) in self.events.iter().zip(0..) {
-            wakeups.add(event, number, false)?;
-        }
-        // Processes that were named before are none of this session.
-        share.interrupts().take();
-        wakeups.add(share.interrupts(), INTERRUPTS, false)?;
-        // A share that goes on after a pause may have requests that nobody notifies of again.
-        let mut work_left = [true; QUEUES];
-        loop {
-            let busy = work_left.contains(&true);
-            let patience = if busy { Some(Duration::ZERO) } else { waits.patience(Instant::now()) };
-            let woken = wakeups.wait_at_most(patience)?;
-            if woken.stop {
-                return Ok(());
-            }
-            for (index, number) in (0..QUEUES).zip(0..) {
-                if woken.has(number) {
-                    let _ = self.events[index].read();
-                    work_left[index] = true;
-                }
-                if work_left[index] {
-                    work_left[index] = self.batch(server, share, waits, index);
-                }
-            }
-            if woken.has(INTERRUPTS) {
-                for wait in waits.interrupt(&share.interrupts().take()) {
-                    self.answer_wait(&wait, Err(io::Error::from_raw_os_error(libc::EINTR)));
-                }
-            }
-            self.look(share, waits);
-        }
-    }
-
-    /// Serves some requests of one queue. Returns whether there are more.
-    fn batch(&mut self, server: &Server<Arc<Share>>, share: &Share, waits: &mut Waits, index: usize) -> bool {
-        self.rings[index].mute();
-        for _ in 0..BATCH {
-            let ring = &mut self.rings[index];
-            let taken = ring.take_with(&mut self.chain, |descriptors, readable| {
-                // Only the queue of requests has a ring that waits are answered to.
-                match lock_request(descriptors, readable).filter(|_| index == REQUESTS) {
-                    Some((unique, request)) => Outcome::Lock { unique, request },
-                    None => Outcome::Answered(answer(server, descriptors, readable)),
-                }
-            });
-            let Some((taken, outcome)) = taken else { return ring.listen() };
-            match outcome {
-                // A chain with a fault was counted when it was taken.
-                None => ring.complete(taken, 0),
-                Some(Outcome::Answered(written)) => {
-                    if written.is_none() {
-                        self.faults.count();
-                    }
-                    ring.complete(taken, written.unwrap_or(0));
-                }
-                Some(Outcome::Lock { unique, request }) => {
-                    self.chain.writable.truncate(ANSWER_BYTES);
-                    let reply = self.chain.writable.iter().collect();
-                    self.lock(share, waits, Wait { taken, reply, unique, request });
-                }
-            }
-            self.rings[index].signal(&*self.interrupt);
-        }
-        true
-    }
-
-    /// Takes a lock, or has the request wait for it.
-    fn lock(&mut self, share: &Share, waits: &mut Waits, wait: Wait) {
-        let room = waits.has_room();
-        match share.lock(&wait.request, room) {
-            Err(error) if is_held(&error) && room => waits.push(wait, Instant::now()),
-            Err(error) if is_held(&error) => {
-                self.answer_wait(&wait, Err(io::Error::from_raw_os_error(libc::ENOLCK)));
-            }
-            other => self.answer_wait(&wait, other),
-        }
-    }
-
-    /// Tries again for what waits, if it is time or something was given up here.
-    fn look(&mut self, share: &Share, waits: &mut Waits) {
-        let now = Instant::now();
-        if !share.lock_was_freed() && !waits.is_due(now) {
-            return;
-        }
-        waits.look(now, |wait| match share.lock(&wait.request, true) {
-            Err(error) if is_held(&error) => false,
-            other => {
-                self.answer_wait(wait, other);
-                true
-            }
-        });
-    }
-
-    /// Answers a request for a lock, and gives its chain back.
-    fn answer_wait(&mut self, wait: &Wait, result: io::Result<()>) {
-        let error = result.map_or_else(|error| -error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
-        let header = OutHeader { len: ANSWER_BYTES, error, unique: wait.unique };
-        let ring = &mut self.rings[REQUESTS];
-        let placed = ring.write(&wait.reply, header.as_slice()).is_some();
-        if !placed {
-            self.faults.count();
-        }
-        ring.complete(wait.taken, if placed { ANSWER_BYTES } else { 0 });
-        ring.signal(&*self.interrupt);
-    }
-}
-
-/// Reads a request for a lock that may be waited for; `None` for any other.
-fn lock_request(
-    descriptors: &DescriptorChain<&GuestMemoryMmap>,
-    readable: &GuestMemoryMmap,
-) -> Option<(u64, LockRequest)> {
-    let header: InHeader = object(descriptors, readable, 0)?;
-    if header.opcode != Opcode::Setlkw as u32 {
-        return None;
-    }
-    let LkIn { fh, owner, lk, lk_flags, .. } = object(descriptors, readable, size_of::<InHeader>())?;
-    let context = Context { uid: header.uid, gid: header.gid, pid: header.pid.cast_signed() };
-    let request =
-        LockRequest { context, inode: header.nodeid, handle: fh, owner, lock: lk.into(), flags: lk_flags };
-    Some((header.unique, request))
-}
-
-/// Copies an object out of what a request says, `skip` bytes from its beginning.
-fn object<T: ByteValued + Default>(
-    descriptors: &DescriptorChain<&GuestMemoryMmap>,
-    readable: &GuestMemoryMmap,
-    mut skip: usize,
-) -> Option<T> {
-    let mut object = T::default();
-    let mut rest = object.as_mut_slice();
-    for descriptor in descriptors.clone().readable() {
-        let length = descriptor.len() as usize;
-        let here = rest.len().min(length.saturating_sub(skip));
-        let (now, later) = rest.split_at_mut(here);
-        if here > 0 {
-            let address = descriptor.addr().0.checked_add(skip as u64)?;
-            readable.read_slice(now, vm_memory::GuestAddress(address)).ok()?;
-        }
-        skip = skip.saturating_sub(length);
-        rest = later;
-        if rest.is_empty() {
-            return Some(object);
-        }
-    }
-    None
-}
-
-/// Has one request carried out. Returns the bytes written to guest memory; `None` where it made no sense,
-/// or no answer could be placed.
-fn answer(
-    server: &Server<Arc<Share>>,
-    descriptors: &DescriptorChain<&GuestMemoryMmap>,
-    readable: &GuestMemoryMmap,
-) -> Option<u32> {
-    let request = Reader::from_descriptor_chain(readable, descriptors.clone()).ok()?;
-    // What may be written to, whatever the descriptors say by now.
-    let reply = VirtioFsWriter::new(descriptors.memory(), descriptors.clone()).ok()?;
-    // Buffers that overlap may add up to more than there is memory.
-    if request.available_bytes() > MESSAGE_BYTES_MAX || reply.available_bytes() > MESSAGE_BYTES_MAX {
-        return None;
-    }
-    let written = server.handle_message(request, reply.into(), None, None).ok()?;
-    u32::try_from(written).ok()
+    /// A request for a lock, whose chain is given back already or is with those that wait.
+    AnsweredOrWaits,
 }

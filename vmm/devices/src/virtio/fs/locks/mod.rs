@@ -21,7 +21,7 @@ mod waits;
 
 pub(super) use interrupts::Interrupts;
 pub(super) use table::{Held, Holder, Locks, OWNERS_MAX, Scheme};
-pub(super) use waits::{Wait, Waits};
+pub(super) use waits::{Wait, Waiting};
 
 use fuse_backend_rs::api::filesystem::{Context, FileLock};
 

@@ -1,4 +1,4 @@
-//! Requests that wait for a lock that another holds. The thread that serves the share never waits itself: a request
+//! Requests that wait for a lock that another holds. The threads that serve the share never wait themselves: a request
 //! keeps its chain, and is tried again.
 //!
 //! The kernel says nothing when a lock of an open description becomes free, so that there is no event to wait for. A
@@ -6,7 +6,12 @@
 //! clock that slows down from [`DELAY_MIN`] to [`DELAY_MAX`]. The clock stands while nothing waits.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use vmm_sys_util::timerfd::TimerFd;
 
 use super::LockRequest;
 use crate::virtio::chain::Segment;
@@ -38,9 +43,85 @@ impl Wait {
     }
 }
 
+/// All that wait, for all threads of a share, and the clock for the next look at them: readable when one is due.
+pub(in crate::virtio::fs) struct Waiting {
+    waits: Mutex<(Waits, TimerFd)>,
+}
+
+impl Waiting {
+    pub(in crate::virtio::fs) fn new() -> io::Result<Waiting> {
+        Ok(Waiting { waits: Mutex::new((Waits::default(), TimerFd::new()?)) })
+    }
+
+    /// Whether one more may wait. Threads that ask at once may all add theirs.
+    pub(in crate::virtio::fs) fn has_room(&self) -> bool {
+        self.waits().0.has_room()
+    }
+
+    /// Adds one that has been tried.
+    pub(in crate::virtio::fs) fn push(&self, wait: Wait) {
+        let mut waits = self.waits();
+        let now = Instant::now();
+        waits.0.push(wait, now);
+        set(&mut waits, now);
+    }
+
+    /// Forgets all: their chains are the driver's again.
+    pub(in crate::virtio::fs) fn clear(&self) {
+        let mut waits = self.waits();
+        waits.0 = Waits::default();
+        set(&mut waits, Instant::now());
+    }
+
+    /// Tries all, if it is time or something was `freed`: `attempt` answers a request and returns true, or leaves it
+    /// waiting.
+    pub(in crate::virtio::fs) fn look(
+        &self,
+        now: Instant,
+        freed: bool,
+        attempt: impl FnMut(&Wait) -> bool,
+    ) {
+        let mut waits = self.waits();
+        if freed || waits.0.is_due(now) {
+            waits.0.look(now, attempt);
+            set(&mut waits, now);
+        }
+    }
+
+    /// Takes those of some processes.
+    pub(in crate::virtio::fs) fn interrupt(&self, pids: &BTreeSet<u32>) -> Vec<Wait> {
+        let mut waits = self.waits();
+        let ended = waits.0.interrupt(pids);
+        set(&mut waits, Instant::now());
+        ended
+    }
+
+    fn waits(&self) -> MutexGuard<'_, (Waits, TimerFd)> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsRawFd for Waiting {
+    fn as_raw_fd(&self) -> RawFd {
+        self.waits().1.as_raw_fd()
+    }
+}
+
+/// Sets the clock to the next look, and stops it while nothing waits.
+fn set((waits, timer): &mut (Waits, TimerFd), now: Instant) {
+    let set = match waits.patience(now) {
+        // A clock that is set to no time at all stops.
+        Some(patience) => timer.reset(patience.max(Duration::from_millis(1)), None),
+        None => timer.clear(),
+    };
+    if let Err(error) = set {
+        tracing::error!(%error, "requests that wait for locks are not tried again in time");
+    }
+}
+
 /// All that wait, in the order of their arrival.
 #[derive(Default)]
-pub(in crate::virtio::fs) struct Waits {
+struct Waits {
     list: Vec<Wait>,
     delay: Duration,
     /// When the next look is due, while something waits.
@@ -49,34 +130,29 @@ pub(in crate::virtio::fs) struct Waits {
 
 impl Waits {
     /// Whether one more may wait.
-    pub(in crate::virtio::fs) fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         self.list.len() < WAITS_MAX
     }
 
     /// Adds one that has been tried.
-    pub(in crate::virtio::fs) fn push(&mut self, wait: Wait, now: Instant) {
+    fn push(&mut self, wait: Wait, now: Instant) {
         self.list.push(wait);
         self.delay = DELAY_MIN;
         self.due = Some(now + self.delay);
     }
 
-    /// Forgets all: their chains are the driver's again.
-    pub(in crate::virtio::fs) fn clear(&mut self) {
-        *self = Waits::default();
-    }
-
     /// The time until the next look; none while nothing waits.
-    pub(in crate::virtio::fs) fn patience(&self, now: Instant) -> Option<Duration> {
+    fn patience(&self, now: Instant) -> Option<Duration> {
         self.due.map(|due| due.saturating_duration_since(now))
     }
 
     /// Whether it is time for a look.
-    pub(in crate::virtio::fs) fn is_due(&self, now: Instant) -> bool {
+    fn is_due(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
 
     /// Tries all: `attempt` answers a request and returns true, or leaves it waiting.
-    pub(in crate::virtio::fs) fn look(&mut self, now: Instant, mut attempt: impl FnMut(&Wait) -> bool) {
+    fn look(&mut self, now: Instant, mut attempt: impl FnMut(&Wait) -> bool) {
         let before = self.list.len();
         self.list.retain(|wait| !attempt(wait));
         let none_had = self.list.len() == before;
@@ -85,7 +161,7 @@ impl Waits {
     }
 
     /// Takes those of some processes.
-    pub(in crate::virtio::fs) fn interrupt(&mut self, pids: &BTreeSet<u32>) -> Vec<Wait> {
+    fn interrupt(&mut self, pids: &BTreeSet<u32>) -> Vec<Wait> {
         let (ended, waiting) = std::mem::take(&mut self.list).into_iter().partition(|wait| wait.is_of(pids));
         self.list = waiting;
         if self.list.is_empty() {

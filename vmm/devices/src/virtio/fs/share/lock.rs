@@ -99,9 +99,10 @@ impl Share {
         }
     }
 
-    /// Whether a lock was given up since this was last asked.
+    /// Whether a lock was given up since this was last asked. A thread that is at a lock just now, which may take long,
+    /// asks for itself afterwards.
     pub(in crate::virtio::fs) fn lock_was_freed(&self) -> bool {
-        self.locks().take_freed()
+        self.locks.try_lock().is_ok_and(|mut locks| locks.take_freed())
     }
 
     pub(super) fn locks(&self) -> MutexGuard<'_, Locks> {

@@ -1,5 +1,6 @@
 //! A driver that speaks FUSE, well and badly, to a share over a directory of the test's own.
 
+mod at_once;
 mod attributes;
 mod locks;
 

@@ -1,0 +1,104 @@
+//! Several requests at once, while the host keeps some of them waiting.
+
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+
+use fuse_backend_rs::abi::fuse_abi::Opcode;
+
+use super::{Guest, ROOT, le64, message};
+use crate::virtio::VirtioDevice as _;
+use crate::virtio::fs::worker::THREADS_MAX;
+use crate::virtio::testing::WRITE;
+
+/// Where requests that the host keeps waiting have their messages and the places of their answers, apart from all others.
+const HELD: u64 = 0x10_0000;
+const HELD_BYTES: u64 = 0x1000;
+
+/// The command that chooses a descriptor's signal (asm-generic/fcntl.h).
+const F_SETSIG: i32 = 10;
+
+/// A lease on a file, which keeps everyone who opens it for writing waiting (fcntl(2)).
+struct Lease(File);
+
+impl Lease {
+    fn take(guest: &Guest) -> Lease {
+        let file = File::open(guest.dir.path().join("file")).unwrap();
+        let set = |command, value: i32| {
+            // SAFETY: both commands take a number alone.
+            let done = unsafe { libc::fcntl(file.as_raw_fd(), command, value) };
+            assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        };
+        // A signal that does nothing where nobody handles it, instead of SIGIO.
+        set(F_SETSIG, libc::SIGURG);
+        set(libc::F_SETLEASE, libc::F_RDLCK);
+        Lease(file)
+    }
+
+    fn end(self) {
+        // SAFETY: as above.
+        unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) };
+    }
+}
+
+impl Guest {
+    /// Offers a request to open the leased file for writing.
+    fn open_held(&mut self, node: u64, place: u64) {
+        let at = HELD + place * HELD_BYTES;
+        let body = [(libc::O_WRONLY).to_le_bytes(), [0; 4]].concat();
+        let message = message(Opcode::Open as u32, node, &body);
+        self.drivers[1].write(at, &message);
+        let reply = (at + HELD_BYTES / 2, 0x100, WRITE);
+        self.drivers[1].put(&[(at, message.len() as u32, 0), reply]);
+        self.kicks[1].write(1).unwrap();
+    }
+}
+
+#[test]
+fn requests_that_the_host_keeps_waiting_leave_a_thread_for_others() {
+    let mut guest = Guest::new();
+    let node = guest.node("file");
+    let lease = Lease::take(&guest);
+    let held = THREADS_MAX as u64 - 1;
+    for place in 0..held {
+        guest.open_held(node, place);
+        assert_eq!(guest.lookup(ROOT, "none").unwrap_err(), libc::ENOENT, "beside {} of them", place + 1);
+    }
+    lease.end();
+    assert_eq!(guest.drivers[1].wait_used(&guest.line, held as usize).len(), held as usize);
+    for place in 0..held {
+        let header = guest.drivers[1].read::<16>(HELD + place * HELD_BYTES + HELD_BYTES / 2);
+        assert_eq!((header[4..8].to_vec(), le64(&header, 8)), (vec![0; 4], 7));
+    }
+    assert_eq!(guest.device.faults(), 0);
+}
+
+#[test]
+fn more_requests_than_threads_are_all_answered_once_the_host_goes_on() {
+    let mut guest = Guest::new();
+    let node = guest.node("file");
+    let lease = Lease::take(&guest);
+    let held = THREADS_MAX + 2;
+    for place in 0..held {
+        guest.open_held(node, place as u64);
+    }
+    lease.end();
+    assert_eq!(guest.drivers[1].wait_used(&guest.line, held).len(), held);
+    assert_eq!(guest.device.faults(), 0);
+}
+
+#[test]
+fn a_pause_waits_for_requests_at_work_and_what_is_left_is_done_after_it() {
+    let mut guest = Guest::new();
+    let node = guest.node("file");
+    let lease = Lease::take(&guest);
+    let held = THREADS_MAX + 2;
+    for place in 0..held {
+        guest.open_held(node, place as u64);
+    }
+    let ended = std::thread::spawn(move || lease.end());
+    let queues = guest.device.pause().unwrap();
+    ended.join().unwrap();
+    guest.activate(Some(queues));
+    assert_eq!(guest.drivers[1].wait_used(&guest.line, held).len(), held);
+    guest.node("file");
+}
