@@ -2,8 +2,9 @@
 
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::sync::Arc;
+use std::process::{Child, Command};
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use virtio_queue::{Queue, QueueState};
 use vm_memory::{Bytes as _, FileOffset, GuestAddress, GuestRegionMmap, MmapRegion};
@@ -73,6 +74,20 @@ impl Line {
         assert_eq!(ready, 1, "no interrupt came");
         self.0.read().unwrap();
     }
+}
+
+/// Held while a process is started.
+static STARTS: RwLock<()> = RwLock::new(());
+
+/// Starts a process, which has all descriptors of this one until it runs its program.
+pub(crate) fn start(command: &mut Command) -> Child {
+    let _starts = STARTS.write().unwrap();
+    command.spawn().unwrap()
+}
+
+/// For tests that see whether a description is gone once it is closed: no process is started while this is held.
+pub(crate) fn no_starts() -> RwLockReadGuard<'static, ()> {
+    STARTS.read().unwrap()
 }
 
 /// The driver's end of one queue of 16 entries.

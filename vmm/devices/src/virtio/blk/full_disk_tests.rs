@@ -10,7 +10,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::{Blk, FullDisks};
 use crate::virtio::VirtioDevice as _;
-use crate::virtio::testing::{Driver, Line, WRITE, activation, memory};
+use crate::virtio::testing::{Driver, Line, WRITE, activation, memory, start};
 
 const DISK_BYTES: u64 = 64 << 10;
 const HEADER: u64 = 0x2_0000;
@@ -31,12 +31,9 @@ impl SmallTmpfs {
     fn new() -> SmallTmpfs {
         let script = "mount -t tmpfs -o size=16k tmpfs /tmp && : >/tmp/disk && echo ready && \
                       read order && mount -o remount,size=1m /tmp && echo larger && read end";
-        let mut process = Command::new("unshare")
-            .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]);
+        let mut process = start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let (orders, answers) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         let mut small = SmallTmpfs { process, orders, answers: BufReader::new(answers) };
         small.expect("ready");

@@ -175,12 +175,7 @@ impl Session<'_> {
     }
 
     /// Serves some requests of one queue.
-    fn batch<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        chain: &mut Chain,
-        index: usize,
-    ) {
+    fn batch<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, chain: &mut Chain, index: usize) {
         let mut queues = self.worker.queues();
         queues.idle -= 1;
         for _ in 0..BATCH {
@@ -207,12 +202,7 @@ impl Session<'_> {
     }
 
     /// Has another thread see to what comes while this one carries out a request.
-    fn hand_over<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        queues: &mut Queues,
-        index: usize,
-    ) {
+    fn hand_over<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, queues: &mut Queues, index: usize) {
         if queues.idle == 0 && queues.threads < THREADS_MAX {
             queues.threads += 1;
             queues.idle += 1;

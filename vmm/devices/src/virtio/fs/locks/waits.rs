@@ -75,12 +75,7 @@ impl Waiting {
 
     /// Tries all, if it is time or something was `freed`: `attempt` answers a request and returns true, or leaves it
     /// waiting.
-    pub(in crate::virtio::fs) fn look(
-        &self,
-        now: Instant,
-        freed: bool,
-        attempt: impl FnMut(&Wait) -> bool,
-    ) {
+    pub(in crate::virtio::fs) fn look(&self, now: Instant, freed: bool, attempt: impl FnMut(&Wait) -> bool) {
         let mut waits = self.waits();
         if freed || waits.0.is_due(now) {
             waits.0.look(now, attempt);

@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::{Guest, HEADER, REPLY_HEADER, le32, le64, message, serve};
 use crate::virtio::VirtioDevice as _;
-use crate::virtio::testing::WRITE;
+use crate::virtio::testing::{WRITE, no_starts, start};
 
 const READ_LOCK: u32 = libc::F_RDLCK as u32;
 const WRITE_LOCK: u32 = libc::F_WRLCK as u32;
@@ -124,6 +124,7 @@ fn range_of_host(kind: libc::c_int) -> libc::flock {
 
 #[test]
 fn two_guests_exclude_each_other_by_ranges() {
+    let _starts = no_starts();
     let (mut one, mut two) = pair();
     assert!(one.mount_options().contains(FsOptions::POSIX_LOCKS | FsOptions::FLOCK_LOCKS));
     let (here, there) = (one.open_file(libc::O_RDWR), two.open_file(libc::O_RDWR));
@@ -142,6 +143,7 @@ fn two_guests_exclude_each_other_by_ranges() {
 
 #[test]
 fn owners_in_one_guest_exclude_each_other_and_an_owner_does_not_exclude_itself() {
+    let _starts = no_starts();
     let mut guest = Guest::new();
     let one = guest.open_file(libc::O_RDWR);
     let two = guest.open_file(libc::O_RDWR).of(2, 200);
@@ -156,6 +158,7 @@ fn owners_in_one_guest_exclude_each_other_and_an_owner_does_not_exclude_itself()
 
 #[test]
 fn a_lock_in_the_way_is_found_with_its_process_or_with_none() {
+    let _starts = no_starts();
     let (mut one, mut two) = pair();
     let (here, there) = (one.open_file(libc::O_RDWR), two.open_file(libc::O_RDWR));
     assert_eq!(one.test_lock(here, WRITE_LOCK, (0, END)), (UNLOCK, (0, END), 0));
@@ -170,6 +173,7 @@ fn a_lock_in_the_way_is_found_with_its_process_or_with_none() {
 
 #[test]
 fn a_file_that_is_closed_by_its_owner_is_not_locked_by_it_any_more() {
+    let _starts = no_starts();
     let (mut one, mut two) = pair();
     let (here, there) = (one.open_file(libc::O_RDWR), two.open_file(libc::O_RDWR));
     one.set_lock(here, WRITE_LOCK, (0, 9)).unwrap();
@@ -184,6 +188,7 @@ fn a_file_that_is_closed_by_its_owner_is_not_locked_by_it_any_more() {
 
 #[test]
 fn the_end_of_an_open_file_frees_what_no_owner_is_left_to_free() {
+    let _starts = no_starts();
     let (mut one, mut two) = pair();
     let (here, there) = (one.open_file(libc::O_RDWR), two.open_file(libc::O_RDWR));
     // A lock of an open description in the guest, which its kernel does not free by itself.
@@ -197,6 +202,7 @@ fn the_end_of_an_open_file_frees_what_no_owner_is_left_to_free() {
 
 #[test]
 fn flock_holds_between_guests_and_apart_from_ranges() {
+    let _starts = no_starts();
     let (mut one, mut two) = pair();
     let (here, there) = (one.open_file(libc::O_RDONLY), two.open_file(libc::O_RDWR));
     one.flock(here, WRITE_LOCK).unwrap();
@@ -214,6 +220,7 @@ fn flock_holds_between_guests_and_apart_from_ranges() {
 
 #[test]
 fn programs_of_the_host_and_of_a_guest_exclude_each_other() {
+    let _starts = no_starts();
     let mut guest = Guest::new();
     let (open, host) = (guest.open_file(libc::O_RDWR), guest.on_host());
     guest.set_lock(open, WRITE_LOCK, (0, 0)).unwrap();
@@ -277,6 +284,7 @@ fn a_wait_of_a_killed_process_is_interrupted_and_those_of_others_are_not() {
 
 #[test]
 fn a_wait_outlives_a_pause_and_not_a_reset() {
+    let _starts = no_starts();
     let mut guest = Guest::new();
     let (open, host) = (guest.open_file(libc::O_RDWR), guest.on_host());
     flock(&host, FlockOperation::LockExclusive).unwrap();
@@ -298,6 +306,7 @@ fn a_wait_outlives_a_pause_and_not_a_reset() {
 
 #[test]
 fn requests_for_locks_that_make_no_sense_are_refused() {
+    let _starts = no_starts();
     let mut guest = Guest::new();
     let open = guest.open_file(libc::O_RDWR);
     let invalid = guest.wait_for_lock(0, open.of(2, 200), 77, 0);
@@ -322,7 +331,7 @@ fn a_description_that_the_host_will_not_write_to_has_shared_locks_alone() {
     let mut guest = Guest::new();
     let path = guest.dir.path().join("sub/program");
     fs::copy("/bin/sleep", &path).unwrap();
-    let mut program = std::process::Command::new(&path).arg("60").spawn().unwrap();
+    let mut program = start(std::process::Command::new(&path).arg("60"));
     let directory = guest.node("sub");
     let node = le64(&guest.lookup(directory, "program").unwrap(), 0);
     let open = Open { node, handle: guest.open(node, libc::O_RDONLY).unwrap(), owner: 1, pid: 100 };
