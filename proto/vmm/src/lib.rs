@@ -8,7 +8,7 @@
 //!
 //! This crate holds types and the packet codec only; `runtime` and `vmm` meet nowhere else. `message` has the
 //! requests and answers, `device` what is plugged, `slot` where it fits, `packet` the codec. The VMM writes to its standard
-//! output, too: the guest's console, in the form of `console`.
+//! output, too: the guest's console, in the form of `console`. It is started with one argument, `volume_cache`.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod device;
 mod message;
 mod packet;
 mod slot;
+mod volume_cache;
 
 pub use console::{CONSOLE_FILE_BYTES_MAX, console_of, cut_line, printable};
 pub use device::{Device, DeviceKind, ImagePart, PARTS_MAX};
@@ -26,3 +27,4 @@ pub use message::{
 };
 pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
 pub use slot::{FilledSlot, Slot, VOLUME_SLOTS_VERSION};
+pub use volume_cache::{UnknownVolumeCache, VolumeCache};

@@ -33,7 +33,7 @@ use std::path::PathBuf;
 
 use runtime_cri::UpstreamConfig;
 use runtime_net::{CniConfig, SettingsPolicy};
-use runtime_spec::Kernel;
+use runtime_spec::{Kernel, VolumeCache};
 use runtime_streaming::Tls;
 use serde::{Deserialize, Serialize};
 
@@ -182,6 +182,7 @@ pub(crate) struct Handler {
     pub(crate) scratch_sum_mib: Option<u64>,
     pub(crate) writable_layer_mib: Option<u64>,
     pub(crate) share_all_volumes: bool,
+    pub(crate) volume_cache: VolumeCache,
     pub(crate) kernel: Kernel,
 }
 
@@ -245,6 +246,7 @@ impl Default for Handler {
             scratch_sum_mib: None,
             writable_layer_mib: None,
             share_all_volumes: false,
+            volume_cache: VolumeCache::Auto,
             kernel: Kernel::Small,
         }
     }

@@ -44,6 +44,7 @@ mod sizing;
 #[cfg(test)]
 mod sizing_page;
 mod user;
+mod volume_cache;
 
 pub use bandwidth::Bandwidth;
 pub use container_spec::{ContainerSpec, Device, Mount, MountPropagation, Tmpfs};
@@ -72,3 +73,4 @@ pub use signal::{Signal, parse_signal};
 pub use size::{HandlerConfig, HandlerKind, Shortage, VmBounds, VmSize, smallest_vm_on_the_node};
 pub use sizing::MEMORY_GRAIN;
 pub use user::User;
+pub use volume_cache::VolumeCache;

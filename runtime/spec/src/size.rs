@@ -7,7 +7,7 @@ use crate::sizing::{
     beyond, containers_memory, fitting, guest_overhead, memory_overhead, on_the_node, positive, quota_cpus,
     vm_memory, whole,
 };
-use crate::{Kernel, PodSpec, SpecError};
+use crate::{Kernel, PodSpec, SpecError, VolumeCache};
 
 /// A runtime handler of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub struct HandlerConfig {
     pub writable_layer_bytes: Option<u64>,
     /// Whether the guest reaches all volumes on the node, and keeps none itself.
     pub share_all_volumes: bool,
+    /// Cache of the volumes that the guest reaches on the node.
+    pub volume_cache: VolumeCache,
     /// Kernel of the pods' guests.
     pub kernel: Kernel,
     /// Runtime of the handler's pods.
@@ -46,6 +48,7 @@ impl Default for HandlerConfig {
             scratch_sum_bytes: None,
             writable_layer_bytes: None,
             share_all_volumes: false,
+            volume_cache: VolumeCache::Auto,
             kernel: Kernel::Small,
             kind: HandlerKind::Vm,
         }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use runtime_vm::{BootPlan, Device, Size, Slot, Spawn, Vm};
+use runtime_vm::{BootPlan, Device, Size, Slot, Spawn, Vm, VolumeCache};
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -51,6 +51,7 @@ async fn main() -> anyhow::Result<()> {
         binary: &arguments.vmm,
         dir: dir.path(),
         shared: &shared,
+        volume_cache: VolumeCache::default(),
         cgroups: &[],
         id: "by-hand",
         log: File::create(&log)?,

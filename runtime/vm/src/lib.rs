@@ -28,6 +28,7 @@ pub use error::VmError;
 pub use plan::{BootPlan, Size};
 pub use proto_vmm::{
     Device, DeviceKind, ExitCounts, FilledSlot, MEMORY_BYTES_MAX, Slot, StopReason, StopReport, VmStats,
+    VolumeCache,
 };
 pub use spawn::Spawn;
 pub use vm::Vm;

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use proto_vmm::VolumeCache;
 use runtime_fail_points::{Point, pass, pass_async};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::process::{Child, Command};
@@ -26,6 +27,8 @@ pub struct Spawn<'a> {
     /// The directory that the guest reaches over virtio-fs: the process is started in it, and makes it its
     /// root. Mounts made below it later are seen too where it is a shared mount. Not `/`.
     pub shared: &'a Path,
+    /// What the guest keeps of the files there.
+    pub volume_cache: VolumeCache,
     /// Directories of the cgroups to enter, one in each hierarchy: each has a `cgroup.procs`.
     pub cgroups: &'a [PathBuf],
     /// The pod's id, for log lines.
@@ -47,6 +50,7 @@ pub(crate) async fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
     let start = |source| VmError::Start { binary: spawn.binary.to_owned(), source };
     pass_async(Point::VmmSpawn).await.map_err(start)?;
     let mut child = Command::new(spawn.binary)
+        .arg(spawn.volume_cache.as_str())
         .env_clear()
         .current_dir(spawn.shared)
         .stdin(Stdio::from(listener))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::time::{ClockId, clock_gettime};
 use proto_vmm::{ExitCounts, VmStats};
-use runtime_vm::{BootPlan, Size, Spawn, Vm};
+use runtime_vm::{BootPlan, Size, Spawn, Vm, VolumeCache};
 use tests_e2e::built::Built;
 
 use crate::figures::millions;
@@ -73,6 +73,7 @@ async fn boot(built: &Built, memory_bytes: u64) -> anyhow::Result<Boot> {
         binary: &binary,
         dir: dir.path(),
         shared: &shared,
+        volume_cache: VolumeCache::default(),
         cgroups: &[],
         id: "bench",
         log,

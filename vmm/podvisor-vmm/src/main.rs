@@ -21,7 +21,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
-use proto_vmm::{StopReason, StopReport};
+use proto_vmm::{StopReason, StopReport, VolumeCache};
 use vmm_vm::{Console, Kvm};
 
 use bounded_log::BoundedLog;
@@ -61,7 +61,11 @@ fn run() -> Result<StopReport, Box<dyn Error>> {
     let kvm = Kvm::new().map_err(|error| format!("cannot open /dev/kvm: {error}"))?;
     // A library that serves files logs what guests do wrong, without a bound.
     log::set_max_level(log::LevelFilter::Off);
-    let share = jail::enter()?;
+    let volume_cache = match std::env::args().nth(1) {
+        None => VolumeCache::default(),
+        Some(name) => name.parse()?,
+    };
+    let share = jail::enter(volume_cache)?;
     let control = Control::new(listener, kvm, share, console)?;
     jail::filter_this_thread(jail::Thread::Control)?;
     Ok(control.run()?)

@@ -36,5 +36,5 @@ pub use vm::{VCPUS_MAX, Vm, VmConfig, VmError};
 
 pub use kvm_ioctls::Kvm;
 pub use vmm_devices::virtio::blk::FullDisks;
-pub use vmm_devices::virtio::fs::{Share, ShareThread, credentials};
+pub use vmm_devices::virtio::fs::{Cache, Share, ShareThread, credentials};
 pub use vmm_devices::virtio::vsock::GuestStream;

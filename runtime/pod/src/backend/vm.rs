@@ -11,7 +11,7 @@ use proto_agent::port;
 use proto_vmm::{Device, FilledSlot, Slot, StopReport, VmStats};
 use runtime_blocking::Pool;
 use runtime_spans::{span, step};
-use runtime_spec::VmBounds;
+use runtime_spec::{VmBounds, VolumeCache};
 use runtime_vm::{BootPlan, Size, Spawn, VmError};
 use tokio::sync::watch;
 
@@ -41,6 +41,8 @@ pub(crate) struct SpawnRequest {
     pub(crate) dir: PathBuf,
     /// The VMM's root, by which its guest reaches the host's files. The call makes and mounts it.
     pub(crate) shared: PathBuf,
+    /// What the guest keeps of those files.
+    pub(crate) volume_cache: VolumeCache,
     /// The cgroups to enter, one in each hierarchy of the node.
     pub(crate) cgroups: Vec<PathBuf>,
     /// The file for the VMM's standard error.
@@ -116,6 +118,11 @@ impl Vms for SpawnedVms {
             binary: &self.binary.path(),
             dir: &request.dir,
             shared: &request.shared,
+            volume_cache: match request.volume_cache {
+                VolumeCache::None => proto_vmm::VolumeCache::None,
+                VolumeCache::Auto => proto_vmm::VolumeCache::Auto,
+                VolumeCache::Always => proto_vmm::VolumeCache::Always,
+            },
             cgroups: &request.cgroups,
             id: &request.id,
             log: request.log,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto_agent::version;
-use runtime_spec::Kernel;
+use runtime_spec::{Kernel, VolumeCache};
 use tokio::sync::watch;
 
 use super::context::{Failed, MADE_WITHIN, StartContext};
@@ -149,10 +149,13 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
         let text = format!("the pod's VMM has no cgroup of its own, which cgroup.strict asks for: {why}");
         return Err(PodError::internal(text));
     }
+    let rules = node.start.now();
+    let handler = rules.find(&context.record.spec.runtime_handler);
     let request = SpawnRequest {
         id: id.to_owned(),
         dir: node.places.pod_run_dir(id),
         shared: node.places.pod_shared_dir(id),
+        volume_cache: handler.map_or_else(|_| VolumeCache::default(), |handler| handler.volume_cache),
         cgroups: made.paths,
         log,
         console,

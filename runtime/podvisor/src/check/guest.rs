@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proto_vmm::{StopReason, StopReport};
 use runtime_spec::Kernel;
-use runtime_vm::{BootPlan, Size, Spawn, Vm};
+use runtime_vm::{BootPlan, Size, Spawn, Vm, VolumeCache};
 
 use super::finding::Problem;
 use crate::config::Config;
@@ -49,8 +49,16 @@ async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
         .map_err(|error| Problem::new(error.to_string(), "free some space"))?;
     let shared = dir.join("shared");
     std::fs::create_dir(&shared).map_err(|error| Problem::new(error.to_string(), "free some space"))?;
-    let spawn =
-        Spawn { binary: &binary, dir, shared: &shared, cgroups: &[], id: "check", log, console: None };
+    let spawn = Spawn {
+        binary: &binary,
+        dir,
+        shared: &shared,
+        volume_cache: VolumeCache::default(),
+        cgroups: &[],
+        id: "check",
+        log,
+        console: None,
+    };
     let vm = Vm::spawn(spawn).await.map_err(|error| vmm_failed(error, dir))?;
     let outcome = async {
         let host_ports = &[proto_agent::port::READY];

@@ -70,6 +70,7 @@ pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
         scratch_sum_bytes: handler.scratch_sum_mib.map(|mib| mib << 20),
         writable_layer_bytes: handler.writable_layer_mib.map(|mib| mib << 20),
         share_all_volumes: handler.share_all_volumes,
+        volume_cache: handler.volume_cache,
         kernel: handler.kernel,
         kind: HandlerKind::Vm,
     });

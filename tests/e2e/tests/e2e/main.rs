@@ -63,6 +63,7 @@ mod upgrade;
 mod upstream;
 mod user_namespaces;
 mod versions;
+mod volume_cache;
 mod volume_disks;
 mod volume_locks;
 mod vsock;

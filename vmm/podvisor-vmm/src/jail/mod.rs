@@ -17,15 +17,16 @@ mod user;
 
 use nix::sys::prctl;
 use nix::unistd::{Uid, setsid};
+use proto_vmm::VolumeCache;
 use vmm_vm::ShareThread;
 
 pub(crate) use error::JailError;
 use error::failed;
 pub(crate) use filter::{Thread, filter_this_thread};
 
-/// Enters the jail but for the seccomp filters. Returns the thread that serves the shared directory, where the
+/// Enters the jail but for the seccomp filters. The guest keeps what `volume_cache` says of the shared directory. Returns the thread that serves the shared directory, where the
 /// process has the privileges for that.
-pub(crate) fn enter() -> Result<Option<ShareThread>, JailError> {
+pub(crate) fn enter(volume_cache: VolumeCache) -> Result<Option<ShareThread>, JailError> {
     // A session of its own: no signal meant for the daemon's terminal or group reaches a VM. It fails
     // for a process that leads one already, which is as good.
     let _ = setsid();
@@ -33,7 +34,7 @@ pub(crate) fn enter() -> Result<Option<ShareThread>, JailError> {
     // In a user namespace everyone looks like root.
     let privileged = Uid::effective().is_root();
     let descriptors_max = limits::apply()?;
-    let share = namespaces::enter(descriptors_max)?;
+    let share = namespaces::enter(descriptors_max, volume_cache)?;
     let thread = if privileged { Some(share::start(share)?) } else { None };
     user::drop()?;
     privileges::forbid_new()?;

@@ -6,7 +6,8 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, chdir, pivot_root};
-use vmm_vm::Share;
+use proto_vmm::VolumeCache;
+use vmm_vm::{Cache, Share};
 
 use super::error::{JailError, failed};
 
@@ -16,7 +17,7 @@ const MOUNT_POINTS: [&str; 2] = ["/proc", "/dev"];
 const LOCKED: MsFlags = MsFlags::MS_NOEXEC.union(MsFlags::MS_NOSUID).union(MsFlags::MS_NODEV);
 
 /// Enters the namespaces. `descriptors_max` bounds the descriptors that the share may hold.
-pub(super) fn enter(descriptors_max: i32) -> Result<Share, JailError> {
+pub(super) fn enter(descriptors_max: i32, volume_cache: VolumeCache) -> Result<Share, JailError> {
     let mut flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC;
     if !Uid::effective().is_root() {
         // Without privileges a user namespace is what permits the others.
@@ -29,7 +30,12 @@ pub(super) fn enter(descriptors_max: i32) -> Result<Share, JailError> {
     }
     unshare(flags).map_err(failed("make namespaces"))?;
     hide_processes().map_err(failed("leave nothing of /proc but the process's own descriptors"))?;
-    let share = Share::open("/", descriptors_max).map_err(failed("open the share"))?;
+    let cache = match volume_cache {
+        VolumeCache::None => Cache::None,
+        VolumeCache::Auto => Cache::Auto,
+        VolumeCache::Always => Cache::Always,
+    };
+    let share = Share::open("/", descriptors_max, cache).map_err(failed("open the share"))?;
     change_root().map_err(failed("make the shared directory the root"))?;
     Ok(share)
 }

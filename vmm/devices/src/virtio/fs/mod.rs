@@ -25,7 +25,7 @@ mod thread;
 mod worker;
 
 pub use device::Fs;
-pub use share::Share;
+pub use share::{Cache, Share};
 pub use snapshot::FsSnapshot;
 pub use thread::ShareThread;
 

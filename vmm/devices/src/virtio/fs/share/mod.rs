@@ -1,9 +1,8 @@
 //! The share: `fuse-backend-rs`'s pass-through file system over the root of the process, changed where that
 //! would do too much or too little for a guest that nobody trusts.
 //!
-//! Nothing is cached in the guest without asking: the host changes files too. The driver learns of mounts
-//! below, so that each file system keeps device and inode numbers of its own.
-
+//! Unless [`Cache::Always`] says so, nothing is cached in the guest without asking: the host changes files too. The driver
+//! learns of mounts below, so that each file system keeps device and inode numbers of its own.
 //!
 //! `requests` is what the driver may ask, `reopen` gives a descriptor of a known file, `xattr` has extended
 //! attributes and access control lists, `lock` file locks, `umask` the permissions of new files.
@@ -51,6 +50,20 @@ const OPTIONS: [FsOptions; 13] = [
     FsOptions::SUBMOUNTS,
 ];
 
+/// What the driver may keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    /// Nothing: each read and write is a request. A file is not to be mapped shared then.
+    None,
+    /// What a file holds, while its size and times are the same; names and attributes are asked for each time.
+    Auto,
+    /// What a file holds, and names and attributes for [`KNOWN_FOR`], as if nobody else changed them.
+    Always,
+}
+
+/// How long names and attributes are known with [`Cache::Always`].
+const KNOWN_FOR: Duration = Duration::from_hours(24);
+
 /// A directory tree of the host, served to a guest.
 pub struct Share {
     files: PassthroughFs,
@@ -74,12 +87,17 @@ impl Share {
     /// Serves `root` as it is when a guest mounts it: the process may change its own root meanwhile.
     /// `/proc/self/fd` must be there now, and need not be later. Files and directories that the guest
     /// holds, open or known by name, take descriptors, whose numbers stay below `descriptors_max`.
-    pub fn open(root: &str, descriptors_max: i32) -> io::Result<Share> {
+    pub fn open(root: &str, descriptors_max: i32, cache: Cache) -> io::Result<Share> {
+        let (cache_policy, known_for) = match cache {
+            Cache::None => (CachePolicy::Never, Duration::ZERO),
+            Cache::Auto => (CachePolicy::Auto, Duration::ZERO),
+            Cache::Always => (CachePolicy::Always, KNOWN_FOR),
+        };
         let config = Config {
             root_dir: root.to_owned(),
-            entry_timeout: Duration::ZERO,
-            attr_timeout: Duration::ZERO,
-            cache_policy: CachePolicy::Auto,
+            entry_timeout: known_for,
+            attr_timeout: known_for,
+            cache_policy,
             killpriv_v2: true,
             ..Config::default()
         };

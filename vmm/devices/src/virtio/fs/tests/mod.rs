@@ -45,7 +45,11 @@ struct Guest {
 }
 
 fn thread(root: &Path, descriptors_max: i32) -> ShareThread {
-    let share = Share::open(root.to_str().unwrap(), descriptors_max).unwrap();
+    thread_with(root, descriptors_max, Cache::Auto)
+}
+
+fn thread_with(root: &Path, descriptors_max: i32, cache: Cache) -> ShareThread {
+    let share = Share::open(root.to_str().unwrap(), descriptors_max, cache).unwrap();
     ShareThread::start(share, || Ok::<(), ()>(())).unwrap().unwrap()
 }
 
@@ -214,6 +218,22 @@ fn files_are_found_read_written_and_made() {
     assert_eq!(fs::metadata(guest.dir.path().join("new")).unwrap().permissions().mode() & 0o7777, 0o4750);
     assert_eq!(guest.lookup(ROOT, "none").unwrap_err(), libc::ENOENT);
     assert_eq!(guest.device.faults(), 0);
+}
+
+#[test]
+fn the_driver_keeps_what_the_cache_says() {
+    // FOPEN_DIRECT_IO and FOPEN_KEEP_CACHE (linux/fuse.h).
+    for (cache, seconds, flags) in [(Cache::None, 0, 1), (Cache::Auto, 0, 0), (Cache::Always, 24 * 3600, 2)] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "content").unwrap();
+        let device = Fs::new("tag", thread_with(dir.path(), i32::MAX, cache)).unwrap();
+        let mut guest = Guest::over(device, dir);
+        let found = guest.lookup(ROOT, "file").unwrap();
+        assert_eq!((le64(&found, 16), le64(&found, 24)), (seconds, seconds), "{cache:?}");
+        let node = le64(&found, 0);
+        let opened = guest.ask(Opcode::Open, node, &[0; 8]).unwrap();
+        assert_eq!(le32(&opened, 8) & 3, flags, "{cache:?}");
+    }
 }
 
 #[test]
