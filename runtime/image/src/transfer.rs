@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -26,8 +26,11 @@ use crate::limits::Limits;
 use crate::manifest::Descriptor;
 use crate::registry::{HostNumber, Registry};
 
-/// Pieces queued between network and disk (each is the result of one read of the connection, some tens of KiB).
+/// Pieces queued between network and disk. Each is the result of one read of the connection, of up to some 400 KiB.
 const QUEUE: usize = 32;
+
+/// Bytes of all pieces that are queued.
+const QUEUE_BYTES: usize = 1 << 20;
 
 /// Where the bytes of one blob come from, over all attempts to get it.
 #[derive(Debug, Clone, Default)]
@@ -88,12 +91,19 @@ impl Sources {
     }
 }
 
+/// Bytes in the queue, and the room that they take there.
+#[derive(Debug)]
+struct Piece {
+    bytes: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
 /// A blob on its way.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     /// Offset of the first byte.
     pub(crate) offset: u64,
-    pieces: mpsc::Receiver<Result<Bytes, ImageError>>,
+    pieces: mpsc::Receiver<Result<Piece, ImageError>>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -114,7 +124,7 @@ impl Transfer {
             registry: Arc::clone(registry),
             descriptor: descriptor.clone(),
             sources: sources.clone(),
-            sender,
+            queue: Queue { sender, room: Arc::new(Semaphore::new(QUEUE_BYTES)) },
             stream: blob.stream,
             position: offset,
             skip: 0,
@@ -128,7 +138,29 @@ impl Transfer {
 
     /// Waits for the next bytes; none at the end. Blocks.
     pub(crate) fn next(&mut self) -> Option<Result<Bytes, ImageError>> {
-        self.pieces.blocking_recv()
+        self.pieces.blocking_recv().map(|piece| piece.map(|piece| piece.bytes))
+    }
+}
+
+/// The sending end of the queue between network and disk.
+struct Queue {
+    sender: mpsc::Sender<Result<Piece, ImageError>>,
+    /// Bytes that there is room for.
+    room: Arc<Semaphore>,
+}
+
+impl Queue {
+    /// Queues bytes once there is room; a piece that is larger than the queue takes all of it. Returns whether there is still
+    /// a reader.
+    async fn send(&self, bytes: Bytes) -> bool {
+        let wanted = u32::try_from(bytes.len().min(QUEUE_BYTES)).unwrap_or(u32::MAX);
+        // A reader that goes takes what is queued with it, and so makes room.
+        let Ok(room) = Arc::clone(&self.room).acquire_many_owned(wanted).await else { return false };
+        self.sender.send(Ok(Piece { bytes, _room: room })).await.is_ok()
+    }
+
+    async fn fail(&self, error: ImageError) {
+        let _ = self.sender.send(Err(error)).await;
     }
 }
 
@@ -137,7 +169,7 @@ struct Way {
     registry: Arc<Registry>,
     descriptor: Descriptor,
     sources: Sources,
-    sender: mpsc::Sender<Result<Bytes, ImageError>>,
+    queue: Queue,
     stream: BoxStream<'static, io::Result<Bytes>>,
     /// Offset of the next byte to be sent.
     position: u64,
@@ -154,7 +186,7 @@ impl Way {
             let piece = pace.wait(self.stream.next()).await;
             if let Err(slow) = pace.check() {
                 let error = self.broken(slow);
-                return drop(self.sender.send(Err(error)).await);
+                return self.queue.fail(error).await;
             }
             let failure = match piece {
                 Some(Ok(mut piece)) => {
@@ -167,7 +199,7 @@ impl Way {
                     self.position += piece.len() as u64;
                     pace.bytes += piece.len() as u64;
                     waits = self.registry.waits();
-                    if self.sender.send(Ok(piece)).await.is_err() {
+                    if !self.queue.send(piece).await {
                         return;
                     }
                     continue;
@@ -186,7 +218,7 @@ impl Way {
                 },
             };
             if let Err(error) = again {
-                return drop(self.sender.send(Err(error)).await);
+                return self.queue.fail(error).await;
             }
         }
     }
