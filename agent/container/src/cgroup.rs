@@ -141,6 +141,24 @@ impl Cgroup {
     }
 }
 
+/// The cgroup that a further process of a container joins, as a path below the mount: the container's own; or that of the
+/// container's first process, where the container hands controllers down to cgroups that it has made. The kernel takes no
+/// process into a cgroup that does so ("No Internal Process Constraint").
+pub(crate) fn to_join(container: &Path, first: i32) -> PathBuf {
+    let own = Cgroup::new(&container.to_string_lossy());
+    let handed_down = fs::read_to_string(own.directory.join("cgroup.subtree_control")).unwrap_or_default();
+    let of_first = fs::read_to_string(format!("/proc/{first}/cgroup")).unwrap_or_default();
+    join_among(container, &handed_down, &of_first)
+}
+
+/// Chooses by `cgroup.subtree_control` of the container's cgroup and /proc/PID/cgroup of its first process. A path elsewhere is
+/// none of the container's.
+fn join_among(container: &Path, handed_down: &str, of_first: &str) -> PathBuf {
+    let path = of_first.lines().find_map(|line| line.strip_prefix("0::")).map(Path::new);
+    let below = path.filter(|path| !handed_down.trim().is_empty() && path.starts_with(container));
+    below.unwrap_or(container).to_owned()
+}
+
 /// The value of `key` in a flat-keyed file, 0 when absent.
 fn value(text: &str, key: &str) -> u64 {
     text.lines()
@@ -208,6 +226,17 @@ mod tests {
         let text = "low 0\noom 3\noom_kill 2\noom_group_kill 9\n";
         assert_eq!(value(text, "oom_kill"), 2);
         assert_eq!(value(text, "oom_ki"), 0);
+    }
+
+    #[test]
+    fn a_process_joins_the_first_one_where_the_container_hands_controllers_down() {
+        let join = |handed_down, of_first| join_among(Path::new("/pod/c1"), handed_down, of_first);
+        assert_eq!(join("\n", "0::/pod/c1/init.scope\n"), Path::new("/pod/c1"));
+        assert_eq!(join("cpu memory\n", "0::/pod/c1/init.scope\n"), Path::new("/pod/c1/init.scope"));
+        // Ended, or not of the container.
+        for other in ["", "0::/pod/c2/init.scope\n", "0::/pod/c10\n", "1:cpu:/pod/c1/x\n"] {
+            assert_eq!(join("cpu\n", other), Path::new("/pod/c1"), "{other:?}");
+        }
     }
 
     #[test]

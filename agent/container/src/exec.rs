@@ -30,7 +30,7 @@ pub struct Exec {
     pub first: i32,
     /// Kinds of namespaces to join: all that the container has of its own or shares with the pod.
     pub namespaces: Vec<LinuxNamespaceType>,
-    /// Path below the cgroup mount.
+    /// The container's cgroup, as a path below the mount.
     pub cgroup: PathBuf,
     /// The container's system call filter.
     pub seccomp: Option<LinuxSeccomp>,

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -24,6 +24,7 @@ use libcontainer::process::container_main_process::container_main_process;
 use libcontainer::syscall::syscall::SyscallType;
 use nix::fcntl::OFlag;
 
+use crate::cgroup;
 use crate::exec::Exec;
 use crate::executor::ContainerExecutor;
 use crate::launch::Launch;
@@ -56,10 +57,11 @@ pub(crate) fn build(
     }
     // The processes of the namespaces to join must not reach into this one meanwhile.
     nix::sys::prctl::set_dumpable(false).map_err(other)?;
+    let cgroup = cgroup::to_join(&exec.cgroup, exec.first);
     let arguments = ContainerArgs {
         container_type: ContainerType::TenantContainer { exec_notify_fd: released.as_raw_fd() },
         syscall: SyscallType::default(),
-        spec: Rc::new(specification(exec)?),
+        spec: Rc::new(specification(exec, &cgroup)?),
         // The process is in its root as soon as it is in the mount namespace.
         rootfs: PathBuf::new(),
         console_socket: console.as_ref().map(AsRawFd::as_raw_fd),
@@ -68,7 +70,7 @@ pub(crate) fn build(
         container: None,
         user_ns_config: None,
         cgroup_config: CgroupConfig {
-            cgroup_path: exec.cgroup.clone(),
+            cgroup_path: cgroup,
             systemd_cgroup: false,
             container_name: launch.container_id.clone(),
         },
@@ -96,11 +98,11 @@ fn other(errno: nix::Error) -> LibcontainerError {
 }
 
 /// The part of a specification that libcontainer needs for a tenant: the process, and what the process joins.
-fn specification(exec: &Exec) -> Result<Spec, OciSpecError> {
+fn specification(exec: &Exec, cgroup: &Path) -> Result<Spec, OciSpecError> {
     let namespaces = exec.namespaces.iter().map(|&typ| namespace(typ, exec.first));
     let linux = LinuxBuilder::default()
         .namespaces(namespaces.collect::<Result<Vec<_>, _>>()?)
-        .cgroups_path(exec.cgroup.clone())
+        .cgroups_path(cgroup)
         .build()?;
     SpecBuilder::default()
         .process(exec.process.clone())

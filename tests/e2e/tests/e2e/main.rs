@@ -31,6 +31,7 @@ mod metrics;
 mod mirrors;
 mod monitoring;
 mod mounts;
+mod nested;
 mod network;
 mod node_image;
 mod out_of_memory;
