@@ -27,6 +27,13 @@ impl Loop {
         Loop { device: String::from_utf8(made.stdout).unwrap().trim().into(), file }
     }
 
+    /// Makes the device twice as large, as a storage plugin does with a claim.
+    fn enlarge(&self) {
+        fs::File::options().write(true).open(&self.file).unwrap().set_len(2 * BYTES as u64).unwrap();
+        let told = Command::new("losetup").arg("--set-capacity").arg(&self.device).status().unwrap();
+        assert!(told.success());
+    }
+
     /// Processes that have the device open.
     fn holders(&self) -> usize {
         let open = |process: PathBuf| {
@@ -104,6 +111,29 @@ async fn block_devices_of_the_node_are_disks_of_the_container_with_the_permissio
     }
     client.remove_pod(&pod).await.unwrap();
     in_a_user_namespace(&host, &image, &data).await;
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_block_device_that_is_enlarged_grows_in_the_container_that_has_it() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let data = Loop::make(host.dir().join("data.img"), b"of the node");
+    let pod = client.run_pod(&spec::pod("growing", host.dir())).await.unwrap();
+    let devices = vec![device(&data.device, "/dev/xvda", "rwm")];
+    let container = client.run(&pod, with("main", &image, devices)).await.unwrap();
+    let size = "blockdev --getsize64 /dev/xvda";
+    assert_eq!(client.sh(&container, size).await.unwrap(), format!("{BYTES}\n"));
+    data.enlarge();
+    let larger = format!(
+        "until [ $({size}) = {} ]; do sleep 0.2; done; head -c 11 /dev/xvda; \
+                          echo at the end | dd of=/dev/xvda bs=1M seek=7 conv=fsync 2>/dev/null",
+        2 * BYTES
+    );
+    assert_eq!(client.sh(&container, &larger).await.unwrap(), "of the node");
+    assert!(fs::read(&data.file).unwrap()[7 << 20..].starts_with(b"at the end\n"));
+    client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
 

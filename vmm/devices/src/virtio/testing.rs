@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::process::{Child, Command};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use virtio_queue::{Queue, QueueState};
@@ -46,25 +46,31 @@ pub(crate) fn image(memory: &GuestMemory) {
 
 /// Counts interrupts and lets a test wait for one.
 #[derive(Debug)]
-pub(crate) struct Line(EventFd);
+pub(crate) struct Line(EventFd, AtomicU32);
 
 impl Interrupt for Line {
     fn used_buffer(&self) -> io::Result<()> {
         self.0.write(1)
     }
     fn config_changed(&self) -> io::Result<()> {
+        self.1.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 }
 
 impl Line {
     pub(crate) fn new() -> Arc<Line> {
-        Arc::new(Line(EventFd::new(EFD_NONBLOCK).unwrap()))
+        Arc::new(Line(EventFd::new(EFD_NONBLOCK).unwrap(), AtomicU32::new(0)))
     }
 
     /// Waits on an event that something else writes.
     pub(crate) fn over(event: EventFd) -> Line {
-        Line(event)
+        Line(event, AtomicU32::new(0))
+    }
+
+    /// How often the device has said that its configuration changed.
+    pub(crate) fn config_changes(&self) -> u32 {
+        self.1.load(Ordering::SeqCst)
     }
 
     fn wait(&self) {

@@ -1,9 +1,9 @@
 //! The disk's front end: what the driver may know of it, and the life of its worker.
 
 use std::fs::File;
-use std::io::{self, Seek as _, SeekFrom};
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use virtio_bindings::virtio_blk as spec;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
@@ -13,9 +13,10 @@ use virtio_queue::Queue;
 
 use super::full_disks::FullDisks;
 use super::request::Limits;
+use super::size::Size;
 use super::snapshot::BlkSnapshot;
 use super::worker::BlkWorker;
-use super::{DATA_SEGMENTS_MAX, RANGE_SECTORS_MAX, RANGES_MAX, SECTOR_BYTES, SEGMENT_BYTES_MAX};
+use super::{DATA_SEGMENTS_MAX, RANGE_SECTORS_MAX, RANGES_MAX, SECTOR_BYTES, SEGMENT_BYTES_MAX, size};
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
 use crate::virtio::ring::{Faults, Ring};
@@ -40,6 +41,8 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 pub struct Blk {
     file: Arc<File>,
     limits: Limits,
+    /// Sectors, which the worker of a block device raises.
+    sectors: Arc<AtomicU64>,
     name: String,
     faults: Faults,
     full_disks: FullDisks,
@@ -48,14 +51,24 @@ pub struct Blk {
 
 impl Blk {
     /// A disk with the content of `file`: a regular file or a block device, opened for writing too
-    /// unless `read_only`. The capacity is the file's size now, in whole sectors. While the node has no room for what the
+    /// unless `read_only`. The capacity is the file's size now, in whole sectors; that of a block device grows with it. While the node has no room for what the
     /// guest writes to a regular file, the disk is among `full_disks`.
     pub fn new(file: File, read_only: bool, full_disks: &FullDisks) -> io::Result<Blk> {
-        let bytes = (&file).seek(SeekFrom::End(0))?;
-        let grows = file.metadata()?.is_file();
+        let is_regular = file.metadata()?.is_file();
+        Blk::over(file, read_only, is_regular, full_disks)
+    }
+
+    pub(super) fn over(
+        file: File,
+        read_only: bool,
+        is_regular: bool,
+        full_disks: &FullDisks,
+    ) -> io::Result<Blk> {
+        let sectors = size::sectors(&file)?;
         Ok(Blk {
             file: Arc::new(file),
-            limits: Limits { sectors: bytes / SECTOR_BYTES, read_only, grows },
+            limits: Limits { sectors, read_only, is_regular },
+            sectors: Arc::new(AtomicU64::new(sectors)),
             name: format!("{DEVICE}-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
             faults: Faults::default(),
             full_disks: full_disks.clone(),
@@ -70,13 +83,15 @@ impl Blk {
     }
 
     pub(super) fn back_end(&self, activation: Activation) -> Result<BlkWorker, DeviceError> {
+        let limits = Limits { sectors: self.sectors.load(Ordering::Acquire), ..self.limits };
         let ([queue], [event]) = front::queues(DEVICE, activation.queues, activation.queue_events)?;
         Ok(BlkWorker {
             ring: Ring::open(DEVICE, queue, &activation.memory, &self.faults)?,
             event,
             interrupt: activation.interrupt,
             file: self.file.clone(),
-            limits: self.limits,
+            limits,
+            size: Size::new(self.sectors.clone()),
             write_through: activation.features & (1 << spec::VIRTIO_BLK_F_FLUSH) == 0,
             chain: Chain::default(),
             iovecs: Iovecs::default(),
@@ -90,7 +105,7 @@ impl Blk {
         let mut config = [0; CONFIG_BYTES];
         let mut put =
             |offset: usize, bytes: &[u8]| config[offset..offset + bytes.len()].copy_from_slice(bytes);
-        put(0, &self.limits.sectors.to_le_bytes());
+        put(0, &self.sectors.load(Ordering::Acquire).to_le_bytes());
         put(8, &SEGMENT_BYTES_MAX.to_le_bytes());
         put(12, &DATA_SEGMENTS_MAX.to_le_bytes());
         put(20, &(SECTOR_BYTES as u32).to_le_bytes());
@@ -109,7 +124,7 @@ impl Blk {
     }
 
     fn state(&self) -> BlkSnapshot {
-        BlkSnapshot { sectors: self.limits.sectors, read_only: self.limits.read_only }
+        BlkSnapshot { sectors: self.sectors.load(Ordering::Acquire), read_only: self.limits.read_only }
     }
 }
 

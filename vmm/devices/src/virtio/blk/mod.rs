@@ -15,13 +15,14 @@
 //! ```
 //!
 //! `request` parses, `worker` acts on a thread of its own, `device` is what the transport sees, `full_disks` counts the
-//! disks that wait for room on the node.
+//! disks that wait for room on the node, `size` follows block devices that grow.
 
 mod device;
 #[cfg(test)]
 mod full_disk_tests;
 mod full_disks;
 mod request;
+mod size;
 mod snapshot;
 #[cfg(test)]
 mod tests;

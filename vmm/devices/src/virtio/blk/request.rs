@@ -22,8 +22,8 @@ pub(super) struct Limits {
     /// Whole sectors.
     pub(super) sectors: u64,
     pub(super) read_only: bool,
-    /// The file takes room on the node as it is written to.
-    pub(super) grows: bool,
+    /// The file is no block device: it takes room on the node as it is written to, and its size stays.
+    pub(super) is_regular: bool,
 }
 
 /// Bytes of the disk, all of them within its capacity.

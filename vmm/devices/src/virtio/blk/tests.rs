@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use virtio_queue::QueueT as _;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::worker::Left;
+use super::worker::{BlkWorker, Left};
 use super::{Blk, FullDisks};
 use crate::virtio::testing::{
     Driver, IMAGE, INDIRECT, Line, NEXT, WRITE, activation, entries, image, image_content, memory,
@@ -123,6 +123,39 @@ fn requests_beyond_the_capacity_are_io_errors() {
         assert_eq!(disk.send(1, sector, &[(DATA, length, 0)]).0, 1, "{sector} {length}");
     }
     assert_eq!(disk.file.metadata().unwrap().len(), SECTORS * 512);
+}
+
+#[test]
+fn a_block_device_that_has_grown_has_its_new_sectors_and_one_that_shrank_keeps_its_size() {
+    let (file, memory) = (file(), memory());
+    let blk = Blk::over(file.try_clone().unwrap(), false, false, &FullDisks::new().unwrap()).unwrap();
+    let mut driver = Driver::new(&memory, 0);
+    let line = Line::new();
+    let (activation, _kicks) = activation(&memory, vec![driver.queue()], &line, blk.features());
+    let mut worker = blk.back_end(activation).unwrap();
+    let mut read_last = |worker: &mut BlkWorker| {
+        driver.write(HEADER, &[0; 8]);
+        driver.write(HEADER + 8, &(2 * SECTORS - 1).to_le_bytes());
+        driver.put(&[(HEADER, 16, 0), (DATA, 512, WRITE), (STATUS, 1, WRITE)]);
+        assert_eq!(worker.batch(), Left::Nothing);
+        driver.take_used();
+        driver.read::<1>(STATUS)[0]
+    };
+    let capacity = |blk: &Blk| {
+        let mut bytes = [0; 8];
+        blk.read_config(0, &mut bytes);
+        u64::from_le_bytes(bytes)
+    };
+    file.set_len(2 * SECTORS * 512).unwrap();
+    worker.look_at_size();
+    assert_eq!((capacity(&blk), read_last(&mut worker)), (SECTORS, 1), "it is not time to look yet");
+    worker.size.hurry();
+    worker.look_at_size();
+    assert_eq!((capacity(&blk), read_last(&mut worker), line.config_changes()), (2 * SECTORS, 0, 1));
+    file.set_len(SECTORS * 512).unwrap();
+    worker.size.hurry();
+    worker.look_at_size();
+    assert_eq!((capacity(&blk), line.config_changes()), (2 * SECTORS, 1));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use vmm_sys_util::fallocate::{FallocateMode, fallocate};
 
 use super::full_disks::{FullDisk, FullDisks};
 use super::request::{Limits, Operation, Range, Request, Status, parse};
+use super::size::Size;
 use crate::virtio::Interrupt;
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
@@ -44,6 +45,8 @@ pub(super) struct BlkWorker {
     pub(super) interrupt: Arc<dyn Interrupt>,
     pub(super) file: Arc<File>,
     pub(super) limits: Limits,
+    /// The size of a block device.
+    pub(super) size: Size,
     /// The driver cannot flush, so each write must be on the disk before it is answered.
     pub(super) write_through: bool,
     pub(super) chain: Chain,
@@ -97,18 +100,37 @@ impl BlkWorker {
         let mut left = Left::Work;
         loop {
             let woken = match left {
-                Left::Nothing => wakeups.wait(false)?,
+                Left::Nothing => wakeups.wait_at_most(self.patience())?,
                 Left::Work => wakeups.wait(true)?,
                 Left::NoRoom => wakeups.wait_at_most(Some(ROOM_RETRY))?,
             };
             if woken.stop {
                 return Ok(());
             }
+            self.look_at_size();
             if woken.has(QUEUE) {
                 let _ = self.event.read();
             }
             if woken.has(QUEUE) || left != Left::Nothing {
                 left = self.batch();
+            }
+        }
+    }
+
+    /// The time until the size is to be looked at; none for a file, whose size stays.
+    fn patience(&self) -> Option<Duration> {
+        (!self.limits.is_regular).then(|| self.size.patience())
+    }
+
+    /// Tells the driver of a block device that has grown.
+    pub(super) fn look_at_size(&mut self) {
+        if self.limits.is_regular {
+            return;
+        }
+        if let Some(sectors) = self.size.look(&self.file) {
+            self.limits.sectors = sectors;
+            if self.interrupt.config_changed().is_err() {
+                self.faults.count();
             }
         }
     }
@@ -192,7 +214,7 @@ impl BlkWorker {
 
     /// Decides what a request that changes the file ends with. A block device without room has been cut short, and stays so.
     fn failed(&self, error: &io::Error) -> Failed {
-        if self.limits.grows && lacks_room(error) { Failed::NoRoom } else { Status::IoError.into() }
+        if self.limits.is_regular && lacks_room(error) { Failed::NoRoom } else { Status::IoError.into() }
     }
 
     /// Never waits for room: the kernel reports what it could not write once, and has lost it then.
