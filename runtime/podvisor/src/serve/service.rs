@@ -136,6 +136,8 @@ mod tests {
     /// Set in the process that stands for a daemon.
     const CHILD: &str = "PODVISOR_TEST_SERVICE";
     const LIMIT: Duration = Duration::from_secs(60);
+    /// Ends what the manager reads.
+    const END: &str = "end";
 
     fn is_child() -> bool {
         std::env::var_os(CHILD).is_some()
@@ -156,15 +158,22 @@ mod tests {
         if watched {
             child.env("WATCHDOG_USEC", LIMIT.as_micros().to_string());
         }
+        // Read at once: a kernel may keep ten messages only (net.unix.max_dgram_qlen).
+        let reading = std::thread::spawn(move || {
+            let (mut sent, mut message) = (String::new(), [0; 256]);
+            loop {
+                let length = socket.recv(&mut message).unwrap();
+                match std::str::from_utf8(&message[..length]).unwrap() {
+                    END => return sent,
+                    text => sent += text,
+                }
+            }
+        });
         let output = child.output().unwrap();
+        UnixDatagram::unbound().unwrap().send_to(END.as_bytes(), &path).unwrap();
+        let sent = reading.join().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && text.contains("1 passed"), "{text}");
-        socket.set_nonblocking(true).unwrap();
-        let mut sent = String::new();
-        let mut message = [0; 256];
-        while let Ok(length) = socket.recv(&mut message) {
-            sent += std::str::from_utf8(&message[..length]).unwrap();
-        }
         sent
     }
 
