@@ -102,13 +102,13 @@ async fn bad_images_are_refused_with_what_and_where() {
     let (_, wrong) = content(node.pull(&reference("diff")).await);
     assert!(matches!(wrong, ContentError::DiffId { .. }), "{wrong:?}");
 
-    // A diff id of its own: with the good layer's it would count as stored as soon as that one is.
+    // Each with a diff id of its own: with the good layer's it would count as stored as soon as that one is.
     let mut cut = one_file("cut").remove(0);
     cut.bytes.truncate(cut.bytes.len() / 2);
     registry.push_image("t/bad", "gzip", vec![good.clone(), cut], json!({})).await.unwrap();
     let (what, wrong) = content(node.pull(&reference("gzip")).await);
     assert!(what.starts_with("layer 2 ") && matches!(wrong, ContentError::Decompress(_)), "{what}: {wrong}");
-    let mut neither = good.clone();
+    let mut neither = one_file("neither").remove(0);
     neither.bytes = b"this is not gzip at all".to_vec();
     registry.push_image("t/bad", "neither", vec![neither], json!({})).await.unwrap();
     let (_, wrong) = content(node.pull(&reference("neither")).await);

@@ -59,7 +59,7 @@ struct Args {
     at_once: usize,
 }
 
-/// What a pull took.
+/// Time that a pull took.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     clock: Duration,

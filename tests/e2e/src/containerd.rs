@@ -48,7 +48,7 @@ impl Containerd {
         socket(&self.dir)
     }
 
-    /// Its process.
+    /// The runtime's process.
     pub fn pid(&self) -> u32 {
         self.child.id().unwrap_or_default()
     }
