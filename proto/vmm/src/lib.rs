@@ -8,7 +8,7 @@
 //!
 //! This crate holds types and the packet codec only; `runtime` and `vmm` meet nowhere else. `message` has the
 //! requests and answers, `device` what is plugged, `slot` where it fits, `packet` the codec. The VMM writes to its standard
-//! output, too: the guest's console, in the form of `console`. It is started with one argument, `volume_cache`.
+//! output, too: the guest's console, in the form of `console`. The daemon starts the VMM with one argument, `volume_cache`.
 
 #![forbid(unsafe_code)]
 

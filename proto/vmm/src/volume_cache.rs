@@ -1,14 +1,14 @@
-//! What a guest keeps of the files that it reaches over virtio-fs: the VMM's one argument.
+//! The cache of a guest for files that it reaches over virtio-fs: the VMM's one argument.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a guest keeps of the files of its volumes. The VMM takes it as its argument, and [`Auto`](Self::Auto) without one.
+/// The cache of a guest for files of its volumes. The VMM takes the name as its argument, and [`Auto`](Self::Auto) without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VolumeCache {
     /// Nothing: each read and write of a program is a request.
     None,
-    /// What a file holds, as long as its size and times on the node are the same at each open and read.
+    /// The content of a file, as long as its size and times on the node are the same at each open and read.
     #[default]
     Auto,
     /// All of it, also names and attributes, as if nobody else changed the files.

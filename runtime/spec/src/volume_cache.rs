@@ -1,14 +1,14 @@
-//! What guests keep of volumes that they reach on the node, as a handler chooses it. Pure; the VMM does it.
+//! The cache of guests for volumes that they reach on the node, as a handler chooses it. Pure; the VMM does the work.
 
 use serde::{Deserialize, Serialize};
 
-/// What a guest keeps of the files of volumes on the node.
+/// The cache of a guest for files of volumes on the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeCache {
     /// Nothing: each read and write of a program goes to the node.
     None,
-    /// What a file holds, as long as its size and times on the node are the same.
+    /// The content of a file, as long as its size and times on the node are the same.
     #[default]
     Auto,
     /// All of it, also names and attributes, as if nobody else changed the files.

@@ -27,7 +27,7 @@ pub struct Spawn<'a> {
     /// The directory that the guest reaches over virtio-fs: the process is started in it, and makes it its
     /// root. Mounts made below it later are seen too where it is a shared mount. Not `/`.
     pub shared: &'a Path,
-    /// What the guest keeps of the files there.
+    /// The guest's cache of the files there.
     pub volume_cache: VolumeCache,
     /// Directories of the cgroups to enter, one in each hierarchy: each has a `cgroup.procs`.
     pub cgroups: &'a [PathBuf],

@@ -41,7 +41,7 @@ pub(crate) struct SpawnRequest {
     pub(crate) dir: PathBuf,
     /// The VMM's root, by which its guest reaches the host's files. The call makes and mounts it.
     pub(crate) shared: PathBuf,
-    /// What the guest keeps of those files.
+    /// The guest's cache of those files.
     pub(crate) volume_cache: VolumeCache,
     /// The cgroups to enter, one in each hierarchy of the node.
     pub(crate) cgroups: Vec<PathBuf>,

@@ -30,8 +30,8 @@ impl Loop {
     /// Makes the device twice as large, as a storage plugin does with a claim.
     fn enlarge(&self) {
         fs::File::options().write(true).open(&self.file).unwrap().set_len(2 * BYTES as u64).unwrap();
-        let told = Command::new("losetup").arg("--set-capacity").arg(&self.device).status().unwrap();
-        assert!(told.success());
+        let set = Command::new("losetup").arg("--set-capacity").arg(&self.device).status().unwrap();
+        assert!(set.success());
     }
 
     /// Processes that have the device open.

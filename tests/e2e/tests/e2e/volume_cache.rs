@@ -1,4 +1,4 @@
-//! What a guest keeps of the files of a volume on the node, by the pod's handler.
+//! The guest's cache of a volume on the node, by the pod's handler.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -10,7 +10,7 @@ use tests_e2e::{Host, spec};
 /// Pause between two looks. The test's own deadline bounds them.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A container reads a line of a file, and the next one by the same open file once it is told to; and looks for another
+/// A container reads a line of a file, and the next one by the same open file once it finds a file; and looks for another
 /// file before and after.
 const READER: &str = "exec 3</volume/file; read first <&3; [ -e /volume/gone ] && echo $first >/volume/mine; \
                       until [ -e /go ]; do sleep 0.1; done; \

@@ -39,7 +39,7 @@ pub struct Taken {
     pub fault: Option<ChainFault>,
 }
 
-/// What a device may write to, as it was when a chain was taken.
+/// The memory that a device may write to, as it was when a chain was taken.
 #[derive(Clone, Debug)]
 pub struct Writable(Arc<MemoryMap>);
 
@@ -56,7 +56,7 @@ impl Deref for Writable {
 pub struct Described {
     /// The descriptors; their own memory is what may be written to.
     pub descriptors: DescriptorChain<Writable>,
-    /// What may be read.
+    /// The memory that may be read.
     pub readable: Arc<MemoryMap>,
 }
 

@@ -1,6 +1,6 @@
 //! The size of a block device, which an operator may enlarge while the disk is in use.
 //!
-//! The kernel tells of it by a message to the network namespace that it began with, which a jailed process does not hear.
+//! The kernel says so by a message in the network namespace that it began with, which a jailed process does not hear.
 //! So the worker looks now and then: a system call in [`INTERVAL`] for each block device of a pod, none for other disks.
 
 use std::fs::File;
@@ -36,8 +36,8 @@ impl Size {
         self.next_look.saturating_duration_since(Instant::now())
     }
 
-    /// Looks, if it is time. Returns the new size if the device has grown. One that has shrunk keeps its size for the driver, and
-    /// what lies beyond is the host's I/O error.
+    /// Looks, if it is time. Returns the new size if the device has grown. A device that has shrunk keeps its size
+    /// for the driver, and what lies beyond is the host's I/O error.
     pub(super) fn look(&mut self, file: &File) -> Option<u64> {
         if !self.patience().is_zero() {
             return None;

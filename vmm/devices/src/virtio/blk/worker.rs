@@ -122,7 +122,7 @@ impl BlkWorker {
         (!self.limits.is_regular).then(|| self.size.patience())
     }
 
-    /// Tells the driver of a block device that has grown.
+    /// Reports to the driver that a block device has grown.
     pub(super) fn look_at_size(&mut self) {
         if self.limits.is_regular {
             return;

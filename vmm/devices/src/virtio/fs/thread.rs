@@ -71,8 +71,8 @@ impl ShareThread {
     }
 
     /// Ends the waits for locks of these processes, which the guest knows by these numbers: they get EINTR. Each process
-    /// must have a signal that ends it, for a guest's kernel takes the answer for one. The call does not wait. It misses a
-    /// request that is taken at the same time: the caller names a process again as long as it is there.
+    /// must have a signal that ends it, for a guest's kernel takes the answer for one. The call does not wait. A request
+    /// that is taken at the same time may be missed: the caller names a process again as long as it is there.
     pub fn interrupt_lock_waits(&self, pids: &[u32]) {
         self.share.interrupts().add(pids);
     }

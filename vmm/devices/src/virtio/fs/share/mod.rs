@@ -50,14 +50,14 @@ const OPTIONS: [FsOptions; 13] = [
     FsOptions::SUBMOUNTS,
 ];
 
-/// What the driver may keep.
+/// The cache that the driver may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
     /// Nothing: each read and write is a request. A file is not to be mapped shared then.
     None,
-    /// What a file holds, while its size and times are the same; names and attributes are asked for each time.
+    /// The content of a file, while its size and times are the same; names and attributes are asked for each time.
     Auto,
-    /// What a file holds, and names and attributes for [`KNOWN_FOR`], as if nobody else changed them.
+    /// The content of a file, and names and attributes for [`KNOWN_FOR`], as if nobody else changed them.
     Always,
 }
 
