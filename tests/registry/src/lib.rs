@@ -9,16 +9,19 @@
 //! let reference = registry.reference("demo/hello", "1");
 //! # Ok(()) }
 //! ```
-//! `registry.rs` runs Debian's `docker-registry`, `layer.rs` makes layers, `busybox.rs` makes an image that can be run.
+//! `registry.rs` runs Debian's `docker-registry`, `layer.rs` makes layers, `busybox.rs` makes an image that can be run, `installed.rs`
+//! layers of what is installed here.
 //! Never part of what ships.
 #![forbid(unsafe_code)]
 
 mod busybox;
 mod digest;
+mod installed;
 mod layer;
 mod registry;
 
 pub use busybox::{busybox_image, busybox_image_of};
 pub use digest::digest_of;
+pub use installed::installed_layer;
 pub use layer::{Compression, Layer, LayerBuilder};
 pub use registry::{PASSWORD, Registry, USERNAME};

@@ -17,6 +17,8 @@ const TERMS: &[&str] = &[
     "machine-specific",
     "machine code",
     "machine-readable",
+    // systemd's file (machine-id(5)).
+    "etc/machine-id",
     // ELF's e_machine.
     "MACHINE_X86_64",
 ];
