@@ -8,7 +8,7 @@ use fuse_backend_rs::abi::fuse_abi::Opcode;
 use super::{Guest, ROOT, le64, message};
 use crate::virtio::VirtioDevice as _;
 use crate::virtio::fs::worker::THREADS_MAX;
-use crate::virtio::testing::WRITE;
+use crate::virtio::testing::{WRITE, no_starts};
 
 /// Where requests that the host keeps waiting have their messages and the places of their answers, apart from all others.
 const HELD: u64 = 0x10_0000;
@@ -53,11 +53,31 @@ impl Guest {
     }
 }
 
-#[test]
-fn requests_that_the_host_keeps_waiting_leave_a_thread_for_others() {
+/// More requests than threads.
+const HELD_COUNT: usize = THREADS_MAX + 2;
+
+/// A guest with a leased file.
+fn leased() -> (Guest, u64, Lease) {
+    // A process that starts has the file open for writing, and there is no lease then.
+    let _starts = no_starts();
     let mut guest = Guest::new();
     let node = guest.node("file");
     let lease = Lease::take(&guest);
+    (guest, node, lease)
+}
+
+/// A guest that has asked for [`HELD_COUNT`] opens of a leased file, and the lease.
+fn with_held() -> (Guest, Lease) {
+    let (mut guest, node, lease) = leased();
+    for place in 0..HELD_COUNT {
+        guest.open_held(node, place as u64);
+    }
+    (guest, lease)
+}
+
+#[test]
+fn requests_that_the_host_keeps_waiting_leave_a_thread_for_others() {
+    let (mut guest, node, lease) = leased();
     let held = THREADS_MAX as u64 - 1;
     for place in 0..held {
         guest.open_held(node, place);
@@ -74,31 +94,19 @@ fn requests_that_the_host_keeps_waiting_leave_a_thread_for_others() {
 
 #[test]
 fn more_requests_than_threads_are_all_answered_once_the_host_goes_on() {
-    let mut guest = Guest::new();
-    let node = guest.node("file");
-    let lease = Lease::take(&guest);
-    let held = THREADS_MAX + 2;
-    for place in 0..held {
-        guest.open_held(node, place as u64);
-    }
+    let (mut guest, lease) = with_held();
     lease.end();
-    assert_eq!(guest.drivers[1].wait_used(&guest.line, held).len(), held);
+    assert_eq!(guest.drivers[1].wait_used(&guest.line, HELD_COUNT).len(), HELD_COUNT);
     assert_eq!(guest.device.faults(), 0);
 }
 
 #[test]
 fn a_pause_waits_for_requests_at_work_and_what_is_left_is_done_after_it() {
-    let mut guest = Guest::new();
-    let node = guest.node("file");
-    let lease = Lease::take(&guest);
-    let held = THREADS_MAX + 2;
-    for place in 0..held {
-        guest.open_held(node, place as u64);
-    }
+    let (mut guest, lease) = with_held();
     let ended = std::thread::spawn(move || lease.end());
     let queues = guest.device.pause().unwrap();
     ended.join().unwrap();
     guest.activate(Some(queues));
-    assert_eq!(guest.drivers[1].wait_used(&guest.line, held).len(), held);
+    assert_eq!(guest.drivers[1].wait_used(&guest.line, HELD_COUNT).len(), HELD_COUNT);
     guest.node("file");
 }
