@@ -148,7 +148,7 @@ const INIT_SYSTEM: [&str; 17] = [
     "/lib/systemd/system/umount.target",
 ];
 
-const SERVICE: &str = "[Unit]\nDescription=A service\n[Service]\nExecStart=/bin/sh -c 'echo started; exec sleep 100000'\n\
+const SERVICE: &str = "[Unit]\nDescription=A service\n[Service]\nExecStart=/bin/sh -c 'echo started; touch /flags/ready; exec sleep 100000'\n\
                        Restart=always\nMemoryMax=16M\n[Install]\nWantedBy=multi-user.target\n";
 
 /// The init system is up, its service runs in a cgroup of its own with a limit, and is started again when it is killed.
@@ -181,8 +181,11 @@ async fn an_init_system_runs_as_a_containers_first_process_and_shuts_down_when_i
     host.registry.push_image("tests/init", "1", layers, config).await.unwrap();
     let image = client.pull(&host.image("tests/init:1")).await.unwrap();
     let pod = client.run_pod(&privileged_pod("init", &host)).await.unwrap();
-    let config = privileged(spec::container("init", &image, &["/lib/systemd/systemd"]));
+    let flags = Flags::new();
+    let mut config = privileged(spec::container("init", &image, &["/lib/systemd/systemd"]));
+    config.mounts = vec![mounted(flags.0.path(), "/flags")];
     let container = client.run(&pod, config).await.unwrap();
+    flags.wait().await;
     let seen = client.sh(&container, LOOKS).await.unwrap();
     assert_eq!(seen, "0::/system.slice/hello.service\n16777216\nsystemd\nlogged\n");
     client.stop(&container, 60).await.unwrap();
