@@ -1,7 +1,8 @@
 //! The bus: all that a vCPU reaches outside its memory. On it are the table of virtio-mmio slots, the serial
 //! port, and the one byte of a keyboard controller by which a guest resets its VM. The bus is called on vCPU
 //! threads; each slot has a lock of its own. Where nothing answers, a read gives all ones and a write is
-//! dropped, as on a real bus.
+//! dropped, as on a real bus. Reads of slots do not come here: their registers are memory that the guest may read
+//! (`register_pages.rs`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,11 +10,14 @@ use kvm_ioctls::{IoEventAddress, VmFd};
 use proto_vmm::{Slot, StopReason};
 use vmm_devices::legacy::serial::{REGISTERS, Serial};
 use vmm_devices::virtio::GuestMemory;
-use vmm_devices::virtio::mmio::{MmioTransport, NOTIFY_OFFSET, QueueEvents};
+use vmm_devices::virtio::mmio::{
+    ACKNOWLEDGE_OFFSET, ACKNOWLEDGE_USED_BUFFERS, MmioTransport, NOTIFY_OFFSET, QueueEvents,
+};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::console::Console;
 use crate::layout::{SLOT_STRIDE, SLOTS, slot_address};
+use crate::register_pages::RegisterPages;
 
 /// The keyboard controller's command and status port, and the command that pulls the reset line.
 const I8042_COMMAND: u16 = 0x64;
@@ -49,14 +53,18 @@ impl Bus {
     pub(crate) fn new(
         vm: &Arc<VmFd>,
         memory: &GuestMemory,
+        registers: &RegisterPages,
         console: Console,
         pmem_base: u64,
     ) -> Result<Bus, BusError> {
+        let dropped = Arc::new(EventFd::new(EFD_NONBLOCK).map_err(BusError::Event)?);
         let slots = Slot::all()
             .map(|slot| {
                 let interrupt = irqfd(vm, slot.irq())?;
-                let events = SlotEvents { vm: Arc::clone(vm), address: slot_address(slot.number()) };
-                Ok(Mutex::new(MmioTransport::new(memory.clone(), interrupt, Box::new(events))))
+                let (vm, dropped) = (Arc::clone(vm), Arc::clone(&dropped));
+                let events = SlotEvents { vm, address: slot_address(slot.number()), dropped };
+                let page = registers.page(slot);
+                Ok(Mutex::new(MmioTransport::new(memory.clone(), page, interrupt, Box::new(events))))
             })
             .collect::<Result<_, BusError>>()?;
         let serial = Serial::new(console, Some(irqfd(vm, SERIAL_IRQ)?));
@@ -68,11 +76,9 @@ impl Bus {
         self.slots[usize::from(slot.number())].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn mmio_read(&self, address: u64, data: &mut [u8]) {
-        match slot_at(address) {
-            Some((slot, offset)) => self.slot(slot).read(offset, data),
-            None => data.fill(0xff),
-        }
+    /// A read where there is neither memory nor a slot.
+    pub(crate) fn mmio_read(data: &mut [u8]) {
+        data.fill(0xff);
     }
 
     /// A write; one that ends the VM says why.
@@ -139,11 +145,17 @@ fn irqfd(vm: &VmFd, pin: u32) -> Result<EventFd, BusError> {
 struct SlotEvents {
     vm: Arc<VmFd>,
     address: u64,
+    /// Counts acknowledgements that KVM drops. Nobody reads it.
+    dropped: Arc<EventFd>,
 }
 
 impl SlotEvents {
     fn notify_address(&self) -> IoEventAddress {
         IoEventAddress::Mmio(self.address + NOTIFY_OFFSET)
+    }
+
+    fn acknowledge_address(&self) -> IoEventAddress {
+        IoEventAddress::Mmio(self.address + ACKNOWLEDGE_OFFSET)
     }
 }
 
@@ -154,6 +166,18 @@ impl QueueEvents for SlotEvents {
 
     fn unregister(&self, event: &EventFd, queue: u16) -> std::io::Result<()> {
         Ok(self.vm.unregister_ioevent(event, &self.notify_address(), u32::from(queue))?)
+    }
+
+    fn drop_acknowledgements(&self) -> std::io::Result<()> {
+        Ok(self.vm.register_ioevent(&self.dropped, &self.acknowledge_address(), ACKNOWLEDGE_USED_BUFFERS)?)
+    }
+
+    fn take_acknowledgements(&self) -> std::io::Result<()> {
+        Ok(self.vm.unregister_ioevent(
+            &self.dropped,
+            &self.acknowledge_address(),
+            ACKNOWLEDGE_USED_BUFFERS,
+        )?)
     }
 }
 

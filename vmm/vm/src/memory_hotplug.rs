@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use kvm_ioctls::VmFd;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use proto_vmm::Slot;
 use vm_memory::{GuestMemoryRegion as _, GuestRegionMmap};
 use vmm_devices::virtio::GuestMemory;
 use vmm_devices::virtio::mem::{BLOCK_BYTES, Mem, MemHandle};
 
-use crate::memory::{self, KVM_SLOTS_RAM};
+use crate::memory;
+use crate::register_pages;
 
-/// First KVM memory slot for pieces: behind RAM's and one for each slot of the table.
-const KVM_SLOT_FIRST: u32 = KVM_SLOTS_RAM + Slot::COUNT as u32;
+/// First KVM memory slot for pieces: behind all others.
+const KVM_SLOT_FIRST: u32 = register_pages::KVM_SLOT + 1;
 
 /// The VM's memory cannot be made this large or small.
 #[derive(Debug, thiserror::Error)]

@@ -29,6 +29,7 @@ use crate::layout;
 use crate::memory::{self, MemoryError};
 use crate::memory_hotplug::{MemoryHotplug, ResizeError};
 use crate::pmem::PmemWindows;
+use crate::register_pages::{RegisterPages, RegisterPagesError};
 use crate::snapshot::VmSnapshotError;
 use crate::vcpu::{ThreadSetup, Vcpu, VcpuContext, VcpuEnd, VcpuError};
 
@@ -92,6 +93,8 @@ pub enum VmError {
     Memory(#[from] MemoryError),
     #[error(transparent)]
     Cpuid(#[from] CpuidError),
+    #[error(transparent)]
+    Registers(#[from] RegisterPagesError),
     #[error(transparent)]
     Bus(#[from] BusError),
     #[error(transparent)]
@@ -168,7 +171,8 @@ impl Vm {
         let pmem_base = layout::pmem_base(memory::top(bytes, max));
         let windows = PmemWindows::new(pmem_base, limit, memory.clone());
         let console = config.console.clone();
-        let bus = Arc::new(Bus::new(&vm_fd, &memory, console.clone(), pmem_base)?);
+        let registers = RegisterPages::new(&vm_fd)?;
+        let bus = Arc::new(Bus::new(&vm_fd, &memory, &registers, console.clone(), pmem_base)?);
         let fds = create_vcpus(&vm_fd, &supported, config.vcpus)?;
         load(&memory.writable(), &fds)?;
 

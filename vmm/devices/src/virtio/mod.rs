@@ -38,8 +38,8 @@ pub use memory::{GuestMemory, MemoryMap, MemoryPartError};
 pub trait Interrupt: Send + Sync + std::fmt::Debug {
     /// A used buffer was added to a queue (VIRTIO_MMIO_INT_VRING).
     fn used_buffer(&self) -> std::io::Result<()>;
-    /// The device's configuration changed (VIRTIO_MMIO_INT_CONFIG).
-    fn config_changed(&self) -> std::io::Result<()>;
+    /// The device's configuration changed to `config`, all of it (VIRTIO_MMIO_INT_CONFIG).
+    fn config_changed(&self, config: &[u8]) -> std::io::Result<()>;
 }
 
 /// The parts that a device gets when the driver is ready.
@@ -85,7 +85,8 @@ pub trait VirtioDevice: Send + std::fmt::Debug {
     /// the back-end thread without passing a vCPU thread. Otherwise [`notify`](Self::notify) is called.
     fn uses_queue_events(&self) -> bool;
 
-    /// Reads configuration space. Bytes beyond its end read as zero.
+    /// Reads configuration space. Bytes beyond its end read as zero. The transport asks when the device is plugged and after each
+    /// write of the driver; a change at another time is reported by [`Interrupt::config_changed`].
     fn read_config(&self, offset: u64, data: &mut [u8]);
 
     /// Writes configuration space. Writes to what is not writable are ignored.

@@ -52,7 +52,7 @@ impl Interrupt for Line {
     fn used_buffer(&self) -> io::Result<()> {
         self.0.write(1)
     }
-    fn config_changed(&self) -> io::Result<()> {
+    fn config_changed(&self, _config: &[u8]) -> io::Result<()> {
         self.1.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }

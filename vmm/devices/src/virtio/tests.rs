@@ -5,11 +5,12 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use vm_memory::{Bytes as _, MmapRegion, VolatileMemory as _};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::GuestMemory;
 use super::blk::{Blk, FullDisks};
-use super::mmio::{MmioTransport, QueueEvents, TransportSnapshot};
+use super::mmio::{MmioTransport, QueueEvents, RegisterPage, TransportSnapshot};
 use super::testing::{Driver, Line, WRITE, memory};
 
 /// Stands for KVM: remembers which event a notification goes to.
@@ -25,6 +26,12 @@ impl QueueEvents for Kvm {
         self.0.lock().unwrap().retain(|(known, _)| *known != queue);
         Ok(())
     }
+    fn drop_acknowledgements(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn take_acknowledgements(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl Kvm {
@@ -37,6 +44,7 @@ impl Kvm {
 
 struct Slot {
     transport: MmioTransport,
+    page: Arc<MmapRegion>,
     kvm: Kvm,
     line: Line,
 }
@@ -45,7 +53,10 @@ fn slot(memory: &GuestMemory) -> Slot {
     let irq = EventFd::new(EFD_NONBLOCK).unwrap();
     let line = Line::over(irq.try_clone().unwrap());
     let kvm = Kvm::default();
-    Slot { transport: MmioTransport::new(memory.clone(), irq, Box::new(kvm.clone())), kvm, line }
+    let page = Arc::new(MmapRegion::new(0x1000).unwrap());
+    let registers = RegisterPage::new(page.clone(), 0);
+    let transport = MmioTransport::new(memory.clone(), registers, irq, Box::new(kvm.clone()));
+    Slot { transport, page, kvm, line }
 }
 
 impl Slot {
@@ -53,9 +64,9 @@ impl Slot {
         self.transport.write(offset, &value.to_le_bytes());
     }
 
-    fn get(&mut self, offset: u64) -> u32 {
+    fn get(&self, offset: usize) -> u32 {
         let mut data = [0; 4];
-        self.transport.read(offset, &mut data);
+        self.page.as_volatile_slice().read_slice(&mut data, offset).unwrap();
         u32::from_le_bytes(data)
     }
 

@@ -21,9 +21,9 @@ pub(super) enum Next {
 pub(super) fn run(fd: &mut VcpuFd, bus: &Bus, counters: &Counters) -> Next {
     let stop = |message: String| Next::Stop(StopReason::Vmm { message });
     let outcome = match fd.run() {
-        Ok(VcpuExit::MmioRead(address, data)) => {
+        Ok(VcpuExit::MmioRead(_, data)) => {
             counters.mmio_read.add();
-            bus.mmio_read(address, data);
+            Bus::mmio_read(data);
             Ok(())
         }
         Ok(VcpuExit::MmioWrite(address, data)) => {

@@ -101,31 +101,31 @@ impl Blk {
         })
     }
 
-    fn config(&self) -> [u8; CONFIG_BYTES] {
-        let mut config = [0; CONFIG_BYTES];
-        let mut put =
-            |offset: usize, bytes: &[u8]| config[offset..offset + bytes.len()].copy_from_slice(bytes);
-        put(0, &self.sectors.load(Ordering::Acquire).to_le_bytes());
-        put(8, &SEGMENT_BYTES_MAX.to_le_bytes());
-        put(12, &DATA_SEGMENTS_MAX.to_le_bytes());
-        put(20, &(SECTOR_BYTES as u32).to_le_bytes());
-        // TOPOLOGY: physical block, and the smallest transfer worth making, in blocks.
-        put(24, &[PHYSICAL_BLOCK_EXPONENT]);
-        put(26, &(1u16 << PHYSICAL_BLOCK_EXPONENT).to_le_bytes());
-        // DISCARD: sectors and ranges per request, and alignment.
-        put(36, &RANGE_SECTORS_MAX.to_le_bytes());
-        put(40, &RANGES_MAX.to_le_bytes());
-        put(44, &(1u32 << PHYSICAL_BLOCK_EXPONENT).to_le_bytes());
-        // WRITE_ZEROES: sectors and ranges per request, and that UNMAP gives space back.
-        put(48, &RANGE_SECTORS_MAX.to_le_bytes());
-        put(52, &RANGES_MAX.to_le_bytes());
-        put(56, &[1]);
-        config
-    }
-
     fn state(&self) -> BlkSnapshot {
         BlkSnapshot { sectors: self.sectors.load(Ordering::Acquire), read_only: self.limits.read_only }
     }
+}
+
+/// The configuration space of a disk of this size.
+pub(super) fn config(sectors: u64) -> [u8; CONFIG_BYTES] {
+    let mut config = [0; CONFIG_BYTES];
+    let mut put = |offset: usize, bytes: &[u8]| config[offset..offset + bytes.len()].copy_from_slice(bytes);
+    put(0, &sectors.to_le_bytes());
+    put(8, &SEGMENT_BYTES_MAX.to_le_bytes());
+    put(12, &DATA_SEGMENTS_MAX.to_le_bytes());
+    put(20, &(SECTOR_BYTES as u32).to_le_bytes());
+    // TOPOLOGY: physical block, and the smallest transfer worth making, in blocks.
+    put(24, &[PHYSICAL_BLOCK_EXPONENT]);
+    put(26, &(1u16 << PHYSICAL_BLOCK_EXPONENT).to_le_bytes());
+    // DISCARD: sectors and ranges per request, and alignment.
+    put(36, &RANGE_SECTORS_MAX.to_le_bytes());
+    put(40, &RANGES_MAX.to_le_bytes());
+    put(44, &(1u32 << PHYSICAL_BLOCK_EXPONENT).to_le_bytes());
+    // WRITE_ZEROES: sectors and ranges per request, and that UNMAP gives space back.
+    put(48, &RANGE_SECTORS_MAX.to_le_bytes());
+    put(52, &RANGES_MAX.to_le_bytes());
+    put(56, &[1]);
+    config
 }
 
 impl VirtioDevice for Blk {
@@ -159,7 +159,7 @@ impl VirtioDevice for Blk {
     }
 
     fn read_config(&self, offset: u64, data: &mut [u8]) {
-        front::read_config(&self.config(), offset, data);
+        front::read_config(&config(self.sectors.load(Ordering::Acquire)), offset, data);
     }
 
     fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {

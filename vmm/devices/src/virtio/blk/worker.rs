@@ -15,6 +15,7 @@ use virtio_queue::Queue;
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::fallocate::{FallocateMode, fallocate};
 
+use super::device::config;
 use super::full_disks::{FullDisk, FullDisks};
 use super::request::{Limits, Operation, Range, Request, Status, parse};
 use super::size::Size;
@@ -129,7 +130,7 @@ impl BlkWorker {
         }
         if let Some(sectors) = self.size.look(&self.file) {
             self.limits.sectors = sectors;
-            if self.interrupt.config_changed().is_err() {
+            if self.interrupt.config_changed(&config(sectors)).is_err() {
                 self.faults.count();
             }
         }

@@ -8,7 +8,6 @@ use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_queue::Queue;
 use vm_memory::GuestRegionMmap;
 
-use super::BLOCK_BYTES;
 use super::region::{MemHandle, Region};
 use super::request;
 use super::snapshot::MemSnapshot;
@@ -24,9 +23,6 @@ const DEVICE_ID: u32 = 24;
 
 /// VIRTIO_MEM_F_UNPLUGGED_INACCESSIBLE: the driver keeps off what is not plugged.
 const UNPLUGGED_INACCESSIBLE: u32 = 1;
-
-/// Bytes of the configuration space (virtio 1.2, section 5.15.4).
-const CONFIG_BYTES: usize = 56;
 
 /// Memory to plug.
 #[derive(Debug)]
@@ -79,23 +75,6 @@ impl Mem {
             }
         }
     }
-
-    fn config(&self) -> [u8; CONFIG_BYTES] {
-        let book = self.region.book();
-        let mut config = [0; CONFIG_BYTES];
-        // The NUMA node and its padding, at 8, stay zero: it is not offered.
-        for (offset, value) in [
-            (0, BLOCK_BYTES),
-            (16, self.region.base),
-            (24, self.region.length),
-            (32, book.usable),
-            (40, book.blocks.plugged_bytes()),
-            (48, book.requested),
-        ] {
-            config[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
-        }
-        config
-    }
 }
 
 impl VirtioDevice for Mem {
@@ -116,7 +95,7 @@ impl VirtioDevice for Mem {
     }
 
     fn read_config(&self, offset: u64, data: &mut [u8]) {
-        front::read_config(&self.config(), offset, data);
+        front::read_config(&self.region.book().config(&self.region), offset, data);
     }
 
     fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {

@@ -11,6 +11,9 @@ use super::request::{Answer, Request};
 use super::snapshot::MemSnapshot;
 use crate::virtio::{DeviceError, GuestMemory, Interrupt, MemoryPartError};
 
+/// Bytes of the configuration space (virtio 1.2, section 5.15.4).
+const CONFIG_BYTES: usize = 56;
+
 /// VIRTIO_MEM_STATE_*.
 const STATE_PLUGGED: u16 = 0;
 const STATE_UNPLUGGED: u16 = 1;
@@ -31,7 +34,7 @@ impl MemHandle {
         book.notify_if_settled(&self.0.settled);
         if let Some(interrupt) = &book.interrupt {
             // The line's counter is full only if the driver has not looked yet: then it will.
-            let _ = interrupt.config_changed();
+            let _ = interrupt.config_changed(&book.config(&self.0));
         }
     }
 
@@ -66,6 +69,23 @@ pub(super) struct Book {
 }
 
 impl Book {
+    /// The configuration space of the device over `region`.
+    pub(super) fn config(&self, region: &Region) -> [u8; CONFIG_BYTES] {
+        let mut config = [0; CONFIG_BYTES];
+        // The NUMA node and its padding, at 8, stay zero: it is not offered.
+        for (offset, value) in [
+            (0, BLOCK_BYTES),
+            (16, region.base),
+            (24, region.length),
+            (32, self.usable),
+            (40, self.blocks.plugged_bytes()),
+            (48, self.requested),
+        ] {
+            config[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        config
+    }
+
     fn notify_if_settled(&mut self, settled: &EventFd) {
         if self.asked && self.blocks.plugged_bytes() == self.requested {
             self.asked = false;

@@ -1,57 +1,68 @@
 //! The interrupt line of a slot: a status bit for the driver to read, then an eventfd that KVM turns
-//! into an interrupt. Shared with back-end threads, so it is atomics and no lock.
+//! into an interrupt. Shared with back-end threads, so it is atomics and no lock. Both registers of it, the status and the
+//! generation of the configuration, are in the slot's page alone.
+//!
+//! A driver acknowledges what it has read, and an acknowledgement of used buffers alone may stop in KVM (see
+//! [`QueueEvents`](super::QueueEvents)). The bit then stays for good, and says "look at the queues", which is what the driver does for
+//! an interrupt in any case.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use virtio_bindings::virtio_mmio::{VIRTIO_MMIO_INT_CONFIG, VIRTIO_MMIO_INT_VRING};
 use vmm_sys_util::eventfd::EventFd;
 
+use super::page::RegisterPage;
 use crate::virtio::Interrupt;
 
 /// The line. One per slot, for the slot's life.
 #[derive(Debug)]
 pub(super) struct MmioInterrupt {
     line: EventFd,
-    status: AtomicU32,
-    generation: AtomicU32,
+    page: Arc<RegisterPage>,
 }
 
 impl MmioInterrupt {
-    pub(super) fn new(line: EventFd) -> Arc<Self> {
-        Arc::new(MmioInterrupt { line, status: AtomicU32::new(0), generation: AtomicU32::new(0) })
+    pub(super) fn new(line: EventFd, page: Arc<RegisterPage>) -> Arc<Self> {
+        Arc::new(MmioInterrupt { line, page })
     }
 
     /// Why the line was raised: what the driver reads.
     pub(super) fn status(&self) -> u32 {
-        self.status.load(Ordering::Acquire)
+        self.page.interrupt_status().load(Ordering::Acquire)
     }
 
     /// The driver has dealt with these reasons.
     pub(super) fn acknowledge(&self, bits: u32) {
-        self.status.fetch_and(!bits, Ordering::AcqRel);
+        self.page.interrupt_status().fetch_and(!bits, Ordering::AcqRel);
     }
 
     /// Changes whenever the configuration space does.
     pub(super) fn generation(&self) -> u32 {
-        self.generation.load(Ordering::Acquire)
+        self.page.generation().load(Ordering::Acquire)
     }
 
     /// A new device stands behind the line: what was read of the old one is void.
     pub(super) fn next_generation(&self) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.page.generation().fetch_add(1, Ordering::AcqRel);
     }
 
     /// Takes on saved registers, and raises the line again if a reason was pending.
     pub(super) fn restore(&self, status: u32, generation: u32) -> io::Result<()> {
-        self.generation.store(generation, Ordering::Release);
-        self.status.store(status, Ordering::Release);
+        self.page.generation().store(generation, Ordering::Release);
+        self.page.interrupt_status().store(status, Ordering::Release);
         if status == 0 { Ok(()) } else { self.line.write(1) }
     }
 
+    /// The device's status has changed, and its configuration has not.
+    pub(super) fn status_changed(&self) -> io::Result<()> {
+        self.next_generation();
+        self.raise(VIRTIO_MMIO_INT_CONFIG)
+    }
+
     fn raise(&self, bit: u32) -> io::Result<()> {
-        self.status.fetch_or(bit, Ordering::AcqRel);
+        self.page.interrupt_status().fetch_or(bit, Ordering::AcqRel);
         self.line.write(1)
     }
 }
@@ -61,8 +72,8 @@ impl Interrupt for MmioInterrupt {
         self.raise(VIRTIO_MMIO_INT_VRING)
     }
 
-    fn config_changed(&self) -> io::Result<()> {
-        self.next_generation();
+    fn config_changed(&self, config: &[u8]) -> io::Result<()> {
+        self.page.renew_config(config);
         self.raise(VIRTIO_MMIO_INT_CONFIG)
     }
 }

@@ -6,7 +6,7 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::status::Status;
 use super::{Activity, MmioTransport, QueueRegisters, TransportError};
-use crate::virtio::{Activation, DeviceError, Interrupt as _, VirtioDevice};
+use crate::virtio::{Activation, DeviceError, VirtioDevice};
 
 /// Largest queue that virtio knows (virtio 1.2, section 2.7).
 const QUEUE_SIZE_MAX: u16 = 32768;
@@ -24,6 +24,7 @@ impl MmioTransport {
         self.device = Some(device);
         self.reset();
         self.interrupt.next_generation();
+        self.publish();
         Ok(())
     }
 
@@ -31,7 +32,9 @@ impl MmioTransport {
     pub fn unplug(&mut self) -> Result<Box<dyn VirtioDevice>, TransportError> {
         self.reset();
         self.queues.clear();
-        self.device.take().ok_or(TransportError::Empty)
+        let device = self.device.take();
+        self.publish();
+        device.ok_or(TransportError::Empty)
     }
 
     /// Back to the start, whatever the device was doing.
@@ -60,8 +63,9 @@ impl MmioTransport {
             tracing::warn!(%error, "a device could not be activated");
         }
         self.status.set_needs_reset();
+        self.publish();
         // A line that cannot be raised leaves the driver to read the status register.
-        let _ = self.interrupt.config_changed();
+        let _ = self.interrupt.status_changed();
     }
 
     pub(super) fn activate(&mut self) -> Result<(), DeviceError> {
@@ -84,12 +88,15 @@ impl MmioTransport {
             .collect::<Result<_, _>>()
             .map_err(|error| failed(format!("queue event: {error}")))?;
         let Some(device) = &mut self.device else { return Err(failed("the slot is empty".into())) };
+        // Where KVM cannot drop them, they come here.
+        let _ = self.events.drop_acknowledgements();
         if device.uses_queue_events() {
             for (index, event) in (0u16..).zip(&events) {
                 if let Err(error) = self.events.register(event, index) {
                     for (index, event) in (0u16..index).zip(&events) {
                         let _ = self.events.unregister(event, index);
                     }
+                    let _ = self.events.take_acknowledgements();
                     return Err(failed(format!("ioeventfd of queue {index}: {error}")));
                 }
             }
@@ -113,6 +120,7 @@ impl MmioTransport {
     pub(super) fn unregister_events(&mut self) {
         let activity = std::mem::replace(&mut self.activity, Activity::Idle);
         let (Activity::Running(events), Some(device)) = (activity, &self.device) else { return };
+        let _ = self.events.take_acknowledgements();
         if device.uses_queue_events() {
             for (index, event) in (0u16..).zip(&events) {
                 // One that stays behind writes to an event nobody reads; the next activation reports it.

@@ -1,8 +1,9 @@
 //! virtio over MMIO, register layout version 2 (virtio 1.2, section 4.2.2): one transport per slot.
 //!
 //! The transport owns a slot's registers, its interrupt line and, while one is plugged, its device. Every
-//! access of the driver is checked, and the device gets only queues whose rings lie in guest memory. Never does
-//! the transport trust a width, an offset or an order of writes, nor look into a ring.
+//! write of the driver is checked, and the device gets only queues whose rings lie in guest memory. Never does
+//! the transport trust a width, an offset or an order of writes, nor look into a ring. Reads are no accesses: the guest reads
+//! the slot's page (`page`), where the transport publishes its registers after each write.
 //!
 //! ```text
 //!   empty ──plug──> idle ──DRIVER_OK──> running ──pause──> paused
@@ -10,7 +11,7 @@
 //!     └───unplug─────┘ └──status 0, fail──┘  └────resume─────┘ └─status 0─> idle
 //! ```
 //!
-//! An access that makes no sense is not an error: a read gives zero, a write is dropped. `status` holds
+//! A write that makes no sense is not an error and is dropped. `status` holds
 //! the driver's states, `queue` the rules for rings, `register` the map of offsets.
 
 use std::io;
@@ -21,6 +22,7 @@ use vmm_sys_util::eventfd::EventFd;
 mod error;
 mod interrupt;
 mod lifecycle;
+mod page;
 mod queue;
 mod register;
 mod snapshot;
@@ -30,6 +32,7 @@ mod tests;
 
 pub use error::TransportError;
 use interrupt::MmioInterrupt;
+pub use page::RegisterPage;
 pub use queue::QueueRegisters;
 use register::Register;
 pub use snapshot::TransportSnapshot;
@@ -40,6 +43,12 @@ use crate::virtio::{GuestMemory, VirtioDevice};
 /// Offset of the register that drivers write to notify a queue: where the VM puts its ioeventfds,
 /// one for each queue's number as a 32-bit value.
 pub const NOTIFY_OFFSET: u64 = 0x50;
+
+/// Offset of the register that drivers acknowledge interrupts at, and the value that acknowledges used buffers alone
+/// (virtio 1.2, section 4.2.2).
+pub const ACKNOWLEDGE_OFFSET: u64 = 0x64;
+/// See [`ACKNOWLEDGE_OFFSET`].
+pub const ACKNOWLEDGE_USED_BUFFERS: u32 = virtio_bindings::virtio_mmio::VIRTIO_MMIO_INT_VRING;
 
 /// "virt", little endian.
 const MAGIC: u32 = 0x7472_6976;
@@ -55,6 +64,11 @@ pub trait QueueEvents: Send {
     fn register(&self, event: &EventFd, queue: u16) -> io::Result<()>;
     /// No longer; with the same `event` that was registered.
     fn unregister(&self, event: &EventFd, queue: u16) -> io::Result<()>;
+    /// From now on KVM drops a 32-bit write of [`ACKNOWLEDGE_USED_BUFFERS`] at [`ACKNOWLEDGE_OFFSET`], which so causes no exit to
+    /// user space: an interrupt that is raised again needs no acknowledgement, as the line is an edge.
+    fn drop_acknowledgements(&self) -> io::Result<()>;
+    /// No longer.
+    fn take_acknowledgements(&self) -> io::Result<()>;
 }
 
 /// The activity of the device in the slot.
@@ -71,6 +85,7 @@ enum Activity {
 /// One slot: registers, interrupt and perhaps a device. The VM keeps it behind a lock of its own.
 pub struct MmioTransport {
     memory: GuestMemory,
+    page: Arc<RegisterPage>,
     interrupt: Arc<MmioInterrupt>,
     events: Box<dyn QueueEvents>,
     device: Option<Box<dyn VirtioDevice>>,
@@ -98,11 +113,14 @@ impl std::fmt::Debug for MmioTransport {
 }
 
 impl MmioTransport {
-    /// An empty slot. `irq` is the line's irqfd; `events` registers ioeventfds for this slot's address.
-    pub fn new(memory: GuestMemory, irq: EventFd, events: Box<dyn QueueEvents>) -> Self {
-        MmioTransport {
+    /// An empty slot. `irq` is the line's irqfd; `events` registers ioeventfds for this slot's address, at which the guest reads
+    /// `page`.
+    pub fn new(memory: GuestMemory, page: RegisterPage, irq: EventFd, events: Box<dyn QueueEvents>) -> Self {
+        let page = Arc::new(page);
+        let transport = MmioTransport {
             memory,
-            interrupt: MmioInterrupt::new(irq),
+            interrupt: MmioInterrupt::new(irq, page.clone()),
+            page,
             events,
             device: None,
             activity: Activity::Idle,
@@ -114,7 +132,9 @@ impl MmioTransport {
             shared_memory_select: 0,
             queues: Vec::new(),
             activation_failures: 0,
-        }
+        };
+        transport.publish();
+        transport
     }
 
     /// Device ID of what is plugged; 0 for an empty slot.
@@ -133,36 +153,37 @@ impl MmioTransport {
         self.activation_failures
     }
 
-    /// A read by the guest at `offset` into the slot. All of `data` is written, with zeroes where
-    /// nothing is to be read.
-    pub fn read(&mut self, offset: u64, data: &mut [u8]) {
-        data.fill(0);
-        match Register::at(offset, data.len()) {
-            Some(Register::Config(offset)) => {
-                if let Some(device) = &self.device {
-                    device.read_config(offset, data);
-                }
-            }
-            Some(register) => {
-                let value = self.read_register(register).to_le_bytes();
-                data.copy_from_slice(&value[..data.len()]);
-            }
-            None => {}
-        }
-    }
-
     /// A write by the guest at `offset` into the slot.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         let Some(device) = &mut self.device else { return };
         match Register::at(offset, data.len()) {
             Some(Register::Config(offset)) => device.write_config(offset, data),
+            // The page has the status itself.
+            Some(Register::InterruptAcknowledge) => {
+                self.interrupt.acknowledge(data.try_into().map_or(0, u32::from_le_bytes));
+                return;
+            }
             Some(register) => {
                 if let Ok(bytes) = <[u8; 4]>::try_from(data) {
                     self.write_register(register, u32::from_le_bytes(bytes));
                 }
             }
-            None => {}
+            None => return,
         }
+        self.publish();
+    }
+
+    /// Puts all registers into the page that the guest reads.
+    pub(super) fn publish(&self) {
+        for offset in register::READABLE {
+            if let Some(register) = Register::at(offset.into(), size_of::<u32>()) {
+                self.page.put(offset, self.read_register(register));
+            }
+        }
+        self.page.put_config(|config| match &self.device {
+            Some(device) => device.read_config(0, config),
+            None => config.fill(0),
+        });
     }
 
     fn read_register(&self, register: Register) -> u32 {
@@ -178,9 +199,7 @@ impl MmioTransport {
             Register::DeviceFeatures => half(device.features(), self.device_features_select),
             Register::QueueSizeMax => self.queue().map_or(0, |queue| u32::from(queue.max_size)),
             Register::QueueReady => self.queue().map_or(0, |queue| u32::from(queue.ready)),
-            Register::InterruptStatus => self.interrupt.status(),
             Register::Status => u32::from(self.status.bits()),
-            Register::ConfigGeneration => self.interrupt.generation(),
             Register::SharedLengthLow => half(self.shared_region().1, 0),
             Register::SharedLengthHigh => half(self.shared_region().1, 1),
             Register::SharedBaseLow => half(self.shared_region().0, 0),
@@ -196,7 +215,6 @@ impl MmioTransport {
             Register::DriverFeatures => self.choose_features(value),
             Register::QueueSelect => self.queue_select = value,
             Register::QueueNotify => self.notify(value),
-            Register::InterruptAcknowledge => self.interrupt.acknowledge(value),
             Register::Status => self.write_status(value),
             Register::SharedSelect => self.shared_memory_select = value,
             other => self.write_queue(other, value),

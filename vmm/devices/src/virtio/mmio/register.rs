@@ -5,6 +5,22 @@ use virtio_bindings::virtio_mmio as mmio;
 /// Bytes of guest-physical address space that a slot takes: registers below 0x100, configuration above.
 pub(super) const MMIO_BYTES: u64 = 0x1000;
 
+/// Offsets of the registers that the driver reads, but for those that the interrupt has.
+pub(super) const READABLE: [u32; 12] = [
+    mmio::VIRTIO_MMIO_MAGIC_VALUE,
+    mmio::VIRTIO_MMIO_VERSION,
+    mmio::VIRTIO_MMIO_DEVICE_ID,
+    mmio::VIRTIO_MMIO_VENDOR_ID,
+    mmio::VIRTIO_MMIO_DEVICE_FEATURES,
+    mmio::VIRTIO_MMIO_QUEUE_NUM_MAX,
+    mmio::VIRTIO_MMIO_QUEUE_READY,
+    mmio::VIRTIO_MMIO_STATUS,
+    mmio::VIRTIO_MMIO_SHM_LEN_LOW,
+    mmio::VIRTIO_MMIO_SHM_LEN_HIGH,
+    mmio::VIRTIO_MMIO_SHM_BASE_LOW,
+    mmio::VIRTIO_MMIO_SHM_BASE_HIGH,
+];
+
 /// A place that the driver may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Register {
@@ -21,7 +37,6 @@ pub(super) enum Register {
     QueueSize,
     QueueReady,
     QueueNotify,
-    InterruptStatus,
     InterruptAcknowledge,
     Status,
     DescriptorsLow,
@@ -37,7 +52,6 @@ pub(super) enum Register {
     SharedLengthHigh,
     SharedBaseLow,
     SharedBaseHigh,
-    ConfigGeneration,
     /// Configuration space, at this offset within it.
     Config(u64),
 }
@@ -67,7 +81,6 @@ impl Register {
             mmio::VIRTIO_MMIO_QUEUE_NUM => Register::QueueSize,
             mmio::VIRTIO_MMIO_QUEUE_READY => Register::QueueReady,
             mmio::VIRTIO_MMIO_QUEUE_NOTIFY => Register::QueueNotify,
-            mmio::VIRTIO_MMIO_INTERRUPT_STATUS => Register::InterruptStatus,
             mmio::VIRTIO_MMIO_INTERRUPT_ACK => Register::InterruptAcknowledge,
             mmio::VIRTIO_MMIO_STATUS => Register::Status,
             mmio::VIRTIO_MMIO_QUEUE_DESC_LOW => Register::DescriptorsLow,
@@ -81,7 +94,6 @@ impl Register {
             mmio::VIRTIO_MMIO_SHM_LEN_HIGH => Register::SharedLengthHigh,
             mmio::VIRTIO_MMIO_SHM_BASE_LOW => Register::SharedBaseLow,
             mmio::VIRTIO_MMIO_SHM_BASE_HIGH => Register::SharedBaseHigh,
-            mmio::VIRTIO_MMIO_CONFIG_GENERATION => Register::ConfigGeneration,
             _ => return None,
         })
     }

@@ -48,6 +48,7 @@ impl MmioTransport {
         self.unregister_events();
         let Some(queues) = queues.filter(|queues| queues.len() == self.queues.len()) else {
             self.status.set_needs_reset();
+            self.publish();
             let reason = format!("device {device_id} lost its queues");
             return Err(TransportError::Mismatch { reason });
         };
@@ -108,6 +109,7 @@ impl MmioTransport {
         self.queues.clone_from(&state.queues);
         let live = state.status.has(DRIVER_OK) && state.status.bits() & (FAILED | NEEDS_RESET) == 0;
         self.activity = if live { Activity::Paused } else { Activity::Idle };
+        self.publish();
         self.interrupt.restore(state.interrupt_status, state.config_generation).map_err(TransportError::Event)
     }
 

@@ -47,7 +47,7 @@ impl Interrupt for Interrupts {
         Ok(())
     }
 
-    fn config_changed(&self) -> io::Result<()> {
+    fn config_changed(&self, _config: &[u8]) -> io::Result<()> {
         Ok(())
     }
 }

@@ -1,0 +1,101 @@
+//! A slot's registers as the guest reads them: one page of memory, which the VM gives the guest to be read alone. A read
+//! of a register so costs no exit, and an interrupt, whose reason the driver reads each time, none to user space.
+//!
+//! The page has what was last put there, so that each change of a register is followed by a `put`. Vcpu threads put
+//! registers with the transport's lock held; back ends put the reasons of an interrupt and, with
+//! [`RegisterPage::renew_config`], the configuration, at any time. This module never reads what it has put, but for those two.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use virtio_bindings::virtio_mmio::{
+    VIRTIO_MMIO_CONFIG, VIRTIO_MMIO_CONFIG_GENERATION, VIRTIO_MMIO_INTERRUPT_STATUS,
+};
+use vm_memory::{MmapRegion, VolatileMemory as _};
+
+use super::register::MMIO_BYTES;
+
+/// Bytes of configuration that the page has: more than any device's. The rest reads as zero.
+pub(super) const CONFIG_BYTES: usize = 256;
+
+/// The page of one slot, and its lock for the configuration.
+#[derive(Debug)]
+pub struct RegisterPage {
+    mapping: Arc<MmapRegion>,
+    offset: usize,
+    config: Mutex<()>,
+}
+
+impl RegisterPage {
+    /// The page with this number in a mapping, whose bytes are zero.
+    ///
+    /// # Panics
+    /// The mapping ends before the page does.
+    pub fn new(mapping: Arc<MmapRegion>, number: usize) -> RegisterPage {
+        let bytes = MMIO_BYTES as usize;
+        let offset = number * bytes;
+        assert!(offset + bytes <= mapping.size(), "the page lies in the mapping");
+        RegisterPage { mapping, offset, config: Mutex::new(()) }
+    }
+
+    /// Puts a register at this offset of the page, a multiple of 4.
+    pub(super) fn put(&self, offset: u32, value: u32) {
+        self.word(offset).store(value.to_le(), Ordering::Release);
+    }
+
+    /// The pending reasons of an interrupt.
+    pub(super) fn interrupt_status(&self) -> &AtomicU32 {
+        self.word(VIRTIO_MMIO_INTERRUPT_STATUS)
+    }
+
+    /// The generation of the configuration. Only [`put_config`](Self::put_config), [`renew_config`](Self::renew_config) and a
+    /// restore change it.
+    pub(super) fn generation(&self) -> &AtomicU32 {
+        self.word(VIRTIO_MMIO_CONFIG_GENERATION)
+    }
+
+    /// Puts the configuration that `read` gives, with the generation as it is. A newer one that a back end puts meanwhile stays.
+    pub(super) fn put_config(&self, read: impl Fn(&mut [u8])) {
+        loop {
+            let generation = self.generation().load(Ordering::Acquire);
+            // Not under the lock: a device may hold its own for this, and a back end that renews holds it too.
+            let mut config = [0; CONFIG_BYTES];
+            read(&mut config);
+            let _lock = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.generation().load(Ordering::Acquire) == generation {
+                return self.store_config(&config);
+            }
+        }
+    }
+
+    /// Puts a new configuration. A driver that reads it meanwhile finds another generation before than after, and reads again; one
+    /// that begins to read in the middle may read both, and is interrupted for the change in any case.
+    pub(super) fn renew_config(&self, config: &[u8]) {
+        let _lock = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        self.generation().fetch_add(1, Ordering::AcqRel);
+        self.store_config(config);
+        self.generation().fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn store_config(&self, config: &[u8]) {
+        let mut whole = [0; CONFIG_BYTES];
+        let known = config.len().min(CONFIG_BYTES);
+        whole[..known].copy_from_slice(&config[..known]);
+        for (offset, word) in (VIRTIO_MMIO_CONFIG..).step_by(4).zip(whole.as_chunks::<4>().0) {
+            self.put(offset, u32::from_le_bytes(*word));
+        }
+    }
+
+    fn word(&self, offset: u32) -> &AtomicU32 {
+        let offset = self.offset + offset as usize;
+        self.mapping.get_atomic_ref(offset).expect("the page lies in the mapping, and registers are aligned")
+    }
+
+    /// Copies what the guest reads at `offset`.
+    #[cfg(test)]
+    pub(crate) fn read(&self, offset: usize, data: &mut [u8]) {
+        use vm_memory::Bytes as _;
+        self.mapping.as_volatile_slice().read_slice(data, self.offset + offset).unwrap();
+    }
+}
