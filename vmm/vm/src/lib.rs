@@ -33,7 +33,7 @@ pub use memory_hotplug::ResizeError;
 pub use pmem::PmemError;
 pub use register_pages::RegisterPagesError;
 pub use snapshot::{VcpuSnapshot, VcpuSnapshotError, VmSnapshot, VmSnapshotError};
-pub use vcpu::{ThreadSetup, VcpuError};
+pub use vcpu::VcpuError;
 pub use vm::{VCPUS_MAX, Vm, VmConfig, VmError};
 
 pub use kvm_ioctls::Kvm;

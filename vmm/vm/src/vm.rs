@@ -31,7 +31,7 @@ use crate::memory_hotplug::{MemoryHotplug, ResizeError};
 use crate::pmem::PmemWindows;
 use crate::register_pages::{RegisterPages, RegisterPagesError};
 use crate::snapshot::VmSnapshotError;
-use crate::vcpu::{ThreadSetup, Vcpu, VcpuContext, VcpuEnd, VcpuError};
+use crate::vcpu::{Vcpu, VcpuContext, VcpuEnd, VcpuError};
 
 /// Most vCPUs: what the guest kernel is built for (CONFIG_NR_CPUS).
 pub const VCPUS_MAX: u8 = 64;
@@ -58,8 +58,6 @@ pub struct VmConfig {
     pub kernel: File,
     /// Added to the command line.
     pub cmdline: String,
-    /// Runs first on each vCPU thread.
-    pub thread_setup: ThreadSetup,
     /// The parts of the VMM that devices reach besides their files.
     pub backends: Backends,
     /// Takes the text that the guest writes to its console.
@@ -184,7 +182,6 @@ impl Vm {
             milestones: Arc::default(),
             ends: ends_sender,
             ended: Arc::clone(&ended),
-            setup: Arc::clone(&config.thread_setup),
         };
         let (counters, milestones) = (context.counters.clone(), context.milestones.clone());
         let vcpus = (0u8..)

@@ -32,7 +32,6 @@ fn config() -> VmConfig {
         memory_max_bytes: crate::RAM_MIN,
         kernel: file(0),
         cmdline: String::new(),
-        thread_setup: Arc::new(|| Ok(())),
         backends: Backends {
             guest_stream: Arc::new(|_, _| false),
             share: None,
@@ -365,14 +364,4 @@ fn odd_vms_are_refused() {
     assert!(matches!(build(65, 64 << 20), Err(VmError::VcpuCount { .. })));
     assert!(matches!(build(1, 1 << 20), Err(VmError::Memory(_))));
     assert!(matches!(build(1, 64 << 20), Err(VmError::Boot(BootError::Kernel(_)))));
-}
-
-#[test]
-fn a_thread_whose_setup_fails_ends_the_vm_with_its_words() {
-    let Some(kvm) = kvm() else { return };
-    let config = VmConfig { thread_setup: Arc::new(|| Err("no filter".into())), ..config() };
-    let vm = Vm::assemble(&kvm, &config, |_, _| Ok(())).unwrap();
-    await_end(&vm);
-    let reason = vm.stop(StopReason::Requested).reason;
-    assert_eq!(reason, StopReason::Vmm { message: "vCPU 0: no filter".into() });
 }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 
 use proto_vmm::{BootConfig, Response, Slot};
 use vmm_vm::{Backends, Vm, VmConfig, monotonic_ns};
@@ -11,7 +10,6 @@ use super::answer::{Answer, refusal};
 use super::descriptors::Descriptors;
 use super::{Booted, Control, Source};
 use crate::error_chain::chain;
-use crate::jail::{self, Thread};
 
 /// Slots without which no agent can start.
 const NEEDED: [Slot; 3] = [Slot::ROOT, Slot::VSOCK, Slot::RNG];
@@ -33,7 +31,6 @@ impl Control {
             memory_max_bytes: request.memory_max_bytes,
             kernel: File::from(descriptors.take(request.kernel)?),
             cmdline: request.cmdline,
-            thread_setup: Arc::new(|| jail::filter_this_thread(Thread::Vcpu).map_err(|error| chain(&error))),
             backends: Backends {
                 guest_stream: self.streams.sink(),
                 share: self.share.clone(),

@@ -3,7 +3,8 @@
 //!
 //! A thread inherits the filters of the one that starts it. vCPU threads are started by the control
 //! thread and devices' threads by a vCPU (when the driver activates the device), so that
-//! what a device needs, a vCPU may do, and the control thread too.
+//! what a device needs, a vCPU may do, and the control thread too. None of them has a filter more: the kernel would run each of
+//! them for every entry into the guest.
 
 use libc::c_long;
 use seccompiler::{
@@ -14,10 +15,8 @@ use seccompiler::{
 /// The thread's name, for a person to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thread {
-    /// The control loop: builds the VM, starts threads.
+    /// The control loop, which builds the VM, and the threads that come of it: vCPUs and the devices' own.
     Control,
-    /// A vCPU, and the devices' threads that it starts.
-    Vcpu,
     /// The one that serves the pod's shared directory, and those that it starts to help it.
     Share,
 }
@@ -56,9 +55,8 @@ const ALL: &[c_long] = &[
     libc::SYS_getpid,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // Thread names, and a further filter on a new thread.
+    // Thread names.
     libc::SYS_prctl,
-    libc::SYS_seccomp,
     // Signals: the kick of vCPUs, and Rust's stack overflow handler.
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,

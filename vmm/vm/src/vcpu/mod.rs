@@ -29,9 +29,6 @@ use crate::snapshot::{VcpuSnapshot, VcpuSnapshotError};
 
 use exit::Next;
 
-/// Runs first on a new thread, before it touches the guest: its seccomp filter, for example.
-pub type ThreadSetup = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
-
 /// How a vCPU ended the VM.
 #[derive(Debug)]
 pub(crate) struct VcpuEnd {
@@ -71,7 +68,6 @@ pub(crate) struct VcpuContext {
     pub(crate) ends: Sender<VcpuEnd>,
     /// Written after something was sent to `ends`.
     pub(crate) ended: Arc<EventFd>,
-    pub(crate) setup: ThreadSetup,
 }
 
 /// The VM's handle of a vCPU thread. Dropping it finishes the thread and waits for it.
@@ -155,11 +151,6 @@ struct Runner {
 
 impl Runner {
     fn run(mut self) {
-        if let Err(message) = (self.context.setup)() {
-            let message = format!("vCPU {}: {message}", self.id);
-            self.end(StopReason::Vmm { message });
-            return;
-        }
         let _kickable = kick::accept(&mut self.fd);
         let mut phase = Phase::Paused;
         while phase != Phase::Finished {
