@@ -306,9 +306,14 @@ fn check_mount(root: &Path, expected: &BTreeMap<Vec<u8>, Expected>) {
     }
 }
 
+/// How many trees are made: `make soak` makes more, as of images.
+fn cases() -> u32 {
+    std::env::var("PODVISOR_IMAGE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(24)
+}
+
 #[test]
 fn a_random_tree_of_several_layers_is_the_same_when_the_kernel_mounts_it() {
-    let config = Config { cases: 24, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: cases(), failure_persistence: None, ..Config::default() };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, b"podvisor erofs mount test seed 1");
     let mut runner = TestRunner::new_with_rng(config, rng);
     let result = runner.run(&(prop::collection::vec(made(), 0..80), 1_usize..6), |(files, count)| {

@@ -1,0 +1,108 @@
+//! The model of an image: every path, with the node that it names.
+
+use std::collections::BTreeMap;
+
+/// Nanoseconds of a second.
+pub(crate) const SECOND: u32 = 1_000_000_000;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Directory,
+    File(Vec<u8>),
+    Symlink(Vec<u8>),
+    Char(u32, u32),
+    Block(u32, u32),
+    Fifo,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    pub(crate) owner: (u32, u32),
+    /// Seconds and nanoseconds.
+    pub(crate) mtime: (i64, u32),
+    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Node {
+    /// A directory that an archive has not named, but something in it.
+    pub(crate) fn implied() -> Node {
+        Node { kind: Kind::Directory, mode: 0o755, owner: (0, 0), mtime: (0, 0), xattrs: BTreeMap::new() }
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.kind == Kind::Directory
+    }
+}
+
+/// A path from the root, as its components.
+pub(crate) type Path = Vec<Vec<u8>>;
+
+/// Paths with the numbers of their nodes; the root is not among them.
+#[derive(Debug, Clone)]
+pub(crate) struct Model {
+    pub(crate) root: Node,
+    pub(crate) names: BTreeMap<Path, usize>,
+    pub(crate) nodes: Vec<Node>,
+}
+
+impl Model {
+    pub(crate) fn new() -> Model {
+        Model { root: Node::implied(), names: BTreeMap::new(), nodes: Vec::new() }
+    }
+
+    pub(crate) fn node(&self, path: &[Vec<u8>]) -> Option<&Node> {
+        if path.is_empty() { Some(&self.root) } else { self.names.get(path).map(|at| &self.nodes[*at]) }
+    }
+
+    /// All paths of nodes of which `is` holds.
+    pub(crate) fn paths(&self, is: impl Fn(&Node) -> bool) -> Vec<Path> {
+        self.names.iter().filter(|(_, at)| is(&self.nodes[**at])).map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Removes what is below a path.
+    pub(crate) fn clear(&mut self, path: &[Vec<u8>]) {
+        self.names.retain(|other, _| !(other.len() > path.len() && other.starts_with(path)));
+    }
+
+    pub(crate) fn remove(&mut self, path: &[Vec<u8>]) {
+        self.clear(path);
+        self.names.remove(path);
+    }
+
+    /// Puts a new node at a path. A directory over a directory keeps what is in it.
+    pub(crate) fn put(&mut self, path: &[Vec<u8>], node: Node) {
+        if path.is_empty() {
+            self.root = node;
+            return;
+        }
+        self.imply_parents(path);
+        let is_kept = node.is_directory() && self.node(path).is_some_and(Node::is_directory);
+        if !is_kept {
+            self.remove(path);
+        }
+        self.name(path, node);
+    }
+
+    fn imply_parents(&mut self, path: &[Vec<u8>]) {
+        for length in 1..path.len() {
+            if !self.names.contains_key(&path[..length]) {
+                self.name(&path[..length], Node::implied());
+            }
+        }
+    }
+
+    fn name(&mut self, path: &[Vec<u8>], node: Node) {
+        self.nodes.push(node);
+        self.names.insert(path.to_vec(), self.nodes.len() - 1);
+    }
+
+    /// Gives the node at `target` one more name.
+    pub(crate) fn link(&mut self, path: &[Vec<u8>], target: &[Vec<u8>]) {
+        self.imply_parents(path);
+        let node = self.names[target];
+        self.remove(path);
+        self.names.insert(path.to_vec(), node);
+    }
+}
