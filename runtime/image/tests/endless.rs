@@ -13,6 +13,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use node::{Node, content, limits};
 use runtime_image::{ContentError, ImageError, Limits};
+use serde_json::json;
+use tests_registry::digest_of;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use wire::read_head;
@@ -136,6 +138,51 @@ async fn an_endless_token_is_read_to_its_bound() {
     assert_eq!(what, "access to t");
     assert!(matches!(wrong, ContentError::Limit { unit: "bytes", limit: 262_144, .. }), "{wrong:?}");
     fake.assert_bounded();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_blob_is_read_to_the_size_that_its_descriptor_gives() {
+    const SIZE: usize = 1 << 20;
+    let config = |diff_id: &str| {
+        format!(r#"{{"os":"linux","architecture":"amd64","rootfs":{{"diff_ids":["{diff_id}"]}}}}"#)
+    };
+    let (digest, config) = (digest_of(b"never sent"), config(&digest_of(b"nor this")));
+    let manifest = json!({
+        "schemaVersion": 2,
+        "config": { "mediaType": "application/vnd.oci.image.config.v1+json",
+            "digest": digest_of(config.as_bytes()), "size": config.len() },
+        "layers": [{ "mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": digest, "size": SIZE }],
+    });
+    let (manifest, at) = (manifest.to_string(), |path: String| -> &'static str { path.leak() });
+    let whole = |path, text: &str| {
+        let length = format!("content-length: {}\r\n", text.len());
+        answer(path, "200 OK", &length, Body::Whole(text.into()))
+    };
+    let fake = Fake::start(|_| {
+        vec![
+            whole("/v2/t/manifests/1", &manifest),
+            whole(at(format!("/v2/t/blobs/{}", digest_of(config.as_bytes()))), &config),
+            endless(at(format!("/v2/t/blobs/{digest}")), "200 OK"),
+        ]
+    })
+    .await;
+    let node = Node::new();
+    let before = node.images.usage().bytes;
+    let (what, wrong) = content(node.pull(&fake.reference()).await);
+    assert!(what.starts_with("layer 1 "), "{what}");
+    // Blanks are no archive, and more of them than were announced are none either.
+    assert!(
+        matches!(
+            wrong,
+            ContentError::TooLong { .. } | ContentError::Archive { .. } | ContentError::Digest { .. }
+        ),
+        "{wrong:?}"
+    );
+    fake.assert_bounded();
+    node.assert_no_leftovers();
+    let kept = node.images.usage().bytes - before;
+    // With a block or two of directories.
+    assert!(kept <= SIZE as u64 + 16_384, "{kept} bytes are kept");
 }
 
 #[tokio::test(flavor = "multi_thread")]
