@@ -50,6 +50,7 @@ points! {
     ImageLayerRemove = "image.layer.remove",
     ImageMake = "image.make",
     ImageFileMake = "image.file.make",
+    ImageSeal = "image.seal",
     ImageRename = "image.rename",
     ImageRemove = "image.remove",
     // Volumes.

@@ -74,16 +74,18 @@ impl Fetch {
     /// The tree of a layer that is in the store. A damaged one is none.
     async fn here(&self) -> Result<Option<TreeFile>, ImageError> {
         let diff_id = &self.expected.diff_id;
-        let (Some(_), Some(path)) = (self.store.layer(diff_id), self.store.tree_path(diff_id)) else {
+        let (Some(layer), Some(path)) = (self.store.layer(diff_id), self.store.tree_path(diff_id)) else {
             return Ok(None);
         };
-        let reading = blocking_on_layer("reading a layer's tree", move || match TreeFile::read(&path) {
-            Ok(tree) => Ok(Some(tree)),
-            Err(error) if is_damage(&error) => {
-                tracing::warn!(error = error::chain(&error), "a layer is fetched again");
-                Ok(None)
+        let reading = blocking_on_layer("reading a layer's tree", move || {
+            match TreeFile::read_stored(&path, layer.tree_verity.as_ref()) {
+                Ok(tree) => Ok(Some(tree)),
+                Err(error) if is_damage(&error) => {
+                    tracing::warn!(error = error::chain(&error), "a layer is fetched again");
+                    Ok(None)
+                }
+                Err(error) => Err(error),
             }
-            Err(error) => Err(error),
         });
         let found = reading.await?;
         if let Some(tree) = &found {
@@ -110,12 +112,12 @@ fn unpack(
     };
     progress.enter(LayerState::Converting);
     let blob = reader.check()?;
-    store.publish_layer(&expected.diff_id, &unpacked, places)?;
+    let layer = store.publish_layer(&expected.diff_id, unpacked, places)?;
     if let Err(error) = blob.remove() {
         tracing::warn!(error = error::chain(&error), "the blob of a layer is left");
     }
     let tree = store.tree_path(&expected.diff_id).ok_or(ImageError::Interrupted("unpacking a layer"))?;
-    let tree = TreeFile::read(&tree)?;
+    let tree = TreeFile::read_stored(&tree, layer.tree_verity.as_ref())?;
     progress.enter(LayerState::Done);
     Ok(tree)
 }

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all. Owns the order of write, sync and rename.
+//! Files that are there whole or not at all. Owns the order of write, sync, seal and rename.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,6 +7,7 @@ use std::path::Path;
 use runtime_fail_points::{Point, pass};
 
 use crate::error::ImageError;
+use crate::verity::{self, VerityDigest};
 
 /// Replaces `path` by `bytes`: after a crash it holds the old or the new content, and after an error the old one alone.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ImageError> {
@@ -22,12 +23,27 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ImageError> {
 
 /// Makes the finished `file` at `from` appear at `to`, durably. Both are on one file system.
 pub(crate) fn publish(file: &File, from: &Path, to: &Path) -> Result<(), ImageError> {
-    publish_at(Point::ImageRename, file, from, to)
+    file.sync_all().map_err(ImageError::disk("syncing", from))?;
+    rename(Point::ImageRename, from, to)
 }
 
-/// As [`publish`], with a point of its own before the rename.
-pub(crate) fn publish_at(point: Point, file: &File, from: &Path, to: &Path) -> Result<(), ImageError> {
+/// As [`publish`], with a point of its own before the rename, for a file that never changes again: where the file system has
+/// fs-verity, the file is sealed before it appears, and its digest is returned.
+pub(crate) fn publish_sealed(
+    point: Point,
+    file: File,
+    from: &Path,
+    to: &Path,
+) -> Result<Option<VerityDigest>, ImageError> {
     file.sync_all().map_err(ImageError::disk("syncing", from))?;
+    drop(file);
+    pass(Point::ImageSeal).map_err(ImageError::disk("sealing", from))?;
+    let digest = verity::seal(from)?;
+    rename(point, from, to)?;
+    Ok(digest)
+}
+
+fn rename(point: Point, from: &Path, to: &Path) -> Result<(), ImageError> {
     pass(point).map_err(ImageError::disk("renaming", from))?;
     fs::rename(from, to).map_err(ImageError::disk("renaming", from))?;
     if let Some(parent) = to.parent() {

@@ -14,7 +14,7 @@
 //! [`Images`] is the whole interface. Where to read on: `images.rs` (the calls), `pull.rs` (the steps of a pull),
 //! `blob.rs` and
 //! `transfer.rs` (a blob from network to disk), `layer.rs` and `archive.rs` (a blob into a layer's two files), `tree_file.rs`,
-//! `build.rs` (layers into an image), `store.rs` (files, index, leases and recovery), `opened.rs` (an image for a guest), `name.rs` (references), `registry.rs` and `hosts.rs` (registries and mirrors).
+//! `build.rs` (layers into an image), `store.rs` (files, index, leases and recovery), `verity.rs` (what keeps stored files as they are), `opened.rs` (an image for a guest), `name.rs` (references), `registry.rs` and `hosts.rs` (registries and mirrors).
 //!
 //! An archive that somebody imports is spooled (`spool.rs`), looked through for images (`import.rs`), and then a source of blobs
 //! as a registry is (`source.rs`). How far either is, `progress.rs` publishes.
@@ -62,6 +62,7 @@ mod spool;
 mod store;
 mod transfer;
 mod tree_file;
+mod verity;
 
 pub use config::DeclaredConfig;
 pub use error::{ContentError, ImageError, ImageErrorKind};

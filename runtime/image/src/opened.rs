@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use runtime_erofs::{BLOB_ALIGNMENT, place_blobs};
 
 use crate::error::ImageError;
 use crate::store::{Index, Lease, Record, Store};
+use crate::verity::{self, VerityDigest};
 
 /// An image's files side by side, which are one EROFS, and the right to use them.
 #[derive(Debug)]
@@ -30,17 +31,29 @@ pub struct ImagePart {
     pub length: u64,
 }
 
-/// A file to open: its path, where it begins, and its length.
-type Wanted = (PathBuf, u64, u64);
+/// A file to open.
+struct Wanted {
+    path: PathBuf,
+    offset: u64,
+    length: u64,
+    verity: Option<VerityDigest>,
+}
 
 /// The files of an image that has a guest something to read in them.
 fn wanted(store: &Store, index: &Index, record: &Record) -> Option<Vec<Wanted>> {
     let layers = index.layer_bytes(record)?;
     let (begins, _) = place_blobs(record.file_bytes, &layers);
-    let mut files = vec![(store.image_path(&record.id)?, 0, record.file_bytes)];
-    for ((diff_id, bytes), begin) in record.layers.iter().zip(layers).zip(begins) {
+    let (path, verity) = (store.image_path(&record.id)?, record.verity.clone());
+    let mut files = vec![Wanted { path, offset: 0, length: record.file_bytes, verity }];
+    for ((diff_id, bytes), offset) in record.layers.iter().zip(layers).zip(begins) {
         if bytes > 0 {
-            files.push((store.data_path(diff_id)?, begin, bytes.checked_next_multiple_of(BLOB_ALIGNMENT)?));
+            let (path, length) = (store.data_path(diff_id)?, bytes.checked_next_multiple_of(BLOB_ALIGNMENT)?);
+            files.push(Wanted {
+                path,
+                offset,
+                length,
+                verity: index.layers.get(diff_id)?.data_verity.clone(),
+            });
         }
     }
     Some(files)
@@ -49,28 +62,30 @@ fn wanted(store: &Store, index: &Index, record: &Record) -> Option<Vec<Wanted>> 
 /// Opens the files of a listed image. Blocks on the disk.
 ///
 /// # Errors
-/// [`ImageError::Unknown`], and [`ImageError::Disk`], also for a file that is not as long as it was.
+/// [`ImageError::Unknown`], and [`ImageError::Disk`], also for a file that is not as long as it was, or is another one.
 pub(crate) fn open(store: &Arc<Store>, id: &str) -> Result<OpenImage, ImageError> {
     let unknown = || ImageError::Unknown(id.to_owned());
     // First, so that a removal that comes now keeps the files.
     let lease = store.lease(id).ok_or_else(unknown)?;
     let (index, record) = store.indexed(id).ok_or_else(unknown)?;
     let files = wanted(store, &index, &record).ok_or_else(unknown)?;
-    let part = |(path, offset, length): Wanted| {
-        let file = open_file(&path, length)?;
-        Ok::<_, ImageError>(ImagePart { file, offset, length })
+    let part = |wanted: Wanted| {
+        let file = open_file(&wanted)?;
+        Ok::<_, ImageError>(ImagePart { file, offset: wanted.offset, length: wanted.length })
     };
     Ok(OpenImage { parts: files.into_iter().map(part).collect::<Result<_, _>>()?, lease })
 }
 
-fn open_file(path: &Path, length: u64) -> Result<File, ImageError> {
+fn open_file(Wanted { path, length, verity, .. }: &Wanted) -> Result<File, ImageError> {
     let file = File::open(path).map_err(ImageError::disk("opening", path))?;
     let found = file.metadata().map_err(ImageError::disk("opening", path))?.len();
-    if found != length {
+    if found != *length {
         let reason =
             format!("it has {found} bytes, and should have {length}: remove the image, and pull it again");
         let error = io::Error::new(io::ErrorKind::InvalidData, reason);
         return Err(ImageError::disk("opening", path)(error));
     }
+    // By what is open already: what is at the path may be another file by now.
+    verity::check(&file, verity.as_ref()).map_err(ImageError::disk("opening", path))?;
     Ok(file)
 }

@@ -110,6 +110,7 @@ impl Pull {
             repo_digests: self.repo_digests(digest),
             size_bytes: 0,
             file_bytes: 0,
+            verity: None,
             layers: distinct,
             config: parsed.config,
         };
@@ -262,11 +263,12 @@ impl Pull {
             let blobs: Vec<u64> = found.iter().map(|layer| layer.content_bytes).collect();
             let (file, bytes) = stack.write(hex, &blobs, &path)?;
             let to = store.image_path(&id).ok_or(ImageError::Interrupted("writing an image"))?;
-            files::publish(&file, &path, &to)?;
+            let verity = files::publish_sealed(Point::ImageRename, file, &path, &to)?;
             let layers = found.iter().map(|layer| layer.content_bytes.saturating_add(layer.tree_bytes));
-            Ok((bytes.next_multiple_of(BLOB_ALIGNMENT), layers.fold(bytes, u64::saturating_add)))
+            Ok((bytes.next_multiple_of(BLOB_ALIGNMENT), layers.fold(bytes, u64::saturating_add), verity))
         });
-        (record.file_bytes, record.size_bytes) = step(span!("write the image"), writing).await?;
+        (record.file_bytes, record.size_bytes, record.verity) =
+            step(span!("write the image"), writing).await?;
         Ok(())
     }
 

@@ -33,6 +33,7 @@ use crate::name::{Name, digest_hex, id_prefix};
 mod index;
 mod layers;
 mod leases;
+mod whole;
 
 use index::Found;
 pub(crate) use index::{Index, LayerRecord, Record};
@@ -184,21 +185,6 @@ impl Store {
         Ok(Index::read(&self.index_path())?.index)
     }
 
-    /// Whether all files are there that a guest reads of the image, as long as they must be.
-    pub(crate) fn has_files(&self, index: &Index, record: &Record) -> bool {
-        let is_long = |path: Option<PathBuf>, bytes: u64| {
-            path.is_some_and(|path| {
-                fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == bytes)
-            })
-        };
-        is_long(self.image_path(&record.id), record.file_bytes)
-            && record.layers.iter().all(|diff_id| {
-                index.layers.get(diff_id).is_some_and(|layer| {
-                    layer.content_bytes == 0 || is_long(self.data_path(diff_id), layer.file_bytes())
-                })
-            })
-    }
-
     /// Drops images without their files, and layers that no image names. Returns whether there were any.
     fn drop_lost(&self, index: &mut Index) -> bool {
         let found = index.clone();
@@ -208,7 +194,7 @@ impl Store {
         index.layers.retain(|diff_id, _| named.contains(diff_id));
         let lost = found.all().count() - index.all().count();
         if lost > 0 {
-            tracing::warn!(count = lost, "images without their files were dropped");
+            tracing::warn!(count = lost, "images whose files are missing or altered were dropped");
         }
         *index != found
     }
@@ -305,11 +291,7 @@ impl Store {
         let known = index.records.remove(&id).or_else(|| index.removed.remove(&id));
         let record = match known {
             None => new,
-            Some(mut old) => {
-                merge(&mut old.repo_tags, new.repo_tags);
-                merge(&mut old.repo_digests, new.repo_digests);
-                old
-            }
+            Some(old) => with_names_of(old, new),
         };
         if !self.has_files(&index, &record) {
             return Err(ImageError::Unknown(id));
@@ -391,6 +373,17 @@ impl Listed {
         let (_, range_bytes) = runtime_erofs::place_blobs(record.file_bytes, &layers);
         Listed { record: record.clone(), range_bytes }
     }
+}
+
+/// An image that is known, with new names too. Where its own file was made anew, what is new of it counts.
+fn with_names_of(mut old: Record, new: Record) -> Record {
+    let (repo_tags, repo_digests) = (new.repo_tags.clone(), new.repo_digests.clone());
+    if new.file_bytes > 0 {
+        old = Record { repo_tags: old.repo_tags, repo_digests: old.repo_digests, ..new };
+    }
+    merge(&mut old.repo_tags, repo_tags);
+    merge(&mut old.repo_digests, repo_digests);
+    old
 }
 
 fn merge(into: &mut Vec<String>, from: Vec<String>) {

@@ -16,6 +16,7 @@ use runtime_erofs::{Entry, MAX_METADATA_BYTES, MAX_NODES};
 use sha2::{Digest, Sha256};
 
 use crate::error::ImageError;
+use crate::verity::{self, VerityDigest};
 
 const MAGIC: &[u8; 8] = b"podvtree";
 
@@ -123,14 +124,15 @@ impl std::fmt::Debug for TreeFile {
 }
 
 impl TreeFile {
-    /// Reads the tree at `path`.
+    /// Reads the tree at `path`, which is the file that was stored with this digest, if it has one.
     ///
     /// # Errors
-    /// [`ImageError::Disk`], also for a file that is damaged ([`is_damage`]).
-    pub(crate) fn read(path: &Path) -> Result<TreeFile, ImageError> {
+    /// [`ImageError::Disk`], also for a file that is damaged or another one ([`is_damage`]).
+    pub(crate) fn read_stored(path: &Path, stored: Option<&VerityDigest>) -> Result<TreeFile, ImageError> {
         let failed = ImageError::disk("reading", path);
         let read = || {
             let file = File::open(path)?;
+            verity::check(&file, stored)?;
             let length = file.metadata()?.len();
             if length > TREE_BYTES_MAX {
                 return Err(damaged(format!("a tree of {length} bytes, more than {TREE_BYTES_MAX}")));
@@ -276,7 +278,7 @@ mod tests {
             let path = dir.path().join("tree");
             let sizes = Sizes { entries: entries.len() as u64, names: 7, unpacked: u64::MAX, content: 4096 };
             written(&path, &entries, &sizes);
-            let tree = TreeFile::read(&path).unwrap();
+            let tree = TreeFile::read_stored(&path, None).unwrap();
             prop_assert_eq!(tree.sizes, sizes);
             let mut read = tree.entries();
             prop_assert_eq!(read.by_ref().collect::<Vec<_>>(), entries);
@@ -288,7 +290,7 @@ mod tests {
             let longer = [&whole[..], b"x"].concat();
             for damaged in [&altered[..], &whole[..at.index(whole.len())], &longer] {
                 fs::write(&path, damaged).unwrap();
-                prop_assert!(is_damage(&TreeFile::read(&path).unwrap_err()));
+                prop_assert!(is_damage(&TreeFile::read_stored(&path, None).unwrap_err()));
             }
         }
     }
@@ -297,7 +299,7 @@ mod tests {
     fn a_tree_of_another_version_or_with_other_counts_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tree");
-        let why = || match TreeFile::read(&path) {
+        let why = || match TreeFile::read_stored(&path, None) {
             Err(ImageError::Disk { source, .. }) => source.to_string(),
             other => panic!("{other:?}"),
         };
@@ -307,12 +309,12 @@ mod tests {
             kind: EntryKind::Fifo,
         };
         written(&path, std::slice::from_ref(&fifo), &Sizes { entries: 2, ..Sizes::default() });
-        let tree = TreeFile::read(&path).unwrap();
+        let tree = TreeFile::read_stored(&path, None).unwrap();
         let mut entries = tree.entries();
         assert_eq!(entries.by_ref().count(), 1);
         assert!(entries.end().unwrap_err().to_string().starts_with("an entry cannot be read"));
         written(&path, &[fifo], &Sizes::default());
-        let left = TreeFile::read(&path).unwrap().entries().end().unwrap_err().to_string();
+        let left = TreeFile::read_stored(&path, None).unwrap().entries().end().unwrap_err().to_string();
         assert!(left.starts_with("0 entries and"), "{left}");
 
         let mut bytes = fs::read(&path).unwrap();
@@ -324,6 +326,6 @@ mod tests {
         File::create(&path).unwrap().set_len(TREE_BYTES_MAX + 1).unwrap();
         assert!(why().contains("more than"), "{}", why());
         fs::remove_file(&path).unwrap();
-        assert!(is_damage(&TreeFile::read(&path).unwrap_err()));
+        assert!(is_damage(&TreeFile::read_stored(&path, None).unwrap_err()));
     }
 }

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use crate::config::DeclaredConfig;
 use crate::error::ImageError;
 use crate::files;
+use crate::verity::VerityDigest;
 
 /// Version of the index's form. An index of a version that is not known is refused.
 const VERSION: u32 = 2;
@@ -28,6 +29,9 @@ pub(crate) struct Record {
     pub(crate) size_bytes: u64,
     /// Bytes of the image's own file: of the metadata, or of an image that is one file.
     pub(crate) file_bytes: u64,
+    /// The digest of the image's own file, where the file system has fs-verity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) verity: Option<VerityDigest>,
     /// Diff ids of the layers whose contents follow the image's own file, each once and in this order.
     pub(crate) layers: Vec<String>,
     #[serde(deserialize_with = "without_nulls")]
@@ -41,6 +45,12 @@ pub(crate) struct LayerRecord {
     /// none.
     pub(crate) content_bytes: u64,
     pub(crate) tree_bytes: u64,
+    /// The digest of the contents' file, where the file system has fs-verity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) data_verity: Option<VerityDigest>,
+    /// The digest of the tree's file, where the file system has fs-verity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tree_verity: Option<VerityDigest>,
 }
 
 /// Indexes of earlier versions have `null` where the image names no stop signal.
@@ -175,7 +185,16 @@ fn first(file: FirstIndexFile) -> Found {
         let file_bytes = size_bytes.saturating_add(runtime_erofs::BLOB_ALIGNMENT - 1)
             / runtime_erofs::BLOB_ALIGNMENT
             * runtime_erofs::BLOB_ALIGNMENT;
-        Record { id, repo_tags, repo_digests, size_bytes, file_bytes, layers: Vec::new(), config }
+        Record {
+            id,
+            repo_tags,
+            repo_digests,
+            size_bytes,
+            file_bytes,
+            verity: None,
+            layers: Vec::new(),
+            config,
+        }
     };
     let records = by_id(images.into_iter().map(record).collect());
     Found { index: Index { records, ..Index::default() }, old_blobs: Some(old_blobs) }

@@ -14,6 +14,7 @@ use crate::error::ImageError;
 use crate::files;
 use crate::layer::{Places, Unpacked};
 use crate::name::digest_hex;
+use crate::verity::{self, VerityDigest};
 
 /// Bytes compared at a time.
 const COMPARE_BYTES: usize = 256 * 1024;
@@ -58,42 +59,47 @@ impl Store {
     pub(crate) fn publish_layer(
         &self,
         diff_id: &str,
-        unpacked: &Unpacked,
+        unpacked: Unpacked,
         places: &Places,
     ) -> Result<LayerRecord, ImageError> {
         let (Some(data), Some(tree)) = (self.data_path(diff_id), self.tree_path(diff_id)) else {
             return Err(ImageError::Unknown(diff_id.to_owned()));
         };
-        let record = LayerRecord { content_bytes: unpacked.content_bytes, tree_bytes: unpacked.tree_bytes };
-        if !self.has_data(diff_id, &record, &places.data, &data)? && record.content_bytes > 0 {
-            files::publish_at(Point::ImageLayerRename, &unpacked.data, &places.data, &data)?;
-        }
-        files::publish_at(Point::ImageLayerRename, &unpacked.tree, &places.tree, &tree)?;
+        let Unpacked { data: new_data, tree: new_tree, content_bytes, tree_bytes } = unpacked;
+        let point = Point::ImageLayerRename;
+        let data_verity = match self.data_that_is_here(diff_id, content_bytes, &places.data, &data)? {
+            Some(known) => known.data_verity,
+            None if content_bytes == 0 => None,
+            None => files::publish_sealed(point, new_data, &places.data, &data)?,
+        };
+        let tree_verity = files::publish_sealed(point, new_tree, &places.tree, &tree)?;
+        let record = LayerRecord { content_bytes, tree_bytes, data_verity, tree_verity };
         // Who writes the index puts its own copy in the place of what is here.
         let _writer = self.writer();
         self.state().index.layers.insert(diff_id.to_owned(), record.clone());
         Ok(record)
     }
 
-    /// Whether the layer's contents are here, as an image names them. The contents are compared, since that is rare.
-    fn has_data(
+    /// The layer whose contents are here, as an image names them. The contents are compared, since that is rare.
+    fn data_that_is_here(
         &self,
         diff_id: &str,
-        new: &LayerRecord,
+        content_bytes: u64,
         unpacked: &Path,
         data: &Path,
-    ) -> Result<bool, ImageError> {
-        let Some(known) = self.layer(diff_id) else { return Ok(false) };
-        let is_same = known.content_bytes == new.content_bytes
-            && (new.content_bytes == 0
-                || is_same(unpacked, data).map_err(ImageError::disk("comparing with its layer", data))?);
+    ) -> Result<Option<LayerRecord>, ImageError> {
+        let Some(known) = self.layer(diff_id) else { return Ok(None) };
+        let is_same = known.content_bytes == content_bytes
+            && (content_bytes == 0
+                || is_same(unpacked, data, known.data_verity.as_ref())
+                    .map_err(ImageError::disk("comparing with its layer", data))?);
         let is_named = self.state().index.named_layers().contains(diff_id);
         if !is_same && is_named {
             let reason = "it differs from what its layer unpacks to: remove the images that have the layer";
             let error = io::Error::new(io::ErrorKind::InvalidData, reason);
             return Err(ImageError::disk("reading", data)(error));
         }
-        Ok(is_same)
+        Ok(is_same.then_some(known))
     }
 
     /// Removes layers that nobody needs, each whatever becomes of the others.
@@ -121,13 +127,14 @@ impl Store {
     }
 }
 
-fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
+/// Whether the file at `other` is the one that was stored, with the contents of `one`.
+fn is_same(one: &Path, other: &Path, stored: Option<&VerityDigest>) -> io::Result<bool> {
     let (one, other) = match (File::open(one), File::open(other)) {
         (Ok(one), Ok(other)) => (one, other),
         (_, Err(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         (Err(error), _) | (_, Err(error)) => return Err(error),
     };
-    if one.metadata()?.len() != other.metadata()?.len() {
+    if one.metadata()?.len() != other.metadata()?.len() || verity::check(&other, stored).is_err() {
         return Ok(false);
     }
     let (mut one, mut other) = (BufReader::new(one), BufReader::new(other));

@@ -19,6 +19,7 @@ fn record(digit: char, tag: &str, layers: &[char]) -> Record {
         repo_digests: vec![format!("host.io/a@{}", id(digit))],
         size_bytes: 4096,
         file_bytes: 2 * MIB,
+        verity: None,
         layers: layers.iter().map(|layer| id(*layer)).collect(),
         config: DeclaredConfig::default(),
     }
@@ -37,7 +38,7 @@ fn publish(store: &Store, diff_id: &str, content_bytes: u64, first: u8) -> Resul
     let data = file(&places.data, content_bytes.next_multiple_of(2 * MIB));
     std::os::unix::fs::FileExt::write_all_at(&data, &[first], 0).unwrap();
     let unpacked = Unpacked { data, tree: file(&places.tree, 9), content_bytes, tree_bytes: 9 };
-    store.publish_layer(diff_id, &unpacked, &places)
+    store.publish_layer(diff_id, unpacked, &places)
 }
 
 fn make(store: &Store, record: &Record) {
@@ -301,6 +302,48 @@ fn a_layer_that_comes_again_keeps_the_contents_that_images_name() {
     assert!(crate::error::chain(&error).contains("remove the images that have the layer"), "{error}");
     store.remove(&id('a')).unwrap();
     publish(&store, &id('1'), 4096, 8).unwrap();
+}
+
+#[test]
+fn a_file_that_is_not_the_one_that_was_stored_is_not_given_to_a_guest_and_its_image_is_dropped_by_a_start() {
+    // Of a file system that seals files; here nothing is sealed, so that each such file is another one.
+    let digest = || Some(crate::verity::VerityDigest("7".repeat(64)));
+    for is_own in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_with(directory.path(), &[record('a', "a:1", &['1']), record('b', "b:1", &['2'])]);
+        {
+            let mut state = store.state();
+            if is_own {
+                state.index.records.get_mut(&id('a')).unwrap().verity = digest();
+            } else {
+                state.index.layers.get_mut(&id('1')).unwrap().data_verity = digest();
+            }
+        }
+        store.write_index().unwrap();
+        let error = crate::opened::open(&store, &id('a')).unwrap_err();
+        let text = crate::error::chain(&error);
+        assert!(text.contains("it is not the file that was stored"), "{text}");
+        crate::opened::open(&store, &id('b')).unwrap();
+        // A pull of the image does not take the file for the image's either.
+        let nameless = Record { file_bytes: 0, ..record('a', "a:2", &['1']) };
+        assert!(matches!(store.add(nameless), Err(ImageError::Unknown(_))));
+        drop(store);
+        let store = open(directory.path());
+        assert_eq!((ids(&store), counts(&store)), (vec![id('b')], (1, 2, 0)));
+        make(&store, &record('a', "a:1", &['1']));
+        crate::opened::open(&store, &id('a')).unwrap();
+    }
+}
+
+#[test]
+fn an_own_file_that_was_made_anew_is_the_images() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with(directory.path(), &[record('a', "a:1", &['1'])]);
+    store.state().index.records.get_mut(&id('a')).unwrap().verity =
+        Some(crate::verity::VerityDigest("7".repeat(64)));
+    store.add(record('a', "a:2", &['1'])).unwrap();
+    assert_eq!(store.known(&id('a')).unwrap().repo_tags, ["host.io/a:1", "host.io/a:2"]);
+    crate::opened::open(&store, &id('a')).unwrap();
 }
 
 /// An index of version 1 with one image, and its files.

@@ -1,0 +1,32 @@
+//! Whether an image's files are those that were stored. Owns the look at them from outside: their kinds, lengths and digests; never
+//! reads what is in them.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use super::{Index, Record, Store};
+use crate::verity::{self, VerityDigest};
+
+impl Store {
+    /// Whether all files are there that a guest reads of the image, as long as they must be, and none is another one than was stored.
+    pub(crate) fn has_files(&self, index: &Index, record: &Record) -> bool {
+        is_stored(self.image_path(&record.id), record.file_bytes, record.verity.as_ref())
+            && record.layers.iter().all(|diff_id| {
+                index.layers.get(diff_id).is_some_and(|layer| {
+                    layer.content_bytes == 0
+                        || is_stored(self.data_path(diff_id), layer.file_bytes(), layer.data_verity.as_ref())
+                })
+            })
+    }
+}
+
+fn is_stored(path: Option<PathBuf>, bytes: u64, digest: Option<&VerityDigest>) -> bool {
+    let Some(path) = path else { return false };
+    // Only a file is opened: a pipe would wait for its writer.
+    let is_long = fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == bytes);
+    is_long
+        && match digest {
+            None => true,
+            Some(_) => File::open(&path).and_then(|file| verity::check(&file, digest)).is_ok_and(|()| true),
+        }
+}
