@@ -47,7 +47,7 @@ struct Work {
 /// Prints the ratio of each kind of work in each place.
 pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
     let at = host.dir().join("bench-volumes");
-    let _disk = Disk::mount(&host.dir().join("bench-volumes.img"), &at, DISK_MIB)?;
+    let _disk = Disk::mount(&host.dir().join("bench-volumes.img"), &at, DISK_MIB, &[])?;
     let (node, shared) = (at.join("node"), at.join("shared"));
     for directory in [&node, &shared] {
         std::fs::create_dir(directory)?;

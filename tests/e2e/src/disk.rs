@@ -23,15 +23,15 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes a file system of `mib` MiB in the file `image` and mounts it at `at`, which is made too.
+    /// Makes a file system of `mib` MiB in the file `image`, by these options of mkfs.ext4, and mounts it at `at`, which is made too.
     ///
     /// # Errors
     /// When the file cannot be formatted or mounted.
-    pub fn mount(image: &Path, at: &Path, mib: u64) -> anyhow::Result<Disk> {
+    pub fn mount(image: &Path, at: &Path, mib: u64, options: &[&str]) -> anyhow::Result<Disk> {
         File::create(image)?.set_len(mib << 20)?;
         std::fs::create_dir_all(at)?;
         // Without reserved blocks, which root's daemon would go on with.
-        run(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(image))?;
+        run(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).args(options).arg(image))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(at))?;
         Ok(Disk { at: at.to_owned() })
     }

@@ -2,7 +2,7 @@
 //! sees anything of another. The tests of a process share its registry.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use tests_registry::Registry;
@@ -13,6 +13,9 @@ use crate::client::Client;
 use crate::daemon::Daemon;
 use crate::disk::Disk;
 use crate::network::Network;
+
+/// The file of a disk of its own, in the host's directory.
+const DISK_FILE: &str = "disk.img";
 
 /// One test's host.
 #[derive(Debug)]
@@ -54,7 +57,20 @@ impl Host {
     /// Starts a host whose daemon has its state on a disk of its own, of `mib` MiB.
     pub async fn start_on_disk(mib: u64) -> Option<Host> {
         let built = Built::of_environment()?;
-        Some(Host::on_disk(&built, Some(mib)).await.expect("a host for the test"))
+        Some(Host::on_disk(&built, Some((mib, &[]))).await.expect("a host for the test"))
+    }
+
+    /// Starts a host whose daemon has its state on a disk of its own with fs-verity, of `mib` MiB. Where the kernel has none, there is
+    /// no host, and a line on stderr says so.
+    pub async fn start_on_disk_with_verity(mib: u64) -> Option<Host> {
+        let built = Built::of_environment()?;
+        if !Path::new("/sys/fs/ext4/features/verity").exists() {
+            eprintln!("skipped: the kernel has no fs-verity");
+            return None;
+        }
+        // A small disk would have smaller blocks than those that are sealed.
+        let options = ["-O", "verity", "-b", "4096"];
+        Some(Host::on_disk(&built, Some((mib, &options))).await.expect("a host for the test"))
     }
 
     /// Starts a host with these binaries.
@@ -65,11 +81,11 @@ impl Host {
         Host::on_disk(built, None).await
     }
 
-    async fn on_disk(built: &Built, mib: Option<u64>) -> anyhow::Result<Host> {
+    async fn on_disk(built: &Built, disk: Option<(u64, &[&str])>) -> anyhow::Result<Host> {
         let registry = registry().await?;
         let dir = tempfile::Builder::new().prefix("podvisor-e2e-").tempdir()?;
-        let (image, state) = (dir.path().join("disk.img"), dir.path().join("state"));
-        let disk = mib.map(|mib| Disk::mount(&image, &state, mib)).transpose()?;
+        let (image, state) = (dir.path().join(DISK_FILE), dir.path().join("state"));
+        let disk = disk.map(|(mib, options)| Disk::mount(&image, &state, mib, options)).transpose()?;
         let network = Network::write(dir.path())?;
         let daemon = Daemon::start(built, dir.path(), &network).await?;
         Ok(Host { daemon, network, registry, disk, dir })
@@ -104,6 +120,11 @@ impl Host {
     /// When the host was not started with one.
     pub fn disk(&self) -> &Disk {
         self.disk.as_ref().expect("a host with a disk")
+    }
+
+    /// The file that is the disk of the daemon's state, for a host that has one.
+    pub fn disk_file(&self) -> PathBuf {
+        self.dir.path().join(DISK_FILE)
     }
 
     /// The busybox image's name in the registry.

@@ -44,6 +44,7 @@ mod reload;
 mod resources;
 mod rpcs;
 mod runtimeclass;
+mod sealed_images;
 mod security;
 mod session;
 mod sessions;
