@@ -97,6 +97,69 @@ async fn an_empty_dir_is_a_disk_of_the_vms_that_outlives_each_vm() {
     host.stop().await.unwrap();
 }
 
+/// Sizes of files around those of blocks, and how many there are of each.
+const SIZES: [(u64, usize); 10] = [
+    (0, 50),
+    (1, 200),
+    (4095, 100),
+    (4096, 100),
+    (4097, 100),
+    (20_000, 100),
+    (65_536, 60),
+    (300_001, 40),
+    (1 << 20, 30),
+    (9_999_999, 5),
+];
+/// Bytes by which a disk's own tables and journal may let the node's figure be larger than the guest's (docs/limits.md).
+const TABLES_BYTES: u64 = 5 << 20;
+
+#[tokio::test]
+async fn the_node_counts_of_an_empty_dir_what_its_files_take_in_the_guest() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let config = spec::pod("counted", host.dir());
+    let mut volumes = KubeletVolumes::of(&config).unwrap();
+    let directory = volumes.disk("data", 0o777, 0).unwrap();
+    let pod = client.run_pod(&config).await.unwrap();
+    let container =
+        client.run(&pod, sleeper("main", &image, vec![mounted(&directory, "/data")])).await.unwrap();
+    let mut fill = String::from("set -e; mkdir /data/some; cd /data/some; ");
+    for (bytes, count) in SIZES {
+        fill += &format!("for n in $(seq {count}); do yes | head -c {bytes} >{bytes}.$n; done; ");
+    }
+    // A hole takes no room.
+    fill += "truncate -s 100M hole; sync";
+    let filled = client.exec(&container, &["sh", "-c", &fill], 600).await.unwrap();
+    assert_eq!(filled.exit_code, 0, "{}", String::from_utf8_lossy(&filled.stderr));
+    let before = compared(&mut client, &container, &directory).await;
+    // Four of ten of each size, and all of the largest but one.
+    let remove = "set -e; cd /data/some; rm *.*[0369] 9999999.[124]; sync";
+    client.sh(&container, remove).await.unwrap();
+    let after = compared(&mut client, &container, &directory).await;
+    assert!(after * 4 < before * 3, "{before} bytes, then {after}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+/// Waits until the node's figure is the guest's within 5 % and the disk's own tables; returns the guest's, in bytes.
+async fn compared(client: &mut Client, container: &str, directory: &Path) -> u64 {
+    let counted = client.sh(container, "du -sk /data").await.unwrap();
+    let guest = counted.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024;
+    let mut node = on_node(directory);
+    let agree = async {
+        // What was removed is discarded a moment later.
+        while !(guest - guest / 20..=guest + guest / 20 + TABLES_BYTES).contains(&node) {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            node = on_node(directory);
+        }
+    };
+    let in_time = tokio::time::timeout(FREED_WITHIN, agree).await.is_ok();
+    eprintln!("{guest} bytes by du in the guest, {node} on the node");
+    assert!(in_time, "{guest} bytes in the guest are {node} on the node");
+    guest
+}
+
 #[tokio::test]
 async fn containers_of_a_pod_share_an_empty_dir_with_all_that_a_file_system_has() {
     let Some(mut host) = Host::start().await else { return };
