@@ -15,10 +15,14 @@ use crate::{Device, FilledSlot, Slot};
 /// |---|---|
 /// | 2 | images of several files ([`Device::Layered`]), [`Event::FullDisks`], [`Request::InterruptLockWaits`] |
 /// | 3 | slots for volumes ([`Slot::volumes`]) |
-pub const PROTOCOL_VERSION: u32 = 3;
+/// | 4 | vCPUs that are made when they are wanted ([`Request::MakeVcpus`]) |
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// The first version whose VMMs hold the guest's file locks, and interrupt who waits for one.
 pub const LOCK_WAITS_VERSION: u32 = 2;
+
+/// The first version whose VMMs make vCPUs when they are asked for, and whose daemons ask.
+pub const VCPUS_VERSION: u32 = 4;
 
 /// Least version of the other side that this one understands. A side that is newer decides by its own constant whether
 /// it understands this one, and sends it nothing that it does not know.
@@ -93,6 +97,12 @@ pub enum Request {
         /// Bytes, in steps of 2 MiB from the size at boot.
         memory_bytes: u64,
     },
+    /// Make vCPUs until there are so many; those that are there stay. The guest can bring up what is there, and waits ten
+    /// seconds in vain for another. Since version 4; from a daemon of an earlier version a VMM makes all of them at hello.
+    MakeVcpus {
+        /// vCPUs in all, `1..=` [`BootConfig::vcpus`].
+        count: u8,
+    },
     /// End the waits of these processes for file locks of volumes: each gets EINTR. The guest knows the processes by these
     /// numbers, in its initial PID namespace, and has a signal for each that ends it. Processes that do not wait are no
     /// error. Since version 3.
@@ -130,6 +140,8 @@ pub enum Response {
     Unplugged,
     /// The memory is offered.
     Resizing,
+    /// The vCPUs are there.
+    VcpusMade,
     /// The waits end soon.
     LockWaitsInterrupted,
     /// The filled slots, in the table's order.
@@ -150,8 +162,12 @@ pub enum Response {
 pub struct BootConfig {
     /// The pod's id, for log lines and thread names.
     pub id: String,
-    /// vCPUs created; the guest brings one up at boot and the agent the rest. `1..=64`.
+    /// vCPUs that the guest knows of; it brings one up at boot and the agent others. `1..=64`.
     pub vcpus: u8,
+    /// Those that are made before it starts, `1..=vcpus`; 0 for all, which a VMM before version 4 makes in any case. Others are
+    /// made by [`Request::MakeVcpus`].
+    #[serde(default)]
+    pub vcpus_at_boot: u8,
     /// Guest memory at boot in bytes: a multiple of 2 MiB, at least 32 MiB.
     pub memory_bytes: u64,
     /// Most memory that [`Request::Resize`] may ask for: a multiple of 2 MiB, at least `memory_bytes`. The VM is built

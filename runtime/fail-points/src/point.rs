@@ -80,6 +80,7 @@ points! {
     VmmPlug = "vmm.plug",
     VmmUnplug = "vmm.unplug",
     VmmResize = "vmm.resize",
+    VmmMakeVcpus = "vmm.make_vcpus",
     VmmInterruptLockWaits = "vmm.interrupt_lock_waits",
     VmmSlots = "vmm.slots",
     VmmStats = "vmm.stats",

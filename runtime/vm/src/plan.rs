@@ -9,14 +9,16 @@ pub struct Size {
     pub memory_bytes: u64,
     /// Most memory after [`crate::Vm::resize`], in bytes: a multiple of 2 MiB, at least `memory_bytes`.
     pub memory_max_bytes: u64,
-    /// vCPUs made; the guest brings up one at boot and the agent others.
+    /// vCPUs made at boot; the guest brings up one and the agent others.
     pub vcpus: u8,
+    /// Most vCPUs after [`crate::Vm::make_vcpus`], at least `vcpus`.
+    pub vcpus_max: u8,
 }
 
 impl Size {
     /// The size of a VM that does not grow.
     pub fn fixed(memory_bytes: u64, vcpus: u8) -> Size {
-        Size { memory_bytes, memory_max_bytes: memory_bytes, vcpus }
+        Size { memory_bytes, memory_max_bytes: memory_bytes, vcpus, vcpus_max: vcpus }
     }
 }
 

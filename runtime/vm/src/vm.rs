@@ -9,12 +9,12 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use proto_vmm::{
     BootConfig, Device, FilledSlot, LOCK_WAITS_VERSION, Request, Response, Slot, StopReport,
-    VOLUME_SLOTS_VERSION, VmStats,
+    VCPUS_VERSION, VOLUME_SLOTS_VERSION, VmStats,
 };
 use runtime_fail_points::{Point, pass_async};
 use tokio::net::UnixStream;
@@ -52,6 +52,8 @@ struct Shared {
     events: Events,
     stopped: watch::Receiver<Option<StopReport>>,
     vsock_path: PathBuf,
+    /// CPUs that the vCPUs were last bound to; empty for all.
+    pinned: Mutex<Vec<u32>>,
 }
 
 impl Vm {
@@ -125,7 +127,8 @@ impl Vm {
             publish.send_replace(Some(report));
         });
         let vsock_path = dir.join(VSOCK_SOCKET);
-        Vm(Arc::new(Shared { id, release, version, process, link, events, stopped, vsock_path }))
+        let pinned = Mutex::default();
+        Vm(Arc::new(Shared { id, release, version, process, link, events, stopped, vsock_path, pinned }))
     }
 
     /// The VMM's process id.
@@ -170,7 +173,8 @@ impl Vm {
         let devices = devices.map(|(slot, device)| (slot, device.map(|fd| descriptors.push(fd)))).collect();
         let config = BootConfig {
             id: self.0.id.clone(),
-            vcpus: size.vcpus,
+            vcpus: size.vcpus_max,
+            vcpus_at_boot: size.vcpus,
             memory_bytes: size.memory_bytes,
             memory_max_bytes: size.memory_max_bytes,
             kernel,
@@ -230,6 +234,25 @@ impl Vm {
             Response::Resizing => Ok(()),
             _ => Err(VmError::Confused { request: "resize" }),
         }
+    }
+
+    /// Makes vCPUs until there are `count`, for the agent to bring up; those that are there stay. They run where
+    /// [`pin_vcpus`](Self::pin_vcpus) last said. A VMM that is too old has made all of them at boot, and is not asked.
+    ///
+    /// # Errors
+    /// As [`boot`](Self::boot) and [`pin_vcpus`](Self::pin_vcpus).
+    pub async fn make_vcpus(&self, count: u8) -> Result<(), VmError> {
+        if self.0.version < VCPUS_VERSION {
+            return Ok(());
+        }
+        let (name, request) = ("make_vcpus", Request::MakeVcpus { count });
+        match self.ask(Point::VmmMakeVcpus, name, request, &Descriptors::default()).await? {
+            Response::VcpusMade => {}
+            _ => return Err(VmError::Confused { request: name }),
+        }
+        // A new thread has the CPUs of the one that starts it.
+        let pinned = self.pinned().clone();
+        if pinned.is_empty() { Ok(()) } else { crate::pin::pin(self.pid(), &pinned) }
     }
 
     /// Resolves once the guest has taken, or given back, all that the last [`resize`](Self::resize) asked.
@@ -360,7 +383,15 @@ impl Vm {
     /// # Errors
     /// A CPU is not there, or not the VMM's to use.
     pub fn pin_vcpus(&self, cpus: &[u32]) -> Result<(), VmError> {
-        crate::pin::pin(self.pid(), cpus)
+        // Held while it is done: vCPUs that are made meanwhile follow.
+        let mut pinned = self.pinned();
+        crate::pin::pin(self.pid(), cpus)?;
+        *pinned = cpus.to_vec();
+        Ok(())
+    }
+
+    fn pinned(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.0.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets how ready the host's kernel is to kill the VMM for want of memory, -1000 to 1000.

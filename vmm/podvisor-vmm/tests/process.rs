@@ -21,6 +21,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 const ENTRY: u64 = 0x10_0000;
 /// `mov al, 0xfe; out 0x64, al`
 const RESET: [u8; 4] = [0xb0, 0xfe, 0xe6, 0x64];
+/// How often a thread's name is looked for.
+const TRIES_MAX: u32 = 500;
 /// `jmp $`
 const LOOP: [u8; 2] = [0xeb, 0xfe];
 
@@ -117,6 +119,7 @@ impl Vmm {
         let config = BootConfig {
             id: "test".into(),
             vcpus: 2,
+            vcpus_at_boot: 1,
             memory_bytes: 64 << 20,
             memory_max_bytes: 64 << 20,
             kernel: FdIndex(0),
@@ -334,6 +337,49 @@ fn a_vm_outlives_a_client_that_cannot_be_accepted() {
     assert!(vmm.end().1.success());
 }
 
+/// Waits until the process has the threads of these vCPUs and no others: a thread gives itself its name.
+fn assert_vcpus(vmm: &Vmm, expected: &[&str]) {
+    let mut found = Vec::new();
+    for _ in 0..TRIES_MAX {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", vmm.child.0.id())).unwrap().flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        found = names.filter_map(|name| name.trim().strip_prefix("vcpu").map(str::to_owned)).collect();
+        found.sort_unstable();
+        if found == expected {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("vCPUs {found:?}, not {expected:?}");
+}
+
+#[test]
+fn vcpus_are_made_when_they_are_asked_for_and_an_older_daemon_finds_all_of_them() {
+    let Some(mut vmm) = Vmm::start() else { return };
+    vmm.boot(&LOOP).unwrap();
+    assert_vcpus(&vmm, &["0"]);
+    for wrong in [0, 3] {
+        let refused = vmm.ask(Request::MakeVcpus { count: wrong }, &[]).unwrap_err();
+        assert_eq!(refused.message, format!("{wrong} vCPUs: 1 to 2 are possible"));
+    }
+    for _ in 0..2 {
+        let made = vmm.ask(Request::MakeVcpus { count: 2 }, &[]);
+        assert!(matches!(made, Ok(Response::VcpusMade)), "{made:?}");
+        assert_vcpus(&vmm, &["0", "1"]);
+    }
+    vmm.ask(Request::MakeVcpus { count: 1 }, &[]).unwrap();
+    assert_vcpus(&vmm, &["0", "1"]);
+    vmm.ask(Request::Shutdown, &[]).unwrap();
+    assert!(vmm.end().1.success());
+
+    let Some(mut vmm) = Vmm::start() else { return };
+    vmm.boot(&LOOP).unwrap();
+    vmm.ask(Request::Hello { version: proto_vmm::VCPUS_VERSION - 1 }, &[]).unwrap();
+    assert_vcpus(&vmm, &["0", "1"]);
+    vmm.ask(Request::Shutdown, &[]).unwrap();
+    assert!(vmm.end().1.success());
+}
+
 #[test]
 fn a_boot_that_cannot_be_is_refused_with_the_reason() {
     let Some(mut vmm) = Vmm::start() else { return };
@@ -341,6 +387,7 @@ fn a_boot_that_cannot_be_is_refused_with_the_reason() {
     let config = BootConfig {
         id: "test".into(),
         vcpus: 1,
+        vcpus_at_boot: 0,
         memory_bytes: 64 << 20,
         memory_max_bytes: 64 << 20,
         kernel: FdIndex(0),

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -47,8 +48,10 @@ const EVENT: EfdFlags = EfdFlags::EFD_NONBLOCK.union(EfdFlags::EFD_CLOEXEC);
 
 /// A VM to build.
 pub struct VmConfig {
-    /// vCPUs, `1..=VCPUS_MAX`; the guest brings up one.
+    /// vCPUs that the guest knows of, `1..=VCPUS_MAX`; it brings up one.
     pub vcpus: u8,
+    /// Those that are made before the guest starts, `1..=vcpus`; [`Vm::make_vcpus`] makes others.
+    pub vcpus_at_boot: u8,
     /// RAM in bytes, a multiple of 2 MiB, at least [`RAM_MIN`](crate::RAM_MIN).
     pub memory_bytes: u64,
     /// Most memory after [`resize`](Vm::resize), a multiple of 2 MiB, at least `memory_bytes`. The VM is built for less
@@ -68,6 +71,7 @@ impl std::fmt::Debug for VmConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("VmConfig")
             .field("vcpus", &self.vcpus)
+            .field("vcpus_at_boot", &self.vcpus_at_boot)
             .field("memory_bytes", &self.memory_bytes)
             .field("memory_max_bytes", &self.memory_max_bytes)
             .field("cmdline", &self.cmdline)
@@ -79,8 +83,8 @@ impl std::fmt::Debug for VmConfig {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum VmError {
-    #[error("{count} vCPUs: 1 to {VCPUS_MAX} are possible")]
-    VcpuCount { count: u8 },
+    #[error("{count} vCPUs: 1 to {most} are possible")]
+    VcpuCount { count: u8, most: u8 },
     #[error("KVM lacks {capability}")]
     Capability { capability: &'static str },
     #[error("cannot set up KVM: {step}")]
@@ -113,6 +117,10 @@ fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> VmError {
 /// those before the memory that both use.
 pub struct Vm {
     pub(crate) vcpus: Vec<Vcpu>,
+    /// What further vCPUs are made with.
+    vcpus_max: u8,
+    supported: CpuId,
+    context: VcpuContext,
     bus: Arc<Bus>,
     pub(crate) vm_fd: Arc<VmFd>,
     windows: PmemWindows,
@@ -155,9 +163,8 @@ impl Vm {
         config: &VmConfig,
         load: impl FnOnce(&GuestMemoryMmap, &[VcpuFd]) -> Result<(), VmError>,
     ) -> Result<Vm, VmError> {
-        if config.vcpus == 0 || config.vcpus > VCPUS_MAX {
-            return Err(VmError::VcpuCount { count: config.vcpus });
-        }
+        check_count(config.vcpus, VCPUS_MAX)?;
+        check_count(config.vcpus_at_boot, config.vcpus)?;
         check_capabilities(kvm)?;
         let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).map_err(CpuidError::Supported)?;
         let vm_fd = Arc::new(create_vm(kvm)?);
@@ -171,7 +178,7 @@ impl Vm {
         let console = config.console.clone();
         let registers = RegisterPages::new(&vm_fd)?;
         let bus = Arc::new(Bus::new(&vm_fd, &memory, &registers, console.clone(), pmem_base)?);
-        let fds = create_vcpus(&vm_fd, &supported, config.vcpus)?;
+        let fds = create_vcpus(&vm_fd, &supported, 0..config.vcpus_at_boot, config.vcpus)?;
         load(&memory.writable(), &fds)?;
 
         let (ends_sender, ends) = channel();
@@ -184,12 +191,12 @@ impl Vm {
             ended: Arc::clone(&ended),
         };
         let (counters, milestones) = (context.counters.clone(), context.milestones.clone());
-        let vcpus = (0u8..)
-            .zip(fds)
-            .map(|(id, fd)| Vcpu::start(id, fd, context.clone()))
-            .collect::<Result<_, _>>()?;
+        let vcpus = start_vcpus(0, fds, &context)?;
         Ok(Vm {
             vcpus,
+            vcpus_max: config.vcpus,
+            supported,
+            context,
             bus,
             vm_fd,
             windows,
@@ -205,7 +212,25 @@ impl Vm {
         })
     }
 
-    /// Lets the vCPUs run: first after building, later after [`pause`](Self::pause).
+    /// Makes vCPUs until there are `count`, paused: [`resume`](Self::resume) lets them wait for the guest to bring them up.
+    /// Those that are there stay, also where they are more.
+    ///
+    /// # Errors
+    /// The guest knows of fewer, or KVM or the host has no room for one. Then there are as many as before.
+    pub fn make_vcpus(&mut self, count: u8) -> Result<(), VmError> {
+        check_count(count, self.vcpus_max)?;
+        let first = u8::try_from(self.vcpus.len()).unwrap_or(VCPUS_MAX);
+        let fds = create_vcpus(&self.vm_fd, &self.supported, first..count, self.vcpus_max)?;
+        self.vcpus.extend(start_vcpus(first, fds, &self.context)?);
+        Ok(())
+    }
+
+    /// vCPUs that the guest knows of.
+    pub fn vcpus_max(&self) -> u8 {
+        self.vcpus_max
+    }
+
+    /// Lets the vCPUs run: first after building, later after [`pause`](Self::pause). Those that run go on.
     pub fn resume(&self) -> Result<(), VmError> {
         for vcpu in &self.vcpus {
             vcpu.resume()?;
@@ -352,15 +377,25 @@ fn create_vm(kvm: &Kvm) -> Result<VmFd, VmError> {
     Ok(vm)
 }
 
-fn create_vcpus(vm: &VmFd, supported: &CpuId, count: u8) -> Result<Vec<VcpuFd>, VmError> {
-    (0..count)
-        .map(|id| {
-            let fd = vm.create_vcpu(u64::from(id)).map_err(kvm_error("create a vCPU"))?;
-            let features = cpuid::for_vcpu(supported, id, count)?;
-            fd.set_cpuid2(&features).map_err(kvm_error("set a vCPU's features"))?;
-            Ok(fd)
-        })
-        .collect()
+/// Refuses a number of vCPUs that is 0 or above `most`.
+fn check_count(count: u8, most: u8) -> Result<(), VmError> {
+    if (1..=most).contains(&count) { Ok(()) } else { Err(VmError::VcpuCount { count, most }) }
+}
+
+/// Creates the vCPUs of these numbers, of `count` that the guest knows of.
+fn create_vcpus(vm: &VmFd, supported: &CpuId, ids: Range<u8>, count: u8) -> Result<Vec<VcpuFd>, VmError> {
+    ids.map(|id| {
+        let fd = vm.create_vcpu(u64::from(id)).map_err(kvm_error("create a vCPU"))?;
+        let features = cpuid::for_vcpu(supported, id, count)?;
+        fd.set_cpuid2(&features).map_err(kvm_error("set a vCPU's features"))?;
+        Ok(fd)
+    })
+    .collect()
+}
+
+/// Starts the threads of vCPUs with numbers from `first` on, paused.
+fn start_vcpus(first: u8, fds: Vec<VcpuFd>, context: &VcpuContext) -> Result<Vec<Vcpu>, VcpuError> {
+    (first..).zip(fds).map(|(id, fd)| Vcpu::start(id, fd, context.clone())).collect()
 }
 
 /// Sets the first vCPU to the kernel's entry. All others wait for a start-up interrupt from the first.

@@ -28,6 +28,7 @@ fn file(bytes: u64) -> File {
 fn config() -> VmConfig {
     VmConfig {
         vcpus: 1,
+        vcpus_at_boot: 1,
         memory_bytes: crate::RAM_MIN,
         memory_max_bytes: crate::RAM_MIN,
         kernel: file(0),
@@ -282,7 +283,7 @@ fn a_saved_vm_is_the_same_after_a_restore() {
     VcpuSnapshot::check(&kvm).unwrap();
     let fresh = create_vm(&kvm).unwrap();
     let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).unwrap();
-    let fds = create_vcpus(&fresh, &supported, 1).unwrap();
+    let fds = create_vcpus(&fresh, &supported, 0..1, 1).unwrap();
     vm_state.restore(&fresh).unwrap();
     vcpus[0].restore(&fds[0]).unwrap();
     let again = VcpuSnapshot::save(&fds[0]).unwrap();

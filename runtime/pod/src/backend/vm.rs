@@ -86,6 +86,8 @@ pub(crate) trait Vm: Debug + Send + Sync {
     async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError>;
     /// Resolves when the guest has taken all that the last `resize` offered, or given back as much.
     async fn resized(&self);
+    /// Makes vCPUs until there are so many, for the agent to bring up.
+    async fn make_vcpus(&self, count: u8) -> Result<(), BackendError>;
     /// Binds the vCPUs to these CPUs of the host; to none in particular where the list is empty.
     async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError>;
     /// Sets how ready the host's kernel is to kill the VMM for want of memory, -1000 to 1000.
@@ -181,7 +183,8 @@ impl Vm for SpawnedVm {
         let size = Size {
             memory_bytes: bounds.boot.memory_bytes,
             memory_max_bytes: bounds.most.memory_bytes,
-            vcpus: bounds.most.vcpus,
+            vcpus: bounds.boot.vcpus,
+            vcpus_max: bounds.most.vcpus,
         };
         let plan =
             BootPlan { kernel: &kernel, root_image: &root_image, cmdline: "", host_ports: &[port::READY] };
@@ -224,6 +227,10 @@ impl Vm for SpawnedVm {
 
     async fn resized(&self) {
         self.0.resized().await;
+    }
+
+    async fn make_vcpus(&self, count: u8) -> Result<(), BackendError> {
+        Ok(self.0.make_vcpus(count).await?)
     }
 
     async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError> {

@@ -1,7 +1,7 @@
 //! Gives a VM another size: memory through the memory device, processors through the agent.
 //!
 //! ```text
-//!   growth:  offer memory ─► agent binds the device, brings processors up ─► guest has taken it ─► limits
+//!   growth:  make vCPUs, offer memory ─► agent binds the device, brings processors up ─► guest has taken it ─► limits
 //!   less:    limits ─► agent takes processors down ─► offer less, which the guest gives back as it can
 //! ```
 
@@ -32,6 +32,8 @@ impl Resize {
         if less {
             self.resize_guest(live).await?;
         }
+        // Each time: an earlier daemon may have been killed between its note and its request.
+        live.call("making vCPUs", live.vm.make_vcpus(to.vcpus)).await?;
         if to.memory_bytes != from.memory_bytes {
             live.call("resizing the VM", live.vm.resize(to.memory_bytes)).await?;
         }

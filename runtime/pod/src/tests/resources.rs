@@ -201,6 +201,10 @@ async fn a_pods_update_grows_and_shrinks_its_vm_within_its_bounds() {
     world.pods.update_pod(&pod_id, memory(50), Resources::default()).await.unwrap();
     let steps = ["vm.resize 238", "agent.resize 3 3", "vm.resized", "agent.resize 3 0", "vm.resize 156"];
     assert_eq!(asked(&world), steps);
+    // Before the agent is asked to bring them up.
+    let seen = world.script.state().seen.clone();
+    let at = |step: &str| seen.iter().position(|seen| seen == step);
+    assert!(at("vm.make_vcpus 3").is_some() && at("vm.make_vcpus 3") < at("agent.resize 3 3"), "{seen:?}");
     world.pods.stop(&pod_id).await.unwrap();
     let stopped = world.pods.update_pod(&pod_id, memory(60), Resources::default()).await.unwrap_err();
     assert_eq!(stopped.kind(), PodErrorKind::FailedPrecondition);

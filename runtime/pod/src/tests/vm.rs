@@ -254,6 +254,10 @@ impl Vm for FakeVm {
         Ok(filled.collect())
     }
 
+    async fn make_vcpus(&self, count: u8) -> Result<(), BackendError> {
+        self.step(&format!("vm.make_vcpus {count}")).await
+    }
+
     async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError> {
         self.step(&format!("vm.resize {}", memory_bytes >> 20)).await
     }

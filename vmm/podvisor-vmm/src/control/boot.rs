@@ -27,6 +27,10 @@ impl Control {
         tracing::info!(pod = request.id, vcpus = request.vcpus, memory = request.memory_bytes, "boot");
         let config = VmConfig {
             vcpus: request.vcpus,
+            vcpus_at_boot: match request.vcpus_at_boot {
+                0 => request.vcpus,
+                some => some,
+            },
             memory_bytes: request.memory_bytes,
             memory_max_bytes: request.memory_max_bytes,
             kernel: File::from(descriptors.take(request.kernel)?),

@@ -9,6 +9,7 @@ use super::answer::{Answer, refusal};
 impl Control {
     pub(super) fn hello(&mut self, version: u32) -> Answer {
         check(version)?;
+        self.make_vcpus_for(version)?;
         if let Some(client) = &mut self.client {
             client.version = Some(version);
         }
@@ -49,7 +50,7 @@ mod tests {
         assert_eq!(check(PROTOCOL_VERSION + 1), Ok(()));
         let refused = check(PROTOCOL_VERSION_MIN - 1).unwrap_err().message;
         assert!(
-            refused.starts_with("the daemon speaks version 0 of the protocol, and this VMM 1 to 3"),
+            refused.starts_with("the daemon speaks version 0 of the protocol, and this VMM 1 to 4"),
             "{refused}"
         );
     }

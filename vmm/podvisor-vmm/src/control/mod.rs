@@ -27,6 +27,7 @@ mod slots;
 mod stats;
 mod streams;
 mod unplug;
+mod vcpus;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -283,6 +284,7 @@ impl Control {
             Request::Plug { slot, device } => (self.plug(slot, device, &mut descriptors), Next::Wait),
             Request::Unplug { slot } => (self.unplug(slot), Next::Wait),
             Request::Resize { memory_bytes } => (self.resize(memory_bytes), Next::Wait),
+            Request::MakeVcpus { count } => (self.make_vcpus(count), Next::Wait),
             Request::InterruptLockWaits { pids } => (self.interrupt_lock_waits(&pids), Next::Wait),
             Request::Slots => (self.slots(), Next::Wait),
             Request::Stats => (self.stats(), Next::Wait),

@@ -191,11 +191,14 @@ impl Runner {
                 let _ = answer.send(());
                 return Phase::Paused;
             }
+            // There may be more messages, whose kicks have come together with this one's.
             Ok(Command::Save(answer)) => {
                 let _ = answer.send(Err(VcpuSnapshotError::Running));
+                return Phase::Running;
             }
+            Ok(Command::Resume) => return Phase::Running,
             Ok(Command::Finish) | Err(TryRecvError::Disconnected) => return Phase::Finished,
-            Ok(Command::Resume) | Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Empty) => {}
         }
         if self.id == 0 {
             self.context.milestones.guest_entered();
