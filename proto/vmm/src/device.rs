@@ -52,6 +52,9 @@ pub enum Device<F> {
     },
     /// Random numbers from the host's getrandom(2).
     Rng,
+    /// A balloon that stays empty, and takes the guest's reports of free pages: their memory goes back to the host.
+    /// Since version 4 of the protocol.
+    Balloon,
     /// The pod's shared directory, which the VMM was started in, as a file system. Only a VMM that was
     /// started as root has it.
     Fs {
@@ -70,6 +73,9 @@ pub struct ImagePart<F> {
     /// Bytes that are mapped, from the file's beginning: a multiple of 4 KiB, not 0, at most what the file has.
     pub length: u64,
 }
+
+/// The first version of the protocol whose VMMs have [`Device::Balloon`].
+pub const BALLOON_VERSION: u32 = 4;
 
 /// Most files of one image: its own and those of 127 layers.
 pub const PARTS_MAX: usize = 128;
@@ -92,6 +98,8 @@ pub enum DeviceKind {
     Fs,
     /// virtio-mem.
     Mem,
+    /// virtio-balloon.
+    Balloon,
 }
 
 impl<F> Device<F> {
@@ -103,6 +111,7 @@ impl<F> Device<F> {
             Device::Net { .. } => DeviceKind::Net,
             Device::Vsock { .. } => DeviceKind::Vsock,
             Device::Rng => DeviceKind::Rng,
+            Device::Balloon => DeviceKind::Balloon,
             Device::Fs { .. } => DeviceKind::Fs,
         }
     }
@@ -120,7 +129,10 @@ impl<F> Device<F> {
 
     /// Version of the protocol from which on a VMM knows the device.
     pub fn version(&self) -> u32 {
-        if matches!(self, Device::Layered { .. }) { 2 } else { 1 }
+        match self {
+            Device::Layered { .. } => 2,
+            _ => self.kind().version(),
+        }
     }
 
     /// Returns the same device with another file, or the error by which there is none.
@@ -139,8 +151,16 @@ impl<F> Device<F> {
                 Device::Vsock { listener: file(listener)?, guest_cid, host_ports }
             }
             Device::Rng => Device::Rng,
+            Device::Balloon => Device::Balloon,
             Device::Fs { tag } => Device::Fs { tag },
         })
+    }
+}
+
+impl DeviceKind {
+    /// Version of the protocol from which on a daemon knows the kind.
+    pub fn version(self) -> u32 {
+        if self == DeviceKind::Balloon { BALLOON_VERSION } else { 1 }
     }
 }
 
@@ -154,6 +174,7 @@ impl fmt::Display for DeviceKind {
             DeviceKind::Rng => "rng",
             DeviceKind::Fs => "fs",
             DeviceKind::Mem => "mem",
+            DeviceKind::Balloon => "balloon",
         })
     }
 }
@@ -168,6 +189,10 @@ mod tests {
         let disk = Device::Blk { image: 7u32, read_only: true };
         assert_eq!(disk.clone().map(|file| file + 1), Device::Blk { image: 8, read_only: true });
         assert_eq!(disk.try_map(Err::<(), u32>), Err(7));
+        assert_eq!(
+            (Device::<u32>::Balloon.version(), serde_json::json!(Device::<u32>::Balloon)),
+            (4, "balloon".into())
+        );
         let share = Device::<u32>::Fs { tag: "podvisor".into() };
         assert_eq!(share.try_map(Err::<(), u32>), Ok(Device::Fs { tag: "podvisor".into() }));
     }

@@ -20,7 +20,7 @@ mod slot;
 mod volume_cache;
 
 pub use console::{CONSOLE_FILE_BYTES_MAX, console_of, cut_line, printable};
-pub use device::{Device, DeviceKind, ImagePart, PARTS_MAX};
+pub use device::{BALLOON_VERSION, Device, DeviceKind, ImagePart, PARTS_MAX};
 pub use message::{
     BootConfig, Event, ExitCounts, FdIndex, LOCK_WAITS_VERSION, MEMORY_BYTES_MAX, Message, PROTOCOL_VERSION,
     PROTOCOL_VERSION_MIN, Refusal, Registers, Request, Response, StopReason, StopReport, VCPUS_VERSION,

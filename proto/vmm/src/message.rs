@@ -15,7 +15,7 @@ use crate::{Device, FilledSlot, Slot};
 /// |---|---|
 /// | 2 | images of several files ([`Device::Layered`]), [`Event::FullDisks`], [`Request::InterruptLockWaits`] |
 /// | 3 | slots for volumes ([`Slot::volumes`]) |
-/// | 4 | vCPUs that are made when they are wanted ([`Request::MakeVcpus`]) |
+/// | 4 | free pages that go back ([`Device::Balloon`]), vCPUs that are made when they are wanted ([`Request::MakeVcpus`]) |
 pub const PROTOCOL_VERSION: u32 = 4;
 
 /// The first version whose VMMs hold the guest's file locks, and interrupt who waits for one.

@@ -2,7 +2,7 @@
 //! without a device answers with device ID 0, which Linux leaves unbound until the agent asks again.
 //!
 //! Every busy slot has an interrupt pin of its own as far as they go (the I/O APIC has 24, of which 5 to 23 serve us); the
-//! pmem slots, which hardly interrupt, share one, and the slots for volumes share four.
+//! pmem slots, which hardly interrupt, share one, and the slots for volumes share four, one of them with the balloon.
 
 use std::ops::Range;
 
@@ -40,7 +40,7 @@ const TABLE: [(Range<u8>, Option<DeviceKind>); 11] = [
     (1..2, Some(DeviceKind::Vsock)),
     (2..3, Some(DeviceKind::Rng)),
     (3..4, Some(DeviceKind::Mem)),
-    (4..5, None),
+    (4..5, Some(DeviceKind::Balloon)),
     (5..6, Some(DeviceKind::Fs)),
     (6..7, None),
     (7..11, Some(DeviceKind::Net)),
@@ -55,8 +55,8 @@ const TABLE: [(Range<u8>, Option<DeviceKind>); 11] = [
 /// The slots for volumes. A kernel's command line has no room for many more slots.
 const VOLUMES: Range<u8> = 33..Slot::COUNT;
 
-/// Pins of the slots for volumes: two that no other slot could have, and those of the two slots that are kept. Pods seldom
-/// have more than four such volumes.
+/// Pins of the slots for volumes: two that no other slot could have, that of the balloon, which seldom interrupts, and that of
+/// the slot that is kept. Pods seldom have more than four such volumes.
 const IRQS_VOLUMES: [u32; 4] = [22, 23, 8, 10];
 
 impl Slot {
@@ -68,6 +68,8 @@ impl Slot {
     pub const VSOCK: Slot = Slot(1);
     /// The entropy device.
     pub const RNG: Slot = Slot(2);
+    /// The balloon.
+    pub const BALLOON: Slot = Slot(4);
     /// The pod's shared directory.
     pub const FS: Slot = Slot(5);
     /// The memory device.
@@ -171,7 +173,9 @@ mod tests {
 
     #[test]
     fn busy_slots_have_pins_of_their_own() {
-        let shares = |slot: &Slot| slot.kind() == Some(DeviceKind::Pmem) || slot.is_for_volume();
+        let shares = |slot: &Slot| {
+            slot.kind() == Some(DeviceKind::Pmem) || slot.is_for_volume() || *slot == Slot::BALLOON
+        };
         let mut pins: Vec<u32> =
             Slot::all().filter(|slot| !shares(slot) && slot.kind().is_some()).map(Slot::irq).collect();
         pins.push(Slot::ROOT.irq());
@@ -194,16 +198,17 @@ mod tests {
     fn the_table_has_each_slot_once_and_those_with_names_where_they_belong() {
         let numbers: Vec<u8> = TABLE.iter().flat_map(|(numbers, _)| numbers.clone()).collect();
         assert_eq!(numbers, (0..Slot::COUNT).collect::<Vec<_>>());
-        let kinds = [Slot::ROOT, Slot::VSOCK, Slot::RNG, Slot::MEM, Slot::FS, Slot::SCRATCH].map(Slot::kind);
+        let named = [Slot::ROOT, Slot::VSOCK, Slot::RNG, Slot::MEM, Slot::BALLOON, Slot::FS, Slot::SCRATCH];
         let expected = [
             DeviceKind::Pmem,
             DeviceKind::Vsock,
             DeviceKind::Rng,
             DeviceKind::Mem,
+            DeviceKind::Balloon,
             DeviceKind::Fs,
             DeviceKind::Blk,
         ];
-        assert_eq!(kinds, expected.map(Some));
+        assert_eq!(named.map(Slot::kind), expected.map(Some));
         assert_eq!((Slot::nets().count(), Slot::disks().count(), Slot::pmems().count()), (4, 5, 16));
     }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use proto_vmm::{
-    BootConfig, Device, FilledSlot, LOCK_WAITS_VERSION, Request, Response, Slot, StopReport,
+    BALLOON_VERSION, BootConfig, Device, FilledSlot, LOCK_WAITS_VERSION, Request, Response, Slot, StopReport,
     VCPUS_VERSION, VOLUME_SLOTS_VERSION, VmStats,
 };
 use runtime_fail_points::{Point, pass_async};
@@ -192,13 +192,22 @@ impl Vm {
         self.0.version >= VOLUME_SLOTS_VERSION
     }
 
+    /// Whether the VMM has a balloon to plug.
+    pub fn has_balloon(&self) -> bool {
+        self.0.version >= BALLOON_VERSION
+    }
+
     /// Fills an empty slot; the agent then probes it.
     ///
     /// # Errors
     /// As [`boot`](Self::boot), and [`VmError::Old`] where the VMM is too old for the device or the slot.
     pub async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), VmError> {
         if device.version().max(slot.version()) > self.0.version {
-            let device = if slot.version() > 1 { "volume" } else { "image of several files" };
+            let device = match device {
+                Device::Balloon => "balloon",
+                _ if slot.version() > 1 => "volume",
+                _ => "image of several files",
+            };
             return Err(VmError::Old { release: self.0.release.clone(), device });
         }
         let mut descriptors = Descriptors::default();

@@ -268,18 +268,28 @@ fn a_client_that_comes_later_learns_which_slots_are_filled() {
     ] {
         vmm.ask(Request::Plug { slot, device }, &[image().into()]).unwrap();
     }
+    vmm.ask(Request::Plug { slot: Slot::BALLOON, device: Device::Balloon }, &[]).unwrap();
     vmm.ask(Request::Unplug { slot: image_slot }, &[]).unwrap();
     vmm.dial_again();
     let Ok(Response::Slots(slots)) = vmm.ask(Request::Slots, &[]) else { panic!("no slots") };
     let filled = |slot, kind, read_only| FilledSlot { slot, kind, read_only, bytes: 0 };
-    let expected = [
+    let mut expected = vec![
         FilledSlot { bytes: 2 << 20, ..filled(Slot::ROOT, DeviceKind::Pmem, true) },
         filled(Slot::VSOCK, DeviceKind::Vsock, false),
         filled(Slot::RNG, DeviceKind::Rng, false),
+        filled(Slot::BALLOON, DeviceKind::Balloon, false),
         filled(Slot::SCRATCH, DeviceKind::Blk, false),
         filled(Slot::volumes().last().unwrap(), DeviceKind::Blk, true),
     ];
     assert_eq!(slots, expected);
+    // An earlier daemon is not sent what it could not read.
+    for version in [3, 2] {
+        vmm.ask(Request::Hello { version }, &[]).unwrap();
+        expected.retain(|filled| filled.slot.version().max(filled.kind.version()) <= version);
+        let Ok(Response::Slots(slots)) = vmm.ask(Request::Slots, &[]) else { panic!("no slots") };
+        assert_eq!(slots, expected);
+    }
+    assert_eq!(expected.len(), 4);
     vmm.ask(Request::Shutdown, &[]).unwrap();
     assert!(vmm.end().1.success());
 }

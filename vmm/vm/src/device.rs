@@ -9,6 +9,7 @@ use std::os::unix::net::UnixListener;
 use kvm_ioctls::VmFd;
 use proto_vmm::{Device, DeviceKind, ImagePart, Slot};
 use vmm_devices::virtio::VirtioDevice;
+use vmm_devices::virtio::balloon::Balloon;
 use vmm_devices::virtio::blk::{Blk, FullDisks};
 use vmm_devices::virtio::fs::{Fs, ShareThread};
 use vmm_devices::virtio::net::Net;
@@ -89,6 +90,7 @@ impl Backends {
                 Box::new(Vsock::new(guest_cid, listener, host_ports, guest_stream).map_err(failed(slot))?)
             }
             Device::Rng => Box::new(Rng::new()),
+            Device::Balloon => Box::new(Balloon::new()),
             Device::Fs { tag } => {
                 let thread = self.share.clone().ok_or(PlugError::NoShare { slot })?;
                 Box::new(Fs::new(&tag, thread).map_err(failed(slot))?)

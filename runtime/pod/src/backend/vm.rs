@@ -70,6 +70,8 @@ pub(crate) trait Vm: Debug + Send + Sync {
     fn release(&self) -> String;
     /// Whether the VMM has slots for volumes.
     fn has_volume_slots(&self) -> bool;
+    /// Whether the VMM has a balloon to plug.
+    fn has_balloon(&self) -> bool;
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError>;
     /// Waits until the booted guest's agent says that it serves, and connects to it.
     async fn wait_ready(&self) -> Result<(Arc<dyn Agent>, GuestReleases), BackendError>;
@@ -173,6 +175,10 @@ impl Vm for SpawnedVm {
 
     fn has_volume_slots(&self) -> bool {
         self.0.has_volume_slots()
+    }
+
+    fn has_balloon(&self) -> bool {
+        self.0.has_balloon()
     }
 
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {

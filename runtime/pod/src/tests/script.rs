@@ -94,6 +94,8 @@ pub(crate) struct State {
     pub(crate) protocol: Option<u32>,
     /// VMMs have no slots for volumes.
     pub(crate) without_volume_slots: bool,
+    /// VMMs have no balloon.
+    pub(crate) without_balloon: bool,
     /// Memory volumes of the node.
     pub(crate) memory_volumes: BTreeMap<PathBuf, MemoryFound>,
     /// Versions of published volumes that guests were sent.

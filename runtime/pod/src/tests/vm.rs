@@ -161,6 +161,7 @@ impl FakeVm {
             Device::Blk { read_only: false, image } => ("vm.plug_disk", format!("disk {}", opened(image))),
             Device::Blk { read_only: true, image } => ("vm.plug_disk_ro", format!("disk {}", opened(image))),
             Device::Net { .. } => ("vm.plug_net", "net".to_owned()),
+            Device::Balloon => ("vm.plug_balloon", "balloon".to_owned()),
             Device::Layered { .. } | Device::Vsock { .. } | Device::Rng | Device::Fs { .. } => {
                 panic!("a pod plugs no {:?}", device.kind())
             }
@@ -194,6 +195,10 @@ impl Vm for FakeVm {
 
     fn has_volume_slots(&self) -> bool {
         !self.script.state().without_volume_slots
+    }
+
+    fn has_balloon(&self) -> bool {
+        !self.script.state().without_balloon
     }
 
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {

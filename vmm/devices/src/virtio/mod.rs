@@ -8,8 +8,10 @@
 //! owns what lies behind its queues.
 
 mod allowance;
+pub mod balloon;
 pub mod blk;
 pub mod chain;
+mod free_pages;
 mod front;
 pub mod fs;
 pub mod iovec;
@@ -72,7 +74,7 @@ pub struct DeviceError {
 /// A virtio device behind the transport. Called with the transport's lock held: no method may block
 /// on the guest.
 pub trait VirtioDevice: Send + std::fmt::Debug {
-    /// Device ID (virtio 1.2 section 5): 1 net, 2 block, 4 entropy, 19 socket, 24 memory, 26 fs, 27 pmem.
+    /// Device ID (virtio 1.2 section 5): 1 net, 2 block, 4 entropy, 5 balloon, 19 socket, 24 memory, 26 fs, 27 pmem.
     fn device_id(&self) -> u32;
 
     /// Features offered, VIRTIO_F_VERSION_1 among them.

@@ -1,0 +1,216 @@
+//! Gives the host back the memory behind pages that the guest has done with. The one place that decides how, by what is behind
+//! them; images are never touched.
+//!
+//! | behind the pages | how | content later |
+//! |---|---|---|
+//! | anonymous memory | `MADV_DONTNEED`, and large pages that are torn by it are taken apart | zeros |
+//! | a private mapping of a file | `MADV_DONTNEED` | what the file has |
+//!
+//! RAM is in large pages of the host. One that has lost a part stays whole in the host's memory until the host is short of it, and
+//! khugepaged would fill the gap with zeros again within minutes. So it is taken apart at once (`MADV_COLD` on it does
+//! that, `madvise_cold_or_pageout_pte_range` of the kernel's mm/madvise.c) and is to have small pages from then on
+//! (`MADV_NOHUGEPAGE`), until it is given back as a whole. What is asked beyond `MADV_DONTNEED` is advice: a host that does not
+//! take it has given nothing up.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use vm_memory::{GuestMemory as _, GuestMemoryRegion as _, GuestRegionMmap};
+
+use super::MemoryMap;
+use super::chain::Segment;
+
+/// The host's pages, in bytes: memory goes back in whole ones.
+const PAGE: usize = 4096;
+
+/// The host's large pages, in bytes. A region of RAM is cut by advice at these at most, so that the host keeps as many parts of
+/// a VM's memory as it has large pages, or fewer.
+const LARGE_PAGE: usize = 2 << 20;
+
+/// Gives the host the memory behind these runs back, as far as they are whole pages that devices may write to.
+///
+/// # Errors
+/// A run does not lie in the map, an image is among them, or the host's kernel refuses. The runs before have been given back.
+pub(crate) fn give_back(map: &MemoryMap, runs: impl Iterator<Item = Segment>) -> io::Result<()> {
+    // Large pages that have lost a part, by their beginning in this process.
+    let mut torn = BTreeMap::new();
+    for run in runs {
+        let (mut done, bytes) = (0, u64::from(run.length));
+        while done < bytes {
+            let next = run.address.0.checked_add(done).map(vm_memory::GuestAddress);
+            let found = next.and_then(|next| map.to_region_addr(next));
+            let (region, offset) = found.ok_or(io::ErrorKind::InvalidInput)?;
+            let count = (bytes - done).min(region.len() - offset.0);
+            let part = Part::of(region, offset.0, count)?;
+            part.discard()?;
+            // What a file has is in the page cache, whose pages are not the guest's to take apart.
+            if region.file_offset().is_none() {
+                part.whole_large_pages().advise(libc::MADV_HUGEPAGE);
+                torn.extend(part.torn_large_pages().map(|large| (large.start, large)));
+            }
+            done += count;
+        }
+    }
+    for large in torn.values() {
+        large.advise(libc::MADV_NOHUGEPAGE);
+        large.advise(libc::MADV_COLD);
+    }
+    Ok(())
+}
+
+/// Whole pages of a region, by their place in the region's mapping.
+#[derive(Clone, Copy, Debug)]
+struct Part<'map> {
+    region: &'map GuestRegionMmap,
+    /// Addresses in this process.
+    start: usize,
+    end: usize,
+}
+
+impl<'map> Part<'map> {
+    /// The whole pages of these bytes of a region, maybe none.
+    fn of(region: &'map GuestRegionMmap, offset: u64, bytes: u64) -> io::Result<Part<'map>> {
+        // An image's pages are the page cache's, not the guest's.
+        if region.prot() & libc::PROT_WRITE == 0 {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let (Ok(offset), Ok(bytes)) = (usize::try_from(offset), usize::try_from(bytes)) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let base = region.as_ptr() as usize;
+        let start = (base + offset).next_multiple_of(PAGE);
+        let end = (base + (offset + bytes).min(region.size())) / PAGE * PAGE;
+        Ok(Part { region, start, end: end.max(start) })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// The large pages that lie in the part as a whole.
+    fn whole_large_pages(&self) -> Part<'map> {
+        let start = self.start.next_multiple_of(LARGE_PAGE).min(self.end);
+        Part { start, end: (self.end / LARGE_PAGE * LARGE_PAGE).max(start), ..*self }
+    }
+
+    /// The large pages that lie in the region, and of which the part has something but not all.
+    fn torn_large_pages(&self) -> impl Iterator<Item = Part<'map>> + use<'map> {
+        let part = *self;
+        let base = part.region.as_ptr() as usize;
+        let around = |address: usize| Part {
+            start: (address / LARGE_PAGE * LARGE_PAGE).max(base),
+            end: (address / LARGE_PAGE * LARGE_PAGE + LARGE_PAGE).min(base + part.region.size()),
+            ..part
+        };
+        let ends = (!part.is_empty()).then(|| [around(part.start), around(part.end - 1)]);
+        ends.into_iter().flatten().filter(move |large| large.start < part.start || large.end > part.end)
+    }
+
+    /// Gives the pages back.
+    fn discard(&self) -> io::Result<()> {
+        if self.is_empty() { Ok(()) } else { self.madvise(libc::MADV_DONTNEED) }
+    }
+
+    /// Gives advice that need not be taken.
+    fn advise(&self, advice: libc::c_int) {
+        if !self.is_empty() {
+            // A host without large pages, or an old one, knows no such advice.
+            let _ = self.madvise(advice);
+        }
+    }
+
+    fn madvise(&self, advice: libc::c_int) -> io::Result<()> {
+        let address = self.region.as_ptr().wrapping_add(self.start - self.region.as_ptr() as usize);
+        // SAFETY: the range lies in the region's mapping, which the borrowed map keeps, and begins at a page. The mapping is
+        // private and not the program's own memory: at most the guest's content goes, which this process reads and writes by
+        // volatile accesses alone.
+        let result = unsafe { libc::madvise(address.cast(), self.end - self.start, advice) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use vm_memory::{Bytes as _, GuestAddress, MmapRegion};
+
+    use super::*;
+    use crate::virtio::GuestMemory;
+
+    const RAM: u64 = 16 << 20;
+    const IMAGE: u64 = 1 << 32;
+
+    fn memory() -> GuestMemory {
+        let ram = GuestRegionMmap::from_range(GuestAddress(0), RAM as usize, None).unwrap();
+        GuestMemory::new(vec![ram]).unwrap()
+    }
+
+    fn one(map: &MemoryMap, address: u64, length: u32) -> io::Result<()> {
+        give_back(map, std::iter::once(Segment { address: GuestAddress(address), length }))
+    }
+
+    /// How many bytes still have what was written there.
+    fn kept(map: &MemoryMap, base: u64, bytes: usize) -> usize {
+        let mut content = vec![0; bytes];
+        map.read_slice(&mut content, GuestAddress(base)).unwrap();
+        content.iter().filter(|byte| **byte == 7).count()
+    }
+
+    #[test]
+    fn whole_pages_are_given_back_and_no_others() {
+        let map = memory().writable();
+        map.write_slice(&[7; 0x4000], GuestAddress(0x4000)).unwrap();
+        one(&map, 0x4800, 0x2000).unwrap();
+        assert_eq!((kept(&map, 0x4000, 0x1000), kept(&map, 0x5000, 0x1000)), (0x1000, 0));
+        assert_eq!(kept(&map, 0x6000, 0x2000), 0x2000);
+        one(&map, 0x6001, 0xffe).unwrap();
+        assert_eq!(kept(&map, 0x6000, 0x2000), 0x2000, "no whole page");
+        map.write_slice(&[7; 0x4000], GuestAddress(0x4000)).unwrap();
+        assert_eq!(kept(&map, 0x4000, 0x4000), 0x4000, "the guest takes them into use again");
+    }
+
+    #[test]
+    fn large_pages_go_whole_or_in_part_and_leave_their_neighbours() {
+        let map = memory().writable();
+        map.write_slice(&vec![7; RAM as usize], GuestAddress(0)).unwrap();
+        let (begin, bytes) = ((1 << 20) + 0x3000, 7 << 20);
+        one(&map, begin, bytes as u32).unwrap();
+        assert_eq!(kept(&map, 0, RAM as usize), RAM as usize - bytes);
+        assert_eq!(kept(&map, begin, bytes), 0);
+        one(&map, 0, RAM as u32).unwrap();
+        assert_eq!(kept(&map, 0, RAM as usize), 0);
+    }
+
+    #[test]
+    fn torn_large_pages_are_those_at_the_ends_within_the_region() {
+        let ram = GuestRegionMmap::from_range(GuestAddress(0), RAM as usize, None).unwrap();
+        let base = ram.as_ptr() as usize;
+        let aligned = base.next_multiple_of(LARGE_PAGE) - base;
+        let torn = |offset: usize, bytes: usize| {
+            let part = Part::of(&ram, offset as u64, bytes as u64).unwrap();
+            part.torn_large_pages().map(|large| large.start - base).collect::<Vec<_>>()
+        };
+        let second = aligned + LARGE_PAGE;
+        assert!(torn(aligned, LARGE_PAGE).is_empty(), "a whole one");
+        assert_eq!(torn(aligned + PAGE, PAGE), [aligned; 2], "the middle of one");
+        assert_eq!(torn(aligned + PAGE, 2 * LARGE_PAGE - 2 * PAGE), [aligned, second]);
+        assert_eq!(torn(aligned, LARGE_PAGE + PAGE), [second]);
+        assert!(torn(aligned, 0).is_empty());
+        let whole =
+            Part::of(&ram, (aligned + PAGE) as u64, 3 * LARGE_PAGE as u64).unwrap().whole_large_pages();
+        assert_eq!((whole.start - base, whole.end - base), (second, aligned + 3 * LARGE_PAGE));
+    }
+
+    #[test]
+    fn what_is_not_the_guests_is_refused() {
+        let memory = memory();
+        let flags = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE;
+        let mapping = MmapRegion::build(None, PAGE, libc::PROT_READ, flags).unwrap();
+        memory.add_image(Arc::new(GuestRegionMmap::new(mapping, GuestAddress(IMAGE)).unwrap())).unwrap();
+        assert!(one(&memory.readable(), IMAGE, PAGE as u32).is_err());
+        for (address, length) in [(RAM - 0x1000, 0x2000), (RAM, 1), (u64::MAX, 2)] {
+            assert!(one(&memory.writable(), address, length).is_err(), "{address:#x}");
+        }
+    }
+}
