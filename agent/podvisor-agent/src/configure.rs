@@ -14,6 +14,7 @@ use nix::mount::MsFlags;
 use proto_agent::agent::{ConfigurePodRequest, ConfigurePodResponse};
 use proto_agent::guest_path;
 
+use crate::balloon;
 use crate::kernel_limits::{self, KernelLimits};
 use crate::network::{self, NetworkError};
 use crate::pause::{self, PauseError};
@@ -94,6 +95,9 @@ pub(crate) async fn run(
     set_sysctls(&request.sysctls, root.0)?;
     if request.shared_pid_namespace && request.user_namespace.is_none() {
         pause::keep_namespace()?;
+    }
+    if request.balloon_slot != 0 {
+        balloon::bind_later(request.balloon_slot);
     }
     Ok(response)
 }

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod balloon;
 mod boot;
 mod clock;
 mod configure;

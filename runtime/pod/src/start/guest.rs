@@ -36,6 +36,7 @@ pub(super) async fn configure(
     let plugged = context.watch.time("plug", plug(interfaces, live)).await?;
     let mut request = request(context, &ips).await?;
     request.interfaces = plugged;
+    request.balloon_slot = plug_balloon(live).await?;
     request.routes = routes.into_iter().map(route).collect();
     request.neighbours = neighbours.into_iter().map(neighbour).collect();
     request.network_sysctls = settings.sysctls.iter().map(sysctl).collect();
@@ -79,6 +80,16 @@ async fn plug(interfaces: Vec<runtime_net::PodInterface>, live: &Live) -> Result
         });
     }
     Ok(plugged)
+}
+
+/// Plugs the balloon, by which the guest's free memory goes back to the node, and returns its slot; 0 where the VMM is too
+/// old to have one. Not earlier: the guest's kernel would find it, and spend its time on it, while it boots.
+async fn plug_balloon(live: &Live) -> Result<u32, PodError> {
+    if !live.vm.has_balloon() {
+        return Ok(0);
+    }
+    live.call("plugging the balloon", live.vm.plug(Slot::BALLOON, Device::Balloon)).await?;
+    Ok(u32::from(Slot::BALLOON.number()))
 }
 
 async fn request(context: &StartContext, ips: &[IpAddr]) -> Result<ConfigurePodRequest, PodError> {

@@ -93,6 +93,7 @@ async fn a_failure_in_any_phase_undoes_all_before_it_and_frees_the_name() {
         ("vm.boot", "booting the VM"),
         ("vm.wait_ready", "booting the VM"),
         ("vm.plug_net", "plugging the interface eth0"),
+        ("vm.plug_balloon", "plugging the balloon"),
         ("agent.configure", "configuring the guest"),
     ] {
         let world = World::new().await;
@@ -103,6 +104,17 @@ async fn a_failure_in_any_phase_undoes_all_before_it_and_frees_the_name() {
         world.assert_nothing_left();
         world.script.repair();
         world.pods.run(pod("web")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_guest_has_a_balloon_where_its_vmm_has_one() {
+    for (without_balloon, slot) in [(false, 4), (true, 0)] {
+        let world = World::new().await;
+        world.script.state().without_balloon = without_balloon;
+        world.pods.run(pod("web")).await.unwrap();
+        assert_eq!(world.script.count("vm.plug_balloon"), usize::from(!without_balloon));
+        assert_eq!(world.script.state().configured.as_ref().unwrap().balloon_slot, slot);
     }
 }
 

@@ -16,6 +16,7 @@ mod doctor;
 mod events;
 mod exits;
 mod failures;
+mod free_memory;
 mod frozen;
 mod guest_volumes;
 mod image_commands;

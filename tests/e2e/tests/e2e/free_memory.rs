@@ -1,0 +1,64 @@
+//! Memory that a container has freed goes back to the node.
+
+use tests_e2e::client::Client;
+use tests_e2e::{Host, spec};
+
+/// Looks, half a second apart, at what the guest gives back in its own time.
+const LOOKS_MAX: usize = 600;
+
+/// Most of 64 MiB that a pod keeps.
+const KEPT_KIB_MAX: u64 = 8 << 10;
+
+/// The pod's memory on the node: the proportional set size of its VMM, in KiB.
+async fn pss_kib(client: &mut Client, pod: &str) -> u64 {
+    let info = client.pod_status_verbose(pod).await.unwrap().1;
+    let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", info["vmm"]["pid"])).unwrap();
+    let pss = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+    pss.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Looks at the pod's memory until it is no more than `most`.
+async fn falls_to(client: &mut Client, pod: &str, most: u64) -> u64 {
+    let mut pss = 0;
+    for _ in 0..LOOKS_MAX {
+        pss = pss_kib(client, pod).await;
+        if pss <= most {
+            return pss;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+    panic!("the pod has {pss} KiB, and should have come to {most}");
+}
+
+#[tokio::test]
+async fn memory_that_a_container_has_freed_goes_back_to_the_node() {
+    let Some(mut host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("free", host.dir())).await.unwrap();
+    let container = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
+    let booted = pss_kib(&mut client, &pod).await;
+    // First what the boot has left free.
+    let rested = falls_to(&mut client, &pod, booted - (4 << 10)).await;
+    for _ in 0..2 {
+        let held = client
+            .sh(
+                &container,
+                "dd if=/dev/zero of=/dev/shm/held bs=1M count=60 2>/dev/null; du -m /dev/shm/held | cut -f1",
+            )
+            .await
+            .unwrap();
+        assert_eq!(held.trim(), "60");
+        let touched = pss_kib(&mut client, &pod).await;
+        assert!(
+            touched >= rested + (40 << 10),
+            "{rested} KiB at rest, {touched} KiB with 60 MiB more in use"
+        );
+        client.sh(&container, "rm /dev/shm/held").await.unwrap();
+        falls_to(&mut client, &pod, rested + KEPT_KIB_MAX).await;
+        // The next daemon has nothing to do for it.
+        host.daemon.kill_and_restart().await.unwrap();
+        client = host.client();
+    }
+    host.stop().await.unwrap();
+}
