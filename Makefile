@@ -121,6 +121,11 @@ bench-crowd: deps ## 500 pods in a row, 60 at once, a restart beside 50: ratios,
 	@.ci/build -p tests-e2e -p tests-bench --bins
 	$(NODE) $(BIN)/bench-crowd --bin $(BIN) --guest-image $(IMAGE)
 
+.PHONY: bench-density
+bench-density: deps ## memory of pods that do nothing, and after one has touched and freed 64 MiB; wake-ups of each
+	@.ci/build -p tests-e2e -p tests-bench --bins
+	$(NODE) $(BIN)/bench-density --bin $(BIN) --guest-image $(IMAGE)
+
 .PHONY: fuzz
 fuzz: deps ## a minute of fuzzing for each parser of what strangers send
 	tests/fuzz/run

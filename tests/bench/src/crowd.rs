@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod held;
 mod median;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use tests_e2e::traces::vmms;
 use tests_e2e::{Host, spec};
 use tonic::Code;
 
+use crate::held::Held;
 use crate::median::median;
 
 /// Starts and lists that a figure is the median of.
@@ -253,20 +255,4 @@ async fn remove_all(host: &Host) -> anyhow::Result<()> {
         .await?;
     }
     Ok(())
-}
-
-/// Memory and descriptors that the daemon's process holds.
-struct Held {
-    rss_kib: u64,
-    descriptors: usize,
-}
-
-impl Held {
-    /// Reads it from `/proc` (proc_pid_status(5), `VmRSS`).
-    fn by(pid: u32) -> anyhow::Result<Held> {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-        let rss_kib = line.trim().trim_end_matches(" kB").parse().context("VmRSS")?;
-        Ok(Held { rss_kib, descriptors: std::fs::read_dir(format!("/proc/{pid}/fd"))?.count() })
-    }
 }
