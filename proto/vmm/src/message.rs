@@ -164,7 +164,7 @@ pub struct BootConfig {
     pub id: String,
     /// vCPUs that the guest knows of; it brings one up at boot and the agent others. `1..=64`.
     pub vcpus: u8,
-    /// Those that are made before it starts, `1..=vcpus`; 0 for all, which a VMM before version 4 makes in any case. Others are
+    /// vCPUs that are made before it starts, `1..=vcpus`; 0 for all, which a VMM before version 4 makes in any case. Others are
     /// made by [`Request::MakeVcpus`].
     #[serde(default)]
     pub vcpus_at_boot: u8,

@@ -245,7 +245,7 @@ impl Vm {
         }
     }
 
-    /// Makes vCPUs until there are `count`, for the agent to bring up; those that are there stay. They run where
+    /// Makes vCPUs until there are `count`, for the agent to bring up; those that are there stay. New ones run where
     /// [`pin_vcpus`](Self::pin_vcpus) last said. A VMM that is too old has made all of them at boot, and is not asked.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ use tests_e2e::{Host, spec};
 use crate::held::Held;
 use crate::vmm_memory::VmmMemory;
 
-/// What a container does with 64 MiB: reads zeros into one buffer of that size, and ends.
+/// Work of a container with 64 MiB: it reads zeros into one buffer of that size, and ends.
 const TOUCH_AND_FREE: &str = "dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null";
 
 /// Most that a pod may have more than before once its container has freed what it touched, in KiB.
@@ -185,7 +185,7 @@ fn ratio(one: u64, other: u64) -> f64 {
 /// The node's memory, in KiB (proc_meminfo(5)).
 struct Node {
     available: u64,
-    /// What the kernel has for itself and cannot give up: slabs, stacks, page tables, its own and guests', and areas of vmalloc.
+    /// Memory that the kernel has for itself and cannot give up: slabs, stacks, page tables, its own and guests', and areas of vmalloc.
     kernel: u64,
 }
 

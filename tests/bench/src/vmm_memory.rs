@@ -122,7 +122,7 @@ VmFlags: rd wr mr mw me ac
 ";
 
     #[test]
-    fn mappings_are_told_by_their_flags_and_names() {
+    fn mappings_are_distinguished_by_their_flags_and_names() {
         let mut sum = VmmMemory::default();
         mappings(SMAPS).into_iter().for_each(|(_, memory)| sum += memory);
         assert_eq!(sum, VmmMemory { ram: 47104, images: 200, program: 52, private: 408, rss: 52504 });

@@ -37,7 +37,7 @@ pub struct Balloon {
 
 #[derive(Debug)]
 struct Active {
-    /// Those that are not served, in order.
+    /// Queues that are not served, in order.
     idle: Vec<Queue>,
     /// `None` if the driver did not take reporting.
     reports: Option<Ring>,

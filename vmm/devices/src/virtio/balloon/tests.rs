@@ -75,7 +75,8 @@ fn the_driver_is_asked_for_no_memory_and_gets_no_answer_in_other_queues() {
 fn a_driver_without_reporting_needs_no_third_queue() {
     let memory = memory();
     let mut balloon = Balloon::new();
-    let unset = Queue::try_from(QueueState { max_size: RUNS_MAX, size: RUNS_MAX, ..QueueState::default() }).unwrap();
+    let unset =
+        Queue::try_from(QueueState { max_size: RUNS_MAX, size: RUNS_MAX, ..QueueState::default() }).unwrap();
     let queues = vec![idle(&memory, 0), idle(&memory, 1), unset];
     let (activation, _kicks) = activation(&memory, queues, &Line::new(), 1 << 32);
     balloon.activate(activation).unwrap();
