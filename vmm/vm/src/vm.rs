@@ -221,6 +221,7 @@ impl Vm {
         check_count(count, self.vcpus_max)?;
         let first = u8::try_from(self.vcpus.len()).unwrap_or(VCPUS_MAX);
         let fds = create_vcpus(&self.vm_fd, &self.supported, first..count, self.vcpus_max)?;
+        fds.iter().try_for_each(make_reachable)?;
         self.vcpus.extend(start_vcpus(first, fds, &self.context)?);
         Ok(())
     }
@@ -391,6 +392,14 @@ fn create_vcpus(vm: &VmFd, supported: &CpuId, ids: Range<u8>, count: u8) -> Resu
         Ok(fd)
     })
     .collect()
+}
+
+/// Has KVM find a vCPU that was created while the guest runs: its map of local APICs, by which a start-up interrupt finds its
+/// vCPU, was drawn before that one was in the VM's list, and is drawn anew where an APIC's state is written.
+fn make_reachable(fd: &VcpuFd) -> Result<(), VmError> {
+    let step = "give a vCPU its local APIC";
+    let apic = fd.get_lapic().map_err(kvm_error(step))?;
+    fd.set_lapic(&apic).map_err(kvm_error(step))
 }
 
 /// Starts the threads of vCPUs with numbers from `first` on, paused.
