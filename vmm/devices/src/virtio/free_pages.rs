@@ -6,10 +6,10 @@
 //! | anonymous memory | `MADV_DONTNEED`, and large pages that are torn by it are taken apart | zeros |
 //! | a private mapping of a file | `MADV_DONTNEED` | what the file has |
 //!
-//! RAM is in large pages of the host. One that has lost a part stays whole in the host's memory until the host is short of it, and
+//! RAM is in large pages of the host. A large page that has lost a part stays whole in the host's memory until the host is short of it, and
 //! khugepaged would fill the gap with zeros again within minutes. So it is taken apart at once (`MADV_COLD` on it does
 //! that, `madvise_cold_or_pageout_pte_range` of the kernel's mm/madvise.c) and is to have small pages from then on
-//! (`MADV_NOHUGEPAGE`), until it is given back as a whole. What is asked beyond `MADV_DONTNEED` is advice: a host that does not
+//! (`MADV_NOHUGEPAGE`), until it is given back as a whole. All calls but `MADV_DONTNEED` are advice: a host that does not
 //! take it has given nothing up.
 
 use std::collections::BTreeMap;

@@ -11,12 +11,13 @@ use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::Queue;
 
+use super::config::config;
 use super::full_disks::FullDisks;
 use super::request::Limits;
+use super::size;
 use super::size::Size;
 use super::snapshot::BlkSnapshot;
 use super::worker::BlkWorker;
-use super::{DATA_SEGMENTS_MAX, RANGE_SECTORS_MAX, RANGES_MAX, SECTOR_BYTES, SEGMENT_BYTES_MAX, size};
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
 use crate::virtio::ring::{Faults, Ring};
@@ -25,13 +26,6 @@ use crate::virtio::{Activation, DeviceError, VirtioDevice, front};
 
 /// The device's name in errors and thread names.
 const DEVICE: &str = "blk";
-
-/// Sectors that the host's file systems work in, as a power of two, a hint for the driver. The disk's
-/// block size stays at one sector: partitions and file systems made elsewhere count on that.
-const PHYSICAL_BLOCK_EXPONENT: u8 = 3;
-
-/// Bytes of `struct virtio_blk_config` up to the fields of WRITE_ZEROES (section 5.2.4).
-const CONFIG_BYTES: usize = 60;
 
 /// Disks made so far, to number their threads.
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -104,28 +98,6 @@ impl Blk {
     fn state(&self) -> BlkSnapshot {
         BlkSnapshot { sectors: self.sectors.load(Ordering::Acquire), read_only: self.limits.read_only }
     }
-}
-
-/// The configuration space of a disk of this size.
-pub(super) fn config(sectors: u64) -> [u8; CONFIG_BYTES] {
-    let mut config = [0; CONFIG_BYTES];
-    let mut put = |offset: usize, bytes: &[u8]| config[offset..offset + bytes.len()].copy_from_slice(bytes);
-    put(0, &sectors.to_le_bytes());
-    put(8, &SEGMENT_BYTES_MAX.to_le_bytes());
-    put(12, &DATA_SEGMENTS_MAX.to_le_bytes());
-    put(20, &(SECTOR_BYTES as u32).to_le_bytes());
-    // TOPOLOGY: physical block, and the smallest transfer worth making, in blocks.
-    put(24, &[PHYSICAL_BLOCK_EXPONENT]);
-    put(26, &(1u16 << PHYSICAL_BLOCK_EXPONENT).to_le_bytes());
-    // DISCARD: sectors and ranges per request, and alignment.
-    put(36, &RANGE_SECTORS_MAX.to_le_bytes());
-    put(40, &RANGES_MAX.to_le_bytes());
-    put(44, &(1u32 << PHYSICAL_BLOCK_EXPONENT).to_le_bytes());
-    // WRITE_ZEROES: sectors and ranges per request, and that UNMAP gives space back.
-    put(48, &RANGE_SECTORS_MAX.to_le_bytes());
-    put(52, &RANGES_MAX.to_le_bytes());
-    put(56, &[1]);
-    config
 }
 
 impl VirtioDevice for Blk {

@@ -14,9 +14,10 @@
 //!     11 DISCARD, 13 WRITE_ZEROES               content    2 UNSUPP
 //! ```
 //!
-//! `request` parses, `worker` acts on a thread of its own, `device` is what the transport sees, `full_disks` counts the
+//! `request` parses, `worker` acts on a thread of its own, `device` is what the transport sees, `config` what the driver reads of the disk, `full_disks` counts the
 //! disks that wait for room on the node, `size` follows block devices that grow.
 
+mod config;
 mod device;
 #[cfg(test)]
 mod full_disk_tests;

@@ -15,7 +15,7 @@ use virtio_queue::Queue;
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::fallocate::{FallocateMode, fallocate};
 
-use super::device::config;
+use super::config::config;
 use super::full_disks::{FullDisk, FullDisks};
 use super::request::{Limits, Operation, Range, Request, Status, parse};
 use super::size::Size;

@@ -16,7 +16,7 @@ use vm_memory::{MmapRegion, VolatileMemory as _};
 
 use super::register::MMIO_BYTES;
 
-/// Bytes of configuration that the page has: more than any device's. The rest reads as zero.
+/// Bytes of configuration that the page has: more than any device's. All bytes behind them read as zero.
 pub(super) const CONFIG_BYTES: usize = 256;
 
 /// The page of one slot, and its lock for the configuration.
