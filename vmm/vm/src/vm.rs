@@ -50,7 +50,7 @@ const EVENT: EfdFlags = EfdFlags::EFD_NONBLOCK.union(EfdFlags::EFD_CLOEXEC);
 pub struct VmConfig {
     /// vCPUs that the guest knows of, `1..=VCPUS_MAX`; it brings up one.
     pub vcpus: u8,
-    /// Those that are made before the guest starts, `1..=vcpus`; [`Vm::make_vcpus`] makes others.
+    /// vCPUs that are made before the guest starts, `1..=vcpus`; [`Vm::make_vcpus`] makes others.
     pub vcpus_at_boot: u8,
     /// RAM in bytes, a multiple of 2 MiB, at least [`RAM_MIN`](crate::RAM_MIN).
     pub memory_bytes: u64,
@@ -117,7 +117,7 @@ fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> VmError {
 /// those before the memory that both use.
 pub struct Vm {
     pub(crate) vcpus: Vec<Vcpu>,
-    /// What further vCPUs are made with.
+    /// Most vCPUs, and all that further ones are made with.
     vcpus_max: u8,
     supported: CpuId,
     context: VcpuContext,
@@ -213,7 +213,7 @@ impl Vm {
     }
 
     /// Makes vCPUs until there are `count`, paused: [`resume`](Self::resume) lets them wait for the guest to bring them up.
-    /// Those that are there stay, also where they are more.
+    /// vCPUs that are there stay, also where they are more.
     ///
     /// # Errors
     /// The guest knows of fewer, or KVM or the host has no room for one. Then there are as many as before.
@@ -231,7 +231,7 @@ impl Vm {
         self.vcpus_max
     }
 
-    /// Lets the vCPUs run: first after building, later after [`pause`](Self::pause). Those that run go on.
+    /// Lets the vCPUs run: first after building, later after [`pause`](Self::pause). vCPUs that run go on.
     pub fn resume(&self) -> Result<(), VmError> {
         for vcpu in &self.vcpus {
             vcpu.resume()?;

@@ -125,7 +125,7 @@ fn plugged(recorder: Recorder) -> Slot {
 }
 
 impl Slot {
-    /// What the guest reads: its page, and nothing of the transport.
+    /// Reads a register as the guest does: from its page, and from nothing of the transport.
     fn get(&self, offset: usize) -> u32 {
         let mut data = [0xaa; 4];
         self.page.as_volatile_slice().read_slice(&mut data, offset).unwrap();
