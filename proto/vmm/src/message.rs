@@ -15,8 +15,11 @@ use crate::{Device, FilledSlot, Slot};
 /// |---|---|
 /// | 2 | images of several files ([`Device::Layered`]), [`Event::FullDisks`], [`Request::InterruptLockWaits`] |
 /// | 3 | slots for volumes ([`Slot::volumes`]) |
-/// | 4 | free pages that go back ([`Device::Balloon`]), vCPUs that are made when they are wanted ([`Request::MakeVcpus`]) |
+/// | 4 | free pages that go back ([`Device::Balloon`]), vCPUs that are made when they are wanted ([`Request::MakeVcpus`]), templates ([`Request::Save`], [`Request::Restore`]) |
 pub const PROTOCOL_VERSION: u32 = 4;
+
+/// The first version whose VMMs save their VM as a template, and start VMs from one.
+pub const TEMPLATES_VERSION: u32 = 4;
 
 /// The first version whose VMMs hold the guest's file locks, and interrupt who waits for one.
 pub const LOCK_WAITS_VERSION: u32 = 2;
@@ -78,6 +81,16 @@ pub enum Request {
     },
     /// Build the VM and run it. Once per process, before all but `Shutdown`.
     Boot(Box<BootConfig>),
+    /// Build the VM from a template and run it; in place of `Boot`. Since version 4.
+    Restore(Box<RestoreConfig>),
+    /// Pause the VM for good and write it to two files, from which others can be restored. `Shutdown` is what may follow.
+    /// Since version 4.
+    Save {
+        /// An empty file for the memory, opened for writing. It becomes as long as the memory is; pages of zeros are holes.
+        memory: FdIndex,
+        /// An empty file for all else, some ten KiB for each vCPU, opened for writing.
+        state: FdIndex,
+    },
     /// Fill an empty slot. The guest sees the device when the agent binds the slot.
     Plug {
         /// An empty slot, which the device must fit.
@@ -134,6 +147,10 @@ pub enum Response {
     },
     /// The vCPUs run.
     Booted,
+    /// The vCPUs run on.
+    Restored,
+    /// Both files are written, and the VM is paused.
+    Saved,
     /// The slot is filled.
     Plugged,
     /// The slot is empty.
@@ -178,6 +195,26 @@ pub struct BootConfig {
     /// Added after the VMM's own command line; may be empty.
     pub cmdline: String,
     /// Plugged before the guest starts. The root image (slot 0), vsock and rng are needed; others may be.
+    pub devices: Vec<(Slot, Device<FdIndex>)>,
+}
+
+/// The VM to restore. All descriptors come with the same packet.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RestoreConfig {
+    /// The pod's id, for log lines and thread names.
+    pub id: String,
+    /// vCPUs that the guest knows of, as many as in the saved VM. Those are made that had been made there.
+    pub vcpus: u8,
+    /// Guest memory at boot in bytes, as much as the saved VM had.
+    pub memory_bytes: u64,
+    /// Most memory that [`Request::Resize`] may ask for, as the saved VM was asked for.
+    pub memory_max_bytes: u64,
+    /// The memory that was saved: a file in memory, sealed against writing and shrinking (F_SEAL_WRITE, F_SEAL_SHRINK). The
+    /// guest writes to a copy of its own.
+    pub memory: FdIndex,
+    /// What was saved beside the memory.
+    pub state: FdIndex,
+    /// Devices for the slots that were filled when the VM was saved, of the same kinds, and for no others.
     pub devices: Vec<(Slot, Device<FdIndex>)>,
 }
 

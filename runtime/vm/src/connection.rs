@@ -33,7 +33,7 @@ type Pending = Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>;
 
 fn deadline(request: &Request) -> Duration {
     match request {
-        Request::Boot(_) => BOOT_DEADLINE,
+        Request::Boot(_) | Request::Restore(_) | Request::Save { .. } => BOOT_DEADLINE,
         _ => ANSWER_DEADLINE,
     }
 }

@@ -39,6 +39,11 @@ pub enum VmError {
         if release.is_empty() { "an earlier release".to_owned() } else { format!("release {release}") }
     )]
     Old { release: String, device: &'static str },
+    #[error(
+        "the VMM is of {}, which has no templates",
+        if release.is_empty() { "an earlier release".to_owned() } else { format!("release {release}") }
+    )]
+    NoTemplates { release: String },
     #[error("the connection to the VMM was lost during {request}")]
     Lost { request: &'static str },
     #[error("the VM has ended: {reason:?}")]

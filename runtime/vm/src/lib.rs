@@ -5,7 +5,7 @@
 //! agents, pods or images, and reads nothing that a guest wrote but the console's text.
 //!
 //! `connection` speaks the protocol, `link` makes a lost connection again, `process` watches the VMM's life, `vm` joins
-//! them.
+//! them, and `template` saves and restores VMs.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ mod process;
 mod reactor;
 mod spawn;
 mod streams;
+mod template;
 mod vm;
 
 pub use error::VmError;
@@ -31,4 +32,5 @@ pub use proto_vmm::{
     VolumeCache,
 };
 pub use spawn::Spawn;
+pub use template::RestorePlan;
 pub use vm::Vm;

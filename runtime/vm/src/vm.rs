@@ -39,19 +39,19 @@ const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A VMM and its VM. Cheap to clone; dropping all clones leaves the VMM running.
 #[derive(Clone, Debug)]
-pub struct Vm(Arc<Shared>);
+pub struct Vm(pub(crate) Arc<Shared>);
 
 #[derive(Debug)]
-struct Shared {
-    id: String,
+pub(crate) struct Shared {
+    pub(crate) id: String,
     release: String,
     /// The version of the protocol that the VMM speaks.
-    version: u32,
+    pub(crate) version: u32,
     process: Arc<Process>,
     link: Arc<Link>,
     events: Events,
     stopped: watch::Receiver<Option<StopReport>>,
-    vsock_path: PathBuf,
+    pub(crate) vsock_path: PathBuf,
     /// CPUs that the vCPUs were last bound to; empty for all.
     pinned: Mutex<Vec<u32>>,
 }
@@ -157,16 +157,7 @@ impl Vm {
         plan: BootPlan<'_>,
         devices: Vec<(Slot, Device<OwnedFd>)>,
     ) -> Result<(), VmError> {
-        let duplicate = |file: &File| file.try_clone().map(OwnedFd::from).map_err(VmError::Duplicate);
-        let listener = spawn::listen_vsock(&self.0.vsock_path)?.into();
-        let ours = [
-            (Slot::ROOT, Device::Pmem { image: duplicate(plan.root_image)? }),
-            (
-                Slot::VSOCK,
-                Device::Vsock { listener, guest_cid: GUEST_CID, host_ports: plan.host_ports.into() },
-            ),
-            (Slot::RNG, Device::Rng),
-        ];
+        let ours = self.own_devices(plan.root_image, plan.host_ports)?;
         let mut descriptors = Descriptors::default();
         let kernel = descriptors.push(duplicate(plan.kernel)?);
         let devices = ours.into_iter().chain(devices);
@@ -185,6 +176,18 @@ impl Vm {
             Response::Booted => Ok(()),
             _ => Err(VmError::Confused { request: "boot" }),
         }
+    }
+
+    /// The devices that every VM has.
+    pub(crate) fn own_devices(
+        &self,
+        root_image: &File,
+        host_ports: &[u32],
+    ) -> Result<[(Slot, Device<OwnedFd>); 3], VmError> {
+        let listener = spawn::listen_vsock(&self.0.vsock_path)?.into();
+        let vsock = Device::Vsock { listener, guest_cid: GUEST_CID, host_ports: host_ports.into() };
+        let root = Device::Pmem { image: duplicate(root_image)? };
+        Ok([(Slot::ROOT, root), (Slot::VSOCK, vsock), (Slot::RNG, Device::Rng)])
     }
 
     /// Whether the VMM has slots for volumes.
@@ -417,7 +420,7 @@ impl Vm {
     }
 
     /// Sends a request; an error of a VM that has ended says so.
-    async fn ask(
+    pub(crate) async fn ask(
         &self,
         point: Point,
         name: &'static str,
@@ -439,4 +442,9 @@ impl Vm {
             other => other,
         }
     }
+}
+
+/// Another descriptor of the file, to be sent.
+pub(crate) fn duplicate(file: &File) -> Result<OwnedFd, VmError> {
+    file.try_clone().map(OwnedFd::from).map_err(VmError::Duplicate)
 }

@@ -17,6 +17,9 @@ use proto_vmm::{
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+#[path = "process/template.rs"]
+mod template;
+
 /// Where the test kernels are loaded and entered.
 const ENTRY: u64 = 0x10_0000;
 /// `mov al, 0xfe; out 0x64, al`

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvm_ioctls::{IoEventAddress, VmFd};
 use proto_vmm::{Slot, StopReason};
-use vmm_devices::legacy::serial::{REGISTERS, Serial};
+use vmm_devices::legacy::serial::{REGISTERS, Serial, SerialSnapshot};
 use vmm_devices::virtio::GuestMemory;
 use vmm_devices::virtio::mmio::{
     ACKNOWLEDGE_OFFSET, ACKNOWLEDGE_USED_BUFFERS, MmioTransport, NOTIFY_OFFSET, QueueEvents,
@@ -113,6 +113,16 @@ impl Bus {
             self.serial().write(register, *byte);
         }
         Ok(())
+    }
+
+    /// The serial port's registers as they stand.
+    pub(crate) fn save_serial(&self) -> SerialSnapshot {
+        self.serial().save()
+    }
+
+    /// Takes on the registers of a saved serial port.
+    pub(crate) fn restore_serial(&self, saved: &SerialSnapshot) -> std::io::Result<()> {
+        self.serial().restore(saved)
     }
 
     fn serial(&self) -> MutexGuard<'_, Serial<Console>> {

@@ -57,6 +57,16 @@ impl MemoryHotplug {
         Ok(MemoryHotplug { boot_bytes, max_bytes, room, given: 0, pieces: 0, settled, handle: None })
     }
 
+    /// Memory at boot, in bytes.
+    pub(crate) fn boot_bytes(&self) -> u64 {
+        self.boot_bytes
+    }
+
+    /// Most memory that the VM is built for, in bytes.
+    pub(crate) fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
     /// Readable once the guest has what was last offered.
     pub(crate) fn settled(&self) -> &EventFd {
         &self.settled

@@ -31,7 +31,7 @@ use crate::memory::{self, MemoryError};
 use crate::memory_hotplug::{MemoryHotplug, ResizeError};
 use crate::pmem::PmemWindows;
 use crate::register_pages::{RegisterPages, RegisterPagesError};
-use crate::snapshot::VmSnapshotError;
+use crate::snapshot::{VcpuSnapshotError, VmSnapshotError};
 use crate::vcpu::{Vcpu, VcpuContext, VcpuEnd, VcpuError};
 
 /// Most vCPUs: what the guest kernel is built for (CONFIG_NR_CPUS).
@@ -46,7 +46,8 @@ const MISC_ENABLE: kvm_bindings::kvm_msr_entry =
 
 const EVENT: EfdFlags = EfdFlags::EFD_NONBLOCK.union(EfdFlags::EFD_CLOEXEC);
 
-/// A VM to build.
+/// A VM to build, whatever runs in it.
+#[derive(Clone)]
 pub struct VmConfig {
     /// vCPUs that the guest knows of, `1..=VCPUS_MAX`; it brings up one.
     pub vcpus: u8,
@@ -57,10 +58,6 @@ pub struct VmConfig {
     /// Most memory after [`resize`](Vm::resize), a multiple of 2 MiB, at least `memory_bytes`. The VM is built for less
     /// where it cannot have that much: more than 1 TiB, or than half of what the processor addresses.
     pub memory_max_bytes: u64,
-    /// Uncompressed ELF kernel.
-    pub kernel: File,
-    /// Added to the command line.
-    pub cmdline: String,
     /// The parts of the VMM that devices reach besides their files.
     pub backends: Backends,
     /// Takes the text that the guest writes to its console.
@@ -74,7 +71,6 @@ impl std::fmt::Debug for VmConfig {
             .field("vcpus_at_boot", &self.vcpus_at_boot)
             .field("memory_bytes", &self.memory_bytes)
             .field("memory_max_bytes", &self.memory_max_bytes)
-            .field("cmdline", &self.cmdline)
             .finish_non_exhaustive()
     }
 }
@@ -106,6 +102,8 @@ pub enum VmError {
     #[error(transparent)]
     State(#[from] VmSnapshotError),
     #[error(transparent)]
+    VcpuState(#[from] VcpuSnapshotError),
+    #[error(transparent)]
     Resize(#[from] ResizeError),
 }
 
@@ -121,18 +119,29 @@ pub struct Vm {
     vcpus_max: u8,
     supported: CpuId,
     context: VcpuContext,
-    bus: Arc<Bus>,
+    pub(crate) bus: Arc<Bus>,
     pub(crate) vm_fd: Arc<VmFd>,
     windows: PmemWindows,
-    filled: BTreeMap<Slot, FilledSlot>,
+    pub(crate) filled: BTreeMap<Slot, FilledSlot>,
     backends: Backends,
-    memory_hotplug: MemoryHotplug,
+    pub(crate) memory_hotplug: MemoryHotplug,
+    /// Features of the first vCPU.
+    pub(crate) cpuid: CpuId,
     console: Console,
     counters: Arc<Counters>,
     milestones: Arc<Milestones>,
     ends: Receiver<VcpuEnd>,
     ended: Arc<EventFd>,
-    memory: GuestMemory,
+    pub(crate) memory: GuestMemory,
+}
+
+/// The parts of a VM that has no threads yet.
+pub(crate) struct RawVm<'a> {
+    pub(crate) vm: &'a VmFd,
+    pub(crate) memory: &'a GuestMemoryMmap,
+    pub(crate) vcpus: &'a [VcpuFd],
+    /// Features of the first vCPU.
+    pub(crate) cpuid: &'a CpuId,
 }
 
 impl std::fmt::Debug for Vm {
@@ -142,44 +151,40 @@ impl std::fmt::Debug for Vm {
 }
 
 impl Vm {
-    /// Builds the VM and loads the kernel. No vCPU runs yet, no slot is filled.
-    pub fn build(kvm: &Kvm, mut config: VmConfig) -> Result<Vm, VmError> {
-        let cmdline = std::mem::take(&mut config.cmdline);
-        Vm::assemble(kvm, &config, |memory, fds| {
-            let entry = boot::load(
-                memory,
-                memory::ram_top(config.memory_bytes),
-                config.vcpus,
-                &config.kernel,
-                &cmdline,
-            )?;
-            set_registers(&fds[0], entry)
+    /// Builds the VM and loads `kernel`, an uncompressed ELF file, with `cmdline` added to its command line. No vCPU runs
+    /// yet, no slot is filled.
+    pub fn build(kvm: &Kvm, config: &VmConfig, kernel: &File, cmdline: &str) -> Result<Vm, VmError> {
+        let memory = memory::create(config.memory_bytes)?;
+        Vm::assemble(kvm, config, memory, |raw| {
+            let top = memory::ram_top(config.memory_bytes);
+            let entry = boot::load(raw.memory, top, config.vcpus, kernel, cmdline)?;
+            set_registers(&raw.vcpus[0], entry)
         })
     }
 
     /// Builds everything and lets `load` fill memory and set up the vCPUs.
-    fn assemble(
+    pub(crate) fn assemble<E: From<VmError>>(
         kvm: &Kvm,
         config: &VmConfig,
-        load: impl FnOnce(&GuestMemoryMmap, &[VcpuFd]) -> Result<(), VmError>,
-    ) -> Result<Vm, VmError> {
+        memory: GuestMemory,
+        load: impl FnOnce(&RawVm<'_>) -> Result<(), E>,
+    ) -> Result<Vm, E> {
         check_count(config.vcpus, VCPUS_MAX)?;
         check_count(config.vcpus_at_boot, config.vcpus)?;
         check_capabilities(kvm)?;
-        let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).map_err(CpuidError::Supported)?;
+        let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).map_err(CpuidError::Supported);
+        let supported = supported.map_err(VmError::from)?;
         let vm_fd = Arc::new(create_vm(kvm)?);
-        let (bytes, limit) = (config.memory_bytes, 1 << cpuid::physical_bits(&supported));
-        let max = memory::most(bytes, config.memory_max_bytes, limit)?;
-        let memory = memory::create(bytes)?;
-        memory::register(&vm_fd, &memory)?;
-        let memory_hotplug = MemoryHotplug::new(bytes, max, memory::make_room(bytes, max)?)?;
-        let pmem_base = layout::pmem_base(memory::top(bytes, max));
+        let limit = 1 << cpuid::physical_bits(&supported);
+        let (memory_hotplug, pmem_base) = place_memory(&vm_fd, config, &memory, limit)?;
         let windows = PmemWindows::new(pmem_base, limit, memory.clone());
         let console = config.console.clone();
-        let registers = RegisterPages::new(&vm_fd)?;
-        let bus = Arc::new(Bus::new(&vm_fd, &memory, &registers, console.clone(), pmem_base)?);
+        let registers = RegisterPages::new(&vm_fd).map_err(VmError::from)?;
+        let bus = Bus::new(&vm_fd, &memory, &registers, console.clone(), pmem_base).map_err(VmError::from)?;
+        let bus = Arc::new(bus);
         let fds = create_vcpus(&vm_fd, &supported, 0..config.vcpus_at_boot, config.vcpus)?;
-        load(&memory.writable(), &fds)?;
+        let cpuid = cpuid::for_vcpu(&supported, 0, config.vcpus).map_err(VmError::from)?;
+        load(&RawVm { vm: &vm_fd, memory: &memory.writable(), vcpus: &fds, cpuid: &cpuid })?;
 
         let (ends_sender, ends) = channel();
         let ended = Arc::new(EventFd::from_flags(EVENT).map_err(VmError::Event)?);
@@ -191,7 +196,7 @@ impl Vm {
             ended: Arc::clone(&ended),
         };
         let (counters, milestones) = (context.counters.clone(), context.milestones.clone());
-        let vcpus = start_vcpus(0, fds, &context)?;
+        let vcpus = start_vcpus(0, fds, &context).map_err(VmError::from)?;
         Ok(Vm {
             vcpus,
             vcpus_max: config.vcpus,
@@ -203,6 +208,7 @@ impl Vm {
             filled: BTreeMap::new(),
             backends: config.backends.clone(),
             memory_hotplug,
+            cpuid,
             console,
             counters,
             milestones,
@@ -376,6 +382,20 @@ fn create_vm(kvm: &Kvm) -> Result<VmFd, VmError> {
     // No PIT: the guest does not look for one (see `cpuid`), and closing it is slow.
     vm.create_irq_chip().map_err(kvm_error("create the interrupt controllers"))?;
     Ok(vm)
+}
+
+/// Gives RAM to KVM and reserves room above. Returns the room, and where images begin.
+fn place_memory(
+    vm: &VmFd,
+    config: &VmConfig,
+    memory: &GuestMemory,
+    limit: u64,
+) -> Result<(MemoryHotplug, u64), VmError> {
+    let bytes = config.memory_bytes;
+    let max = memory::most(bytes, config.memory_max_bytes, limit)?;
+    memory::register(vm, memory)?;
+    let room = MemoryHotplug::new(bytes, max, memory::make_room(bytes, max)?)?;
+    Ok((room, layout::pmem_base(memory::top(bytes, max))))
 }
 
 /// Refuses a number of vCPUs that is 0 or above `most`.

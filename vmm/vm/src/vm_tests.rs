@@ -11,7 +11,6 @@ use vmm_devices::virtio::blk::FullDisks;
 
 use super::*;
 use crate::layout::PAGE_TABLES;
-use crate::snapshot::{VcpuSnapshot, VmSnapshot};
 
 const CODE: u64 = 0x1000;
 /// Where guests leave what they read.
@@ -31,8 +30,6 @@ fn config() -> VmConfig {
         vcpus_at_boot: 1,
         memory_bytes: crate::RAM_MIN,
         memory_max_bytes: crate::RAM_MIN,
-        kernel: file(0),
-        cmdline: String::new(),
         backends: Backends {
             guest_stream: Arc::new(|_, _| false),
             share: None,
@@ -50,9 +47,17 @@ fn kvm() -> Option<Kvm> {
     kvm.ok()
 }
 
+fn assemble(
+    kvm: &Kvm,
+    config: &VmConfig,
+    load: impl FnOnce(&RawVm<'_>) -> Result<(), VmError>,
+) -> Result<Vm, VmError> {
+    Vm::assemble(kvm, config, memory::create(config.memory_bytes)?, load)
+}
+
 /// A vm about to run `code` in real mode, its DS at the slot table, its ES at 0.
 fn real_mode(kvm: &Kvm, code: &[u8]) -> Vm {
-    Vm::assemble(kvm, &config(), |memory, fds| {
+    assemble(kvm, &config(), |RawVm { memory, vcpus: fds, .. }| {
         memory.write_slice(code, GuestAddress(CODE)).unwrap();
         let mut sregs = fds[0].get_sregs().unwrap();
         (sregs.cs.base, sregs.cs.selector) = (0, 0);
@@ -73,7 +78,7 @@ fn long_mode(kvm: &Kvm, code: &[u8]) -> Vm {
 }
 
 fn long_mode_with(kvm: &Kvm, config: &VmConfig, code: &[u8]) -> Vm {
-    Vm::assemble(kvm, config, |memory, fds| {
+    assemble(kvm, config, |RawVm { memory, vcpus: fds, .. }| {
         registers::write_tables(memory)?;
         let directory = PAGE_TABLES.0 + 3 * 4096;
         memory.write_obj(directory | 3, GuestAddress(PAGE_TABLES.0 + 4096 + 4 * 8)).unwrap();
@@ -259,43 +264,10 @@ fn a_guest_that_loops_is_stopped_paused_and_resumed() {
 }
 
 #[test]
-fn a_running_vm_has_no_state_to_save() {
-    let Some(kvm) = kvm() else { return };
-    let vm = real_mode(&kvm, &[0xeb, 0xfe]);
-    vm.resume().unwrap();
-    assert!(vm.save().is_err());
-}
-
-#[test]
-fn a_saved_vm_is_the_same_after_a_restore() {
-    let Some(kvm) = kvm() else { return };
-    // mov ebx, 0x12345678; jmp $
-    let vm = real_mode(&kvm, &[0x66, 0xbb, 0x78, 0x56, 0x34, 0x12, 0xeb, 0xfe]);
-    vm.resume().unwrap();
-    while vm.guest_entered_ns() == 0 {
-        std::thread::yield_now();
-    }
-    vm.pause().unwrap();
-    let (vm_state, vcpus) = vm.save().unwrap();
-    let text = serde_json::to_string(&(&vm_state, &vcpus)).unwrap();
-    let (vm_state, vcpus): (VmSnapshot, Vec<VcpuSnapshot>) = serde_json::from_str(&text).unwrap();
-
-    VcpuSnapshot::check(&kvm).unwrap();
-    let fresh = create_vm(&kvm).unwrap();
-    let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).unwrap();
-    let fds = create_vcpus(&fresh, &supported, 0..1, 1).unwrap();
-    vm_state.restore(&fresh).unwrap();
-    vcpus[0].restore(&fds[0]).unwrap();
-    let again = VcpuSnapshot::save(&fds[0]).unwrap();
-    assert_eq!(again.without_time(), vcpus[0].without_time());
-    assert!(VmSnapshot::save(&fresh).unwrap().clock_ns() >= vm_state.clock_ns());
-}
-
-#[test]
 fn a_vm_is_offered_memory_up_to_its_most() {
     let Some(kvm) = kvm() else { return };
     let config = VmConfig { memory_max_bytes: 512 << 20, ..config() };
-    let mut vm = Vm::assemble(&kvm, &config, |_, _| Ok(())).unwrap();
+    let mut vm = assemble(&kvm, &config, |_| Ok(())).unwrap();
     let id = |vm: &Vm| vm.bus.slot(Slot::MEM).device_id();
     vm.resize(crate::RAM_MIN).unwrap();
     assert_eq!((id(&vm), vm.resized().read().is_ok()), (0, true), "there is nothing to do");
@@ -325,7 +297,7 @@ fn a_guest_reaches_memory_that_it_was_offered() {
 fn devices_reach_neither_room_nor_what_is_offered_but_not_plugged() {
     let Some(kvm) = kvm() else { return };
     let config = VmConfig { memory_max_bytes: 512 << 20, ..config() };
-    let mut vm = Vm::assemble(&kvm, &config, |_, _| Ok(())).unwrap();
+    let mut vm = assemble(&kvm, &config, |_| Ok(())).unwrap();
     let reached = |vm: &Vm| vm.memory.readable().check_range(GuestAddress(4 << 30), 1);
     assert!(!reached(&vm));
     vm.resize(512 << 20).unwrap();
@@ -349,7 +321,7 @@ fn devices_read_an_image_while_it_is_plugged() {
 fn a_vm_on_a_host_with_terabytes_is_built_for_less() {
     let Some(kvm) = kvm() else { return };
     let config = VmConfig { memory_max_bytes: 3 << 40, ..config() };
-    let mut vm = Vm::assemble(&kvm, &config, |_, _| Ok(())).unwrap();
+    let mut vm = assemble(&kvm, &config, |_| Ok(())).unwrap();
     let Err(ResizeError::Size { most, .. }) = vm.resize(3 << 40) else { panic!("it is there") };
     assert!(most <= 1 << 40, "{most}");
     vm.plug(Slot::ROOT, Device::Pmem { image: file(layout::LARGE_PAGE).into() }).unwrap();
@@ -359,10 +331,14 @@ fn a_vm_on_a_host_with_terabytes_is_built_for_less() {
 fn odd_vms_are_refused() {
     let Some(kvm) = kvm() else { return };
     let build = |vcpus, memory_bytes| {
-        Vm::build(&kvm, VmConfig { vcpus, memory_bytes, memory_max_bytes: memory_bytes, ..config() })
+        let config = VmConfig { vcpus, memory_bytes, memory_max_bytes: memory_bytes, ..config() };
+        Vm::build(&kvm, &config, &file(0), "")
     };
     assert!(matches!(build(0, 64 << 20), Err(VmError::VcpuCount { .. })));
     assert!(matches!(build(65, 64 << 20), Err(VmError::VcpuCount { .. })));
     assert!(matches!(build(1, 1 << 20), Err(VmError::Memory(_))));
     assert!(matches!(build(1, 64 << 20), Err(VmError::Boot(BootError::Kernel(_)))));
 }
+
+#[path = "vm_save_tests.rs"]
+mod save;

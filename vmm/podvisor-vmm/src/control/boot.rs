@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsFd as _;
 
-use proto_vmm::{BootConfig, Response, Slot};
+use proto_vmm::{BootConfig, Refusal, Response, Slot};
 use vmm_vm::{Backends, Vm, VmConfig, monotonic_ns};
 
 use super::answer::{Answer, refusal};
@@ -13,6 +13,16 @@ use crate::error_chain::chain;
 
 /// Slots without which no agent can start.
 const NEEDED: [Slot; 3] = [Slot::ROOT, Slot::VSOCK, Slot::RNG];
+
+/// Sizes of a VM, as its request names them.
+pub(super) struct Size {
+    /// vCPUs that the guest knows of.
+    pub(super) vcpus: u8,
+    /// vCPUs to make before the guest runs; 0 for all, as daemons ask that know of no other way.
+    pub(super) vcpus_at_boot: u8,
+    pub(super) memory_bytes: u64,
+    pub(super) memory_max_bytes: u64,
+}
 
 impl Control {
     pub(super) fn boot(&mut self, request: BootConfig, descriptors: &mut Descriptors) -> Answer {
@@ -25,32 +35,48 @@ impl Control {
             return Err(refusal(format!("a boot without the {kind} device of slot {slot}")));
         }
         tracing::info!(pod = request.id, vcpus = request.vcpus, memory = request.memory_bytes, "boot");
-        let config = VmConfig {
+        let config = self.vm_config(Size {
             vcpus: request.vcpus,
-            vcpus_at_boot: match request.vcpus_at_boot {
-                0 => request.vcpus,
-                some => some,
-            },
+            vcpus_at_boot: request.vcpus_at_boot,
             memory_bytes: request.memory_bytes,
             memory_max_bytes: request.memory_max_bytes,
-            kernel: File::from(descriptors.take(request.kernel)?),
-            cmdline: request.cmdline,
+        });
+        let kernel = File::from(descriptors.take(request.kernel)?);
+        let built = Vm::build(&self.kvm, &config, &kernel, &request.cmdline);
+        let mut vm = built.map_err(|error| refusal(chain(&error)))?;
+        for (slot, device) in request.devices {
+            let device = device.try_map(|index| descriptors.take(index))?;
+            vm.plug(slot, device).map_err(|error| refusal(chain(&error)))?;
+        }
+        self.run_vm(vm, boot_requested_ns)?;
+        Ok(Response::Booted)
+    }
+
+    /// The configuration of a VM of this size, with all that its devices reach of the VMM.
+    pub(super) fn vm_config(&self, size: Size) -> VmConfig {
+        VmConfig {
+            vcpus: size.vcpus,
+            vcpus_at_boot: match size.vcpus_at_boot {
+                0 => size.vcpus,
+                some => some,
+            },
+            memory_bytes: size.memory_bytes,
+            memory_max_bytes: size.memory_max_bytes,
             backends: Backends {
                 guest_stream: self.streams.sink(),
                 share: self.share.clone(),
                 full_disks: self.full_disks.clone(),
             },
             console: self.console.clone(),
-        };
-        let mut vm = Vm::build(&self.kvm, config).map_err(|error| refusal(chain(&error)))?;
-        for (slot, device) in request.devices {
-            let device = device.try_map(|index| descriptors.take(index))?;
-            vm.plug(slot, device).map_err(|error| refusal(chain(&error)))?;
         }
+    }
+
+    /// Lets the VM run, and watches it.
+    pub(super) fn run_vm(&mut self, vm: Vm, boot_requested_ns: u64) -> Result<(), Refusal> {
         self.watch(vm.ended().as_fd(), Source::Ended).map_err(|error| refusal(chain(&error)))?;
         self.watch(vm.resized().as_fd(), Source::Resized).map_err(|error| refusal(chain(&error)))?;
         vm.resume().map_err(|error| refusal(chain(&error)))?;
         self.booted = Some(Booted { vm, boot_requested_ns });
-        Ok(Response::Booted)
+        Ok(())
     }
 }

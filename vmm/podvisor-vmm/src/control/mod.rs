@@ -22,6 +22,8 @@ mod hello;
 mod lock_waits;
 mod plug;
 mod resize;
+mod restore;
+mod save;
 mod shutdown;
 mod slots;
 mod stats;
@@ -281,6 +283,8 @@ impl Control {
         let (result, next) = match request {
             Request::Hello { version } => (self.hello(version), Next::Wait),
             Request::Boot(config) => (self.boot(*config, &mut descriptors), Next::Wait),
+            Request::Restore(config) => (self.restore(*config, &mut descriptors), Next::Wait),
+            Request::Save { memory, state } => (self.save(memory, state, &mut descriptors), Next::Wait),
             Request::Plug { slot, device } => (self.plug(slot, device, &mut descriptors), Next::Wait),
             Request::Unplug { slot } => (self.unplug(slot), Next::Wait),
             Request::Resize { memory_bytes } => (self.resize(memory_bytes), Next::Wait),

@@ -1,13 +1,58 @@
-//! Saves a paused VM.
+//! Saves a VM, which does not run again.
 
-use super::vcpu::VcpuSnapshot;
+use std::fs::File;
+use std::sync::Arc;
+
+use kvm_ioctls::Kvm;
+use proto_vmm::Slot;
+
+use super::error::SaveError;
+use super::ram;
+use super::state::{FORMAT, State};
+use super::vcpu::{VcpuSnapshot, xsave_bytes};
 use super::vm::VmSnapshot;
+use crate::vcpu::SavePlan;
 use crate::vm::{Vm, VmError};
 
 impl Vm {
-    /// Returns the snapshot of a paused VM and its vCPUs; devices save theirs through their transports.
-    pub fn save(&self) -> Result<(VmSnapshot, Vec<VcpuSnapshot>), VmError> {
-        let vcpus = self.vcpus.iter().map(|vcpu| vcpu.save().map(|state| *state));
-        Ok((VmSnapshot::save(&self.vm_fd)?, vcpus.collect::<Result<_, _>>()?))
+    /// Stops vCPUs and devices, writes RAM to `memory`, an empty file, and returns the state to restore the VM from beside
+    /// it. The VM stays paused, also after an error.
+    ///
+    /// # Errors
+    /// The VM has more memory than at boot, a vCPU has ended, or something cannot be read or written.
+    pub fn save(&mut self, kvm: &Kvm, memory: &File) -> Result<Vec<u8>, SaveError> {
+        if self.filled.contains_key(&Slot::MEM) {
+            return Err(SaveError::Grown);
+        }
+        self.pause()?;
+        let mut slots = Vec::new();
+        for &slot in self.filled.keys() {
+            let mut transport = self.bus.slot(slot);
+            let saved = transport.pause().and_then(|()| transport.save());
+            slots.push((slot, saved.map_err(|source| SaveError::Device { slot, source })?));
+        }
+        let (vm, vcpus) = self.save_kvm(kvm)?;
+        ram::write(&self.memory, memory).map_err(SaveError::Memory)?;
+        let state = State {
+            format: FORMAT,
+            vcpus_max: self.vcpus_max(),
+            memory_bytes: self.memory_hotplug.boot_bytes(),
+            memory_max_bytes: self.memory_hotplug.max_bytes(),
+            cpuid: self.cpuid.as_slice().to_vec(),
+            vm,
+            vcpus,
+            serial: self.bus.save_serial(),
+            slots,
+        };
+        Ok(state.encode()?)
+    }
+
+    /// The state that KVM has of a paused VM.
+    pub(crate) fn save_kvm(&self, kvm: &Kvm) -> Result<(VmSnapshot, Vec<VcpuSnapshot>), SaveError> {
+        let msrs: Arc<[u32]> = kvm.get_msr_index_list().map_err(SaveError::Msrs)?.as_slice().into();
+        let plan = SavePlan { msrs, xsave_bytes: xsave_bytes(&self.vm_fd) };
+        let vcpus = self.vcpus.iter().map(|vcpu| vcpu.save(plan.clone()).map(|state| *state));
+        let vcpus = vcpus.collect::<Result<_, _>>().map_err(VmError::from)?;
+        Ok((VmSnapshot::save(&self.vm_fd).map_err(VmError::from)?, vcpus))
     }
 }

@@ -1,10 +1,10 @@
 //! The whole state of a vCPU, saved while the vCPU is paused and restored before it first runs.
 
 use kvm_bindings::{
-    Msrs, kvm_debugregs, kvm_lapic_state, kvm_mp_state, kvm_msr_entry, kvm_regs, kvm_sregs, kvm_vcpu_events,
-    kvm_xcrs, kvm_xsave,
+    Msrs, Xsave, kvm_debugregs, kvm_lapic_state, kvm_mp_state, kvm_msr_entry, kvm_regs, kvm_sregs,
+    kvm_vcpu_events, kvm_xcrs,
 };
-use kvm_ioctls::{Cap, Kvm, VcpuFd};
+use kvm_ioctls::VcpuFd;
 use serde::{Deserialize, Serialize};
 
 /// Most MSRs in one call (KVM_MAX_MSR_ENTRIES is 256).
@@ -13,8 +13,9 @@ const MSRS_PER_CALL: usize = 128;
 const TSC: u32 = 0x10;
 /// MSR_IA32_TSC_DEADLINE.
 const TSC_DEADLINE: u32 = 0x6e0;
-/// Bytes of `kvm_xsave`, all that KVM_GET_XSAVE can give.
-const XSAVE_BYTES: i32 = 4096;
+/// Bytes of `kvm_xsave`, all that KVM_GET_XSAVE can give, and the least that KVM_GET_XSAVE2 gives.
+const XSAVE_BYTES: usize = 4096;
+const XSAVE_WORDS: usize = XSAVE_BYTES / size_of::<u32>();
 
 /// A state could not be saved or restored.
 #[derive(Debug, thiserror::Error)]
@@ -28,8 +29,8 @@ pub enum VcpuSnapshotError {
     Write { part: &'static str, source: kvm_ioctls::Error },
     #[error("cannot restore MSR {index:#x}")]
     Msr { index: u32 },
-    #[error("extended processor state of {bytes} bytes, at most {XSAVE_BYTES} can be saved")]
-    Xsave { bytes: i32 },
+    #[error("extended processor state of {saved} words, and this host has {here}")]
+    Xsave { saved: usize, here: usize },
     #[error("a list of MSRs is too long")]
     TooLong,
 }
@@ -41,7 +42,8 @@ pub struct VcpuSnapshot {
     sregs: kvm_sregs,
     msrs: Vec<kvm_msr_entry>,
     lapic: kvm_lapic_state,
-    xsave: kvm_xsave,
+    /// The extended state, in words.
+    xsave: Vec<u32>,
     xcrs: kvm_xcrs,
     debug: kvm_debugregs,
     mp_state: kvm_mp_state,
@@ -56,8 +58,13 @@ impl std::fmt::Debug for VcpuSnapshot {
 }
 
 impl VcpuSnapshot {
-    /// Reads the state of a vCPU that is not in the guest.
-    pub fn save(fd: &VcpuFd) -> Result<VcpuSnapshot, VcpuSnapshotError> {
+    /// Reads the state of a vCPU that is not in the guest, with those of `msrs` that the vCPU has. The extended state has
+    /// `xsave_bytes` bytes, as [`xsave_bytes`] says.
+    pub(crate) fn save(
+        fd: &VcpuFd,
+        msrs: &[u32],
+        xsave_bytes: usize,
+    ) -> Result<VcpuSnapshot, VcpuSnapshotError> {
         let read = |part| move |source| VcpuSnapshotError::Read { part, source };
         // The multiprocessing state first: reading it makes KVM settle pending start-up interrupts.
         let mp_state = fd.get_mp_state().map_err(read("multiprocessing state"))?;
@@ -65,12 +72,12 @@ impl VcpuSnapshot {
             mp_state,
             regs: fd.get_regs().map_err(read("registers"))?,
             sregs: fd.get_sregs().map_err(read("special registers"))?,
-            xsave: fd.get_xsave().map_err(read("extended state"))?,
+            xsave: save_xsave(fd, xsave_bytes)?,
             xcrs: fd.get_xcrs().map_err(read("extended control registers"))?,
             debug: fd.get_debug_regs().map_err(read("debug registers"))?,
             lapic: fd.get_lapic().map_err(read("local APIC"))?,
             tsc_khz: fd.get_tsc_khz().map_err(read("TSC frequency"))?,
-            msrs: save_msrs(fd)?,
+            msrs: save_msrs(fd, msrs)?,
             // Last: the calls above may have turned pending exceptions into injected ones.
             events: fd.get_vcpu_events().map_err(read("events"))?,
         })
@@ -78,37 +85,77 @@ impl VcpuSnapshot {
 
     /// Writes the state to a fresh vCPU whose CPUID is set. KVM keeps the TSC's rate where it is the
     /// host's own already.
-    pub fn restore(&self, fd: &VcpuFd) -> Result<(), VcpuSnapshotError> {
+    pub(crate) fn restore(&self, fd: &VcpuFd, xsave_bytes: usize) -> Result<(), VcpuSnapshotError> {
         let write = |part| move |source| VcpuSnapshotError::Write { part, source };
+        let xsave = self.xsave(xsave_bytes)?;
         if fd.get_tsc_khz().map_err(write("TSC frequency"))? != self.tsc_khz {
             fd.set_tsc_khz(self.tsc_khz).map_err(write("TSC frequency"))?;
         }
         fd.set_mp_state(self.mp_state).map_err(write("multiprocessing state"))?;
         fd.set_regs(&self.regs).map_err(write("registers"))?;
         fd.set_sregs(&self.sregs).map_err(write("special registers"))?;
-        // SAFETY: KVM reads as much as `kvm_xsave` holds unless a dynamic feature (AMX) was granted to
-        // this process, which `check` refuses before a VM is built to be saved.
-        unsafe { fd.set_xsave(&self.xsave) }.map_err(write("extended state"))?;
+        // SAFETY: KVM reads as much as it said that the extended state has, and the buffer is that long.
+        unsafe { fd.set_xsave2(&xsave) }.map_err(write("extended state"))?;
         fd.set_xcrs(&self.xcrs).map_err(write("extended control registers"))?;
         fd.set_debug_regs(&self.debug).map_err(write("debug registers"))?;
         fd.set_lapic(&self.lapic).map_err(write("local APIC"))?;
-        restore_msrs(fd, &self.msrs)?;
+        restore_msrs(fd, &self.with_timer())?;
         fd.set_vcpu_events(&self.events).map_err(write("events"))
     }
 
-    /// Whether this host's vCPUs can be saved: their extended state must fit KVM_GET_XSAVE.
-    pub fn check(kvm: &Kvm) -> Result<(), VcpuSnapshotError> {
-        let bytes = kvm.check_extension_int(Cap::Xsave2);
-        if bytes > XSAVE_BYTES { Err(VcpuSnapshotError::Xsave { bytes }) } else { Ok(()) }
+    /// The extended state, as long as this host's is.
+    fn xsave(&self, xsave_bytes: usize) -> Result<Xsave, VcpuSnapshotError> {
+        let mut xsave = Xsave::new(words_beyond(xsave_bytes)).map_err(|_| VcpuSnapshotError::TooLong)?;
+        let (saved, here) = (self.xsave.len(), XSAVE_WORDS + xsave.as_slice().len());
+        if saved != here {
+            return Err(VcpuSnapshotError::Xsave { saved, here });
+        }
+        let (least, beyond) = self.xsave.split_at(XSAVE_WORDS);
+        xsave.as_mut_slice().copy_from_slice(beyond);
+        // SAFETY: the length of the flexible part stays as it is.
+        unsafe { xsave.as_mut_fam_struct() }.xsave.region.copy_from_slice(least);
+        Ok(xsave)
+    }
+
+    /// The MSRs to restore. A deadline of 0 may be one that has passed without its interrupt having been delivered, which KVM
+    /// keeps where nobody can read it: the timer is set to fire at once, which a guest takes for one interrupt too many.
+    fn with_timer(&self) -> Vec<kvm_msr_entry> {
+        let now = self.msrs.iter().find(|entry| entry.index == TSC).map_or(0, |entry| entry.data);
+        let mut msrs = self.msrs.clone();
+        for entry in msrs.iter_mut().filter(|entry| entry.index == TSC_DEADLINE && entry.data == 0) {
+            entry.data = now;
+        }
+        msrs
     }
 }
 
-/// Reads every MSR that KVM lists and this vCPU has.
-fn save_msrs(fd: &VcpuFd) -> Result<Vec<kvm_msr_entry>, VcpuSnapshotError> {
+/// Bytes of a vCPU's extended state in this VM: KVM_CAP_XSAVE2, or the fixed size of a KVM that has no such capability.
+pub(crate) fn xsave_bytes(vm: &kvm_ioctls::VmFd) -> usize {
+    usize::try_from(vm.check_extension_int(kvm_ioctls::Cap::Xsave2)).unwrap_or(0).max(XSAVE_BYTES)
+}
+
+/// Words of the extended state beyond `kvm_xsave`.
+fn words_beyond(xsave_bytes: usize) -> usize {
+    xsave_bytes.saturating_sub(XSAVE_BYTES).div_ceil(size_of::<u32>())
+}
+
+fn save_xsave(fd: &VcpuFd, xsave_bytes: usize) -> Result<Vec<u32>, VcpuSnapshotError> {
+    let read = |source| VcpuSnapshotError::Read { part: "extended state", source };
+    let words = words_beyond(xsave_bytes);
+    if words == 0 {
+        return Ok(fd.get_xsave().map_err(read)?.region.to_vec());
+    }
+    let mut xsave = Xsave::new(words).map_err(|_| VcpuSnapshotError::TooLong)?;
+    // SAFETY: the buffer is as long as KVM said that the state is; no feature is granted to this process later.
+    unsafe { fd.get_xsave2(&mut xsave) }.map_err(read)?;
+    let least = xsave.as_fam_struct_ref().xsave.region;
+    Ok(least.iter().chain(xsave.as_slice()).copied().collect())
+}
+
+/// Reads those of `indices` that this vCPU has.
+fn save_msrs(fd: &VcpuFd, indices: &[u32]) -> Result<Vec<kvm_msr_entry>, VcpuSnapshotError> {
     let read = |source| VcpuSnapshotError::Read { part: "MSRs", source };
-    let kvm = Kvm::new().map_err(read)?;
-    let list = kvm.get_msr_index_list().map_err(read)?;
-    let mut rest: Vec<u32> = list.as_slice().to_vec();
+    let mut rest = indices;
     let mut saved: Vec<kvm_msr_entry> = Vec::with_capacity(rest.len());
     while !rest.is_empty() {
         let chunk: Vec<kvm_msr_entry> = rest
@@ -121,7 +168,7 @@ fn save_msrs(fd: &VcpuFd) -> Result<Vec<kvm_msr_entry>, VcpuSnapshotError> {
         saved.extend(&msrs.as_slice()[..count]);
         // KVM stops at the first that this vCPU does not have: go on behind it.
         let skip = if count < chunk.len() { count + 1 } else { count };
-        rest.drain(..skip);
+        rest = &rest[skip..];
     }
     saved.sort_by_key(|entry| match entry.index {
         TSC => 0,

@@ -43,8 +43,17 @@ enum Command {
     /// Answered once out of the guest.
     Pause(Sender<()>),
     /// Answered only while paused.
-    Save(Sender<Result<Box<VcpuSnapshot>, VcpuSnapshotError>>),
+    Save(SavePlan, Sender<Result<Box<VcpuSnapshot>, VcpuSnapshotError>>),
     Finish,
+}
+
+/// The parts of a vCPU's state that depend on the host.
+#[derive(Clone, Debug)]
+pub(crate) struct SavePlan {
+    /// MSRs that KVM knows.
+    pub(crate) msrs: Arc<[u32]>,
+    /// Bytes of the extended state.
+    pub(crate) xsave_bytes: usize,
 }
 
 /// The thread cannot be reached or refused.
@@ -103,9 +112,9 @@ impl Vcpu {
     }
 
     /// The state of a paused vCPU.
-    pub(crate) fn save(&self) -> Result<Box<VcpuSnapshot>, VcpuError> {
+    pub(crate) fn save(&self, plan: SavePlan) -> Result<Box<VcpuSnapshot>, VcpuError> {
         let (answer, answered) = channel();
-        self.send(Command::Save(answer))?;
+        self.send(Command::Save(plan, answer))?;
         Ok(answered.recv().map_err(|_| VcpuError::Ended { id: self.id })??)
     }
 
@@ -171,8 +180,9 @@ impl Runner {
                 let _ = answer.send(());
                 Phase::Paused
             }
-            Ok(Command::Save(answer)) => {
-                let _ = answer.send(VcpuSnapshot::save(&self.fd).map(Box::new));
+            Ok(Command::Save(plan, answer)) => {
+                let saved = VcpuSnapshot::save(&self.fd, &plan.msrs, plan.xsave_bytes);
+                let _ = answer.send(saved.map(Box::new));
                 Phase::Paused
             }
             Ok(Command::Finish) | Err(_) => Phase::Finished,
@@ -192,7 +202,7 @@ impl Runner {
                 return Phase::Paused;
             }
             // There may be more messages, whose kicks have come together with this one's.
-            Ok(Command::Save(answer)) => {
+            Ok(Command::Save(_, answer)) => {
                 let _ = answer.send(Err(VcpuSnapshotError::Running));
                 return Phase::Running;
             }

@@ -1,0 +1,82 @@
+//! Templates: a VM that is saved, and VMs that start where it stopped. Both files of a template are the caller's.
+
+use std::fs::File;
+
+use proto_vmm::{Request, Response, RestoreConfig, TEMPLATES_VERSION};
+use runtime_fail_points::Point;
+
+use crate::VmError;
+use crate::descriptors::Descriptors;
+use crate::plan::Size;
+use crate::vm::{Vm, duplicate};
+
+/// The parts of a restore that a caller chooses beside the size, which is the saved VM's.
+#[derive(Clone, Copy, Debug)]
+pub struct RestorePlan<'a> {
+    /// The memory that was saved: a file in memory, sealed against writing and shrinking.
+    pub memory: &'a File,
+    /// The state that was saved beside it.
+    pub state: &'a File,
+    /// The guest's root image, as the saved VM had it.
+    pub root_image: &'a File,
+    /// Host ports that the guest may open streams to.
+    pub host_ports: &'a [u32],
+}
+
+impl Vm {
+    /// Whether the VMM saves its VM, and starts one from a template.
+    pub fn has_templates(&self) -> bool {
+        self.0.version >= TEMPLATES_VERSION
+    }
+
+    /// Pauses the VM for good and writes it to two files, which are empty: its memory, and its state. What may follow is
+    /// [`shutdown`](Self::shutdown).
+    ///
+    /// # Errors
+    /// As [`boot`](Self::boot), and [`VmError::NoTemplates`] where the VMM is too old.
+    pub async fn save(&self, memory: &File, state: &File) -> Result<(), VmError> {
+        self.check_templates()?;
+        let mut descriptors = Descriptors::default();
+        let memory = descriptors.push(duplicate(memory)?);
+        let state = descriptors.push(duplicate(state)?);
+        match self.ask(Point::VmmSave, "save", Request::Save { memory, state }, &descriptors).await? {
+            Response::Saved => Ok(()),
+            _ => Err(VmError::Confused { request: "save" }),
+        }
+    }
+
+    /// Builds the VM from a template and lets it run, in place of [`boot`](Self::boot). Its devices are those that every VM
+    /// has; others are plugged afterwards.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save).
+    pub async fn restore(&self, size: Size, plan: RestorePlan<'_>) -> Result<(), VmError> {
+        self.check_templates()?;
+        let mut descriptors = Descriptors::default();
+        let memory = descriptors.push(duplicate(plan.memory)?);
+        let state = descriptors.push(duplicate(plan.state)?);
+        let devices = self.own_devices(plan.root_image, plan.host_ports)?.into_iter();
+        let devices = devices.map(|(slot, device)| (slot, device.map(|fd| descriptors.push(fd)))).collect();
+        let config = RestoreConfig {
+            id: self.0.id.clone(),
+            vcpus: size.vcpus,
+            memory_bytes: size.memory_bytes,
+            memory_max_bytes: size.memory_max_bytes,
+            memory,
+            state,
+            devices,
+        };
+        let request = Request::Restore(Box::new(config));
+        match self.ask(Point::VmmRestore, "restore", request, &descriptors).await? {
+            Response::Restored => Ok(()),
+            _ => Err(VmError::Confused { request: "restore" }),
+        }
+    }
+
+    fn check_templates(&self) -> Result<(), VmError> {
+        if self.has_templates() {
+            return Ok(());
+        }
+        Err(VmError::NoTemplates { release: self.release().to_owned() })
+    }
+}

@@ -1,0 +1,55 @@
+//! Why a VM could not be saved or restored.
+
+use proto_vmm::Slot;
+use vmm_devices::virtio::mmio::TransportError;
+
+use super::state::{FORMAT, STATE_BYTES_MAX};
+use crate::device::PlugError;
+use crate::memory::MemoryError;
+use crate::vm::VmError;
+
+/// A VM could not be saved.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum SaveError {
+    #[error("a VM that has grown cannot be saved")]
+    Grown,
+    #[error("cannot list the MSRs that KVM knows")]
+    Msrs(#[source] kvm_ioctls::Error),
+    #[error("cannot save the device in slot {slot}")]
+    Device { slot: Slot, source: TransportError },
+    #[error("cannot write the VM's memory")]
+    Memory(#[source] std::io::Error),
+    #[error("cannot write the VM's state")]
+    State(#[from] serde_json::Error),
+    #[error(transparent)]
+    Vm(#[from] VmError),
+}
+
+/// A VM could not be restored.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum RestoreError {
+    #[error("a saved state of {bytes} bytes, at most {STATE_BYTES_MAX} are possible")]
+    StateSize { bytes: u64 },
+    #[error("a saved state that cannot be read")]
+    State(#[from] serde_json::Error),
+    #[error("a saved state of format {format}, and this VMM reads {FORMAT}")]
+    Format { format: u32 },
+    #[error("saved with {saved} {what}, and asked for with {asked}")]
+    Size { what: &'static str, saved: u64, asked: u64 },
+    #[error("this host's processors are not those that the VM was saved with")]
+    Processors,
+    #[error("a saved state of slots {saved:?}, and {asked:?} are to be filled")]
+    Slots { saved: Vec<Slot>, asked: Vec<Slot> },
+    #[error("cannot restore the serial port")]
+    Serial(#[source] std::io::Error),
+    #[error("cannot restore the device in slot {slot}")]
+    Device { slot: Slot, source: TransportError },
+    #[error(transparent)]
+    Plug(#[from] PlugError),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    #[error(transparent)]
+    Vm(#[from] VmError),
+}

@@ -1,0 +1,80 @@
+//! RAM as a file: the parts of RAM one after the other, pages of zeros left out as holes.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use vm_memory::{Bytes as _, GuestMemory as _, GuestMemoryRegion as _, MemoryRegionAddress};
+use vmm_devices::virtio::GuestMemory;
+
+const PAGE: usize = 4096;
+const ZEROS: [u8; PAGE] = [0; PAGE];
+/// Bytes that are looked at in one go: RAM is a multiple of 2 MiB.
+const CHUNK: usize = 256 * PAGE;
+
+/// Writes RAM to `file`, which is empty and becomes as long as RAM is.
+pub(super) fn write(memory: &GuestMemory, file: &File) -> io::Result<()> {
+    let memory = memory.writable();
+    file.set_len(memory.iter().map(|region| region.len()).sum())?;
+    let (mut chunk, mut at) = (vec![0; CHUNK], 0);
+    for region in memory.iter() {
+        let mut offset = 0;
+        while offset < region.len() {
+            region.read_slice(&mut chunk, MemoryRegionAddress(offset)).map_err(io::Error::other)?;
+            write_chunk(&chunk, file, at + offset)?;
+            offset += CHUNK as u64;
+        }
+        at += region.len();
+    }
+    Ok(())
+}
+
+/// Writes the runs of pages that are not zeros.
+fn write_chunk(chunk: &[u8], file: &File, at: u64) -> io::Result<()> {
+    let (pages, _) = chunk.as_chunks::<PAGE>();
+    let mut begin = 0;
+    for run in pages.chunk_by(|one, other| (*one == ZEROS) == (*other == ZEROS)) {
+        let end = begin + run.len() * PAGE;
+        if run[0] != ZEROS {
+            file.write_all_at(&chunk[begin..end], at + begin as u64)?;
+        }
+        begin = end;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    use vm_memory::GuestAddress;
+
+    use super::*;
+    use crate::memory;
+
+    #[test]
+    fn pages_of_zeros_are_holes_and_all_others_are_at_their_places() {
+        let ram = memory::create(memory::RAM_MIN).unwrap();
+        let pages = [0, 1, 255, 256, 4095, 8191u64];
+        for page in pages {
+            ram.writable().write_obj(page + 1, GuestAddress(page * 4096 + 8)).unwrap();
+        }
+        let file = File::from(memfd_create(c"ram", MFdFlags::MFD_CLOEXEC).unwrap());
+        write(&ram, &file).unwrap();
+        let metadata = file.metadata().unwrap();
+        assert_eq!((metadata.len(), metadata.blocks() * 512), (memory::RAM_MIN, pages.len() as u64 * 4096));
+        for page in pages {
+            let mut word = [0; 8];
+            file.read_exact_at(&mut word, page * 4096 + 8).unwrap();
+            assert_eq!(u64::from_le_bytes(word), page + 1);
+        }
+    }
+
+    #[test]
+    fn a_file_that_takes_nothing_is_an_error() {
+        let ram = memory::create(memory::RAM_MIN).unwrap();
+        ram.writable().write_obj(1u64, GuestAddress(0)).unwrap();
+        assert!(write(&ram, &File::options().write(true).open("/dev/full").unwrap()).is_err());
+    }
+}

@@ -1,0 +1,79 @@
+//! Restores a VM from what another one saved.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use kvm_ioctls::Kvm;
+use proto_vmm::{Device, Slot};
+
+use super::error::RestoreError;
+use super::state::State;
+use super::vcpu::xsave_bytes;
+use crate::memory;
+use crate::vm::{Vm, VmConfig, VmError};
+
+impl Vm {
+    /// Builds a VM of this configuration that goes on where the saved one stopped, with `devices` in the slots that were
+    /// filled there, and as many vCPUs as had been made there, whatever `config` says of that. `file` is the memory that was saved, sealed against all changes, and `state` what was beside it. No
+    /// vCPU runs yet.
+    ///
+    /// # Errors
+    /// The state is none of this VMM's, the VM was another one in size, processors or devices, or KVM refuses a part.
+    pub fn restore(
+        kvm: &Kvm,
+        config: &VmConfig,
+        file: File,
+        state: &[u8],
+        devices: Vec<(Slot, Device<OwnedFd>)>,
+    ) -> Result<Vm, RestoreError> {
+        let state = State::decode(state)?;
+        check_sizes(&state, config)?;
+        let saved: Vec<Slot> = state.slots.iter().map(|(slot, _)| *slot).collect();
+        let mut asked: Vec<Slot> = devices.iter().map(|(slot, _)| *slot).collect();
+        asked.sort_unstable();
+        if saved != asked {
+            return Err(RestoreError::Slots { saved, asked });
+        }
+        let memory = memory::map_saved(file, config.memory_bytes)?;
+        let vcpus_at_boot = u8::try_from(state.vcpus.len()).unwrap_or(u8::MAX);
+        let config = VmConfig { vcpus_at_boot, ..config.clone() };
+        let mut vm = Vm::assemble(kvm, &config, memory, |raw| {
+            if raw.cpuid.as_slice() != state.cpuid {
+                return Err(RestoreError::Processors);
+            }
+            let xsave_bytes = xsave_bytes(raw.vm);
+            for (vcpu, fd) in state.vcpus.iter().zip(raw.vcpus) {
+                vcpu.restore(fd, xsave_bytes).map_err(VmError::from)?;
+            }
+            Ok(())
+        })?;
+        // After the local APICs, which take what the I/O APIC has pending.
+        state.vm.restore(&vm.vm_fd).map_err(VmError::from)?;
+        vm.bus.restore_serial(&state.serial).map_err(RestoreError::Serial)?;
+        for (slot, device) in devices {
+            vm.plug(slot, device)?;
+        }
+        for (slot, snapshot) in &state.slots {
+            let restored = vm.bus.slot(*slot).restore(snapshot);
+            restored.map_err(|source| RestoreError::Device { slot: *slot, source })?;
+        }
+        for (slot, _) in &state.slots {
+            let resumed = vm.bus.slot(*slot).resume();
+            resumed.map_err(|source| RestoreError::Device { slot: *slot, source })?;
+        }
+        Ok(vm)
+    }
+}
+
+/// Whether the VM was built as `config` says.
+fn check_sizes(state: &State, config: &VmConfig) -> Result<(), RestoreError> {
+    let sizes = [
+        ("vCPUs", u64::from(state.vcpus_max), u64::from(config.vcpus)),
+        ("bytes of memory", state.memory_bytes, config.memory_bytes),
+        ("bytes of memory at most", state.memory_max_bytes, config.memory_max_bytes),
+    ];
+    match sizes.into_iter().find(|(_, saved, asked)| saved != asked) {
+        Some((what, saved, asked)) => Err(RestoreError::Size { what, saved, asked }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,212 @@
+//! VMs that are saved, and others that go on from there.
+
+use std::os::unix::fs::FileExt as _;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+
+use super::*;
+use crate::snapshot::{RestoreError, SaveError, VcpuSnapshot, VmSnapshot};
+
+/// A file in memory that can be sealed.
+fn memory_file() -> File {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    File::from(memfd_create(c"ram", flags).unwrap())
+}
+
+fn seal(file: &File) {
+    fcntl(file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_WRITE)).unwrap();
+}
+
+/// A template: its memory and its state.
+struct Saved {
+    memory: File,
+    state: Vec<u8>,
+}
+
+impl Saved {
+    fn of(vm: &mut Vm, kvm: &Kvm) -> Saved {
+        let memory = memory_file();
+        let state = vm.save(kvm, &memory).unwrap();
+        seal(&memory);
+        Saved { memory, state }
+    }
+
+    fn restore(&self, kvm: &Kvm, devices: Vec<(Slot, Device<OwnedFd>)>) -> Result<Vm, RestoreError> {
+        self.restore_as(kvm, &config(), devices)
+    }
+
+    fn restore_as(
+        &self,
+        kvm: &Kvm,
+        config: &VmConfig,
+        devices: Vec<(Slot, Device<OwnedFd>)>,
+    ) -> Result<Vm, RestoreError> {
+        Vm::restore(kvm, config, self.memory.try_clone().unwrap(), &self.state, devices)
+    }
+
+    /// The same, with something else in the state.
+    fn with(&self, change: impl FnOnce(&mut serde_json::Value)) -> Saved {
+        let mut value = serde_json::from_slice(&self.state).unwrap();
+        change(&mut value);
+        let state = serde_json::to_vec(&value).unwrap();
+        Saved { memory: self.memory.try_clone().unwrap(), state }
+    }
+}
+
+fn enter(vm: &Vm) {
+    vm.resume().unwrap();
+    while vm.guest_entered_ns() == 0 {
+        std::thread::yield_now();
+    }
+}
+
+fn byte(vm: &Vm, at: u64) -> u8 {
+    vm.memory.writable().read_obj(GuestAddress(at)).unwrap()
+}
+
+/// A guest that leaves 1 at [`RESULT`] and then waits until a byte behind it is not 0; then it adds to the first one and resets.
+///
+/// `inc byte es:[0x3000]; l: cmp byte es:[0x3001], 0; je l; inc byte es:[0x3000]`, and [`RESET`].
+fn waiting(kvm: &Kvm) -> Vm {
+    let code = [
+        0x26, 0xfe, 0x06, 0x00, 0x30, 0x26, 0x80, 0x3e, 0x01, 0x30, 0x00, 0x74, 0xf8, 0x26, 0xfe, 0x06, 0x00,
+        0x30,
+    ];
+    let mut vm = real_mode(kvm, &[&code[..], &RESET].concat());
+    vm.plug(Slot::RNG, Device::Rng).unwrap();
+    vm.resume().unwrap();
+    while byte(&vm, RESULT) == 0 {
+        std::thread::yield_now();
+    }
+    vm
+}
+
+fn rng() -> Vec<(Slot, Device<OwnedFd>)> {
+    vec![(Slot::RNG, Device::Rng)]
+}
+
+#[test]
+fn clones_go_on_where_the_saved_vm_stopped_each_in_memory_of_its_own() {
+    let Some(kvm) = kvm() else { return };
+    let saved = Saved::of(&mut waiting(&kvm), &kvm);
+    let [one, other] = [(); 2].map(|()| saved.restore(&kvm, rng()).unwrap());
+    assert_eq!(one.filled_slots().len(), 1);
+    enter(&other);
+    one.memory.writable().write_obj(1u8, GuestAddress(RESULT + 1)).unwrap();
+    let memory = one.memory.clone();
+    assert_eq!(run(one).reason, StopReason::GuestReset);
+    assert_eq!(memory.writable().read_obj::<u8>(GuestAddress(RESULT)).unwrap(), 2);
+    other.pause().unwrap();
+    assert_eq!((byte(&other, RESULT), byte(&other, RESULT + 1)), (1, 0));
+    let mut content = [0; 2];
+    saved.memory.read_exact_at(&mut content, RESULT).unwrap();
+    assert_eq!(content, [1, 0], "no guest changes the template");
+}
+
+#[test]
+fn a_clone_of_a_clone_is_as_good() {
+    let Some(kvm) = kvm() else { return };
+    let saved = Saved::of(&mut waiting(&kvm), &kvm);
+    let mut clone = saved.restore(&kvm, rng()).unwrap();
+    enter(&clone);
+    let again = Saved::of(&mut clone, &kvm);
+    let last = again.restore(&kvm, rng()).unwrap();
+    last.memory.writable().write_obj(1u8, GuestAddress(RESULT + 1)).unwrap();
+    assert_eq!(run(last).reason, StopReason::GuestReset);
+}
+
+#[test]
+fn a_clone_has_the_vcpus_that_were_made_and_makes_others_when_asked() {
+    let Some(kvm) = kvm() else { return };
+    let two = VmConfig { vcpus: 2, ..config() };
+    let mut vm = assemble(&kvm, &two, |_| Ok(())).unwrap();
+    let saved = Saved::of(&mut vm, &kvm);
+    let mut clone = saved.restore_as(&kvm, &VmConfig { vcpus_at_boot: 2, ..two }, Vec::new()).unwrap();
+    assert_eq!((clone.vcpus.len(), clone.vcpus_max()), (1, 2));
+    clone.make_vcpus(2).unwrap();
+    assert_eq!(clone.vcpus.len(), 2);
+    assert!(clone.make_vcpus(3).is_err(), "the guest knows of two");
+}
+
+#[test]
+fn what_kvm_keeps_is_the_same_after_a_restore() {
+    let Some(kvm) = kvm() else { return };
+    // mov ebx, 0x12345678; jmp $
+    let mut vm = real_mode(&kvm, &[0x66, 0xbb, 0x78, 0x56, 0x34, 0x12, 0xeb, 0xfe]);
+    enter(&vm);
+    let saved = Saved::of(&mut vm, &kvm);
+    let (before, vcpus) = vm.save_kvm(&kvm).unwrap();
+    let restored = saved.restore(&kvm, Vec::new()).unwrap();
+    let (after, again): (VmSnapshot, Vec<VcpuSnapshot>) = restored.save_kvm(&kvm).unwrap();
+    assert_eq!(again[0].without_time(), vcpus[0].without_time());
+    assert!(before.clock_ns().abs_diff(after.clock_ns()) < 60_000_000_000, "the guest's clock goes on");
+}
+
+#[test]
+fn a_running_vm_or_one_that_has_grown_has_no_state_to_save() {
+    let Some(kvm) = kvm() else { return };
+    let vm = real_mode(&kvm, &[0xeb, 0xfe]);
+    vm.resume().unwrap();
+    assert!(vm.save_kvm(&kvm).is_err());
+    let config = VmConfig { memory_max_bytes: 512 << 20, ..config() };
+    let mut vm = assemble(&kvm, &config, |_| Ok(())).unwrap();
+    vm.resize(512 << 20).unwrap();
+    assert!(matches!(vm.save(&kvm, &memory_file()), Err(SaveError::Grown)));
+}
+
+#[test]
+fn a_vm_whose_memory_cannot_be_written_is_not_saved() {
+    let Some(kvm) = kvm() else { return };
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    assert!(matches!(waiting(&kvm).save(&kvm, &full), Err(SaveError::Memory(_))));
+}
+
+#[test]
+fn a_template_of_another_shape_is_refused() {
+    let Some(kvm) = kvm() else { return };
+    let saved = Saved::of(&mut waiting(&kvm), &kvm);
+    for config in [
+        VmConfig { vcpus: 2, ..config() },
+        VmConfig { memory_max_bytes: 64 << 20, ..config() },
+        VmConfig { memory_bytes: 64 << 20, memory_max_bytes: 64 << 20, ..config() },
+    ] {
+        let refused = saved.restore_as(&kvm, &config, rng());
+        assert!(matches!(refused, Err(RestoreError::Size { .. })), "{config:?}");
+    }
+    assert!(matches!(saved.restore(&kvm, Vec::new()), Err(RestoreError::Slots { .. })));
+    let root = (Slot::ROOT, Device::Pmem { image: file(layout::LARGE_PAGE).into() });
+    assert!(matches!(saved.restore(&kvm, vec![root]), Err(RestoreError::Slots { .. })));
+    let twice = rng().into_iter().chain(rng()).collect();
+    assert!(matches!(saved.restore(&kvm, twice), Err(RestoreError::Slots { .. })));
+}
+
+#[test]
+fn a_state_that_does_not_fit_this_host_or_build_is_refused() {
+    let Some(kvm) = kvm() else { return };
+    let saved = Saved::of(&mut waiting(&kvm), &kvm);
+    let refused = |change: fn(&mut serde_json::Value)| saved.with(change).restore(&kvm, rng()).unwrap_err();
+    assert!(matches!(refused(|state| state["format"] = 7.into()), RestoreError::Format { format: 7 }));
+    assert!(matches!(refused(|state| state["more"] = 7.into()), RestoreError::State(_)));
+    let other_processor = refused(|state| {
+        let features = state["cpuid"].as_array_mut().unwrap();
+        features.pop();
+    });
+    assert!(
+        matches!(other_processor, RestoreError::Processors | RestoreError::State(_)),
+        "{other_processor}"
+    );
+    let other_device = refused(|state| state["slots"][0][1]["device_id"] = 7.into());
+    assert!(matches!(other_device, RestoreError::Device { .. }), "{other_device}");
+    assert!(saved.with(|_| ()).restore(&kvm, rng()).is_ok());
+}
+
+#[test]
+fn a_truncated_state_is_refused_wherever_it_ends() {
+    let Some(kvm) = kvm() else { return };
+    let saved = Saved::of(&mut waiting(&kvm), &kvm);
+    for part in 0..16 {
+        let state = saved.state[..saved.state.len() * part / 16].to_vec();
+        let short = Saved { memory: saved.memory.try_clone().unwrap(), state };
+        assert!(matches!(short.restore(&kvm, rng()), Err(RestoreError::State(_))), "{part}");
+    }
+}
