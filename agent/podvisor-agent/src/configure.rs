@@ -21,6 +21,7 @@ use crate::pause::{self, PauseError};
 use crate::pod::Pod;
 use crate::processors;
 use crate::scratch::{self, ScratchError};
+use crate::slots::{SlotError, Slots};
 use crate::sysctl;
 use crate::user_namespace::{UserNamespace, UserNamespaceError};
 
@@ -40,6 +41,8 @@ pub(crate) enum ConfigureError {
     SysctlName(String),
     #[error("cannot set the sysctl {name}")]
     Sysctl { name: String, source: io::Error },
+    #[error("there is no seed for the random pool")]
+    NoSeed,
     #[error("cannot seed the random pool")]
     Seed(#[source] io::Error),
     #[error("cannot set the clock")]
@@ -48,6 +51,8 @@ pub(crate) enum ConfigureError {
     Mount { what: &'static str, source: nix::Error },
     #[error(transparent)]
     Scratch(#[from] ScratchError),
+    #[error(transparent)]
+    Slot(#[from] SlotError),
     #[error(transparent)]
     Network(#[from] NetworkError),
     #[error(transparent)]
@@ -59,7 +64,7 @@ pub(crate) enum ConfigureError {
 impl ConfigureError {
     /// Whether the request is at fault: another one would have succeeded.
     pub(crate) fn is_invalid_request(&self) -> bool {
-        matches!(self, Self::HostName(_) | Self::SysctlName(_) | Self::Sysctl { .. })
+        matches!(self, Self::NoSeed | Self::HostName(_) | Self::SysctlName(_) | Self::Sysctl { .. })
     }
 }
 
@@ -68,14 +73,17 @@ pub(crate) async fn run(
     pod: &Pod,
     request: &ConfigurePodRequest,
 ) -> Result<ConfigurePodResponse, ConfigureError> {
-    seed(&request.random_seed).map_err(ConfigureError::Seed)?;
+    seed(&request.random_seed)?;
     pod.clock.start(request.realtime_ns).map_err(ConfigureError::Clock)?;
     let limits = kernel_limits(request.memory_max_bytes);
     limits.raise();
     online_processors(if request.vcpus == 0 { u32::MAX } else { request.vcpus });
     let devices = network::devices(request).await?;
     let root = enter_user_namespace(pod, request, &devices).await?;
-    if request.user_namespace.is_some() {
+    if pod.restored && request.user_namespace.is_none() {
+        enter_network(&devices).await?;
+    }
+    if pod.restored || request.user_namespace.is_some() {
         // A network of its own has limits of its own, which began as the kernel makes them.
         limits.raise();
     }
@@ -90,6 +98,9 @@ pub(crate) async fn run(
     }
     mount_shm(request.shm_bytes, root)?;
     scratch::mount(request.scratch_slot).await?;
+    if request.shared_slot != 0 {
+        Slots::default().bind(request.shared_slot)?;
+    }
     network::configure(request, &devices).await?;
     let response = network::replay_settings(request);
     set_sysctls(&request.sysctls, root.0)?;
@@ -120,12 +131,22 @@ async fn enter_user_namespace(
     Ok(root)
 }
 
-fn seed(bytes: &[u8]) -> io::Result<()> {
+/// Enters a network that the pod alone has. The kernel gave the first one its secret when it booted, and all clones of a
+/// template would have the same (`hash_mix` of `struct net`).
+async fn enter_network(devices: &[String]) -> Result<(), ConfigureError> {
+    let made = network::make_namespace()?;
+    network::move_to(made.as_fd(), devices).await?;
+    network::enter_namespace(made.as_fd())?;
+    network::loopback_up().await?;
+    Ok(())
+}
+
+fn seed(bytes: &[u8]) -> Result<(), ConfigureError> {
     if bytes.is_empty() {
-        return Ok(());
+        return Err(ConfigureError::NoSeed);
     }
-    let random = File::options().write(true).open("/dev/urandom")?;
-    syscall::add_entropy(random.as_fd(), bytes)
+    let random = File::options().write(true).open("/dev/urandom").map_err(ConfigureError::Seed)?;
+    syscall::add_entropy(random.as_fd(), bytes).map_err(ConfigureError::Seed)
 }
 
 /// The limits of a guest that may grow to this size, or that keeps the size it has.

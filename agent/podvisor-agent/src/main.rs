@@ -4,6 +4,8 @@
 //! | argument | what runs |
 //! |---|---|
 //! | none | the agent: [`boot`], then [`serve`] until the VM is closed |
+//! | `template` | the agent of a template: [`boot`], then [`template`] until a clone is woken |
+//! | `restored` | the agent of a clone: [`serve`] until the VM is closed |
 //! | `container-init` | [`agent_container::builder`] |
 //! | `pod-pid-namespace`, `pause` | [`pause`] |
 //! | `pod-user-namespace` | [`user_namespace`] |
@@ -47,6 +49,7 @@ mod slots;
 mod stream_server;
 mod streams;
 mod sysctl;
+mod template;
 mod usage;
 mod user_namespace;
 mod volume_part;
@@ -58,8 +61,10 @@ fn main() -> ExitCode {
     let (first, second) = (arguments.next(), arguments.next());
     match (first.as_deref(), second.as_deref()) {
         // Outside a guest the boot would mount over the host's file systems.
-        (None, None) if std::process::id() == 1 => agent(),
-        (None, None) => {
+        (None, None) if std::process::id() == 1 => agent(Life::Booted),
+        (Some(proto_agent::TEMPLATE_ARGUMENT), None) if std::process::id() == 1 => agent(Life::Template),
+        (Some(template::RESTORED_ARGUMENT), None) if std::process::id() == 1 => agent(Life::Restored),
+        (None | Some(proto_agent::TEMPLATE_ARGUMENT | template::RESTORED_ARGUMENT), None) => {
             eprintln!("podvisor-agent: this is not PID 1, so this is no guest; nothing was done");
             ExitCode::from(2)
         }
@@ -76,11 +81,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// How PID 1 came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// The kernel started it, for a pod.
+    Booted,
+    /// The kernel started it, for a template.
+    Template,
+    /// It executed itself anew in a clone of a template.
+    Restored,
+}
+
 /// Boots and serves. Returns only in failure: the end of PID 1 is a kernel panic, which the VMM reports with the
 /// console's last lines.
-fn agent() -> ExitCode {
+fn agent(life: Life) -> ExitCode {
     let entered = ready::monotonic_ns();
-    let result = boot::run().map_err(chain).and_then(|()| serve::run(entered).map_err(chain));
+    let booted = if life == Life::Restored { Ok(boot::restored()) } else { boot::run().map_err(chain) };
+    let result = booted.and_then(|()| match life {
+        Life::Template => template::run(entered).map_err(chain),
+        _ => serve::run(entered, life == Life::Restored).map_err(chain),
+    });
     match result {
         Ok(never) => match never {},
         Err(reason) => {

@@ -20,6 +20,8 @@ use crate::user_namespace::UserNamespace;
 /// The pod of this guest.
 #[derive(Debug, Default)]
 pub(crate) struct Pod {
+    /// Whether the guest is a clone of a template, whose own network other clones have too.
+    pub(crate) restored: bool,
     pub(crate) clock: Arc<Clock>,
     pub(crate) reaper: Reaper,
     pub(crate) images: Images,
@@ -39,6 +41,11 @@ pub(crate) struct Pod {
 }
 
 impl Pod {
+    /// A pod that nothing is known of; `restored` says that the guest is a clone of a template.
+    pub(crate) fn new(restored: bool) -> Pod {
+        Pod { restored, ..Pod::default() }
+    }
+
     /// The guest's ids of a container's user and group, which own files in the guest.
     pub(crate) fn guest_ids(&self, uid: u32, gid: u32) -> Result<(u32, u32), ContainerError> {
         let Some(namespace) = self.user_namespace.get() else { return Ok((uid, gid)) };

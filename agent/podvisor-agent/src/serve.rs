@@ -32,18 +32,19 @@ pub(crate) enum ServeError {
     Ttrpc(#[source] ttrpc::Error),
 }
 
-/// Serves until the VM is closed. `entered_ns` is when the agent was entered, in nanoseconds since the kernel started.
-pub(crate) fn run(entered_ns: u64) -> Result<Infallible, ServeError> {
+/// Serves until the VM is closed. `entered_ns` is when the agent was entered, in nanoseconds since the kernel started;
+/// `restored` says that the guest is a clone of a template.
+pub(crate) fn run(entered_ns: u64, restored: bool) -> Result<Infallible, ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(2)
         .build()
         .map_err(ServeError::Runtime)?;
-    runtime.block_on(serve(entered_ns))
+    runtime.block_on(serve(entered_ns, restored))
 }
 
-async fn serve(entered_ns: u64) -> Result<Infallible, ServeError> {
-    let pod = Arc::new(Pod::default());
+async fn serve(entered_ns: u64, restored: bool) -> Result<Infallible, ServeError> {
+    let pod = Arc::new(Pod::new(restored));
     pod.reaper.start().map_err(ServeError::Reaper)?;
     network::loopback_up().await?;
 

@@ -4,7 +4,8 @@
 //!
 //! | who dials | port | what it carries |
 //! |---|---|---|
-//! | guest | host [`port::READY`] | one [`AgentReady`](agent::AgentReady) frame, once, when the agent serves |
+//! | guest | host [`port::READY`] | one [`AgentReady`](agent::AgentReady) frame, once, when the agent serves; in a template also before, when it waits |
+//! | host | guest [`port::WAKE`] | one [`Wake`](agent::Wake) frame, to a guest that was restored from a template |
 //! | host | guest [`port::RPC`] | ttrpc, service `podvisor.agent.v1.Agent` |
 //! | host | guest [`port::STREAM`] | a [`StreamOpen`](agent::StreamOpen) frame, a [`StreamOpened`](agent::StreamOpened) frame back, then raw bytes |
 //!
@@ -63,6 +64,12 @@ pub const FRAME_BYTES_MAX: u32 = 64 * 1024;
 /// Output that the agent keeps for one stream until the host has acknowledged it, in bytes.
 pub const UNACKNOWLEDGED_BYTES_MAX: usize = 256 * 1024;
 
+/// Argument of an agent that is to wait in a template, after "--" on the kernel's command line.
+pub const TEMPLATE_ARGUMENT: &str = "template";
+
+/// Least bytes of [`Wake::random_seed`](agent::Wake::random_seed): the state of the kernel's generator is as long.
+pub const WAKE_SEED_BYTES_MIN: usize = 32;
+
 /// Tag of the virtio-fs device that serves the pod's shared directory.
 pub const SHARE_TAG: &str = "podvisor";
 
@@ -74,6 +81,8 @@ pub mod port {
     pub const RPC: u32 = 1024;
     /// Guest side: byte streams.
     pub const STREAM: u32 = 1025;
+    /// Guest side: the only port that an agent in a template serves.
+    pub const WAKE: u32 = 1026;
 }
 
 /// Paths inside the guest that appear in OCI specs made on the host.

@@ -11,7 +11,7 @@
 use std::fmt;
 
 /// The newest version that this side speaks.
-pub const NEWEST: u32 = 3;
+pub const NEWEST: u32 = 4;
 /// The oldest.
 pub const OLDEST: u32 = 1;
 /// The first version whose agents keep volumes in the guest ([`GuestVolume`](crate::agent::GuestVolume)).
@@ -21,6 +21,8 @@ pub const GUEST_VOLUMES: u32 = 2;
 pub const LAYER_LIMITS: u32 = 2;
 /// The first version whose agents keep volumes on disks of the pod's ([`DiskVolume`](crate::agent::DiskVolume)).
 pub const DISK_VOLUMES: u32 = 3;
+/// The first version whose agents wait in a template until they are woken ([`Wake`](crate::agent::Wake)).
+pub const TEMPLATES: u32 = 4;
 
 /// The versions that one side speaks. A side that states none speaks version 0 and no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +93,8 @@ mod tests {
     #[test]
     fn sides_without_one_refuse_each_other_by_both_versions() {
         let newer = check_agent(NEWEST + 1, NEWEST + 2).unwrap_err().to_string();
-        assert!(newer.starts_with("the agent speaks versions 4 to 5 of the protocol"), "{newer}");
-        assert!(newer.ends_with("this daemon speaks versions 1 to 3"), "{newer}");
+        assert!(newer.starts_with("the agent speaks versions 5 to 6 of the protocol"), "{newer}");
+        assert!(newer.ends_with("this daemon speaks versions 1 to 4"), "{newer}");
         // A peer from before versions were stated.
         let older = check_daemon(0, 0).unwrap_err().to_string();
         assert!(older.starts_with("the daemon speaks version 0"), "{older}");

@@ -12,13 +12,14 @@ use proto_agent::agent::{
     AgentReady, ConfigurePodRequest, HelloRequest, HelloResponse, PublishVolumeRequest,
     RemoveContainerRequest, ResizePodRequest, ResizeVolumeRequest, ShutdownRequest, StartContainerRequest,
     StatsRequest, StatsResponse, StreamKind, StreamOpen, StreamOpened, UpdateContainerRequest, UsageRequest,
-    UsageResponse, WaitRequest,
+    UsageResponse, WaitRequest, Wake,
 };
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::{port, version};
 use runtime_fail_points::{Point, pass_async};
 use runtime_spans::{span, step};
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User, VolumeLimits};
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use ttrpc::asynchronous::Client;
 use ttrpc::asynchronous::transport::Socket;
@@ -47,6 +48,24 @@ pub async fn ready(mut stream: UnixStream) -> Result<AgentReady, GuestError> {
     let ready: AgentReady = frames::read("ready", &mut stream).await?;
     version::check_agent(ready.protocol_oldest, ready.protocol_newest)?;
     Ok(ready)
+}
+
+/// Wakes a guest that was restored from a template, through this vsock socket of its VMM. The guest then reports that it is
+/// [`ready`], as a booted one does. `random_seed` is nobody else's.
+///
+/// # Errors
+/// The guest does not take it in time.
+pub async fn wake(vsock_path: &Path, random_seed: &[u8; 64]) -> Result<(), GuestError> {
+    reach(Point::AgentWake, "wake").await?;
+    let mut stream = dial("wake", vsock_path, port::WAKE).await?;
+    let message = Wake { random_seed: random_seed.to_vec(), ..Wake::default() };
+    frames::write("wake", &mut stream, &message).await?;
+    // The guest closes the stream once it has the message; hanging up before would take the message away.
+    let mut rest = [0];
+    match tokio::time::timeout(SHORT, stream.read(&mut rest)).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(GuestError::Deadline { method: "wake" }),
+    }
 }
 
 /// One guest's agent, connected. Clones share the connection; a connection that broke stays broken,

@@ -1,17 +1,20 @@
-//! Boots a kernel by hand and prints what became of it:
+//! Boots a kernel by hand, or restores a VM from a template, and prints what became of it:
 //!
 //! `boot --vmm podvisor-vmm --kernel vmlinux --root root.erofs [--memory-mib 128] [--vcpus 1]
 //!  [--cmdline "…"] [--seconds 10] [--port 1026]`
+//!
+//! With `--save DIR` a VM whose command line is `-- template` is saved there once it has opened a stream; with `--restore DIR`
+//! another goes on from there.
 //!
 //! The program waits until the guest opens a stream to `--port`, ends, or the time is over, and prints when
 //! that was, the counters, the console and the stop report.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use runtime_vm::{BootPlan, Device, Size, Slot, Spawn, Vm, VolumeCache};
+use runtime_vm::{BootPlan, Device, RestorePlan, Size, Slot, Spawn, Vm, VmError, VolumeCache};
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -34,6 +37,12 @@ struct Arguments {
     /// A disk for the scratch slot, from the start.
     #[arg(long)]
     disk: Option<PathBuf>,
+    /// The directory that the VM is saved to.
+    #[arg(long)]
+    save: Option<PathBuf>,
+    /// The directory of a saved VM to restore, in place of a boot.
+    #[arg(long)]
+    restore: Option<PathBuf>,
     /// An image plugged into the first pmem slot, a moment after boot.
     #[arg(long)]
     image: Option<PathBuf>,
@@ -72,7 +81,11 @@ async fn main() -> anyhow::Result<()> {
         cmdline: &arguments.cmdline,
         host_ports: &[arguments.port],
     };
-    let booted = vm.boot(Size::fixed(arguments.memory_mib << 20, arguments.vcpus), plan, devices).await;
+    let size = Size::fixed(arguments.memory_mib << 20, arguments.vcpus);
+    let booted = match &arguments.restore {
+        Some(dir) => restore(&vm, dir, size, plan).await,
+        None => vm.boot(size, plan, devices).await,
+    };
     println!("booted after {:?}: {booted:?}", started.elapsed());
     if let (Ok(()), Some(image), Some(slot)) = (&booted, &arguments.image, Slot::pmems().next()) {
         println!("plugged: {:?}", vm.plug(slot, Device::Pmem { image: File::open(image)?.into() }).await);
@@ -86,10 +99,34 @@ async fn main() -> anyhow::Result<()> {
             Err(_) => println!("no stream to port {} in {patience:?}", arguments.port),
         }
         println!("{:?}", vm.stats().await);
+        if let Some(dir) = &arguments.save {
+            let [memory, state] = ["memory", "state"].map(|name| File::create(dir.join(name)));
+            let (memory, state) = (memory?, state?);
+            println!("saved after {:?}: {:?}", started.elapsed(), vm.save(&memory, &state).await);
+            let blocks = std::os::unix::fs::MetadataExt::blocks(&memory.metadata()?);
+            println!("memory of {} KiB, state of {} bytes", blocks / 2, state.metadata()?.len());
+        }
         println!("--- console\n{}\n---", vm.console().await.unwrap_or_default());
     }
     vm.shutdown().await?;
     println!("{:?}", vm.stopped().await);
     println!("--- log\n{}", std::fs::read_to_string(&log)?);
     Ok(())
+}
+
+/// Restores the VM that was saved to `dir`, from copies in memory.
+async fn restore(vm: &Vm, dir: &Path, size: Size, plan: BootPlan<'_>) -> Result<(), VmError> {
+    use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    let in_memory = |name: &str| -> std::io::Result<File> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let mut copy = File::from(memfd_create(c"template", flags)?);
+        std::io::copy(&mut File::open(dir.join(name))?, &mut copy)?;
+        fcntl(&copy, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK))?;
+        Ok(copy)
+    };
+    let [memory, state] = ["memory", "state"].map(|name| in_memory(name).map_err(VmError::Duplicate));
+    let (memory, state) = (&memory?, &state?);
+    let (root_image, host_ports) = (plan.root_image, plan.host_ports);
+    vm.restore(size, RestorePlan { memory, state, root_image, host_ports }).await
 }

@@ -32,6 +32,11 @@ pub(crate) fn run() -> Result<(), BootError> {
     nix::unistd::sethostname(HOST_NAME).map_err(BootError::HostName)
 }
 
+/// The one step that an execution repeats whose guest was booted by another.
+pub(crate) fn restored() {
+    log::run();
+}
+
 /// Writes the reason why the agent ends to the console, where the VMM keeps its last lines.
 pub(crate) fn fatal(reason: &str) {
     let text = format!("podvisor-agent: fatal: {reason}\n");

@@ -7,6 +7,8 @@ use crate::slots::SlotError;
 pub(crate) enum NetworkError {
     #[error("cannot open a netlink socket")]
     Socket(#[source] std::io::Error),
+    #[error("cannot make or enter a network namespace")]
+    Namespace(#[source] std::io::Error),
     #[error("cannot {what} {name}")]
     Netlink { what: &'static str, name: String, source: rtnetlink::Error },
     #[error("`{text}` is no valid {what}")]

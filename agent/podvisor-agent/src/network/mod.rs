@@ -5,6 +5,7 @@
 mod address;
 mod error;
 mod link;
+mod namespace;
 mod netlink;
 mod nft;
 mod nft_process;
@@ -17,6 +18,7 @@ use proto_agent::agent::ConfigurePodRequest;
 
 pub(crate) use error::NetworkError;
 pub(crate) use link::loopback_up;
+pub(crate) use namespace::{enter_namespace, make_namespace};
 pub(crate) use nft_process::{ARGUMENT as NFT_ARGUMENT, run as make_nft_table_in_user_namespace};
 pub(crate) use settings::replay as replay_settings;
 

@@ -1,0 +1,155 @@
+//! An agent in a template: the VM is booted up to here and saved, and pods' VMs go on from here, any number of them. Nothing that
+//! two of them have in common may be a secret or a name once a container runs.
+//!
+//! ```text
+//!   boot ─> waits, says that it does ─> (saved, restored) ─> woken with a seed ─> kernel reseeded ─> executes itself anew
+//!                 ▲                                            │
+//!                 └── no seed, or none that can be used ───────┘
+//! ```
+//!
+//! The agent serves nothing but the wake-up, and the kernel has no address, no connection and no user besides it. The agent that
+//! serves the pod is another execution, so that its addresses, its hash seeds and whatever else it draws are drawn after the
+//! kernel has a seed of its own. docs/decisions/pods.md lists what clones have in common nevertheless.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use agent_container::launch::Failure;
+use agent_container::syscall;
+use proto_agent::agent::Wake;
+use proto_agent::frame::{self, HEADER_BYTES};
+use proto_agent::{WAKE_SEED_BYTES_MIN, port};
+use tokio::io::AsyncReadExt;
+
+use crate::host_listener::HostListener;
+use crate::pause::SELF;
+use crate::ready::{self, ReadyError};
+
+/// Argument of the agent that goes on in a clone.
+pub(crate) const RESTORED_ARGUMENT: &str = "restored";
+
+/// How long the host may take to send its message once it has connected.
+const WOKEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Bytes of the hardware's random numbers that are thrown away. The kernel's driver has asked for some ahead, and keeps what a
+/// reader did not take: 64 bytes each (`drivers/char/hw_random/virtio-rng.c` and `core.c`).
+const FETCHED_AHEAD_BYTES: usize = 256;
+
+/// Why the agent cannot wait, or go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TemplateError {
+    #[error("cannot start the runtime")]
+    Runtime(#[source] io::Error),
+    #[error("cannot listen on vsock port {}", port::WAKE)]
+    Listen(#[source] io::Error),
+    #[error(transparent)]
+    Ready(#[from] ReadyError),
+    #[error("cannot execute the agent anew")]
+    Execute(#[source] io::Error),
+}
+
+/// Why a wake-up did not wake.
+#[derive(Debug, thiserror::Error)]
+enum WakeError {
+    #[error("the message did not come in time")]
+    Deadline,
+    #[error("the message cannot be read")]
+    Read(#[from] io::Error),
+    #[error(transparent)]
+    Frame(#[from] frame::FrameError),
+    #[error("a seed of {0} bytes, at least {WAKE_SEED_BYTES_MIN} are needed")]
+    Seed(usize),
+    #[error("cannot seed the random pool")]
+    Pool(#[source] io::Error),
+    #[error("cannot throw away random numbers that were fetched ahead")]
+    Discard(#[source] io::Error),
+}
+
+/// Waits until the host wakes the guest, and executes the agent anew. `entered_ns` is when the agent was entered.
+pub(crate) fn run(entered_ns: u64) -> Result<Infallible, TemplateError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(TemplateError::Runtime)?.block_on(wait(entered_ns))?;
+    Err(TemplateError::Execute(Command::new(SELF).arg(RESTORED_ARGUMENT).exec()))
+}
+
+async fn wait(entered_ns: u64) -> Result<(), TemplateError> {
+    let listener = HostListener::bind(port::WAKE).map_err(TemplateError::Listen)?;
+    ready::push(entered_ns).await?;
+    loop {
+        let mut stream = listener.accept().await;
+        let wake = tokio::time::timeout(WOKEN_WITHIN, read(&mut stream)).await;
+        match wake.unwrap_or(Err(WakeError::Deadline)).and_then(|wake| reseed(&wake)) {
+            Ok(()) => return Ok(()),
+            // The host decides how often, and gives the guest up soon.
+            Err(error) => tracing::warn!(error = Failure::from_error(&error).message, "not woken"),
+        }
+    }
+}
+
+async fn read(stream: &mut (impl AsyncReadExt + Unpin)) -> Result<Wake, WakeError> {
+    let mut header = [0; HEADER_BYTES];
+    stream.read_exact(&mut header).await?;
+    let mut body = vec![0; frame::body_bytes(header)?];
+    stream.read_exact(&mut body).await?;
+    Ok(frame::decode(&body)?)
+}
+
+/// Makes the kernel's random numbers this clone's own.
+fn reseed(wake: &Wake) -> Result<(), WakeError> {
+    let seed = seed(wake)?;
+    let random = File::options().write(true).open("/dev/urandom").map_err(WakeError::Pool)?;
+    syscall::add_entropy(random.as_fd(), seed).map_err(WakeError::Pool)?;
+    discard_fetched_ahead().map_err(WakeError::Discard)
+}
+
+fn seed(wake: &Wake) -> Result<&[u8], WakeError> {
+    let seed = wake.random_seed.as_slice();
+    if seed.len() < WAKE_SEED_BYTES_MIN { Err(WakeError::Seed(seed.len())) } else { Ok(seed) }
+}
+
+/// Reads what the hardware's driver has of random numbers, so that no reader of the device gets the same as one in another clone.
+/// A guest without the device has fetched none.
+fn discard_fetched_ahead() -> io::Result<()> {
+    let absent = |error: &io::Error| {
+        error.kind() == io::ErrorKind::NotFound
+            || error.raw_os_error() == Some(nix::errno::Errno::ENODEV as i32)
+    };
+    let mut bytes = [0; FETCHED_AHEAD_BYTES];
+    match File::open("/dev/hwrng").and_then(|mut device| device.read_exact(&mut bytes)) {
+        Err(error) if !absent(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wake(bytes: usize) -> Wake {
+        Wake { random_seed: vec![7; bytes], ..Default::default() }
+    }
+
+    #[tokio::test]
+    async fn a_message_is_read_whole_or_not_at_all() {
+        let frame = frame::encode(&wake(64)).unwrap();
+        assert_eq!(read(&mut &frame[..]).await.unwrap(), wake(64));
+        for end in 0..frame.len() {
+            assert!(matches!(read(&mut &frame[..end]).await, Err(WakeError::Read(_))), "{end}");
+        }
+        let long = u32::MAX.to_le_bytes();
+        assert!(matches!(read(&mut &long[..]).await, Err(WakeError::Frame(_))));
+    }
+
+    #[test]
+    fn a_guest_is_not_woken_without_a_seed() {
+        for bytes in [0, WAKE_SEED_BYTES_MIN - 1] {
+            assert!(matches!(seed(&wake(bytes)), Err(WakeError::Seed(has)) if has == bytes));
+        }
+        assert_eq!(seed(&wake(64)).unwrap().len(), 64);
+    }
+}
