@@ -28,7 +28,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::host_listener::HostListener;
 use crate::pause::SELF;
-use crate::ready::{self, ReadyError};
+use crate::ready;
 
 /// Argument of the agent that goes on in a clone.
 pub(crate) const RESTORED_ARGUMENT: &str = "restored";
@@ -47,8 +47,6 @@ pub(crate) enum TemplateError {
     Runtime(#[source] io::Error),
     #[error("cannot listen on vsock port {}", port::WAKE)]
     Listen(#[source] io::Error),
-    #[error(transparent)]
-    Ready(#[from] ReadyError),
     #[error("cannot execute the agent anew")]
     Execute(#[source] io::Error),
 }
@@ -79,7 +77,13 @@ pub(crate) fn run(entered_ns: u64) -> Result<Infallible, TemplateError> {
 
 async fn wait(entered_ns: u64) -> Result<(), TemplateError> {
     let listener = HostListener::bind(port::WAKE).map_err(TemplateError::Listen)?;
-    ready::push(entered_ns).await?;
+    if let Err(error) = ready::push(entered_ns).await {
+        // Where the VM was saved meanwhile, the host has heard enough.
+        tracing::warn!(
+            error = Failure::from_error(&error).message,
+            "the host does not know that the agent waits"
+        );
+    }
     loop {
         let mut stream = listener.accept().await;
         let wake = tokio::time::timeout(WOKEN_WITHIN, read(&mut stream)).await;

@@ -45,7 +45,26 @@ const LONG: Duration = Duration::from_secs(120);
 
 /// Reads the agent's ready frame from the stream that the guest opened. An agent of another protocol is refused.
 pub async fn ready(mut stream: UnixStream) -> Result<AgentReady, GuestError> {
-    let ready: AgentReady = frames::read("ready", &mut stream).await?;
+    read_ready(&mut stream).await
+}
+
+/// Reads the ready frame as [`ready`] does, and waits until the agent has ended the stream.
+///
+/// # Errors
+/// The agent sends another message, or does not end the stream in time.
+pub async fn ready_and_done(mut stream: UnixStream) -> Result<(), GuestError> {
+    let method = "ready";
+    read_ready(&mut stream).await?;
+    match tokio::time::timeout(SHORT, stream.read(&mut [0])).await {
+        Ok(Ok(0)) => Ok(()),
+        Ok(Ok(_)) => Err(GuestError::Protocol { method, message: "more than one message".to_owned() }),
+        Ok(Err(source)) => Err(GuestError::Unreachable { method, source }),
+        Err(_) => Err(GuestError::Deadline { method }),
+    }
+}
+
+async fn read_ready(stream: &mut UnixStream) -> Result<AgentReady, GuestError> {
+    let ready: AgentReady = frames::read("ready", stream).await?;
     version::check_agent(ready.protocol_oldest, ready.protocol_newest)?;
     Ok(ready)
 }

@@ -18,7 +18,7 @@ mod published;
 mod settings;
 
 pub use error::{FailureReason, GuestError, RefusedCode};
-pub use guest::{Guest, ready, wake};
+pub use guest::{Guest, ready, ready_and_done, wake};
 pub use input::InputStream;
 pub use output::{Acknowledger, OutputReader, OutputStream};
 pub use process::{ProcessExit, SignalTarget};

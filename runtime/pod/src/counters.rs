@@ -23,6 +23,53 @@ const PHASE_SECONDS: &[f64] =
 pub(crate) const PHASE_NAMES: [&str; 9] =
     ["boot", "configure", "guest", "network", "plug", "record", "scratch", "spawn", "total"];
 
+/// How the VM of a pod was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Its kernel was booted.
+    Boot,
+    /// It went on from a template.
+    Template,
+}
+
+impl Origin {
+    const ALL: [Origin; 2] = [Origin::Boot, Origin::Template];
+
+    fn label(self) -> &'static str {
+        match self {
+            Origin::Boot => "boot",
+            Origin::Template => "template",
+        }
+    }
+}
+
+/// What became of a template that was wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TemplateOutcome {
+    /// A VM was booted and saved.
+    Built,
+    /// It was read from the disk.
+    Loaded,
+    /// It was on the disk, and not as it had been written.
+    Unfit,
+    /// It could not be made.
+    Failed,
+}
+
+impl TemplateOutcome {
+    const ALL: [TemplateOutcome; 4] =
+        [TemplateOutcome::Built, TemplateOutcome::Loaded, TemplateOutcome::Unfit, TemplateOutcome::Failed];
+
+    fn label(self) -> &'static str {
+        match self {
+            TemplateOutcome::Built => "built",
+            TemplateOutcome::Loaded => "loaded",
+            TemplateOutcome::Unfit => "unfit",
+            TemplateOutcome::Failed => "failed",
+        }
+    }
+}
+
 /// How it may end that a daemon looks for the VM of a pod that was ready.
 const RECOVERIES: [&str; 3] = ["found", "lost", "rebooted"];
 
@@ -38,6 +85,24 @@ static PHASES: LazyLock<HistogramVec> = LazyLock::new(|| {
 
 static FAILED_STARTS: LazyLock<IntCounter> = LazyLock::new(|| {
     register_int_counter!("podvisor_pod_start_failures_total", "Pods that could not be started.").expect(ONCE)
+});
+
+static VM_STARTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    register_int_counter_vec!(
+        "podvisor_vm_starts_total",
+        "VMs that were started for pods, by what they were started from: their kernel, or a template.",
+        &["origin"]
+    )
+    .expect(ONCE)
+});
+
+static TEMPLATES: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    register_int_counter_vec!(
+        "podvisor_templates_total",
+        "Templates that were wanted, by what became of them: built, loaded from the disk, unfit there, or failed.",
+        &["outcome"]
+    )
+    .expect(ONCE)
 });
 
 static EXITS: LazyLock<IntCounterVec> = LazyLock::new(|| {
@@ -79,6 +144,16 @@ pub(crate) fn pod_started(phases: &[Phase]) {
     for phase in phases {
         PHASES.with_label_values(&[&phase.name]).observe(phase.duration.as_secs_f64());
     }
+}
+
+/// Counts a VM that was started for a pod.
+pub(crate) fn pod_started_from(origin: Origin) {
+    VM_STARTS.with_label_values(&[origin.label()]).inc();
+}
+
+/// Counts a template that was wanted.
+pub(crate) fn template(outcome: TemplateOutcome) {
+    TEMPLATES.with_label_values(&[outcome.label()]).inc();
 }
 
 /// Counts a pod that could not be started.
@@ -123,6 +198,12 @@ pub(crate) fn register() {
     }
     for phase in PHASE_NAMES {
         PHASES.with_label_values(&[phase]);
+    }
+    for origin in Origin::ALL {
+        VM_STARTS.with_label_values(&[origin.label()]);
+    }
+    for outcome in TemplateOutcome::ALL {
+        TEMPLATES.with_label_values(&[outcome.label()]);
     }
     for outcome in RECOVERIES {
         RECOVERED.with_label_values(&[outcome]);

@@ -69,6 +69,11 @@ impl DaemonDirs {
         self.pod_state_dir(pod_id).join(format!("{container_id}{ACKS}"))
     }
 
+    /// The directory of templates that VMs start from.
+    pub(crate) fn templates_dir(&self) -> PathBuf {
+        self.state_dir.join("templates")
+    }
+
     /// The directory of removed pods' logs.
     pub(crate) fn ended_dir(&self) -> PathBuf {
         self.state_dir.join(logs::ENDED)

@@ -36,6 +36,7 @@ mod recover;
 mod roster;
 mod spans;
 mod start;
+mod templates;
 mod usage;
 mod versions;
 mod view;

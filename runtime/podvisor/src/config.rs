@@ -33,7 +33,7 @@ use std::path::PathBuf;
 
 use runtime_cri::UpstreamConfig;
 use runtime_net::{CniConfig, SettingsPolicy};
-use runtime_spec::{Kernel, VolumeCache};
+use runtime_spec::{Kernel, TemplateScope, VolumeCache};
 use runtime_streaming::Tls;
 use serde::{Deserialize, Serialize};
 
@@ -184,6 +184,7 @@ pub(crate) struct Handler {
     pub(crate) share_all_volumes: bool,
     pub(crate) volume_cache: VolumeCache,
     pub(crate) kernel: Kernel,
+    pub(crate) template: TemplateScope,
 }
 
 impl Default for Paths {
@@ -248,6 +249,7 @@ impl Default for Handler {
             share_all_volumes: false,
             volume_cache: VolumeCache::Auto,
             kernel: Kernel::Small,
+            template: TemplateScope::Off,
         }
     }
 }

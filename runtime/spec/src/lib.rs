@@ -43,6 +43,7 @@ mod size;
 mod sizing;
 #[cfg(test)]
 mod sizing_page;
+mod template_scope;
 mod user;
 mod volume_cache;
 
@@ -72,5 +73,6 @@ pub use security::{
 pub use signal::{Signal, parse_signal};
 pub use size::{HandlerConfig, HandlerKind, Shortage, VmBounds, VmSize, smallest_vm_on_the_node};
 pub use sizing::MEMORY_GRAIN;
+pub use template_scope::TemplateScope;
 pub use user::User;
 pub use volume_cache::VolumeCache;

@@ -7,7 +7,7 @@ use crate::sizing::{
     beyond, containers_memory, fitting, guest_overhead, memory_overhead, on_the_node, positive, quota_cpus,
     vm_memory, whole,
 };
-use crate::{Kernel, PodSpec, SpecError, VolumeCache};
+use crate::{Kernel, PodSpec, SpecError, TemplateScope, VolumeCache};
 
 /// A runtime handler of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +33,8 @@ pub struct HandlerConfig {
     pub volume_cache: VolumeCache,
     /// Kernel of the pods' guests.
     pub kernel: Kernel,
+    /// Which of the pods start from one template.
+    pub template: TemplateScope,
     /// Runtime of the handler's pods.
     pub kind: HandlerKind,
 }
@@ -50,6 +52,7 @@ impl Default for HandlerConfig {
             share_all_volumes: false,
             volume_cache: VolumeCache::Auto,
             kernel: Kernel::Small,
+            template: TemplateScope::Off,
             kind: HandlerKind::Vm,
         }
     }

@@ -59,7 +59,7 @@ impl Vm {
         let devices = devices.map(|(slot, device)| (slot, device.map(|fd| descriptors.push(fd)))).collect();
         let config = RestoreConfig {
             id: self.0.id.clone(),
-            vcpus: size.vcpus,
+            vcpus: size.vcpus_max,
             memory_bytes: size.memory_bytes,
             memory_max_bytes: size.memory_max_bytes,
             memory,

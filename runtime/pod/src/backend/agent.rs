@@ -125,6 +125,17 @@ pub(super) async fn ready(stream: UnixStream) -> Result<GuestReleases, BackendEr
     Ok(GuestReleases { kernel: ready.kernel_release, agent: ready.agent_version, protocol })
 }
 
+/// Reads the first message of an agent that is to be saved, and waits until the agent is done with the stream: no clone finds it
+/// in the middle of a message that nobody hears.
+pub(super) async fn waits(stream: UnixStream) -> Result<(), BackendError> {
+    Ok(runtime_guest::ready_and_done(stream).await?)
+}
+
+/// Wakes the agent of a restored guest. The seed is drawn here, and known to this guest alone.
+pub(super) async fn wake(vsock_path: &Path) -> Result<(), BackendError> {
+    Ok(runtime_guest::wake(vsock_path, &rand::random::<[u8; 64]>()).await?)
+}
+
 /// Connects to the agent behind a VMM's vsock socket.
 pub(super) async fn connect(vsock_path: &Path) -> Result<Arc<dyn Agent>, BackendError> {
     Ok(Arc::new(GuestAgent(Guest::connect(vsock_path).await?)))

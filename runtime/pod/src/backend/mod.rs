@@ -21,7 +21,7 @@ pub(crate) use error::{BackendError, BackendErrorKind};
 pub(crate) use images::{FoundImage, ImageLease, OpenedImage, StoredImages};
 pub(crate) use network::CniNetwork;
 pub(crate) use shares::{ContainerDir, HostShares};
-pub(crate) use vm::{BootRequest, SpawnRequest, SpawnedVms, Vm};
+pub(crate) use vm::{BootRequest, RestoreRequest, SpawnRequest, SpawnedVms, TemplateRequest, Vm};
 pub(crate) use volumes::{DiskContent, DiskFound, FoundVolume, KubeletVolumes, MemoryFound, PublishedFound};
 #[cfg(test)]
 pub(crate) use {

@@ -12,7 +12,7 @@ use proto_vmm::{Device, FilledSlot, Slot, StopReport, VmStats};
 use runtime_blocking::Pool;
 use runtime_spans::{span, step};
 use runtime_spec::{VmBounds, VolumeCache};
-use runtime_vm::{BootPlan, Size, Spawn, VmError};
+use runtime_vm::{BootPlan, RestorePlan, Size, Spawn, VmError};
 use tokio::sync::watch;
 
 use super::agent::{self, Agent, GuestReleases};
@@ -60,6 +60,25 @@ pub(crate) struct BootRequest {
     pub(crate) scratch: File,
 }
 
+/// A VM to be saved as a template.
+#[derive(Debug)]
+pub(crate) struct TemplateRequest {
+    pub(crate) bounds: VmBounds,
+    pub(crate) kernel: File,
+    pub(crate) root_image: File,
+}
+
+/// A VM to start from a template.
+#[derive(Debug)]
+pub(crate) struct RestoreRequest {
+    pub(crate) bounds: VmBounds,
+    /// The template's memory, sealed, and its state.
+    pub(crate) memory: File,
+    pub(crate) state: File,
+    pub(crate) root_image: File,
+    pub(crate) scratch: File,
+}
+
 /// One pod's VM.
 #[async_trait]
 pub(crate) trait Vm: Debug + Send + Sync {
@@ -73,6 +92,15 @@ pub(crate) trait Vm: Debug + Send + Sync {
     /// Whether the VMM has a balloon to plug.
     fn has_balloon(&self) -> bool;
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError>;
+    /// Boots a guest that is to be a template, and waits until its agent does nothing but wait.
+    async fn boot_template(&self, request: TemplateRequest) -> Result<(), BackendError>;
+    /// Pauses such a guest for good and writes it to two empty files: its memory and its state.
+    async fn save(&self, memory: &File, state: &File) -> Result<(), BackendError>;
+    /// Starts the VM from a template, in place of `boot`; after a failure that is [`BackendErrorKind::Refused`] the VM can be
+    /// booted still. The VM has its devices, and runs; its agent waits for `wake`.
+    async fn restore(&self, request: RestoreRequest) -> Result<(), BackendError>;
+    /// Wakes the agent of a restored guest with random numbers that nobody else has.
+    async fn wake(&self) -> Result<(), BackendError>;
     /// Waits until the booted guest's agent says that it serves, and connects to it.
     async fn wait_ready(&self) -> Result<(Arc<dyn Agent>, GuestReleases), BackendError>;
     /// Connects to an agent that serves already.
@@ -186,15 +214,50 @@ impl Vm for SpawnedVm {
         let disk = runtime_vm::Device::Blk { image: scratch.into(), read_only: false };
         let share = runtime_vm::Device::Fs { tag: proto_agent::SHARE_TAG.to_owned() };
         let devices = vec![(Slot::SCRATCH, disk), (Slot::FS, share)];
-        let size = Size {
-            memory_bytes: bounds.boot.memory_bytes,
-            memory_max_bytes: bounds.most.memory_bytes,
-            vcpus: bounds.boot.vcpus,
-            vcpus_max: bounds.most.vcpus,
-        };
         let plan =
             BootPlan { kernel: &kernel, root_image: &root_image, cmdline: "", host_ports: &[port::READY] };
-        Ok(self.0.boot(size, plan, devices).await?)
+        Ok(self.0.boot(size(&bounds), plan, devices).await?)
+    }
+
+    async fn boot_template(&self, request: TemplateRequest) -> Result<(), BackendError> {
+        let TemplateRequest { bounds, kernel, root_image } = request;
+        if !self.0.has_templates() {
+            return Err(VmError::NoTemplates { release: self.release() }.into());
+        }
+        let (cmdline, host_ports) = (&format!("-- {}", proto_agent::TEMPLATE_ARGUMENT), &[port::READY]);
+        let plan = BootPlan { kernel: &kernel, root_image: &root_image, cmdline, host_ports };
+        self.0.boot(size(&bounds), plan, Vec::new()).await?;
+        agent::waits(self.0.guest_stream(port::READY).await?).await
+    }
+
+    async fn save(&self, memory: &File, state: &File) -> Result<(), BackendError> {
+        Ok(self.0.save(memory, state).await?)
+    }
+
+    async fn restore(&self, request: RestoreRequest) -> Result<(), BackendError> {
+        let RestoreRequest { bounds, memory, state, root_image, scratch } = request;
+        let plan = RestorePlan {
+            memory: &memory,
+            state: &state,
+            root_image: &root_image,
+            host_ports: &[port::READY],
+        };
+        self.0.restore(size(&bounds), plan).await?;
+        // A guest that runs cannot be booted any more.
+        let late = |error: VmError| BackendError::new(BackendErrorKind::Unreachable, error);
+        let disk = runtime_vm::Device::Blk { image: scratch.into(), read_only: false };
+        self.0.plug(Slot::SCRATCH, disk).await.map_err(late)?;
+        let share = runtime_vm::Device::Fs { tag: proto_agent::SHARE_TAG.to_owned() };
+        self.0.plug(Slot::FS, share).await.map_err(late)?;
+        // The template has one.
+        if bounds.boot.vcpus > 1 {
+            self.0.make_vcpus(bounds.boot.vcpus).await.map_err(late)?;
+        }
+        Ok(())
+    }
+
+    async fn wake(&self) -> Result<(), BackendError> {
+        agent::wake(self.0.vsock_path()).await
     }
 
     async fn wait_ready(&self) -> Result<(Arc<dyn Agent>, GuestReleases), BackendError> {
@@ -268,10 +331,19 @@ impl Vm for SpawnedVm {
     }
 }
 
+fn size(bounds: &VmBounds) -> Size {
+    Size {
+        memory_bytes: bounds.boot.memory_bytes,
+        memory_max_bytes: bounds.most.memory_bytes,
+        vcpus: bounds.boot.vcpus,
+        vcpus_max: bounds.most.vcpus,
+    }
+}
+
 impl From<VmError> for BackendError {
     fn from(error: VmError) -> Self {
         let kind = match &error {
-            VmError::Refused { .. } => BackendErrorKind::Refused,
+            VmError::Refused { .. } | VmError::NoTemplates { .. } => BackendErrorKind::Refused,
             VmError::Old { .. } => BackendErrorKind::Precondition,
             VmError::Pin { .. } => BackendErrorKind::Invalid,
             _ => BackendErrorKind::Unreachable,

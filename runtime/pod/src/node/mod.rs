@@ -18,6 +18,7 @@ use crate::error::{PodError, PodErrorKind};
 use crate::host::memory_events;
 use crate::record::PodRecord;
 use crate::roster::Roster;
+use crate::templates::Templates;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct Node {
     pub(crate) records: Records,
     pub(crate) pools: Pools,
     pub(crate) roster: Roster,
+    pub(crate) templates: Templates,
 }
 
 impl Node {

@@ -16,6 +16,7 @@ use crate::error::PodError;
 use crate::host::cgroup;
 use crate::installed::InstalledFile;
 use crate::roster::Roster;
+use crate::templates::Templates;
 use crate::volumes::directory_changes::DirectoryChanges;
 use crate::volumes::mount_changes::MountChanges;
 
@@ -52,6 +53,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
         records: Records::new(store),
         pools,
         roster: Roster::default(),
+        templates: Templates::default(),
     })
 }
 

@@ -49,12 +49,14 @@ impl Pods {
         runtime_logs::register_counters();
         let node = Arc::new(crate::node::open::node(config)?);
         crate::recover::recover(&node).await?;
+        crate::templates::open(&node);
         Ok(Pods { node })
     }
 
     /// Starts pods by these rules from now on. Pods that are there, or that start already, keep theirs.
     pub fn set_start(&self, config: StartConfig) {
         self.node.start.set(config);
+        self.node.templates.begin(&self.node);
     }
 
     /// Starts a pod and returns its id. A call with the same (namespace, name, uid, attempt) joins the first one.

@@ -104,6 +104,7 @@ async fn request(context: &StartContext, ips: &[IpAddr]) -> Result<ConfigurePodR
         hosts: guest_files::hosts(&hostname, ips).into_bytes(),
         hostname,
         scratch_slot: u32::from(Slot::SCRATCH.number()),
+        shared_slot: u32::from(Slot::FS.number()),
         shared_pid_namespace: spec.shares_pids(),
         random_seed: rand::random::<[u8; 64]>().to_vec(),
         realtime_ns: clock::now_ns(),

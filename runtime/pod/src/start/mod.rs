@@ -16,6 +16,7 @@ mod guest;
 mod guest_files;
 mod network;
 mod stopwatch;
+mod template;
 pub(crate) mod undo;
 mod vm;
 

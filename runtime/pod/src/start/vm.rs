@@ -10,8 +10,10 @@ use runtime_spec::{Kernel, VolumeCache};
 use tokio::sync::watch;
 
 use super::context::{Failed, MADE_WITHIN, StartContext};
+use super::template::Chosen;
 use crate::backend::{Agent, BootRequest, GuestReleases, SpawnRequest, Vm};
 use crate::blocking::blocking_within;
+use crate::counters::{self, Origin};
 use crate::error::{PodError, PodErrorKind, chain_of};
 use crate::host::logs::LogOwner;
 use crate::host::{cgroup, logs, scratch};
@@ -56,9 +58,35 @@ pub(crate) struct Keeps {
     pub(crate) disks: bool,
 }
 
-/// Makes the disk, starts a VMM and boots the guest. Between the steps the call looks whether it was called
-/// off. Returns the VM, and what it was started from.
+/// Makes the disk, starts a VMM and boots the guest, or has it go on from a template; a template that turns out to be no good
+/// costs a second VMM, which boots. Between the steps the call looks whether it was called off. Returns the VM, and what it was
+/// started from.
 pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>) -> Result<Up, Failed> {
+    let chosen = Chosen::of(context);
+    let outcome = raise(context, called_off.clone(), chosen.as_ref()).await;
+    let failed = match (outcome, &chosen) {
+        (Err(failed), Some(chosen)) if chosen.discard_failed(context, &failed.error) => failed,
+        (outcome, _) => {
+            if outcome.is_ok() {
+                counters::pod_started_from(if chosen.is_some() { Origin::Template } else { Origin::Boot });
+            }
+            return outcome;
+        }
+    };
+    let Some(vm) = &failed.vm else { return Err(failed) };
+    if live::end(&**vm).await.is_err() || *called_off.borrow() {
+        return Err(failed);
+    }
+    let booted = raise(context, called_off, None).await;
+    booted.inspect(|_| counters::pod_started_from(Origin::Boot))
+}
+
+/// Raises the VM, from `chosen` if there is one.
+async fn raise(
+    context: &StartContext,
+    called_off: watch::Receiver<bool>,
+    chosen: Option<&Chosen>,
+) -> Result<Up, Failed> {
     let early = |error| Failed { error, vm: None };
     let (disk, spawned) = tokio::join!(
         context.watch.time("scratch", make_scratch(context)),
@@ -68,11 +96,11 @@ pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>
     let late = |error| Failed { error, vm: Some(vm.clone()) };
     let disk = disk.map_err(late)?;
     let recording = record(context, &vm);
-    let booting = context.watch.time("boot", boot(context, &vm, disk));
+    let booting = context.watch.time("boot", boot(context, &vm, disk, chosen));
     let (recorded, booted) = tokio::join!(recording, booting);
     recorded.map_err(late)?;
     let builds = booted.map_err(late)?;
-    match context.watch.time("guest", wait_ready(&vm, called_off)).await {
+    match context.watch.time("guest", wait_ready(&vm, called_off, chosen)).await {
         Ok((agent, releases)) => {
             check_layer_limits(context, releases.protocol).map_err(late)?;
             let kernel = context.record.bounds.kernel;
@@ -176,20 +204,26 @@ async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError
 }
 
 /// Boots the VM, and returns the builds of the files that it is started from.
-async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, scratch: File) -> Result<Builds, PodError> {
+async fn boot(
+    context: &StartContext,
+    vm: &Arc<dyn Vm>,
+    scratch: File,
+    chosen: Option<&Chosen>,
+) -> Result<Builds, PodError> {
     let open = async |file: &InstalledFile| {
         let (doing, file) = (format!("booting the VM: opening {}", file.name().display()), file.clone());
         let pool = &context.node.pools.paths;
         blocking_within(OPENED_WITHIN, pool, &doing, move || File::open(file.path())).await
     };
     let places = &context.node.places;
-    let request = BootRequest {
-        bounds: context.record.bounds,
-        kernel: open(places.kernels.of(context.record.bounds.kernel)).await?,
-        root_image: open(&places.root_image).await?,
-        scratch,
-    };
-    vm.boot(request).await.map_err(|error| PodError::internal("booting the VM").because(error))?;
+    let root_image = open(&places.root_image).await?;
+    if let Some(chosen) = chosen {
+        chosen.restore(context, vm, root_image, scratch).await.inspect_err(|_| chosen.note_failure())?;
+    } else {
+        let (bounds, kernel) = (context.record.bounds, places.kernels.of(context.record.bounds.kernel));
+        let request = BootRequest { bounds, kernel: open(kernel).await?, root_image, scratch };
+        vm.boot(request).await.map_err(|error| PodError::internal("booting the VM").because(error))?;
+    }
     let places = places.clone();
     let reading = move || Ok::<_, Infallible>(places.part_files().builds());
     let pool = &context.node.pools.paths;
@@ -197,10 +231,12 @@ async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, scratch: File) -> Result
     Ok(blocking_within(OPENED_WITHIN, pool, LOOKING, reading).await.unwrap_or_default())
 }
 
-/// Waits for the agent, the guest's end, the network's failure or the deadline.
+/// Waits for the agent, the guest's end, the network's failure or the deadline. An agent that waits in a template is woken
+/// first.
 async fn wait_ready(
     vm: &Arc<dyn Vm>,
     mut called_off: watch::Receiver<bool>,
+    chosen: Option<&Chosen>,
 ) -> Result<(Arc<dyn Agent>, GuestReleases), PodError> {
     let off = async {
         if called_off.wait_for(|off| *off).await.is_err() {
@@ -208,22 +244,32 @@ async fn wait_ready(
             std::future::pending::<()>().await;
         }
     };
-    tokio::select! {
+    let ready = async {
+        if chosen.is_some() {
+            vm.wake().await?;
+        }
+        vm.wait_ready().await
+    };
+    let outcome = tokio::select! {
         biased;
-        ready = vm.wait_ready() => match ready {
+        ready = ready => match ready {
             Ok(ready) => Ok(ready),
             Err(error) => Err(died(vm).await.unwrap_or_else(|| unavailable("booting the VM").because(error))),
         },
         report = vm.stopped() => {
             Err(unavailable(format!("booting the VM: {}", vm_end::describe(&report))))
         }
-        () = off => Err(unavailable("booting the VM: called off")),
+        () = off => return Err(unavailable("booting the VM: called off")),
         () = tokio::time::sleep(READY_WITHIN) => {
             let console = vm.console().await.unwrap_or_default();
             let silent = format!("booting the VM: the agent said nothing within {} s", READY_WITHIN.as_secs());
             Err(unavailable(vm_end::with_console(silent, &console)))
         }
+    };
+    if let (Err(_), Some(chosen)) = (&outcome, chosen) {
+        chosen.note_failure();
     }
+    outcome
 }
 
 /// The failure that names the VM's end, if that is what kept the agent from answering.

@@ -23,6 +23,7 @@ mod start;
 mod state_disk;
 mod stop;
 mod streams;
+mod templates;
 mod traces;
 mod usage;
 mod versions;

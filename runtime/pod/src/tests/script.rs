@@ -13,7 +13,7 @@ use proto_agent::agent::{ConfigurePodRequest, UsageResponse};
 use runtime_guest::{PublishedVersion, ReplayedSettings};
 use runtime_net::PodSettings;
 use runtime_share::Bind;
-use runtime_spec::{ContainerPlan, ContainerSlots, StartFailure, VolumeLimits};
+use runtime_spec::{ContainerPlan, ContainerSlots, StartFailure, TemplateScope, VolumeLimits};
 use tokio::sync::{Notify, watch};
 
 use super::vm::FakeVm;
@@ -68,6 +68,12 @@ pub(crate) struct State {
     pub(crate) strict_cgroups: bool,
     /// The operator wants all volumes shared.
     pub(crate) share_all_volumes: bool,
+    /// The operator wants templates.
+    pub(crate) template: TemplateScope,
+    /// Agents of VMs that were restored do not say that they serve.
+    pub(crate) silent_restored: bool,
+    /// Seals of the memory that VMs were restored from, and what it began with.
+    pub(crate) restored: Vec<(bool, Vec<u8>)>,
     /// A fault to come.
     planned: Option<PlannedFault>,
     /// The last fault that struck, and its point.

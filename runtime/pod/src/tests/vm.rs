@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -18,7 +20,7 @@ use super::agent::FakeAgent;
 use super::script::unreachable;
 use crate::backend::{
     Agent, BackendError, BootRequest, FoundImage, GuestReleases, ImageLease, ImageSource, Network,
-    OpenedImage, SpawnRequest, Vm, Vms,
+    OpenedImage, RestoreRequest, SpawnRequest, TemplateRequest, Vm, Vms,
 };
 use crate::record::VmmProcess;
 
@@ -104,6 +106,10 @@ pub(crate) struct FakeVm {
     pub(crate) slots: Mutex<BTreeMap<u8, String>>,
     /// Number of disks that wait for room on the node.
     pub(crate) full_disks: watch::Sender<u32>,
+    /// Memory of a guest that is to be saved.
+    memory_bytes: AtomicU64,
+    /// Whether the VM went on from a template.
+    restored: AtomicBool,
 }
 
 impl FakeVm {
@@ -118,6 +124,8 @@ impl FakeVm {
             agent,
             slots: Mutex::default(),
             full_disks: watch::Sender::new(0),
+            memory_bytes: AtomicU64::new(0),
+            restored: AtomicBool::new(false),
         }
     }
 
@@ -206,7 +214,38 @@ impl Vm for FakeVm {
         self.step("vm.boot").await
     }
 
+    async fn boot_template(&self, request: TemplateRequest) -> Result<(), BackendError> {
+        assert!(request.bounds.boot.memory_bytes > 0, "the template has a size");
+        self.memory_bytes.store(request.bounds.boot.memory_bytes, Ordering::Relaxed);
+        self.step("vm.boot_template").await
+    }
+
+    async fn save(&self, memory: &File, state: &File) -> Result<(), BackendError> {
+        self.step("vm.save").await?;
+        memory.set_len(self.memory_bytes.load(Ordering::Relaxed))?;
+        memory.write_all_at(format!("guest {}", self.pid).as_bytes(), 0)?;
+        state.write_all_at(b"state", 0)?;
+        self.script.done("vm.save").await
+    }
+
+    async fn restore(&self, request: RestoreRequest) -> Result<(), BackendError> {
+        let mut first = [0; 13];
+        request.memory.read_exact_at(&mut first, 0)?;
+        let sealed = request.memory.write_all_at(b"x", 0).is_err() && request.memory.set_len(0).is_err();
+        self.restored.store(true, Ordering::Relaxed);
+        self.script.state().restored.push((sealed, first.to_vec()));
+        assert!(request.scratch.metadata()?.len() > 0, "the scratch disk has a size");
+        self.step("vm.restore").await
+    }
+
+    async fn wake(&self) -> Result<(), BackendError> {
+        self.step("vm.wake").await
+    }
+
     async fn wait_ready(&self) -> Result<(Arc<dyn Agent>, GuestReleases), BackendError> {
+        if self.restored.load(Ordering::Relaxed) && self.script.state().silent_restored {
+            return Err(unreachable("the agent said nothing"));
+        }
         self.step("vm.wait_ready").await?;
         let protocol = self.script.state().protocol.unwrap_or(proto_agent::version::NEWEST);
         let releases = GuestReleases { kernel: "6.12".into(), agent: "0.9".into(), protocol };

@@ -20,7 +20,8 @@ use crate::config::{Kernels, StartConfig};
 use crate::dirs::DaemonDirs;
 use crate::node::{Node, Places, Records, StartRules};
 use crate::roster::Roster;
-use crate::{ContainerState, ContainerView, Pods, recover};
+use crate::templates::Templates;
+use crate::{ContainerState, ContainerView, Pods, recover, templates};
 
 /// The remains of a daemon that was killed: files, and what the fakes play.
 pub(crate) type Left = (Arc<tempfile::TempDir>, Arc<Script>);
@@ -50,11 +51,27 @@ impl World {
         World::made_with(tempfile::tempdir().unwrap(), script).await
     }
 
-    async fn made_with(dir: tempfile::TempDir, script: Script) -> World {
+    /// The first daemon of a node that plays by this script.
+    pub(crate) async fn scripted(script: Script) -> World {
+        World::made_with(tempfile::tempdir().unwrap(), script).await
+    }
+
+    /// The files of a node that had no daemon yet.
+    pub(crate) fn files() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        World::fill(&dir);
+        dir
+    }
+
+    fn fill(dir: &tempfile::TempDir) {
         for name in ["vmm", "kernel", "root", "scratch", "volume"] {
             std::fs::write(dir.path().join(name), vec![1; 4096]).unwrap();
         }
         std::fs::write(dir.path().join("resolv.conf"), "nameserver 9.9.9.9\n").unwrap();
+    }
+
+    async fn made_with(dir: tempfile::TempDir, script: Script) -> World {
+        World::fill(&dir);
         World::open(Arc::new(dir), Arc::new(script)).await
     }
 
@@ -73,6 +90,7 @@ impl World {
         let mut records = Records::new(Store::open(&at("store.redb")).unwrap());
         records.disk = StateDisk::of(script.clone());
         let share_all_volumes = script.state().share_all_volumes;
+        let template = script.state().template;
         let node = Arc::new(Node {
             places: Places {
                 dirs: DaemonDirs { state_dir: at("state"), run_dir: at("run") },
@@ -88,6 +106,7 @@ impl World {
                     name: "kvm".into(),
                     scratch_bytes: 1 << 20,
                     share_all_volumes,
+                    template,
                     ..Default::default()
                 }],
                 default_handler: Some("kvm".into()),
@@ -96,6 +115,7 @@ impl World {
             records,
             pools: Pools::default(),
             roster: Roster::default(),
+            templates: Templates::default(),
             backends: Backends {
                 network: Arc::new(FakeNetwork(script.clone())),
                 vms: Arc::new(FakeVms(script.clone())),
@@ -106,6 +126,7 @@ impl World {
             },
         });
         recover::recover(&node).await.unwrap();
+        templates::open(&node);
         World { dir, script, pods: Pods::on(node.clone()), node }
     }
 

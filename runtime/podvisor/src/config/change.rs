@@ -132,6 +132,7 @@ mod tests {
         share_all_volumes = true
         volume_cache = "none"
         kernel = "full"
+        template = "node"
     "#;
 
     #[test]

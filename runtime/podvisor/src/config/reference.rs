@@ -108,7 +108,7 @@ fn comment(text: &mut String, words: &str) {
 mod tests {
     use std::path::Path;
 
-    use runtime_spec::{Kernel, VolumeCache};
+    use runtime_spec::{Kernel, TemplateScope, VolumeCache};
 
     use super::super::file::parse;
     use super::super::{
@@ -155,6 +155,7 @@ mod tests {
                 share_all_volumes: true,
                 volume_cache: VolumeCache::None,
                 kernel: Kernel::Full,
+                template: TemplateScope::Node,
             }],
         }
     }

@@ -72,6 +72,7 @@ pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
         share_all_volumes: handler.share_all_volumes,
         volume_cache: handler.volume_cache,
         kernel: handler.kernel,
+        template: handler.template,
         kind: HandlerKind::Vm,
     });
     Ok(StartConfig { handlers: handlers.collect(), default_handler, strict_cgroups: config.cgroup.strict })

@@ -94,4 +94,14 @@ pub(super) const KEYS: &[Key] = &[
                filters or look into the kernel.",
         takes: Takes::Reload,
     },
+    Key {
+        name: "template",
+        kind: "`off`, `namespace` or `node`",
+        unset: None,
+        text: "Which pods start from one VM that was booted before and saved, rather than boot. They start sooner, and take less \
+               memory together; they have in common what the kernel drew at that boot, and read the same pages of memory. \
+               `off`: none. `namespace`: those of one namespace. `node`: all. A pod for which there is no template \
+               yet boots.",
+        takes: Takes::Reload,
+    },
 ];

@@ -1,0 +1,74 @@
+//! A pod's start from a template, where its handler allows that and there is one.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use runtime_spec::TemplateScope;
+
+use super::context::StartContext;
+use crate::backend::{RestoreRequest, Vm};
+use crate::error::PodError;
+use crate::templates::{Template, TemplateShape};
+
+/// The template that a pod starts from.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    shape: TemplateShape,
+    template: Arc<Template>,
+    /// A VM that was restored from it, or was to be, did not come up.
+    failed: AtomicBool,
+}
+
+impl Chosen {
+    /// The template for this pod. A pod whose handler has templates, and that boots, says why in the log.
+    pub(super) fn of(context: &StartContext) -> Option<Chosen> {
+        let (node, record) = (&context.node, &context.record);
+        let rules = node.start.now();
+        let namespace = match rules.find(&record.spec.runtime_handler).ok()?.template {
+            TemplateScope::Off => return None,
+            TemplateScope::Namespace => record.spec.namespace.as_str(),
+            TemplateScope::Node => "",
+        };
+        let shape = TemplateShape::of(&record.bounds, namespace);
+        match node.templates.take(node, &shape) {
+            Ok(template) => Some(Chosen { shape, template, failed: AtomicBool::new(false) }),
+            Err(absent) => {
+                tracing::info!(pod = context.id(), reason = absent.text(), "a pod boots");
+                None
+            }
+        }
+    }
+
+    /// Restores the VM; the caller wakes its agent.
+    pub(super) async fn restore(
+        &self,
+        context: &StartContext,
+        vm: &Arc<dyn Vm>,
+        root_image: File,
+        scratch: File,
+    ) -> Result<(), PodError> {
+        const DOING: &str = "starting the VM from a template";
+        let files = self.template.files();
+        let (memory, state) = files.map_err(|error| PodError::internal(DOING).because(error))?;
+        let bounds = context.record.bounds;
+        let restored = vm.restore(RestoreRequest { bounds, memory, state, root_image, scratch }).await;
+        restored.map_err(|error| PodError::internal(DOING).because(error))
+    }
+
+    /// Notes that the template's VM did not come up.
+    pub(super) fn note_failure(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// If the template's VM did not come up: no other pod starts from the template, and one is made anew.
+    pub(super) fn discard_failed(&self, context: &StartContext, error: &PodError) -> bool {
+        if !self.failed.load(Ordering::Relaxed) {
+            return false;
+        }
+        let error = error.chain();
+        tracing::warn!(pod = context.id(), error, "a template is discarded, and the pod boots");
+        context.node.templates.discard(&self.shape, &self.template);
+        true
+    }
+}

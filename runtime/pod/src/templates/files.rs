@@ -1,0 +1,256 @@
+//! Templates on the disk, for the next daemon: a directory each, named by its key.
+//!
+//! ```text
+//!   <state>/templates/<key>/record    what the other two must be, as JSON
+//!                          /memory    the guest's memory, pages of zeros as holes
+//!                          /state
+//!                    /.<name>         one that is being written; swept away by the next daemon
+//! ```
+//!
+//! What is read is believed only where it has the length and the digest on record, and is used from a copy in memory that is
+//! sealed. Files belong to root, and nobody else may read them: a guest's memory is in them. Blocking work.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use runtime_fail_points::{Point, pass};
+use rustix::fs::SeekFrom;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::Template;
+
+const RECORD: &str = "record";
+const MEMORY: &str = "memory";
+const STATE: &str = "state";
+
+/// Beginning of the name of a directory that is not whole yet.
+const UNFINISHED: char = '.';
+
+/// Longest record in bytes; one has some hundred.
+const RECORD_BYTES_MAX: u64 = 4096;
+
+/// Longest state in bytes, as a VMM reads it.
+const STATE_BYTES_MAX: u64 = 8 << 20;
+
+const PAGE: usize = 4096;
+const ZEROS: [u8; PAGE] = [0; PAGE];
+/// Bytes that are copied in one go.
+const CHUNK: usize = 256 * PAGE;
+
+/// What a template's files must be.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    key: String,
+    memory_bytes: u64,
+    memory_sha256: String,
+    state_bytes: u64,
+    state_sha256: String,
+    made_unix_seconds: u64,
+}
+
+/// A template on the disk cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub(super) enum TemplateFileError {
+    #[error("cannot read or copy {file}")]
+    Read { file: &'static str, source: io::Error },
+    #[error("its record cannot be read")]
+    Record(#[from] serde_json::Error),
+    #[error("it is the template {found}")]
+    Key { found: String },
+    #[error("{file} has {has} bytes in place of {expected}")]
+    Size { file: &'static str, has: u64, expected: u64 },
+    #[error("{file} is not what was written")]
+    Digest { file: &'static str },
+}
+
+fn unreadable(file: &'static str) -> impl FnOnce(io::Error) -> TemplateFileError {
+    move |source| TemplateFileError::Read { file, source }
+}
+
+/// A file in memory that can be sealed.
+pub(super) fn in_memory() -> io::Result<File> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    Ok(memfd_create(c"podvisor-template", flags)?.into())
+}
+
+/// Makes a file in memory one that nobody can change, this process included.
+pub(super) fn seal(file: &File) -> io::Result<()> {
+    let seals =
+        SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(file, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(())
+}
+
+/// Reads the template of this key, with guests of `memory_bytes`. `None` where there is none.
+///
+/// # Errors
+/// The template is not what was written, or of another key: it must not be used.
+pub(super) fn load(dir: &Path, key: &str, memory_bytes: u64) -> Result<Option<Template>, TemplateFileError> {
+    let place = dir.join(key);
+    let record = match open(&place.join(RECORD)) {
+        // Nothing has the name, or nothing can: what keeps a directory from being there, writing will say.
+        Err(_) if fs::symlink_metadata(&place).is_err() => return Ok(None),
+        opened => read_record(opened.map_err(unreadable(RECORD))?)?,
+    };
+    if record.key != key {
+        return Err(TemplateFileError::Key { found: record.key });
+    }
+    if record.memory_bytes != memory_bytes {
+        let (has, expected) = (record.memory_bytes, memory_bytes);
+        return Err(TemplateFileError::Size { file: RECORD, has, expected });
+    }
+    if record.state_bytes > STATE_BYTES_MAX {
+        let (has, expected) = (record.state_bytes, STATE_BYTES_MAX);
+        return Err(TemplateFileError::Size { file: RECORD, has, expected });
+    }
+    let memory = load_file(&place, MEMORY, record.memory_bytes, &record.memory_sha256)?;
+    let state = load_file(&place, STATE, record.state_bytes, &record.state_sha256)?;
+    let made = UNIX_EPOCH.checked_add(Duration::from_secs(record.made_unix_seconds));
+    Ok(Some(Template { memory, state, made: made.unwrap_or(UNIX_EPOCH) }))
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK).open(path)
+}
+
+fn read_record(file: File) -> Result<Record, TemplateFileError> {
+    let mut text = Vec::new();
+    file.take(RECORD_BYTES_MAX).read_to_end(&mut text).map_err(unreadable(RECORD))?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// A sealed copy of the file, if it is what was written.
+fn load_file(place: &Path, name: &'static str, bytes: u64, sha256: &str) -> Result<File, TemplateFileError> {
+    let file = open(&place.join(name)).map_err(unreadable(name))?;
+    let has = file.metadata().map_err(unreadable(name))?.len();
+    if has != bytes {
+        return Err(TemplateFileError::Size { file: name, has, expected: bytes });
+    }
+    let copy = in_memory().map_err(unreadable(name))?;
+    if copy_file(&file, &copy, bytes).map_err(unreadable(name))? != sha256 {
+        return Err(TemplateFileError::Digest { file: name });
+    }
+    seal(&copy).map_err(unreadable(name))?;
+    Ok(copy)
+}
+
+/// Copies `bytes` bytes but for pages of zeros, and returns the digest of the others with their places, in hexadecimal.
+fn copy_file(from: &File, to: &File, bytes: u64) -> io::Result<String> {
+    to.set_len(bytes)?;
+    let (mut digest, mut chunk, mut at) = (Sha256::new(), vec![0; CHUNK], 0);
+    while let Some(data) = next_data(from, at)?.filter(|data| *data < bytes) {
+        at = data - data % CHUNK as u64;
+        let length = usize::try_from(bytes - at).unwrap_or(CHUNK).min(CHUNK);
+        let chunk = &mut chunk[..length];
+        from.read_exact_at(chunk, at)?;
+        for (number, page) in chunk.chunks(PAGE).enumerate() {
+            if page != &ZEROS[..page.len()] {
+                let place = at + (number * PAGE) as u64;
+                digest.update(place.to_le_bytes());
+                digest.update(page);
+                to.write_all_at(page, place)?;
+            }
+        }
+        at += length as u64;
+    }
+    Ok(hex::encode(digest.finalize()))
+}
+
+/// The next place from `at` on that is no hole; none where only a hole follows.
+fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
+    match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(data) => Ok(Some(data)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes the template beside others and gives it its place at once; one that had the place is removed. Nothing is left after an
+/// error.
+pub(super) fn write(dir: &Path, key: &str, template: &Template) -> io::Result<()> {
+    pass(Point::TemplateDirectory).and_then(|()| make_dir(dir, true))?;
+    let new = dir.join(format!("{UNFINISHED}{key}"));
+    remove(&new)?;
+    let written = write_new(&new, key, template).and_then(|()| {
+        remove(&dir.join(key))?;
+        pass(Point::TemplateRename)?;
+        fs::rename(&new, dir.join(key))
+    });
+    if written.is_err() {
+        // What stays is swept away by the next daemon, or by the next try.
+        let _ = remove(&new);
+    }
+    written?;
+    File::open(dir)?.sync_all()
+}
+
+fn write_new(new: &Path, key: &str, template: &Template) -> io::Result<()> {
+    pass(Point::TemplateWrite)?;
+    make_dir(new, false)?;
+    let copy = |name: &str, from: &File| -> io::Result<(u64, String)> {
+        let (to, bytes) = (make_file(&new.join(name))?, from.metadata()?.len());
+        let sha256 = copy_file(from, &to, bytes)?;
+        to.sync_all()?;
+        Ok((bytes, sha256))
+    };
+    let (memory_bytes, memory_sha256) = copy(MEMORY, &template.memory)?;
+    let (state_bytes, state_sha256) = copy(STATE, &template.state)?;
+    let made = template.made.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let record = Record {
+        key: key.to_owned(),
+        memory_bytes,
+        memory_sha256,
+        state_bytes,
+        state_sha256,
+        made_unix_seconds: made.as_secs(),
+    };
+    let file = make_file(&new.join(RECORD))?;
+    file.write_all_at(&serde_json::to_vec(&record)?, 0)?;
+    file.sync_all()?;
+    File::open(new)?.sync_all()
+}
+
+fn make_dir(path: &Path, may_be_there: bool) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).recursive(may_be_there).create(path)
+}
+
+fn make_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Removes a template; one that is not there is no error.
+pub(super) fn remove(place: &Path) -> io::Result<()> {
+    match pass(Point::TemplateRemove).and_then(|()| fs::remove_dir_all(place)) {
+        Err(error) if error.raw_os_error() == Some(Errno::ENOTDIR as i32) => fs::remove_file(place),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what an earlier daemon did not finish, and the oldest beyond `count`.
+pub(super) fn prune(dir: &Path, count: usize) -> io::Result<()> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let (unfinished, whole): (Vec<PathBuf>, Vec<PathBuf>) = entries
+        .map(|entry| entry.path())
+        .partition(|path| path.file_name().is_none_or(|name| name.to_string_lossy().starts_with(UNFINISHED)));
+    let written = |path: &PathBuf| fs::symlink_metadata(path).and_then(|file| file.modified());
+    let mut whole: Vec<(SystemTime, PathBuf)> =
+        whole.into_iter().map(|path| (written(&path).unwrap_or(UNIX_EPOCH), path)).collect();
+    whole.sort();
+    whole.reverse();
+    let old = whole.into_iter().skip(count).map(|(_, path)| path);
+    unfinished.into_iter().chain(old).try_for_each(|path| remove(&path))
+}
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;

@@ -1,0 +1,108 @@
+//! The task that reads and builds templates, one at a time: a node that starts pods has little to spare.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{TEMPLATES_MAX, Template, TemplateShape, build, files};
+use crate::blocking::blocking_within;
+use crate::counters::{self, TemplateOutcome};
+use crate::error::{PodError, chain_of};
+use crate::node::Node;
+
+/// How long a template may take to be read from the disk or written to it.
+const COPIED_WITHIN: Duration = Duration::from_secs(300);
+
+/// Works until no shape is wanted.
+pub(super) async fn run(node: Arc<Node>) {
+    while let Some(shape) = first(&node) {
+        let made = make(&node, &shape).await;
+        let mut inner = node.templates.lock();
+        inner.wanted.retain(|wanted| *wanted != shape);
+        if let Err(error) = made {
+            inner.failed(&shape, Instant::now());
+            drop(inner);
+            counters::template(TemplateOutcome::Failed);
+            tracing::warn!(error = error.chain(), "a template cannot be made; pods of its shape boot");
+        }
+    }
+}
+
+/// The shape that is wanted first. Where there is none, the task ends, and the next one who wants one starts another.
+fn first(node: &Arc<Node>) -> Option<TemplateShape> {
+    let mut inner = node.templates.lock();
+    let first = inner.wanted.first().cloned();
+    inner.working = first.is_some();
+    first
+}
+
+/// Finds the shape's template on the disk, or builds it and writes it there.
+async fn make(node: &Arc<Node>, shape: &TemplateShape) -> Result<(), PodError> {
+    let key = build::key(node, shape).await?;
+    let key =
+        key.ok_or_else(|| PodError::internal("a part of the installation has no build that is known"))?;
+    if let Some(template) = load(node, shape, &key).await? {
+        keep(node, shape, template);
+        counters::template(TemplateOutcome::Loaded);
+        return Ok(());
+    }
+    let template = build::build(node, shape).await?;
+    counters::template(TemplateOutcome::Built);
+    tracing::info!(key, "a template is made");
+    let for_disk = Template {
+        memory: template.memory.try_clone().map_err(copied)?,
+        state: template.state.try_clone().map_err(copied)?,
+        made: template.made,
+    };
+    keep(node, shape, template);
+    let dir = node.places.templates_dir();
+    let writing =
+        move || files::write(&dir, &key, &for_disk).and_then(|()| files::prune(&dir, TEMPLATES_MAX));
+    let doing = "writing a template to the disk";
+    if let Err(error) = blocking_within(COPIED_WITHIN, &node.pools.state, doing, writing).await {
+        tracing::warn!(
+            error = error.chain(),
+            "a template is kept in memory alone, and made anew by the next daemon"
+        );
+    }
+    Ok(())
+}
+
+fn copied(error: io::Error) -> PodError {
+    PodError::internal("duplicating a template's descriptors").because(error)
+}
+
+fn keep(node: &Arc<Node>, shape: &TemplateShape, template: Template) {
+    for gone in node.templates.lock().keep(shape, template, Instant::now()) {
+        tracing::debug!(?gone, "a template makes room for another");
+    }
+}
+
+/// The shape's template on the disk. An odd one is removed, and too old a one.
+async fn load(node: &Arc<Node>, shape: &TemplateShape, key: &str) -> Result<Option<Template>, PodError> {
+    let (dir, bytes, of) = (node.places.templates_dir(), shape.memory_bytes(), key.to_owned());
+    let reading = move || {
+        let loaded = files::load(&dir, &of, bytes);
+        if matches!(&loaded, Ok(None)) || matches!(&loaded, Ok(Some(template)) if !template.is_old()) {
+            return Ok::<_, Infallible>(loaded);
+        }
+        if let Err(error) = files::remove(&dir.join(&of)) {
+            // The one that is made next takes its place, or is not written either.
+            tracing::warn!(key = of, %error, "a template that is not used cannot be removed");
+        }
+        Ok(loaded.map(|_| None))
+    };
+    let doing = "reading a template from the disk";
+    match blocking_within(COPIED_WITHIN, &node.pools.state, doing, reading).await? {
+        Ok(template) => Ok(template),
+        Err(error) => {
+            counters::template(TemplateOutcome::Unfit);
+            let error = chain_of(&error);
+            tracing::warn!(key, error, "a template on the disk is not what was written, and is made anew");
+            Ok(None)
+        }
+    }
+}

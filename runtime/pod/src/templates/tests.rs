@@ -1,0 +1,71 @@
+//! Bounds of what is kept, wanted and tried again.
+
+use super::*;
+
+fn shape(number: u64) -> TemplateShape {
+    let mut bounds = VmBounds::default();
+    bounds.boot.memory_bytes = number << 20;
+    TemplateShape::of(&bounds, "")
+}
+
+fn template() -> Template {
+    let file = || files::in_memory().unwrap();
+    Template { memory: file(), state: file(), made: SystemTime::now() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_templates_as_are_kept_take_no_turns_while_they_are_in_use() {
+    let (mut inner, start) = (Inner::default(), Instant::now());
+    for number in 0..TEMPLATES_MAX as u64 {
+        inner.want(&shape(number), start).unwrap();
+        assert!(inner.keep(&shape(number), template(), start).is_empty());
+        inner.wanted.clear();
+    }
+    assert_eq!(inner.want(&shape(99), start), Err(Absent::Full));
+    inner.want(&shape(3), start).unwrap();
+    inner.wanted.clear();
+    let later = start + KEPT_FOR;
+    for kept in inner.kept.iter_mut().filter(|(other, _)| **other != shape(5)) {
+        kept.1.used = later;
+    }
+    inner.want(&shape(99), later).unwrap();
+    assert_eq!(inner.keep(&shape(99), template(), later), [shape(5)]);
+    assert_eq!(inner.kept.len(), TEMPLATES_MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_are_wanted_at_once_than_are_kept_and_each_once() {
+    let (mut inner, now) = (Inner::default(), Instant::now());
+    for number in 0..TEMPLATES_MAX as u64 {
+        inner.want(&shape(number), now).unwrap();
+        inner.want(&shape(number), now).unwrap();
+    }
+    assert_eq!(inner.wanted.len(), TEMPLATES_MAX);
+    assert_eq!(inner.want(&shape(99), now), Err(Absent::Full));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_waits_longer_each_time_and_a_success_forgets_it() {
+    let (mut inner, start) = (Inner::default(), Instant::now());
+    let mut now = start;
+    for pause in [60, 120, 240, 480, 960, 1920, 3600, 3600] {
+        inner.failed(&shape(1), now);
+        let last = now + Duration::from_secs(pause - 1);
+        assert_eq!(inner.want(&shape(1), last), Err(Absent::Failed), "{pause}");
+        now += Duration::from_secs(pause);
+        inner.want(&shape(1), now).unwrap();
+        inner.wanted.clear();
+    }
+    inner.want(&shape(2), now).unwrap();
+    inner.keep(&shape(1), template(), now);
+    inner.failed(&shape(1), now);
+    inner.want(&shape(1), now + PAUSE_FIRST).unwrap();
+}
+
+#[test]
+fn a_template_is_old_after_a_day_and_by_a_clock_that_was_set_back() {
+    let made = |made| Template { made, ..template() }.is_old();
+    let now = SystemTime::now();
+    assert!(!made(now));
+    assert!(made(now - AGE_MAX) && made(now + Duration::from_secs(60)));
+}

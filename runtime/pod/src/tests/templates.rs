@@ -1,0 +1,192 @@
+//! Pods that start from templates, and boot where there is none that is any good.
+
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use runtime_spec::{PodSpec, Resources, TemplateScope};
+
+use super::world::Left;
+use super::{Script, World, life, pod};
+use crate::PodState;
+
+/// A daemon whose operator wants templates.
+async fn world(scope: TemplateScope) -> World {
+    let script = Script::default();
+    script.state().template = scope;
+    World::scripted(script).await
+}
+
+impl World {
+    /// Waits until nothing more is to be done about templates.
+    async fn settled(&self) {
+        self.until(|world| world.node.templates.is_idle()).await;
+    }
+
+    /// Starts the pod. Returns whether it came from a template.
+    async fn restores(&self, pod: PodSpec) -> bool {
+        let before = self.script.count("vm.restore");
+        let id = self.pods.run(pod).await.unwrap();
+        assert_eq!(self.pods.pod(&id).unwrap().state, PodState::Ready);
+        self.script.count("vm.restore") > before
+    }
+
+    fn template_files(&self) -> Vec<PathBuf> {
+        let dirs = std::fs::read_dir(self.dir.path().join("state/templates")).into_iter().flatten();
+        dirs.map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_node_with_templates_makes_one_at_its_start_and_pods_go_on_from_it() {
+    let world = world(TemplateScope::Node).await;
+    world.settled().await;
+    assert_eq!(world.directories(), 0, "the template's VM is gone");
+    assert!(world.script.running().is_empty());
+    assert!(world.restores(pod("one")).await);
+    assert!(world.restores(PodSpec { namespace: "other".into(), ..pod("two") }).await);
+    let state = world.script.state();
+    assert_eq!(state.restored, vec![(true, b"guest 5000000".to_vec()); 2], "sealed, and as it was saved");
+    let seen = |step: &str| state.seen.iter().filter(|seen| *seen == step).count();
+    assert_eq!([seen("vm.boot_template"), seen("vm.save"), seen("vm.boot"), seen("vm.wake")], [1, 1, 0, 2]);
+    let restored = state.seen.iter().position(|seen| seen == "vm.restore").unwrap();
+    let rest = &state.seen[restored..];
+    let after = |step: &str| rest.iter().position(|seen| seen == step).unwrap();
+    assert!(after("vm.wake") < after("vm.wait_ready") && after("vm.wait_ready") < after("agent.configure"));
+}
+
+#[tokio::test]
+async fn a_node_without_templates_boots_and_keeps_none() {
+    let world = World::new().await;
+    assert!(!world.restores(pod("web")).await);
+    assert_eq!((world.script.count("vm.boot_template"), world.template_files().len()), (0, 0));
+}
+
+#[tokio::test]
+async fn pods_of_namespaces_share_no_template() {
+    let world = world(TemplateScope::Namespace).await;
+    for namespace in ["red", "blue"] {
+        let named = |name: &str| PodSpec { namespace: namespace.into(), ..pod(name) };
+        assert!(!world.restores(named("first")).await);
+        world.settled().await;
+        assert!(world.restores(named("second")).await);
+    }
+    assert_eq!(world.script.count("vm.boot_template"), 2);
+    let memories: Vec<_> = world.script.state().restored.iter().map(|(_, first)| first.clone()).collect();
+    assert_ne!(memories[0], memories[1]);
+}
+
+#[tokio::test]
+async fn pods_of_another_size_have_a_template_of_their_own() {
+    let world = world(TemplateScope::Node).await;
+    world.settled().await;
+    let resources = Resources { memory_limit_bytes: 1 << 30, ..Resources::default() };
+    let large = |name| PodSpec { resources: Some(resources.clone()), ..pod(name) };
+    assert!(!world.restores(large("first")).await);
+    world.settled().await;
+    assert!(world.restores(large("second")).await);
+    assert!(world.restores(pod("small")).await);
+}
+
+#[tokio::test]
+async fn a_template_that_is_no_good_is_discarded_and_the_pod_boots() {
+    for step in ["vm.restore", "vm.wake", "vm.wait_ready"] {
+        let world = world(TemplateScope::Node).await;
+        world.settled().await;
+        if step == "vm.wait_ready" {
+            // The first VM's agent alone says nothing.
+            world.script.state().silent_restored = true;
+        } else {
+            world.script.fail(step);
+        }
+        assert!(world.restores(pod("one")).await, "{step}: it is tried");
+        assert_eq!((world.script.count("vm.boot"), world.script.running().len()), (1, 1), "{step}");
+        world.script.repair();
+        world.script.state().silent_restored = false;
+        assert!(!world.restores(pod("two")).await, "{step}: the next is made after a while");
+    }
+}
+
+#[tokio::test]
+async fn a_template_that_cannot_be_made_is_tried_again_later_and_pods_boot() {
+    for step in ["vm.spawn", "vm.boot_template", "vm.save"] {
+        let script = Script::default();
+        script.state().template = TemplateScope::Node;
+        script.fail(step);
+        let world = World::scripted(script).await;
+        world.settled().await;
+        world.script.repair();
+        assert!(!world.restores(pod("one")).await);
+        world.settled().await;
+        assert!(!world.restores(pod("two")).await, "{step}");
+        assert!(world.script.count(step) <= 3, "{step}: it is not tried for each pod");
+        assert_eq!((world.directories(), world.script.running().len()), (4, 2), "{step}");
+    }
+}
+
+fn wanting() -> (Left, ()) {
+    let script = Script::default();
+    script.state().template = TemplateScope::Node;
+    let left = (std::sync::Arc::new(World::files()), std::sync::Arc::new(script));
+    life(Some(left), async |world| world.settled().await)
+}
+
+#[test]
+fn the_next_daemon_reads_the_template_from_the_disk() {
+    let (left, ()) = wanting();
+    let (left, restored) = life(Some(left), async |world| {
+        world.settled().await;
+        world.restores(pod("web")).await
+    });
+    assert!(restored);
+    assert_eq!(left.1.count("vm.boot_template"), 1);
+}
+
+#[test]
+fn an_odd_template_on_the_disk_is_found_out_and_made_anew() {
+    let (left, ()) = wanting();
+    let place = std::fs::read_dir(left.0.path().join("state/templates")).unwrap().next().unwrap().unwrap();
+    let memory = std::fs::OpenOptions::new().write(true).open(place.path().join("memory")).unwrap();
+    memory.write_all_at(b"x", 3).unwrap();
+    let (left, restored) = life(Some(left), async |world| {
+        world.settled().await;
+        world.restores(pod("web")).await
+    });
+    assert!(restored);
+    assert_eq!(left.1.count("vm.boot_template"), 2);
+    assert_eq!(left.1.state().restored, [(true, b"guest 5000001".to_vec())], "not the odd one");
+}
+
+#[test]
+fn a_template_of_another_build_is_not_used() {
+    let (left, ()) = wanting();
+    // A kernel of another size and time is another build.
+    std::fs::write(left.0.path().join("kernel"), vec![2; 8192]).unwrap();
+    let (left, ()) = life(Some(left), async |world| world.settled().await);
+    assert_eq!(left.1.count("vm.boot_template"), 2);
+}
+
+#[test]
+fn a_disk_that_takes_no_template_leaves_the_one_in_memory() {
+    let script = Script::default();
+    script.state().template = TemplateScope::Node;
+    let dir = World::files();
+    // A file where the directory is to be.
+    std::fs::create_dir_all(dir.path().join("state")).unwrap();
+    std::fs::write(dir.path().join("state/templates"), "").unwrap();
+    let left = (std::sync::Arc::new(dir), std::sync::Arc::new(script));
+    let (_, restored) = life(Some(left), async |world| {
+        world.settled().await;
+        world.restores(pod("web")).await
+    });
+    assert!(restored);
+}
+
+#[test]
+fn templates_of_a_node_that_wants_none_any_more_are_removed() {
+    let (left, ()) = wanting();
+    assert!(left.0.path().join("state/templates").read_dir().unwrap().count() == 1);
+    left.1.state().template = TemplateScope::Off;
+    let (left, ()) =
+        life(Some(left), async |world| world.until(|world| world.template_files().is_empty()).await);
+    assert_eq!(left.1.count("vm.boot_template"), 1);
+}
