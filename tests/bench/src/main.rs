@@ -15,6 +15,7 @@ mod figures;
 mod median;
 mod pod;
 mod stages;
+mod template;
 mod throughput;
 mod volumes;
 
@@ -51,6 +52,7 @@ struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     Boot,
+    Template,
     Pod,
     Exec,
     Throughput,
@@ -66,6 +68,9 @@ async fn main() -> anyhow::Result<()> {
     // Before there is a daemon, whose instructions would be counted too.
     if wanted(Part::Boot) {
         boot::bench(&built, args.boots, args.memory_mib << 20).await?;
+    }
+    if wanted(Part::Template) {
+        template::bench(&built, args.boots, args.memory_mib << 20).await?;
     }
     let host = Host::with(&built).await?;
     if wanted(Part::Pod) {

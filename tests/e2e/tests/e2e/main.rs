@@ -60,6 +60,7 @@ mod stream_volume;
 mod streaming_tls;
 mod streams;
 mod system;
+mod templates;
 mod tenants;
 mod traces;
 mod traps;

@@ -24,8 +24,21 @@ pub(super) const OF_THE_WHOLE_RUN: [&str; 2] = ["vmm.console", "vmm_log.prune"];
 
 /// Points that no step has: of a node with another runtime (`upstream.rs`), with a template of its network, and with disks
 /// of the node (`devices.rs`).
-pub(super) const OF_OTHER_NODES: [&str; 5] =
-    ["upstream.directory", "upstream.write", "upstream.rename", "cni.config.write", "vmm.unplug"];
+pub(super) const OF_OTHER_NODES: [&str; 12] = [
+    "upstream.directory",
+    "upstream.write",
+    "upstream.rename",
+    "cni.config.write",
+    "vmm.unplug",
+    // No handler of the scene has templates.
+    "vmm.restore",
+    "vmm.save",
+    "agent.wake",
+    "template.directory",
+    "template.write",
+    "template.rename",
+    "template.remove",
+];
 
 impl Scene {
     /// Everything but what takes minutes.

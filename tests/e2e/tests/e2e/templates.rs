@@ -1,0 +1,287 @@
+//! Pods that go on from a template: all that a pod does works there, no two of them share a secret, and a template that is no
+//! good is found out.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use proto_cri::v1;
+use tests_e2e::built::Built;
+use tests_e2e::client::Client;
+use tests_e2e::{Host, http, spec};
+
+/// The handler whose pods go on from a template.
+const HANDLER: &str = "cloned";
+
+/// Generous: the software node is slow, and boots a guest for each template.
+const MADE_WITHIN: Duration = Duration::from_secs(240);
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How far a guest's clock may be off right after its start, in seconds: commands in a software node take some of it.
+const CLOCK_OFF_MAX: u64 = 30;
+
+trait Templates {
+    async fn want_templates(&mut self);
+    fn templates(&self) -> Vec<PathBuf>;
+    async fn has_template(&self) -> PathBuf;
+    fn starts(&self, line: &str) -> usize;
+    async fn has_run_dirs(&self, wanted: bool);
+    async fn logs(&self, line: &str);
+}
+
+impl Templates for Host {
+    /// Starts the daemon anew with a handler that has templates.
+    async fn want_templates(&mut self) {
+        let path = self.daemon.config().to_owned();
+        let config = fs::read_to_string(&path).unwrap();
+        let handler = format!(
+            "[[handler]]\nname = \"{HANDLER}\"\nmemory_mib = 64\nscratch_mib = 512\ntemplate = \"node\"\n"
+        );
+        fs::write(&path, config + &handler).unwrap();
+        self.daemon.kill_and_restart().await.unwrap();
+    }
+
+    fn templates(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.dir().join("state/templates")).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// Waits for the template on the disk, where it comes last.
+    async fn has_template(&self) -> PathBuf {
+        let made = async {
+            loop {
+                let made = self.templates().into_iter().find(|path| {
+                    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                    !name.starts_with('.') && path.join("record").exists()
+                });
+                if let Some(made) = made {
+                    return made;
+                }
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        let made = tokio::time::timeout(MADE_WITHIN, made).await;
+        made.unwrap_or_else(|_| panic!("no template: {}", self.daemon.log()))
+    }
+
+    /// How many VMMs of pods were asked to boot, or to restore.
+    fn starts(&self, line: &str) -> usize {
+        let pods = fs::read_dir(self.dir().join("state/pods")).into_iter().flatten().flatten();
+        let logs = pods.filter_map(|pod| fs::read_to_string(pod.path().join("vmm.log")).ok());
+        logs.filter(|log| log.contains(&format!("\"message\":\"{line}\""))).count()
+    }
+
+    /// Waits until there are directories of running VMs, or none: no pod is there, and those of templates come and go.
+    async fn has_run_dirs(&self, wanted: bool) {
+        let there = || fs::read_dir(self.dir().join("run/pods")).is_ok_and(|mut dirs| dirs.next().is_some());
+        let changed = async {
+            while there() != wanted {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        let changed = tokio::time::timeout(MADE_WITHIN, changed).await;
+        changed.unwrap_or_else(|_| panic!("directories of VMs, wanted {wanted}: {}", self.daemon.log()));
+    }
+
+    async fn logs(&self, line: &str) {
+        let logged = async {
+            while !self.daemon.log().contains(line) {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        let logged = tokio::time::timeout(MADE_WITHIN, logged).await;
+        logged.unwrap_or_else(|_| panic!("{line} is not in {}", self.daemon.log()));
+    }
+}
+
+/// A pod of the handler with one container, that sleeps.
+async fn sleeper(client: &mut Client, host: &Host, name: &str, image: &str) -> (String, String) {
+    let pod = client.run_pod_on(&spec::pod(name, host.dir()), HANDLER).await.unwrap();
+    let container = client.run(&pod, spec::container("main", image, &["sleep", "100000"])).await.unwrap();
+    (pod, container)
+}
+
+#[tokio::test]
+async fn pods_go_on_from_a_template_and_have_all_that_pods_have() {
+    let Some(mut host) = Host::start().await else { return };
+    host.want_templates().await;
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    host.has_template().await;
+    let config = spec::pod("whole", host.dir());
+    let pod = client.run_pod_on(&config, HANDLER).await.unwrap();
+    assert_eq!((host.starts("restore"), host.starts("boot")), (1, 0), "{}", host.daemon.log());
+    let volume = tempfile::Builder::new().prefix("volume-").tempdir().unwrap();
+    fs::write(volume.path().join("here"), "from the node").unwrap();
+    let mut container =
+        spec::shell("main", &image, "mkdir /www; echo served >/www/page; exec httpd -f -p 80 -h /www");
+    let host_path = volume.path().to_str().unwrap().to_owned();
+    container.mounts = vec![v1::Mount { container_path: "/volume".into(), host_path, ..Default::default() }];
+    let container = client.run(&pod, container).await.unwrap();
+    let seen = client.sh(&container, "cat /volume/here; echo back >/volume/there").await.unwrap();
+    assert_eq!(seen, "from the node");
+    assert_eq!(fs::read_to_string(volume.path().join("there")).unwrap(), "back\n");
+    let ip = client.pod_ip(&pod).await.unwrap();
+    assert_eq!(http::get_path(&ip, 80, "/page", 100).await.unwrap().trim(), "served");
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let inside: u64 = client.sh(&container, "date +%s").await.unwrap().trim().parse().unwrap();
+    assert!(inside.abs_diff(before) < CLOCK_OFF_MAX, "{inside} inside, {before} here");
+    // The scratch disk has its size, and its files survive in the writable layer.
+    client.sh(&container, "dd if=/dev/zero of=/big bs=1M count=16 2>/dev/null && rm /big").await.unwrap();
+    // The VM grows for a second container.
+    let large = spec::with_memory(spec::container("large", &image, &["sleep", "100000"]), 192 << 20);
+    let large = client.run(&pod, large).await.unwrap();
+    let taken = client.sh(&large, "dd if=/dev/zero of=/dev/shm/x bs=1M count=32 2>&1 && rm /dev/shm/x").await;
+    assert!(taken.is_ok(), "{taken:?}");
+    client.remove_pod(&pod).await.unwrap();
+
+    let mapping = v1::IdMapping { container_id: 0, host_id: 100_000, length: 65_536 };
+    let user =
+        v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: vec![mapping], gids: vec![mapping] };
+    let mut config = spec::pod("mapped", host.dir());
+    let context = config.linux.get_or_insert_default().security_context.get_or_insert_default();
+    context.namespace_options =
+        Some(v1::NamespaceOption { userns_options: Some(user), ..Default::default() });
+    let pod = client.run_pod_on(&config, HANDLER).await.unwrap();
+    let mut container = spec::container("main", &image, &["sleep", "100000"]);
+    container.linux = Some(v1::LinuxContainerConfig::default());
+    let container = client.run(&pod, container).await.unwrap();
+    assert_eq!(
+        client.sh(&container, "awk '{ print $2 }' /proc/self/uid_map").await.unwrap().trim(),
+        "100000"
+    );
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn clones_share_nothing_that_a_container_can_read_but_what_is_listed() {
+    let Some(mut host) = Host::start().await else { return };
+    host.want_templates().await;
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let template = host.has_template().await;
+    assert_secrets_are_not_drawn(&template);
+    let (one, in_one) = sleeper(&mut client, &host, "one", &image).await;
+    let (other, in_other) = sleeper(&mut client, &host, "other", &image).await;
+    assert_eq!((host.starts("restore"), host.starts("boot")), (2, 0), "{}", host.daemon.log());
+    for line in [
+        "cat /proc/sys/kernel/random/boot_id",
+        "cat /proc/sys/kernel/random/uuid",
+        "hexdump -n 32 -e '8/4 \"%08x\"' /dev/urandom",
+        // AT_RANDOM and the address space of a program that was just executed.
+        "hexdump -v -e '2/8 \"%016x \" \"\\n\"' /proc/self/auxv | grep '^0*19 '",
+        "head -n 1 /proc/self/maps",
+        "hostname",
+        "cat /sys/class/net/eth0/address",
+        "ip -o -4 addr show eth0",
+    ] {
+        let seen = [client.sh(&in_one, line).await.unwrap(), client.sh(&in_other, line).await.unwrap()];
+        assert!(seen[0] != seen[1] && !seen[0].trim().is_empty(), "{line}: {seen:?}");
+    }
+    for pod in [one, other] {
+        client.remove_pod(&pod).await.unwrap();
+    }
+    host.stop().await.unwrap();
+}
+
+/// Secrets that a kernel draws when they are used first are zero in the template, by the kernel's own table of symbols. A kernel
+/// without that table beside it is passed over, with a line that says so.
+fn assert_secrets_are_not_drawn(template: &std::path::Path) {
+    let built = Built::of_environment().unwrap();
+    let kernel = fs::canonicalize(built.guest_image.join("vmlinux")).unwrap();
+    let Ok(symbols) = fs::read_to_string(kernel.with_file_name("System.map")) else {
+        eprintln!("skipped: no System.map beside {}", kernel.display());
+        return;
+    };
+    let memory = File::open(template.join("memory")).unwrap();
+    let mut looked_at = BTreeSet::new();
+    for line in symbols.lines() {
+        let mut fields = line.split(' ');
+        let (address, name) = (fields.next().unwrap(), fields.nth(1).unwrap_or_default());
+        let bytes = match name {
+            "net_secret" | "ts_secret" | "sysctl_bootid" => 16,
+            "inet_ehash_secret.0" | "udp_ehash_secret.0" | "inet6_ehash_secret.0" => 4,
+            _ => continue,
+        };
+        let address = u64::from_str_radix(address, 16).unwrap();
+        // Where the kernel's image is mapped (`__START_KERNEL_map`, arch/x86/include/asm/page_64_types.h): there is no KASLR.
+        let place = address - 0xffff_ffff_8000_0000;
+        let mut secret = vec![0xff; bytes];
+        memory.read_exact_at(&mut secret, place).unwrap();
+        assert!(secret.iter().all(|byte| *byte == 0), "{name} is drawn: {secret:x?}");
+        looked_at.insert(name);
+    }
+    println!("secrets that are not drawn in the template: {looked_at:?}");
+    assert!(["net_secret", "sysctl_bootid"].iter().all(|name| looked_at.contains(name)), "{looked_at:?}");
+}
+
+#[tokio::test]
+async fn an_odd_template_is_found_out_and_made_anew() {
+    let Some(mut host) = Host::start().await else { return };
+    host.want_templates().await;
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    const FOUND_OUT: &str = "a template on the disk is not what was written";
+    for (number, damage) in ["flip", "cut", "swap"].into_iter().enumerate() {
+        let template = host.has_template().await;
+        let memory = template.join("memory");
+        match damage {
+            "flip" => {
+                // The kernel's text begins at 16 MiB.
+                let file = File::options().read(true).write(true).open(&memory).unwrap();
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, (16 << 20) + 64).unwrap();
+                file.write_all_at(&[byte[0] ^ 4], (16 << 20) + 64).unwrap();
+            }
+            "cut" => File::options().write(true).open(&memory).unwrap().set_len(20 << 20).unwrap(),
+            _ => fs::rename(&template, template.with_file_name("0".repeat(32))).unwrap(),
+        }
+        if damage == "swap" {
+            // Of another key, in the place of the one that is looked for.
+            fs::rename(template.with_file_name("0".repeat(32)), &template).unwrap();
+            let record = fs::read_to_string(template.join("record")).unwrap();
+            let key = template.file_name().unwrap().to_string_lossy().into_owned();
+            fs::write(template.join("record"), record.replace(&key, &"0".repeat(32))).unwrap();
+        }
+        let before = host.daemon.log().matches(FOUND_OUT).count();
+        host.daemon.kill_and_restart().await.unwrap();
+        let found = async {
+            while host.daemon.log().matches(FOUND_OUT).count() <= before {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        let found = tokio::time::timeout(MADE_WITHIN, found).await;
+        found.unwrap_or_else(|_| panic!("{damage}: {}", host.daemon.log()));
+        client = host.client();
+        let (pod, container) = sleeper(&mut client, &host, &format!("web-{number}"), &image).await;
+        assert_eq!(client.sh(&container, "echo up").await.unwrap().trim(), "up", "{damage}");
+        client.remove_pod(&pod).await.unwrap();
+    }
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_disk_costs_the_copy_of_a_template_and_a_kill_leaves_nothing() {
+    let Some(mut host) = Host::start_on_disk(512).await else { return };
+    host.disk().fill().unwrap();
+    host.want_templates().await;
+    host.logs("a template is kept in memory alone").await;
+    assert!(host.templates().is_empty());
+    host.disk().free().unwrap();
+    // Killed while the template's VM is there.
+    host.daemon.kill_and_restart().await.unwrap();
+    host.has_run_dirs(true).await;
+    host.daemon.kill_and_restart().await.unwrap();
+    let template = host.has_template().await;
+    assert_eq!(host.templates(), [template], "no half one");
+    host.has_run_dirs(false).await;
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let (pod, _) = sleeper(&mut client, &host, "web", &image).await;
+    assert_eq!(host.starts("restore"), 1, "{}", host.daemon.log());
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
