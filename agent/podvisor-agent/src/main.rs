@@ -88,7 +88,7 @@ enum Life {
     Booted,
     /// The kernel started it, for a template.
     Template,
-    /// It executed itself anew in a clone of a template.
+    /// The agent of a template executed itself anew, in a clone.
     Restored,
 }
 

@@ -86,7 +86,7 @@ pub enum Request {
     /// Pause the VM for good and write it to two files, from which others can be restored. `Shutdown` is what may follow.
     /// Since version 4.
     Save {
-        /// An empty file for the memory, opened for writing. It becomes as long as the memory is; pages of zeros are holes.
+        /// An empty file for the memory, opened for writing, which becomes as long as the memory is; pages of zeros are holes.
         memory: FdIndex,
         /// An empty file for all else, some ten KiB for each vCPU, opened for writing.
         state: FdIndex,
@@ -212,7 +212,7 @@ pub struct RestoreConfig {
     /// The memory that was saved: a file in memory, sealed against writing and shrinking (F_SEAL_WRITE, F_SEAL_SHRINK). The
     /// guest writes to a copy of its own.
     pub memory: FdIndex,
-    /// What was saved beside the memory.
+    /// The state that was saved beside the memory.
     pub state: FdIndex,
     /// Devices for the slots that were filled when the VM was saved, of the same kinds, and for no others.
     pub devices: Vec<(Slot, Device<FdIndex>)>,

@@ -26,9 +26,9 @@ pub(crate) const PHASE_NAMES: [&str; 9] =
 /// How the VM of a pod was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Its kernel was booted.
+    /// The kernel was booted.
     Boot,
-    /// It went on from a template.
+    /// The VM went on from a template.
     Template,
 }
 
@@ -43,16 +43,16 @@ impl Origin {
     }
 }
 
-/// What became of a template that was wanted.
+/// The fate of a template that was wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateOutcome {
     /// A VM was booted and saved.
     Built,
-    /// It was read from the disk.
+    /// The template was read from the disk.
     Loaded,
-    /// It was on the disk, and not as it had been written.
+    /// The template was on the disk, and not as it had been written.
     Unfit,
-    /// It could not be made.
+    /// The template could not be made.
     Failed,
 }
 

@@ -33,7 +33,7 @@ pub struct HandlerConfig {
     pub volume_cache: VolumeCache,
     /// Kernel of the pods' guests.
     pub kernel: Kernel,
-    /// Which of the pods start from one template.
+    /// The pods that may start from one template.
     pub template: TemplateScope,
     /// Runtime of the handler's pods.
     pub kind: HandlerKind,

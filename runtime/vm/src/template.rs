@@ -29,8 +29,8 @@ impl Vm {
         self.0.version >= TEMPLATES_VERSION
     }
 
-    /// Pauses the VM for good and writes it to two files, which are empty: its memory, and its state. What may follow is
-    /// [`shutdown`](Self::shutdown).
+    /// Pauses the VM for good and writes it to two files, which are empty: its memory, and its state. A
+    /// [`shutdown`](Self::shutdown) may follow, and nothing else.
     ///
     /// # Errors
     /// As [`boot`](Self::boot), and [`VmError::NoTemplates`] where the VMM is too old.
@@ -45,7 +45,7 @@ impl Vm {
         }
     }
 
-    /// Builds the VM from a template and lets it run, in place of [`boot`](Self::boot). Its devices are those that every VM
+    /// Builds the VM from a template and lets it run, in place of [`boot`](Self::boot). The VM has the devices that every VM
     /// has; others are plugged afterwards.
     ///
     /// # Errors

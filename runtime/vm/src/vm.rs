@@ -444,7 +444,7 @@ impl Vm {
     }
 }
 
-/// Another descriptor of the file, to be sent.
+/// Returns another descriptor of the file, to be sent.
 pub(crate) fn duplicate(file: &File) -> Result<OwnedFd, VmError> {
     file.try_clone().map(OwnedFd::from).map_err(VmError::Duplicate)
 }

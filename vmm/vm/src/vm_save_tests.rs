@@ -44,7 +44,7 @@ impl Saved {
         Vm::restore(kvm, config, self.memory.try_clone().unwrap(), &self.state, devices)
     }
 
-    /// The same, with something else in the state.
+    /// Returns this template with something else in the state.
     fn with(&self, change: impl FnOnce(&mut serde_json::Value)) -> Saved {
         let mut value = serde_json::from_slice(&self.state).unwrap();
         change(&mut value);

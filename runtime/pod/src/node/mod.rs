@@ -18,7 +18,7 @@ use crate::error::{PodError, PodErrorKind};
 use crate::host::memory_events;
 use crate::record::PodRecord;
 use crate::roster::Roster;
-use crate::templates::Templates;
+use crate::templates::kept::Templates;
 
 /// See the module's documentation.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use crate::error::PodError;
 use crate::host::cgroup;
 use crate::installed::InstalledFile;
 use crate::roster::Roster;
-use crate::templates::Templates;
+use crate::templates::kept::Templates;
 use crate::volumes::directory_changes::DirectoryChanges;
 use crate::volumes::mount_changes::MountChanges;
 

@@ -56,7 +56,7 @@ impl Pods {
     /// Starts pods by these rules from now on. Pods that are there, or that start already, keep theirs.
     pub fn set_start(&self, config: StartConfig) {
         self.node.start.set(config);
-        self.node.templates.begin(&self.node);
+        crate::templates::begin(&self.node);
     }
 
     /// Starts a pod and returns its id. A call with the same (namespace, name, uid, attempt) joins the first one.

@@ -9,7 +9,7 @@ use runtime_spec::TemplateScope;
 use super::context::StartContext;
 use crate::backend::{RestoreRequest, Vm};
 use crate::error::PodError;
-use crate::templates::{Template, TemplateShape};
+use crate::templates::{self, Template, TemplateShape};
 
 /// The template that a pod starts from.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Chosen {
             TemplateScope::Node => "",
         };
         let shape = TemplateShape::of(&record.bounds, namespace);
-        match node.templates.take(node, &shape) {
+        match templates::take(node, &shape) {
             Ok(template) => Some(Chosen { shape, template, failed: AtomicBool::new(false) }),
             Err(absent) => {
                 tracing::info!(pod = context.id(), reason = absent.text(), "a pod boots");

@@ -8,11 +8,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use runtime_fail_points::{Point, pass};
 use runtime_spec::VolumeCache;
 use rustix::process::{Pid, setpriority_process};
 
-use super::files::{in_memory, seal};
-use super::{Template, TemplateShape};
+use super::files::{self, in_memory, seal};
+use super::kept::Template;
+use super::shape::TemplateShape;
 use crate::backend::{BackendError, SpawnRequest, TemplateRequest, Vm};
 use crate::blocking::{blocking_within, within};
 use crate::clock;
@@ -37,7 +39,10 @@ const NICE: i32 = 10;
 pub(super) async fn build(node: &Arc<Node>, shape: &TemplateShape) -> Result<Template, PodError> {
     let id = clock::new_id();
     let dirs = [node.places.pod_state_dir(&id), node.places.pod_run_dir(&id)];
-    let making = move || dirs.into_iter().try_for_each(std::fs::create_dir_all);
+    let making = move || {
+        pass(Point::PodDirectoryMake)?;
+        dirs.into_iter().try_for_each(std::fs::create_dir_all)
+    };
     let doing = "making a template's directories";
     blocking_within(FILES_WITHIN, &node.pools.state, doing, making).await?;
     let outcome = boot_and_save(node, &id, shape).await;
@@ -45,7 +50,7 @@ pub(super) async fn build(node: &Arc<Node>, shape: &TemplateShape) -> Result<Tem
     let removing = move || {
         if !failed {
             // Nobody wants to read the log of a VM that did what it should.
-            let _ = std::fs::remove_dir_all(places.pod_state_dir(&of));
+            let _ = files::remove(&places.pod_state_dir(&of));
         }
         places.remove_run_dir(&of)?;
         places.remove_state_dir(&of)

@@ -7,7 +7,7 @@
 //!                    /.<name>         one that is being written; swept away by the next daemon
 //! ```
 //!
-//! What is read is believed only where it has the length and the digest on record, and is used from a copy in memory that is
+//! A file is believed only where it has the length and the digest on record, and is used from a copy in memory that is
 //! sealed. Files belong to root, and nobody else may read them: a guest's memory is in them. Blocking work.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -24,7 +24,7 @@ use rustix::fs::SeekFrom;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::Template;
+use super::kept::Template;
 
 const RECORD: &str = "record";
 const MEMORY: &str = "memory";
@@ -44,7 +44,7 @@ const ZEROS: [u8; PAGE] = [0; PAGE];
 /// Bytes that are copied in one go.
 const CHUNK: usize = 256 * PAGE;
 
-/// What a template's files must be.
+/// Lengths and digests of a template's files.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
@@ -194,7 +194,6 @@ pub(super) fn write(dir: &Path, key: &str, template: &Template) -> io::Result<()
 }
 
 fn write_new(new: &Path, key: &str, template: &Template) -> io::Result<()> {
-    pass(Point::TemplateWrite)?;
     make_dir(new, false)?;
     let copy = |name: &str, from: &File| -> io::Result<(u64, String)> {
         let (to, bytes) = (make_file(&new.join(name))?, from.metadata()?.len());
@@ -224,6 +223,7 @@ fn make_dir(path: &Path, may_be_there: bool) -> io::Result<()> {
 }
 
 fn make_file(path: &Path) -> io::Result<File> {
+    pass(Point::TemplateWrite)?;
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 

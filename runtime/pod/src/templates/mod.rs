@@ -10,120 +10,24 @@
 //!
 //! A template in use is two files in memory, sealed, so that nobody can change or shorten what VMs have mapped, and read from no
 //! disk that could. The files on the disk are for the next daemon, and each is checked by its digest before a guest runs on it.
-//! `shape` says which pods one template is for, `files` has the disk, `build` the VM that is saved, `queue` the one task that
+//! `shape` says which pods one template is for, `kept` has those that there are, `files` has the disk, `build` the VM that is saved, `queue` the one task that
 //! reads and builds. Nothing here is needed for a pod to start: whatever fails, pods boot.
 
 mod build;
 mod files;
+pub(crate) mod kept;
 mod queue;
 mod shape;
 
-use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
 
 use runtime_spec::{PodSpec, TemplateScope, VmBounds};
-use tokio::time::Instant;
 
+use self::kept::TEMPLATES_MAX;
+pub(crate) use self::kept::{Absent, Template};
 pub(crate) use self::shape::TemplateShape;
 use crate::blocking::blocking;
 use crate::node::Node;
-
-/// Templates that are kept, in memory and on the disk. Each takes as much memory as a booted guest that does nothing, some ten MiB.
-const TEMPLATES_MAX: usize = 8;
-
-/// How long a template that was used keeps its place when others are wanted: as many shapes as there are places take turns
-/// otherwise, and each builds without end.
-const KEPT_FOR: Duration = Duration::from_secs(600);
-
-/// Age at which a template is built anew.
-const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
-
-/// Pods after which a template is built anew.
-const PODS_MAX: u64 = 1000;
-
-/// Pause after a template that could not be built, doubled with each further failure up to the longest.
-const PAUSE_FIRST: Duration = Duration::from_secs(60);
-const PAUSE_LONGEST: Duration = Duration::from_secs(3600);
-
-/// A saved VM.
-#[derive(Debug)]
-pub(crate) struct Template {
-    /// Its memory, sealed.
-    memory: File,
-    /// Its state, sealed.
-    state: File,
-    made: SystemTime,
-}
-
-impl Template {
-    /// Whether it is so old that another one is made.
-    fn is_old(&self) -> bool {
-        // A clock that was set back makes it no younger.
-        self.made.elapsed().unwrap_or(AGE_MAX) >= AGE_MAX
-    }
-
-    /// Other descriptors of memory and state, for a VMM.
-    pub(crate) fn files(&self) -> io::Result<(File, File)> {
-        Ok((self.memory.try_clone()?, self.state.try_clone()?))
-    }
-}
-
-/// The node's templates, and what is known of those that there are not.
-#[derive(Debug, Default)]
-pub(crate) struct Templates(Mutex<Inner>);
-
-#[derive(Debug, Default)]
-struct Inner {
-    kept: HashMap<TemplateShape, Kept>,
-    /// Shapes that the task is to find or build, in order.
-    wanted: Vec<TemplateShape>,
-    failures: HashMap<TemplateShape, Failures>,
-    /// Whether the task runs.
-    working: bool,
-    /// Whether what earlier daemons left was looked at.
-    swept: bool,
-}
-
-#[derive(Debug)]
-struct Kept {
-    template: Arc<Template>,
-    pods: u64,
-    used: Instant,
-}
-
-#[derive(Debug)]
-struct Failures {
-    count: u32,
-    until: Instant,
-}
-
-/// Why a pod boots though its handler has templates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Absent {
-    /// There is none yet.
-    Wanted,
-    /// It has started as many pods, or is as old, as it may be.
-    UsedUp,
-    /// It could not be built a while ago.
-    Failed,
-    /// As many as are kept are in use.
-    Full,
-}
-
-impl Absent {
-    /// The reason as the log has it.
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Absent::Wanted => "there is no template of its shape yet",
-            Absent::UsedUp => "the template of its shape is being made anew",
-            Absent::Failed => "the template of its shape could not be made, and is tried again later",
-            Absent::Full => "as many templates as a node keeps are in use",
-        }
-    }
-}
 
 /// Sweeps away what earlier daemons left half done, or all of it where no handler has templates, and asks for those that will
 /// be needed first.
@@ -136,118 +40,28 @@ pub(crate) fn open(node: &Arc<Node>) {
         if let Err(error) = pruning.await {
             tracing::warn!(error = error.chain(), "old templates stay on the disk");
         }
-        node.templates.begin(&node);
+        begin(&node);
         node.templates.lock().swept = true;
     });
 }
 
-impl Templates {
-    /// The template for a pod of this shape; where there is none, one will be made.
-    pub(crate) fn take(&self, node: &Arc<Node>, shape: &TemplateShape) -> Result<Arc<Template>, Absent> {
-        let mut inner = self.lock();
-        let now = Instant::now();
-        let mut absent = Absent::Wanted;
-        if let Some(kept) = inner.kept.get_mut(shape) {
-            kept.used = now;
-            if kept.pods < PODS_MAX && !kept.template.is_old() {
-                kept.pods += 1;
-                return Ok(Arc::clone(&kept.template));
-            }
-            absent = Absent::UsedUp;
-        }
-        inner.want(shape, now).map_err(|full| if absent == Absent::UsedUp { absent } else { full })?;
-        if !std::mem::replace(&mut inner.working, true) {
+/// The template for a pod of this shape; where there is none, one will be made.
+pub(crate) fn take(node: &Arc<Node>, shape: &TemplateShape) -> Result<Arc<Template>, Absent> {
+    node.templates.take(shape).map_err(|missing| {
+        if missing.begin_work {
             tokio::spawn(queue::run(Arc::clone(node)));
         }
-        Err(absent)
-    }
-
-    /// Asks for the templates that pods without limits of this node's handlers start from.
-    pub(crate) fn begin(&self, node: &Arc<Node>) {
-        let rules = node.start.now();
-        for handler in rules.handlers.iter().filter(|handler| handler.template == TemplateScope::Node) {
-            if let Ok(bounds) = VmBounds::of(&PodSpec::default(), handler) {
-                let shape = TemplateShape::of(&bounds, "");
-                // Nobody waits for it.
-                let _ = self.take(node, &shape);
-            }
-        }
-    }
-
-    /// The template of this shape is no good: no other pod starts from it.
-    pub(crate) fn discard(&self, shape: &TemplateShape, template: &Arc<Template>) {
-        let mut inner = self.lock();
-        // Another one may have taken its place.
-        if inner.kept.get(shape).is_some_and(|kept| Arc::ptr_eq(&kept.template, template)) {
-            inner.kept.remove(shape);
-            inner.failed(shape, Instant::now());
-        }
-    }
-
-    /// Whether there is nothing more to do about templates.
-    #[cfg(test)]
-    pub(crate) fn is_idle(&self) -> bool {
-        let inner = self.lock();
-        inner.swept && !inner.working && inner.wanted.is_empty()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+        missing.absent
+    })
 }
 
-impl Inner {
-    /// Puts the shape among those that are wanted, unless it has to wait.
-    fn want(&mut self, shape: &TemplateShape, now: Instant) -> Result<(), Absent> {
-        if self.wanted.contains(shape) {
-            return Ok(());
+/// Asks for the templates that pods without limits of this node's handlers start from.
+pub(crate) fn begin(node: &Arc<Node>) {
+    let rules = node.start.now();
+    for handler in rules.handlers.iter().filter(|handler| handler.template == TemplateScope::Node) {
+        if let Ok(bounds) = VmBounds::of(&PodSpec::default(), handler) {
+            // Nobody waits for it.
+            let _ = take(node, &TemplateShape::of(&bounds, ""));
         }
-        if self.failures.get(shape).is_some_and(|failures| now < failures.until) {
-            return Err(Absent::Failed);
-        }
-        self.failures.retain(|_, failures| now < failures.until + PAUSE_LONGEST);
-        let others = self.kept.keys().chain(&self.wanted).filter(|other| *other != shape);
-        let places: HashSet<_> = others.collect();
-        if places.len() >= TEMPLATES_MAX && self.idlest(now).is_none() {
-            return Err(Absent::Full);
-        }
-        if self.wanted.len() >= TEMPLATES_MAX {
-            return Err(Absent::Full);
-        }
-        self.wanted.push(shape.clone());
-        Ok(())
-    }
-
-    /// The template that was used least lately, if none of late needs it.
-    fn idlest(&self, now: Instant) -> Option<TemplateShape> {
-        let idle = self.kept.iter().filter(|(_, kept)| now.duration_since(kept.used) >= KEPT_FOR);
-        idle.min_by_key(|(_, kept)| kept.used).map(|(shape, _)| shape.clone())
-    }
-
-    /// Keeps a template. Returns the shapes whose templates made room for it.
-    fn keep(&mut self, shape: &TemplateShape, template: Template, now: Instant) -> Vec<TemplateShape> {
-        self.failures.remove(shape);
-        let kept = Kept { template: Arc::new(template), pods: 0, used: now };
-        self.kept.insert(shape.clone(), kept);
-        let mut gone = Vec::new();
-        while self.kept.len() > TEMPLATES_MAX {
-            let others = self.kept.iter().filter(|(other, _)| *other != shape);
-            let Some(idlest) = others.min_by_key(|(_, kept)| kept.used).map(|(other, _)| other.clone())
-            else {
-                break;
-            };
-            self.kept.remove(&idlest);
-            gone.push(idlest);
-        }
-        gone
-    }
-
-    fn failed(&mut self, shape: &TemplateShape, now: Instant) {
-        let failures = self.failures.entry(shape.clone()).or_insert(Failures { count: 0, until: now });
-        let pause = PAUSE_FIRST.saturating_mul(1 << failures.count.min(16)).min(PAUSE_LONGEST);
-        *failures = Failures { count: failures.count.saturating_add(1), until: now + pause };
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{TEMPLATES_MAX, Template, TemplateShape, build, files};
+use super::kept::{TEMPLATES_MAX, Template};
+use super::shape::TemplateShape;
+use super::{build, files};
 use crate::blocking::blocking_within;
 use crate::counters::{self, TemplateOutcome};
 use crate::error::{PodError, chain_of};

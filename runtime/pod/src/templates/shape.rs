@@ -1,4 +1,4 @@
-//! Which pods a template is for: all that is fixed when a VM is built, and who may share it. The key of a template is a digest of
+//! The pods that a template is for: all that is fixed when a VM is built, and who may share it. The key of a template is a digest of
 //! that and of all that its content depends on: the builds of VMM, kernel and agent, the node's processors and the node's kernel.
 
 use std::fs;

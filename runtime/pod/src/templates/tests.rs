@@ -1,5 +1,8 @@
 //! Bounds of what is kept, wanted and tried again.
 
+use runtime_spec::VmBounds;
+
+use super::super::files;
 use super::*;
 
 fn shape(number: u64) -> TemplateShape {

@@ -20,7 +20,7 @@ use crate::config::{Kernels, StartConfig};
 use crate::dirs::DaemonDirs;
 use crate::node::{Node, Places, Records, StartRules};
 use crate::roster::Roster;
-use crate::templates::Templates;
+use crate::templates::kept::Templates;
 use crate::{ContainerState, ContainerView, Pods, recover, templates};
 
 /// The remains of a daemon that was killed: files, and what the fakes play.

@@ -171,9 +171,8 @@ async fn clones_share_nothing_that_a_container_can_read_but_what_is_listed() {
         "cat /proc/sys/kernel/random/boot_id",
         "cat /proc/sys/kernel/random/uuid",
         "hexdump -n 32 -e '8/4 \"%08x\"' /dev/urandom",
-        // AT_RANDOM and the address space of a program that was just executed.
-        "hexdump -v -e '2/8 \"%016x \" \"\\n\"' /proc/self/auxv | grep '^0*19 '",
-        "head -n 1 /proc/self/maps",
+        // The address space of a program that was just executed.
+        "grep stack /proc/self/maps",
         "hostname",
         "cat /sys/class/net/eth0/address",
         "ip -o -4 addr show eth0",
@@ -264,11 +263,11 @@ async fn an_odd_template_is_found_out_and_made_anew() {
 }
 
 #[tokio::test]
-async fn a_full_disk_costs_the_copy_of_a_template_and_a_kill_leaves_nothing() {
+async fn a_full_disk_costs_the_template_and_a_kill_leaves_nothing() {
     let Some(mut host) = Host::start_on_disk(512).await else { return };
     host.disk().fill().unwrap();
     host.want_templates().await;
-    host.logs("a template is kept in memory alone").await;
+    host.logs("a template cannot be made").await;
     assert!(host.templates().is_empty());
     host.disk().free().unwrap();
     // Killed while the template's VM is there.

@@ -3,7 +3,7 @@
 use proto_vmm::Slot;
 use vmm_devices::virtio::mmio::TransportError;
 
-use super::state::{FORMAT, STATE_BYTES_MAX};
+use super::format::{FORMAT, STATE_BYTES_MAX};
 use crate::device::PlugError;
 use crate::memory::MemoryError;
 use crate::vm::VmError;

@@ -10,6 +10,7 @@
 //! read as if a stranger had written it. This module never decides whether a template may be used: the daemon does.
 
 mod error;
+mod format;
 mod ram;
 mod restore;
 mod save;
@@ -18,6 +19,6 @@ mod vcpu;
 mod vm;
 
 pub use error::{RestoreError, SaveError};
-pub use state::STATE_BYTES_MAX;
+pub use format::STATE_BYTES_MAX;
 pub use vcpu::{VcpuSnapshot, VcpuSnapshotError};
 pub use vm::{VmSnapshot, VmSnapshotError};

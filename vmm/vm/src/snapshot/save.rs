@@ -7,8 +7,9 @@ use kvm_ioctls::Kvm;
 use proto_vmm::Slot;
 
 use super::error::SaveError;
+use super::format::FORMAT;
 use super::ram;
-use super::state::{FORMAT, State};
+use super::state::State;
 use super::vcpu::{VcpuSnapshot, xsave_bytes};
 use super::vm::VmSnapshot;
 use crate::vcpu::SavePlan;

@@ -7,14 +7,9 @@ use vmm_devices::legacy::serial::SerialSnapshot;
 use vmm_devices::virtio::mmio::TransportSnapshot;
 
 use super::error::RestoreError;
+use super::format::{FORMAT, STATE_BYTES_MAX};
 use super::vcpu::VcpuSnapshot;
 use super::vm::VmSnapshot;
-
-/// The form of the state; a VMM reads its own alone.
-pub(super) const FORMAT: u32 = 1;
-
-/// Longest state in bytes. A vCPU takes some 25 KiB, and there are 64 at most.
-pub const STATE_BYTES_MAX: usize = 8 << 20;
 
 /// All that a VM is but its memory.
 #[derive(Serialize, Deserialize)]

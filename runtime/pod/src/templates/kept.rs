@@ -1,0 +1,218 @@
+//! The templates that there are, those that are wanted, and those that have to wait. Nothing here reads or builds any.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::shape::TemplateShape;
+
+/// Templates that are kept, in memory and on the disk. Each takes as much memory as a booted guest that does nothing, some ten MiB.
+pub(super) const TEMPLATES_MAX: usize = 8;
+
+/// How long a template that was used keeps its place when others are wanted: as many shapes as there are places take turns
+/// otherwise, and each builds without end.
+const KEPT_FOR: Duration = Duration::from_secs(600);
+
+/// Age at which a template is built anew.
+const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Pods after which a template is built anew.
+const PODS_MAX: u64 = 1000;
+
+/// Pause after a template that could not be built, doubled with each further failure up to the longest.
+const PAUSE_FIRST: Duration = Duration::from_secs(60);
+const PAUSE_LONGEST: Duration = Duration::from_secs(3600);
+
+/// A saved VM.
+#[derive(Debug)]
+pub(crate) struct Template {
+    /// The guest's memory, sealed.
+    pub(super) memory: File,
+    /// The VM's state, sealed.
+    pub(super) state: File,
+    pub(super) made: SystemTime,
+}
+
+impl Template {
+    /// Whether it is so old that another one is made.
+    pub(super) fn is_old(&self) -> bool {
+        // A clock that was set back makes it no younger.
+        self.made.elapsed().unwrap_or(AGE_MAX) >= AGE_MAX
+    }
+
+    /// Other descriptors of memory and state, for a VMM.
+    pub(crate) fn files(&self) -> io::Result<(File, File)> {
+        Ok((self.memory.try_clone()?, self.state.try_clone()?))
+    }
+}
+
+/// The node's templates, and what is known of those that there are not.
+#[derive(Debug, Default)]
+pub(crate) struct Templates(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+pub(super) struct Inner {
+    kept: HashMap<TemplateShape, Kept>,
+    /// Shapes that the task is to find or build, in order.
+    pub(super) wanted: Vec<TemplateShape>,
+    failures: HashMap<TemplateShape, Failures>,
+    /// Whether the task runs.
+    pub(super) working: bool,
+    /// Whether what earlier daemons left was looked at.
+    pub(super) swept: bool,
+}
+
+#[derive(Debug)]
+struct Kept {
+    template: Arc<Template>,
+    pods: u64,
+    used: Instant,
+}
+
+#[derive(Debug)]
+struct Failures {
+    count: u32,
+    until: Instant,
+}
+
+/// No template, and whether the caller starts the task.
+#[derive(Debug)]
+pub(crate) struct Missing {
+    pub(crate) absent: Absent,
+    pub(crate) begin_work: bool,
+}
+
+/// Why a pod boots though its handler has templates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// There is none yet.
+    Wanted,
+    /// The template has started as many pods, or is as old, as it may be.
+    UsedUp,
+    /// The template could not be built a while ago.
+    Failed,
+    /// As many as are kept are in use.
+    Full,
+}
+
+impl Absent {
+    /// The reason as the log has it.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Absent::Wanted => "there is no template of its shape yet",
+            Absent::UsedUp => "the template of its shape is being made anew",
+            Absent::Failed => "the template of its shape could not be made, and is tried again later",
+            Absent::Full => "as many templates as a node keeps are in use",
+        }
+    }
+}
+
+impl Templates {
+    /// The template for a pod of this shape. Where there is none, the shape is wanted, and the caller starts the task that makes
+    /// templates if none runs.
+    pub(crate) fn take(&self, shape: &TemplateShape) -> Result<Arc<Template>, Missing> {
+        let mut inner = self.lock();
+        let now = Instant::now();
+        let mut absent = Absent::Wanted;
+        if let Some(kept) = inner.kept.get_mut(shape) {
+            kept.used = now;
+            if kept.pods < PODS_MAX && !kept.template.is_old() {
+                kept.pods += 1;
+                return Ok(Arc::clone(&kept.template));
+            }
+            absent = Absent::UsedUp;
+        }
+        if let Err(why) = inner.want(shape, now) {
+            absent = if absent == Absent::UsedUp { absent } else { why };
+            return Err(Missing { absent, begin_work: false });
+        }
+        Err(Missing { absent, begin_work: !std::mem::replace(&mut inner.working, true) })
+    }
+
+    /// The template of this shape is no good: no other pod starts from it.
+    pub(crate) fn discard(&self, shape: &TemplateShape, template: &Arc<Template>) {
+        let mut inner = self.lock();
+        // Another one may have taken its place.
+        if inner.kept.get(shape).is_some_and(|kept| Arc::ptr_eq(&kept.template, template)) {
+            inner.kept.remove(shape);
+            inner.failed(shape, Instant::now());
+        }
+    }
+
+    /// Whether there is nothing more to do about templates.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        let inner = self.lock();
+        inner.swept && !inner.working && inner.wanted.is_empty()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Puts the shape among those that are wanted, unless it has to wait.
+    fn want(&mut self, shape: &TemplateShape, now: Instant) -> Result<(), Absent> {
+        if self.wanted.contains(shape) {
+            return Ok(());
+        }
+        if self.failures.get(shape).is_some_and(|failures| now < failures.until) {
+            return Err(Absent::Failed);
+        }
+        self.failures.retain(|_, failures| now < failures.until + PAUSE_LONGEST);
+        let others = self.kept.keys().chain(&self.wanted).filter(|other| *other != shape);
+        let places: HashSet<_> = others.collect();
+        if places.len() >= TEMPLATES_MAX && self.idlest(now).is_none() {
+            return Err(Absent::Full);
+        }
+        if self.wanted.len() >= TEMPLATES_MAX {
+            return Err(Absent::Full);
+        }
+        self.wanted.push(shape.clone());
+        Ok(())
+    }
+
+    /// The template that was used least lately, if none of late needs it.
+    fn idlest(&self, now: Instant) -> Option<TemplateShape> {
+        let idle = self.kept.iter().filter(|(_, kept)| now.duration_since(kept.used) >= KEPT_FOR);
+        idle.min_by_key(|(_, kept)| kept.used).map(|(shape, _)| shape.clone())
+    }
+
+    /// Keeps a template. Returns the shapes whose templates made room for it.
+    pub(super) fn keep(
+        &mut self,
+        shape: &TemplateShape,
+        template: Template,
+        now: Instant,
+    ) -> Vec<TemplateShape> {
+        self.failures.remove(shape);
+        let kept = Kept { template: Arc::new(template), pods: 0, used: now };
+        self.kept.insert(shape.clone(), kept);
+        let mut gone = Vec::new();
+        while self.kept.len() > TEMPLATES_MAX {
+            let others = self.kept.iter().filter(|(other, _)| *other != shape);
+            let Some(idlest) = others.min_by_key(|(_, kept)| kept.used).map(|(other, _)| other.clone())
+            else {
+                break;
+            };
+            self.kept.remove(&idlest);
+            gone.push(idlest);
+        }
+        gone
+    }
+
+    pub(super) fn failed(&mut self, shape: &TemplateShape, now: Instant) {
+        let failures = self.failures.entry(shape.clone()).or_insert(Failures { count: 0, until: now });
+        let pause = PAUSE_FIRST.saturating_mul(1 << failures.count.min(16)).min(PAUSE_LONGEST);
+        *failures = Failures { count: failures.count.saturating_add(1), until: now + pause };
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
