@@ -96,7 +96,13 @@ enum Life {
 /// console's last lines.
 fn agent(life: Life) -> ExitCode {
     let entered = ready::monotonic_ns();
-    let booted = if life == Life::Restored { Ok(boot::restored()) } else { boot::run().map_err(chain) };
+    let booted = match life {
+        Life::Restored => {
+            boot::restored();
+            Ok(())
+        }
+        Life::Booted | Life::Template => boot::run().map_err(chain),
+    };
     let result = booted.and_then(|()| match life {
         Life::Template => template::run(entered).map_err(chain),
         _ => serve::run(entered, life == Life::Restored).map_err(chain),

@@ -203,7 +203,7 @@ pub struct BootConfig {
 pub struct RestoreConfig {
     /// The pod's id, for log lines and thread names.
     pub id: String,
-    /// vCPUs that the guest knows of, as many as in the saved VM. Those are made that had been made there.
+    /// vCPUs that the guest knows of, as many as in the saved VM; the VMM makes those that had been made there.
     pub vcpus: u8,
     /// Guest memory at boot in bytes, as much as the saved VM had.
     pub memory_bytes: u64,

@@ -15,6 +15,7 @@ use crate::error_chain::chain;
 const NEEDED: [Slot; 3] = [Slot::ROOT, Slot::VSOCK, Slot::RNG];
 
 /// Sizes of a VM, as its request names them.
+#[derive(Clone, Copy)]
 pub(super) struct Size {
     /// vCPUs that the guest knows of.
     pub(super) vcpus: u8,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use vm_memory::{Bytes as _, GuestMemory as _, GuestMemoryRegion as _, MemoryRegionAddress};
+use vm_memory::{Bytes as _, GuestMemory as _, GuestMemoryRegion, MemoryRegionAddress};
 use vmm_devices::virtio::GuestMemory;
 
 const PAGE: usize = 4096;
@@ -15,7 +15,7 @@ const CHUNK: usize = 256 * PAGE;
 /// Writes RAM to `file`, which is empty and becomes as long as RAM is.
 pub(super) fn write(memory: &GuestMemory, file: &File) -> io::Result<()> {
     let memory = memory.writable();
-    file.set_len(memory.iter().map(|region| region.len()).sum())?;
+    file.set_len(memory.iter().map(GuestMemoryRegion::len).sum())?;
     let (mut chunk, mut at) = (vec![0; CHUNK], 0);
     for region in memory.iter() {
         let mut offset = 0;
