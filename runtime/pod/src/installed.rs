@@ -43,6 +43,11 @@ impl InstalledFile {
         &self.path
     }
 
+    /// Whether the file stays the one that it is.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
     /// The build of the file that pods are started from, as `build_id.rs` has it; `None` where it cannot be read.
     pub(crate) fn build(&self) -> Option<String> {
         match &self.kept {

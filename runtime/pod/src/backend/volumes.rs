@@ -11,7 +11,7 @@ use runtime_spec::{KubeletPath, VolumeLimits, VolumePlugin};
 use tokio::sync::{Notify, watch};
 
 use super::error::{BackendError, BackendErrorKind};
-use crate::installed::InstalledFile;
+use crate::host::disk_image::DiskTemplate;
 use crate::volumes::directory_changes::{DirectoryChanges, Watch};
 use crate::volumes::disk::{self, DiskVolumeError};
 pub(crate) use crate::volumes::disk::{DiskContent, DiskFound};
@@ -69,7 +69,7 @@ pub(crate) struct KubeletVolumes {
     pub(crate) mounts: MountChanges,
     pub(crate) directories: Arc<DirectoryChanges>,
     /// The image that disks of volumes begin with.
-    pub(crate) template: InstalledFile,
+    pub(crate) template: DiskTemplate,
 }
 
 #[async_trait]
@@ -122,7 +122,7 @@ impl Volumes for KubeletVolumes {
 
     async fn open_disk(&self, directory: PathBuf) -> Result<File, BackendError> {
         let template = self.template.clone();
-        Ok(self.paths.run(move || disk::open(&directory, &template.path())).await??)
+        Ok(self.paths.run(move || disk::open(&directory, &template)).await??)
     }
 
     async fn read(&self, directory: PathBuf) -> Result<Snapshot, BackendError> {

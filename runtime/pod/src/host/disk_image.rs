@@ -4,60 +4,112 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{SeekFrom, ioctl_ficlone};
 
-/// Bytes copied at a time.
+use crate::installed::InstalledFile;
+
+/// Bytes read at a time.
 const CHUNK: usize = 256 * 1024;
 /// Bytes of the blocks that are left out where they are zeros.
 const BLOCK: usize = 4096;
+const ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// Fills the new file `disk`. Shares the template's blocks where the file system can, else copies what is not a hole. `bytes` is
-/// the disk's size unless the template is larger.
-pub(crate) fn fill(template: &File, disk: &File, bytes: u64) -> io::Result<()> {
-    let size = template.metadata()?.len();
-    if ioctl_ficlone(disk, template).is_err() {
-        copy_sparsely(template, disk, size)?;
-    }
-    // A virtio disk has whole sectors.
-    disk.set_len(size.max(bytes).next_multiple_of(4096))
+/// A formatted file system that disks begin as.
+#[derive(Clone, Debug)]
+pub(crate) struct DiskTemplate {
+    file: InstalledFile,
+    /// The places of all that is not zero, in order, once they were looked for: a template that lost its holes on its way here
+    /// is read whole for that, some hundred times what a disk is made of.
+    data: Arc<OnceLock<Vec<Range<u64>>>>,
 }
 
-/// Leaves out what is a hole, and what is zero: a template may have lost its holes on its way here.
-fn copy_sparsely(source: &File, disk: &File, size: u64) -> io::Result<()> {
+impl From<InstalledFile> for DiskTemplate {
+    fn from(file: InstalledFile) -> Self {
+        DiskTemplate { file, data: Arc::default() }
+    }
+}
+
+impl DiskTemplate {
+    /// Opens the template. A missing one is an error here, and not once there is half a disk.
+    pub(crate) fn open(&self) -> io::Result<OpenTemplate<'_>> {
+        Ok(OpenTemplate { file: File::open(self.file.path())?, template: self })
+    }
+}
+
+/// A template that can be copied.
+#[derive(Debug)]
+pub(crate) struct OpenTemplate<'a> {
+    file: File,
+    template: &'a DiskTemplate,
+}
+
+impl OpenTemplate<'_> {
+    /// Fills the new file `disk`. Shares the template's blocks where the file system can, else copies what is not a hole. `bytes`
+    /// is the disk's size unless the template is larger.
+    pub(crate) fn fill(&self, disk: &File, bytes: u64) -> io::Result<()> {
+        let size = self.file.metadata()?.len();
+        if ioctl_ficlone(disk, &self.file).is_err() {
+            self.copy(disk)?;
+        }
+        // A virtio disk has whole sectors.
+        disk.set_len(size.max(bytes).next_multiple_of(4096))
+    }
+
+    fn copy(&self, disk: &File) -> io::Result<()> {
+        let known = self.template.data.get();
+        let found;
+        let ranges = if let Some(known) = known {
+            known
+        } else {
+            found = data(&self.file)?;
+            // A file that is looked up each time may be another one then.
+            if self.template.file.is_kept() { self.template.data.get_or_init(|| found) } else { &found }
+        };
+        let mut chunk = Vec::new();
+        for range in ranges {
+            chunk.resize(length(range), 0);
+            self.file.read_exact_at(&mut chunk, range.start)?;
+            disk.write_all_at(&chunk, range.start)?;
+        }
+        Ok(())
+    }
+}
+
+/// The places of blocks that are not all zeros, in order, none longer than a chunk.
+fn data(file: &File) -> io::Result<Vec<Range<u64>>> {
     let mut chunk = vec![0; CHUNK];
-    let mut at = 0;
-    while at < size {
-        let start = match rustix::fs::seek(source, SeekFrom::Data(at)) {
+    let (mut found, mut at): (Vec<Range<u64>>, _) = (Vec::new(), 0);
+    loop {
+        at = match rustix::fs::seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
-            // Nothing but a hole is left.
-            Err(rustix::io::Errno::NXIO) => break,
+            // Nothing but a hole is left, or nothing.
+            Err(rustix::io::Errno::NXIO) => return Ok(found),
             Err(error) => return Err(error.into()),
         };
-        at = start;
-        let end = rustix::fs::seek(source, SeekFrom::Hole(start))?.max(start + 1);
-        while at < end {
-            let want = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
-            let got = source.read_at(&mut chunk[..want], at)?;
-            if got == 0 {
-                return Ok(());
+        let got = file.read_at(&mut chunk, at)?;
+        for (block, start) in chunk[..got].chunks(BLOCK).zip((at..).step_by(BLOCK)) {
+            if *block == ZEROS[..block.len()] {
+                continue;
             }
-            write_blocks(disk, &chunk[..got], at)?;
-            at += got as u64;
+            let end = start + block.len() as u64;
+            match found.last_mut() {
+                Some(last) if last.end == start && length(last) + block.len() <= CHUNK => last.end = end,
+                _ => found.push(start..end),
+            }
+        }
+        at += got as u64;
+        if got == 0 {
+            return Ok(found);
         }
     }
-    Ok(())
 }
 
-/// Writes the blocks that are not all zeros.
-fn write_blocks(disk: &File, bytes: &[u8], at: u64) -> io::Result<()> {
-    for (block, offset) in bytes.chunks(BLOCK).zip((at..).step_by(BLOCK)) {
-        if block.iter().any(|byte| *byte != 0) {
-            disk.write_all_at(block, offset)?;
-        }
-    }
-    Ok(())
+fn length(range: &Range<u64>) -> usize {
+    usize::try_from(range.end - range.start).expect("a range is as long as a chunk at most")
 }
 
 #[cfg(test)]
@@ -67,19 +119,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_without_holes_becomes_a_disk_with_them() {
-        let (template, disk) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-        let mut content = vec![0; 4 << 20];
+    fn a_template_without_holes_becomes_a_disk_with_them_each_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("template");
+        let mut content = vec![0; (4 << 20) + 1000];
         content[1 << 20] = 7;
         content[(3 << 20) + 5000] = 8;
-        template.write_all_at(&content, 0).unwrap();
-        copy_sparsely(&template, &disk, content.len() as u64).unwrap();
-        disk.set_len(content.len() as u64).unwrap();
+        content[4 << 20] = 9;
+        std::fs::write(&path, &content).unwrap();
+        let kept = DiskTemplate::from(InstalledFile::keep(&path).unwrap());
+        for template in [&kept, &kept, &DiskTemplate::from(InstalledFile::from(path.clone()))] {
+            let disk = tempfile::tempfile().unwrap();
+            template.open().unwrap().fill(&disk, 8 << 20).unwrap();
+            let mut copied = vec![0; content.len()];
+            disk.read_exact_at(&mut copied, 0).unwrap();
+            assert!(copied == content);
+            let disk = disk.metadata().unwrap();
+            assert_eq!(disk.len(), 8 << 20);
+            assert!(disk.blocks() * 512 < 1 << 20, "zeros were written");
+        }
+        assert_eq!(kept.data.get().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn long_runs_are_copied_in_parts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("template");
+        let content: Vec<u8> = (0..3 * CHUNK + 100).map(|n| (n % 251) as u8 + 1).collect();
+        std::fs::write(&path, &content).unwrap();
+        let disk = tempfile::tempfile().unwrap();
+        DiskTemplate::from(InstalledFile::keep(&path).unwrap()).open().unwrap().fill(&disk, 0).unwrap();
         let mut copied = vec![0; content.len()];
         disk.read_exact_at(&mut copied, 0).unwrap();
         assert!(copied == content);
-        assert!(disk.metadata().unwrap().blocks() * 512 < 1 << 20, "zeros were written");
-        fill(&template, &disk, 8 << 20).unwrap();
-        assert_eq!(disk.metadata().unwrap().len(), 8 << 20);
     }
 }

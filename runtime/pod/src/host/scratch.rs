@@ -9,17 +9,17 @@ use std::path::Path;
 
 use runtime_fail_points::{Point, pass};
 
-use super::disk_image;
+use super::disk_image::DiskTemplate;
 
 /// The disk's name in the pod's state directory.
 pub(crate) const DISK: &str = "scratch.img";
 
 /// Makes the disk and opens it for the VM. `bytes` is its size unless the template is larger.
-pub(crate) fn make(template: &Path, path: &Path, bytes: u64) -> io::Result<File> {
-    let template = File::open(template)?;
+pub(crate) fn make(template: &DiskTemplate, path: &Path, bytes: u64) -> io::Result<File> {
+    let template = template.open()?;
     pass(Point::ScratchMake)?;
     let disk = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-    disk_image::fill(&template, &disk, bytes)?;
+    template.fill(&disk, bytes)?;
     Ok(disk)
 }
 
@@ -54,8 +54,14 @@ pub(crate) fn usage(pods: &Path) -> ScratchUsage {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileExt;
+    use std::path::PathBuf;
 
     use super::*;
+    use crate::installed::InstalledFile;
+
+    fn disk_template(path: &Path) -> DiskTemplate {
+        InstalledFile::from(PathBuf::from(path)).into()
+    }
 
     #[test]
     fn the_copy_has_the_templates_bytes_and_stays_sparse() {
@@ -66,7 +72,7 @@ mod tests {
         file.write_all_at(b"super block", 1024).unwrap();
         file.write_all_at(&vec![7; 600_000], 32 << 20).unwrap();
         file.write_all_at(b"end", (64 << 20) - 3).unwrap();
-        let made = make(&template, &disk, 100 << 20).unwrap();
+        let made = make(&disk_template(&template), &disk, 100 << 20).unwrap();
         let copied = fs::read(&disk).unwrap();
         let original = fs::read(&template).unwrap();
         assert_eq!(copied.len(), 100 << 20);
@@ -100,12 +106,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let template = dir.path().join("t");
         fs::write(&template, vec![1; 8192]).unwrap();
-        assert_eq!(make(&template, &dir.path().join("d"), 0).unwrap().metadata().unwrap().len(), 8192);
+        assert_eq!(
+            make(&disk_template(&template), &dir.path().join("d"), 0).unwrap().metadata().unwrap().len(),
+            8192
+        );
     }
 
     #[test]
     fn a_missing_template_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(make(&dir.path().join("none"), &dir.path().join("d"), 0).is_err());
+        assert!(make(&disk_template(&dir.path().join("none")), &dir.path().join("d"), 0).is_err());
     }
 }

@@ -14,7 +14,7 @@ use crate::config::PodsConfig;
 use crate::dirs::DaemonDirs;
 use crate::error::PodError;
 use crate::host::cgroup;
-use crate::installed::InstalledFile;
+use crate::host::disk_image::DiskTemplate;
 use crate::roster::Roster;
 use crate::templates::kept::Templates;
 use crate::volumes::directory_changes::DirectoryChanges;
@@ -27,7 +27,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
         vmm_binary: config.vmm_binary.clone(),
         kernels: config.kernels,
         root_image: config.root_image,
-        scratch_template: config.scratch_template,
+        scratch_template: config.scratch_template.into(),
         cgroup_root: cgroup::ROOT.into(),
         resolv_conf: "/etc/resolv.conf".into(),
     };
@@ -47,7 +47,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
             images: Arc::new(StoredImages { images: config.images, disk: pools.state.clone() }),
             shares: Arc::new(HostShares(pools.paths.clone())),
             disks: Arc::new(KernelDisks(pools.paths.clone())),
-            volumes: Arc::new(volumes(&pools, config.volume_template)),
+            volumes: Arc::new(volumes(&pools, config.volume_template.into())),
         },
         start: StartRules::new(config.start),
         records: Records::new(store),
@@ -59,7 +59,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
 
 /// The source of volumes. The node's mounts and directories are watched from now on: a daemon that began with the first
 /// volume could not if it had no descriptor left then, and would hold more after its first pod than before.
-fn volumes(pools: &Pools, template: InstalledFile) -> KubeletVolumes {
+fn volumes(pools: &Pools, template: DiskTemplate) -> KubeletVolumes {
     let (mounts, directories) = (MountChanges::default(), Arc::<DirectoryChanges>::default());
     drop(mounts.follow());
     if let Err(error) = directories.prepare() {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::config::Kernels;
 use crate::dirs::DaemonDirs;
+use crate::host::disk_image::DiskTemplate;
 use crate::installation::PartFiles;
 use crate::installed::InstalledFile;
 
@@ -15,7 +16,7 @@ pub(crate) struct Places {
     pub(crate) vmm_binary: InstalledFile,
     pub(crate) kernels: Kernels,
     pub(crate) root_image: InstalledFile,
-    pub(crate) scratch_template: InstalledFile,
+    pub(crate) scratch_template: DiskTemplate,
     /// Mount point of cgroup v2.
     pub(crate) cgroup_root: PathBuf,
     /// The host's name servers, for pods that name none.

@@ -8,6 +8,7 @@ use runtime_spec::{ContainerSpec, GuestVolumeContent, Mount};
 
 use super::{Script, World, container, life, pod};
 use crate::PodErrorKind;
+use crate::installed::InstalledFile;
 use crate::volumes::disk::IMAGE;
 
 /// Makes the directory of a volume of the pod "web", as the kubelet does.
@@ -104,7 +105,8 @@ async fn a_pod_whose_volumes_are_shared_has_none_on_disks_and_is_refused_one_tha
 async fn a_disk_that_another_vm_has_is_refused_and_leaves_nothing_of_the_container() {
     let world = World::new().await;
     let volume = make(world.dir.path(), "a");
-    let other = crate::volumes::disk::open(&volume, &world.dir.path().join("volume")).unwrap();
+    let template = InstalledFile::from(world.dir.path().join("volume")).into();
+    let other = crate::volumes::disk::open(&volume, &template).unwrap();
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     let error = world.pods.create_container(&pod_id, mounting("one", &[&volume])).await.unwrap_err();
     assert_eq!(error.kind(), PodErrorKind::FailedPrecondition);

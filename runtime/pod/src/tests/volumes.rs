@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 use super::{Script, World, container, life, pod};
 use crate::PodErrorKind;
 use crate::backend::{BackendError, FoundVolume, KubeletVolumes, MemoryFound, Volumes};
+use crate::installed::InstalledFile;
 use crate::volumes;
 use crate::volumes::directory_changes::Watch;
 use crate::volumes::mount_changes::MountChanges;
@@ -35,7 +36,12 @@ impl FakeVolumes {
         let paths = Pool::new("volumes", 4);
         FakeVolumes {
             script,
-            files: KubeletVolumes { paths, mounts, directories, template: template.into() },
+            files: KubeletVolumes {
+                paths,
+                mounts,
+                directories,
+                template: InstalledFile::from(template).into(),
+            },
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::backend::Backends;
 use crate::blocking::Pools;
 use crate::config::{Kernels, StartConfig};
 use crate::dirs::DaemonDirs;
+use crate::installed::InstalledFile;
 use crate::node::{Node, Places, Records, StartRules};
 use crate::roster::Roster;
 use crate::templates::kept::Templates;
@@ -97,7 +98,7 @@ impl World {
                 vmm_binary: at("vmm").into(),
                 kernels: Kernels { small: at("kernel").into(), full: at("full-kernel").into() },
                 root_image: at("root").into(),
-                scratch_template: at("scratch").into(),
+                scratch_template: InstalledFile::from(at("scratch")).into(),
                 cgroup_root: at("cgroup"),
                 resolv_conf: at("resolv.conf"),
             },

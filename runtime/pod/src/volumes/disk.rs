@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstatvfs, op
 use rustix::io::Errno;
 
 use super::part::{self, VolumePart, access};
-use crate::host::disk_image;
+use crate::host::disk_image::DiskTemplate;
 
 /// The disk's image in the volume's directory.
 pub(crate) const IMAGE: &str = "podvisor-volume.ext4";
@@ -96,7 +96,7 @@ fn content(directory: &Path) -> io::Result<DiskContent> {
 ///
 /// # Errors
 /// The disk is in use, what is there is none, or the kernel refuses.
-pub(crate) fn open(directory: &Path, template: &Path) -> Result<File, DiskVolumeError> {
+pub(crate) fn open(directory: &Path, template: &DiskTemplate) -> Result<File, DiskVolumeError> {
     let path = directory.join(IMAGE);
     let failed = |source| DiskVolumeError::Io { path: path.clone(), source };
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -124,8 +124,8 @@ fn open_at(directory: &OwnedFd) -> rustix::io::Result<File> {
 }
 
 /// Makes the image, which has its name only once it is whole and on the disk.
-fn make(directory: &OwnedFd, template: &Path) -> io::Result<File> {
-    let template = File::open(template)?;
+fn make(directory: &OwnedFd, template: &DiskTemplate) -> io::Result<File> {
+    let template = template.open()?;
     pass(Point::VolumeDiskMake)?;
     // Of an attempt that was killed.
     match unlinkat(directory, NEW_IMAGE, AtFlags::empty()) {
@@ -135,7 +135,7 @@ fn make(directory: &OwnedFd, template: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let image = File::from(openat(directory, NEW_IMAGE, flags, Mode::RUSR | Mode::WUSR)?);
     let on = fstatvfs(directory)?;
-    disk_image::fill(&template, &image, on.f_blocks.saturating_mul(on.f_frsize).min(BYTES_MAX))?;
+    template.fill(&image, on.f_blocks.saturating_mul(on.f_frsize).min(BYTES_MAX))?;
     image.sync_all()?;
     pass(Point::VolumeDiskRename)?;
     renameat(directory, NEW_IMAGE, directory, IMAGE)?;
@@ -147,10 +147,11 @@ mod tests {
     use std::os::unix::fs::{FileExt, symlink};
 
     use super::*;
+    use crate::installed::InstalledFile;
 
     struct Volume {
         _dir: tempfile::TempDir,
-        template: PathBuf,
+        template: DiskTemplate,
         directory: PathBuf,
     }
 
@@ -158,6 +159,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let template = dir.path().join("template");
         fs::write(&template, [7; 8192]).unwrap();
+        let template = InstalledFile::from(template).into();
         let directory = dir.path().join("pods/u/volumes/kubernetes.io~empty-dir/data");
         fs::create_dir_all(&directory).unwrap();
         Volume { _dir: dir, template, directory }
