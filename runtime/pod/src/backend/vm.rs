@@ -57,7 +57,6 @@ pub(crate) struct BootRequest {
     pub(crate) bounds: VmBounds,
     pub(crate) kernel: File,
     pub(crate) root_image: File,
-    pub(crate) scratch: File,
 }
 
 /// A VM to be saved as a template.
@@ -76,7 +75,6 @@ pub(crate) struct RestoreRequest {
     pub(crate) memory: File,
     pub(crate) state: File,
     pub(crate) root_image: File,
-    pub(crate) scratch: File,
 }
 
 /// One pod's VM.
@@ -210,10 +208,9 @@ impl Vm for SpawnedVm {
     }
 
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {
-        let BootRequest { bounds, kernel, root_image, scratch } = request;
-        let disk = runtime_vm::Device::Blk { image: scratch.into(), read_only: false };
+        let BootRequest { bounds, kernel, root_image } = request;
         let share = runtime_vm::Device::Fs { tag: proto_agent::SHARE_TAG.to_owned() };
-        let devices = vec![(Slot::SCRATCH, disk), (Slot::FS, share)];
+        let devices = vec![(Slot::FS, share)];
         let plan =
             BootPlan { kernel: &kernel, root_image: &root_image, cmdline: "", host_ports: &[port::READY] };
         Ok(self.0.boot(size(&bounds), plan, devices).await?)
@@ -235,7 +232,7 @@ impl Vm for SpawnedVm {
     }
 
     async fn restore(&self, request: RestoreRequest) -> Result<(), BackendError> {
-        let RestoreRequest { bounds, memory, state, root_image, scratch } = request;
+        let RestoreRequest { bounds, memory, state, root_image } = request;
         let plan = RestorePlan {
             memory: &memory,
             state: &state,
@@ -245,8 +242,6 @@ impl Vm for SpawnedVm {
         self.0.restore(size(&bounds), plan).await?;
         // A guest that runs cannot be booted any more.
         let late = |error: VmError| BackendError::new(BackendErrorKind::Unreachable, error);
-        let disk = runtime_vm::Device::Blk { image: scratch.into(), read_only: false };
-        self.0.plug(Slot::SCRATCH, disk).await.map_err(late)?;
         let share = runtime_vm::Device::Fs { tag: proto_agent::SHARE_TAG.to_owned() };
         self.0.plug(Slot::FS, share).await.map_err(late)?;
         // The template has one.

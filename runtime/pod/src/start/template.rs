@@ -46,13 +46,12 @@ impl Chosen {
         context: &StartContext,
         vm: &Arc<dyn Vm>,
         root_image: File,
-        scratch: File,
     ) -> Result<(), PodError> {
         const DOING: &str = "starting the VM from a template";
         let files = self.template.files();
         let (memory, state) = files.map_err(|error| PodError::internal(DOING).because(error))?;
         let bounds = context.record.bounds;
-        let restored = vm.restore(RestoreRequest { bounds, memory, state, root_image, scratch }).await;
+        let restored = vm.restore(RestoreRequest { bounds, memory, state, root_image }).await;
         restored.map_err(|error| PodError::internal(DOING).because(error))
     }
 

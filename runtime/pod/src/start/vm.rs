@@ -1,4 +1,4 @@
-//! The VM step: scratch disk, VMM, boot, the agent's first message.
+//! The VM step: VMM, boot, the agent's first message, and beside them the scratch disk, which is plugged once both are there.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto_agent::version;
+use proto_vmm::{Device, Slot};
 use runtime_spec::{Kernel, VolumeCache};
 use tokio::sync::watch;
 
@@ -87,16 +88,31 @@ async fn raise(
     called_off: watch::Receiver<bool>,
     chosen: Option<&Chosen>,
 ) -> Result<Up, Failed> {
-    let early = |error| Failed { error, vm: None };
-    let (disk, spawned) = tokio::join!(
+    let (disk, up) = tokio::join!(
         context.watch.time("scratch", make_scratch(context)),
-        context.watch.time("spawn", spawn(context))
+        raise_guest(context, called_off, chosen)
     );
-    let vm = spawned.map_err(early)?;
+    let up = up?;
+    let vm = up.live.vm.clone();
+    let plugging = async {
+        let disk = Device::Blk { image: disk?.into(), read_only: false };
+        up.live.call("plugging the scratch disk", up.live.vm.plug(Slot::SCRATCH, disk)).await
+    };
+    plugging.await.map_err(|error| Failed { error, vm: Some(vm) })?;
+    Ok(up)
+}
+
+/// Raises the VM but for its scratch disk.
+async fn raise_guest(
+    context: &StartContext,
+    called_off: watch::Receiver<bool>,
+    chosen: Option<&Chosen>,
+) -> Result<Up, Failed> {
+    let spawned = context.watch.time("spawn", spawn(context)).await;
+    let vm = spawned.map_err(|error| Failed { error, vm: None })?;
     let late = |error| Failed { error, vm: Some(vm.clone()) };
-    let disk = disk.map_err(late)?;
     let recording = record(context, &vm);
-    let booting = context.watch.time("boot", boot(context, &vm, disk, chosen));
+    let booting = context.watch.time("boot", boot(context, &vm, chosen));
     let (recorded, booted) = tokio::join!(recording, booting);
     recorded.map_err(late)?;
     let builds = booted.map_err(late)?;
@@ -158,7 +174,7 @@ async fn make_scratch(context: &StartContext) -> Result<File, PodError> {
     let (template, bytes) = (context.node.places.scratch_template.clone(), context.record.scratch_bytes);
     let path = context.node.places.scratch_path(context.id());
     let (pool, doing) = (&context.node.pools.state, "making the scratch disk");
-    blocking_within(MADE_WITHIN, pool, doing, move || scratch::make(&template.path(), &path, bytes)).await
+    blocking_within(MADE_WITHIN, pool, doing, move || scratch::make(&template, &path, bytes)).await
 }
 
 async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
@@ -204,12 +220,7 @@ async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError
 }
 
 /// Boots the VM, and returns the builds of the files that it is started from.
-async fn boot(
-    context: &StartContext,
-    vm: &Arc<dyn Vm>,
-    scratch: File,
-    chosen: Option<&Chosen>,
-) -> Result<Builds, PodError> {
+async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, chosen: Option<&Chosen>) -> Result<Builds, PodError> {
     let open = async |file: &InstalledFile| {
         let (doing, file) = (format!("booting the VM: opening {}", file.name().display()), file.clone());
         let pool = &context.node.pools.paths;
@@ -218,10 +229,10 @@ async fn boot(
     let places = &context.node.places;
     let root_image = open(&places.root_image).await?;
     if let Some(chosen) = chosen {
-        chosen.restore(context, vm, root_image, scratch).await.inspect_err(|_| chosen.note_failure())?;
+        chosen.restore(context, vm, root_image).await.inspect_err(|_| chosen.note_failure())?;
     } else {
         let (bounds, kernel) = (context.record.bounds, places.kernels.of(context.record.bounds.kernel));
-        let request = BootRequest { bounds, kernel: open(kernel).await?, root_image, scratch };
+        let request = BootRequest { bounds, kernel: open(kernel).await?, root_image };
         vm.boot(request).await.map_err(|error| PodError::internal("booting the VM").because(error))?;
     }
     let places = places.clone();

@@ -92,6 +92,7 @@ async fn a_failure_in_any_phase_undoes_all_before_it_and_frees_the_name() {
         ("vm.spawn", "starting the VMM"),
         ("vm.boot", "booting the VM"),
         ("vm.wait_ready", "booting the VM"),
+        ("vm.plug_scratch", "plugging the scratch disk"),
         ("vm.plug_net", "plugging the interface eth0"),
         ("vm.plug_balloon", "plugging the balloon"),
         ("agent.configure", "configuring the guest"),

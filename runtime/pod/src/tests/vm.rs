@@ -161,10 +161,15 @@ impl FakeVm {
     }
 
     /// The device's name, and the call that plugs it.
-    fn name(&self, device: &Device<OwnedFd>) -> (&'static str, String) {
+    fn name(&self, slot: Slot, device: &Device<OwnedFd>) -> (&'static str, String) {
         let opened =
             |file: &OwnedFd| self.script.state().opened.remove(&file.as_raw_fd()).unwrap_or_default();
         match device {
+            Device::Blk { read_only: false, image } if slot == Slot::SCRATCH => {
+                let disk = File::from(image.try_clone().unwrap());
+                assert!(disk.metadata().unwrap().len() > 0, "the scratch disk has a size");
+                ("vm.plug_scratch", "scratch".to_owned())
+            }
             Device::Pmem { image } => ("vm.plug_image", format!("image {}", opened(image))),
             Device::Blk { read_only: false, image } => ("vm.plug_disk", format!("disk {}", opened(image))),
             Device::Blk { read_only: true, image } => ("vm.plug_disk_ro", format!("disk {}", opened(image))),
@@ -210,7 +215,7 @@ impl Vm for FakeVm {
     }
 
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {
-        assert!(request.scratch.metadata()?.len() > 0, "the scratch disk has a size");
+        assert!(request.root_image.metadata()?.is_file());
         self.step("vm.boot").await
     }
 
@@ -234,7 +239,6 @@ impl Vm for FakeVm {
         let sealed = request.memory.write_all_at(b"x", 0).is_err() && request.memory.set_len(0).is_err();
         self.restored.store(true, Ordering::Relaxed);
         self.script.state().restored.push((sealed, first.to_vec()));
-        assert!(request.scratch.metadata()?.len() > 0, "the scratch disk has a size");
         self.step("vm.restore").await
     }
 
@@ -258,7 +262,7 @@ impl Vm for FakeVm {
     }
 
     async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), BackendError> {
-        let (step, name) = self.name(&device);
+        let (step, name) = self.name(slot, &device);
         self.step(step).await?;
         if let Some(before) = self.slots.lock().unwrap().insert(slot.number(), name.clone()) {
             return Err(self.script.violate(format!("slot {slot} is to have {name}, and has {before}")));
