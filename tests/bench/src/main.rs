@@ -72,9 +72,9 @@ async fn main() -> anyhow::Result<()> {
     if wanted(Part::Template) {
         template::bench(&built, args.boots, args.memory_mib << 20).await?;
     }
-    let host = Host::with(&built).await?;
+    let mut host = Host::with(&built).await?;
     if wanted(Part::Pod) {
-        pod::bench(&host).await?;
+        pod::bench(&mut host, memory.path()).await?;
     }
     if wanted(Part::Exec) {
         exec::bench(&host).await?;

@@ -1,4 +1,9 @@
-//! The phases of RunPodSandbox, through the daemon, as instructions of the node.
+//! The phases of RunPodSandbox, through the daemon, as instructions of the node: with CNI's plugins beside, and, for a pod that
+//! boots and one that goes on from a template, with a network that costs next to nothing.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use tests_e2e::{Host, spec};
@@ -6,24 +11,102 @@ use tests_e2e::{Host, spec};
 /// Millions of instructions in a millisecond of the node's clock, at two nanoseconds an instruction.
 const INSTRUCTIONS_PER_MS_MILLIONS: f64 = 0.5;
 
-/// Runs a pod twice and prints the second one's phases: the first one pays for CNI's first bridge.
-pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
+/// The handler whose pods boot, and the one whose pods go on from a template; else they are alike.
+const BOOTED: &str = "podvisor";
+const CLONED: &str = "cloned";
+
+/// Longest wait for the template.
+const MADE_WITHIN: Duration = Duration::from_secs(300);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A pod's phases, as its verbose status has them.
+type Phases = Vec<serde_json::Value>;
+
+/// Prints the phases of a pod that boots with CNI's plugins beside, then those of one that boots and of one that goes on from
+/// a template without them. The daemon's state is in `memory`: a wait for the node's disk would count as instructions.
+pub(crate) async fn bench(host: &mut Host, memory: &Path) -> anyhow::Result<()> {
+    let state = memory.join("state");
+    let config = fs::read_to_string(host.daemon.config())?;
+    let before = format!("state = {:?}", host.dir().join("state"));
+    fs::write(host.daemon.config(), config.replace(&before, &format!("state = {state:?}")))?;
+    host.daemon.kill_and_restart().await?;
+    print("booted, CNI beside", &second(host, BOOTED).await?);
+    without_plugins(host)?;
+    with_templates(host, &state).await?;
+    let (booted, cloned) = (second(host, BOOTED).await?, second(host, CLONED).await?);
+    print("booted", &booted);
+    print("from a template", &cloned);
+    println!(
+        "bench: RunPodSandbox without CNI: {:.1} M instructions from a template, {:.2} of a boot's {:.1} M",
+        total(&cloned),
+        total(&cloned) / total(&booted),
+        total(&booted),
+    );
+    Ok(())
+}
+
+/// Runs a pod twice and returns the second one's phases: the first one pays for what is cold, as CNI's bridge.
+async fn second(host: &Host, handler: &str) -> anyhow::Result<Phases> {
     let mut client = host.client();
     let mut phases = Vec::new();
     for name in ["first", "second"] {
-        let pod = client.run_pod(&spec::pod(name, host.dir())).await.context("running a pod")?;
+        let config = spec::pod(name, host.dir());
+        let pod = client.run_pod_on(&config, handler).await.context("running a pod")?;
         let (_, info) = client.pod_status_verbose(&pod).await?;
         phases = info["phases"].as_array().context("the verbose status has no phases")?.clone();
         client.remove_pod(&pod).await?;
     }
+    Ok(phases)
+}
+
+/// Gives pods a network whose plugin does nothing.
+fn without_plugins(host: &Host) -> anyhow::Result<()> {
+    let plugins = serde_json::json!([{ "type": "loopback" }]);
+    let conflist = serde_json::json!({ "cniVersion": "1.0.0", "name": "nothing", "plugins": plugins });
+    Ok(host.network.configure(&conflist)?)
+}
+
+/// Starts the daemon anew with a handler that has templates, and waits for the first.
+async fn with_templates(host: &mut Host, state: &Path) -> anyhow::Result<()> {
+    let config = fs::read_to_string(host.daemon.config())?;
+    let handler = format!(
+        "[[handler]]\nname = \"{CLONED}\"\nmemory_mib = 128\nscratch_mib = 1024\ntemplate = \"node\"\n"
+    );
+    fs::write(host.daemon.config(), config + &handler)?;
+    host.daemon.kill_and_restart().await?;
+    let templates = state.join("templates");
+    let made = async {
+        while !has_template(&templates) {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    };
+    tokio::time::timeout(MADE_WITHIN, made).await.context("no template was made")
+}
+
+/// Whether there is a whole template on the disk, where it comes last.
+fn has_template(templates: &Path) -> bool {
+    let entries = fs::read_dir(templates).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
+        .any(|entry| entry.path().join("record").exists())
+}
+
+fn print(how: &str, phases: &Phases) {
     for phase in phases {
-        let ms = |key: &str| phase[key].as_f64().unwrap_or(f64::NAN);
         println!(
-            "bench: RunPodSandbox phase {:<12} from {:7.1} M for {:7.1} M instructions",
+            "bench: RunPodSandbox, {how}: phase {:<12} from {:7.1} M for {:7.1} M instructions",
             phase["name"].as_str().unwrap_or("?"),
-            ms("start_ms") * INSTRUCTIONS_PER_MS_MILLIONS,
-            ms("duration_ms") * INSTRUCTIONS_PER_MS_MILLIONS,
+            millions(phase, "start_ms"),
+            millions(phase, "duration_ms"),
         );
     }
-    Ok(())
+}
+
+fn total(phases: &Phases) -> f64 {
+    let total = phases.iter().find(|phase| phase["name"] == "total");
+    total.map_or(f64::NAN, |total| millions(total, "duration_ms"))
+}
+
+fn millions(phase: &serde_json::Value, key: &str) -> f64 {
+    phase[key].as_f64().unwrap_or(f64::NAN) * INSTRUCTIONS_PER_MS_MILLIONS
 }
