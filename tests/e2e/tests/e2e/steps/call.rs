@@ -1,5 +1,8 @@
 //! The calls whose steps are tested: what each needs before, and how a kubelet that got no answer goes on.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use proto_cri::v1;
 use tests_e2e::client::Client;
 use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
@@ -9,7 +12,13 @@ use tonic::Status;
 /// The name of the pods and of the containers of steps.
 pub(crate) const NAME: &str = "subject";
 
-/// An RPC.
+/// The file of the published volume in the container.
+const SETTING: &str = "/settings/key";
+
+/// Pause between two looks at a volume in the guest.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// An RPC, or another event that changes what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Call {
     RunPodSandbox,
@@ -22,10 +31,12 @@ pub(crate) enum Call {
     RemovePodSandbox,
     PullImage,
     RemoveImage,
+    /// The kubelet publishes a new version of a volume that the guest keeps itself.
+    UpdateVolume,
 }
 
 impl Call {
-    pub(crate) const ALL: [Call; 10] = [
+    pub(crate) const ALL: [Call; 11] = [
         Call::RunPodSandbox,
         Call::CreateContainer,
         Call::StartContainer,
@@ -36,6 +47,7 @@ impl Call {
         Call::RemovePodSandbox,
         Call::PullImage,
         Call::RemoveImage,
+        Call::UpdateVolume,
     ];
 
     /// Whether a VM of the call's own pod may be there.
@@ -59,17 +71,26 @@ pub(crate) struct Subject {
 /// Volumes that the guest keeps itself, which the container mounts.
 struct Volumes {
     mounts: Vec<v1::Mount>,
-    /// Held for its directories.
-    _kubelet: KubeletVolumes,
+    kubelet: KubeletVolumes,
+    /// The number in the published volume's file.
+    version: u32,
 }
 
 impl Volumes {
     fn make(config: &v1::PodSandboxConfig) -> std::io::Result<Volumes> {
         let mut kubelet = KubeletVolumes::of(config)?;
         let disk = kubelet.disk("disk", 0o777, 0)?;
-        let published = kubelet.publish("configmap", "settings", &[("key", "value")], (0o644, 0))?;
-        let published = v1::Mount { readonly: true, ..mounted(&published, "/settings") };
-        Ok(Volumes { mounts: vec![mounted(&disk, "/disk"), published], _kubelet: kubelet })
+        let mut volumes = Volumes { mounts: vec![mounted(&disk, "/disk")], kubelet, version: 0 };
+        let published = volumes.publish()?;
+        volumes.mounts.push(v1::Mount { readonly: true, ..mounted(&published, "/settings") });
+        Ok(volumes)
+    }
+
+    /// Publishes the next version, and returns the volume's directory.
+    fn publish(&mut self) -> std::io::Result<PathBuf> {
+        self.version += 1;
+        let text = self.version.to_string();
+        self.kubelet.publish("configmap", "settings", &[("key", &text)], (0o644, 0))
     }
 }
 
@@ -92,7 +113,7 @@ impl Subject {
             Call::RemoveImage => &[Call::PullImage],
             Call::CreateContainer => &[Call::RunPodSandbox],
             Call::StartContainer => &[Call::RunPodSandbox, Call::CreateContainer],
-            Call::ExecSync | Call::StopContainer | Call::StopPodSandbox => {
+            Call::ExecSync | Call::UpdateVolume | Call::StopContainer | Call::StopPodSandbox => {
                 &[Call::RunPodSandbox, Call::CreateContainer, Call::StartContainer]
             }
             Call::RemoveContainer => {
@@ -127,6 +148,19 @@ impl Subject {
             Call::RemovePodSandbox => client.remove_pod(&self.pod).await?,
             Call::PullImage => drop(client.pull(&self.other_image).await?),
             Call::RemoveImage => remove_image(client, &self.other_image).await?,
+            Call::UpdateVolume => {
+                self.volumes.publish().unwrap();
+                self.see_update(client).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the container has the version that was published last.
+    async fn see_update(&self, client: &mut Client) -> Result<(), Status> {
+        let awaited = self.volumes.version.to_string();
+        while client.exec(&self.container, &["cat", SETTING], 60).await?.stdout != awaited.as_bytes() {
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
         Ok(())
     }
@@ -139,7 +173,11 @@ impl Subject {
                 // All four succeed for what is gone, or ended, already.
                 return self.make(client, call).await;
             }
-            Call::RunPodSandbox | Call::CreateContainer | Call::StartContainer | Call::ExecSync => {}
+            Call::RunPodSandbox
+            | Call::CreateContainer
+            | Call::StartContainer
+            | Call::ExecSync
+            | Call::UpdateVolume => {}
         }
         self.find_pod(client).await?;
         if call == Call::RunPodSandbox {
@@ -156,6 +194,10 @@ impl Subject {
         let status = client.status(&self.container).await?;
         if status.state() != v1::ContainerState::ContainerRunning {
             return Err(Status::internal(format!("it does not run: {status:?}")));
+        }
+        if call == Call::UpdateVolume {
+            // The version that was published while no daemon was there is not lost.
+            return self.see_update(client).await;
         }
         self.make(client, Call::ExecSync).await
     }
