@@ -40,10 +40,12 @@ impl OutputBuffer {
         if self.ended { 0 } else { self.capacity - self.held.len() }
     }
 
-    /// Adds bytes of the process, at most [`space`](Self::space).
+    /// Adds bytes of the process, at most [`space`](Self::space). Bytes that come after the end are dropped.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        debug_assert!(bytes.len() <= self.space());
-        self.held.extend(bytes);
+        if !self.ended {
+            debug_assert!(bytes.len() <= self.space());
+            self.held.extend(bytes);
+        }
     }
 
     /// Notes that the process writes no more.

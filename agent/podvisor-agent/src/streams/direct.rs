@@ -12,13 +12,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 use rustix::net::Shutdown;
 use rustix::pipe::SpliceFlags;
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
 use crate::streams::grace::Grace;
+use crate::streams::pipe_end::{PipeEnd, poll, ready};
 
 /// Capacity of a command's pipe: room to write while the host takes earlier bytes. All of it is moved at once, since
 /// each switch between the command and the agent costs more than a page.
@@ -30,7 +31,7 @@ const TERMINAL_BYTES: usize = 4 * 1024;
 #[derive(Debug)]
 pub(crate) struct Direct {
     /// The pipe or terminal, until a connection takes it.
-    source: Mutex<Option<OwnedFd>>,
+    source: Mutex<Option<PipeEnd>>,
     /// Whether a connection has taken it.
     taken: watch::Sender<bool>,
     ended: watch::Receiver<bool>,
@@ -40,9 +41,8 @@ pub(crate) struct Direct {
 impl Direct {
     /// A stream of the bytes of `source`, to its end or until a little after `ended` turns true.
     pub(crate) fn new(source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<Arc<Direct>> {
-        rustix::io::ioctl_fionbio(&source, true)?;
         Ok(Arc::new(Direct {
-            source: Mutex::new(Some(source)),
+            source: Mutex::new(Some(PipeEnd::new(source)?)),
             taken: watch::Sender::new(false),
             ended,
             finished: AtomicBool::new(false),
@@ -68,11 +68,11 @@ impl Direct {
     /// Whether the host has all of the output.
     pub(crate) fn finished(&self) -> bool {
         let at_end =
-            |source: &OwnedFd| poll(source.as_fd(), PollFlags::IN).is_ok_and(|now| now == PollFlags::HUP);
+            |source: &PipeEnd| poll(source.as_fd(), PollFlags::IN).is_ok_and(|now| now == PollFlags::HUP);
         self.finished.load(Ordering::Relaxed) || self.source().as_ref().is_some_and(at_end)
     }
 
-    fn source(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+    fn source(&self) -> MutexGuard<'_, Option<PipeEnd>> {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -80,7 +80,7 @@ impl Direct {
 /// A stream that a connection has taken.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    source: OwnedFd,
+    source: PipeEnd,
     stream: Arc<Direct>,
 }
 
@@ -88,18 +88,13 @@ impl Taken {
     /// Sends the whole output on a connection, which must not block. Fails when the host leaves before the end.
     pub(crate) async fn serve(self, connection: OwnedFd) -> io::Result<()> {
         let Taken { source, stream } = self;
-        let mut mover = match rustix::pipe::fcntl_setpipe_size(&source, PIPE_BYTES) {
-            Err(rustix::io::Errno::BADF) => Mover::Copy { held: Vec::new() },
-            // A pipe that cannot be made larger works all the same.
-            _ => Mover::Splice,
-        };
-        // Unchecked, since a terminal's master side is no pipe; readiness works the same.
-        let source = pipe::Receiver::from_owned_fd_unchecked(source)?;
+        let mut grace = Grace::new(stream.ended.clone(), PIPE_BYTES);
         // The connection is watched for input only: watched for room too, each credit from the host would wake the
         // agent.
         let from_host = pipe::Receiver::from_owned_fd_unchecked(connection.try_clone()?)?;
+        let connection = Arc::new(connection);
         tokio::select! {
-            sent = send(&mut mover, &source, &connection, stream.ended.clone()) => sent?,
+            sent = send(&source, &connection, &mut grace) => sent?,
             left = host_left(&from_host) => return Err(left),
         }
         rustix::net::shutdown(&connection, Shutdown::Write)?;
@@ -108,30 +103,37 @@ impl Taken {
     }
 }
 
-async fn send(
-    mover: &mut Mover,
-    source: &pipe::Receiver,
-    connection: &OwnedFd,
-    ended: watch::Receiver<bool>,
-) -> io::Result<()> {
-    let mut grace = Grace::new(ended, PIPE_BYTES);
+async fn send(source: &PipeEnd, connection: &Arc<OwnedFd>, grace: &mut Grace) -> io::Result<()> {
+    let enlarging = source.call(|pipe| rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES));
+    let mut mover = match grace.wait_for_call(enlarging).await {
+        None => return Ok(()),
+        Some(Ok(Err(rustix::io::Errno::BADF))) => Mover::Copy { held: Vec::new() },
+        // A pipe that cannot be made larger works all the same.
+        Some(_) => Mover::Splice,
+    };
+    // Unchecked, since a terminal's master side is no pipe; readiness works the same.
+    let watched = pipe::Receiver::from_owned_fd_unchecked(source.to_watch()?)?;
     while !grace.is_over() {
         if !mover.holds() {
-            match grace.wait(source.readable()).await {
+            match grace.wait(watched.readable()).await {
                 Some(readable) => readable?,
                 None => break,
             }
-        }
-        match mover.step(source.as_fd(), connection.as_fd()) {
-            Ok(0) => break,
-            Ok(count) => {
-                grace.saw(count);
-                // A command that never stops writing must not keep the agent from all else.
-                tokio::task::yield_now().await;
+            // Clears the readiness if there is nothing any more, which costs less than a call in vain.
+            if watched.try_io(|| ready(watched.as_fd(), PollFlags::IN)).is_err() {
+                continue;
             }
+        }
+        let to_host = Arc::clone(connection);
+        let moving = source.call(move |source| (mover.step(source, to_host.as_fd()), mover));
+        let Some(moved) = grace.wait_for_call(moving).await else { break };
+        let (moved, after) = moved?;
+        mover = after;
+        match moved {
+            Ok(0) => break,
+            Ok(count) => grace.saw(count),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // Either end may have blocked. Trying the source clears its readiness if it has nothing.
-                let _ = source.try_io(|| ready(source.as_fd(), PollFlags::IN));
+                // Either end may have blocked.
                 if ready(connection.as_fd(), PollFlags::OUT).is_err() {
                     pipe::Sender::from_owned_fd_unchecked(connection.try_clone()?)?.writable().await?;
                 }
@@ -200,31 +202,18 @@ impl Mover {
     }
 }
 
-/// Succeeds if one of the flags holds, or the descriptor has failed or ended.
-fn ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> io::Result<()> {
-    match poll(descriptor, flags)?.is_empty() {
-        true => Err(io::ErrorKind::WouldBlock.into()),
-        false => Ok(()),
-    }
-}
-
-/// The flags that hold for the descriptor now.
-fn poll(descriptor: BorrowedFd<'_>, flags: PollFlags) -> io::Result<PollFlags> {
-    let mut asked = [PollFd::from_borrowed_fd(descriptor, flags)];
-    rustix::event::poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-    Ok(asked[0].revents())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::io::Write;
+    use std::time::Duration;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::streams::pipe_end::tests::Holder;
 
     /// A command's stream, the command's end of the pipe, and the sender that reports the command's end.
     fn command() -> (Arc<Direct>, File, watch::Sender<bool>) {
@@ -287,6 +276,34 @@ mod tests {
         assert_eq!(text, "last words");
         serving.await.unwrap().unwrap();
         drop(process);
+    }
+
+    #[tokio::test]
+    async fn a_command_that_holds_its_pipe_holds_nobody_else_up() {
+        let (stream, mut process, _alive) = command();
+        process.write_all(b"first").unwrap();
+        let holder = Holder::hold(process.into());
+        let (mut host, serving) = serve(&stream);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        holder.let_go();
+        let mut text = String::new();
+        host.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "first!");
+        serving.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_pipe_that_is_held_after_its_commands_end_is_given_up() {
+        let (stream, mut process, alive) = command();
+        process.write_all(b"first").unwrap();
+        let holder = Holder::hold(process.into());
+        let (mut host, serving) = serve(&stream);
+        alive.send(true).unwrap();
+        let mut text = String::new();
+        host.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "");
+        serving.await.unwrap().unwrap();
+        holder.let_go();
     }
 
     #[tokio::test]

@@ -10,6 +10,10 @@ use tokio::time::Instant;
 /// How long a stream without bytes is read after the process's end.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// How long a call on a stream's pipe may take after the process's end. A process that was left behind may hold the pipe as long
+/// as it likes; the ended one does not, and a call that nobody holds up takes no time.
+const CALL: Duration = Duration::from_secs(5);
+
 /// The end of one stream, as the process's end and later bytes decide it.
 #[derive(Debug)]
 pub(crate) struct Grace {
@@ -53,5 +57,18 @@ impl Grace {
         let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + GRACE);
         // Bytes that are there are taken even after the deadline.
         tokio::time::timeout_at(deadline, bytes).await.ok()
+    }
+
+    /// Waits for a call on the stream's pipe; `None` when the process has ended and somebody else holds the pipe.
+    pub(crate) async fn wait_for_call<T>(&self, call: impl Future<Output = T>) -> Option<T> {
+        tokio::pin!(call);
+        let mut ended = self.ended.clone();
+        tokio::select! {
+            biased;
+            done = &mut call => return Some(done),
+            // The sender is dropped with the process, which is an end too.
+            _ = ended.wait_for(|ended| *ended) => {}
+        }
+        tokio::time::timeout(CALL, call).await.ok()
     }
 }

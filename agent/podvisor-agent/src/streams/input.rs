@@ -4,17 +4,23 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_container::syscall;
 use proto_agent::record::{RECORD_BYTES, Record};
+use rustix::event::PollFlags;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::unix::pipe;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::streams::pipe_end::{PipeEnd, ready};
 
 /// Bytes moved at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Most connections to one input at a time. One whose host has gone stays until the process takes its bytes.
 const WRITERS_MAX: usize = 32;
+/// Pause where a write finds no room and the kernel says that there is some.
+const NO_ROOM: Duration = Duration::from_millis(10);
 /// End of file for a terminal, at the start of a line: EOT (termios(3), VEOF).
 const END_OF_TRANSMISSION: [u8; 1] = [4];
 
@@ -22,11 +28,19 @@ const END_OF_TRANSMISSION: [u8; 1] = [4];
 /// together.
 #[derive(Debug)]
 pub(crate) struct Input {
-    target: Mutex<Option<pipe::Sender>>,
+    target: Mutex<Option<Target>>,
     terminal: bool,
     writers: Arc<Semaphore>,
     /// Whether the process has ended.
     ended: watch::Receiver<bool>,
+}
+
+/// The pipe or the terminal.
+#[derive(Debug)]
+struct Target {
+    /// A second descriptor, for readiness; the first field, since it is closed first.
+    watched: pipe::Sender,
+    end: PipeEnd,
 }
 
 /// One connection's place at an input.
@@ -43,9 +57,10 @@ impl Input {
         terminal: bool,
         ended: watch::Receiver<bool>,
     ) -> io::Result<Arc<Input>> {
-        rustix::io::ioctl_fionbio(&target, true)?;
+        let end = PipeEnd::new(target)?;
         // Unchecked, since a terminal's master side is no pipe; readiness works the same.
-        let target = pipe::Sender::from_owned_fd_unchecked(target)?;
+        let watched = pipe::Sender::from_owned_fd_unchecked(end.to_watch()?)?;
+        let target = Target { watched, end };
         let writers = Arc::new(Semaphore::new(WRITERS_MAX));
         Ok(Arc::new(Input { target: Mutex::new(Some(target)), terminal, writers, ended }))
     }
@@ -100,15 +115,16 @@ impl Input {
 
     /// Writes a record's bytes. A process that has closed its input loses them, as in a pipe of a shell.
     async fn pass<S: AsyncRead + Unpin>(&self, mut bytes: S) -> io::Result<()> {
-        let mut chunk = vec![0; CHUNK_BYTES];
         loop {
+            let mut chunk = vec![0; CHUNK_BYTES];
             let count = bytes.read(&mut chunk).await?;
             if count == 0 {
                 return Ok(());
             }
+            chunk.truncate(count);
             let mut slot = self.target.lock().await;
             if let Some(target) = slot.as_ref()
-                && let Err(error) = write_all(target, &chunk[..count]).await
+                && let Err(error) = write_all(target, chunk).await
             {
                 tracing::debug!(%error, "a process takes no more input");
                 if !self.terminal {
@@ -121,7 +137,7 @@ impl Input {
     async fn resize(&self, columns: u16, rows: u16) {
         let slot = self.target.lock().await;
         let Some(target) = slot.as_ref().filter(|_| self.terminal) else { return };
-        if let Err(error) = syscall::set_window_size(target.as_fd(), columns, rows) {
+        if let Err(error) = syscall::set_window_size(target.end.as_fd(), columns, rows) {
             tracing::debug!(%error, "a terminal refused a size");
         }
     }
@@ -134,18 +150,29 @@ impl Input {
         }
         // A terminal's master side carries the output too, so it stays open.
         if let Some(target) = slot.as_ref()
-            && let Err(error) = write_all(target, &END_OF_TRANSMISSION).await
+            && let Err(error) = write_all(target, END_OF_TRANSMISSION.to_vec()).await
         {
             tracing::debug!(%error, "a terminal refused an end of file");
         }
     }
 }
 
-async fn write_all(target: &pipe::Sender, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match target.try_write(bytes) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => target.writable().await?,
+async fn write_all(target: &Target, bytes: Vec<u8>) -> io::Result<()> {
+    let bytes: Arc<[u8]> = bytes.into();
+    let mut from = 0;
+    while from < bytes.len() {
+        let all = Arc::clone(&bytes);
+        let written = target.end.call(move |end| rustix::io::write(end, &all[from..])).await?;
+        match written.map_err(io::Error::from) {
+            Ok(count) => from += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // Clears the readiness if there is no room.
+                match target.watched.try_io(|| ready(target.watched.as_fd(), PollFlags::OUT)) {
+                    Err(_) => target.watched.writable().await?,
+                    // A terminal may count its room in another way than a write does.
+                    Ok(()) => tokio::time::sleep(NO_ROOM).await,
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -1,7 +1,7 @@
 //! Byte streams between containers' processes and the host. The contract is in [`proto_agent`]'s documentation:
 //! [`buffer`] keeps its states, [`output`], [`direct`] and [`input`] move the bytes, [`grace`] decides when an ended
-//! process's output is complete, and [`forward`] connects to the pod's own ports. [`crate::stream_server`] serves the
-//! host's connections.
+//! process's output is complete, [`pipe_end`] touches pipes, and [`forward`] connects to the pod's own ports.
+//! [`crate::stream_server`] serves the host's connections.
 
 mod buffer;
 mod direct;
@@ -9,6 +9,7 @@ mod forward;
 mod grace;
 mod input;
 mod output;
+mod pipe_end;
 
 pub(crate) use direct::{Direct, Taken};
 pub(crate) use forward::Forward;

@@ -5,18 +5,20 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use proto_agent::UNACKNOWLEDGED_BYTES_MAX;
+use rustix::event::PollFlags;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, watch};
 
 use crate::streams::buffer::{OffsetError, OutputBuffer};
 use crate::streams::grace::Grace;
+use crate::streams::pipe_end::{PipeEnd, ready};
 
 /// A pipe's capacity (`PIPE_DEF_BUFFERS` pages, pipe(7)): the most that the process itself can have left there.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -48,20 +50,21 @@ pub(crate) struct Output {
 impl Output {
     /// A stream that reads `source` until its end, or until a little after `ended` turns true.
     pub(crate) fn start(source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<Arc<Output>> {
-        rustix::io::ioctl_fionbio(&source, true)?;
+        let source = PipeEnd::new(source)?;
         // Unchecked, since a terminal's master side is no pipe; readiness works the same.
-        let source = pipe::Receiver::from_owned_fd_unchecked(source)?;
+        let watched = pipe::Receiver::from_owned_fd_unchecked(source.to_watch()?)?;
         let output = Arc::new(Output {
             buffer: Mutex::new(OutputBuffer::new(UNACKNOWLEDGED_BYTES_MAX)),
             grew: Notify::new(),
             shrank: Notify::new(),
             connection: watch::Sender::new(0),
         });
-        tokio::spawn(Arc::clone(&output).pump(source, ended));
+        let pumping = Arc::clone(&output);
+        tokio::spawn(async move { pumping.pump(&source, watched, ended).await });
         Ok(output)
     }
 
-    async fn pump(self: Arc<Self>, source: pipe::Receiver, ended: watch::Receiver<bool>) {
+    async fn pump(self: Arc<Self>, source: &PipeEnd, watched: pipe::Receiver, ended: watch::Receiver<bool>) {
         let mut grace = Grace::new(ended, PIPE_BYTES);
         loop {
             let space = self.buffer().space().min(CHUNK_BYTES);
@@ -69,34 +72,24 @@ impl Output {
                 self.shrank.notified().await;
                 continue;
             }
-            if grace.is_over() {
+            if grace.is_over() || !self.is_readable(&watched, &mut grace).await {
                 break;
             }
-            let taken = passing(|place| {
-                source.try_read(&mut place[..space]).inspect(|count| self.buffer().push(&place[..*count]))
+            let output = Arc::clone(&self);
+            let reading = source.call(move |pipe| {
+                passing(|place| {
+                    let read = rustix::io::read(pipe, &mut place[..space]);
+                    read.inspect(|count| output.buffer().push(&place[..*count]))
+                })
             });
-            match taken {
+            let Some(taken) = grace.wait_for_call(reading).await else { break };
+            match taken.and_then(|taken| taken.map_err(io::Error::from)) {
                 Ok(0) => break,
                 Ok(count) => {
                     grace.saw(count);
                     self.grew.notify_waiters();
-                    // A process that never stops writing must not keep the agent from all else.
-                    tokio::task::yield_now().await;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let more = grace.wait(source.readable());
-                    tokio::pin!(more);
-                    let more = match tokio::time::timeout(SILENCE, &mut more).await {
-                        Ok(more) => more,
-                        Err(_) => {
-                            self.buffer().release();
-                            more.await
-                        }
-                    };
-                    if !matches!(more, Some(Ok(()))) {
-                        break;
-                    }
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // A terminal whose other side is closed answers this (drivers/tty/n_tty.c).
                 Err(error) if error.raw_os_error() == Some(nix::libc::EIO) => break,
@@ -108,6 +101,28 @@ impl Output {
         }
         self.buffer().end_of_stream();
         self.grew.notify_waiters();
+    }
+
+    /// Waits until there is something to read, and frees memory meanwhile. False where the stream is over.
+    async fn is_readable(&self, watched: &pipe::Receiver, grace: &mut Grace) -> bool {
+        loop {
+            let more = grace.wait(watched.readable());
+            tokio::pin!(more);
+            let more = match tokio::time::timeout(SILENCE, &mut more).await {
+                Ok(more) => more,
+                Err(_) => {
+                    self.buffer().release();
+                    more.await
+                }
+            };
+            if !matches!(more, Some(Ok(()))) {
+                return false;
+            }
+            // Clears the readiness if there is nothing any more, which costs less than a call in vain.
+            if watched.try_io(|| ready(watched.as_fd(), PollFlags::IN)).is_ok() {
+                return true;
+            }
+        }
     }
 
     /// Sends the stream from `offset` on to a host connection, and takes the host's acknowledgements, until the host has
@@ -199,6 +214,7 @@ mod tests {
     use tokio::io::duplex;
 
     use super::*;
+    use crate::streams::pipe_end::tests::Holder;
 
     fn pipe() -> (OwnedFd, File) {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -211,6 +227,24 @@ mod tests {
         let output = Arc::clone(output);
         tokio::spawn(async move { output.serve(theirs, offset).await });
         ours
+    }
+
+    #[tokio::test]
+    async fn a_process_that_holds_its_pipe_holds_nobody_else_up() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let (_alive, ended) = watch::channel(false);
+        writer.write_all(b"first").unwrap();
+        let holder = Holder::hold(writer.into());
+        let output = Output::start(reader.into(), ended).unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        holder.let_go();
+        let (mut host, connection) = duplex(64);
+        let serving = tokio::spawn(async move { output.serve(connection, 0).await });
+        let mut text = String::new();
+        host.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "first!");
+        drop(host);
+        let _ = serving.await.unwrap();
     }
 
     #[tokio::test]
