@@ -49,6 +49,10 @@ pub enum Device<F> {
         guest_cid: u32,
         /// Host ports that the guest may dial.
         host_ports: Vec<u32>,
+        /// One more port, for programs of containers: counted by itself, and with more streams at once. Since version 5 of the
+        /// protocol; an older VMM refuses its guest the port.
+        #[serde(default)]
+        program_port: Option<u32>,
     },
     /// Random numbers from the host's getrandom(2).
     Rng,
@@ -147,8 +151,8 @@ impl<F> Device<F> {
             }
             Device::Blk { image, read_only } => Device::Blk { image: file(image)?, read_only },
             Device::Net { tap, mac, mtu } => Device::Net { tap: file(tap)?, mac, mtu },
-            Device::Vsock { listener, guest_cid, host_ports } => {
-                Device::Vsock { listener: file(listener)?, guest_cid, host_ports }
+            Device::Vsock { listener, guest_cid, host_ports, program_port } => {
+                Device::Vsock { listener: file(listener)?, guest_cid, host_ports, program_port }
             }
             Device::Rng => Device::Rng,
             Device::Balloon => Device::Balloon,

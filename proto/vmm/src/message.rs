@@ -16,7 +16,8 @@ use crate::{Device, FilledSlot, Slot};
 /// | 2 | images of several files ([`Device::Layered`]), [`Event::FullDisks`], [`Request::InterruptLockWaits`] |
 /// | 3 | slots for volumes ([`Slot::volumes`]) |
 /// | 4 | free pages that go back ([`Device::Balloon`]), vCPUs that are made when they are wanted ([`Request::MakeVcpus`]), templates ([`Request::Save`], [`Request::Restore`]) |
-pub const PROTOCOL_VERSION: u32 = 4;
+/// | 5 | a port for programs of containers (`program_port` of [`Device::Vsock`]) |
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// The first version whose VMMs save their VM as a template, and start VMs from one.
 pub const TEMPLATES_VERSION: u32 = 4;
@@ -26,6 +27,9 @@ pub const LOCK_WAITS_VERSION: u32 = 2;
 
 /// The first version whose VMMs make vCPUs when they are asked for, and whose daemons ask.
 pub const VCPUS_VERSION: u32 = 4;
+
+/// The first version whose VMMs have a port for programs of containers.
+pub const PROGRAM_PORT_VERSION: u32 = 5;
 
 /// Least version of the other side that this one understands. A side that is newer decides by its own constant whether
 /// it understands this one, and sends it nothing that it does not know.

@@ -80,6 +80,7 @@ async fn main() -> anyhow::Result<()> {
         root_image: &root,
         cmdline: &arguments.cmdline,
         host_ports: &[arguments.port],
+        program_port: None,
     };
     let size = Size::fixed(arguments.memory_mib << 20, arguments.vcpus);
     let booted = match &arguments.restore {
@@ -128,5 +129,5 @@ async fn restore(vm: &Vm, dir: &Path, size: Size, plan: BootPlan<'_>) -> Result<
     let [memory, state] = ["memory", "state"].map(|name| in_memory(name).map_err(VmError::Duplicate));
     let (memory, state) = (&memory?, &state?);
     let (root_image, host_ports) = (plan.root_image, plan.host_ports);
-    vm.restore(size, RestorePlan { memory, state, root_image, host_ports }).await
+    vm.restore(size, RestorePlan { memory, state, root_image, host_ports, program_port: None }).await
 }

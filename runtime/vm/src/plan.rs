@@ -33,4 +33,7 @@ pub struct BootPlan<'a> {
     pub cmdline: &'a str,
     /// Host ports that the guest may open streams to, for [`crate::Vm::guest_stream`] to return; all others are refused.
     pub host_ports: &'a [u32],
+    /// One more such port, for programs of containers, which connect more often; `None` to refuse them. A VMM that is too
+    /// old refuses them in any case ([`crate::Vm::has_program_port`]).
+    pub program_port: Option<u32>,
 }

@@ -1,18 +1,21 @@
-//! Streams that the guest opened and nobody has taken yet, by port. At most [`WAITING_MAX`] wait: one more closes the
+//! Streams that the guest opened and nobody has taken yet, by port. At most [`WAITING_MAX`] wait for each: one more closes the
 //! oldest, which the guest sees as a reset, so that what nobody takes is in nobody's way.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Streams kept for whoever comes to take them: as many as a VMM lets its guest have at once.
-const WAITING_MAX: usize = 8;
+/// Streams kept for whoever comes to take them, for each port: as many as a VMM lets its guest have at once.
+const WAITING_MAX: usize = 64;
+
+/// Ports with streams that wait: a VMM lets its guest dial fewer. A stream to one more is closed.
+const PORTS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    waiting: Mutex<VecDeque<(u32, OwnedFd)>>,
+    waiting: Mutex<BTreeMap<u32, VecDeque<OwnedFd>>>,
     arrived: Notify,
 }
 
@@ -21,8 +24,12 @@ impl Streams {
     /// that no log line says so.
     pub(crate) fn put(&self, port: u32, stream: OwnedFd) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let oldest = if waiting.len() >= WAITING_MAX { waiting.pop_front() } else { None };
-        waiting.push_back((port, stream));
+        if waiting.len() >= PORTS_MAX && !waiting.contains_key(&port) {
+            return;
+        }
+        let of_port = waiting.entry(port).or_default();
+        let oldest = if of_port.len() >= WAITING_MAX { of_port.pop_front() } else { None };
+        of_port.push_back(stream);
         drop((waiting, oldest));
         self.arrived.notify_waiters();
     }
@@ -43,8 +50,7 @@ impl Streams {
 
     fn try_take(&self, port: u32) -> Option<OwnedFd> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = waiting.iter().position(|(p, _)| *p == port)?;
-        waiting.remove(place).map(|(_, stream)| stream)
+        waiting.get_mut(&port)?.pop_front()
     }
 }
 
@@ -74,6 +80,10 @@ mod tests {
         }
         streams.put(1024, stream());
         streams.take(1024).await;
-        assert_eq!(streams.waiting.lock().unwrap().len(), WAITING_MAX - 1);
+        assert_eq!(streams.waiting.lock().unwrap()[&1].len(), WAITING_MAX);
+        for port in 2..100 {
+            streams.put(port, stream());
+        }
+        assert_eq!(streams.waiting.lock().unwrap().len(), PORTS_MAX);
     }
 }

@@ -21,6 +21,8 @@ pub struct RestorePlan<'a> {
     pub root_image: &'a File,
     /// Host ports that the guest may open streams to.
     pub host_ports: &'a [u32],
+    /// Host port that programs of containers may open streams to, if there is one.
+    pub program_port: Option<u32>,
 }
 
 impl Vm {
@@ -55,7 +57,7 @@ impl Vm {
         let mut descriptors = Descriptors::default();
         let memory = descriptors.push(duplicate(plan.memory)?);
         let state = descriptors.push(duplicate(plan.state)?);
-        let devices = self.own_devices(plan.root_image, plan.host_ports)?.into_iter();
+        let devices = self.own_devices(plan.root_image, plan.host_ports, plan.program_port)?.into_iter();
         let devices = devices.map(|(slot, device)| (slot, device.map(|fd| descriptors.push(fd)))).collect();
         let config = RestoreConfig {
             id: self.0.id.clone(),

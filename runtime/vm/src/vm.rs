@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use proto_vmm::{
-    BALLOON_VERSION, BootConfig, Device, FilledSlot, LOCK_WAITS_VERSION, Request, Response, Slot, StopReport,
-    VCPUS_VERSION, VOLUME_SLOTS_VERSION, VmStats,
+    BALLOON_VERSION, BootConfig, Device, FilledSlot, LOCK_WAITS_VERSION, PROGRAM_PORT_VERSION, Request,
+    Response, Slot, StopReport, VCPUS_VERSION, VOLUME_SLOTS_VERSION, VmStats,
 };
 use runtime_fail_points::{Point, pass_async};
 use tokio::net::UnixStream;
@@ -157,7 +157,7 @@ impl Vm {
         plan: BootPlan<'_>,
         devices: Vec<(Slot, Device<OwnedFd>)>,
     ) -> Result<(), VmError> {
-        let ours = self.own_devices(plan.root_image, plan.host_ports)?;
+        let ours = self.own_devices(plan.root_image, plan.host_ports, plan.program_port)?;
         let mut descriptors = Descriptors::default();
         let kernel = descriptors.push(duplicate(plan.kernel)?);
         let devices = ours.into_iter().chain(devices);
@@ -183,9 +183,11 @@ impl Vm {
         &self,
         root_image: &File,
         host_ports: &[u32],
+        program_port: Option<u32>,
     ) -> Result<[(Slot, Device<OwnedFd>); 3], VmError> {
         let listener = spawn::listen_vsock(&self.0.vsock_path)?.into();
-        let vsock = Device::Vsock { listener, guest_cid: GUEST_CID, host_ports: host_ports.into() };
+        let vsock =
+            Device::Vsock { listener, guest_cid: GUEST_CID, host_ports: host_ports.into(), program_port };
         let root = Device::Pmem { image: duplicate(root_image)? };
         Ok([(Slot::ROOT, root), (Slot::VSOCK, vsock), (Slot::RNG, Device::Rng)])
     }
@@ -198,6 +200,11 @@ impl Vm {
     /// Whether the VMM has a balloon to plug.
     pub fn has_balloon(&self) -> bool {
         self.0.version >= BALLOON_VERSION
+    }
+
+    /// Whether the VMM lets programs of containers open streams to a port of their own.
+    pub fn has_program_port(&self) -> bool {
+        self.0.version >= PROGRAM_PORT_VERSION
     }
 
     /// Fills an empty slot; the agent then probes it.

@@ -82,7 +82,8 @@ async fn boot(built: &Built, memory_bytes: u64) -> anyhow::Result<Boot> {
     };
     let vm = Vm::spawn(spawn).await?;
     let host_ports = &[proto_agent::port::READY];
-    let plan = BootPlan { kernel: &kernel, root_image: &root_image, cmdline: "", host_ports };
+    let plan =
+        BootPlan { kernel: &kernel, root_image: &root_image, cmdline: "", host_ports, program_port: None };
     vm.boot(Size::fixed(memory_bytes, 1), plan, Vec::new()).await?;
     let stream = tokio::select! {
         stream = vm.guest_stream(proto_agent::port::READY) => stream?,

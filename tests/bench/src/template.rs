@@ -31,7 +31,9 @@ pub(crate) async fn bench(built: &Built, starts: u32, memory_bytes: u64) -> anyh
     let root_image = File::open(built.guest_image.join("root.erofs"))?;
     let host_ports = &[port::READY];
     let cmdline = format!("-- {}", proto_agent::TEMPLATE_ARGUMENT);
-    let plan = |cmdline| BootPlan { kernel: &kernel, root_image: &root_image, cmdline, host_ports };
+    let program_port = None;
+    let plan =
+        |cmdline| BootPlan { kernel: &kernel, root_image: &root_image, cmdline, host_ports, program_port };
 
     let started = spawn(built).await?;
     let begin = now()?;
@@ -58,7 +60,8 @@ pub(crate) async fn bench(built: &Built, starts: u32, memory_bytes: u64) -> anyh
     for number in 1..=starts {
         let started = spawn(built).await?;
         let begin = now()?;
-        let plan = RestorePlan { memory: &memory, state: &state, root_image: &root_image, host_ports };
+        let plan =
+            RestorePlan { memory: &memory, state: &state, root_image: &root_image, host_ports, program_port };
         started.vm.restore(size, plan).await?;
         let restored = now()?;
         runtime_guest::wake(started.vm.vsock_path(), &[7; 64]).await?;

@@ -129,7 +129,15 @@ impl Vmm {
             cmdline: String::new(),
             devices: vec![
                 (Slot::ROOT, Device::Pmem { image: FdIndex(1) }),
-                (Slot::VSOCK, Device::Vsock { listener: FdIndex(2), guest_cid: 3, host_ports: vec![1024] }),
+                (
+                    Slot::VSOCK,
+                    Device::Vsock {
+                        listener: FdIndex(2),
+                        guest_cid: 3,
+                        host_ports: vec![1024],
+                        program_port: None,
+                    },
+                ),
                 (Slot::RNG, Device::Rng),
             ],
         };

@@ -15,7 +15,7 @@ use vmm_devices::virtio::fs::{Fs, ShareThread};
 use vmm_devices::virtio::net::Net;
 use vmm_devices::virtio::pmem::Pmem;
 use vmm_devices::virtio::rng::Rng;
-use vmm_devices::virtio::vsock::{GuestStream, Vsock};
+use vmm_devices::virtio::vsock::{GuestStream, HostPorts, Vsock};
 
 use crate::image_map;
 use crate::pmem::{PmemError, PmemWindows};
@@ -85,7 +85,8 @@ impl Backends {
                 Box::new(Blk::new(File::from(image), read_only, &self.full_disks).map_err(failed(slot))?)
             }
             Device::Net { tap, mac, mtu } => Box::new(Net::new(tap, mac, mtu).map_err(failed(slot))?),
-            Device::Vsock { listener, guest_cid, host_ports } => {
+            Device::Vsock { listener, guest_cid, host_ports, program_port } => {
+                let host_ports = HostPorts { agent: host_ports, programs: program_port };
                 let (listener, guest_stream) = (UnixListener::from(listener), self.guest_stream.clone());
                 Box::new(Vsock::new(guest_cid, listener, host_ports, guest_stream).map_err(failed(slot))?)
             }

@@ -211,8 +211,13 @@ impl Vm for SpawnedVm {
         let BootRequest { bounds, kernel, root_image } = request;
         let share = runtime_vm::Device::Fs { tag: proto_agent::SHARE_TAG.to_owned() };
         let devices = vec![(Slot::FS, share)];
-        let plan =
-            BootPlan { kernel: &kernel, root_image: &root_image, cmdline: "", host_ports: &[port::READY] };
+        let plan = BootPlan {
+            kernel: &kernel,
+            root_image: &root_image,
+            cmdline: "",
+            host_ports: &[port::READY],
+            program_port: None,
+        };
         Ok(self.0.boot(size(&bounds), plan, devices).await?)
     }
 
@@ -222,7 +227,8 @@ impl Vm for SpawnedVm {
             return Err(VmError::NoTemplates { release: self.release() }.into());
         }
         let (cmdline, host_ports) = (&format!("-- {}", proto_agent::TEMPLATE_ARGUMENT), &[port::READY]);
-        let plan = BootPlan { kernel: &kernel, root_image: &root_image, cmdline, host_ports };
+        let program_port = None;
+        let plan = BootPlan { kernel: &kernel, root_image: &root_image, cmdline, host_ports, program_port };
         self.0.boot(size(&bounds), plan, Vec::new()).await?;
         agent::waits(self.0.guest_stream(port::READY).await?).await
     }
@@ -238,6 +244,7 @@ impl Vm for SpawnedVm {
             state: &state,
             root_image: &root_image,
             host_ports: &[port::READY],
+            program_port: None,
         };
         self.0.restore(size(&bounds), plan).await?;
         // A guest that runs cannot be booted any more.

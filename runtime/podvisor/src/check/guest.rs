@@ -62,7 +62,13 @@ async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
     let vm = Vm::spawn(spawn).await.map_err(|error| vmm_failed(error, dir))?;
     let outcome = async {
         let host_ports = &[proto_agent::port::READY];
-        let plan = BootPlan { kernel: &kernel, root_image: &root_image, cmdline: "", host_ports };
+        let plan = BootPlan {
+            kernel: &kernel,
+            root_image: &root_image,
+            cmdline: "",
+            host_ports,
+            program_port: None,
+        };
         vm.boot(Size::fixed(MEMORY_BYTES, 1), plan, Vec::new())
             .await
             .map_err(|error| vmm_failed(error, dir))?;

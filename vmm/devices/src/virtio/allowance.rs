@@ -1,10 +1,10 @@
-//! An allowance for what a guest may have done at a bounded rate: some in a row, and one more after each second.
+//! An allowance for what a guest may have done at a bounded rate: some in a row, and one more after each interval.
 //!
 //! Pure: the time comes with each question.
 
 use std::time::{Duration, Instant};
 
-/// One more after each of these.
+/// The interval of an allowance that says nothing else.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// See the module.
@@ -12,15 +12,22 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Allowance {
     /// Most that may be taken in a row, after a quiet time.
     row: u32,
+    /// One more after each of these.
+    every: Duration,
     /// Left to be taken, as of `counted`.
     left: u32,
     counted: Option<Instant>,
 }
 
 impl Allowance {
-    /// An allowance of `row` in a row, none of which is used up.
+    /// An allowance of `row` in a row, none of which is used up, and of one more after each second.
     pub(crate) fn new(row: u32) -> Allowance {
-        Allowance { row, left: row, counted: None }
+        Allowance::every(row, EVERY)
+    }
+
+    /// An allowance of `row` in a row, none of which is used up, and of one more after each interval, which is not zero.
+    pub(crate) fn every(row: u32, every: Duration) -> Allowance {
+        Allowance { row, every, left: row, counted: None }
     }
 
     /// Takes one. Returns whether there was one left.
@@ -34,11 +41,11 @@ impl Allowance {
     /// Adds what the time that has gone by allows.
     fn count(&mut self, now: Instant) {
         let counted = *self.counted.get_or_insert(now);
-        let seconds = now.saturating_duration_since(counted).as_secs();
-        let more = u32::try_from(seconds / EVERY.as_secs()).unwrap_or(u32::MAX);
+        let gone_by = now.saturating_duration_since(counted).as_nanos();
+        let more = u32::try_from(gone_by / self.every.as_nanos().max(1)).unwrap_or(u32::MAX);
         self.left = self.left.saturating_add(more).min(self.row);
-        // Not `now`: what has begun of the next second counts too.
-        self.counted = counted.checked_add(EVERY.saturating_mul(more)).or(Some(now));
+        // Not `now`: what has begun of the next interval counts too.
+        self.counted = counted.checked_add(self.every.saturating_mul(more)).or(Some(now));
     }
 }
 
@@ -50,17 +57,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_takes_more_than_the_allowance(pauses_ms in prop::collection::vec(0u64..3000, 1..200)) {
+        fn nobody_takes_more_than_the_allowance(
+            pauses_ms in prop::collection::vec(0u64..3000, 1..200),
+            every_ms in 1u64..2000,
+        ) {
             const ROW: u32 = 8;
-            let (mut allowance, start) = (Allowance::new(ROW), Instant::now());
+            let every = Duration::from_millis(every_ms);
+            let (mut allowance, start) = (Allowance::every(ROW, every), Instant::now());
             let (mut at, mut taken) = (Duration::ZERO, 0);
             for pause in pauses_ms {
                 at += Duration::from_millis(pause);
                 taken += u64::from(allowance.take(start + at));
-                prop_assert!(taken <= u64::from(ROW) + at.as_secs());
+                prop_assert!(u128::from(taken) <= u128::from(ROW) + at.as_millis() / every.as_millis());
             }
             // After a quiet time there is more, for a while.
-            at += EVERY * ROW;
+            at += every * ROW;
             let row = (0..100).filter(|_| allowance.take(start + at)).count();
             prop_assert_eq!(row, ROW as usize);
         }

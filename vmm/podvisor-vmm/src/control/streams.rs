@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use vmm_vm::GuestStream;
 
-/// Streams that may wait for the control thread.
-const WAITING_MAX: usize = 64;
+/// Streams that may wait for the control thread: as many as the vsock device lets a guest have at once.
+const WAITING_MAX: usize = 72;
 
 pub(super) struct GuestStreams {
     sender: SyncSender<(u32, UnixStream)>,

@@ -54,7 +54,15 @@ impl Template {
             state: FdIndex(1),
             devices: vec![
                 (Slot::ROOT, Device::Pmem { image: FdIndex(2) }),
-                (Slot::VSOCK, Device::Vsock { listener: FdIndex(3), guest_cid: 3, host_ports: vec![1024] }),
+                (
+                    Slot::VSOCK,
+                    Device::Vsock {
+                        listener: FdIndex(3),
+                        guest_cid: 3,
+                        host_ports: vec![1024],
+                        program_port: None,
+                    },
+                ),
                 (Slot::RNG, Device::Rng),
             ],
         };

@@ -17,7 +17,7 @@ use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::{Queue, QueueT};
 
-use super::dial_rules::DialRules;
+use super::dial_rules::{DialRules, HostPorts};
 use super::mux::{GuestStream, Mux};
 use super::snapshot::VsockSnapshot;
 use super::worker::{Backend, NAME, Parked, failed};
@@ -42,7 +42,7 @@ const CID_ANY: u32 = u32::MAX;
 pub struct Vsock {
     guest_cid: u32,
     listener: Arc<UnixListener>,
-    host_ports: Vec<u32>,
+    host_ports: HostPorts,
     guest_stream: GuestStream,
     running: Option<Worker<Parked>>,
     parked: Option<Mux>,
@@ -66,7 +66,7 @@ impl Vsock {
     pub fn new(
         guest_cid: u32,
         listener: UnixListener,
-        host_ports: Vec<u32>,
+        host_ports: HostPorts,
         guest_stream: GuestStream,
     ) -> io::Result<Vsock> {
         if !(CID_FIRST..CID_ANY).contains(&guest_cid) {

@@ -59,4 +59,5 @@ mod worker;
 mod tests;
 
 pub use device::Vsock;
+pub use dial_rules::HostPorts;
 pub use mux::GuestStream;

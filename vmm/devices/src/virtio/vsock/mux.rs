@@ -231,7 +231,7 @@ impl Mux {
 
     /// A pair of streams whose other end somebody took. A dial that is refused costs nothing but its reset.
     fn open_stream(&mut self, host_port: u32) -> Option<UnixStream> {
-        let open = self.table.dialled_by_guest();
+        let open = |port| self.table.dialled_by_guest(port);
         if self.table.is_full() || !self.dial_rules.admit(host_port, open, Instant::now()) {
             return None;
         }
@@ -301,11 +301,13 @@ impl std::fmt::Debug for Mux {
 mod tests {
     use std::os::fd::OwnedFd;
 
+    use super::super::dial_rules::HostPorts;
     use super::*;
 
     fn mux(listener: UnixListener) -> Mux {
         listener.set_nonblocking(true).unwrap();
-        Mux::new(3, Arc::new(listener), DialRules::new(Vec::new()), Arc::new(|_, _| false), 0).unwrap()
+        Mux::new(3, Arc::new(listener), DialRules::new(HostPorts::default()), Arc::new(|_, _| false), 0)
+            .unwrap()
     }
 
     #[test]

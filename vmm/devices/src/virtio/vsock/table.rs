@@ -3,7 +3,7 @@
 //! Owns the limit on connections and the two waiting lines for the guest's attention: connections that owe a
 //! control packet, and connections whose host may have bytes. The table moves no bytes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::unix::net::UnixStream;
 
 use super::connection::{Connection, Ports};
@@ -38,7 +38,8 @@ pub(super) struct Table {
     control: VecDeque<u64>,
     data: VecDeque<u64>,
     next_host_port: u32,
-    dialled_by_guest: usize,
+    /// How many connections the guest dialled, by the host's port: as many entries as there are ports that it may dial.
+    dialled_by_guest: BTreeMap<u32, usize>,
 }
 
 impl Table {
@@ -50,7 +51,7 @@ impl Table {
             control: VecDeque::new(),
             data: VecDeque::new(),
             next_host_port: next_host_port.max(HOST_PORT_FIRST),
-            dialled_by_guest: 0,
+            dialled_by_guest: BTreeMap::new(),
         }
     }
 
@@ -64,9 +65,9 @@ impl Table {
         self.links.len() >= CONNECTIONS_MAX
     }
 
-    /// Connections that the guest dialled.
-    pub(super) fn dialled_by_guest(&self) -> usize {
-        self.dialled_by_guest
+    /// Connections to this port of the host that the guest dialled.
+    pub(super) fn dialled_by_guest(&self, host_port: u32) -> usize {
+        self.dialled_by_guest.get(&host_port).copied().unwrap_or_default()
     }
 
     /// A host port with which `guest_port` is not connected.
@@ -86,7 +87,9 @@ impl Table {
     pub(super) fn insert(&mut self, id: u64, connection: Connection, stream: UnixStream) {
         debug_assert!(!self.is_full(), "the caller asks first");
         self.by_ports.insert(connection.ports(), id);
-        self.dialled_by_guest += usize::from(connection.is_dialled_by_guest());
+        if connection.is_dialled_by_guest() {
+            *self.dialled_by_guest.entry(connection.ports().host).or_default() += 1;
+        }
         // Bytes may have come before the stream was watched.
         let link = Link {
             connection,
@@ -138,7 +141,11 @@ impl Table {
     /// no rx buffer, must not make the lines longer than the table.
     fn remove(&mut self, id: u64) {
         let Some(link) = self.links.remove(&id) else { return };
-        self.dialled_by_guest -= usize::from(link.connection.is_dialled_by_guest());
+        if link.connection.is_dialled_by_guest()
+            && let Some(count) = self.dialled_by_guest.get_mut(&link.connection.ports().host)
+        {
+            *count -= 1;
+        }
         if link.in_control {
             self.control.retain(|&other| other != id);
         }
@@ -227,7 +234,7 @@ mod tests {
             table.get_mut(id).unwrap().connection.guest_reset();
             table.settle(id);
             assert!(!table.has_waiting() && table.find(ports).is_none() && table.links.is_empty());
-            assert_eq!(table.dialled_by_guest(), 0);
+            assert_eq!(table.dialled_by_guest(80), 0);
         }
     }
 

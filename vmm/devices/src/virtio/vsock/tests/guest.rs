@@ -12,6 +12,7 @@ use vm_memory::{Bytes, GuestAddress, GuestRegionMmap};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::super::device::Vsock;
+use super::super::dial_rules::HostPorts;
 use super::super::packet::{HEADER_BYTES, HOST_CID, Header, Op, TYPE_STREAM};
 use super::driver::{Descriptor, DriverQueue, NEXT, RING_BYTES, SIZE, WRITE};
 use crate::virtio::{Activation, GuestMemory, Interrupt, VirtioDevice};
@@ -21,6 +22,8 @@ pub(super) const CREDIT: u32 = 64 * 1024;
 
 /// Ports that the guest may dial.
 pub(super) const HOST_PORTS: [u32; 5] = [6, 79, 80, 1025, 9001];
+/// The port for programs of containers.
+pub(super) const PROGRAM_PORT: u32 = 1026;
 
 const RX_BUFFERS: u64 = 0x10_0000;
 pub(super) const RX_BUFFER_BYTES: u64 = 0x1000;
@@ -262,7 +265,8 @@ fn device(directory: &TempDir, taken: &Arc<Mutex<VecDeque<(u32, UnixStream)>>>) 
         }
         wanted
     };
-    Vsock::new(CID, listener, HOST_PORTS.into(), Arc::new(take)).unwrap()
+    let host_ports = HostPorts { agent: HOST_PORTS.into(), programs: Some(PROGRAM_PORT) };
+    Vsock::new(CID, listener, host_ports, Arc::new(take)).unwrap()
 }
 
 /// A packet from the guest, with room for [`CREDIT`] bytes.

@@ -5,12 +5,12 @@ use std::io::{Read, Write};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::super::connection::BUFFER_BYTES;
-use super::super::dial_rules::STREAMS_MAX;
+use super::super::dial_rules::{PROGRAM_STREAMS_MAX, STREAMS_MAX};
 use super::super::mux::REPLIES_MAX;
 use super::super::packet::{Header, Op};
 use super::super::table::CONNECTIONS_MAX;
 use super::driver::SIZE;
-use super::guest::{Guest, HOST_PORTS, data, packet, pattern, with_op};
+use super::guest::{Guest, HOST_PORTS, PROGRAM_PORT, data, packet, pattern, with_op};
 
 #[test]
 fn a_host_that_does_not_read_holds_up_its_own_connection_only() {
@@ -114,7 +114,7 @@ fn one_connection_too_many_is_refused() {
 #[test]
 fn a_guest_reaches_no_port_that_was_not_named_and_nobody_hears_of_it() {
     let mut guest = Guest::awake();
-    for port in (0..2000).filter(|port| !HOST_PORTS.contains(port)) {
+    for port in (0..2000).filter(|port| !HOST_PORTS.contains(port) && *port != PROGRAM_PORT) {
         guest.send(packet(Op::Request, 5000, port), &[]);
         assert_eq!(guest.receive_op(Op::Reset).src_port, port);
     }
@@ -136,6 +136,20 @@ fn a_guest_that_dials_without_end_is_refused_and_hosts_are_not() {
     assert_eq!(accepted, STREAMS_MAX);
     assert_eq!(guest.taken.lock().unwrap().len(), STREAMS_MAX);
     guest.connect(1024);
+}
+
+#[test]
+fn programs_that_dial_without_end_leave_the_agent_its_ports() {
+    let mut guest = Guest::awake();
+    let accepted = (0..500)
+        .filter(|port| {
+            guest.send(packet(Op::Request, *port, PROGRAM_PORT), &[]);
+            Op::from_wire(guest.receive().0.op) == Some(Op::Response)
+        })
+        .count();
+    assert_eq!(accepted, PROGRAM_STREAMS_MAX);
+    guest.send(packet(Op::Request, 5000, HOST_PORTS[0]), &[]);
+    guest.receive_op(Op::Response);
 }
 
 #[test]
