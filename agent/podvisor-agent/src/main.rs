@@ -25,6 +25,7 @@ mod disks;
 mod ext4_disk;
 mod fair_server;
 mod host_listener;
+mod host_sockets;
 mod host_work;
 mod images;
 mod kernel_limits;

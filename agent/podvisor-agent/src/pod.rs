@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::containers::{ContainerError, Containers};
 use crate::disk_volumes::DiskVolumes;
 use crate::disks::Disks;
+use crate::host_sockets::HostSockets;
 use crate::images::Images;
 use crate::memory_volumes::MemoryVolumes;
 use crate::published_volumes::PublishedVolumes;
@@ -31,6 +32,7 @@ pub(crate) struct Pod {
     pub(crate) memory_volumes: MemoryVolumes,
     pub(crate) disk_volumes: DiskVolumes,
     pub(crate) published_volumes: PublishedVolumes,
+    pub(crate) host_sockets: HostSockets,
     /// Held while usage is read.
     pub(crate) usage: Arc<Mutex<()>>,
     /// Held through configuration; true after it.

@@ -1,11 +1,12 @@
 //! The contract between the daemon and the agent: RPCs (ttrpc), stream frames, ports and guest paths.
 //!
-//! Three ways in and out of a guest, all over virtio-vsock:
+//! Four ways in and out of a guest, all over virtio-vsock:
 //!
 //! | who dials | port | what it carries |
 //! |---|---|---|
 //! | guest | host [`port::READY`] | one [`AgentReady`](agent::AgentReady) frame, once, when the agent serves; in a template also before, when it waits |
 //! | host | guest [`port::WAKE`] | one [`Wake`](agent::Wake) frame, to a guest that was restored from a template |
+//! | guest | host [`port::HOST_SOCKET`] | a token of [`HOST_SOCKET_TOKEN_BYTES`] bytes, then raw bytes to and from a socket of the node |
 //! | host | guest [`port::RPC`] | ttrpc, service `podvisor.agent.v1.Agent` |
 //! | host | guest [`port::STREAM`] | a [`StreamOpen`](agent::StreamOpen) frame, a [`StreamOpened`](agent::StreamOpened) frame back, then raw bytes |
 //!
@@ -25,6 +26,11 @@
 //!
 //! Stdin: host to guest, a sequence of [`record`]s: bytes, sizes of a terminal, the end of file. Several
 //! connections may write to one stdin.
+//!
+//! Sockets of the node: the agent listens in the container's place, and opens one stream to the host for each connection. Any
+//! process of a container may dial the host as well, so that the stream begins with the token that
+//! [`HostSocket`](agent::HostSocket) has; the host closes one that begins otherwise. Then raw bytes go both ways, and each
+//! side's half-close is passed on.
 //!
 //! Port-forward: raw bytes both ways between the host and a port of the pod's loopback; each side's
 //! half-close is passed on.
@@ -70,6 +76,12 @@ pub const TEMPLATE_ARGUMENT: &str = "template";
 /// Least bytes of [`Wake::random_seed`](agent::Wake::random_seed): the state of the kernel's generator is as long.
 pub const WAKE_SEED_BYTES_MIN: usize = 32;
 
+/// Bytes of the token by which the host knows a connection's container and socket: too many to be guessed.
+pub const HOST_SOCKET_TOKEN_BYTES: usize = 32;
+
+/// Most sockets of the node in one container: more than any operator allows of them, mounted several times.
+pub const HOST_SOCKETS_MAX: usize = 64;
+
 /// Tag of the virtio-fs device that serves the pod's shared directory.
 pub const SHARE_TAG: &str = "podvisor";
 
@@ -77,6 +89,8 @@ pub const SHARE_TAG: &str = "podvisor";
 pub mod port {
     /// Host side: the guest dials it when the agent serves.
     pub const READY: u32 = 1024;
+    /// Host side: the agent dials it for each connection of a program to a socket of the node.
+    pub const HOST_SOCKET: u32 = 1026;
     /// Guest side: ttrpc.
     pub const RPC: u32 = 1024;
     /// Guest side: byte streams.
@@ -109,6 +123,9 @@ pub mod guest_path {
     /// Bind-mount sources below this path stand for volumes that the container's image declares; the agent replaces them
     /// by the path of a directory that it makes ([`DeclaredVolume`](crate::agent::DeclaredVolume)).
     pub const DECLARED_VOLUMES: &str = "/run/podvisor/declared-volumes";
+    /// Bind-mount sources below this path stand for sockets of the node; the agent replaces them by the path of a socket that
+    /// it listens on ([`HostSocket`](crate::agent::HostSocket)).
+    pub const HOST_SOCKETS: &str = "/run/podvisor/host-sockets";
     /// Parent of every container's cgroup; a spec's `cgroupsPath` is `CGROUP_PARENT/<container id>`.
     pub const CGROUP_PARENT: &str = "/pod";
 }

@@ -21,6 +21,8 @@ pub const GUEST_VOLUMES: u32 = 2;
 pub const LAYER_LIMITS: u32 = 2;
 /// The first version whose agents keep volumes on disks of the pod's ([`DiskVolume`](crate::agent::DiskVolume)).
 pub const DISK_VOLUMES: u32 = 3;
+/// The first version whose agents lead programs to sockets of the node ([`HostSocket`](crate::agent::HostSocket)).
+pub const HOST_SOCKETS: u32 = 4;
 
 /// The versions that one side speaks. A side that states none speaks version 0 and no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

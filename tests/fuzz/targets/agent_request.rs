@@ -19,6 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     round_trip::<ExecRequest>(bytes);
     round_trip::<SignalRequest>(bytes);
     round_trip::<PublishVolumeRequest>(bytes);
+    round_trip::<AttachHostSocketsRequest>(bytes);
     if let Some((header, body)) = bytes.split_first_chunk()
         && let Ok(length) = frame::body_bytes(*header)
     {

@@ -7,6 +7,7 @@ use agent_container::limits::LimitError;
 use agent_container::spec::SpecError;
 use agent_container::users::UserError;
 use agent_container::working_directory::WorkingDirectoryError;
+use proto_agent::{HOST_SOCKET_TOKEN_BYTES, HOST_SOCKETS_MAX};
 
 use crate::disk_volumes::DiskVolumeError;
 use crate::host_work::HostWorkError;
@@ -50,6 +51,8 @@ pub(crate) enum ContainerError {
     #[error(transparent)]
     PublishedVolume(#[from] PublishedVolumeError),
     #[error(transparent)]
+    HostSocket(#[from] HostSocketError),
+    #[error(transparent)]
     Shared(#[from] SharedError),
     #[error(transparent)]
     HostWork(#[from] HostWorkError),
@@ -79,6 +82,15 @@ impl ContainerError {
         let id = id.to_owned();
         move |source| ContainerError::Io { what: "remove the volumes", id, source }
     }
+}
+
+/// Why sockets of the node cannot be offered.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HostSocketError {
+    #[error("a container has at most {HOST_SOCKETS_MAX} sockets of the node, not {0}")]
+    TooMany(usize),
+    #[error("the token of a socket of the node has {HOST_SOCKET_TOKEN_BYTES} bytes, not {0}")]
+    Token(usize),
 }
 
 /// Why an image volume cannot be mounted.

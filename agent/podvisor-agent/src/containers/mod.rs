@@ -7,6 +7,6 @@ mod id;
 mod list;
 
 pub(crate) use container::{Container, Exec, Phase};
-pub(crate) use error::{ContainerError, VolumeError};
+pub(crate) use error::{ContainerError, HostSocketError, VolumeError};
 pub(crate) use id::{cgroup_path, check_id};
 pub(crate) use list::Containers;

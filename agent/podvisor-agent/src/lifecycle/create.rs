@@ -90,6 +90,7 @@ async fn build(
     let _mapped = volumes::mount(pod, container, &request.image_volumes, &mut spec).await?;
     let _overlays = declared_volumes::mount(pod, container, image, &request.declared_volumes, &mut spec)?;
     let _kept = guest_volumes::mount(pod, container, &request.guest_volumes, &mut spec).await?;
+    pod.host_sockets.offer(container, &request.host_sockets, &mut spec)?;
     block_devices::add(pod, container, &request.block_devices, &mut spec).await?;
     if request.shared_mounts {
         pod.shared.mount().await?;
@@ -123,6 +124,7 @@ async fn build(
     devices::restrict(container.cgroup(), rules)?;
     let files = request.cgroup_files.iter().map(|(file, value)| (file.clone(), value.clone()));
     limits::apply(container.cgroup(), &files.collect())?;
+    pod.host_sockets.attach(&pod.shared.work, container, launched.pid).await?;
     let streams = pending.streams().await.map_err(container.io("receive the terminal"))?;
     let shared = request.shared_mounts.then(|| Arc::clone(&pod.shared));
     let role = Role::First { shared };

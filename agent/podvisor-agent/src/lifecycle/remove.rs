@@ -57,6 +57,7 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
         *phase = Phase::Removing { first };
     }
     kill_and_wait(container).await.map_err(container.io("end the processes"))?;
+    pod.host_sockets.remove_of(container.id()).map_err(container.io("remove the sockets"))?;
     unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
     container.cgroup().remove().map_err(container.io("remove the cgroup"))?;
     remove_directory(&format!("{STATE_ROOT}/{}", container.id()))

@@ -7,6 +7,7 @@
 mod configure;
 mod container;
 mod gate;
+mod host_sockets;
 mod process;
 mod resize;
 mod stats;
@@ -18,11 +19,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use proto_agent::agent::{
-    ConfigurePodRequest, ConfigurePodResponse, CreateContainerRequest, CreateContainerResponse, Empty,
-    ExecRequest, ExecResponse, HelloRequest, HelloResponse, PublishVolumeRequest, PublishVolumeResponse,
-    RemoveContainerRequest, ResizePodRequest, ResizeVolumeRequest, ShutdownRequest, SignalRequest,
-    SignalResponse, StartContainerRequest, StatsRequest, StatsResponse, UpdateContainerRequest, UsageRequest,
-    UsageResponse, WaitRequest, WaitResponse,
+    AttachHostSocketsRequest, ConfigurePodRequest, ConfigurePodResponse, CreateContainerRequest,
+    CreateContainerResponse, Empty, ExecRequest, ExecResponse, HelloRequest, HelloResponse,
+    PublishVolumeRequest, PublishVolumeResponse, RemoveContainerRequest, ResizePodRequest,
+    ResizeVolumeRequest, ShutdownRequest, SignalRequest, SignalResponse, StartContainerRequest, StatsRequest,
+    StatsResponse, UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest, WaitResponse,
 };
 use proto_agent::agent_ttrpc::Agent;
 use ttrpc::r#async::TtrpcContext;
@@ -102,6 +103,14 @@ impl Agent for Service {
         request: RemoveContainerRequest,
     ) -> ttrpc::Result<Empty> {
         container::remove(&self.gate, request).await
+    }
+
+    async fn attach_host_sockets(
+        &self,
+        _: &TtrpcContext,
+        request: AttachHostSocketsRequest,
+    ) -> ttrpc::Result<Empty> {
+        host_sockets::attach(&self.gate, request).await
     }
 
     async fn exec(&self, _: &TtrpcContext, request: ExecRequest) -> ttrpc::Result<ExecResponse> {

@@ -41,6 +41,7 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         | ContainerError::Target(_)
         | ContainerError::Volume(VolumeError::SubPath { .. })
         | ContainerError::NotMapped { .. }
+        | ContainerError::HostSocket(_)
         | ContainerError::ImageFile(_) => Code::INVALID_ARGUMENT,
         ContainerError::Exists(_) | ContainerError::ExecExists(_) => Code::ALREADY_EXISTS,
         ContainerError::NoContainer(_)

@@ -1,0 +1,162 @@
+//! One connection of a program to a socket of the node: a stream to the host that begins with the socket's token, and then
+//! bytes both ways. Each side's half-close is passed on. Credentials and descriptors that a program sends along stay in the
+//! guest: they mean nothing to another kernel.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use proto_agent::{HOST_SOCKET_TOKEN_BYTES, port};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tokio_vsock::{VMADDR_CID_HOST, VsockAddr, VsockStream};
+
+use super::pace::Pace;
+
+/// How long the VMM may take to answer a dial.
+const DIAL: Duration = Duration::from_secs(10);
+
+/// How often a connection is looked at whose program has said its last word: one that is gone takes no answer.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// The secret that names a container's socket to the host.
+#[derive(Clone, Copy)]
+pub(super) struct Token([u8; HOST_SOCKET_TOKEN_BYTES]);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl TryFrom<&[u8]> for Token {
+    type Error = std::array::TryFromSliceError;
+
+    fn try_from(bytes: &[u8]) -> Result<Token, Self::Error> {
+        bytes.try_into().map(Token)
+    }
+}
+
+/// Carries a program's connection until it ends. A host that takes none has the program's connection closed.
+pub(super) async fn carry(program: UnixStream, token: &Token, pace: &Pace) {
+    let Some(_place) = pace.take().await else { return };
+    if let Err(error) = dial_and_carry(program, token).await {
+        failed(&error);
+    }
+}
+
+async fn dial_and_carry(program: UnixStream, token: &Token) -> io::Result<()> {
+    let dialling = VsockStream::connect(VsockAddr::new(VMADDR_CID_HOST, port::HOST_SOCKET));
+    let mut host = tokio::time::timeout(DIAL, dialling).await??;
+    host.write_all(&token.0).await?;
+    both_ways(program, host).await
+}
+
+/// Carries bytes both ways, each to its own end. Once the program has said its last word, the way back lasts only as long as
+/// the program has its end open: a server that never ends its answer must not hold a place for nobody.
+async fn both_ways<H>(program: UnixStream, host: H) -> io::Result<()>
+where
+    H: AsyncRead + AsyncWrite,
+{
+    let look = program.as_fd().try_clone_to_owned()?;
+    let (mut from_program, mut to_program) = program.into_split();
+    let (mut from_host, mut to_host) = tokio::io::split(host);
+    let (said, last_word) = oneshot::channel();
+    let question = async move {
+        tokio::io::copy(&mut from_program, &mut to_host).await?;
+        to_host.shutdown().await?;
+        let _ = said.send(());
+        // The halves live until both ways have ended.
+        Ok::<_, io::Error>((from_program, to_host))
+    };
+    let answer = async move {
+        tokio::io::copy(&mut from_host, &mut to_program).await?;
+        to_program.shutdown().await
+    };
+    let answer = async move {
+        tokio::select! {
+            answered = answer => answered,
+            Ok(()) = async { last_word.await.map_err(drop)?; gone(look.as_fd()).await } => Ok(()),
+        }
+    };
+    tokio::try_join!(question, answer).map(drop)
+}
+
+/// Returns once the program's end is closed altogether.
+async fn gone(program: BorrowedFd<'_>) -> Result<(), ()> {
+    loop {
+        let mut look = [PollFd::new(&program, PollFlags::empty())];
+        // Hang-ups are always looked for, and the look does not wait.
+        if poll(&mut look, Some(&Timespec::default())).is_err()
+            || look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Logs the first connection that failed: programs decide how often, and each line is an exit to the VMM.
+fn failed(error: &io::Error) {
+    static LOGGED: AtomicBool = AtomicBool::new(false);
+    if !LOGGED.swap(true, Ordering::Relaxed) {
+        tracing::warn!(%error, "a connection to a socket of the node failed, the first one");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_side_s_half_close_is_passed_on() {
+        let (mut program, ours) = UnixStream::pair().unwrap();
+        let (host, mut server) = tokio::io::duplex(64);
+        let carrying = tokio::spawn(both_ways(ours, host));
+        let question = vec![b'q'; 100_000];
+        let (asked, heard) = tokio::join!(
+            async {
+                program.write_all(&question).await.unwrap();
+                program.shutdown().await.unwrap();
+            },
+            async {
+                let mut heard = Vec::new();
+                server.read_to_end(&mut heard).await.unwrap();
+                heard
+            }
+        );
+        let () = asked;
+        assert_eq!(heard, question);
+        server.write_all(b"answer").await.unwrap();
+        server.shutdown().await.unwrap();
+        let mut answer = String::new();
+        program.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "answer");
+        carrying.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_a_program_that_is_gone_is_let_go() {
+        let (mut program, ours) = UnixStream::pair().unwrap();
+        let (host, mut server) = tokio::io::duplex(64);
+        let carrying = tokio::spawn(both_ways(ours, host));
+        program.write_all(b"question").await.unwrap();
+        drop(program);
+        carrying.await.unwrap().unwrap();
+        let mut heard = String::new();
+        server.read_to_string(&mut heard).await.unwrap();
+        assert_eq!(heard, "question");
+    }
+
+    #[test]
+    fn a_token_of_another_length_is_none() {
+        assert!(Token::try_from([0; 31].as_slice()).is_err() && Token::try_from([0; 33].as_slice()).is_err());
+        assert_eq!(format!("{:?}", Token::try_from([7; 32].as_slice()).unwrap()), "Token");
+    }
+}
