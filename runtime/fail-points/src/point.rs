@@ -100,6 +100,7 @@ points! {
     AgentResizePod = "agent.resize_pod",
     AgentPublishVolume = "agent.publish_volume",
     AgentResizeVolume = "agent.resize_volume",
+    AgentAttachHostSockets = "agent.attach_host_sockets",
     AgentRemoveContainer = "agent.remove_container",
     AgentExec = "agent.exec",
     AgentWait = "agent.wait",
@@ -115,6 +116,8 @@ points! {
     ShareMount = "share.mount",
     ShareUnmount = "share.unmount",
     ShareRemove = "share.remove",
+    // Connectors to sockets of the node.
+    ConnectorSpawn = "connector.spawn",
     // Volumes that the guest keeps itself.
     VolumeRead = "volume.read",
     // Logs and their acknowledgements.

@@ -1,0 +1,101 @@
+//! seccomp: the system calls that the process may make. Any other ends it, which the daemon sees as a connector that is
+//! gone.
+
+use std::collections::BTreeMap;
+
+use libc::c_long;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch,
+};
+
+const ALLOWED: &[c_long] = &[
+    // The allocator.
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    // Locks, and the end.
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // Signals: Rust's stack overflow handler.
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_restart_syscall,
+    // Time and events.
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    // Bytes.
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_close,
+    libc::SYS_fcntl,
+    // The socket's file; nothing is opened for reading or writing, but by the allocator, which looks at /proc and /sys.
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_sched_getaffinity,
+    // Sockets.
+    libc::SYS_connect,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_shutdown,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_getrandom,
+];
+
+/// A filter that could not be installed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub(crate) enum FilterError {
+    #[error("cannot build the seccomp filter")]
+    Build(#[from] seccompiler::BackendError),
+    #[error("cannot install the seccomp filter")]
+    Install(#[from] seccompiler::Error),
+}
+
+/// Installs the filter on the calling thread, the only one.
+pub(crate) fn filter_this_thread() -> Result<(), FilterError> {
+    let program: BpfProgram = program()?;
+    Ok(seccompiler::apply_filter(&program)?)
+}
+
+fn program() -> Result<BpfProgram, seccompiler::BackendError> {
+    let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
+        ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    // Unix sockets, and no others.
+    rules.insert(libc::SYS_socket, vec![equal(0, libc::AF_UNIX as u64)?]);
+    rules.insert(libc::SYS_ioctl, vec![equal(1, libc::FIONBIO)?]);
+    // A panic's abort.
+    rules.insert(libc::SYS_tgkill, vec![equal(0, u64::from(std::process::id()))?]);
+    SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, TargetArch::x86_64)?
+        .try_into()
+}
+
+/// Allows a call whose argument `index` is `value`.
+fn equal(index: u8, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
+    let condition = SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
+    SeccompRule::new(vec![condition])
+}
