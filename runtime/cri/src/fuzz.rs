@@ -17,6 +17,7 @@ pub(crate) const PATHS: GuestPaths = GuestPaths {
     shared: "/d",
     image_volumes: "/i",
     guest_volumes: "/w",
+    host_sockets: "/k",
     declared_volumes: "/v",
 };
 

@@ -1,13 +1,15 @@
 //! Plans to wire messages, and answers to the daemon's types. Pure, and the only place where either is done
 //! for containers and their processes.
 
+use std::path::Path;
+
 use proto_agent::agent::{
-    self, BlockDevice, CreateContainerRequest, DeclaredVolume, ExecRequest, GuestVolume, ImageVolume,
-    SignalRequest, WaitResponse,
+    self, BlockDevice, CreateContainerRequest, DeclaredVolume, ExecRequest, GuestVolume, HostSocket,
+    ImageVolume, SignalRequest, WaitResponse,
 };
 use runtime_spec::{
     ContainerPlan, ContainerSlots, DeclaredVolumePlan, DiskVolume, ExecPlan, ExitReason, FileAccess,
-    GuestVolumeContent, GuestVolumePlan, MemoryVolume, Signal, VolumeLimits,
+    GuestVolumeContent, GuestVolumePlan, HostSocketPlan, MemoryVolume, Signal, SocketPlace, VolumeLimits,
 };
 use serde::Serialize;
 
@@ -43,6 +45,11 @@ pub(crate) fn create_container(
             .collect(),
         declared_volumes: plan.declared_volumes.iter().map(declared_volume).collect(),
         guest_volumes: plan.guest_volumes.iter().map(guest_volume).collect(),
+        host_sockets: plan
+            .host_sockets
+            .iter()
+            .map(|socket| host_socket(method, socket))
+            .collect::<Result<_, _>>()?,
         block_devices: devices
             .map(|(device, slot)| BlockDevice {
                 slot: u32::from(*slot),
@@ -57,6 +64,27 @@ pub(crate) fn create_container(
         cgroup_files: plan.cgroup_files.clone().into_iter().collect(),
         writable_layer_bytes: plan.writable_layer_bytes.unwrap_or_default(),
         ..CreateContainerRequest::default()
+    })
+}
+
+/// A path that is no UTF-8 cannot be sent; a spec's are.
+fn host_socket(method: &'static str, socket: &HostSocketPlan) -> Result<HostSocket, GuestError> {
+    let text = |path: &Path| match path.to_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => {
+            let source = serde::ser::Error::custom(format!("{} is no UTF-8", path.display()));
+            Err(GuestError::Unsendable { method, source })
+        }
+    };
+    let token = socket.token.0.to_vec();
+    Ok(match &socket.place {
+        SocketPlace::Mount(source) => HostSocket { source: source.clone(), token, ..HostSocket::default() },
+        SocketPlace::Directory { directory, sub_path } => HostSocket {
+            directory: text(directory)?,
+            sub_path: text(sub_path)?,
+            token,
+            ..HostSocket::default()
+        },
     })
 }
 

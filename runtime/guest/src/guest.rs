@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto_agent::agent::{
-    AgentReady, ConfigurePodRequest, HelloRequest, HelloResponse, PublishVolumeRequest,
-    RemoveContainerRequest, ResizePodRequest, ResizeVolumeRequest, ShutdownRequest, StartContainerRequest,
-    StatsRequest, StatsResponse, StreamKind, StreamOpen, StreamOpened, UpdateContainerRequest, UsageRequest,
-    UsageResponse, WaitRequest, Wake,
+    AgentReady, AttachHostSocketsRequest, ConfigurePodRequest, HelloRequest, HelloResponse,
+    PublishVolumeRequest, RemoveContainerRequest, ResizePodRequest, ResizeVolumeRequest, ShutdownRequest,
+    StartContainerRequest, StatsRequest, StatsResponse, StreamKind, StreamOpen, StreamOpened,
+    UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest, Wake,
 };
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::{port, version};
@@ -148,6 +148,20 @@ impl Guest {
         )
         .await?;
         Ok(User { uid: answer.uid, gid: answer.gid, groups: answer.supplemental_groups })
+    }
+
+    /// Mounts a container's sockets of the node over the files of theirs that were made anew.
+    pub async fn attach_host_sockets(&self, container_id: &str) -> Result<(), GuestError> {
+        let request =
+            AttachHostSocketsRequest { container_id: container_id.to_owned(), ..Default::default() };
+        within(
+            Point::AgentAttachHostSockets,
+            "AttachHostSockets",
+            LONG,
+            self.client.attach_host_sockets(context(LONG), &request),
+        )
+        .await
+        .map(drop)
     }
 
     /// Releases a created container.

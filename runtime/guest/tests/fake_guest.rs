@@ -188,6 +188,7 @@ fn plan(user: &str) -> ContainerPlan {
         shared: "/d",
         image_volumes: "/i",
         guest_volumes: "/w",
+        host_sockets: "/k",
         declared_volumes: "/v",
     };
     ContainerPlan::resolve(&pod, &container, &image, "c1", &paths).unwrap()

@@ -183,6 +183,52 @@ pub(crate) fn pod_recovered(found: bool, vmm: Option<VmmProcess>) {
     RECOVERED.with_label_values(&[outcome]).inc();
 }
 
+/// The outcome of a connection of a program to a socket of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketOutcome {
+    /// The program and the node's server are connected.
+    Connected,
+    /// The node's socket took no connection.
+    Refused,
+    /// Nobody let the program have it.
+    Unauthorized,
+    /// There is no connector.
+    Failed,
+}
+
+impl SocketOutcome {
+    const ALL: [SocketOutcome; 4] = [
+        SocketOutcome::Connected,
+        SocketOutcome::Refused,
+        SocketOutcome::Unauthorized,
+        SocketOutcome::Failed,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            SocketOutcome::Connected => "connected",
+            SocketOutcome::Refused => "refused",
+            SocketOutcome::Unauthorized => "unauthorized",
+            SocketOutcome::Failed => "failed",
+        }
+    }
+}
+
+static SOCKET_CONNECTIONS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    register_int_counter_vec!(
+        "podvisor_host_socket_connections_total",
+        "Connections of containers to sockets of the node, by what became of them: connected, refused by the socket, \
+         unauthorized, or failed.",
+        &["outcome"]
+    )
+    .expect(ONCE)
+});
+
+/// Counts a connection of a program to a socket of the node.
+pub(crate) fn host_socket_connection(outcome: SocketOutcome) {
+    SOCKET_CONNECTIONS.with_label_values(&[outcome.name()]).inc();
+}
+
 /// Counts a pod without some of the settings that plugins left for it.
 pub(crate) fn settings_passed_by() {
     SETTINGS_PASSED_BY.inc();
@@ -207,6 +253,9 @@ pub(crate) fn register() {
     }
     for outcome in RECOVERIES {
         RECOVERED.with_label_values(&[outcome]);
+    }
+    for outcome in SocketOutcome::ALL {
+        SOCKET_CONNECTIONS.with_label_values(&[outcome.name()]);
     }
 }
 

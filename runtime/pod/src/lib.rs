@@ -34,6 +34,7 @@ mod pods;
 mod record;
 mod recover;
 mod roster;
+mod sockets;
 mod spans;
 mod start;
 mod templates;

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use proto_vmm::Slot;
 use runtime_spec::{
-    ContainerSpec, ExitReason, ImageConfig, LayerLimits, PodSpec, Resources, User, VmBounds, VmSize,
+    ContainerSpec, ExitReason, ImageConfig, LayerLimits, PodSpec, Resources, SocketToken, User, VmBounds,
+    VmSize,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -74,6 +75,10 @@ pub(crate) struct PodStatus {
     /// it. Pods of earlier versions do not.
     #[serde(default)]
     pub(crate) disk_volumes: bool,
+    /// Whether programs of the pod may reach sockets of the node: its VMM and its agent can, and the handler named sockets when
+    /// the pod was started. Pods of earlier versions do not.
+    #[serde(default)]
+    pub(crate) host_sockets: bool,
     /// Where the pod's volumes on disk lie, by their directories on the node.
     #[serde(default)]
     pub(crate) volume_disks: BTreeMap<PathBuf, DiskPlace>,
@@ -99,6 +104,7 @@ impl PodStatus {
             guest_volumes: false,
             memory_volumes: BTreeMap::new(),
             disk_volumes: false,
+            host_sockets: false,
             volume_disks: BTreeMap::new(),
             capacity: CapacityStatus::default(),
             message: None,
@@ -182,6 +188,9 @@ pub(crate) struct ContainerRecord {
     /// Mounts whose volumes the guest keeps itself.
     #[serde(default)]
     pub(crate) guest_volumes: Vec<GuestVolume>,
+    /// Sockets of the node that the container reaches.
+    #[serde(default)]
+    pub(crate) host_sockets: Vec<HostSocket>,
     pub(crate) log_path: Option<PathBuf>,
     pub(crate) created_at_ns: i64,
 }
@@ -231,6 +240,36 @@ impl GuestVolume {
             return volumes::name(&PathBuf::from(container_id).join(mount));
         }
         volumes::name(&self.directory)
+    }
+}
+
+/// A socket of the node that a container reaches.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct HostSocket {
+    /// The number of the mount.
+    pub(crate) number: usize,
+    /// The socket's path in the mount; `None` where the mount is the socket.
+    pub(crate) sub_path: Option<PathBuf>,
+    /// The socket on the node.
+    pub(crate) path: PathBuf,
+    /// The secret by which the guest names the socket, in hex.
+    #[serde(with = "token_in_hex")]
+    pub(crate) token: SocketToken,
+}
+
+mod token_in_hex {
+    use runtime_spec::SocketToken;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(token: &SocketToken, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex::encode(token.0))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketToken, D::Error> {
+        let mut token = SocketToken([0; runtime_spec::SOCKET_TOKEN_BYTES]);
+        let text = String::deserialize(deserializer)?;
+        hex::decode_to_slice(text, &mut token.0).map_err(serde::de::Error::custom)?;
+        Ok(token)
     }
 }
 
@@ -321,6 +360,22 @@ fn reason_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<E
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_keeps_its_token_and_shows_it_to_nobody() {
+        let token = SocketToken([0xab; 32]);
+        let socket =
+            HostSocket { number: 1, sub_path: Some("a.sock".into()), path: "/run/a.sock".into(), token };
+        let json = serde_json::to_value(&socket).unwrap();
+        assert_eq!(json["token"], "ab".repeat(32));
+        assert_eq!(serde_json::from_value::<HostSocket>(json.clone()).unwrap().token, token);
+        assert!(!format!("{socket:?}").contains("171"));
+        for wrong in ["", "ab", "zz"] {
+            let mut json = json.clone();
+            json["token"] = wrong.into();
+            assert!(serde_json::from_value::<HostSocket>(json).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_status_keeps_its_reason_and_one_of_the_first_versions_is_read() {

@@ -183,6 +183,7 @@ pub(crate) struct Handler {
     pub(crate) writable_layer_mib: Option<u64>,
     pub(crate) share_all_volumes: bool,
     pub(crate) volume_cache: VolumeCache,
+    pub(crate) host_sockets: Vec<PathBuf>,
     pub(crate) kernel: Kernel,
     pub(crate) template: TemplateScope,
 }
@@ -248,6 +249,7 @@ impl Default for Handler {
             writable_layer_mib: None,
             share_all_volumes: false,
             volume_cache: VolumeCache::Auto,
+            host_sockets: Vec::new(),
             kernel: Kernel::Small,
             template: TemplateScope::Off,
         }

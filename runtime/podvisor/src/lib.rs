@@ -116,6 +116,13 @@ enum Command {
 /// Runs the command that the process's arguments name.
 #[must_use]
 pub fn run_command() -> ExitCode {
+    // A process that the daemon starts for a container is none of the commands.
+    let mut arguments = std::env::args().skip(1);
+    if let (Some(runtime_connector::ARGUMENT), Some(user), None) =
+        (arguments.next().as_deref(), arguments.next(), arguments.next())
+    {
+        return runtime_connector::run(&user);
+    }
     run(Cli::parse()).unwrap_or_else(|error| {
         if error.is::<ReaderGone>() {
             return ExitCode::SUCCESS;

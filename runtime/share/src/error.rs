@@ -12,12 +12,21 @@ pub enum ShareError {
         /// The path as the caller named it.
         path: PathBuf,
     },
+    /// The path names a socket, which leads to a program of the node.
+    #[error(
+        "host path {}: a socket of the node does not reach into a VM, unless the handler's host_sockets names it",
+        .path.display()
+    )]
+    Socket {
+        /// The path as the caller named it.
+        path: PathBuf,
+    },
     /// The path names something that means nothing inside a VM.
     #[error("host path {}: a {kind} of the node does not reach into a VM", .path.display())]
     Kind {
         /// The path as the caller named it.
         path: PathBuf,
-        /// The kind of file, for example "socket".
+        /// The kind of file, for example "device".
         kind: &'static str,
     },
     /// The caller asked for later mounts, and the host would not pass them on.

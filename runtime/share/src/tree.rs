@@ -98,7 +98,7 @@ fn kind(source: &OwnedFd, path: &Path) -> Result<Kind, ShareError> {
     match FileType::from_raw_mode(found.st_mode) {
         FileType::Directory => Ok(Kind::Directory),
         FileType::RegularFile => Ok(Kind::File),
-        FileType::Socket => refused("socket"),
+        FileType::Socket => Err(ShareError::Socket { path: path.to_owned() }),
         FileType::Fifo => refused("named pipe"),
         FileType::BlockDevice | FileType::CharacterDevice => refused("device"),
         _ => refused("file of this kind"),

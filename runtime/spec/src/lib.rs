@@ -61,8 +61,8 @@ pub use ledger::{Grant, Ledger};
 pub use overhead::{Overhead, VmCost, VmCosts};
 pub use plan::{
     BlockDevicePlan, ContainerPlan, ContainerSlots, DeclaredVolumePlan, DiskVolume, ExecPlan, FileAccess,
-    GuestPaths, GuestVolumeContent, GuestVolumePlan, ImageVolumePlan, MASKED_PATHS, MemoryVolume,
-    READONLY_PATHS, VolumeLimits, share_name,
+    GuestPaths, GuestVolumeContent, GuestVolumePlan, HostSocketPlan, ImageVolumePlan, MASKED_PATHS,
+    MemoryVolume, READONLY_PATHS, SOCKET_TOKEN_BYTES, SocketPlace, SocketToken, VolumeLimits, share_name,
 };
 pub use pod_spec::{Dns, PodSpec, PortMapping, Protocol};
 pub use resources::{Hugepages, Resources};

@@ -1,6 +1,8 @@
 //! Bounds of a pod's VM: the sizes that a handler allows, and those that a VM is built for.
 //! `ledger.rs` says how much of it a pod has at a given time.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::sizing::{
@@ -31,6 +33,8 @@ pub struct HandlerConfig {
     pub share_all_volumes: bool,
     /// Cache of the volumes that the guest reaches on the node.
     pub volume_cache: VolumeCache,
+    /// Sockets of the node that containers reach, by their absolute paths.
+    pub host_sockets: Vec<PathBuf>,
     /// Kernel of the pods' guests.
     pub kernel: Kernel,
     /// The pods that may start from one template.
@@ -51,6 +55,7 @@ impl Default for HandlerConfig {
             writable_layer_bytes: None,
             share_all_volumes: false,
             volume_cache: VolumeCache::Auto,
+            host_sockets: Vec::new(),
             kernel: Kernel::Small,
             template: TemplateScope::Off,
             kind: HandlerKind::Vm,

@@ -17,6 +17,7 @@ const PATHS: GuestPaths = GuestPaths {
     shared: "/g/share",
     image_volumes: "/g/image",
     guest_volumes: "/g/kept",
+    host_sockets: "/g/sockets",
     declared_volumes: "/g/declared",
 };
 

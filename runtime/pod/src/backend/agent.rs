@@ -30,6 +30,8 @@ pub(crate) trait Agent: Debug + Send + Sync {
         plan: &ContainerPlan,
         slots: &ContainerSlots,
     ) -> Result<User, BackendError>;
+    /// Mounts the container's sockets of the node over the files of theirs that were made anew.
+    async fn attach_host_sockets(&self, container_id: &str) -> Result<(), BackendError>;
     async fn start_container(&self, container_id: &str) -> Result<(), BackendError>;
     /// Writes files of the container's cgroup, all of them or none.
     async fn update_container(
@@ -161,6 +163,10 @@ impl Agent for GuestAgent {
         slots: &ContainerSlots,
     ) -> Result<User, BackendError> {
         Ok(self.0.create_container(plan, slots).await?)
+    }
+
+    async fn attach_host_sockets(&self, container_id: &str) -> Result<(), BackendError> {
+        Ok(self.0.attach_host_sockets(container_id).await?)
     }
 
     async fn start_container(&self, container_id: &str) -> Result<(), BackendError> {

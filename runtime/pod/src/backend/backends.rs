@@ -6,6 +6,7 @@ use super::disks::Disks;
 use super::images::{FoundImage, ImageSource};
 use super::network::Network;
 use super::shares::Shares;
+use super::sockets::Sockets;
 use super::vm::Vms;
 use super::volumes::Volumes;
 use crate::error::{PodError, PodErrorKind};
@@ -19,6 +20,7 @@ pub(crate) struct Backends {
     pub(crate) shares: Arc<dyn Shares>,
     pub(crate) disks: Arc<dyn Disks>,
     pub(crate) volumes: Arc<dyn Volumes>,
+    pub(crate) sockets: Arc<dyn Sockets>,
 }
 
 impl Backends {

@@ -1,5 +1,5 @@
 //! The backends that pods stand on, as traits: networks, VMs, agents, images, shared directories,
-//! disks, volumes.
+//! disks, volumes, sockets of the node.
 //!
 //! Each file holds a trait and its one real implementation, which passes each call on and nothing more. The
 //! traits are there so that tests can let each step fail and see that the steps before it are undone.
@@ -11,6 +11,7 @@ mod error;
 mod images;
 mod network;
 mod shares;
+mod sockets;
 mod vm;
 mod volumes;
 
@@ -21,6 +22,7 @@ pub(crate) use error::{BackendError, BackendErrorKind};
 pub(crate) use images::{FoundImage, ImageLease, OpenedImage, StoredImages};
 pub(crate) use network::CniNetwork;
 pub(crate) use shares::{ContainerDir, HostShares};
+pub(crate) use sockets::{Connector, ConnectorSpec, Looked, NodeSockets, Sockets};
 pub(crate) use vm::{BootRequest, RestoreRequest, SpawnRequest, SpawnedVms, TemplateRequest, Vm};
 pub(crate) use volumes::{DiskContent, DiskFound, FoundVolume, KubeletVolumes, MemoryFound, PublishedFound};
 #[cfg(test)]

@@ -13,6 +13,7 @@ use runtime_blocking::Pool;
 use runtime_spans::{span, step};
 use runtime_spec::{VmBounds, VolumeCache};
 use runtime_vm::{BootPlan, RestorePlan, Size, Spawn, VmError};
+use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::agent::{self, Agent, GuestReleases};
@@ -57,6 +58,8 @@ pub(crate) struct BootRequest {
     pub(crate) bounds: VmBounds,
     pub(crate) kernel: File,
     pub(crate) root_image: File,
+    /// Whether programs of the guest's containers may open streams to the daemon.
+    pub(crate) program_port: bool,
 }
 
 /// A VM to be saved as a template.
@@ -75,6 +78,8 @@ pub(crate) struct RestoreRequest {
     pub(crate) memory: File,
     pub(crate) state: File,
     pub(crate) root_image: File,
+    /// Whether programs of the guest's containers may open streams to the daemon.
+    pub(crate) program_port: bool,
 }
 
 /// One pod's VM.
@@ -89,6 +94,10 @@ pub(crate) trait Vm: Debug + Send + Sync {
     fn has_volume_slots(&self) -> bool;
     /// Whether the VMM has a balloon to plug.
     fn has_balloon(&self) -> bool;
+    /// Whether the VMM lets programs of its guest open streams to a port of their own.
+    fn has_program_port(&self) -> bool;
+    /// Waits for the next stream that a program of the guest opened.
+    async fn program_stream(&self) -> Result<UnixStream, BackendError>;
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError>;
     /// Boots a guest that is to be a template, and waits until its agent does nothing but wait.
     async fn boot_template(&self, request: TemplateRequest) -> Result<(), BackendError>;
@@ -207,8 +216,16 @@ impl Vm for SpawnedVm {
         self.0.has_balloon()
     }
 
+    fn has_program_port(&self) -> bool {
+        self.0.has_program_port()
+    }
+
+    async fn program_stream(&self) -> Result<UnixStream, BackendError> {
+        Ok(self.0.guest_stream(port::HOST_SOCKET).await?)
+    }
+
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {
-        let BootRequest { bounds, kernel, root_image } = request;
+        let BootRequest { bounds, kernel, root_image, program_port } = request;
         let share = runtime_vm::Device::Fs { tag: proto_agent::SHARE_TAG.to_owned() };
         let devices = vec![(Slot::FS, share)];
         let plan = BootPlan {
@@ -216,7 +233,7 @@ impl Vm for SpawnedVm {
             root_image: &root_image,
             cmdline: "",
             host_ports: &[port::READY],
-            program_port: None,
+            program_port: program_port.then_some(port::HOST_SOCKET),
         };
         Ok(self.0.boot(size(&bounds), plan, devices).await?)
     }
@@ -238,13 +255,13 @@ impl Vm for SpawnedVm {
     }
 
     async fn restore(&self, request: RestoreRequest) -> Result<(), BackendError> {
-        let RestoreRequest { bounds, memory, state, root_image } = request;
+        let RestoreRequest { bounds, memory, state, root_image, program_port } = request;
         let plan = RestorePlan {
             memory: &memory,
             state: &state,
             root_image: &root_image,
             host_ports: &[port::READY],
-            program_port: None,
+            program_port: program_port.then_some(port::HOST_SOCKET),
         };
         self.0.restore(size(&bounds), plan).await?;
         // A guest that runs cannot be booted any more.

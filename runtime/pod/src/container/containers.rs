@@ -152,6 +152,7 @@ mod tests {
             image_volumes: Vec::new(),
             disks: Vec::new(),
             guest_volumes: Vec::new(),
+            host_sockets: Vec::new(),
             log_path: None,
             created_at_ns: 1,
         };

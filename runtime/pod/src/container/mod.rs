@@ -35,6 +35,7 @@ pub(crate) const GUEST_PATHS: GuestPaths = GuestPaths {
     shared: proto_agent::guest_path::SHARED,
     image_volumes: proto_agent::guest_path::IMAGE_VOLUMES,
     guest_volumes: proto_agent::guest_path::GUEST_VOLUMES,
+    host_sockets: proto_agent::guest_path::HOST_SOCKETS,
     declared_volumes: proto_agent::guest_path::DECLARED_VOLUMES,
 };
 

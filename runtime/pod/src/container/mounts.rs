@@ -10,15 +10,23 @@ use runtime_share::{Access, Bind, Ids, Owners, Propagation};
 use runtime_spec::{ContainerSpec, IdMapping, Mount, MountPropagation};
 
 use crate::error::PodError;
-use crate::record::GuestVolume;
+use crate::record::{GuestVolume, HostSocket};
 
 /// The start of the message where an image volume cannot be mounted: the kubelet knows such failures by it
 /// (kubelet `kuberuntime_container.go`, `ErrImageVolumeMountFailed`).
 pub(crate) const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 
-/// The binds that the host paths of the container take. Volumes that the guest keeps itself take none.
-pub(crate) fn binds(spec: &ContainerSpec, kept: &[GuestVolume]) -> Vec<(usize, Bind)> {
-    let is_kept = |number: usize| kept.iter().any(|volume| volume.number == number);
+/// The binds that the host paths of the container take. Volumes that the guest keeps itself take none, nor do mounts that
+/// are sockets.
+pub(crate) fn binds(
+    spec: &ContainerSpec,
+    kept: &[GuestVolume],
+    sockets: &[HostSocket],
+) -> Vec<(usize, Bind)> {
+    let is_kept = |number: usize| {
+        kept.iter().any(|volume| volume.number == number)
+            || sockets.iter().any(|socket| socket.number == number && socket.sub_path.is_none())
+    };
     let bound = spec.host_mounts().filter(|(number, _)| !is_kept(*number));
     bound.map(|(number, mount)| (number, bind(mount))).collect()
 }
@@ -69,7 +77,7 @@ mod tests {
     fn a_request_to_relabel_is_passed_over() {
         let mount = |selinux_relabel| {
             let mount = Mount { host_path: "/data".into(), selinux_relabel, ..Mount::default() };
-            binds(&ContainerSpec { mounts: vec![mount], ..ContainerSpec::default() }, &[])
+            binds(&ContainerSpec { mounts: vec![mount], ..ContainerSpec::default() }, &[], &[])
         };
         assert_eq!(mount(true).len(), 1);
         assert_eq!(format!("{:?}", mount(true)), format!("{:?}", mount(false)));

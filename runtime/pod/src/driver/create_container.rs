@@ -17,7 +17,7 @@ use crate::error::PodError;
 use crate::journal::Journal;
 use crate::live::Live;
 use crate::plugs::ContainerPlugs;
-use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
+use crate::record::{ContainerRecord, ContainerStage, ContainerStatus, HostSocket};
 use crate::spans;
 
 /// A container that may be made.
@@ -28,6 +28,8 @@ struct NewContainer {
     plan: ContainerPlan,
     /// Volumes that the guest keeps itself.
     volumes: PlacedVolumes,
+    /// Sockets of the node.
+    sockets: Vec<HostSocket>,
     /// The size that the VM needs with it.
     size: VmSize,
 }
@@ -54,8 +56,10 @@ impl Driver {
         let live = self.live()?;
         let placing = self.place_volumes(&spec, &mut plan);
         let volumes = step(span!("look at the volumes"), placing).await?;
+        let finding = self.place_sockets(&spec, &volumes.on_record, &mut plan);
+        let sockets = step(span!("look for sockets"), finding).await?;
         let mut journal = Journal::new();
-        let new = NewContainer { id: id.clone(), spec, image, plan, volumes, size };
+        let new = NewContainer { id: id.clone(), spec, image, plan, volumes, sockets, size };
         match self.make(&live, new, &mut journal).await {
             Ok(container) => {
                 self.node.roster.publish_container(container.entry());
@@ -76,7 +80,7 @@ impl Driver {
         new: NewContainer,
         journal: &mut Journal<Step>,
     ) -> Result<Container, PodError> {
-        let NewContainer { id, spec, image, plan, volumes, size } = new;
+        let NewContainer { id, spec, image, plan, volumes, sockets, size } = new;
         journal.note(Step::Pin);
         step(span!("pin"), self.pin_with(live, Some((&id, &spec.resources)))).await?;
         journal.note(Step::Grow(self.capacity.size()));
@@ -104,6 +108,7 @@ impl Driver {
             image_volumes,
             disks,
             guest_volumes: volumes.on_record.clone(),
+            host_sockets: sockets,
         });
         journal.note(Step::Acks(id.clone()));
         journal.note(Step::Record(id.clone()));
@@ -123,6 +128,7 @@ impl Driver {
         let user = step(span!("create in the guest"), creating).await;
         status.user = user.map_err(volume_error_first)?;
         self.keep_volumes(live, &record);
+        self.offer_sockets(&record);
         status.stage = ContainerStage::Created;
         self.node.records.put_container_status(&record.id, &status).await?;
         Ok(Container::new(record, status, &plan, output, log_path))

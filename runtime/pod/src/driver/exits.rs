@@ -26,6 +26,7 @@ impl Driver {
         if !ended {
             return;
         }
+        self.withdraw_sockets(&id);
         self.save_container(&id).await;
         self.pin().await;
         self.publish();
@@ -35,6 +36,9 @@ impl Driver {
     pub(super) async fn vm_ended(&mut self, report: &StopReport) {
         let Some(live) = self.live.take() else { return };
         self.plugs.vm_gone();
+        if self.sockets.is_some() {
+            self.end_connectors().await;
+        }
         counters::vm_lost();
         let (reason, why) = self.loss(live.why_ended(report)).await;
         let what = vm_end::with_console(why.clone(), &report.console);

@@ -12,6 +12,7 @@
 mod create_container;
 mod exits;
 mod full_disks;
+mod host_sockets;
 mod mounts;
 mod recover;
 mod size;
@@ -44,6 +45,7 @@ use crate::node::Node;
 use crate::plugs::Plugs;
 use crate::record::{PodRecord, PodStage, PodStatus, VmmProcess};
 use crate::roster::{Outcome, PodEntry};
+use crate::sockets::server::SocketServer;
 use crate::spans;
 use crate::start::{self, Failed, undo};
 use crate::view::{PodState, PodView};
@@ -67,6 +69,8 @@ pub(crate) struct Driver {
     capacity: Capacity,
     /// Keeps the volumes in the guest as they are on the node, once there are any.
     keeper: Option<Keeper>,
+    /// Leads programs of the guest to sockets of the node, if they may reach any.
+    sockets: Option<SocketServer>,
     inbox: mpsc::Receiver<Asked>,
     commands: mpsc::Sender<Asked>,
     exits: mpsc::Receiver<Exited>,
@@ -99,6 +103,7 @@ impl Driver {
             plugs: Plugs::new(),
             capacity,
             keeper: None,
+            sockets: None,
             inbox,
             commands,
             exits,
@@ -179,11 +184,16 @@ impl Driver {
             versions: Some(ready.versions),
             guest_volumes: ready.keeps.volumes,
             disk_volumes: ready.keeps.disks,
+            host_sockets: ready.keeps.sockets,
             settings_passed_by: ready.settings_passed_by,
             ..PodStatus::starting()
         };
         match node.records.put_pod_status(&record.id, &status).await {
-            Ok(()) => Ok(Driver::new(node.clone(), record.clone(), status, Some(ready.live))),
+            Ok(()) => {
+                let mut driver = Driver::new(node.clone(), record.clone(), status, Some(ready.live));
+                driver.serve_sockets();
+                Ok(driver)
+            }
             Err(error) => Err(Failed { error, vm: Some(vm) }),
         }
     }

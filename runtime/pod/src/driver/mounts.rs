@@ -18,7 +18,7 @@ const BOUND_WITHIN: Duration = Duration::from_secs(30);
 impl Driver {
     /// Binds the host paths that the container mounts: all or none.
     pub(super) async fn bind_mounts(&self, record: &ContainerRecord) -> Result<(), PodError> {
-        let binds = mounts::binds(&record.spec, &record.guest_volumes);
+        let binds = mounts::binds(&record.spec, &record.guest_volumes, &record.host_sockets);
         if binds.is_empty() {
             return Ok(());
         }
@@ -31,7 +31,7 @@ impl Driver {
 
     /// Takes the container's binds away. The call is idempotent.
     pub(super) async fn unbind_mounts(&self, record: &ContainerRecord) -> Result<(), PodError> {
-        let binds = mounts::binds(&record.spec, &record.guest_volumes);
+        let binds = mounts::binds(&record.spec, &record.guest_volumes, &record.host_sockets);
         let numbers: Vec<usize> = binds.into_iter().map(|(number, _)| number).collect();
         if numbers.is_empty() {
             return Ok(());

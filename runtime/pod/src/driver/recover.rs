@@ -110,6 +110,7 @@ impl FoundPod {
             }
         }
         driver.save_status().await;
+        driver.recover_sockets().await;
         match driver.live.clone() {
             Some(live) => {
                 driver.recover_containers(&live, half_made, &lost).await;

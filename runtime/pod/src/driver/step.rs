@@ -88,6 +88,7 @@ impl Undo<Step> for Driver {
             Step::Record(id) => self.node.records.forget(None, &[id]).await,
             Step::Bind(record) => self.unbind_mounts(&record).await?,
             Step::Guest(id) => {
+                self.withdraw_sockets(&id);
                 if let Some(live) = &self.live {
                     let ids = [id];
                     let removing = live.call("removing the container", live.agent.remove_container(&ids[0]));

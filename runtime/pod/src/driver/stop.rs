@@ -65,6 +65,7 @@ impl Driver {
                 Err(_) => tracing::debug!(pod = self.record.id, "no orderly shutdown in time"),
             }
         }
+        self.stop_sockets().await;
         let vm = self.live.as_ref().map(|live| live.vm.clone());
         let undone = undo::undo(&self.node, &self.record, vm.as_ref(), self.status.vmm).await;
         if undone.vm_gone {

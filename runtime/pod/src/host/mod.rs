@@ -1,10 +1,11 @@
-//! A pod's holdings on the host: its VMM's process and cgroup, its scratch disk, its shared directory, its
+//! A pod's holdings on the host: its VMM's process and cgroup, its connectors' cgroups, its scratch disk, its shared directory, its
 //! logs.
 //!
 //! Blocking work on files and processes, without knowledge of pods' states; `start/` makes these things and
 //! takes them away.
 
 pub(crate) mod cgroup;
+pub(crate) mod connector_cgroup;
 pub(crate) mod disk_image;
 pub(crate) mod logs;
 pub(crate) mod memory_events;

@@ -7,7 +7,7 @@ use runtime_store::Store;
 
 use super::{Node, Places, Records, StartRules};
 use crate::backend::{
-    Backends, CniNetwork, HostShares, KernelDisks, KubeletVolumes, SpawnedVms, StoredImages,
+    Backends, CniNetwork, HostShares, KernelDisks, KubeletVolumes, NodeSockets, SpawnedVms, StoredImages,
 };
 use crate::blocking::Pools;
 use crate::config::PodsConfig;
@@ -48,6 +48,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
             shares: Arc::new(HostShares(pools.paths.clone())),
             disks: Arc::new(KernelDisks(pools.paths.clone())),
             volumes: Arc::new(volumes(&pools, config.volume_template.into())),
+            sockets: Arc::new(sockets(&pools)),
         },
         start: StartRules::new(config.start),
         records: Records::new(store),
@@ -55,6 +56,16 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
         roster: Roster::default(),
         templates: Templates::default(),
     })
+}
+
+/// Sockets of the node. Nothing is watched before a container has one in a directory: most nodes offer none.
+fn sockets(pools: &Pools) -> NodeSockets {
+    NodeSockets {
+        paths: pools.paths.clone(),
+        kernel: pools.kernel.clone(),
+        directories: Arc::new(DirectoryChanges::arrivals()),
+        cgroup_root: cgroup::ROOT.into(),
+    }
 }
 
 /// The source of volumes. The node's mounts and directories are watched from now on: a daemon that began with the first

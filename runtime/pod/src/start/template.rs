@@ -46,12 +46,14 @@ impl Chosen {
         context: &StartContext,
         vm: &Arc<dyn Vm>,
         root_image: File,
+        program_port: bool,
     ) -> Result<(), PodError> {
         const DOING: &str = "starting the VM from a template";
         let files = self.template.files();
         let (memory, state) = files.map_err(|error| PodError::internal(DOING).because(error))?;
         let bounds = context.record.bounds;
-        let restored = vm.restore(RestoreRequest { bounds, memory, state, root_image }).await;
+        let request = RestoreRequest { bounds, memory, state, root_image, program_port };
+        let restored = vm.restore(request).await;
         restored.map_err(|error| PodError::internal(DOING).because(error))
     }
 

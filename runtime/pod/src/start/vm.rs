@@ -17,7 +17,7 @@ use crate::blocking::blocking_within;
 use crate::counters::{self, Origin};
 use crate::error::{PodError, PodErrorKind, chain_of};
 use crate::host::logs::LogOwner;
-use crate::host::{cgroup, logs, scratch};
+use crate::host::{cgroup, connector_cgroup, logs, scratch};
 use crate::installation::Builds;
 use crate::installed::InstalledFile;
 use crate::live::{self, Live};
@@ -50,13 +50,15 @@ pub(super) struct Up {
     pub(super) keeps: Keeps,
 }
 
-/// Volumes that the guest may keep itself.
+/// Possible holdings of the guest: volumes that it keeps itself, and sockets of the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keeps {
     /// In its memory.
     pub(crate) volumes: bool,
     /// On disks of its own.
     pub(crate) disks: bool,
+    /// Whether its programs may reach sockets of the node.
+    pub(crate) sockets: bool,
 }
 
 /// Makes the disk, starts a VMM and boots the guest, or has it go on from a template; a template that turns out to be no good
@@ -112,7 +114,8 @@ async fn raise_guest(
     let vm = spawned.map_err(|error| Failed { error, vm: None })?;
     let late = |error| Failed { error, vm: Some(vm.clone()) };
     let recording = record(context, &vm);
-    let booting = context.watch.time("boot", boot(context, &vm, chosen));
+    let sockets = names_sockets(context) && vm.has_program_port();
+    let booting = context.watch.time("boot", boot(context, &vm, chosen, sockets));
     let (recorded, booted) = tokio::join!(recording, booting);
     recorded.map_err(late)?;
     let builds = booted.map_err(late)?;
@@ -121,7 +124,7 @@ async fn raise_guest(
             check_layer_limits(context, releases.protocol).map_err(late)?;
             let kernel = context.record.bounds.kernel;
             let versions = versions(builds, kernel, &vm.release(), &releases);
-            let keeps = keeps(context, &*vm, releases.protocol);
+            let keeps = keeps(context, &*vm, releases.protocol, sockets);
             Ok(Up { live: Live::new(vm, agent), versions, keeps })
         }
         Err(error) => Err(late(with_oom_kill(context, error).await)),
@@ -129,14 +132,21 @@ async fn raise_guest(
 }
 
 /// Volumes that the guest may keep itself: its agent and its VMM can, and the pod's handler does not have all of them shared.
-fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32) -> Keeps {
+fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32, sockets: bool) -> Keeps {
     let rules = context.node.start.now();
     let handler = rules.find(&context.record.spec.runtime_handler);
     let allowed = handler.is_ok_and(|handler| !handler.share_all_volumes);
     Keeps {
         volumes: allowed && protocol >= version::GUEST_VOLUMES,
         disks: allowed && protocol >= version::DISK_VOLUMES && vm.has_volume_slots(),
+        sockets: sockets && protocol >= version::HOST_SOCKETS,
     }
+}
+
+/// Whether the pod's handler names sockets of the node.
+fn names_sockets(context: &StartContext) -> bool {
+    let rules = context.node.start.now();
+    rules.find(&context.record.spec.runtime_handler).is_ok_and(|handler| !handler.host_sockets.is_empty())
 }
 
 /// Refuses a guest whose agent would let the pod's writable layers grow without the limits that they have.
@@ -220,7 +230,12 @@ async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError
 }
 
 /// Boots the VM, and returns the builds of the files that it is started from.
-async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, chosen: Option<&Chosen>) -> Result<Builds, PodError> {
+async fn boot(
+    context: &StartContext,
+    vm: &Arc<dyn Vm>,
+    chosen: Option<&Chosen>,
+    program_port: bool,
+) -> Result<Builds, PodError> {
     let open = async |file: &InstalledFile| {
         let (doing, file) = (format!("booting the VM: opening {}", file.name().display()), file.clone());
         let pool = &context.node.pools.paths;
@@ -229,10 +244,11 @@ async fn boot(context: &StartContext, vm: &Arc<dyn Vm>, chosen: Option<&Chosen>)
     let places = &context.node.places;
     let root_image = open(&places.root_image).await?;
     if let Some(chosen) = chosen {
-        chosen.restore(context, vm, root_image).await.inspect_err(|_| chosen.note_failure())?;
+        let restored = chosen.restore(context, vm, root_image, program_port).await;
+        restored.inspect_err(|_| chosen.note_failure())?;
     } else {
         let (bounds, kernel) = (context.record.bounds, places.kernels.of(context.record.bounds.kernel));
-        let request = BootRequest { bounds, kernel: open(kernel).await?, root_image };
+        let request = BootRequest { bounds, kernel: open(kernel).await?, root_image, program_port };
         vm.boot(request).await.map_err(|error| PodError::internal("booting the VM").because(error))?;
     }
     let places = places.clone();
@@ -308,14 +324,16 @@ pub(super) async fn down(
     killed.map_err(|error| PodError::internal("ending the VM").because(error))
 }
 
-/// Takes the VMM's cgroup, sockets, shared directory and disk away, once the VMM is gone. The call is
+/// Takes the cgroups of the VMM and of connectors, sockets, shared directory and disk away, once the VMM is gone. The call is
 /// idempotent.
 pub(super) async fn clear(node: &Arc<Node>, record: &Arc<PodRecord>) -> Result<(), PodError> {
     let (places, record) = (node.places.clone(), record.clone());
     let clearing = move || {
         scratch::remove(&places.scratch_path(&record.id))?;
         places.remove_run_dir(&record.id)?;
-        cgroup::remove(&places.cgroup_root, &record.spec.cgroup_parent, &record.id)
+        let parent = &record.spec.cgroup_parent;
+        connector_cgroup::remove(&places.cgroup_root, parent, &record.id, None)?;
+        cgroup::remove(&places.cgroup_root, parent, &record.id)
     };
     blocking_within(CLEARED_WITHIN, &node.pools.state, "taking disk, sockets and cgroup away", clearing).await
 }

@@ -176,6 +176,11 @@ impl Agent for FakeAgent {
         Ok(User { uid: 7, gid: 8, groups: Vec::new() })
     }
 
+    async fn attach_host_sockets(&self, container_id: &str) -> Result<(), BackendError> {
+        self.step("agent.attach_host_sockets").await?;
+        self.process(container_id, "").map(drop)
+    }
+
     async fn start_container(&self, container_id: &str) -> Result<(), BackendError> {
         self.step("agent.start").await?;
         if let Some(failure) = self.script.state().unrunnable {

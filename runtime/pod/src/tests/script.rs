@@ -3,8 +3,9 @@
 //! Each call of a backend has two points: before its effect ([`Script::step`]) and after it ([`Script::done`]).
 //! A planned [`Fault`] strikes at one of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::RawFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub(crate) struct Script {
     state: Mutex<State>,
     /// Notified when steps hang and fail no more.
     repaired: Notify,
+    /// Notified when a program of a guest has opened a stream.
+    pub(crate) dialled: Notify,
     cut: Notify,
 }
 
@@ -112,6 +115,14 @@ pub(crate) struct State {
     pub(crate) resized_volumes: Vec<(String, VolumeLimits)>,
     /// Logs that were moved away, by container, the first one first.
     pub(crate) moved_logs: BTreeMap<String, Vec<PathBuf>>,
+    /// Sockets of the node that the handler names.
+    pub(crate) host_sockets: Vec<PathBuf>,
+    /// Streams that programs of guests opened, for the next who takes one.
+    pub(crate) program_streams: VecDeque<UnixStream>,
+    /// Connections that connectors were asked for: the container, the user and the socket.
+    pub(crate) connections: Vec<(String, String, PathBuf)>,
+    /// Connectors that were started have ended since.
+    pub(crate) connectors_lost: bool,
     /// Images and disks that were opened to be plugged, by their descriptor.
     pub(crate) opened: HashMap<RawFd, String>,
     /// Ids of images that were removed.

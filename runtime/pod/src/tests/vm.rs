@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use proto_vmm::{Device, FilledSlot, Slot, StopReason, StopReport, VmStats};
 use runtime_net::{PodInterface, PodNetwork, PodNetworkSpec};
 use runtime_spec::ImageConfig;
+use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::Script;
@@ -212,6 +213,24 @@ impl Vm for FakeVm {
 
     fn has_balloon(&self) -> bool {
         !self.script.state().without_balloon
+    }
+
+    fn has_program_port(&self) -> bool {
+        true
+    }
+
+    async fn program_stream(&self) -> Result<UnixStream, BackendError> {
+        loop {
+            let next = self.script.state().program_streams.pop_front();
+            if let Some(stream) = next {
+                stream.set_nonblocking(true)?;
+                return Ok(UnixStream::from_std(stream)?);
+            }
+            tokio::select! {
+                () = self.script.dialled.notified() => {}
+                _ = self.stopped() => return Err(unreachable("the VM has ended")),
+            }
+        }
     }
 
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError> {

@@ -10,6 +10,7 @@ use tokio::runtime::Builder;
 
 use super::Script;
 use super::disks::FakeDisks;
+use super::host_sockets::FakeSockets;
 use super::mounts::FakeShares;
 use super::state_disk::StateDisk;
 use super::vm::{FakeImages, FakeNetwork, FakeVms};
@@ -71,7 +72,7 @@ impl World {
         std::fs::write(dir.path().join("resolv.conf"), "nameserver 9.9.9.9\n").unwrap();
     }
 
-    async fn made_with(dir: tempfile::TempDir, script: Script) -> World {
+    pub(crate) async fn made_with(dir: tempfile::TempDir, script: Script) -> World {
         World::fill(&dir);
         World::open(Arc::new(dir), Arc::new(script)).await
     }
@@ -92,6 +93,7 @@ impl World {
         records.disk = StateDisk::of(script.clone());
         let share_all_volumes = script.state().share_all_volumes;
         let template = script.state().template;
+        let host_sockets = script.state().host_sockets.clone();
         let node = Arc::new(Node {
             places: Places {
                 dirs: DaemonDirs { state_dir: at("state"), run_dir: at("run") },
@@ -108,6 +110,7 @@ impl World {
                     scratch_bytes: 1 << 20,
                     share_all_volumes,
                     template,
+                    host_sockets,
                     ..Default::default()
                 }],
                 default_handler: Some("kvm".into()),
@@ -123,6 +126,7 @@ impl World {
                 images: Arc::new(FakeImages(script.clone())),
                 shares: Arc::new(FakeShares(script.clone())),
                 disks: Arc::new(FakeDisks(script.clone())),
+                sockets: Arc::new(FakeSockets::new(script.clone())),
                 volumes: Arc::new(FakeVolumes::new(script.clone(), at("volume"))),
             },
         });

@@ -1,5 +1,6 @@
-//! New versions of published volumes, for whoever follows one: one inotify instance for all volumes of the node, with one
-//! watch for each. The kernel says when something is renamed in the volume's directory, as `..data` is.
+//! Changes of directories of the node, for whoever follows one: one inotify instance for all directories, with one watch for
+//! each. The kernel says when something is renamed in a volume's directory, as `..data` of a published volume is, or when
+//! something comes to a directory of sockets.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -27,14 +28,17 @@ const EVENT_BYTES: usize = 4096;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The changes. The instance is made with the first watch.
-#[derive(Debug, Default)]
-pub(crate) struct DirectoryChanges(Mutex<Option<Arc<Instance>>>);
+#[derive(Debug)]
+pub(crate) struct DirectoryChanges {
+    what: WatchFlags,
+    instance: Mutex<Option<Arc<Instance>>>,
+}
 
-/// One inotify instance, and those that are notified, by the watch.
+/// One inotify instance, and those that are notified, by the watch: several may follow one directory.
 #[derive(Debug)]
 struct Instance {
     events: AsyncFd<OwnedFd>,
-    followers: Mutex<HashMap<i32, Arc<Notify>>>,
+    followers: Mutex<HashMap<i32, Vec<Arc<Notify>>>>,
 }
 
 /// A watch, which ends with the value.
@@ -45,7 +49,28 @@ pub(crate) struct Watch {
     follower: Arc<Notify>,
 }
 
+impl Default for DirectoryChanges {
+    /// Names that something in the directory is renamed to.
+    fn default() -> DirectoryChanges {
+        DirectoryChanges::of(WatchFlags::MOVED_TO)
+    }
+}
+
 impl DirectoryChanges {
+    /// Names that come to a directory, and the end of the directory itself.
+    pub(crate) fn arrivals() -> DirectoryChanges {
+        DirectoryChanges::of(
+            WatchFlags::MOVED_TO | WatchFlags::CREATE | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF,
+        )
+    }
+
+    fn of(what: WatchFlags) -> DirectoryChanges {
+        DirectoryChanges {
+            what: what | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW,
+            instance: Mutex::default(),
+        }
+    }
+
     /// Makes the instance, in the context of the async threads.
     ///
     /// # Errors
@@ -54,7 +79,7 @@ impl DirectoryChanges {
         self.instance().map(drop)
     }
 
-    /// Notifies `follower` when something is renamed in the directory, until the watch is dropped.
+    /// Notifies `follower` of changes of the directory, until the watch is dropped.
     ///
     /// # Errors
     /// There are too many watches, or the kernel's refusal. The first call makes the instance, unless [`Self::prepare`] has.
@@ -62,18 +87,17 @@ impl DirectoryChanges {
         let instance = self.instance()?;
         let mut followers = instance.followers();
         if followers.len() >= WATCHES_MAX {
-            let text = format!("{WATCHES_MAX} volumes are watched already");
+            let text = format!("{WATCHES_MAX} directories are watched already");
             return Err(std::io::Error::new(std::io::ErrorKind::QuotaExceeded, text));
         }
-        let what = WatchFlags::MOVED_TO | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
-        let number = inotify::add_watch(instance.fd(), directory, what)?;
-        followers.insert(number, follower.clone());
+        let number = inotify::add_watch(instance.fd(), directory, self.what)?;
+        followers.entry(number).or_default().push(follower.clone());
         drop(followers);
         Ok(Watch { instance, number, follower })
     }
 
     fn instance(&self) -> std::io::Result<Arc<Instance>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.instance.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = &*known {
             return Ok(known.clone());
         }
@@ -85,9 +109,9 @@ impl DirectoryChanges {
             // For as long as the daemon serves.
             loop {
                 let Err(error) = instance.deliver_all().await;
-                tracing::warn!(%error, "new versions of volumes were not followed for a moment");
+                tracing::warn!(%error, "changes of directories were not followed for a moment");
                 tokio::time::sleep(PAUSE).await;
-                instance.followers().values().for_each(|follower| follower.notify_one());
+                instance.followers().values().flatten().for_each(|follower| follower.notify_one());
             }
         });
         *known = Some(made.clone());
@@ -100,7 +124,7 @@ impl Instance {
         self.events.get_ref().as_fd()
     }
 
-    fn followers(&self) -> MutexGuard<'_, HashMap<i32, Arc<Notify>>> {
+    fn followers(&self) -> MutexGuard<'_, HashMap<i32, Vec<Arc<Notify>>>> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,9 +154,9 @@ impl Instance {
     fn notify(&self, number: i32, events: ReadFlags) {
         let mut followers = self.followers();
         if events.contains(ReadFlags::QUEUE_OVERFLOW) {
-            followers.values().for_each(|follower| follower.notify_one());
+            followers.values().flatten().for_each(|follower| follower.notify_one());
         }
-        if let Some(follower) = followers.get(&number) {
+        for follower in followers.get(&number).into_iter().flatten() {
             follower.notify_one();
         }
         if events.contains(ReadFlags::IGNORED) {
@@ -146,7 +170,13 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut followers = self.instance.followers();
         // The kernel gives one number for one directory, whoever watches it, and may have ended the watch.
-        if followers.get(&self.number).is_some_and(|follower| Arc::ptr_eq(follower, &self.follower)) {
+        let Some(of_directory) = followers.get_mut(&self.number) else { return };
+        let Some(place) = of_directory.iter().position(|follower| Arc::ptr_eq(follower, &self.follower))
+        else {
+            return;
+        };
+        of_directory.swap_remove(place);
+        if of_directory.is_empty() {
             followers.remove(&self.number);
             let _ = inotify::remove_watch(self.instance.fd(), self.number);
         }
@@ -180,6 +210,22 @@ mod tests {
         fs::rename(at("others/new"), at("others/data")).unwrap();
         others.notified().await;
         assert!(futures::FutureExt::now_or_never(mine.notified()).is_none());
+    }
+
+    #[tokio::test]
+    async fn all_followers_of_one_directory_are_notified_of_what_comes_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let changes = DirectoryChanges::arrivals();
+        let (one, other) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let watch = changes.watch(dir.path(), one.clone()).unwrap();
+        let _other = changes.watch(dir.path(), other.clone()).unwrap();
+        fs::write(dir.path().join("a"), "").unwrap();
+        one.notified().await;
+        other.notified().await;
+        drop(watch);
+        fs::write(dir.path().join("b"), "").unwrap();
+        other.notified().await;
+        assert!(futures::FutureExt::now_or_never(one.notified()).is_none());
     }
 
     #[tokio::test]

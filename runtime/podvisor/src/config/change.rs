@@ -131,6 +131,7 @@ mod tests {
         writable_layer_mib = 6
         share_all_volumes = true
         volume_cache = "none"
+        host_sockets = ["/x/z"]
         kernel = "full"
         template = "node"
     "#;

@@ -1,9 +1,14 @@
 //! Contradictions within a configuration whose keys and types are right. Nothing here looks at the host.
 
-use super::{Config, UnnamedPods, Upstream, filter};
+use std::path::{Component, Path};
+
+use super::{Config, Handler, UnnamedPods, Upstream, filter};
 
 /// Handlers of a node: a RuntimeClass each, and far more than anybody can choose from. Status lists all of them.
 const HANDLERS_MAX: usize = 128;
+
+/// Sockets of one handler: a node has a few agents, and each socket is looked for behind each mount of a container.
+const HOST_SOCKETS_MAX: usize = 16;
 
 /// A contradiction.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,6 +62,7 @@ fn check_handlers(config: &Config) -> Result<(), Contradiction> {
             );
             return Err(contradiction(format!("handler[{index}].scratch_sum_mib"), message));
         }
+        check_host_sockets(index, handler)?;
     }
     let mut defaults = config.handler.iter().enumerate().filter(|(_, handler)| handler.default).skip(1);
     match defaults.next() {
@@ -66,6 +72,29 @@ fn check_handlers(config: &Config) -> Result<(), Contradiction> {
         }
         None => Ok(()),
     }
+}
+
+fn check_host_sockets(index: usize, handler: &Handler) -> Result<(), Contradiction> {
+    let sockets = &handler.host_sockets;
+    let wrong = |message: String| Err(contradiction(format!("handler[{index}].host_sockets"), message));
+    if sockets.len() > HOST_SOCKETS_MAX {
+        return wrong(format!("there are more than {HOST_SOCKETS_MAX} sockets"));
+    }
+    for (place, socket) in sockets.iter().enumerate() {
+        let name = socket.display();
+        if !socket.is_absolute() || socket.file_name().is_none() {
+            return wrong(format!("{name} is no absolute path of a socket"));
+        }
+        // Written as the node has it, so that nobody is mistaken about what is named.
+        let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+        if !Path::components(socket).all(plain) || name.to_string().contains("/./") {
+            return wrong(format!("{name} has . or .. in it"));
+        }
+        if sockets[..place].contains(socket) {
+            return wrong(format!("{name} is there twice"));
+        }
+    }
+    Ok(())
 }
 
 /// Checks what the configuration says of another runtime against the handlers.
@@ -126,6 +155,25 @@ mod tests {
     fn a_handler_that_is_there_twice_is_refused() {
         let message = message("[[handler]]\nname = \"a\"\n[[handler]]\nname = \"a\"\n");
         assert!(message.contains("\"a\" is there twice"), "{message}");
+    }
+
+    #[test]
+    fn sockets_of_the_node_are_named_by_plain_absolute_paths() {
+        let sockets = |list: &str| format!("[[handler]]\nhost_sockets = [{list}]\n");
+        let config = parse(&sockets("\"/run/a.sock\", \"/run/b.sock\"")).unwrap();
+        assert_eq!(config.handler[0].host_sockets.len(), 2);
+        let many: Vec<_> = (0..=HOST_SOCKETS_MAX).map(|number| format!("\"/run/{number}\"")).collect();
+        for (list, why) in [
+            ("\"run/a.sock\"", "run/a.sock is no absolute path"),
+            ("\"/\"", "/ is no absolute path of a socket"),
+            ("\"/run/../a.sock\"", "/run/../a.sock has . or .. in it"),
+            ("\"/run/./a.sock\"", "/run/./a.sock has . or .. in it"),
+            ("\"/run/a\", \"/run/a\"", "/run/a is there twice"),
+            (&many.join(", "), "there are more than 16 sockets"),
+        ] {
+            let message = message(&sockets(list));
+            assert!(message.contains("handler[0].host_sockets") && message.contains(why), "{message}");
+        }
     }
 
     #[test]

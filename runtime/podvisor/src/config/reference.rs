@@ -154,6 +154,7 @@ mod tests {
                 writable_layer_mib: Some(1),
                 share_all_volumes: true,
                 volume_cache: VolumeCache::None,
+                host_sockets: Vec::new(),
                 kernel: Kernel::Full,
                 template: TemplateScope::Node,
             }],

@@ -71,6 +71,7 @@ pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
         writable_layer_bytes: handler.writable_layer_mib.map(|mib| mib << 20),
         share_all_volumes: handler.share_all_volumes,
         volume_cache: handler.volume_cache,
+        host_sockets: handler.host_sockets.clone(),
         kernel: handler.kernel,
         template: handler.template,
         kind: HandlerKind::Vm,

@@ -16,6 +16,8 @@ pub struct GuestPaths {
     pub image_volumes: &'static str,
     /// Stands for the volumes that the guest keeps itself, whose places only the agent knows.
     pub guest_volumes: &'static str,
+    /// Stands for the sockets that the agent listens on in the place of the node's, whose paths only the agent knows.
+    pub host_sockets: &'static str,
     /// Stands for the directories of volumes that images declare, which only the agent knows.
     pub declared_volumes: &'static str,
 }

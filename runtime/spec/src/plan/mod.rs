@@ -12,6 +12,7 @@ mod declared_volumes;
 mod exec;
 mod guest_paths;
 mod guest_volumes;
+mod host_sockets;
 mod linux;
 mod mounts;
 mod process;
@@ -19,6 +20,7 @@ mod seccomp;
 mod syscalls;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use oci_spec::runtime::{RootBuilder, Spec, SpecBuilder};
 
@@ -27,9 +29,11 @@ pub use guest_paths::GuestPaths;
 pub use guest_volumes::{
     DiskVolume, FileAccess, GuestVolumeContent, GuestVolumePlan, MemoryVolume, VolumeLimits,
 };
+pub use host_sockets::{HostSocketPlan, SOCKET_TOKEN_BYTES, SocketPlace, SocketToken};
 pub use linux::{MASKED_PATHS, READONLY_PATHS};
 pub use mounts::{DeclaredVolumePlan, ImageVolumePlan, share_name};
 
+use crate::container_path::normalized;
 use crate::{ContainerSpec, ImageConfig, PodSpec, Signal, SpecError, parse_signal};
 
 /// All that the agent needs to create a container.
@@ -57,6 +61,8 @@ pub struct ContainerPlan {
     pub image_volumes: Vec<ImageVolumePlan>,
     /// Volumes that the guest keeps itself; none before [`ContainerPlan::keep_in_guest`].
     pub guest_volumes: Vec<GuestVolumePlan>,
+    /// Sockets of the node; none before [`ContainerPlan::lead_to_sockets`].
+    pub host_sockets: Vec<HostSocketPlan>,
     /// Volumes that the container's image declares.
     pub declared_volumes: Vec<DeclaredVolumePlan>,
     /// Block devices of the host that the container has.
@@ -128,6 +134,7 @@ impl ContainerPlan {
             shared_mounts: container.host_mounts().next().is_some(),
             image_volumes: mounts::image_volumes(container, paths),
             guest_volumes: Vec::new(),
+            host_sockets: Vec::new(),
             declared_volumes,
             block_devices: block_devices(container),
             cgroup_files: container.resources.cgroup_files()?,
@@ -157,8 +164,43 @@ impl ContainerPlan {
             }
             self.guest_volumes.push(volume);
         }
-        let kept = |number: usize| self.guest_volumes.iter().any(|volume| volume.mount == number);
-        self.shared_mounts = container.host_mounts().any(|(number, _)| !kept(number));
+        self.shared_mounts = container.host_mounts().any(|(number, _)| !self.is_kept(number));
+    }
+
+    /// Has the agent lead the container's programs to sockets of the node: each with the number of its mount, the path of
+    /// the socket in that mount (`None` where the mount is the socket), and its secret. A mount that is a socket is not
+    /// shared by the host then.
+    pub fn lead_to_sockets(
+        &mut self,
+        container: &ContainerSpec,
+        sockets: impl IntoIterator<Item = (usize, Option<PathBuf>, SocketToken)>,
+        paths: &GuestPaths,
+    ) {
+        for (number, sub_path, token) in sockets {
+            let Some(asked) = container.mounts.get(number) else { continue };
+            let directory = normalized(&asked.container_path);
+            let place = match sub_path {
+                Some(sub_path) => SocketPlace::Directory { directory, sub_path },
+                None => {
+                    let shared = format!("{}/{}/{number}", paths.shared, share_name(&self.container_id));
+                    let source = host_sockets::source(number, paths.host_sockets);
+                    if let Some(mounts) = self.oci.mounts_mut() {
+                        guest_volumes::redirect(mounts, &shared, &source, asked.readonly);
+                    }
+                    SocketPlace::Mount(source)
+                }
+            };
+            self.host_sockets.push(HostSocketPlan { mount: number, place, token });
+        }
+        self.shared_mounts = container.host_mounts().any(|(number, _)| !self.is_kept(number));
+    }
+
+    /// Whether the mount's files are the guest's, so that the host does not share them.
+    fn is_kept(&self, number: usize) -> bool {
+        let is_socket =
+            |socket: &HostSocketPlan| socket.mount == number && matches!(socket.place, SocketPlace::Mount(_));
+        self.guest_volumes.iter().any(|volume| volume.mount == number)
+            || self.host_sockets.iter().any(is_socket)
     }
 }
 

@@ -86,6 +86,16 @@ pub(super) const KEYS: &[Key] = &[
         takes: Takes::Reload,
     },
     Key {
+        name: "host_sockets",
+        kind: "list of paths",
+        unset: None,
+        text: "Unix sockets of the node that containers may reach, for streams alone: those that a container mounts, or \
+               that lie in a directory which it mounts. Who connects is a process in the pod's cgroup, with the user \
+               and groups that the pod names in numbers, else nobody. At most sixteen; a pod that was started \
+               while there was none reaches none.",
+        takes: Takes::Reload,
+    },
+    Key {
         name: "kernel",
         kind: "`small` or `full`",
         unset: None,

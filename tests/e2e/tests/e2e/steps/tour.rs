@@ -22,14 +22,16 @@ const MEMORY: [i64; 2] = [32 * MIB, 256 * MIB];
 /// Points that the end of the whole run alone passes: for a guest that has said nothing for minutes, and after dozens of pods.
 pub(super) const OF_THE_WHOLE_RUN: [&str; 2] = ["vmm.console", "vmm_log.prune"];
 
-/// Points that no step has: of a node with another runtime (`upstream.rs`), with a template of its network, and with disks
-/// of the node (`devices.rs`).
-pub(super) const OF_OTHER_NODES: [&str; 12] = [
+/// Points that no step has: of a node with another runtime (`upstream.rs`), with a template of its network, with disks of the
+/// node (`devices.rs`), and with sockets of the node.
+pub(super) const OF_OTHER_NODES: [&str; 14] = [
     "upstream.directory",
     "upstream.write",
     "upstream.rename",
     "cni.config.write",
     "vmm.unplug",
+    "connector.spawn",
+    "agent.attach_host_sockets",
     // No handler of the scene has templates.
     "vmm.restore",
     "vmm.save",

@@ -1,0 +1,141 @@
+//! The host's cgroups that containers' connectors run in: beside the VMM's, each with the ids of its pod and its container in
+//! its name, so that agents of the node find the container by the cgroup of who connects, and so that all of a pod's are found
+//! from its record alone.
+//!
+//! | parent | cgroup |
+//! |---|---|
+//! | `/kubepods/burstable/pod1` | `kubepods/burstable/pod1/podvisor-socket-<pod>-<container id>` |
+//! | `kubepods-pod1.slice` | `kubepods.slice/kubepods-pod1.slice/podvisor-socket-<pod>-<container id>.scope` |
+//!
+//! `<pod>` is the beginning of the pod's id: agents take a whole id for the container's.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use runtime_fail_points::{Point, pass};
+
+use super::cgroup;
+use crate::dirs::run_name;
+
+/// How long killed processes may take to be gone: they hold nothing that takes long.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Makes the cgroups of a container's connector, one in each hierarchy.
+///
+/// # Errors
+/// A cgroup cannot be made. A connector must not stay in the daemon's, as a VMM may: agents of the node would take it for a
+/// part of the daemon.
+pub(crate) fn make(root: &Path, parent: &str, pod_id: &str, container_id: &str) -> io::Result<Vec<PathBuf>> {
+    let made = cgroup::make(root, parent, &name(pod_id, container_id));
+    match made.missing {
+        Some(why) => Err(io::Error::other(format!("it has no cgroup: {why}"))),
+        None => Ok(made.paths),
+    }
+}
+
+/// Takes the cgroups of a container's connector away, or those of all of the pod's containers, with the processes that are in
+/// them. Missing ones are no error.
+pub(crate) fn remove(root: &Path, parent: &str, pod_id: &str, container_id: Option<&str>) -> io::Result<()> {
+    // Of whatever container: the name begins with the same.
+    let wanted = format!("podvisor-{}", name(pod_id, container_id.unwrap_or_default()));
+    for path in cgroup::paths(root, parent, &name(pod_id, "")) {
+        let Some(beside) = path.parent() else { continue };
+        for entry in fs::read_dir(beside).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&wanted) {
+                remove_one(&entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn name(pod_id: &str, container_id: &str) -> String {
+    format!("socket-{}-{container_id}", run_name(pod_id))
+}
+
+/// Ends what is in the cgroup, and removes it.
+fn remove_one(cgroup: &Path) -> io::Result<()> {
+    pass(Point::CgroupRemove)?;
+    let deadline = Instant::now() + GONE_WITHIN;
+    loop {
+        match fs::remove_dir(cgroup) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if is_busy(&error) && Instant::now() < deadline => {}
+            removed => return removed,
+        }
+        end_all(cgroup);
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::EBUSY as i32)
+}
+
+/// Kills what is in the cgroup: by the kernel's own means, or one by one in v1.
+fn end_all(cgroup: &Path) {
+    let whole = fs::OpenOptions::new().write(true).open(cgroup.join("cgroup.kill"));
+    if whole.and_then(|mut file| file.write_all(b"1")).is_ok() {
+        return;
+    }
+    for pid in processes(cgroup) {
+        // One that has ended meanwhile is as good.
+        let _ = kill(pid, Signal::SIGKILL);
+    }
+}
+
+/// The processes in the cgroup.
+fn processes(cgroup: &Path) -> Vec<Pid> {
+    let text = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| line.trim().parse().ok())
+        .filter(|pid| *pid > 1)
+        .map(Pid::from_raw)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v2() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("cgroup.controllers"), "cpu").unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_connectors_cgroup_is_beside_the_vmms_and_has_one_whole_id() {
+        let dir = v2();
+        let (pod, container) = ("1a".repeat(32), "2b".repeat(32));
+        let made = make(dir.path(), "/kubepods/pod1", &pod, &container).unwrap();
+        let beside = dir.path().join("kubepods/pod1");
+        assert_eq!(made, [beside.join(format!("podvisor-socket-{}-{container}", run_name(&pod)))]);
+        let slice = make(dir.path(), "kubepods-pod1.slice", &pod, &container).unwrap();
+        assert!(slice[0].to_string_lossy().ends_with(&format!("-{container}.scope")), "{slice:?}");
+        // Pods' own are found by another form of name.
+        assert_eq!(cgroup::find(dir.path()), []);
+    }
+
+    #[test]
+    fn those_of_one_container_or_of_all_of_a_pod_are_removed_and_no_others() {
+        let dir = v2();
+        let (pod, other) = ("1a".repeat(32), "2b".repeat(32));
+        let [one, two, others] = [(&pod, "c1"), (&pod, "d2"), (&other, "c1")]
+            .map(|(pod, container)| make(dir.path(), "", pod, &container.repeat(32)).unwrap()[0].clone());
+        remove(dir.path(), "", &pod, Some(&"c1".repeat(32))).unwrap();
+        assert!(!one.exists() && two.exists() && others.exists());
+        remove(dir.path(), "", &pod, None).unwrap();
+        remove(dir.path(), "", &pod, None).unwrap();
+        assert!(!two.exists() && others.exists());
+        remove(&dir.path().join("none"), "", &pod, None).unwrap();
+    }
+}

@@ -1,0 +1,178 @@
+//! Takes the streams that programs of a pod's guest open, and leads those with a known token to their sockets. One task for
+//! each pod whose guest may open such streams, beside the driver; the driver offers and withdraws.
+//!
+//! Everything that comes in is a guest's: who does not say a token in time, or none that is known, is hung up on, which is counted and
+//! seldom logged.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use runtime_connector::ConnectError;
+use runtime_spec::{SOCKET_TOKEN_BYTES, SocketToken};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::follow;
+use super::offers::{OfferError, Offers};
+use crate::backend::ConnectorSpec;
+use crate::counters::{self, SocketOutcome};
+use crate::error::chain_of;
+use crate::live::Live;
+use crate::node::Node;
+
+/// How long a stream may take to say its token, which the agent sends at once.
+const TOKEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// Streams of one guest that are being connected at once: as many as a VMM lets it have.
+const CONNECTING_MAX: usize = 64;
+
+/// Pause after a stream that could not be taken: the next one may fail too.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Least time between two log lines of one pod: programs decide how often there is something to log.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// A pod's server. The tasks of a server end with the handle, or with the VM, and the connectors with them.
+#[derive(Debug)]
+pub(crate) struct SocketServer {
+    shared: Arc<Shared>,
+    live: Live,
+    serving: AbortHandle,
+    /// The tasks that follow containers' sockets in directories, by container.
+    following: HashMap<String, AbortHandle>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    node: Arc<Node>,
+    pod_id: String,
+    offers: Offers,
+    logged: Mutex<Option<Instant>>,
+}
+
+/// A socket that a container reaches.
+#[derive(Clone, Debug)]
+pub(crate) struct OfferedSocket {
+    pub(crate) token: SocketToken,
+    /// The socket on the node.
+    pub(crate) path: PathBuf,
+    /// Whether the socket lies in a directory that the container mounts, so that the guest must hear when it is made anew.
+    pub(crate) in_directory: bool,
+}
+
+impl SocketServer {
+    /// A server without offers, which hangs up on everybody.
+    pub(crate) fn start(node: Arc<Node>, live: Live, pod_id: String) -> SocketServer {
+        let shared = Arc::new(Shared { node, pod_id, offers: Offers::default(), logged: Mutex::default() });
+        let serving = tokio::spawn(serve(Arc::clone(&shared), live.clone())).abort_handle();
+        SocketServer { shared, live, serving, following: HashMap::new() }
+    }
+
+    /// Offers a container's sockets.
+    pub(crate) fn add(&mut self, spec: ConnectorSpec, sockets: Vec<OfferedSocket>) {
+        if sockets.is_empty() {
+            return;
+        }
+        let id = spec.container_id.clone();
+        let in_directories = sockets.iter().filter(|socket| socket.in_directory);
+        let followed: Vec<PathBuf> = in_directories.map(|socket| socket.path.clone()).collect();
+        self.shared.offers.add(spec, sockets.into_iter().map(|socket| (socket.token, socket.path)));
+        if !followed.is_empty() {
+            let following = follow::follow(self.shared.node.clone(), self.live.clone(), id.clone(), followed);
+            let task = tokio::spawn(following).abort_handle();
+            self.following.insert(id, task).inspect(AbortHandle::abort);
+        }
+    }
+
+    /// Ends all connectors, those included that are being started. Taking the cgroups away is left to the caller.
+    pub(crate) async fn end(self) {
+        self.serving.abort();
+        for connector in self.shared.offers.remove_all() {
+            connector.end().await;
+        }
+    }
+
+    /// Takes a container's offers away, and ends its connections.
+    pub(crate) fn remove(&mut self, container_id: &str) {
+        self.following.remove(container_id).inspect(AbortHandle::abort);
+        if let Some(connector) = self.shared.offers.remove(container_id) {
+            let node = Arc::clone(&self.shared.node);
+            tokio::spawn(async move { connector.close(&*node.backends.sockets).await });
+        }
+    }
+}
+
+impl Drop for SocketServer {
+    fn drop(&mut self) {
+        self.serving.abort();
+        self.following.values().for_each(AbortHandle::abort);
+    }
+}
+
+/// Takes streams until the VM has ended.
+async fn serve(shared: Arc<Shared>, live: Live) {
+    let room = Arc::new(Semaphore::new(CONNECTING_MAX));
+    loop {
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        let Ok(stream) = live.vm.program_stream().await else {
+            tokio::select! {
+                biased;
+                _ = live.vm.stopped() => return,
+                // The daemon could not take this one, for want of memory for example.
+                () = sleep(PAUSE) => continue,
+            }
+        };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let _place = place;
+            let outcome = shared.connect(stream).await;
+            counters::host_socket_connection(outcome);
+        });
+    }
+}
+
+impl Shared {
+    async fn connect(&self, mut stream: UnixStream) -> SocketOutcome {
+        let mut token = [0; SOCKET_TOKEN_BYTES];
+        let read = timeout(TOKEN_WITHIN, stream.read_exact(&mut token)).await;
+        let offer = matches!(read, Ok(Ok(_))).then(|| self.offers.get(&SocketToken(token))).flatten();
+        let Some(offer) = offer else {
+            self.log(|pod| {
+                tracing::warn!(pod, "a program of a guest asked for a socket of the node without a token");
+            });
+            return SocketOutcome::Unauthorized;
+        };
+        let stream = match stream.into_std() {
+            Ok(stream) => stream.into(),
+            Err(_) => return SocketOutcome::Failed,
+        };
+        let Err(error) = offer.connect(&*self.node.backends.sockets, stream).await else {
+            return SocketOutcome::Connected;
+        };
+        self.log(|pod| {
+            let (container, socket) = (offer.container_id(), offer.path.display());
+            let error = chain_of(&error);
+            tracing::warn!(pod, container, %socket, error, "a container was not connected to a socket of the node");
+        });
+        match error {
+            OfferError::Connect(ConnectError::Refused(_)) => SocketOutcome::Refused,
+            _ => SocketOutcome::Failed,
+        }
+    }
+
+    /// Logs, unless something was logged a moment ago.
+    fn log(&self, line: impl FnOnce(&str)) {
+        let now = Instant::now();
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|before| now.duration_since(before) >= LOG_EVERY) {
+            *logged = Some(now);
+            line(&self.pod_id);
+        }
+    }
+}
