@@ -19,6 +19,7 @@ mod failures;
 mod free_memory;
 mod frozen;
 mod guest_volumes;
+mod host_sockets;
 mod image_commands;
 mod images;
 mod installation;

@@ -15,7 +15,7 @@ const PORTS: [(u32, &[u8]); 2] =
 const CIDS: [u32; 2] = [1, 3];
 
 /// How a [`dialer`] ends.
-const ANSWERED: u32 = 0;
+pub(crate) const ANSWERED: u32 = 0;
 const CONNECTED: u32 = 1;
 const REFUSED: u32 = 2;
 const NO_SOCKET: u32 = 3;
@@ -56,7 +56,7 @@ async fn an_unconfined_container_cannot_dial_the_agent() {
 }
 
 /// A program that connects to a vsock port, sends the message, and waits for a byte of an answer.
-fn dialer(cid: u32, port: u32, message: &[u8]) -> Vec<u8> {
+pub(crate) fn dialer(cid: u32, port: u32, message: &[u8]) -> Vec<u8> {
     // socket(2) gives the lowest free number, and the program has standard streams alone.
     const SOCKET: u32 = 3;
     let code = |address: u32, text: u32, answer: u32| {

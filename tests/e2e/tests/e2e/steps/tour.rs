@@ -23,7 +23,7 @@ const MEMORY: [i64; 2] = [32 * MIB, 256 * MIB];
 pub(super) const OF_THE_WHOLE_RUN: [&str; 2] = ["vmm.console", "vmm_log.prune"];
 
 /// Points that no step has: of a node with another runtime (`upstream.rs`), with a template of its network, with disks of the
-/// node (`devices.rs`), and with sockets of the node.
+/// node (`devices.rs`), and with sockets of the node (`host_sockets.rs`).
 pub(super) const OF_OTHER_NODES: [&str; 14] = [
     "upstream.directory",
     "upstream.write",
