@@ -20,6 +20,7 @@ pub mod http;
 pub mod idle;
 pub mod inventory;
 pub mod kubelet_volumes;
+pub mod loop_device;
 pub mod network;
 pub mod numbered;
 pub mod prometheus;

@@ -2,52 +2,20 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use proto_cri::v1;
+use tests_e2e::loop_device::LoopDevice;
 use tests_e2e::{Host, spec};
 use tonic::Code;
 
 /// Bytes of a disk.
-const BYTES: usize = 4 << 20;
+const BYTES: u64 = 4 << 20;
 
-/// A loop device of the node, and the file behind it.
-struct Loop {
-    device: PathBuf,
-    file: PathBuf,
-}
-
-impl Loop {
-    fn make(file: PathBuf, content: &[u8]) -> Loop {
-        let mut bytes = vec![0; BYTES];
-        bytes[..content.len()].copy_from_slice(content);
-        fs::write(&file, bytes).unwrap();
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(&file).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        Loop { device: String::from_utf8(made.stdout).unwrap().trim().into(), file }
-    }
-
-    /// Makes the device twice as large, as a storage plugin does with a claim.
-    fn enlarge(&self) {
-        fs::File::options().write(true).open(&self.file).unwrap().set_len(2 * BYTES as u64).unwrap();
-        let set = Command::new("losetup").arg("--set-capacity").arg(&self.device).status().unwrap();
-        assert!(set.success());
-    }
-
-    /// Processes that have the device open.
-    fn holders(&self) -> usize {
-        let open = |process: PathBuf| {
-            let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-            files.filter_map(|file| fs::read_link(file.path()).ok()).any(|path| path == self.device)
-        };
-        fs::read_dir("/proc").unwrap().flatten().filter(|process| open(process.path())).count()
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.device).status();
-    }
+/// A disk that begins with these bytes.
+fn disk(file: PathBuf, content: &[u8]) -> LoopDevice {
+    let disk = LoopDevice::make(file, BYTES).unwrap();
+    fs::write(disk.device(), content).unwrap();
+    disk
 }
 
 fn device(host_path: &Path, container_path: &str, permissions: &str) -> v1::Device {
@@ -67,11 +35,11 @@ async fn block_devices_of_the_node_are_disks_of_the_container_with_the_permissio
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
-    let data = Loop::make(host.dir().join("data.img"), b"of the node");
-    let fixed = Loop::make(host.dir().join("fixed.img"), b"not to be written");
+    let data = disk(host.dir().join("data.img"), b"of the node");
+    let fixed = disk(host.dir().join("fixed.img"), b"not to be written");
     let pod = client.run_pod(&spec::pod("disks", host.dir())).await.unwrap();
     let devices =
-        vec![device(&data.device, "/dev/xvda", "rwm"), device(&fixed.device, "/deep/inside/disk", "r")];
+        vec![device(data.device(), "/dev/xvda", "rwm"), device(fixed.device(), "/deep/inside/disk", "r")];
     let first = client.run(&pod, with("first", &image, devices)).await.unwrap();
     let read = "head -c 11 /dev/xvda; echo; head -c 17 /deep/inside/disk; echo; \
                 stat -c %F:%a:%u /dev/xvda; blockdev --getsize64 /dev/xvda";
@@ -87,10 +55,10 @@ async fn block_devices_of_the_node_are_disks_of_the_container_with_the_permissio
                   mknod scratch b 254 0; head -c 1 scratch 2>&1; true";
     let denied = client.sh(&first, around).await.unwrap();
     assert_eq!(denied.matches("not permitted").count(), 2, "{denied}");
-    assert!(fs::read(&data.file).unwrap().starts_with(b"by the guest\n"));
+    assert!(fs::read(data.file()).unwrap().starts_with(b"by the guest\n"));
 
     // A second container has the same disk; with the last it is unplugged.
-    let again = vec![device(&data.device, "/dev/xvdb", "rw")];
+    let again = vec![device(data.device(), "/dev/xvdb", "rw")];
     let second = client.run(&pod, with("second", &image, again)).await.unwrap();
     client.remove(&first).await.unwrap();
     assert_eq!((data.holders(), fixed.holders()), (1, 0));
@@ -98,13 +66,13 @@ async fn block_devices_of_the_node_are_disks_of_the_container_with_the_permissio
     assert_eq!(client.sh(&second, shared).await.unwrap(), "by the guest");
     client.remove(&second).await.unwrap();
     assert_eq!(data.holders(), 0);
-    assert!(fs::read(&data.file).unwrap().starts_with(b"left behind\n"));
+    assert!(fs::read(data.file()).unwrap().starts_with(b"left behind\n"));
 
     let missing = PathBuf::from("/dev/no-such-disk");
     for (config, words) in [
         (with("char", &image, vec![device("/dev/kmsg".as_ref(), "/dev/n", "rwm")]), "/dev/kmsg: a character"),
         (with("none", &image, vec![device(&missing, "/dev/n", "rwm")]), "/dev/no-such-disk"),
-        (with("letters", &image, vec![device(&data.device, "/dev/n", "x")]), "devices.permissions"),
+        (with("letters", &image, vec![device(data.device(), "/dev/n", "x")]), "devices.permissions"),
     ] {
         let refusal = client.create(&pod, config).await.unwrap_err();
         assert!(refusal.code() == Code::InvalidArgument && refusal.message().contains(words), "{refusal}");
@@ -119,25 +87,25 @@ async fn a_block_device_that_is_enlarged_grows_in_the_container_that_has_it() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
-    let data = Loop::make(host.dir().join("data.img"), b"of the node");
+    let data = disk(host.dir().join("data.img"), b"of the node");
     let pod = client.run_pod(&spec::pod("growing", host.dir())).await.unwrap();
-    let devices = vec![device(&data.device, "/dev/xvda", "rwm")];
+    let devices = vec![device(data.device(), "/dev/xvda", "rwm")];
     let container = client.run(&pod, with("main", &image, devices)).await.unwrap();
     let size = "blockdev --getsize64 /dev/xvda";
     assert_eq!(client.sh(&container, size).await.unwrap(), format!("{BYTES}\n"));
-    data.enlarge();
+    data.enlarge(2 * BYTES).unwrap();
     let larger = format!(
         "until [ $({size}) = {} ]; do sleep 0.2; done; head -c 11 /dev/xvda; \
                           echo at the end | dd of=/dev/xvda bs=1M seek=7 conv=fsync 2>/dev/null",
         2 * BYTES
     );
     assert_eq!(client.sh(&container, &larger).await.unwrap(), "of the node");
-    assert!(fs::read(&data.file).unwrap()[7 << 20..].starts_with(b"at the end\n"));
+    assert!(fs::read(data.file()).unwrap()[7 << 20..].starts_with(b"at the end\n"));
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
 
-async fn in_a_user_namespace(host: &Host, image: &str, disk: &Loop) {
+async fn in_a_user_namespace(host: &Host, image: &str, disk: &LoopDevice) {
     let mut client = host.client();
     let ids = vec![v1::IdMapping { container_id: 0, host_id: 1000, length: 100 }];
     let user = v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: ids.clone(), gids: ids };
@@ -146,7 +114,7 @@ async fn in_a_user_namespace(host: &Host, image: &str, disk: &Loop) {
     let linux = pod.linux.get_or_insert_default();
     linux.security_context.get_or_insert_default().namespace_options = Some(options.clone());
     let pod = client.run_pod(&pod).await.unwrap();
-    let mut config = with("mapped", image, vec![device(&disk.device, "/dev/xvda", "rw")]);
+    let mut config = with("mapped", image, vec![device(disk.device(), "/dev/xvda", "rw")]);
     let context =
         v1::LinuxContainerSecurityContext { namespace_options: Some(options), ..Default::default() };
     config.linux.get_or_insert_default().security_context = Some(context);
@@ -155,7 +123,7 @@ async fn in_a_user_namespace(host: &Host, image: &str, disk: &Loop) {
     let seen = client.sh(&container, used).await.unwrap();
     assert_eq!(seen, "left behindblock special file:0:0\n");
     client.remove_pod(&pod).await.unwrap();
-    assert!(fs::read(&disk.file).unwrap().starts_with(b"mapped\n"));
+    assert!(fs::read(disk.file()).unwrap().starts_with(b"mapped\n"));
 }
 
 #[tokio::test]

@@ -68,6 +68,7 @@ mod traps;
 mod upgrade;
 mod upstream;
 mod user_namespaces;
+mod verified_files;
 mod versions;
 mod volume_cache;
 mod volume_disks;

@@ -1,0 +1,137 @@
+//! What programs write is what they read, in every kind of storage that a container has, while all are written at once.
+
+use std::path::Path;
+
+use proto_cri::v1;
+use serde_json::Value;
+use tests_e2e::client::Client;
+use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
+use tests_e2e::loop_device::LoopDevice;
+use tests_e2e::{Host, spec};
+use tests_registry::installed_layer;
+
+use crate::load::size;
+
+/// Debian's fio, which writes blocks with sums of their content and reads them again.
+const FIO: &str = "/usr/bin/fio";
+/// Bytes of each file that is written over and over, and of the disk.
+const FILE_MIB: u64 = 24;
+/// Rounds, each with new files of the same names, and seconds of each. A soak's are half an hour.
+const ROUNDS: [usize; 3] = [1, 5, 30];
+const SECONDS: [usize; 3] = [5, 60, 60];
+/// Seconds for what a round does beyond its time: laying out files, and reading all that it wrote.
+const BEYOND_SECONDS: usize = 600;
+
+/// A place that is written to: a file in a directory, or a whole disk.
+struct Place {
+    name: &'static str,
+    file: &'static str,
+    /// Whether the guest's page cache is passed by.
+    direct: bool,
+}
+
+/// What each of the pods writes to. Both write below `/shared`, each to its own file.
+const FIRST: [Place; 4] = [
+    Place { name: "scratch", file: "/written", direct: false },
+    Place { name: "emptyDir", file: "/empty-dir/written", direct: true },
+    Place { name: "hostPath", file: "/shared/first", direct: false },
+    Place { name: "block", file: "/dev/xvda", direct: true },
+];
+const SECOND: [Place; 2] = [
+    Place { name: "scratch", file: "/written", direct: true },
+    Place { name: "hostPath", file: "/shared/second", direct: false },
+];
+
+/// One call of fio, that writes to all places at once: blocks of many sizes in random order, a sync now and then, and what was
+/// written read and compared, both soon after and at the end.
+fn command(places: &[Place], seconds: usize, seed: usize) -> Vec<String> {
+    let whole = format!("--size={FILE_MIB}M");
+    let (time, seed) = (format!("--runtime={seconds}"), format!("--randseed={seed}"));
+    let options = [
+        FIO,
+        "--output-format=json",
+        "--ioengine=psync",
+        "--rw=randwrite",
+        "--bsrange=4k-64k",
+        "--fsync=32",
+        "--verify=crc32c",
+        "--verify_backlog=128",
+        "--verify_fatal=1",
+        "--time_based",
+        &whole,
+        &time,
+        &seed,
+    ];
+    let mut command = options.map(str::to_owned).to_vec();
+    for Place { name, file, direct } in places {
+        command.push(format!("--name={name}"));
+        command.push(format!("--filename={file}"));
+        command.push(format!("--direct={}", u8::from(*direct)));
+    }
+    command
+}
+
+/// One round in a container. Each place must have been written, read and found without an error.
+async fn round(client: &mut Client, container: &str, places: &[Place], number: usize) {
+    let seconds = size(SECONDS);
+    let command = command(places, seconds, number + 1);
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    let limit = i64::try_from(seconds + BEYOND_SECONDS).unwrap();
+    let answer = client.exec(container, &words, limit).await.unwrap();
+    let (out, err) = (String::from_utf8_lossy(&answer.stdout), String::from_utf8_lossy(&answer.stderr));
+    assert_eq!(answer.exit_code, 0, "{out}{err}");
+    let report: Value = serde_json::from_str(&out[out.find('{').unwrap()..]).unwrap();
+    let jobs = report["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), places.len(), "{out}");
+    for job in jobs {
+        let figure = |pointer: &str| job.pointer(pointer).and_then(Value::as_u64).unwrap();
+        let (written, read, error) = (figure("/write/io_bytes"), figure("/read/io_bytes"), figure("/error"));
+        eprintln!("round {number}: {}: {written} bytes written, {read} read and compared", job["jobname"]);
+        assert!(error == 0 && written > 0 && read > 0, "{job}");
+    }
+}
+
+async fn image(host: &Host, client: &mut Client) -> String {
+    let (mut layers, config) = tests_registry::busybox_image().unwrap();
+    layers.push(installed_layer(&[FIO]).unwrap());
+    host.registry.push_image("e2e/fio", "1", layers, config).await.unwrap();
+    client.pull(&host.image("e2e/fio:1")).await.unwrap()
+}
+
+fn writer(image: &str, mounts: Vec<v1::Mount>, disk: Option<&Path>) -> v1::ContainerConfig {
+    let device = |path: &Path| v1::Device {
+        host_path: path.display().to_string(),
+        container_path: "/dev/xvda".into(),
+        permissions: "rwm".into(),
+    };
+    let devices = disk.map(device).into_iter().collect();
+    let config = spec::container("writer", image, &["sleep", "1000000"]);
+    spec::with_memory(v1::ContainerConfig { mounts, devices, ..config }, 256 << 20)
+}
+
+#[tokio::test]
+async fn all_that_two_pods_write_at_once_is_read_as_it_was_written() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = image(&host, &mut client).await;
+    let shared = host.dir().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let disk = LoopDevice::make(host.dir().join("disk.img"), FILE_MIB << 20).unwrap();
+
+    let config = spec::pod("first", host.dir());
+    let mut volumes = KubeletVolumes::of(&config).unwrap();
+    let empty_dir = volumes.disk("data", 0o777, 0).unwrap();
+    let first = client.run_pod(&config).await.unwrap();
+    let mounts = vec![mounted(&empty_dir, "/empty-dir"), mounted(&shared, "/shared")];
+    let one = client.run(&first, writer(&image, mounts, Some(disk.device()))).await.unwrap();
+    let second = client.run_pod(&spec::pod("second", host.dir())).await.unwrap();
+    let other = client.run(&second, writer(&image, vec![mounted(&shared, "/shared")], None)).await.unwrap();
+
+    let mut own = host.client();
+    for number in 0..size(ROUNDS) {
+        tokio::join!(round(&mut client, &one, &FIRST, number), round(&mut own, &other, &SECOND, number));
+    }
+    client.remove_pod(&first).await.unwrap();
+    client.remove_pod(&second).await.unwrap();
+    host.stop().await.unwrap();
+}
