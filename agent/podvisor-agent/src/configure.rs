@@ -19,9 +19,8 @@ use crate::kernel_limits::{self, KernelLimits};
 use crate::network::{self, NetworkError};
 use crate::pause::{self, PauseError};
 use crate::pod::Pod;
+use crate::prepare::{self, PrepareError};
 use crate::processors;
-use crate::scratch::{self, ScratchError};
-use crate::slots::{SlotError, Slots};
 use crate::sysctl;
 use crate::user_namespace::{UserNamespace, UserNamespaceError};
 
@@ -50,9 +49,7 @@ pub(crate) enum ConfigureError {
     #[error("cannot mount {what}")]
     Mount { what: &'static str, source: nix::Error },
     #[error(transparent)]
-    Scratch(#[from] ScratchError),
-    #[error(transparent)]
-    Slot(#[from] SlotError),
+    Prepare(#[from] PrepareError),
     #[error(transparent)]
     Network(#[from] NetworkError),
     #[error(transparent)]
@@ -81,7 +78,7 @@ pub(crate) async fn run(
     let devices = network::devices(request).await?;
     let root = enter_user_namespace(pod, request, &devices).await?;
     if pod.restored && request.user_namespace.is_none() {
-        enter_network(&devices).await?;
+        enter_network(pod, &devices).await?;
     }
     if pod.restored || request.user_namespace.is_some() {
         // A network of its own has limits of its own, which began as the kernel makes them.
@@ -97,9 +94,8 @@ pub(crate) async fn run(
             .map_err(|source| ConfigureError::File { path: path.into(), source })?;
     }
     mount_shm(request.shm_bytes, root)?;
-    scratch::mount(request.scratch_slot).await?;
-    if request.shared_slot != 0 {
-        Slots::default().bind(request.shared_slot)?;
+    if pod.prepared.get().is_none() {
+        prepare::files(request.scratch_slot, request.shared_slot).await?;
     }
     network::configure(request, &devices).await?;
     let response = network::replay_settings(request);
@@ -133,8 +129,12 @@ async fn enter_user_namespace(
 
 /// Enters a network that the pod alone has. The kernel gave the first one its secret when it booted, and all clones of a
 /// template would have the same (`hash_mix` of `struct net`).
-async fn enter_network(devices: &[String]) -> Result<(), ConfigureError> {
-    let made = network::make_namespace()?;
+async fn enter_network(pod: &Pod, devices: &[String]) -> Result<(), ConfigureError> {
+    let prepared = pod.prepared.get().and_then(|prepared| prepared.network.as_ref());
+    let made = match prepared {
+        Some(network) => network.try_clone().map_err(NetworkError::Namespace)?,
+        None => network::make_namespace()?,
+    };
     network::move_to(made.as_fd(), devices).await?;
     network::enter_namespace(made.as_fd())?;
     network::loopback_up().await?;

@@ -35,6 +35,7 @@ mod memory_volumes;
 mod network;
 mod pause;
 mod pod;
+mod prepare;
 mod process;
 mod processors;
 mod published_volumes;

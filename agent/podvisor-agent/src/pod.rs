@@ -13,6 +13,7 @@ use crate::disks::Disks;
 use crate::host_sockets::HostSockets;
 use crate::images::Images;
 use crate::memory_volumes::MemoryVolumes;
+use crate::prepare::Prepared;
 use crate::published_volumes::PublishedVolumes;
 use crate::reaper::Reaper;
 use crate::shared::Shared;
@@ -35,8 +36,10 @@ pub(crate) struct Pod {
     pub(crate) host_sockets: HostSockets,
     /// Held while usage is read.
     pub(crate) usage: Arc<Mutex<()>>,
-    /// Held through configuration; true after it.
+    /// Held through preparation and configuration; true after the latter.
     pub(crate) configured: Mutex<bool>,
+    /// Set where the guest was prepared before it had its pod.
+    pub(crate) prepared: OnceLock<Prepared>,
     /// Set by configuration, if the pod has a user namespace of its own.
     pub(crate) user_namespace: OnceLock<UserNamespace>,
     numbers: AtomicU64,

@@ -93,6 +93,7 @@ points! {
     AgentWake = "agent.wake",
     AgentConnect = "agent.connect",
     AgentHello = "agent.hello",
+    AgentPreparePod = "agent.prepare_pod",
     AgentConfigurePod = "agent.configure_pod",
     AgentCreateContainer = "agent.create_container",
     AgentStartContainer = "agent.start_container",

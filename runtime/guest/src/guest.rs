@@ -10,9 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto_agent::agent::{
     AgentReady, AttachHostSocketsRequest, ConfigurePodRequest, HelloRequest, HelloResponse,
-    PublishVolumeRequest, RemoveContainerRequest, ResizePodRequest, ResizeVolumeRequest, ShutdownRequest,
-    StartContainerRequest, StatsRequest, StatsResponse, StreamKind, StreamOpen, StreamOpened,
-    UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest, Wake,
+    PreparePodRequest, PublishVolumeRequest, RemoveContainerRequest, ResizePodRequest, ResizeVolumeRequest,
+    ShutdownRequest, StartContainerRequest, StatsRequest, StatsResponse, StreamKind, StreamOpen,
+    StreamOpened, UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest, Wake,
 };
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::{port, version};
@@ -119,6 +119,13 @@ impl Guest {
             within(Point::AgentHello, "Hello", HELLO, guest.client.hello(context(HELLO), &request)).await,
         )?;
         Ok(guest)
+    }
+
+    /// Does what is the same for all pods, in a guest that waits for one. The agent speaks version
+    /// [`PREPARE`](version::PREPARE) at least.
+    pub async fn prepare_pod(&self, request: PreparePodRequest) -> Result<(), GuestError> {
+        let call = self.client.prepare_pod(context(LONG), &request);
+        within(Point::AgentPreparePod, "PreparePod", LONG, call).await.map(drop)
     }
 
     /// Names, files, network, disk, seed and clock: the first call. Returns what became of the network's settings.

@@ -4,8 +4,8 @@
 use std::sync::LazyLock;
 
 use prometheus::{
-    HistogramVec, IntCounter, IntCounterVec, register_histogram_vec, register_int_counter,
-    register_int_counter_vec,
+    HistogramVec, IntCounter, IntCounterVec, IntGauge, register_histogram_vec, register_int_counter,
+    register_int_counter_vec, register_int_gauge,
 };
 use runtime_spec::ExitReason;
 
@@ -30,15 +30,18 @@ pub(crate) enum Origin {
     Boot,
     /// The VM went on from a template.
     Template,
+    /// The VM had gone on from a template before the pod came.
+    Spare,
 }
 
 impl Origin {
-    const ALL: [Origin; 2] = [Origin::Boot, Origin::Template];
+    const ALL: [Origin; 3] = [Origin::Boot, Origin::Template, Origin::Spare];
 
     fn label(self) -> &'static str {
         match self {
             Origin::Boot => "boot",
             Origin::Template => "template",
+            Origin::Spare => "spare",
         }
     }
 }
@@ -90,7 +93,7 @@ static FAILED_STARTS: LazyLock<IntCounter> = LazyLock::new(|| {
 static VM_STARTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     register_int_counter_vec!(
         "podvisor_vm_starts_total",
-        "VMs that were started for pods, by what they were started from: their kernel, or a template.",
+        "VMs that pods were given, by what they were started from: their kernel, a template, or a template before the pod came.",
         &["origin"]
     )
     .expect(ONCE)
@@ -101,6 +104,14 @@ static TEMPLATES: LazyLock<IntCounterVec> = LazyLock::new(|| {
         "podvisor_templates_total",
         "Templates that were wanted, by what became of them: built, loaded from the disk, unfit there, or failed.",
         &["outcome"]
+    )
+    .expect(ONCE)
+});
+
+static SPARES_WAITING: LazyLock<IntGauge> = LazyLock::new(|| {
+    register_int_gauge!(
+        "podvisor_spare_vms",
+        "VMs that were started from a template and wait for their pods."
     )
     .expect(ONCE)
 });
@@ -154,6 +165,11 @@ pub(crate) fn pod_started_from(origin: Origin) {
 /// Counts a template that was wanted.
 pub(crate) fn template(outcome: TemplateOutcome) {
     TEMPLATES.with_label_values(&[outcome.label()]).inc();
+}
+
+/// Notes how many VMs wait for pods.
+pub(crate) fn spares_waiting(count: usize) {
+    SPARES_WAITING.set(i64::try_from(count).unwrap_or(i64::MAX));
 }
 
 /// Counts a pod that could not be started.
@@ -239,6 +255,7 @@ pub(crate) fn register() {
     LazyLock::force(&FAILED_STARTS);
     LazyLock::force(&VMS_LOST);
     LazyLock::force(&SETTINGS_PASSED_BY);
+    LazyLock::force(&SPARES_WAITING);
     for reason in ExitReason::ALL {
         EXITS.with_label_values(&[reason.name()]);
     }

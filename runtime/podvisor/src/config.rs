@@ -186,6 +186,7 @@ pub(crate) struct Handler {
     pub(crate) host_sockets: Vec<PathBuf>,
     pub(crate) kernel: Kernel,
     pub(crate) template: TemplateScope,
+    pub(crate) spare_vms: u8,
 }
 
 impl Default for Paths {
@@ -252,6 +253,7 @@ impl Default for Handler {
             host_sockets: Vec::new(),
             kernel: Kernel::Small,
             template: TemplateScope::Off,
+            spare_vms: 0,
         }
     }
 }

@@ -62,6 +62,9 @@ pub(crate) struct Args {
     private: bool,
 }
 
+/// How long VMs that no pod has may take to end when the daemon stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// The configuration that a daemon starts with, and what it needs to reload it.
 #[derive(Debug)]
 struct Start {
@@ -159,6 +162,9 @@ async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
     runtime_cri::serve(cri, listener, stop).await?;
     // A socket file without a listener would make clients try to connect to it.
     let _ = pass(Point::ServeSocketRemove).and_then(|()| fs::remove_file(&socket));
+    if tokio::time::timeout(CLOSE_TIMEOUT, pods.close()).await.is_err() {
+        tracing::warn!("VMs without a pod stay until the next daemon");
+    }
     if args.private {
         return remove_all(&pods).await;
     }

@@ -39,6 +39,8 @@ pub struct HandlerConfig {
     pub kernel: Kernel,
     /// The pods that may start from one template.
     pub template: TemplateScope,
+    /// Most VMs that wait, started from a template, for the handler's pods.
+    pub spare_vms: u8,
     /// Runtime of the handler's pods.
     pub kind: HandlerKind,
 }
@@ -58,6 +60,7 @@ impl Default for HandlerConfig {
             host_sockets: Vec::new(),
             kernel: Kernel::Small,
             template: TemplateScope::Off,
+            spare_vms: 0,
             kind: HandlerKind::Vm,
         }
     }

@@ -70,8 +70,8 @@ pub(crate) async fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
     Ok(child)
 }
 
-/// Moves the process, which allocates nothing of note before it is asked to boot.
-fn enter_cgroup(cgroup: &Path, pid: u32) -> Result<(), VmError> {
+/// Moves the process. One that was just started allocates nothing of note before it is asked to boot.
+pub(crate) fn enter_cgroup(cgroup: &Path, pid: u32) -> Result<(), VmError> {
     let path = cgroup.join("cgroup.procs");
     pass(Point::VmmCgroup)
         .and_then(|()| File::options().write(true).open(&path))

@@ -413,6 +413,14 @@ impl Vm {
         self.0.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Moves the VMM to these cgroups' directories, one in each hierarchy. What it has taken so far stays where it was accounted.
+    ///
+    /// # Errors
+    /// A cgroup cannot be entered; the VMM may be in others of them then.
+    pub fn enter_cgroups(&self, cgroups: &[PathBuf]) -> Result<(), VmError> {
+        cgroups.iter().try_for_each(|cgroup| spawn::enter_cgroup(cgroup, self.pid()))
+    }
+
     /// Sets how ready the host's kernel is to kill the VMM for want of memory, -1000 to 1000.
     ///
     /// # Errors

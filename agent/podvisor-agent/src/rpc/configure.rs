@@ -1,18 +1,35 @@
-//! ConfigurePod, before which no other call is served, and Hello, with which a later daemon begins. [`crate::configure`] does
-//! the work.
+//! ConfigurePod, before which only PreparePod is served, and Hello, with which a later daemon begins. [`crate::configure`] and
+//! [`crate::prepare`] do the work.
 
-use proto_agent::agent::{ConfigurePodRequest, ConfigurePodResponse, HelloRequest, HelloResponse};
+use proto_agent::agent::{
+    ConfigurePodRequest, ConfigurePodResponse, Empty, HelloRequest, HelloResponse, PreparePodRequest,
+};
 use proto_agent::version::{self, VersionError};
 use ttrpc::Code;
 
-use crate::configure;
 use crate::rpc::gate::Gate;
 use crate::rpc::status::{cancelled, failed, refusal};
+use crate::{configure, prepare};
 
 pub(super) fn hello(request: &HelloRequest) -> ttrpc::Result<HelloResponse> {
     version::check_daemon(request.protocol_oldest, request.protocol_newest).map_err(stranger)?;
     let (protocol_oldest, protocol_newest) = (version::OLDEST, version::NEWEST);
     Ok(HelloResponse { protocol_oldest, protocol_newest, ..Default::default() })
+}
+
+pub(super) async fn prepare(gate: &Gate, request: PreparePodRequest) -> ttrpc::Result<Empty> {
+    let pod = std::sync::Arc::clone(&gate.pod);
+    let work = tokio::spawn(async move {
+        let configured = pod.configured.lock().await;
+        if *configured || pod.prepared.get().is_some() {
+            return Err(refusal(Code::FAILED_PRECONDITION, "the guest is prepared already"));
+        }
+        let prepared = prepare::run(&pod, &request).await.map_err(|error| failed(Code::INTERNAL, &error))?;
+        // The cell is empty: nobody else fills it while the lock is held.
+        let _ = pod.prepared.set(prepared);
+        Ok(Empty::default())
+    });
+    work.await.map_err(cancelled)?
 }
 
 pub(super) async fn pod(gate: &Gate, request: ConfigurePodRequest) -> ttrpc::Result<ConfigurePodResponse> {

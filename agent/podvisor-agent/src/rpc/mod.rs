@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use proto_agent::agent::{
     AttachHostSocketsRequest, ConfigurePodRequest, ConfigurePodResponse, CreateContainerRequest,
     CreateContainerResponse, Empty, ExecRequest, ExecResponse, HelloRequest, HelloResponse,
-    PublishVolumeRequest, PublishVolumeResponse, RemoveContainerRequest, ResizePodRequest,
+    PreparePodRequest, PublishVolumeRequest, PublishVolumeResponse, RemoveContainerRequest, ResizePodRequest,
     ResizeVolumeRequest, ShutdownRequest, SignalRequest, SignalResponse, StartContainerRequest, StatsRequest,
     StatsResponse, UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest, WaitResponse,
 };
@@ -47,6 +47,10 @@ impl Service {
 impl Agent for Service {
     async fn hello(&self, _: &TtrpcContext, request: HelloRequest) -> ttrpc::Result<HelloResponse> {
         configure::hello(&request)
+    }
+
+    async fn prepare_pod(&self, _: &TtrpcContext, request: PreparePodRequest) -> ttrpc::Result<Empty> {
+        configure::prepare(&self.gate, request).await
     }
 
     async fn configure_pod(

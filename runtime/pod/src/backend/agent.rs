@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use proto_agent::agent::{ConfigurePodRequest, StatsResponse, StreamKind, UsageResponse};
+use proto_agent::agent::{ConfigurePodRequest, PreparePodRequest, StatsResponse, StreamKind, UsageResponse};
 use runtime_guest::{
     Acknowledger, FailureReason, Guest, GuestError, InputStream, ProcessExit, PublishedVersion, RefusedCode,
     ReplayedSettings, SignalTarget,
@@ -22,6 +22,8 @@ use super::error::{BackendError, BackendErrorKind};
 /// One pod's agent. Every call but `wait` has a deadline of its own.
 #[async_trait]
 pub(crate) trait Agent: Debug + Send + Sync {
+    /// Does of the configuration what is the same for every pod.
+    async fn prepare_pod(&self, request: PreparePodRequest) -> Result<(), BackendError>;
     /// Configures the guest, and returns what became of the settings of its network.
     async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<ReplayedSettings, BackendError>;
     /// Creates a container from what is plugged in `slots`, and returns the user that it runs as.
@@ -153,6 +155,10 @@ struct GuestAgent(Guest);
 
 #[async_trait]
 impl Agent for GuestAgent {
+    async fn prepare_pod(&self, request: PreparePodRequest) -> Result<(), BackendError> {
+        Ok(self.0.prepare_pod(request).await?)
+    }
+
     async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<ReplayedSettings, BackendError> {
         Ok(self.0.configure_pod(request).await?)
     }

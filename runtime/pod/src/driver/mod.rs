@@ -47,6 +47,7 @@ use crate::record::{PodRecord, PodStage, PodStatus, VmmProcess};
 use crate::roster::{Outcome, PodEntry};
 use crate::sockets::server::SocketServer;
 use crate::spans;
+use crate::spares::Spare;
 use crate::start::{self, Failed, undo};
 use crate::view::{PodState, PodView};
 use crate::volumes::keeper::Keeper;
@@ -114,16 +115,17 @@ impl Driver {
         }
     }
 
-    /// Starts a pod, reports how that ended, and drives the pod from then on. `call` has the spans of the call that asked for the pod:
+    /// Starts a pod, with the spare VM that has its id if there is one, reports how that ended, and drives the pod from then on. `call` has the spans of the call that asked for the pod:
     /// the start belongs to it also where the caller goes away, and what comes later does not.
     pub(crate) async fn start(
         node: Arc<Node>,
         record: PodRecord,
+        spare: Option<Spare>,
         outcome_sender: watch::Sender<Outcome>,
         call: Carried,
     ) {
         let own = spans::driver(&record.id);
-        let starting = call.around(Driver::start_and_report(node, record, outcome_sender));
+        let starting = call.around(Driver::start_and_report(node, record, spare, outcome_sender));
         let started = starting.await;
         if let Some(driver) = started {
             logged(own, driver.run()).await;
@@ -134,10 +136,11 @@ impl Driver {
     async fn start_and_report(
         node: Arc<Node>,
         record: PodRecord,
+        spare: Option<Spare>,
         outcome_sender: watch::Sender<Outcome>,
     ) -> Option<Driver> {
         let record = Arc::new(record);
-        let outcome = match start::start(node.clone(), record.clone()).await {
+        let outcome = match start::start(node.clone(), record.clone(), spare).await {
             Ok(ready) => Driver::ready(&node, &record, ready).await,
             Err(failed) => Err(failed),
         };

@@ -5,6 +5,7 @@
 //! | `/kubepods/burstable/pod1` | `kubepods/burstable/pod1/podvisor-<id>` |
 //! | `kubepods-pod1.slice`, alone or as a whole path | `kubepods.slice/kubepods-pod1.slice/podvisor-<id>.scope` |
 //! | none | `podvisor/podvisor-<id>` |
+//! | a VM without a pod | `podvisor-unclaimed`, one for all |
 //!
 //! Plain writes to the file system, below a slice too: systemd keeps what it does not know, and a VMM
 //! outlives the daemon without its help. cgroup v2 is meant; with v1 the VMM enters the hierarchies
@@ -27,6 +28,12 @@ const DEPTH_MAX: usize = 10;
 
 /// Parent for pods that name none.
 const DEFAULT_PARENT: &str = "podvisor";
+
+/// The cgroup of VMMs that have no pod.
+const UNCLAIMED: &str = "podvisor-unclaimed";
+
+/// A tenth of the weight that a cgroup has to begin with, in v2 and in v1.
+const UNCLAIMED_WEIGHTS: [(&str, &str); 2] = [("cpu.weight", "10"), ("cpu.shares", "102")];
 
 /// Controllers that account for the pod in v2, where the levels above pass them on.
 const CONTROLLERS: [&str; 4] = ["+cpu", "+memory", "+pids", "+io"];
@@ -117,6 +124,29 @@ pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Made {
             }
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "no cgroup for the pod's VMM; it stays in the daemon's");
+                made.missing = Some(format!("making {}: {error}", path.display()));
+            }
+        }
+    }
+    made
+}
+
+/// Makes the cgroups of all VMMs that have no pod. They come last where the node's processors are short.
+pub(crate) fn make_unclaimed(root: &Path) -> Made {
+    let mut made = Made::default();
+    for mount in mounts(root) {
+        let path = mount.join(UNCLAIMED);
+        match pass(Point::CgroupMake).and_then(|()| fs::create_dir_all(&path)) {
+            Ok(()) => {
+                pass_controllers_down(&mount, Path::new(UNCLAIMED));
+                for (file, value) in UNCLAIMED_WEIGHTS {
+                    // One of them is the other version's.
+                    let _ = fs::write(path.join(file), value);
+                }
+                made.paths.push(path);
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "no cgroup for VMMs without a pod; they stay in the daemon's");
                 made.missing = Some(format!("making {}: {error}", path.display()));
             }
         }
@@ -255,6 +285,16 @@ mod tests {
         assert!(made.paths.is_empty() && made.missing.is_some());
         assert_eq!(memory_limit(dir.path(), ""), None);
         remove(dir.path(), "", "ab").unwrap();
+    }
+
+    #[test]
+    fn vmms_without_a_pod_have_one_cgroup_that_is_no_pods() {
+        let dir = v2();
+        let made = [make_unclaimed(dir.path()).paths, make_unclaimed(dir.path()).paths];
+        assert_eq!(made[0], [dir.path().join("podvisor-unclaimed")]);
+        assert_eq!(made[0], made[1]);
+        assert_eq!(fs::read_to_string(made[0][0].join("cpu.weight")).unwrap(), "10");
+        assert_eq!(find(dir.path()), []);
     }
 
     #[test]

@@ -37,6 +37,9 @@ const ENDED_BYTES_MAX: u64 = 16 << 20;
 /// Longest first line of a log that is read, in bytes: names of Kubernetes have 253.
 const OWNER_BYTES_MAX: u64 = 4096;
 
+/// Room for the owner in the log of a VMM without a pod, in bytes.
+const UNOWNED_BYTES: usize = 512;
+
 /// The pod that a log is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LogOwner {
@@ -53,6 +56,32 @@ pub(crate) fn make(path: &Path, owner: &LogOwner) -> io::Result<File> {
     line.push(b'\n');
     log.write_all(&line)?;
     Ok(log)
+}
+
+/// Makes the log of a VMM that has no pod yet, with room for an owner in its first line.
+pub(crate) fn make_unowned(path: &Path) -> io::Result<File> {
+    pass(Point::VmmLogMake)?;
+    let mut log = File::create(path)?;
+    log.write_all(&padded(b""))?;
+    Ok(log)
+}
+
+/// Names the owner in the log of a VMM that had none. An owner with too long a name for the room stays unnamed.
+pub(crate) fn claim(path: &Path, owner: &LogOwner) -> io::Result<()> {
+    pass(Point::VmmLogMake)?;
+    let line = padded(&serde_json::to_vec(owner)?);
+    if line.len() > UNOWNED_BYTES {
+        return Err(io::Error::other("its names are too long for the log's first line"));
+    }
+    File::options().write(true).open(path)?.write_all(&line)
+}
+
+/// A first line of [`UNOWNED_BYTES`] at least.
+fn padded(owner: &[u8]) -> Vec<u8> {
+    let mut line = owner.to_vec();
+    line.resize(line.len().max(UNOWNED_BYTES - 1), b' ');
+    line.push(b'\n');
+    line
 }
 
 /// Makes the file for the console of a guest to be booted.
@@ -169,6 +198,22 @@ mod tests {
         keep_console(&at("none"), &at("none"));
         keep(&at("none"), &at("ended"), "cd");
         assert_eq!(list(&at("ended")).len(), 1);
+    }
+
+    #[test]
+    fn a_log_that_was_nobodys_names_its_pod_and_keeps_what_it_had() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(VMM);
+        let mut log = make_unowned(&path).unwrap();
+        log.write_all(b"restored\n").unwrap();
+        assert_eq!(owner(dir.path()), None);
+        claim(&path, &owned_by("ab")).unwrap();
+        log.write_all(b"plugged\n").unwrap();
+        assert_eq!(owner(dir.path()), Some(owned_by("ab")));
+        assert!(fs::read_to_string(&path).unwrap().ends_with(" \nrestored\nplugged\n"));
+        let long = LogOwner { name: "x".repeat(UNOWNED_BYTES), ..owned_by("cd") };
+        claim(&path, &long).unwrap_err();
+        assert_eq!(owner(dir.path()), Some(owned_by("ab")), "what was there is not damaged");
     }
 
     #[test]

@@ -18,7 +18,9 @@ use crate::error::{PodError, PodErrorKind};
 use crate::host::memory_events;
 use crate::record::PodRecord;
 use crate::roster::Roster;
+use crate::spares::Spares;
 use crate::templates::kept::Templates;
+use crate::unclaimed::UnclaimedIds;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) pools: Pools,
     pub(crate) roster: Roster,
     pub(crate) templates: Templates,
+    pub(crate) unclaimed: UnclaimedIds,
+    pub(crate) spares: Spares,
 }
 
 impl Node {

@@ -16,7 +16,9 @@ use crate::error::PodError;
 use crate::host::cgroup;
 use crate::host::disk_image::DiskTemplate;
 use crate::roster::Roster;
+use crate::spares::Spares;
 use crate::templates::kept::Templates;
+use crate::unclaimed::UnclaimedIds;
 use crate::volumes::directory_changes::DirectoryChanges;
 use crate::volumes::mount_changes::MountChanges;
 
@@ -55,6 +57,8 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
         pools,
         roster: Roster::default(),
         templates: Templates::default(),
+        unclaimed: UnclaimedIds::default(),
+        spares: Spares::default(),
     })
 }
 

@@ -29,6 +29,7 @@ use crate::record::{ContainerStage, PodRecord};
 use crate::roster::events::Events;
 use crate::roster::{ContainerEntry, PodEntry, Reservation, Scratch};
 use crate::spans;
+use crate::spares::SpareKind;
 use crate::view::{ContainerState, ContainerView, PodView};
 
 /// All pods of this node. Cheap to clone. Dropping a call's future does not stop the work.
@@ -50,6 +51,7 @@ impl Pods {
         let node = Arc::new(crate::node::open::node(config)?);
         crate::recover::recover(&node).await?;
         crate::templates::open(&node);
+        crate::spares::open(&node);
         Ok(Pods { node })
     }
 
@@ -57,6 +59,12 @@ impl Pods {
     pub fn set_start(&self, config: StartConfig) {
         self.node.start.set(config);
         crate::templates::begin(&self.node);
+        self.node.spares.look();
+    }
+
+    /// Ends what no pod has: the daemon stops. Pods go on without it.
+    pub async fn close(&self) {
+        crate::spares::close(&self.node).await;
     }
 
     /// Starts a pod and returns its id. A call with the same (namespace, name, uid, attempt) joins the first one.
@@ -72,7 +80,12 @@ impl Pods {
         let scratch_bytes = runtime_spec::scratch_bytes(&spec.annotations, handler.scratch_bytes)?;
         let layer_limits = LayerLimits::of(&spec.annotations, handler.writable_layer_bytes)?;
         let scratch = Scratch { bytes: scratch_bytes, sum_max: handler.scratch_sum_bytes };
-        let reservation = self.node.roster.reserve(&spec, scratch)?;
+        let kind = SpareKind::of(handler, &spec.namespace, &bounds, scratch_bytes);
+        let mut spare = None;
+        let reservation = self.node.roster.reserve(&spec, scratch, || {
+            spare = kind.and_then(|kind| self.node.spares.claim(&kind));
+            spare.as_ref().map_or_else(clock::new_id, |spare| spare.id.clone())
+        })?;
         drop(reserving);
         let (mut outcome, waiting) = match reservation {
             Reservation::Joined(outcome) => (outcome, span!("wait for the same pod's start")),
@@ -80,7 +93,7 @@ impl Pods {
                 let created_at_ns = clock::now_ns();
                 let record = PodRecord { id, spec, bounds, scratch_bytes, layer_limits, created_at_ns };
                 spans::of_pod(&record.id);
-                tokio::spawn(Driver::start(self.node.clone(), record, sender, Carried::here()));
+                tokio::spawn(Driver::start(self.node.clone(), record, spare, sender, Carried::here()));
                 // The driver's steps are the call's own.
                 (outcome, Span::none())
             }
@@ -152,9 +165,11 @@ impl Pods {
         self.node.roster.pods()
     }
 
-    /// Ids of all pods on record, those included that start now and are listed later.
+    /// Ids of all pods on record, those included that start now and are listed later, and of VMs that wait for a pod.
     pub fn ids(&self) -> Vec<String> {
-        self.node.roster.pod_ids()
+        let mut ids = self.node.unclaimed.all();
+        ids.extend(self.node.roster.pod_ids());
+        ids
     }
 
     /// Names of the values on disk that could not be read and are in quarantine, as of this daemon's start.

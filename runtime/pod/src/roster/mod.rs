@@ -79,8 +79,13 @@ pub(crate) enum Reservation {
 }
 
 impl Roster {
-    /// Reserves the pod's name and room for its scratch disk, or joins an identical call.
-    pub(crate) fn reserve(&self, spec: &PodSpec, scratch: Scratch) -> Result<Reservation, PodError> {
+    /// Reserves the pod's name and room for its scratch disk, or joins an identical call. A new pod has the id that `id` returns.
+    pub(crate) fn reserve(
+        &self,
+        spec: &PodSpec,
+        scratch: Scratch,
+        id: impl FnOnce() -> String,
+    ) -> Result<Reservation, PodError> {
         let key = PodKey::of(spec);
         let mut state = self.write();
         if let Some(holder) = state.names.get(&key) {
@@ -96,7 +101,7 @@ impl Roster {
             return Err(PodError::new(PodErrorKind::AlreadyExists, text));
         }
         state.room_for(&spec.runtime_handler, scratch)?;
-        let id = clock::new_id();
+        let id = id();
         let (sender, receiver) = watch::channel(None);
         let (spec, outcome) = (spec.clone(), receiver.clone());
         let holder = Holder { id: id.clone(), spec, scratch_bytes: scratch.bytes, outcome };
@@ -113,7 +118,6 @@ impl Roster {
     }
 
     /// Whether a start or a recovery is under way.
-    #[cfg(test)]
     pub(crate) fn is_busy(&self) -> bool {
         self.read().names.values().any(|holder| holder.outcome.borrow().is_none())
     }

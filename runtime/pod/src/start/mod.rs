@@ -15,6 +15,7 @@ mod context;
 mod guest;
 mod guest_files;
 mod network;
+mod spare;
 mod stopwatch;
 mod template;
 pub(crate) mod undo;
@@ -36,6 +37,7 @@ use crate::blocking::blocking_within;
 use crate::live::Live;
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus};
+use crate::spares::Spare;
 use crate::versions::VmVersions;
 use crate::view::Phase;
 
@@ -67,10 +69,16 @@ pub(crate) struct Ready {
     pub(crate) settings_passed_by: Vec<String>,
 }
 
-/// Starts the pod of this record, through all steps.
-pub(crate) async fn start(node: Arc<Node>, record: Arc<PodRecord>) -> Result<Ready, Failed> {
+/// Starts the pod of this record, through all steps, in the spare VM if there is one.
+pub(crate) async fn start(
+    node: Arc<Node>,
+    record: Arc<PodRecord>,
+    spare: Option<Spare>,
+) -> Result<Ready, Failed> {
+    let vm = spare.as_ref().map(|spare| spare.vm.clone());
     let context = StartContext { node, record, watch: Stopwatch::start() };
-    Reserved::enter(context).await?.raise().await?.configure().await
+    let reserved = Reserved::enter(context).await.map_err(|failed| Failed { vm, ..failed })?;
+    reserved.raise(spare).await?.configure().await
 }
 
 impl Reserved {
@@ -87,14 +95,17 @@ impl Reserved {
             }
             Ok(())
         };
-        match context.watch.time("record", entering).await {
+        let entered = context.watch.time("record", entering).await;
+        // On record, or given up: the id is a pod's.
+        context.node.unclaimed.remove(context.id());
+        match entered {
             Ok(()) => Ok(Reserved { context }),
             Err(error) => Err(Failed { error, vm: None }),
         }
     }
 
     /// Raises network and VM side by side.
-    async fn raise(self) -> Result<Raised, Failed> {
+    async fn raise(self, spare: Option<Spare>) -> Result<Raised, Failed> {
         let context = &self.context;
         let (call_off, called_off) = watch::channel(false);
         let networking = async {
@@ -104,7 +115,7 @@ impl Reserved {
             }
             outcome
         };
-        let (network, booted) = tokio::join!(networking, vm::up(context, called_off));
+        let (network, booted) = tokio::join!(networking, vm::up(context, called_off, spare));
         match (network, booted) {
             (Ok(network), Ok(vm::Up { live, versions, keeps })) => {
                 Ok(Raised { context: self.context, network, live, versions, keeps })

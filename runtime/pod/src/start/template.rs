@@ -4,8 +4,6 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use runtime_spec::TemplateScope;
-
 use super::context::StartContext;
 use crate::backend::{RestoreRequest, Vm};
 use crate::error::PodError;
@@ -25,12 +23,8 @@ impl Chosen {
     pub(super) fn of(context: &StartContext) -> Option<Chosen> {
         let (node, record) = (&context.node, &context.record);
         let rules = node.start.now();
-        let namespace = match rules.find(&record.spec.runtime_handler).ok()?.template {
-            TemplateScope::Off => return None,
-            TemplateScope::Namespace => record.spec.namespace.as_str(),
-            TemplateScope::Node => "",
-        };
-        let shape = TemplateShape::of(&record.bounds, namespace);
+        let scope = rules.find(&record.spec.runtime_handler).ok()?.template;
+        let shape = TemplateShape::wanted(scope, &record.bounds, &record.spec.namespace)?;
         match templates::take(node, &shape) {
             Ok(template) => Some(Chosen { shape, template, failed: AtomicBool::new(false) }),
             Err(absent) => {

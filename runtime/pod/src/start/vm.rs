@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use runtime_spec::{Kernel, VolumeCache};
 use tokio::sync::watch;
 
 use super::context::{Failed, MADE_WITHIN, StartContext};
+use super::spare;
 use super::template::Chosen;
 use crate::backend::{Agent, BootRequest, GuestReleases, SpawnRequest, Vm};
 use crate::blocking::blocking_within;
@@ -23,6 +25,7 @@ use crate::installed::InstalledFile;
 use crate::live::{self, Live};
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus, VmmProcess};
+use crate::spares::Spare;
 use crate::versions::{PartVersion, VmVersions, release};
 use crate::vm_end;
 
@@ -61,10 +64,20 @@ pub(crate) struct Keeps {
     pub(crate) sockets: bool,
 }
 
-/// Makes the disk, starts a VMM and boots the guest, or has it go on from a template; a template that turns out to be no good
-/// costs a second VMM, which boots. Between the steps the call looks whether it was called off. Returns the VM, and what it was
+/// Makes the disk, starts a VMM and boots the guest, or has it go on from a template, or takes the spare VM that is there; a
+/// template or a spare that turns out to be no good costs a second VMM. Between the steps the call looks whether it was called off. Returns the VM, and what it was
 /// started from.
-pub(super) async fn up(context: &StartContext, called_off: watch::Receiver<bool>) -> Result<Up, Failed> {
+pub(super) async fn up(
+    context: &StartContext,
+    called_off: watch::Receiver<bool>,
+    spare: Option<Spare>,
+) -> Result<Up, Failed> {
+    if let Some(spare) = spare
+        && let Some(up) = spare::claim(context, spare).await?
+    {
+        counters::pod_started_from(Origin::Spare);
+        return Ok(up);
+    }
     let chosen = Chosen::of(context);
     let outcome = raise(context, called_off.clone(), chosen.as_ref()).await;
     let failed = match (outcome, &chosen) {
@@ -132,7 +145,7 @@ async fn raise_guest(
 }
 
 /// Volumes that the guest may keep itself: its agent and its VMM can, and the pod's handler does not have all of them shared.
-fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32, sockets: bool) -> Keeps {
+pub(super) fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32, sockets: bool) -> Keeps {
     let rules = context.node.start.now();
     let handler = rules.find(&context.record.spec.runtime_handler);
     let allowed = handler.is_ok_and(|handler| !handler.share_all_volumes);
@@ -144,13 +157,13 @@ fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32, sockets: bool) -> K
 }
 
 /// Whether the pod's handler names sockets of the node.
-fn names_sockets(context: &StartContext) -> bool {
+pub(super) fn names_sockets(context: &StartContext) -> bool {
     let rules = context.node.start.now();
     rules.find(&context.record.spec.runtime_handler).is_ok_and(|handler| !handler.host_sockets.is_empty())
 }
 
 /// Refuses a guest whose agent would let the pod's writable layers grow without the limits that they have.
-fn check_layer_limits(context: &StartContext, protocol: u32) -> Result<(), PodError> {
+pub(super) fn check_layer_limits(context: &StartContext, protocol: u32) -> Result<(), PodError> {
     if context.record.layer_limits.is_empty() || protocol >= version::LAYER_LIMITS {
         return Ok(());
     }
@@ -159,7 +172,7 @@ fn check_layer_limits(context: &StartContext, protocol: u32) -> Result<(), PodEr
 }
 
 /// Joins the builds of the files with what the parts say of themselves.
-fn versions(builds: Builds, kernel: Kernel, vmm: &str, guest: &GuestReleases) -> VmVersions {
+pub(super) fn versions(builds: Builds, kernel: Kernel, vmm: &str, guest: &GuestReleases) -> VmVersions {
     let part = |said: &str, build| PartVersion { release: release(said), build };
     let kernel = builds.kernel(kernel).map(str::to_owned);
     VmVersions {
@@ -191,18 +204,11 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     let (node, id) = (&context.node, context.id());
     let log = node.places.pod_state_dir(id).join(logs::VMM);
     let doing = format!("making the VMM's log {}", log.display());
-    let spec = &context.record.spec;
-    let owner = LogOwner { pod: id.to_owned(), namespace: spec.namespace.clone(), name: spec.name.clone() };
+    let owner = log_owner(context);
     let console = node.places.pod_run_dir(id).join(logs::CONSOLE);
     let make = move || Ok::<_, std::io::Error>((logs::make(&log, &owner)?, logs::make_console(&console)?));
     let (log, console) = blocking_within(MADE_WITHIN, &node.pools.state, &doing, make).await?;
-    let (root, record) = (node.places.cgroup_root.clone(), context.record.clone());
-    let making = move || Ok::<_, Infallible>(cgroup::make(&root, &record.spec.cgroup_parent, &record.id));
-    let made = blocking_within(MADE_WITHIN, &node.pools.kernel, "making cgroups", making).await?;
-    if let Some(why) = made.missing.filter(|_| node.start.now().strict_cgroups) {
-        let text = format!("the pod's VMM has no cgroup of its own, which cgroup.strict asks for: {why}");
-        return Err(PodError::internal(text));
-    }
+    let cgroups = make_cgroups(context).await?;
     let rules = node.start.now();
     let handler = rules.find(&context.record.spec.runtime_handler);
     let request = SpawnRequest {
@@ -210,20 +216,44 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
         dir: node.places.pod_run_dir(id),
         shared: node.places.pod_shared_dir(id),
         volume_cache: handler.map_or_else(|_| VolumeCache::default(), |handler| handler.volume_cache),
-        cgroups: made.paths,
+        cgroups,
         log,
         console,
     };
     let spawned = node.backends.vms.spawn(request).await;
     let vm = spawned.map_err(|error| PodError::internal("starting the VMM").because(error))?;
-    if let Err(error) = vm.set_oom_score(OOM_SCORE).await {
-        tracing::warn!(pod = id, error = chain_of(&error), "a VMM keeps the daemon's OOM score");
-    }
+    set_oom_score(context, &vm).await;
     Ok(vm)
 }
 
+/// Makes the cgroups of the pod's VMM.
+pub(super) async fn make_cgroups(context: &StartContext) -> Result<Vec<PathBuf>, PodError> {
+    let (node, record) = (&context.node, context.record.clone());
+    let root = node.places.cgroup_root.clone();
+    let making = move || Ok::<_, Infallible>(cgroup::make(&root, &record.spec.cgroup_parent, &record.id));
+    let made = blocking_within(MADE_WITHIN, &node.pools.kernel, "making cgroups", making).await?;
+    if let Some(why) = made.missing.filter(|_| node.start.now().strict_cgroups) {
+        let text = format!("the pod's VMM has no cgroup of its own, which cgroup.strict asks for: {why}");
+        return Err(PodError::internal(text));
+    }
+    Ok(made.paths)
+}
+
+/// Gives the VMM the score of a pod without containers.
+pub(super) async fn set_oom_score(context: &StartContext, vm: &Arc<dyn Vm>) {
+    if let Err(error) = vm.set_oom_score(OOM_SCORE).await {
+        tracing::warn!(pod = context.id(), error = chain_of(&error), "a VMM keeps the daemon's OOM score");
+    }
+}
+
+/// The pod, as the log of its VMM names it.
+pub(super) fn log_owner(context: &StartContext) -> LogOwner {
+    let spec = &context.record.spec;
+    LogOwner { pod: context.id().to_owned(), namespace: spec.namespace.clone(), name: spec.name.clone() }
+}
+
 /// Writes the VMM down while it boots; until then its control socket shows whose it is.
-async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError> {
+pub(super) async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError> {
     let vmm = VmmProcess::of_this_boot(vm.pid(), vm.start_time());
     let status = PodStatus { vmm: Some(vmm), ..PodStatus::starting() };
     context.node.records.put_pod_status(context.id(), &status).await

@@ -4,7 +4,7 @@
 use std::fs;
 
 use proto_vmm::PROTOCOL_VERSION;
-use runtime_spec::{Kernel, VmBounds};
+use runtime_spec::{Kernel, TemplateScope, VmBounds};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -39,8 +39,17 @@ impl TemplateShape {
         }
     }
 
+    /// The shape for a pod with these bounds of this namespace; none where the handler has no templates.
+    pub(crate) fn wanted(scope: TemplateScope, bounds: &VmBounds, namespace: &str) -> Option<TemplateShape> {
+        match scope {
+            TemplateScope::Off => None,
+            TemplateScope::Namespace => Some(TemplateShape::of(bounds, namespace)),
+            TemplateScope::Node => Some(TemplateShape::of(bounds, "")),
+        }
+    }
+
     /// Bounds by which a VM of this shape is built.
-    pub(super) fn bounds(&self) -> VmBounds {
+    pub(crate) fn bounds(&self) -> VmBounds {
         let mut bounds = VmBounds { kernel: self.kernel(), ..VmBounds::default() };
         // Each pod makes the vCPUs that it starts with.
         (bounds.boot.memory_bytes, bounds.boot.vcpus) = (self.memory_bytes, 1);

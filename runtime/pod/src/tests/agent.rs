@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use proto_agent::agent::{ConfigurePodRequest, StatsResponse, StreamKind, UsageResponse};
+use proto_agent::agent::{ConfigurePodRequest, PreparePodRequest, StatsResponse, StreamKind, UsageResponse};
 use proto_vmm::{StopReason, StopReport};
 use runtime_guest::{
     FailureReason, GuestError, ProcessExit, PublishedVersion, RefusedCode, ReplayedSettings, SignalTarget,
@@ -154,6 +154,11 @@ impl FakeAgent {
 
 #[async_trait]
 impl Agent for FakeAgent {
+    async fn prepare_pod(&self, _: PreparePodRequest) -> Result<(), BackendError> {
+        self.step("agent.prepare").await?;
+        self.script.done("agent.prepare").await
+    }
+
     async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<ReplayedSettings, BackendError> {
         self.step("agent.configure").await?;
         self.script.state().configured = Some(request);

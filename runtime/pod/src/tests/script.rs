@@ -73,6 +73,8 @@ pub(crate) struct State {
     pub(crate) share_all_volumes: bool,
     /// The operator wants templates.
     pub(crate) template: TemplateScope,
+    /// Most spare VMs of the handler.
+    pub(crate) spare_vms: u8,
     /// Agents of VMs that were restored do not say that they serve.
     pub(crate) silent_restored: bool,
     /// Seals of the memory that VMs were restored from, and what it began with.

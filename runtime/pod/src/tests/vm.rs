@@ -339,6 +339,11 @@ impl Vm for FakeVm {
         self.step(&format!("vm.pin {cpus:?}")).await
     }
 
+    async fn enter_cgroups(&self, cgroups: &[PathBuf]) -> Result<(), BackendError> {
+        assert!(cgroups.iter().all(|cgroup| cgroup.is_dir()), "the pod's cgroups are there");
+        self.step("vm.enter_cgroups").await
+    }
+
     async fn set_oom_score(&self, score: i32) -> Result<(), BackendError> {
         self.step(&format!("vm.oom_score {score}")).await
     }

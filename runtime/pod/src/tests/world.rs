@@ -22,7 +22,9 @@ use crate::dirs::DaemonDirs;
 use crate::installed::InstalledFile;
 use crate::node::{Node, Places, Records, StartRules};
 use crate::roster::Roster;
+use crate::spares::{self, Spares};
 use crate::templates::kept::Templates;
+use crate::unclaimed::UnclaimedIds;
 use crate::{ContainerState, ContainerView, Pods, recover, templates};
 
 /// The remains of a daemon that was killed: files, and what the fakes play.
@@ -93,6 +95,7 @@ impl World {
         records.disk = StateDisk::of(script.clone());
         let share_all_volumes = script.state().share_all_volumes;
         let template = script.state().template;
+        let spare_vms = script.state().spare_vms;
         let host_sockets = script.state().host_sockets.clone();
         let node = Arc::new(Node {
             places: Places {
@@ -110,6 +113,7 @@ impl World {
                     scratch_bytes: 1 << 20,
                     share_all_volumes,
                     template,
+                    spare_vms,
                     host_sockets,
                     ..Default::default()
                 }],
@@ -120,6 +124,8 @@ impl World {
             pools: Pools::default(),
             roster: Roster::default(),
             templates: Templates::default(),
+            unclaimed: UnclaimedIds::default(),
+            spares: Spares::default(),
             backends: Backends {
                 network: Arc::new(FakeNetwork(script.clone())),
                 vms: Arc::new(FakeVms(script.clone())),
@@ -132,6 +138,7 @@ impl World {
         });
         recover::recover(&node).await.unwrap();
         templates::open(&node);
+        spares::open(&node);
         World { dir, script, pods: Pods::on(node.clone()), node }
     }
 

@@ -134,6 +134,7 @@ mod tests {
         host_sockets = ["/x/z"]
         kernel = "full"
         template = "node"
+        spare_vms = 7
     "#;
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path};
 
+use runtime_spec::TemplateScope;
+
 use super::{Config, Handler, UnnamedPods, Upstream, filter};
 
 /// Handlers of a node: a RuntimeClass each, and far more than anybody can choose from. Status lists all of them.
@@ -9,6 +11,9 @@ const HANDLERS_MAX: usize = 128;
 
 /// Sockets of one handler: a node has a few agents, and each socket is looked for behind each mount of a container.
 const HOST_SOCKETS_MAX: usize = 16;
+
+/// VMs of one handler that wait for pods: each takes some ten MiB.
+const SPARE_VMS_MAX: u8 = 64;
 
 /// A contradiction.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,6 +67,7 @@ fn check_handlers(config: &Config) -> Result<(), Contradiction> {
             );
             return Err(contradiction(format!("handler[{index}].scratch_sum_mib"), message));
         }
+        check_spares(index, handler)?;
         check_host_sockets(index, handler)?;
     }
     let mut defaults = config.handler.iter().enumerate().filter(|(_, handler)| handler.default).skip(1);
@@ -72,6 +78,17 @@ fn check_handlers(config: &Config) -> Result<(), Contradiction> {
         }
         None => Ok(()),
     }
+}
+
+fn check_spares(index: usize, handler: &Handler) -> Result<(), Contradiction> {
+    let wrong = |message: String| Err(contradiction(format!("handler[{index}].spare_vms"), message));
+    if handler.spare_vms > SPARE_VMS_MAX {
+        return wrong(format!("{} VMs are more than {SPARE_VMS_MAX}", handler.spare_vms));
+    }
+    if handler.spare_vms > 0 && handler.template == TemplateScope::Off {
+        return wrong("VMs that wait for pods are started from a template, and template = \"off\"".into());
+    }
+    Ok(())
 }
 
 fn check_host_sockets(index: usize, handler: &Handler) -> Result<(), Contradiction> {

@@ -74,6 +74,7 @@ pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
         host_sockets: handler.host_sockets.clone(),
         kernel: handler.kernel,
         template: handler.template,
+        spare_vms: handler.spare_vms,
         kind: HandlerKind::Vm,
     });
     Ok(StartConfig { handlers: handlers.collect(), default_handler, strict_cgroups: config.cgroup.strict })

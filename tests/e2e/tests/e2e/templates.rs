@@ -284,3 +284,64 @@ async fn a_full_disk_costs_the_template_and_a_kill_leaves_nothing() {
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
+
+/// The handler for whose pods a VM waits.
+const WAITING: &str = "waiting";
+
+#[tokio::test]
+async fn a_pod_gets_a_vm_that_waits_and_a_kill_leaves_none() {
+    let Some(mut host) = Host::start().await else { return };
+    let path = host.daemon.config().to_owned();
+    let config = fs::read_to_string(&path).unwrap();
+    let handler = format!(
+        "[[handler]]\nname = \"{WAITING}\"\nmemory_mib = 64\nscratch_mib = 512\ntemplate = \"node\"\nspare_vms = 1\n"
+    );
+    fs::write(&path, config.clone() + &handler).unwrap();
+    host.daemon.kill_and_restart().await.unwrap();
+    host.logs("a VM waits for a pod").await;
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    assert_eq!(client.pods().await.unwrap(), []);
+    let doctor = std::process::Command::new(host.daemon.binary())
+        .arg("--config")
+        .args([&path, std::path::Path::new("doctor")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&doctor.stdout);
+    assert!(doctor.status.success(), "nothing of it is a leftover: {said}");
+
+    let pod = client.run_pod_on(&spec::pod("web", host.dir()), WAITING).await.unwrap();
+    assert!(host.daemon.log().contains("a pod starts in a VM that waited"), "{}", host.daemon.log());
+    let mut served =
+        spec::shell("main", &image, "mkdir /www; echo served >/www/page; exec httpd -f -p 80 -h /www");
+    served.log_path = "main.log".into();
+    let container = client.run(&pod, served).await.unwrap();
+    let seen = "hostname; stat -f -c %T /; [ -s /etc/resolv.conf ] && echo named";
+    assert_eq!(client.sh(&container, seen).await.unwrap(), "web\noverlayfs\nnamed\n");
+    let ip = client.pod_ip(&pod).await.unwrap();
+    assert_eq!(http::get_path(&ip, 80, "/page", 100).await.unwrap().trim(), "served");
+    let cgroups = fs::read_to_string(format!("/proc/{}/cgroup", vmm(&mut client, &pod).await)).unwrap();
+    assert!(cgroups.trim().ends_with(&format!("/podvisor-{pod}")), "{cgroups}");
+    let log = fs::read_to_string(host.dir().join("state/pods").join(&pod).join("vmm.log")).unwrap();
+    assert!(log.lines().next().unwrap().contains("\"name\":\"web\""), "{log}");
+
+    // Another one waits for the next pod. Killed meanwhile, the daemon leaves a VM that the next one ends: no handler wants it.
+    let both = async {
+        while host.daemon.log().matches("a VM waits for a pod").count() < 2 {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    };
+    tokio::time::timeout(MADE_WITHIN, both).await.unwrap_or_else(|_| panic!("{}", host.daemon.log()));
+    fs::write(&path, config + &handler.replace("spare_vms = 1", "spare_vms = 0")).unwrap();
+    host.daemon.kill_and_restart().await.unwrap();
+    let mut client = host.client();
+    assert_eq!(client.sh(&container, "echo goes on").await.unwrap(), "goes on\n");
+    client.remove_pod(&pod).await.unwrap();
+    host.has_run_dirs(false).await;
+    host.stop().await.unwrap();
+}
+
+/// The process of a pod's VMM.
+async fn vmm(client: &mut Client, pod: &str) -> i64 {
+    client.pod_status_verbose(pod).await.unwrap().1["vmm"]["pid"].as_i64().unwrap()
+}

@@ -114,4 +114,13 @@ pub(super) const KEYS: &[Key] = &[
                yet boots.",
         takes: Takes::Reload,
     },
+    Key {
+        name: "spare_vms",
+        kind: "number, at most 64",
+        unset: None,
+        text: "Most VMs that wait for pods: each has gone on from a template and is ready but for the pod's name and \
+               network. As many wait as pods were asked for in the last five minutes, and one at least; none while the node \
+               is short of memory. Each takes some ten MiB. Needs `template`.",
+        takes: Takes::Reload,
+    },
 ];

@@ -24,7 +24,7 @@ pub(super) const OF_THE_WHOLE_RUN: [&str; 2] = ["vmm.console", "vmm_log.prune"];
 
 /// Points that no step has: of a node with another runtime (`upstream.rs`), with a template of its network, with disks of the
 /// node (`devices.rs`), and with sockets of the node (`host_sockets.rs`).
-pub(super) const OF_OTHER_NODES: [&str; 14] = [
+pub(super) const OF_OTHER_NODES: [&str; 15] = [
     "upstream.directory",
     "upstream.write",
     "upstream.rename",
@@ -36,6 +36,7 @@ pub(super) const OF_OTHER_NODES: [&str; 14] = [
     "vmm.restore",
     "vmm.save",
     "agent.wake",
+    "agent.prepare_pod",
     "template.directory",
     "template.write",
     "template.rename",

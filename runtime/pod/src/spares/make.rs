@@ -1,0 +1,107 @@
+//! Makes a spare, as far as a VM can be made without its pod, and ends one.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto_agent::agent::PreparePodRequest;
+use proto_agent::version;
+use proto_vmm::{Device, Slot};
+use tokio::time::Instant;
+
+use super::Spare;
+use super::kind::SpareKind;
+use crate::backend::{Agent, GuestReleases, RestoreRequest, Vm};
+use crate::blocking::{blocking_within, within};
+use crate::error::PodError;
+use crate::host::scratch;
+use crate::installation::Builds;
+use crate::node::Node;
+use crate::templates::Template;
+use crate::unclaimed::{self, FILES_WITHIN};
+use crate::vm_end;
+
+/// How long the guest may take to serve. Generous: a software-emulated guest is slow, and pods come first.
+const READY_WITHIN: Duration = Duration::from_secs(240);
+
+/// Makes a spare of this kind from the template.
+pub(super) async fn make(node: &Arc<Node>, kind: &SpareKind, template: &Template) -> Result<Spare, PodError> {
+    let id = unclaimed::begin(node).await?;
+    let vm = match unclaimed::spawn(node, &id, kind.volume_cache).await {
+        Ok(vm) => vm,
+        Err(error) => {
+            unclaimed::end(node, &id, None, true).await;
+            return Err(error);
+        }
+    };
+    match start(node, &id, &vm, kind, template).await {
+        Ok((agent, releases, builds)) => Ok(Spare { id, vm, agent, releases, builds, made: Instant::now() }),
+        Err(error) => {
+            unclaimed::end(node, &id, Some(&vm), true).await;
+            Err(error)
+        }
+    }
+}
+
+/// Ends a spare that no pod has got.
+pub(super) async fn end(node: &Arc<Node>, spare: Spare) {
+    unclaimed::end(node, &spare.id, Some(&spare.vm), false).await;
+}
+
+async fn start(
+    node: &Arc<Node>,
+    id: &str,
+    vm: &Arc<dyn Vm>,
+    kind: &SpareKind,
+    template: &Template,
+) -> Result<(Arc<dyn Agent>, GuestReleases, Builds), PodError> {
+    const DOING: &str = "starting a spare VM";
+    let (root_image, builds) = root_image(node).await?;
+    let (memory, state) = template.files().map_err(|error| PodError::internal(DOING).because(error))?;
+    let bounds = kind.bounds();
+    let program_port = kind.program_port && vm.has_program_port();
+    let request = RestoreRequest { bounds, memory, state, root_image, program_port };
+    let raising = async {
+        vm.restore(request).await?;
+        vm.wake().await?;
+        vm.wait_ready().await
+    };
+    let ready = async {
+        tokio::select! {
+            biased;
+            ready = raising => ready.map_err(|error| PodError::internal(DOING).because(error)),
+            report = vm.stopped() => Err(PodError::internal(format!("{DOING}: {}", vm_end::describe(&report)))),
+        }
+    };
+    let (disk, ready) = tokio::join!(scratch_disk(node, id, kind), within(READY_WITHIN, DOING, ready));
+    let (agent, releases) = ready?;
+    let disk = Device::Blk { image: disk?.into(), read_only: false };
+    let failed = |error| PodError::internal("preparing a spare VM").because(error);
+    vm.plug(Slot::SCRATCH, disk).await.map_err(failed)?;
+    if releases.protocol >= version::PREPARE {
+        let request = PreparePodRequest {
+            scratch_slot: u32::from(Slot::SCRATCH.number()),
+            shared_slot: u32::from(Slot::FS.number()),
+            ..PreparePodRequest::default()
+        };
+        agent.prepare_pod(request).await.map_err(failed)?;
+    }
+    Ok((agent, releases, builds))
+}
+
+/// The guest's root image, and the builds of the installation's parts.
+async fn root_image(node: &Arc<Node>) -> Result<(File, Builds), PodError> {
+    let (places, pool) = (node.places.clone(), &node.pools.paths);
+    let looking = move || {
+        let builds = places.part_files().builds();
+        File::open(places.root_image.path()).map(|image| (image, builds))
+    };
+    blocking_within(FILES_WITHIN, pool, "opening the root image", looking).await
+}
+
+async fn scratch_disk(node: &Arc<Node>, id: &str, kind: &SpareKind) -> Result<File, PodError> {
+    let (template, bytes) = (node.places.scratch_template.clone(), kind.scratch_bytes);
+    let path = node.places.scratch_path(id);
+    let making = move || scratch::make(&template, &path, bytes);
+    blocking_within(FILES_WITHIN, &node.pools.state, "making a spare VM's scratch disk", making).await
+}

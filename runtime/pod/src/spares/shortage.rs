@@ -1,0 +1,52 @@
+//! Whether the node has memory for VMs that nobody uses yet.
+
+use std::fs;
+
+/// Share of the time in which something waited for memory, in percent over ten seconds, from which memory is short.
+const STALLED_PERCENT: f64 = 5.0;
+
+/// Least part of the node's memory that is to be had without reclaim of what is in use.
+const AVAILABLE_PART: u64 = 16;
+
+/// Whether memory is short. A kernel that does not say is taken to have enough.
+pub(super) fn is_short() -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    stalls(&read("/proc/pressure/memory")) || is_used_up(&read("/proc/meminfo"))
+}
+
+/// `some avg10=…` of a pressure file (Documentation/accounting/psi.rst).
+fn stalls(pressure: &str) -> bool {
+    let some = pressure.lines().find_map(|line| line.strip_prefix("some "));
+    let average = some.and_then(|fields| fields.split(' ').find_map(|field| field.strip_prefix("avg10=")));
+    average.and_then(|text| text.parse::<f64>().ok()).is_some_and(|percent| percent >= STALLED_PERCENT)
+}
+
+/// `MemAvailable` over `MemTotal` (proc_meminfo(5)).
+fn is_used_up(meminfo: &str) -> bool {
+    let figure = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    match (figure("MemAvailable"), figure("MemTotal")) {
+        (Some(available), Some(total)) => available < total / AVAILABLE_PART,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_short_where_work_stalls_for_it_or_little_is_left() {
+        let pressure = |avg10| {
+            format!(
+                "some avg10={avg10} avg60=0.00 avg300=0.00 total=9\nfull avg10=90.00 avg60=0.00 avg300=0.00 total=1\n"
+            )
+        };
+        assert!(stalls(&pressure("5.01")) && !stalls(&pressure("4.99")) && !stalls(""));
+        let memory =
+            |available| format!("MemTotal: 1600 kB\nMemFree: 1 kB\nMemAvailable:   {available} kB\n");
+        assert!(is_used_up(&memory(99)) && !is_used_up(&memory(100)) && !is_used_up(""));
+    }
+}

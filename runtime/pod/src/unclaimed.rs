@@ -1,0 +1,123 @@
+//! VMs that no pod has: those that are saved as templates, and those that wait for a pod. Each has an id as a pod's, and its
+//! directories among the pods', so that the next daemon sweeps them away, and ends the VMM, where this one is killed. None has
+//! a network.
+//!
+//! They share a cgroup, which accounts for them and comes last where the node's processors are short.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use runtime_fail_points::{Point, pass};
+use runtime_spec::VolumeCache;
+
+use crate::backend::{SpawnRequest, Vm};
+use crate::blocking::blocking_within;
+use crate::clock;
+use crate::error::PodError;
+use crate::host::{cgroup, logs};
+use crate::live;
+use crate::node::Node;
+
+/// How long files and directories may take to be made, opened or removed.
+pub(crate) const FILES_WITHIN: Duration = Duration::from_secs(60);
+
+/// Ids of the VMs without a pod. They count as being on record as long as this daemon runs.
+#[derive(Debug, Default)]
+pub(crate) struct UnclaimedIds(Mutex<BTreeSet<String>>);
+
+impl UnclaimedIds {
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    fn insert(&self, id: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned());
+    }
+
+    /// Forgets an id, which a pod has from now on, or nobody any more.
+    pub(crate) fn remove(&self, id: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+}
+
+/// Makes an id with its directories, for a VM without a pod.
+pub(crate) async fn begin(node: &Arc<Node>) -> Result<String, PodError> {
+    let id = clock::new_id();
+    // Known before anything of it is on the node.
+    node.unclaimed.insert(&id);
+    let dirs = [node.places.pod_state_dir(&id), node.places.pod_run_dir(&id)];
+    let making = move || {
+        pass(Point::PodDirectoryMake)?;
+        dirs.into_iter().try_for_each(std::fs::create_dir_all)
+    };
+    let doing = "making the directories of a VM without a pod";
+    let made = blocking_within(FILES_WITHIN, &node.pools.state, doing, making).await;
+    if made.is_err() {
+        node.unclaimed.remove(&id);
+    }
+    made.map(|()| id)
+}
+
+/// Starts the VMM of a VM without a pod, in the cgroup of those.
+pub(crate) async fn spawn(
+    node: &Arc<Node>,
+    id: &str,
+    volume_cache: VolumeCache,
+) -> Result<Arc<dyn Vm>, PodError> {
+    let (state, run) = (node.places.pod_state_dir(id), node.places.pod_run_dir(id));
+    let make = move || {
+        let log = logs::make_unowned(&state.join(logs::VMM))?;
+        Ok::<_, io::Error>((log, logs::make_console(&run.join(logs::CONSOLE))?))
+    };
+    let doing = "making the log of a VMM without a pod";
+    let (log, console) = blocking_within(FILES_WITHIN, &node.pools.state, doing, make).await?;
+    let root = node.places.cgroup_root.clone();
+    let making = move || Ok::<_, Infallible>(cgroup::make_unclaimed(&root));
+    let made = blocking_within(FILES_WITHIN, &node.pools.kernel, "making a cgroup", making).await?;
+    let request = SpawnRequest {
+        id: id.to_owned(),
+        dir: node.places.pod_run_dir(id),
+        shared: node.places.pod_shared_dir(id),
+        volume_cache,
+        cgroups: made.paths,
+        log,
+        console,
+    };
+    let spawned = node.backends.vms.spawn(request).await;
+    spawned.map_err(|error| PodError::internal("starting a VMM without a pod").because(error))
+}
+
+/// Ends the VM if there is one, and takes away what it had. The logs of a VM that failed are kept.
+pub(crate) async fn end(node: &Arc<Node>, id: &str, vm: Option<&Arc<dyn Vm>>, failed: bool) {
+    let ended = match vm {
+        Some(vm) => live::end(&**vm).await,
+        None => Ok(()),
+    };
+    if let Err(error) = ended {
+        tracing::warn!(id, error = error.chain(), "a VM without a pod stays until the next daemon");
+        return;
+    }
+    let (places, of) = (node.places.clone(), id.to_owned());
+    let removing = move || {
+        if !failed {
+            // Nobody wants to read the log of a VM that did what it should.
+            let _ = std::fs::remove_dir_all(places.pod_state_dir(&of));
+        }
+        places.remove_run_dir(&of)?;
+        places.remove_state_dir(&of)
+    };
+    let doing = "removing the directories of a VM without a pod";
+    if let Err(error) = blocking_within(FILES_WITHIN, &node.pools.state, doing, removing).await {
+        tracing::warn!(
+            id,
+            error = error.chain(),
+            "directories of a VM without a pod stay until the next daemon"
+        );
+        return;
+    }
+    node.unclaimed.remove(id);
+}
