@@ -24,7 +24,7 @@ pub use device::{BALLOON_VERSION, Device, DeviceKind, ImagePart, PARTS_MAX};
 pub use message::{
     BootConfig, Event, ExitCounts, FdIndex, LOCK_WAITS_VERSION, MEMORY_BYTES_MAX, Message,
     PROGRAM_PORT_VERSION, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Registers, Request, Response,
-    RestoreConfig, StopReason, StopReport, TEMPLATES_VERSION, VCPUS_VERSION, VmStats,
+    RestoreConfig, STATE_BYTES_MAX, StopReason, StopReport, TEMPLATES_VERSION, VCPUS_VERSION, VmStats,
 };
 pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
 pub use slot::{FilledSlot, Slot, VOLUME_SLOTS_VERSION};

@@ -38,6 +38,9 @@ pub const PROTOCOL_VERSION_MIN: u32 = 1;
 /// Most memory that a VM can have, in bytes: 1 TiB, what 40 bits address, far above a pod's.
 pub const MEMORY_BYTES_MAX: u64 = 1 << 40;
 
+/// Longest saved state of a VM, in bytes. A vCPU takes some 25 KiB, and there are 64 at most.
+pub const STATE_BYTES_MAX: usize = 8 << 20;
+
 /// Position of a descriptor among those that came with the packet, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

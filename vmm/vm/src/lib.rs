@@ -32,9 +32,7 @@ pub use memory::{MemoryError, RAM_MIN};
 pub use memory_hotplug::ResizeError;
 pub use pmem::PmemError;
 pub use register_pages::RegisterPagesError;
-pub use snapshot::{
-    RestoreError, STATE_BYTES_MAX, SaveError, VcpuSnapshot, VcpuSnapshotError, VmSnapshot, VmSnapshotError,
-};
+pub use snapshot::{RestoreError, SaveError, VcpuSnapshot, VcpuSnapshotError, VmSnapshot, VmSnapshotError};
 pub use vcpu::VcpuError;
 pub use vm::{VCPUS_MAX, Vm, VmConfig, VmError};
 

@@ -5,18 +5,12 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{SeekFrom, ioctl_ficlone};
+use rustix::fs::ioctl_ficlone;
 
+use super::file_data;
 use crate::installed::InstalledFile;
-
-/// Bytes read at a time.
-const CHUNK: usize = 256 * 1024;
-/// Bytes of the blocks that are left out where they are zeros.
-const BLOCK: usize = 4096;
-const ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 /// A formatted file system that disks begin as.
 #[derive(Clone, Debug)]
@@ -65,56 +59,17 @@ impl OpenTemplate<'_> {
         let ranges = if let Some(known) = known {
             known
         } else {
-            found = data(&self.file)?;
+            found = file_data::find(&self.file)?;
             // A file that is looked up each time may be another one then.
             if self.template.file.is_kept() { self.template.data.get_or_init(|| found) } else { &found }
         };
-        let mut chunk = Vec::new();
-        for range in ranges {
-            chunk.resize(length(range), 0);
-            self.file.read_exact_at(&mut chunk, range.start)?;
-            disk.write_all_at(&chunk, range.start)?;
-        }
-        Ok(())
+        file_data::copy(ranges, &self.file, disk, |_, _| {})
     }
-}
-
-/// The places of blocks that are not all zeros, in order, none longer than a chunk.
-fn data(file: &File) -> io::Result<Vec<Range<u64>>> {
-    let mut chunk = vec![0; CHUNK];
-    let (mut found, mut at): (Vec<Range<u64>>, _) = (Vec::new(), 0);
-    loop {
-        at = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            // Nothing but a hole is left, or nothing.
-            Err(rustix::io::Errno::NXIO) => return Ok(found),
-            Err(error) => return Err(error.into()),
-        };
-        let got = file.read_at(&mut chunk, at)?;
-        for (block, start) in chunk[..got].chunks(BLOCK).zip((at..).step_by(BLOCK)) {
-            if *block == ZEROS[..block.len()] {
-                continue;
-            }
-            let end = start + block.len() as u64;
-            match found.last_mut() {
-                Some(last) if last.end == start && length(last) + block.len() <= CHUNK => last.end = end,
-                _ => found.push(start..end),
-            }
-        }
-        at += got as u64;
-        if got == 0 {
-            return Ok(found);
-        }
-    }
-}
-
-fn length(range: &Range<u64>) -> usize {
-    usize::try_from(range.end - range.start).expect("a range is as long as a chunk at most")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{FileExt, MetadataExt};
 
     use super::*;
 
@@ -145,7 +100,7 @@ mod tests {
     fn long_runs_are_copied_in_parts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("template");
-        let content: Vec<u8> = (0..3 * CHUNK + 100).map(|n| (n % 251) as u8 + 1).collect();
+        let content: Vec<u8> = (0..(800 << 10) + 100).map(|n| (n % 251) as u8 + 1).collect();
         std::fs::write(&path, &content).unwrap();
         let disk = tempfile::tempfile().unwrap();
         DiskTemplate::from(InstalledFile::keep(&path).unwrap()).open().unwrap().fill(&disk, 0).unwrap();

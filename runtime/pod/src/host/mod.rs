@@ -7,6 +7,7 @@
 pub(crate) mod cgroup;
 pub(crate) mod connector_cgroup;
 pub(crate) mod disk_image;
+pub(crate) mod file_data;
 pub(crate) mod logs;
 pub(crate) mod memory_events;
 pub(crate) mod scratch;

@@ -19,12 +19,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use proto_vmm::STATE_BYTES_MAX;
 use runtime_fail_points::{Point, pass};
-use rustix::fs::SeekFrom;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::kept::Template;
+use crate::host::file_data::{self, BLOCK};
 
 const RECORD: &str = "record";
 const MEMORY: &str = "memory";
@@ -35,14 +36,6 @@ const UNFINISHED: char = '.';
 
 /// Longest record in bytes; one has some hundred.
 const RECORD_BYTES_MAX: u64 = 4096;
-
-/// Longest state in bytes, as a VMM reads it.
-const STATE_BYTES_MAX: u64 = 8 << 20;
-
-const PAGE: usize = 4096;
-const ZEROS: [u8; PAGE] = [0; PAGE];
-/// Bytes that are copied in one go.
-const CHUNK: usize = 256 * PAGE;
 
 /// Lengths and digests of a template's files.
 #[derive(Debug, Serialize, Deserialize)]
@@ -108,8 +101,8 @@ pub(super) fn load(dir: &Path, key: &str, memory_bytes: u64) -> Result<Option<Te
         let (has, expected) = (record.memory_bytes, memory_bytes);
         return Err(TemplateFileError::Size { file: RECORD, has, expected });
     }
-    if record.state_bytes > STATE_BYTES_MAX {
-        let (has, expected) = (record.state_bytes, STATE_BYTES_MAX);
+    if record.state_bytes > STATE_BYTES_MAX as u64 {
+        let (has, expected) = (record.state_bytes, STATE_BYTES_MAX as u64);
         return Err(TemplateFileError::Size { file: RECORD, has, expected });
     }
     let memory = load_file(&place, MEMORY, record.memory_bytes, &record.memory_sha256)?;
@@ -143,35 +136,18 @@ fn load_file(place: &Path, name: &'static str, bytes: u64, sha256: &str) -> Resu
     Ok(copy)
 }
 
-/// Copies `bytes` bytes but for pages of zeros, and returns the digest of the others with their places, in hexadecimal.
+/// Copies what is no zeros to a file that becomes `bytes` bytes long, and returns the digest of its pages with their places, in
+/// hexadecimal.
 fn copy_file(from: &File, to: &File, bytes: u64) -> io::Result<String> {
     to.set_len(bytes)?;
-    let (mut digest, mut chunk, mut at) = (Sha256::new(), vec![0; CHUNK], 0);
-    while let Some(data) = next_data(from, at)?.filter(|data| *data < bytes) {
-        at = data - data % CHUNK as u64;
-        let length = usize::try_from(bytes - at).unwrap_or(CHUNK).min(CHUNK);
-        let chunk = &mut chunk[..length];
-        from.read_exact_at(chunk, at)?;
-        for (number, page) in chunk.chunks(PAGE).enumerate() {
-            if page != &ZEROS[..page.len()] {
-                let place = at + (number * PAGE) as u64;
-                digest.update(place.to_le_bytes());
-                digest.update(page);
-                to.write_all_at(page, place)?;
-            }
+    let mut digest = Sha256::new();
+    file_data::copy(&file_data::find(from)?, from, to, |at, data| {
+        for (page, place) in data.chunks(BLOCK).zip((at..).step_by(BLOCK)) {
+            digest.update(place.to_le_bytes());
+            digest.update(page);
         }
-        at += length as u64;
-    }
+    })?;
     Ok(hex::encode(digest.finalize()))
-}
-
-/// The next place from `at` on that is no hole; none where only a hole follows.
-fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
-    match rustix::fs::seek(file, SeekFrom::Data(at)) {
-        Ok(data) => Ok(Some(data)),
-        Err(rustix::io::Errno::NXIO) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Writes the template beside others and gives it its place at once; one that had the place is removed. Nothing is left after an

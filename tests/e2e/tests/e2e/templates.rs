@@ -12,6 +12,8 @@ use tests_e2e::built::Built;
 use tests_e2e::client::Client;
 use tests_e2e::{Host, http, spec};
 
+use crate::load::size;
+
 /// The handler whose pods go on from a template.
 const HANDLER: &str = "cloned";
 
@@ -156,6 +158,22 @@ async fn pods_go_on_from_a_template_and_have_all_that_pods_have() {
     host.stop().await.unwrap();
 }
 
+/// Clones that are compared, in a normal run, under load, and in a soak.
+const CLONES: [usize; 3] = [3, 20, 100];
+
+/// What a program of a container can read, each as a line of shell. No two clones have the same of any of them.
+const OF_ITS_OWN: [&str; 8] = [
+    "cat /proc/sys/kernel/random/boot_id",
+    "cat /proc/sys/kernel/random/uuid",
+    "hexdump -n 32 -e '8/4 \"%08x\"' /dev/urandom",
+    // The address space of a program that was just executed.
+    "grep stack /proc/self/maps",
+    "grep vdso /proc/self/maps",
+    "hostname",
+    "cat /sys/class/net/eth0/address",
+    "ip -o -4 addr show eth0",
+];
+
 #[tokio::test]
 async fn clones_share_nothing_that_a_container_can_read_but_what_is_listed() {
     let Some(mut host) = Host::start().await else { return };
@@ -164,25 +182,24 @@ async fn clones_share_nothing_that_a_container_can_read_but_what_is_listed() {
     let image = client.pull(&host.busybox()).await.unwrap();
     let template = host.has_template().await;
     assert_secrets_are_not_drawn(&template);
-    let (one, in_one) = sleeper(&mut client, &host, "one", &image).await;
-    let (other, in_other) = sleeper(&mut client, &host, "other", &image).await;
-    assert_eq!((host.starts("restore"), host.starts("boot")), (2, 0), "{}", host.daemon.log());
-    for line in [
-        "cat /proc/sys/kernel/random/boot_id",
-        "cat /proc/sys/kernel/random/uuid",
-        "hexdump -n 32 -e '8/4 \"%08x\"' /dev/urandom",
-        // The address space of a program that was just executed.
-        "grep stack /proc/self/maps",
-        "hostname",
-        "cat /sys/class/net/eth0/address",
-        "ip -o -4 addr show eth0",
-    ] {
-        let seen = [client.sh(&in_one, line).await.unwrap(), client.sh(&in_other, line).await.unwrap()];
-        assert!(seen[0] != seen[1] && !seen[0].trim().is_empty(), "{line}: {seen:?}");
+    let clones = size(CLONES);
+    let mut seen = vec![BTreeSet::new(); OF_ITS_OWN.len()];
+    let mut former = None;
+    for number in 0..clones {
+        let (pod, container) = sleeper(&mut client, &host, &format!("clone-{number}"), &image).await;
+        for (line, seen) in OF_ITS_OWN.iter().zip(&mut seen) {
+            let read = client.sh(&container, line).await.unwrap();
+            assert!(!read.trim().is_empty(), "{line}");
+            assert!(seen.insert(read.clone()), "{line}: clone {number} has what another had: {read}");
+        }
+        // Two are there at once, as they are on a node.
+        if let Some(former) = former.replace(pod) {
+            client.remove_pod(&former).await.unwrap();
+        }
     }
-    for pod in [one, other] {
-        client.remove_pod(&pod).await.unwrap();
-    }
+    assert_eq!(host.daemon.log().matches("a pod boots").count(), 0, "all of them are clones");
+    println!("{clones} clones, no two alike in any of {} things", OF_ITS_OWN.len());
+    client.remove_pod(&former.unwrap()).await.unwrap();
     host.stop().await.unwrap();
 }
 

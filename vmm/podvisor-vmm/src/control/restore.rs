@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use proto_vmm::{Response, RestoreConfig};
-use vmm_vm::{STATE_BYTES_MAX, Vm, monotonic_ns};
+use proto_vmm::{Response, RestoreConfig, STATE_BYTES_MAX};
+use vmm_vm::{Vm, monotonic_ns};
 
 use super::Control;
 use super::answer::{Answer, refusal};

@@ -1,9 +1,9 @@
 //! Why a VM could not be saved or restored.
 
-use proto_vmm::Slot;
+use proto_vmm::{STATE_BYTES_MAX, Slot};
 use vmm_devices::virtio::mmio::TransportError;
 
-use super::format::{FORMAT, STATE_BYTES_MAX};
+use super::format::FORMAT;
 use crate::device::PlugError;
 use crate::memory::MemoryError;
 use crate::vm::VmError;

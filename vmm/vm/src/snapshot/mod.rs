@@ -19,6 +19,5 @@ mod vcpu;
 mod vm;
 
 pub use error::{RestoreError, SaveError};
-pub use format::STATE_BYTES_MAX;
 pub use vcpu::{VcpuSnapshot, VcpuSnapshotError};
 pub use vm::{VmSnapshot, VmSnapshotError};

@@ -1,13 +1,13 @@
 //! The state of a saved VM beside its memory, as bytes.
 
 use kvm_bindings::kvm_cpuid_entry2;
-use proto_vmm::Slot;
+use proto_vmm::{STATE_BYTES_MAX, Slot};
 use serde::{Deserialize, Serialize};
 use vmm_devices::legacy::serial::SerialSnapshot;
 use vmm_devices::virtio::mmio::TransportSnapshot;
 
 use super::error::RestoreError;
-use super::format::{FORMAT, STATE_BYTES_MAX};
+use super::format::FORMAT;
 use super::vcpu::VcpuSnapshot;
 use super::vm::VmSnapshot;
 
