@@ -17,8 +17,9 @@ const BOOTED: &str = "podvisor";
 const CLONED: &str = "cloned";
 const WAITING: &str = "waiting";
 
-/// A CNI plugin that does nothing, and costs what a shell does.
-const NOTHING: &str = "echo '{\"cniVersion\": \"1.0.0\"}'";
+/// A CNI plugin that does nothing but name an address, as a pod has to have one; it costs what a shell does.
+const NOTHING: &str = r#"echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "lo", "sandbox": "/"}],
+  "ips": [{"address": "127.0.0.1/8", "interface": 0}]}'"#;
 
 /// How long a VM that waits has work of its own: the balloon, for one, is bound a while after the start.
 const SETTLED_WITHIN: Duration = Duration::from_secs(2);

@@ -25,6 +25,12 @@ const LOG_VARIABLE: &str = "PODVISOR_LOG";
 const LOG_FILTER: &str =
     "info,runtime_cri=debug,runtime_pod=debug,runtime_net=debug,runtime_vm=debug,runtime_guest=debug";
 
+/// How the VMs of the suite's pods are started: `template` or `spare`; booted without it.
+const ORIGIN_VARIABLE: &str = "PODVISOR_E2E_ORIGIN";
+
+/// Longest wait for what pods start from, before a test begins without: some tests leave no disk for it.
+const ORIGIN_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
@@ -194,6 +200,7 @@ impl Program {
         let deadline = tokio::time::Instant::now() + START_TIMEOUT;
         loop {
             if let Ok(client) = Client::connect(&self.socket).await {
+                self.wait_for_origin().await?;
                 return Ok((child, client));
             }
             if let Some(status) = child.try_wait()? {
@@ -207,13 +214,44 @@ impl Program {
     }
 }
 
+impl Program {
+    /// Waits until pods can start from what [`ORIGIN_VARIABLE`] says.
+    async fn wait_for_origin(&self) -> std::io::Result<()> {
+        let config = std::fs::read_to_string(&self.config)?;
+        let lines: &[&str] = match config.contains("spare_vms") {
+            true => &["a VM waits for a pod"],
+            false => &["a template is made", "a template is read"],
+        };
+        if std::env::var_os(ORIGIN_VARIABLE).is_none() || !config.contains("template = ") {
+            return Ok(());
+        }
+        let is_there = |log: String| lines.iter().any(|line| log.contains(line));
+        let deadline = tokio::time::Instant::now() + ORIGIN_TIMEOUT;
+        while !is_there(std::fs::read_to_string(&self.log)?) && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+}
+
+/// What a daemon of this build has in its handler to start pods as [`ORIGIN_VARIABLE`] says. The release before knows none of it.
+fn origin(built: &Built) -> &'static str {
+    let is_of_this_build = Built::of_environment().is_some_and(|ours| ours.bin == built.bin);
+    match std::env::var(ORIGIN_VARIABLE).as_deref() {
+        Ok("template") if is_of_this_build => "template = \"node\"\n",
+        Ok("spare") if is_of_this_build => "template = \"node\"\nspare_vms = 4\n",
+        Ok("template" | "spare") | Err(_) => "",
+        Ok(other) => panic!("{ORIGIN_VARIABLE} is {other:?}: template and spare are known"),
+    }
+}
+
 fn text(built: &Built, dir: &Path, network: &Network) -> String {
     format!(
         "[paths]\nstate = {:?}\nrun = {:?}\nvmm = {:?}\nguest_image = {:?}\n\
          [cni]\nconf_dir = {:?}\nbin_dirs = [{PLUGINS:?}]\ncache_dir = {:?}\n\
          [registries]\nconfig_dir = {:?}\n\
          [cgroup]\ndriver = \"cgroupfs\"\n\
-         [[handler]]\nname = \"podvisor\"\nmemory_mib = 128\nscratch_mib = 1024\n",
+         [[handler]]\nname = \"podvisor\"\nmemory_mib = 128\nscratch_mib = 1024\n{}",
         dir.join("state"),
         dir.join("run"),
         built.bin.join("podvisor-vmm"),
@@ -221,5 +259,6 @@ fn text(built: &Built, dir: &Path, network: &Network) -> String {
         network.conf_dir,
         network.cache_dir,
         dir.join("certs.d"),
+        origin(built),
     )
 }

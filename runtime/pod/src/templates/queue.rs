@@ -49,6 +49,7 @@ async fn make(node: &Arc<Node>, shape: &TemplateShape) -> Result<(), PodError> {
     if let Some(template) = load(node, shape, &key).await? {
         keep(node, shape, template);
         counters::template(TemplateOutcome::Loaded);
+        tracing::info!(key, "a template is read from the disk");
         return Ok(());
     }
     let template = build::build(node, shape).await?;
