@@ -46,7 +46,7 @@ async fn a_pod_gets_the_vm_that_waits_with_its_id_and_all_that_is_prepared() {
     assert!(world.pods.pods().is_empty());
     let [scratch, restored] = ["vm.plug_scratch", "vm.restore"].map(|step| world.script.count(step));
     let id = world.started(pod("web")).await;
-    assert_eq!(spare, [id.clone()]);
+    assert_eq!(spare, std::slice::from_ref(&id));
     let steps = ["vm.enter_cgroups", "agent.prepare", "agent.configure", "vm.boot"];
     assert_eq!(steps.map(|step| world.script.count(step)), [1, 1, 1, 0]);
     // Another one is made for the next pod, and nothing for this one.
