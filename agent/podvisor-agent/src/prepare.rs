@@ -1,16 +1,15 @@
-//! PreparePod: does of the configuration what is the same for every pod, while the guest waits for one. What is done here
-//! must need no name, address or user of a pod; [`crate::configure`] does the rest, and all of it where nobody prepared.
+//! PreparePod: does of the configuration what is the same for every pod, while the guest waits for one. Nothing here
+//! may need a name, an address or a user of the pod; [`crate::configure`] does the rest, and all of it where nobody prepared.
 
 use std::fs::File;
 
 use proto_agent::agent::PreparePodRequest;
 
 use crate::network::{self, NetworkError};
-use crate::pod::Pod;
 use crate::scratch::{self, ScratchError};
 use crate::slots::{SlotError, Slots};
 
-/// What a guest has before it has a pod. The scratch disk is mounted, and the shared directory bound.
+/// A guest that waits for its pod. The scratch disk is mounted, and the shared directory bound.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     /// The pod's own network, where the guest is a clone.
@@ -28,10 +27,10 @@ pub(crate) enum PrepareError {
     Network(#[from] NetworkError),
 }
 
-/// Prepares the guest. The kernel's random pool has its own seed already: a clone was woken with one.
-pub(crate) async fn run(pod: &Pod, request: &PreparePodRequest) -> Result<Prepared, PrepareError> {
+/// Prepares the guest, which `restored` says is a clone of a template. The kernel's random pool has its own seed already: a clone was woken with one.
+pub(crate) async fn run(restored: bool, request: &PreparePodRequest) -> Result<Prepared, PrepareError> {
     files(request.scratch_slot, request.shared_slot).await?;
-    let network = if pod.restored { Some(network::make_namespace()?) } else { None };
+    let network = if restored { Some(network::make_namespace()?) } else { None };
     Ok(Prepared { network })
 }
 

@@ -70,7 +70,7 @@ pub(crate) async fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
     Ok(child)
 }
 
-/// Moves the process. One that was just started allocates nothing of note before it is asked to boot.
+/// Moves the process, which, when it was just started, allocates nothing of note before it is asked to boot.
 pub(crate) fn enter_cgroup(cgroup: &Path, pid: u32) -> Result<(), VmError> {
     let path = cgroup.join("cgroup.procs");
     pass(Point::VmmCgroup)

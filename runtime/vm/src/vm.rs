@@ -413,7 +413,7 @@ impl Vm {
         self.0.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves the VMM to these cgroups' directories, one in each hierarchy. What it has taken so far stays where it was accounted.
+    /// Moves the VMM to these cgroups' directories, one in each hierarchy. Memory that it has taken so far stays where it was accounted.
     ///
     /// # Errors
     /// A cgroup cannot be entered; the VMM may be in others of them then.

@@ -234,7 +234,7 @@ impl Program {
     }
 }
 
-/// What a daemon of this build has in its handler to start pods as [`ORIGIN_VARIABLE`] says. The release before knows none of it.
+/// Lines of the handler by which a daemon of this build starts pods as [`ORIGIN_VARIABLE`] says. The release before knows none of it.
 fn origin(built: &Built) -> &'static str {
     let is_of_this_build = Built::of_environment().is_some_and(|ours| ours.bin == built.bin);
     match std::env::var(ORIGIN_VARIABLE).as_deref() {

@@ -1,4 +1,4 @@
-//! Block devices of the node that are files, for containers that get disks. They go with the value.
+//! Block devices of the node that are files, for containers that get disks. Each goes with its value.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -24,7 +24,8 @@ pub(super) async fn prepare(gate: &Gate, request: PreparePodRequest) -> ttrpc::R
         if *configured || pod.prepared.get().is_some() {
             return Err(refusal(Code::FAILED_PRECONDITION, "the guest is prepared already"));
         }
-        let prepared = prepare::run(&pod, &request).await.map_err(|error| failed(Code::INTERNAL, &error))?;
+        let prepared =
+            prepare::run(pod.restored, &request).await.map_err(|error| failed(Code::INTERNAL, &error))?;
         // The cell is empty: nobody else fills it while the lock is held.
         let _ = pod.prepared.set(prepared);
         Ok(Empty::default())

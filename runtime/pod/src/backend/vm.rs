@@ -127,7 +127,7 @@ pub(crate) trait Vm: Debug + Send + Sync {
     async fn make_vcpus(&self, count: u8) -> Result<(), BackendError>;
     /// Binds the vCPUs to these CPUs of the host; to none in particular where the list is empty.
     async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError>;
-    /// Moves the VMM to these cgroups, one in each hierarchy of the node. What it has taken so far stays where it was accounted.
+    /// Moves the VMM to these cgroups, one in each hierarchy of the node. Memory that it has taken so far stays where it was accounted.
     async fn enter_cgroups(&self, cgroups: &[PathBuf]) -> Result<(), BackendError>;
     /// Sets how ready the host's kernel is to kill the VMM for want of memory, -1000 to 1000.
     async fn set_oom_score(&self, score: i32) -> Result<(), BackendError>;

@@ -131,7 +131,7 @@ pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Made {
     made
 }
 
-/// Makes the cgroups of all VMMs that have no pod. They come last where the node's processors are short.
+/// Makes the cgroups of all VMMs that have no pod, which come last where the node's processors are short.
 pub(crate) fn make_unclaimed(root: &Path) -> Made {
     let mut made = Made::default();
     for mount in mounts(root) {

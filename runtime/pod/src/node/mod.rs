@@ -18,9 +18,9 @@ use crate::error::{PodError, PodErrorKind};
 use crate::host::memory_events;
 use crate::record::PodRecord;
 use crate::roster::Roster;
-use crate::spares::Spares;
+use crate::spares::kept::Spares;
 use crate::templates::kept::Templates;
-use crate::unclaimed::UnclaimedIds;
+use crate::unclaimed::ids::UnclaimedIds;
 
 /// See the module's documentation.
 #[derive(Debug)]

@@ -16,9 +16,9 @@ use crate::error::PodError;
 use crate::host::cgroup;
 use crate::host::disk_image::DiskTemplate;
 use crate::roster::Roster;
-use crate::spares::Spares;
+use crate::spares::kept::Spares;
 use crate::templates::kept::Templates;
-use crate::unclaimed::UnclaimedIds;
+use crate::unclaimed::ids::UnclaimedIds;
 use crate::volumes::directory_changes::DirectoryChanges;
 use crate::volumes::mount_changes::MountChanges;
 

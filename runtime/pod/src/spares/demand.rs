@@ -14,7 +14,7 @@ pub(super) const WINDOW: Duration = Duration::from_secs(300);
 /// Askings that are remembered.
 const ASKED_MAX: usize = 256;
 
-/// What pods have asked for of late.
+/// Kinds that pods have asked for of late.
 #[derive(Debug, Default)]
 pub(super) struct Demand(VecDeque<(Instant, SpareKind)>);
 

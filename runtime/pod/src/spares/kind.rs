@@ -2,9 +2,9 @@
 
 use runtime_spec::{HandlerConfig, VmBounds, VolumeCache};
 
-use crate::templates::TemplateShape;
+use crate::templates::shape::TemplateShape;
 
-/// What a spare has, and which handler's it is.
+/// All that a spare has from the beginning, and the handler that it is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SpareKind {
     pub(super) handler: String,

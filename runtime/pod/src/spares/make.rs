@@ -9,7 +9,7 @@ use proto_agent::version;
 use proto_vmm::{Device, Slot};
 use tokio::time::Instant;
 
-use super::Spare;
+use super::kept::Spare;
 use super::kind::SpareKind;
 use crate::backend::{Agent, GuestReleases, RestoreRequest, Vm};
 use crate::blocking::{blocking_within, within};

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use runtime_spec::{PodSpec, TemplateScope, VmBounds};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use super::demand::Allowance;
+use super::kept::{Spare, Step};
 use super::kind::SpareKind;
-use super::{Inner, Spare, make, shortage};
+use super::{make, shortage};
 use crate::config::StartConfig;
-use crate::counters;
 use crate::node::Node;
 use crate::templates::{self, Absent};
 
@@ -23,15 +22,6 @@ const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Pause after a spare that could not be made.
 const FAILED_PAUSE: Duration = Duration::from_secs(60);
-
-/// What the task does next.
-#[derive(Debug)]
-enum Step {
-    Make(SpareKind),
-    End(Spare),
-    /// Nothing, for so long or until something changes.
-    Wait(Option<Duration>),
-}
 
 /// Works as long as there is a node.
 pub(super) async fn run(node: Weak<Node>, changed: Arc<Notify>) {
@@ -67,7 +57,7 @@ async fn work(node: &Arc<Node>) -> Option<Duration> {
                 Ok(spare) => keep(node, kind, spare).await,
                 Err(error) => {
                     tracing::warn!(error = error.chain(), "a spare VM cannot be made; pods start without");
-                    node.spares.lock().pause_until = Some(Instant::now() + FAILED_PAUSE);
+                    node.spares.pause(FAILED_PAUSE);
                 }
             }
         }
@@ -77,64 +67,25 @@ async fn work(node: &Arc<Node>) -> Option<Duration> {
 }
 
 async fn keep(node: &Arc<Node>, kind: SpareKind, spare: Spare) {
-    let refused = {
-        let mut inner = node.spares.lock();
-        if inner.closed {
-            Some(spare)
-        } else {
-            tracing::info!(id = spare.id, "a VM waits for a pod");
-            inner.waiting.push_back((kind, spare));
-            counters::spares_waiting(inner.waiting.len());
-            None
-        }
-    };
-    if let Some(spare) = refused {
-        make::end(node, spare).await;
+    let id = spare.id.clone();
+    match node.spares.keep(kind, spare) {
+        Ok(()) => tracing::info!(id, "a VM waits for a pod"),
+        Err(spare) => make::end(node, *spare).await,
     }
 }
 
 fn next(node: &Arc<Node>) -> Step {
     let allowances = allowances(&node.start.now());
-    let mut inner = node.spares.lock();
-    let idle = inner.waiting.is_empty() && allowances.is_empty();
+    let idle = node.spares.is_empty() && allowances.is_empty();
     // Asked for only where it counts: most nodes have no spares.
     let short = !idle && shortage::is_short();
-    let step = inner.next(if short { &[] } else { &allowances }, Instant::now());
-    match step {
+    match node.spares.next(if short { &[] } else { &allowances }) {
         Step::Wait(None) if !idle => Step::Wait(Some(LOOK_EVERY)),
         step => step,
     }
 }
 
-impl Inner {
-    fn next(&mut self, allowances: &[Allowance], now: Instant) -> Step {
-        if self.closed {
-            return Step::Wait(None);
-        }
-        let mut wanted = self.demand.wanted(allowances, now);
-        let mut surplus = None;
-        for (place, (kind, spare)) in self.waiting.iter().enumerate() {
-            let left = wanted.iter_mut().find(|(of, count)| of == kind && *count > 0);
-            match left.filter(|_| !spare.is_bad(now)) {
-                Some((_, count)) => *count -= 1,
-                None => surplus = surplus.or(Some(place)),
-            }
-        }
-        if let Some((_, spare)) = surplus.and_then(|place| self.waiting.remove(place)) {
-            counters::spares_waiting(self.waiting.len());
-            return Step::End(spare);
-        }
-        let Some((kind, _)) = wanted.into_iter().find(|(_, count)| *count > 0) else {
-            return Step::Wait(None);
-        };
-        match self.pause_until.and_then(|until| until.checked_duration_since(now)) {
-            Some(pause) if !pause.is_zero() => Step::Wait(Some(pause)),
-            _ => Step::Make(kind),
-        }
-    }
-}
-
-/// What the handlers allow.
+/// The allowances of all handlers.
 fn allowances(rules: &StartConfig) -> Vec<Allowance> {
     let handlers = rules.handlers.iter().filter(|handler| handler.spare_vms > 0);
     let allowances = handlers.map(|handler| {

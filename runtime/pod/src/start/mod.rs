@@ -19,7 +19,9 @@ mod spare;
 mod stopwatch;
 mod template;
 pub(crate) mod undo;
+mod up;
 mod vm;
+mod vmm;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -32,7 +34,7 @@ use tokio::sync::watch;
 pub(crate) use self::context::Failed;
 use self::context::{MADE_WITHIN, StartContext};
 use self::stopwatch::Stopwatch;
-use self::vm::Keeps;
+use self::up::{Keeps, Up};
 use crate::blocking::blocking_within;
 use crate::live::Live;
 use crate::node::Node;
@@ -117,7 +119,7 @@ impl Reserved {
         };
         let (network, booted) = tokio::join!(networking, vm::up(context, called_off, spare));
         match (network, booted) {
-            (Ok(network), Ok(vm::Up { live, versions, keeps })) => {
+            (Ok(network), Ok(Up { live, versions, keeps })) => {
                 Ok(Raised { context: self.context, network, live, versions, keeps })
             }
             // What failed first called the other off, so a network's error is the cause.

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::context::{Failed, MADE_WITHIN, StartContext};
-use super::vm::{
-    Up, check_layer_limits, keeps, log_owner, make_cgroups, names_sockets, record, set_oom_score, versions,
-};
+use super::up::{Up, check_layer_limits, keeps, names_sockets, versions};
+use super::vmm::{log_owner, make_cgroups, record, set_oom_score};
 use crate::backend::Vm;
 use crate::blocking::blocking_within;
 use crate::error::{PodError, chain_of};

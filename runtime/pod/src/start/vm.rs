@@ -2,31 +2,29 @@
 
 use std::convert::Infallible;
 use std::fs::File;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto_agent::version;
 use proto_vmm::{Device, Slot};
-use runtime_spec::{Kernel, VolumeCache};
+use runtime_spec::VolumeCache;
 use tokio::sync::watch;
 
 use super::context::{Failed, MADE_WITHIN, StartContext};
 use super::spare;
 use super::template::Chosen;
+use super::up::{Up, check_layer_limits, keeps, names_sockets, versions};
+use super::vmm::{log_owner, make_cgroups, record, set_oom_score};
 use crate::backend::{Agent, BootRequest, GuestReleases, SpawnRequest, Vm};
 use crate::blocking::blocking_within;
 use crate::counters::{self, Origin};
-use crate::error::{PodError, PodErrorKind, chain_of};
-use crate::host::logs::LogOwner;
+use crate::error::{PodError, PodErrorKind};
 use crate::host::{cgroup, connector_cgroup, logs, scratch};
 use crate::installation::Builds;
 use crate::installed::InstalledFile;
 use crate::live::{self, Live};
 use crate::node::Node;
-use crate::record::{PodRecord, PodStatus, VmmProcess};
+use crate::record::{PodRecord, VmmProcess};
 use crate::spares::Spare;
-use crate::versions::{PartVersion, VmVersions, release};
 use crate::vm_end;
 
 /// How long the agent may take to say that it serves. Generous: a software-emulated guest is slow.
@@ -40,29 +38,6 @@ const LOOKING: &str = "looking at the installation's files";
 
 /// How long files may take to be removed: a disk that hangs is tried again by the next stop.
 const CLEARED_WITHIN: Duration = Duration::from_secs(60);
-
-/// The VMM's OOM score before its pod has containers: every runtime gives this to a pod (`defaultSandboxOOMAdj` in
-/// containerd), so that it goes after containers and before the node's own services.
-const OOM_SCORE: i32 = -998;
-
-/// A VM whose agent answers.
-#[derive(Debug)]
-pub(super) struct Up {
-    pub(super) live: Live,
-    pub(super) versions: VmVersions,
-    pub(super) keeps: Keeps,
-}
-
-/// Possible holdings of the guest: volumes that it keeps itself, and sockets of the node.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Keeps {
-    /// In its memory.
-    pub(crate) volumes: bool,
-    /// On disks of its own.
-    pub(crate) disks: bool,
-    /// Whether its programs may reach sockets of the node.
-    pub(crate) sockets: bool,
-}
 
 /// Makes the disk, starts a VMM and boots the guest, or has it go on from a template, or takes the spare VM that is there; a
 /// template or a spare that turns out to be no good costs a second VMM. Between the steps the call looks whether it was called off. Returns the VM, and what it was
@@ -144,44 +119,6 @@ async fn raise_guest(
     }
 }
 
-/// Volumes that the guest may keep itself: its agent and its VMM can, and the pod's handler does not have all of them shared.
-pub(super) fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32, sockets: bool) -> Keeps {
-    let rules = context.node.start.now();
-    let handler = rules.find(&context.record.spec.runtime_handler);
-    let allowed = handler.is_ok_and(|handler| !handler.share_all_volumes);
-    Keeps {
-        volumes: allowed && protocol >= version::GUEST_VOLUMES,
-        disks: allowed && protocol >= version::DISK_VOLUMES && vm.has_volume_slots(),
-        sockets: sockets && protocol >= version::HOST_SOCKETS,
-    }
-}
-
-/// Whether the pod's handler names sockets of the node.
-pub(super) fn names_sockets(context: &StartContext) -> bool {
-    let rules = context.node.start.now();
-    rules.find(&context.record.spec.runtime_handler).is_ok_and(|handler| !handler.host_sockets.is_empty())
-}
-
-/// Refuses a guest whose agent would let the pod's writable layers grow without the limits that they have.
-pub(super) fn check_layer_limits(context: &StartContext, protocol: u32) -> Result<(), PodError> {
-    if context.record.layer_limits.is_empty() || protocol >= version::LAYER_LIMITS {
-        return Ok(());
-    }
-    let text = "limiting the writable layers: the guest image's agent is too old for it; install the one of this release";
-    Err(PodError::new(PodErrorKind::FailedPrecondition, text))
-}
-
-/// Joins the builds of the files with what the parts say of themselves.
-pub(super) fn versions(builds: Builds, kernel: Kernel, vmm: &str, guest: &GuestReleases) -> VmVersions {
-    let part = |said: &str, build| PartVersion { release: release(said), build };
-    let kernel = builds.kernel(kernel).map(str::to_owned);
-    VmVersions {
-        vmm: part(vmm, builds.vmm),
-        kernel: part(&guest.kernel, kernel),
-        agent: part(&guest.agent, builds.agent),
-    }
-}
-
 /// The failure of a boot, which says so where the node's kernel killed the VMM for want of memory.
 async fn with_oom_kill(context: &StartContext, error: PodError) -> PodError {
     match context.node.oom_kill(&context.record).await {
@@ -224,39 +161,6 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     let vm = spawned.map_err(|error| PodError::internal("starting the VMM").because(error))?;
     set_oom_score(context, &vm).await;
     Ok(vm)
-}
-
-/// Makes the cgroups of the pod's VMM.
-pub(super) async fn make_cgroups(context: &StartContext) -> Result<Vec<PathBuf>, PodError> {
-    let (node, record) = (&context.node, context.record.clone());
-    let root = node.places.cgroup_root.clone();
-    let making = move || Ok::<_, Infallible>(cgroup::make(&root, &record.spec.cgroup_parent, &record.id));
-    let made = blocking_within(MADE_WITHIN, &node.pools.kernel, "making cgroups", making).await?;
-    if let Some(why) = made.missing.filter(|_| node.start.now().strict_cgroups) {
-        let text = format!("the pod's VMM has no cgroup of its own, which cgroup.strict asks for: {why}");
-        return Err(PodError::internal(text));
-    }
-    Ok(made.paths)
-}
-
-/// Gives the VMM the score of a pod without containers.
-pub(super) async fn set_oom_score(context: &StartContext, vm: &Arc<dyn Vm>) {
-    if let Err(error) = vm.set_oom_score(OOM_SCORE).await {
-        tracing::warn!(pod = context.id(), error = chain_of(&error), "a VMM keeps the daemon's OOM score");
-    }
-}
-
-/// The pod, as the log of its VMM names it.
-pub(super) fn log_owner(context: &StartContext) -> LogOwner {
-    let spec = &context.record.spec;
-    LogOwner { pod: context.id().to_owned(), namespace: spec.namespace.clone(), name: spec.name.clone() }
-}
-
-/// Writes the VMM down while it boots; until then its control socket shows whose it is.
-pub(super) async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError> {
-    let vmm = VmmProcess::of_this_boot(vm.pid(), vm.start_time());
-    let status = PodStatus { vmm: Some(vmm), ..PodStatus::starting() };
-    context.node.records.put_pod_status(context.id(), &status).await
 }
 
 /// Boots the VM, and returns the builds of the files that it is started from.

@@ -1,5 +1,5 @@
-//! Builds a template: a VM of its own, without a pod ([`crate::unclaimed`]), is booted until its agent waits, saved, and ended. It
-//! has neither network nor disk.
+//! Builds a template: a VM of its own, without a pod ([`crate::unclaimed`]), is booted until its agent waits, saved, and ended. The
+//! VM has neither network nor disk.
 
 use std::convert::Infallible;
 use std::fs::File;

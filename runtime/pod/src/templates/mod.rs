@@ -17,7 +17,7 @@ mod build;
 mod files;
 pub(crate) mod kept;
 mod queue;
-mod shape;
+pub(crate) mod shape;
 
 use std::sync::Arc;
 

@@ -22,10 +22,10 @@ use crate::dirs::DaemonDirs;
 use crate::installed::InstalledFile;
 use crate::node::{Node, Places, Records, StartRules};
 use crate::roster::Roster;
-use crate::spares::{self, Spares};
+use crate::spares::kept::Spares;
 use crate::templates::kept::Templates;
-use crate::unclaimed::UnclaimedIds;
-use crate::{ContainerState, ContainerView, Pods, recover, templates};
+use crate::unclaimed::ids::UnclaimedIds;
+use crate::{ContainerState, ContainerView, Pods, recover, spares, templates};
 
 /// The remains of a daemon that was killed: files, and what the fakes play.
 pub(crate) type Left = (Arc<tempfile::TempDir>, Arc<Script>);

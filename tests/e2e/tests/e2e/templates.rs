@@ -161,7 +161,7 @@ async fn pods_go_on_from_a_template_and_have_all_that_pods_have() {
 /// Clones that are compared, in a normal run, under load, and in a soak.
 const CLONES: [usize; 3] = [3, 20, 100];
 
-/// What a program of a container can read, each as a line of shell. No two clones have the same of any of them.
+/// Things that a program of a container can read, each as a line of shell. No two clones have the same of any of them.
 const OF_ITS_OWN: [&str; 8] = [
     "cat /proc/sys/kernel/random/boot_id",
     "cat /proc/sys/kernel/random/uuid",

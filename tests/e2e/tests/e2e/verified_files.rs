@@ -1,4 +1,4 @@
-//! What programs write is what they read, in every kind of storage that a container has, while all are written at once.
+//! Programs read what they have written, in every kind of storage that a container has, while all are written at once.
 
 use std::path::Path;
 use std::time::Instant;
@@ -30,7 +30,7 @@ struct Place {
     direct: bool,
 }
 
-/// What each of the pods writes to. Both write below `/shared`, each to its own file.
+/// The places that each of the pods writes to. Both write below `/shared`, each to its own file.
 const FIRST: [Place; 4] = [
     Place { name: "scratch", file: "/written", direct: false },
     Place { name: "emptyDir", file: "/empty-dir/written", direct: true },

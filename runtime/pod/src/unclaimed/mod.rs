@@ -2,12 +2,13 @@
 //! directories among the pods', so that the next daemon sweeps them away, and ends the VMM, where this one is killed. None has
 //! a network.
 //!
-//! They share a cgroup, which accounts for them and comes last where the node's processors are short.
+//! All of them share a cgroup, which accounts for them and comes last where the node's processors are short.
 
-use std::collections::BTreeSet;
+pub(crate) mod ids;
+
 use std::convert::Infallible;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use runtime_fail_points::{Point, pass};
@@ -23,26 +24,6 @@ use crate::node::Node;
 
 /// How long files and directories may take to be made, opened or removed.
 pub(crate) const FILES_WITHIN: Duration = Duration::from_secs(60);
-
-/// Ids of the VMs without a pod. They count as being on record as long as this daemon runs.
-#[derive(Debug, Default)]
-pub(crate) struct UnclaimedIds(Mutex<BTreeSet<String>>);
-
-impl UnclaimedIds {
-    /// All of them.
-    pub(crate) fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
-    }
-
-    fn insert(&self, id: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned());
-    }
-
-    /// Forgets an id, which a pod has from now on, or nobody any more.
-    pub(crate) fn remove(&self, id: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-    }
-}
 
 /// Makes an id with its directories, for a VM without a pod.
 pub(crate) async fn begin(node: &Arc<Node>) -> Result<String, PodError> {
@@ -105,7 +86,8 @@ pub(crate) async fn end(node: &Arc<Node>, id: &str, vm: Option<&Arc<dyn Vm>>, fa
     let removing = move || {
         if !failed {
             // Nobody wants to read the log of a VM that did what it should.
-            let _ = std::fs::remove_dir_all(places.pod_state_dir(&of));
+            let remove = || std::fs::remove_dir_all(places.pod_state_dir(&of));
+            let _ = pass(Point::PodStateDirRemove).and_then(|()| remove());
         }
         places.remove_run_dir(&of)?;
         places.remove_state_dir(&of)

@@ -1,0 +1,162 @@
+//! The spares that wait, and the next thing to do about them. Nothing here makes one or ends one.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::demand::{Allowance, Demand};
+use super::kind::SpareKind;
+use crate::backend::{Agent, GuestReleases, Vm};
+use crate::counters;
+use crate::installation::Builds;
+
+/// Age at which a spare is ended, and another made from the template of then.
+const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// A VM that waits for its pod.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    /// The id of the pod that will have it.
+    pub(crate) id: String,
+    pub(crate) vm: Arc<dyn Vm>,
+    pub(crate) agent: Arc<dyn Agent>,
+    pub(crate) releases: GuestReleases,
+    /// Builds of the files that it was started from.
+    pub(crate) builds: Builds,
+    pub(super) made: Instant,
+}
+
+impl Spare {
+    /// Whether no pod should get it any more.
+    fn is_bad(&self, now: Instant) -> bool {
+        now.duration_since(self.made) >= AGE_MAX || self.vm.stopped().now_or_never().is_some()
+    }
+}
+
+/// The node's spares.
+#[derive(Debug, Default)]
+pub(crate) struct Spares {
+    inner: Mutex<Inner>,
+    /// Notified when there may be something to do.
+    changed: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Spares that wait, the oldest first.
+    waiting: VecDeque<(SpareKind, Spare)>,
+    demand: Demand,
+    /// Until when none is made after one could not be.
+    pause_until: Option<Instant>,
+    /// Whether the daemon ends, and has no use for any.
+    closed: bool,
+}
+
+impl Spares {
+    /// Takes a spare of this kind for a pod, which has its id from then on. The asking counts, whether there is one or not.
+    pub(crate) fn claim(&self, kind: &SpareKind) -> Option<Spare> {
+        let now = Instant::now();
+        let mut inner = self.lock();
+        inner.demand.asked(kind, now);
+        let fits = |(of, spare): &(SpareKind, Spare)| of == kind && !spare.is_bad(now);
+        let found = inner.waiting.iter().position(fits).and_then(|place| inner.waiting.remove(place));
+        counters::spares_waiting(inner.waiting.len());
+        drop(inner);
+        self.changed.notify_one();
+        found.map(|(_, spare)| spare)
+    }
+
+    /// Looks anew what is wanted: the rules have changed.
+    pub(crate) fn look(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Whether a spare waits.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Notified when there may be something to do.
+    pub(super) fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
+    }
+
+    /// Whether no spare waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().waiting.is_empty()
+    }
+
+    /// The next thing to do, where the handlers allow this.
+    pub(super) fn next(&self, allowances: &[Allowance]) -> Step {
+        self.lock().next(allowances, Instant::now())
+    }
+
+    /// Lets the spare wait for its pod, or gives it back where the daemon ends.
+    pub(super) fn keep(&self, kind: SpareKind, spare: Spare) -> Result<(), Box<Spare>> {
+        let mut inner = self.lock();
+        if inner.closed {
+            return Err(Box::new(spare));
+        }
+        inner.waiting.push_back((kind, spare));
+        counters::spares_waiting(inner.waiting.len());
+        Ok(())
+    }
+
+    /// Makes none for so long: one could not be made.
+    pub(super) fn pause(&self, pause: Duration) {
+        self.lock().pause_until = Some(Instant::now() + pause);
+    }
+
+    /// Takes all of them, and keeps no more.
+    pub(super) fn close(&self) -> Vec<Spare> {
+        let mut inner = self.lock();
+        inner.closed = true;
+        inner.waiting.drain(..).map(|(_, spare)| spare).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The next thing to do about spares.
+#[derive(Debug)]
+pub(super) enum Step {
+    Make(SpareKind),
+    End(Spare),
+    /// Nothing, for so long or until something changes.
+    Wait(Option<Duration>),
+}
+
+impl Inner {
+    fn next(&mut self, allowances: &[Allowance], now: Instant) -> Step {
+        if self.closed {
+            return Step::Wait(None);
+        }
+        let mut wanted = self.demand.wanted(allowances, now);
+        let mut surplus = None;
+        for (place, (kind, spare)) in self.waiting.iter().enumerate() {
+            let left = wanted.iter_mut().find(|(of, count)| of == kind && *count > 0);
+            match left.filter(|_| !spare.is_bad(now)) {
+                Some((_, count)) => *count -= 1,
+                None => surplus = surplus.or(Some(place)),
+            }
+        }
+        if let Some((_, spare)) = surplus.and_then(|place| self.waiting.remove(place)) {
+            counters::spares_waiting(self.waiting.len());
+            return Step::End(spare);
+        }
+        let Some((kind, _)) = wanted.into_iter().find(|(_, count)| *count > 0) else {
+            return Step::Wait(None);
+        };
+        match self.pause_until.and_then(|until| until.checked_duration_since(now)) {
+            Some(pause) if !pause.is_zero() => Step::Wait(Some(pause)),
+            _ => Step::Make(kind),
+        }
+    }
+}
