@@ -96,8 +96,9 @@ mod tests {
     #[test]
     fn sides_without_one_refuse_each_other_by_both_versions() {
         let newer = check_agent(NEWEST + 1, NEWEST + 2).unwrap_err().to_string();
-        assert!(newer.starts_with("the agent speaks versions 5 to 6 of the protocol"), "{newer}");
-        assert!(newer.ends_with("this daemon speaks versions 1 to 4"), "{newer}");
+        let theirs = format!("the agent speaks versions {} to {} of the protocol", NEWEST + 1, NEWEST + 2);
+        assert!(newer.starts_with(&theirs), "{newer}");
+        assert!(newer.ends_with(&format!("this daemon speaks versions {OLDEST} to {NEWEST}")), "{newer}");
         // A peer from before versions were stated.
         let older = check_daemon(0, 0).unwrap_err().to_string();
         assert!(older.starts_with("the daemon speaks version 0"), "{older}");

@@ -51,7 +51,7 @@ impl Pods {
         let node = Arc::new(crate::node::open::node(config)?);
         crate::recover::recover(&node).await?;
         crate::templates::open(&node);
-        crate::spares::open(&node);
+        crate::spares::look(&node);
         Ok(Pods { node })
     }
 
@@ -59,7 +59,7 @@ impl Pods {
     pub fn set_start(&self, config: StartConfig) {
         self.node.start.set(config);
         crate::templates::begin(&self.node);
-        self.node.spares.look();
+        crate::spares::look(&self.node);
     }
 
     /// Ends what no pod has: the daemon stops. Pods go on without it.

@@ -52,6 +52,8 @@ struct Inner {
     demand: Demand,
     /// Until when none is made after one could not be.
     pause_until: Option<Instant>,
+    /// Whether the task works.
+    works: bool,
     /// Whether the daemon ends, and has no use for any.
     closed: bool,
 }
@@ -70,11 +72,6 @@ impl Spares {
         found.map(|(_, spare)| spare)
     }
 
-    /// Looks anew what is wanted: the rules have changed.
-    pub(crate) fn look(&self) {
-        self.changed.notify_one();
-    }
-
     /// Whether a spare waits.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
@@ -86,9 +83,19 @@ impl Spares {
         Arc::clone(&self.changed)
     }
 
-    /// Whether no spare waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.lock().waiting.is_empty()
+    /// Wakes the task. Whether there is to be one and is none, which the caller starts then.
+    pub(super) fn begin(&self, wanted: bool) -> bool {
+        self.changed.notify_one();
+        let mut inner = self.lock();
+        let needed = !inner.closed && (wanted || !inner.waiting.is_empty());
+        needed && !std::mem::replace(&mut inner.works, true)
+    }
+
+    /// Ends the task's work where no spare waits, and says whether that is so.
+    pub(super) fn rest(&self) -> bool {
+        let mut inner = self.lock();
+        inner.works = !inner.waiting.is_empty();
+        !inner.works
     }
 
     /// The next thing to do, where the handlers allow this.
@@ -129,14 +136,17 @@ impl Spares {
 pub(super) enum Step {
     Make(SpareKind),
     End(Spare),
-    /// Nothing, for so long or until something changes.
+    /// Nothing, for so long if that is known, or until something changes.
     Wait(Option<Duration>),
+    /// Nothing, until the rules change.
+    Rest,
 }
 
 impl Inner {
     fn next(&mut self, allowances: &[Allowance], now: Instant) -> Step {
         if self.closed {
-            return Step::Wait(None);
+            self.works = false;
+            return Step::Rest;
         }
         let mut wanted = self.demand.wanted(allowances, now);
         let mut surplus = None;

@@ -18,20 +18,6 @@ mod make;
 mod shortage;
 mod task;
 
-use std::sync::Arc;
-
 pub(crate) use self::kept::Spare;
 pub(crate) use self::kind::SpareKind;
-use crate::node::Node;
-
-/// Begins to make spares, as the rules want them.
-pub(crate) fn open(node: &Arc<Node>) {
-    let (weak, changed) = (Arc::downgrade(node), node.spares.changed());
-    tokio::spawn(task::run(weak, changed));
-}
-
-/// Ends all spares: the daemon stops, and nobody would claim them.
-pub(crate) async fn close(node: &Arc<Node>) {
-    let ending = node.spares.close().into_iter().map(|spare| make::end(node, spare));
-    futures::future::join_all(ending).await;
-}
+pub(crate) use self::task::{close, look};

@@ -23,25 +23,39 @@ const BUSY_PAUSE: Duration = Duration::from_millis(500);
 /// Pause after a spare that could not be made.
 const FAILED_PAUSE: Duration = Duration::from_secs(60);
 
-/// Works as long as there is a node.
-pub(super) async fn run(node: Weak<Node>, changed: Arc<Notify>) {
-    loop {
-        let Some(node) = node.upgrade() else { return };
-        let pause = work(&node).await;
-        drop(node);
-        match pause {
-            None => changed.notified().await,
-            Some(pause) => {
-                let _ = tokio::time::timeout(pause, changed.notified()).await;
-            }
-        }
+/// Looks anew which spares the rules want. A node whose handlers have none, and where none is left, has no task for them.
+pub(crate) fn look(node: &Arc<Node>) {
+    let wanted = node.start.now().handlers.iter().any(|handler| handler.spare_vms > 0);
+    if node.spares.begin(wanted) {
+        tokio::spawn(run(Arc::downgrade(node), node.spares.changed()));
     }
 }
 
-/// Makes or ends one spare, or says how long there is nothing to do.
+/// Ends all spares: the daemon stops, and nobody would claim them.
+pub(crate) async fn close(node: &Arc<Node>) {
+    let ending = node.spares.close().into_iter().map(|spare| make::end(node, spare));
+    futures::future::join_all(ending).await;
+}
+
+/// Works as long as there is a node, and spares that somebody wants, or that are to be ended.
+async fn run(node: Weak<Node>, changed: Arc<Notify>) {
+    loop {
+        let Some(node) = node.upgrade() else { return };
+        let Some(pause) = work(&node).await else {
+            // The rules may have changed since they were read.
+            look(&node);
+            return;
+        };
+        drop(node);
+        let _ = tokio::time::timeout(pause, changed.notified()).await;
+    }
+}
+
+/// Makes or ends one spare, or returns how long there is nothing to do; none where that is so until the rules change.
 async fn work(node: &Arc<Node>) -> Option<Duration> {
     match next(node) {
-        Step::Wait(pause) => return pause,
+        Step::Wait(pause) => return Some(pause.unwrap_or(LOOK_EVERY)),
+        Step::Rest => return None,
         Step::End(spare) => {
             tracing::debug!(id = spare.id, "a spare VM is ended");
             make::end(node, spare).await;
@@ -76,13 +90,10 @@ async fn keep(node: &Arc<Node>, kind: SpareKind, spare: Spare) {
 
 fn next(node: &Arc<Node>) -> Step {
     let allowances = allowances(&node.start.now());
-    let idle = node.spares.is_empty() && allowances.is_empty();
-    // Asked for only where it counts: most nodes have no spares.
-    let short = !idle && shortage::is_short();
-    match node.spares.next(if short { &[] } else { &allowances }) {
-        Step::Wait(None) if !idle => Step::Wait(Some(LOOK_EVERY)),
-        step => step,
+    if allowances.is_empty() && node.spares.rest() {
+        return Step::Rest;
     }
+    node.spares.next(if shortage::is_short() { &[] } else { &allowances })
 }
 
 /// The allowances of all handlers.

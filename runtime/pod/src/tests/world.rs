@@ -138,7 +138,7 @@ impl World {
         });
         recover::recover(&node).await.unwrap();
         templates::open(&node);
-        spares::open(&node);
+        spares::look(&node);
         World { dir, script, pods: Pods::on(node.clone()), node }
     }
 
