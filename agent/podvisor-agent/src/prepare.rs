@@ -27,7 +27,8 @@ pub(crate) enum PrepareError {
     Network(#[from] NetworkError),
 }
 
-/// Prepares the guest, which `restored` says is a clone of a template. The kernel's random pool has its own seed already: a clone was woken with one.
+/// Prepares the guest, which `restored` says is a clone of a template. The kernel's random pool has its own seed already: a clone
+/// was woken with one.
 pub(crate) async fn run(restored: bool, request: &PreparePodRequest) -> Result<Prepared, PrepareError> {
     files(request.scratch_slot, request.shared_slot).await?;
     let network = if restored { Some(network::make_namespace()?) } else { None };

@@ -40,8 +40,8 @@ const LOOKING: &str = "looking at the installation's files";
 const CLEARED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Makes the disk, starts a VMM and boots the guest, or has it go on from a template, or takes the spare VM that is there; a
-/// template or a spare that turns out to be no good costs a second VMM. Between the steps the call looks whether it was called off. Returns the VM, and what it was
-/// started from.
+/// template or a spare that turns out to be no good costs a second VMM. Between the steps the call looks whether it was called
+/// off. Returns the VM, and what it was started from.
 pub(super) async fn up(
     context: &StartContext,
     called_off: watch::Receiver<bool>,

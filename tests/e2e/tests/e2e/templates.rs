@@ -25,21 +25,21 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 const CLOCK_OFF_MAX: u64 = 30;
 
 trait Templates {
-    async fn want_templates(&mut self);
+    async fn want_templates(&mut self, more: &str);
     fn templates(&self) -> Vec<PathBuf>;
     async fn has_template(&self) -> PathBuf;
     fn starts(&self, line: &str) -> usize;
     async fn has_run_dirs(&self, wanted: bool);
-    async fn logs(&self, line: &str);
+    async fn logs(&self, line: &str, times: usize);
 }
 
 impl Templates for Host {
-    /// Starts the daemon anew with a handler that has templates.
-    async fn want_templates(&mut self) {
+    /// Starts the daemon anew with a handler that has templates, and `more` lines.
+    async fn want_templates(&mut self, more: &str) {
         let path = self.daemon.config().to_owned();
         let config = fs::read_to_string(&path).unwrap();
         let handler = format!(
-            "[[handler]]\nname = \"{HANDLER}\"\nmemory_mib = 64\nscratch_mib = 512\ntemplate = \"node\"\n"
+            "[[handler]]\nname = \"{HANDLER}\"\nmemory_mib = 64\nscratch_mib = 512\ntemplate = \"node\"\n{more}"
         );
         fs::write(&path, config + &handler).unwrap();
         self.daemon.kill_and_restart().await.unwrap();
@@ -87,9 +87,9 @@ impl Templates for Host {
         changed.unwrap_or_else(|_| panic!("directories of VMs, wanted {wanted}: {}", self.daemon.log()));
     }
 
-    async fn logs(&self, line: &str) {
+    async fn logs(&self, line: &str, times: usize) {
         let logged = async {
-            while !self.daemon.log().contains(line) {
+            while self.daemon.log().matches(line).count() < times {
                 tokio::time::sleep(LOOK_INTERVAL).await;
             }
         };
@@ -108,7 +108,7 @@ async fn sleeper(client: &mut Client, host: &Host, name: &str, image: &str) -> (
 #[tokio::test]
 async fn pods_go_on_from_a_template_and_have_all_that_pods_have() {
     let Some(mut host) = Host::start().await else { return };
-    host.want_templates().await;
+    host.want_templates("").await;
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
     host.has_template().await;
@@ -177,7 +177,7 @@ const OF_ITS_OWN: [&str; 8] = [
 #[tokio::test]
 async fn clones_share_nothing_that_a_container_can_read_but_what_is_listed() {
     let Some(mut host) = Host::start().await else { return };
-    host.want_templates().await;
+    host.want_templates("").await;
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
     let template = host.has_template().await;
@@ -237,7 +237,7 @@ fn assert_secrets_are_not_drawn(template: &std::path::Path) {
 #[tokio::test]
 async fn an_odd_template_is_found_out_and_made_anew() {
     let Some(mut host) = Host::start().await else { return };
-    host.want_templates().await;
+    host.want_templates("").await;
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
     const FOUND_OUT: &str = "a template on the disk is not what was written";
@@ -283,8 +283,8 @@ async fn an_odd_template_is_found_out_and_made_anew() {
 async fn a_full_disk_costs_the_template_and_a_kill_leaves_nothing() {
     let Some(mut host) = Host::start_on_disk(512).await else { return };
     host.disk().fill().unwrap();
-    host.want_templates().await;
-    host.logs("a template cannot be made").await;
+    host.want_templates("").await;
+    host.logs("a template cannot be made", 1).await;
     assert!(host.templates().is_empty());
     host.disk().free().unwrap();
     // Killed while the template's VM is there.
@@ -302,20 +302,13 @@ async fn a_full_disk_costs_the_template_and_a_kill_leaves_nothing() {
     host.stop().await.unwrap();
 }
 
-/// The handler for whose pods a VM waits.
-const WAITING: &str = "waiting";
-
 #[tokio::test]
 async fn a_pod_gets_a_vm_that_waits_and_a_kill_leaves_none() {
+    const WAITS: &str = "a VM waits for a pod";
     let Some(mut host) = Host::start().await else { return };
+    host.want_templates("spare_vms = 1\n").await;
+    host.logs(WAITS, 1).await;
     let path = host.daemon.config().to_owned();
-    let config = fs::read_to_string(&path).unwrap();
-    let handler = format!(
-        "[[handler]]\nname = \"{WAITING}\"\nmemory_mib = 64\nscratch_mib = 512\ntemplate = \"node\"\nspare_vms = 1\n"
-    );
-    fs::write(&path, config.clone() + &handler).unwrap();
-    host.daemon.kill_and_restart().await.unwrap();
-    host.logs("a VM waits for a pod").await;
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
     assert_eq!(client.pods().await.unwrap(), []);
@@ -327,11 +320,10 @@ async fn a_pod_gets_a_vm_that_waits_and_a_kill_leaves_none() {
     let said = String::from_utf8_lossy(&doctor.stdout);
     assert!(doctor.status.success(), "nothing of it is a leftover: {said}");
 
-    let pod = client.run_pod_on(&spec::pod("web", host.dir()), WAITING).await.unwrap();
+    let pod = client.run_pod_on(&spec::pod("web", host.dir()), HANDLER).await.unwrap();
     assert!(host.daemon.log().contains("a pod starts in a VM that waited"), "{}", host.daemon.log());
-    let mut served =
+    let served =
         spec::shell("main", &image, "mkdir /www; echo served >/www/page; exec httpd -f -p 80 -h /www");
-    served.log_path = "main.log".into();
     let container = client.run(&pod, served).await.unwrap();
     let seen = "hostname; grep -c '^overlay / ' /proc/mounts; [ -s /etc/resolv.conf ] && echo named";
     assert_eq!(client.sh(&container, seen).await.unwrap(), "web\n1\nnamed\n");
@@ -343,13 +335,9 @@ async fn a_pod_gets_a_vm_that_waits_and_a_kill_leaves_none() {
     assert!(log.lines().next().unwrap().contains("\"name\":\"web\""), "{log}");
 
     // Another one waits for the next pod. Killed meanwhile, the daemon leaves a VM that the next one ends: no handler wants it.
-    let both = async {
-        while host.daemon.log().matches("a VM waits for a pod").count() < 2 {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-    };
-    tokio::time::timeout(MADE_WITHIN, both).await.unwrap_or_else(|_| panic!("{}", host.daemon.log()));
-    fs::write(&path, config + &handler.replace("spare_vms = 1", "spare_vms = 0")).unwrap();
+    host.logs(WAITS, 2).await;
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(&path, config.replace("spare_vms = 1", "spare_vms = 0")).unwrap();
     host.daemon.kill_and_restart().await.unwrap();
     let mut client = host.client();
     assert_eq!(client.sh(&container, "echo goes on").await.unwrap(), "goes on\n");
