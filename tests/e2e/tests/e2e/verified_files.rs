@@ -56,6 +56,7 @@ fn command(places: &[Place], seed: usize) -> Vec<String> {
         "--verify=crc32c",
         "--verify_backlog=128",
         "--verify_fatal=1",
+        "--verify_state_save=0",
         &whole,
         &seed,
     ];
