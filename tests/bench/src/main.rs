@@ -43,7 +43,10 @@ struct Args {
     /// Guests booted; the first one pays for cold caches of the node and is shown separately.
     #[arg(long, default_value_t = 3)]
     boots: u32,
-    /// Memory of those guests.
+    /// Pods started in a row for each way to start one, beside a first one that pays for what is cold.
+    #[arg(long, default_value_t = 3)]
+    starts: u32,
+    /// Memory of the guests that are booted.
     #[arg(long, default_value_t = 128)]
     memory_mib: u64,
 }
@@ -74,7 +77,7 @@ async fn main() -> anyhow::Result<()> {
     }
     let mut host = Host::with(&built).await?;
     if wanted(Part::Pod) {
-        pod::bench(&mut host, memory.path()).await?;
+        pod::bench(&mut host, memory.path(), args.starts).await?;
     }
     if wanted(Part::Exec) {
         exec::bench(&host).await?;

@@ -33,45 +33,64 @@ type Phases = Vec<serde_json::Value>;
 
 /// Prints the phases of a pod that boots with CNI's plugins beside, then those of one that boots and of one that goes on from
 /// a template without them. The daemon's state is in `memory`: a wait for the node's disk would count as instructions.
-pub(crate) async fn bench(host: &mut Host, memory: &Path) -> anyhow::Result<()> {
+pub(crate) async fn bench(host: &mut Host, memory: &Path, starts: u32) -> anyhow::Result<()> {
     let state = memory.join("state");
     let config = fs::read_to_string(host.daemon.config())?;
     let before = format!("state = {:?}", host.dir().join("state"));
     fs::write(host.daemon.config(), config.replace(&before, &format!("state = {state:?}")))?;
     host.daemon.kill_and_restart().await?;
-    print("booted, CNI beside", &second(host, BOOTED).await?);
+    print("booted, CNI beside", starts_of(host, BOOTED, starts).await?.middle());
     without_plugins(host).await?;
     with_templates(host, &state).await?;
-    let booted = second(host, BOOTED).await?;
-    print("booted", &booted);
+    let booted = starts_of(host, BOOTED, starts).await?;
+    print("booted", booted.middle());
+    let booted = total(booted.middle());
     for (how, handler) in [("from a template", CLONED), ("in a VM that waits", WAITING)] {
-        let phases = second(host, handler).await?;
-        print(how, &phases);
+        let starts = starts_of(host, handler, starts).await?;
+        print(how, starts.middle());
+        let (least, median, most) = starts.totals();
         println!(
-            "bench: RunPodSandbox without CNI: {:.1} M instructions {how}, {:.2} of a boot's {:.1} M",
-            total(&phases),
-            total(&phases) / total(&booted),
-            total(&booted),
+            "bench: RunPodSandbox without CNI: {median:.1} M instructions {how} ({least:.1} to {most:.1}), {:.2} of a boot's {booted:.1} M",
+            median / booted,
         );
     }
     Ok(())
 }
 
-/// Runs a pod twice and returns the second one's phases: the first one pays for what is cold, as CNI's bridge.
-async fn second(host: &Host, handler: &str) -> anyhow::Result<Phases> {
+/// The phases of several starts, by their wholes.
+struct Starts(Vec<Phases>);
+
+impl Starts {
+    fn middle(&self) -> &Phases {
+        &self.0[self.0.len() / 2]
+    }
+
+    /// The least, the median and the most of the wholes, in millions of instructions.
+    fn totals(&self) -> (f64, f64, f64) {
+        let at = |place: usize| total(&self.0[place]);
+        (at(0), total(self.middle()), at(self.0.len() - 1))
+    }
+}
+
+/// Runs some pods in a row and returns the phases of each but the first one, which pays for what is cold, as CNI's bridge.
+async fn starts_of(host: &Host, handler: &str, starts: u32) -> anyhow::Result<Starts> {
     let mut client = host.client();
-    let mut phases = Vec::new();
-    for name in ["first", "second"] {
+    let mut all = Vec::new();
+    for number in 0..=starts.max(1) {
         if handler == WAITING {
             waits(host).await?;
         }
-        let config = spec::pod(name, host.dir());
+        let config = spec::pod(&format!("pod-{number}"), host.dir());
         let pod = client.run_pod_on(&config, handler).await.context("running a pod")?;
         let (_, info) = client.pod_status_verbose(&pod).await?;
-        phases = info["phases"].as_array().context("the verbose status has no phases")?.clone();
+        let phases = info["phases"].as_array().context("the verbose status has no phases")?.clone();
         client.remove_pod(&pod).await?;
+        if number > 0 {
+            all.push(phases);
+        }
     }
-    Ok(phases)
+    all.sort_by(|one, other| total(one).total_cmp(&total(other)));
+    Ok(Starts(all))
 }
 
 /// Waits for a VM that waits for a pod, and for the node to have nothing else to do.
