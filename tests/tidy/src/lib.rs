@@ -14,6 +14,7 @@ pub mod commits;
 pub mod conversions;
 pub mod cycles;
 pub mod edges;
+pub mod features;
 pub mod headers;
 pub mod links;
 pub mod metrics;

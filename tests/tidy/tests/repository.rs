@@ -6,8 +6,8 @@
 use std::{path::Path, sync::LazyLock};
 
 use tests_tidy::{
-    Crate, Repository, Source, breaches::Breaches, callers, code::Code, commits, cycles, edges, headers,
-    links, metrics, names, quotes, rows, sentences, sizes, steps, unsafe_code, versions, words,
+    Crate, Repository, Source, breaches::Breaches, callers, code::Code, commits, cycles, edges, features,
+    headers, links, metrics, names, quotes, rows, sentences, sizes, steps, unsafe_code, versions, words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -70,6 +70,12 @@ fn commits_say_where_what_and_why() {
         Ok(commits) => holds(&commits::check(&commits)),
         Err(reason) => eprintln!("passed over: {reason}"),
     }
+}
+
+#[test]
+fn end_to_end_tests_ask_for_no_other_features_of_a_crate() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    holds(&features::check(&features::read(&root).unwrap()));
 }
 
 #[test]
