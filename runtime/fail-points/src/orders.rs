@@ -7,8 +7,8 @@
 //!            store.commit 2 abort
 //! ```
 //!
-//! A test replaces the file of orders as a whole, by a rename. A task that is held goes on when the file has become
-//! another.
+//! A test replaces the file of orders as a whole, by a rename, while it has the record locked (flock): reading orders and recording
+//! what was done by them are one step for it. A task that is held goes on when the file has become another.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -99,6 +99,8 @@ impl Orders {
     /// Counts and records the passing, and finds its order.
     fn meet(&self, point: Point) -> (Option<Action>, String) {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        // Its end, or the process's, lets the test replace the orders again.
+        let _locked = self.record.as_ref().map(Locked::new);
         let orders = self.read();
         if passed.orders != orders {
             *passed = Passed { orders: orders.clone(), counts: BTreeMap::new() };
@@ -120,6 +122,23 @@ impl Orders {
     /// The orders' text; none where the file is not there.
     fn read(&self) -> String {
         fs::read_to_string(&self.file).unwrap_or_default()
+    }
+}
+
+/// The record, locked against a test that replaces the orders: what the test reads in it then is all that was done by the old ones.
+struct Locked<'a>(&'a File);
+
+impl Locked<'_> {
+    fn new(record: &File) -> Locked<'_> {
+        record.lock().expect("a test's record can be locked");
+        Locked(record)
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // A lock that stays is noticed by the test, which waits for it.
+        let _ = self.0.unlock();
     }
 }
 

@@ -66,13 +66,33 @@ impl FailPoints {
     /// # Panics
     /// When another thread panicked here.
     pub fn order(&self, orders: &str) -> io::Result<()> {
+        self.replace(orders).map(|_| ())
+    }
+
+    /// Takes the orders back, and tells whether an action was taken by them: none is from here on.
+    ///
+    /// # Errors
+    /// When the file cannot be written or the record cannot be read.
+    ///
+    /// # Panics
+    /// When another thread panicked here.
+    pub fn withdraw(&self) -> io::Result<bool> {
+        Ok(self.replace("")?.iter().any(Passing::acted))
+    }
+
+    /// Replaces the orders, and returns what was passed under the old ones.
+    fn replace(&self, orders: &str) -> io::Result<Vec<Passing>> {
         let mut given = self.given.lock().expect("no thread panicked");
         given.count += 1;
         let new = self.orders.with_extension("new");
         fs::write(&new, format!("# {}\n{orders}\n", given.count).trim_end())?;
+        let record = fs::File::open(&self.record)?;
+        // A daemon has it locked from where it reads its orders to where it has recorded what it does.
+        record.lock()?;
         fs::rename(new, &self.orders)?;
-        given.from = fs::metadata(&self.record)?.len();
-        Ok(())
+        let passed = read(&record, given.from)?;
+        given.from = record.metadata()?.len();
+        Ok(passed)
     }
 
     /// The passings since the last orders.
@@ -84,11 +104,7 @@ impl FailPoints {
     /// When another thread panicked here.
     pub fn passed(&self) -> io::Result<Vec<Passing>> {
         let from = self.given.lock().expect("no thread panicked").from;
-        let mut file = fs::File::open(&self.record)?;
-        file.seek(SeekFrom::Start(from))?;
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
-        Ok(text.lines().filter_map(passing).collect())
+        read(&fs::File::open(&self.record)?, from)
     }
 
     /// Every passing of the host's daemons.
@@ -100,11 +116,8 @@ impl FailPoints {
     }
 
     /// Whether an action was taken since the last orders.
-    ///
-    /// # Errors
-    /// When the record cannot be read.
-    pub fn acted(&self) -> io::Result<bool> {
-        Ok(self.passed()?.iter().any(|passing| !passing.action.is_empty()))
+    fn acted(&self) -> io::Result<bool> {
+        Ok(self.passed()?.iter().any(Passing::acted))
     }
 
     /// Resolves when the ordered action was taken.
@@ -117,6 +130,20 @@ impl FailPoints {
         }
         Ok(())
     }
+}
+
+impl Passing {
+    fn acted(&self) -> bool {
+        !self.action.is_empty()
+    }
+}
+
+/// The record's passings from this offset on.
+fn read(mut record: &fs::File, from: u64) -> io::Result<Vec<Passing>> {
+    record.seek(SeekFrom::Start(from))?;
+    let mut text = String::new();
+    record.read_to_string(&mut text)?;
+    Ok(text.lines().filter_map(passing).collect())
 }
 
 /// A line of the record; none where a killed daemon left half of one.
@@ -151,5 +178,24 @@ mod tests {
         assert_eq!(points.passed().unwrap(), [passing(1, ""), passing(2, "error")]);
         assert_eq!(points.all_passed().unwrap().len(), 3);
         assert!(points.acted().unwrap());
+    }
+
+    #[test]
+    fn orders_are_taken_back_before_or_after_a_passing_and_never_within_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let points = FailPoints::make(dir.path()).unwrap();
+        points.order("store.commit abort 1").unwrap();
+        // A daemon that has read its orders, and has recorded nothing yet.
+        let mut daemon = fs::File::options().append(true).open(&points.record).unwrap();
+        daemon.lock().unwrap();
+        let acted = std::thread::scope(|scope| {
+            let withdrawn = scope.spawn(|| points.withdraw().unwrap());
+            std::thread::sleep(LOOK_INTERVAL);
+            daemon.write_all(b"store.commit 1 abort\n").unwrap();
+            daemon.unlock().unwrap();
+            withdrawn.join().unwrap()
+        });
+        assert!(acted);
+        assert!(!points.withdraw().unwrap());
     }
 }

@@ -40,7 +40,7 @@ use self::step::{Fault, Part, Step, share, steps};
 use crate::load;
 
 /// Steps of a normal run, of `make load` and of `make soak`.
-const STEPS: [usize; 3] = [12, 60, usize::MAX];
+const STEPS: [usize; 3] = [8, 60, usize::MAX];
 
 /// The seed of a run that gives none: the same steps each time, so that a run says something of what has changed.
 const SEED: u64 = 1;
@@ -219,8 +219,8 @@ impl Scene {
     async fn abort(&mut self, step: &Step, subject: &mut Subject) -> bool {
         self.order(&format!("{} abort {}", step.point, step.nth));
         let _ = bounded(subject.make(&mut self.host.client(), step.call)).await;
-        let hit = self.host.daemon.fail_points().acted().unwrap();
-        self.order("");
+        // What a call has begun may still be under way after its answer.
+        let hit = self.host.daemon.fail_points().withdraw().unwrap();
         if hit {
             self.host.daemon.ended().await.unwrap();
             self.host.daemon.kill_and_restart().await.unwrap();
@@ -233,8 +233,8 @@ impl Scene {
     async fn fail(&mut self, step: &Step, subject: &mut Subject) -> bool {
         self.order(&format!("{} error {}", step.point, step.nth));
         let _ = bounded(subject.make(&mut self.host.client(), step.call)).await;
-        let hit = self.host.daemon.fail_points().acted().unwrap();
-        self.order("");
+        // What a call has begun may still be under way after its answer.
+        let hit = self.host.daemon.fail_points().withdraw().unwrap();
         hit
     }
 
