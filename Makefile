@@ -68,12 +68,9 @@ node-image: build full-kernel ## an OCI image that installs all that on a cluste
 e2e-build: deps
 	@.ci/build -p tests-e2e --bins
 
-# The daemon with fail points: with the packages of the build above, for else cargo would choose other features for what they
-# share, and by itself, so that the daemon that ships is built without.
 .PHONY: fail-points-build
 fail-points-build: e2e-build
-	@.ci/stage fail-points cargo build --release -p podvisor -p podvisor-vmm -p tests-e2e \
-	  --features podvisor/fail-points --bin podvisor-fail-points
+	@.ci/build-fail-points
 
 .PHONY: demo
 demo: e2e-build ## a pod of two containers in its own VM, from an image out of a local registry
@@ -97,8 +94,17 @@ test-full-kernel: deps
 previous: deps
 	@.ci/stage previous tests/previous/build >/dev/null
 
+# One after the other, however many jobs there are.
+.PHONY: test-build
+test-build: deps
+	@$(MAKE) --no-print-directory --old-file=deps previous
+	@$(MAKE) --no-print-directory --old-file=deps fail-points-build
+	@$(MAKE) --no-print-directory --old-file=deps test-full-kernel
+
+# Lints beside the build: the last crates of each leave one processor without work.
 .PHONY: test
-test: check previous fail-points-build test-full-kernel ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node
+test: ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node
+	@$(MAKE) --no-print-directory --jobs=2 check test-build
 	@.ci/stage --last tests tests/run
 
 # What writes in the guest is static, as the agent is.
@@ -138,11 +144,11 @@ fuzz: deps ## a minute of fuzzing for each parser of what strangers send
 
 .PHONY: load
 load: e2e-build ## streams under load: 256 MB out, 64 MB in, 100 commands that end at once (many minutes in a software node)
-	PODVISOR_E2E_LOAD=full tests/run stream_
+	PODVISOR_E2E_LOAD=full tests/run stream_ megabytes
 
 .PHONY: soak
 soak: fail-points-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence; half an hour of random work; 200 random images; every step of a call, killed
-	PODVISOR_E2E_LOAD=soak PODVISOR_IMAGE_SEEDS=200 tests/run stream_ random_work steps::
+	PODVISOR_E2E_LOAD=soak PODVISOR_IMAGE_SEEDS=200 tests/run stream_ megabytes random_work steps::
 
 .PHONY: conformance-build
 conformance-build: deps

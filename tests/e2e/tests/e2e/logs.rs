@@ -6,6 +6,8 @@ use nix::mount::MsFlags;
 use proto_cri::v1;
 use tests_e2e::{Host, spec};
 
+use crate::load::size;
+
 /// An awk program that writes lines of 64 bytes with their number, so that a lost, doubled or torn one shows.
 fn numbers(lines: u32) -> String {
     format!("BEGIN {{ for (i = 0; i < {lines}; i++) printf \"%063d\\n\", i }}")
@@ -46,21 +48,22 @@ fn assert_numbered(log: &[u8], lines: u32, times: u32) {
 }
 
 #[tokio::test]
-async fn a_hundred_megabytes_of_output_lose_no_byte() {
+async fn megabytes_of_output_lose_no_byte() {
     const LINES: u32 = (1 << 20) / 64;
-    const TIMES: u32 = 100;
+    let megabytes = u32::try_from(size([20, 100, 1000])).unwrap();
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
     let config = spec::pod("flood", host.dir());
     let pod = client.run_pod(&config).await.unwrap();
     // Written once and printed many times: the log alone is to be the slow part.
-    let line = format!("awk '{}' > /lines; for time in $(seq {TIMES}); do cat /lines; done", numbers(LINES));
+    let line =
+        format!("awk '{}' > /lines; for time in $(seq {megabytes}); do cat /lines; done", numbers(LINES));
     let container = client.run(&pod, spec::shell("flood", &image, &line)).await.unwrap();
     let status = client.wait(&container).await.unwrap();
     assert_eq!(status.exit_code, 0, "{}", status.message);
     let log = std::fs::read(PathBuf::from(&config.log_directory).join("flood.log")).unwrap();
-    assert_numbered(&log, LINES, TIMES);
+    assert_numbered(&log, LINES, megabytes);
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }

@@ -18,8 +18,8 @@ const VMMS: &str = "grep -lx podvisor-vmm /proc/[0-9]*/comm 2>/dev/null";
 
 impl System {
     async fn install(&self, package: &Path) -> (ExitStatus, String) {
-        std::fs::copy(package, self.path("/podvisor.deb")).unwrap();
-        self.try_sh("dpkg --install /podvisor.deb").await
+        std::fs::copy(package, self.path("/tmp/podvisor.deb")).unwrap();
+        self.try_sh("dpkg --install /tmp/podvisor.deb").await
     }
 }
 

@@ -13,8 +13,8 @@ use crate::session::{Session, attach, exec_url};
 // Each has three sizes: normal, full, soak.
 
 /// Commands one after the other, and the first of them, after which the census is taken.
-const SHORT: [usize; 3] = [200, 200, 5000];
-const WARM: usize = 60;
+const SHORT: [usize; 3] = [60, 200, 5000];
+const WARM: [usize; 3] = [20, 60, 60];
 /// Commands at once.
 const AT_ONCE: usize = 30;
 /// Commands that end at once, and the bytes that each prints.
@@ -64,9 +64,9 @@ async fn short_commands_leave_no_process_descriptor_or_memory_behind() {
     let watcher = watcher(&host, &mut client, &pod).await;
 
     let mut before = None;
-    let short = size(SHORT);
-    for number in 0..short + WARM {
-        if number == WARM {
+    let (short, warm) = (size(SHORT), size(WARM));
+    for number in 0..short + warm {
+        if number == warm {
             before = Some(Census::take(&host, &mut client, &watcher).await);
         }
         let said = format!("number {number}\n");

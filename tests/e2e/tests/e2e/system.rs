@@ -91,7 +91,8 @@ impl System {
     /// Every file of an installation and of the daemon.
     pub(crate) async fn files(&self) -> String {
         // Lists of dpkg's, and names that it keeps of packages that were there.
-        self.sh("find /etc /run /usr /var -xdev -name '*podvisor*' -not -path '/var/lib/dpkg/*' | sort").await
+        let line = "find /srv/written /run -xdev -name '*podvisor*' -not -path '*/var/lib/dpkg/*' | sort";
+        self.sh(line).await
     }
 
     /// Gives the system the network's configuration.

@@ -233,9 +233,7 @@ impl Scene {
     async fn fail(&mut self, step: &Step, subject: &mut Subject) -> bool {
         self.order(&format!("{} error {}", step.point, step.nth));
         let _ = bounded(subject.make(&mut self.host.client(), step.call)).await;
-        // What a call has begun may still be under way after its answer.
-        let hit = self.host.daemon.fail_points().withdraw().unwrap();
-        hit
+        self.host.daemon.fail_points().withdraw().unwrap()
     }
 
     /// The daemon is held at the point, and the VMM of the call's pod gets a signal. Then the daemon goes on.

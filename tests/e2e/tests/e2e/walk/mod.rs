@@ -31,7 +31,7 @@ use crate::load;
 /// Clients at once, each with a pod of its own.
 const CLIENTS: u64 = 3;
 /// Seconds of a walk: in `make test`, `make load` and `make soak`.
-const SECONDS: [usize; 3] = [120, 600, 1800];
+const SECONDS: [usize; 3] = [60, 600, 1800];
 /// MiB of the disk of the state.
 const DISK_MIB: u64 = 512;
 
