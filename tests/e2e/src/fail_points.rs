@@ -69,7 +69,7 @@ impl FailPoints {
         self.replace(orders).map(|_| ())
     }
 
-    /// Takes the orders back, and tells whether an action was taken by them: none is from here on.
+    /// Takes the orders back, and returns whether an action was taken by them: none is from here on.
     ///
     /// # Errors
     /// When the file cannot be written or the record cannot be read.
