@@ -18,6 +18,7 @@ mod memory;
 mod memory_hotplug;
 mod pmem;
 mod register_pages;
+mod saved_memory;
 mod snapshot;
 mod vcpu;
 mod vm;

@@ -1,19 +1,17 @@
-//! Guest memory: anonymous memory in large pages where the host has them, or a private view of a template's file. RAM is given to KVM as one or two
+//! Guest memory: anonymous memory in large pages where the host has them, or what `saved_memory.rs` makes of a template's file. RAM is given to KVM as one or two
 //! memory slots. The room that the VM may grow into is address space only, which nobody can read or write and which a
 //! host without overcommitment does not count, until `memory_hotplug.rs` gives parts of it. This module never
 //! touches the memory's content.
 
 use std::ffi::c_void;
-use std::fs::File;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::VmFd;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::mman::{MmapAdvise, ProtFlags, madvise, mprotect};
 use proto_vmm::MEMORY_BYTES_MAX;
-use vm_memory::{FileOffset, GuestAddress, GuestMemory as _, GuestMemoryRegion, GuestRegionMmap, MmapRegion};
+use vm_memory::{GuestAddress, GuestMemory as _, GuestMemoryRegion, GuestRegionMmap, MmapRegion};
 use vmm_devices::virtio::{GuestMemory, MemoryPartError};
 
 use crate::layout::{LARGE_PAGE, MMIO_GAP, MMIO_GAP_END};
@@ -42,6 +40,8 @@ pub enum MemoryError {
     SavedSize { has: u64, bytes: u64 },
     #[error("saved memory that is not sealed, so that it may change")]
     Unsealed,
+    #[error("cannot make room for what saved memory has no data for")]
+    Hole(#[source] nix::Error),
     #[error(transparent)]
     Part(#[from] MemoryPartError),
     #[error("cannot have {bytes} bytes of memory more")]
@@ -59,33 +59,7 @@ pub(crate) fn create(bytes: u64) -> Result<GuestMemory, MemoryError> {
     Ok(GuestMemory::new(ram)?)
 }
 
-/// Makes RAM of `bytes` with the content of `file`, in which the parts of RAM follow each other. Pages come from the file until
-/// the guest writes to them, and the file never changes: it must be sealed, since one that shrank would end the process, and
-/// one that another process writes to would change the guest under its hands.
-pub(crate) fn map_saved(file: File, bytes: u64) -> Result<GuestMemory, MemoryError> {
-    check_size(bytes)?;
-    let has = file.metadata().map_err(MemoryError::Saved)?.len();
-    if has != bytes {
-        return Err(MemoryError::SavedSize { has, bytes });
-    }
-    let sealed = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS).unwrap_or(0));
-    if !sealed.contains(SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK) {
-        return Err(MemoryError::Unsealed);
-    }
-    let (file, mut at) = (Arc::new(file), 0);
-    let map = |(base, length)| {
-        let place = FileOffset::from_arc(Arc::clone(&file), at);
-        at += length;
-        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let mapping = MmapRegion::build(Some(place), size(length), protection, flags)?;
-        Ok(GuestRegionMmap::new(mapping, GuestAddress(base)).expect("it ends below 2 TiB"))
-    };
-    let ram = ranges(bytes).into_iter().map(map).collect::<Result<Vec<_>, MemoryError>>()?;
-    Ok(GuestMemory::new(ram)?)
-}
-
-fn check_size(bytes: u64) -> Result<(), MemoryError> {
+pub(crate) fn check_size(bytes: u64) -> Result<(), MemoryError> {
     let possible = (RAM_MIN..=MEMORY_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(LARGE_PAGE);
     if possible { Ok(()) } else { Err(MemoryError::Size { bytes }) }
 }
@@ -121,7 +95,7 @@ pub(crate) fn open_room(room: &GuestRegionMmap, offset: u64, length: u64) -> Res
         .map_err(|source| MemoryError::Open { bytes: length, source })
 }
 
-fn size(bytes: u64) -> usize {
+pub(crate) fn size(bytes: u64) -> usize {
     usize::try_from(bytes).expect("usize has 64 bits")
 }
 
@@ -140,7 +114,7 @@ pub(crate) fn room(bytes: u64, max: u64) -> Option<(u64, u64)> {
 
 /// Asks for 2 MiB pages: a guest's boot touches thousands of small ones, and each is an exit and a fault.
 /// A host that has none (`transparent_hugepage=never`) goes on with small ones.
-fn prefer_large_pages(region: &GuestRegionMmap) {
+pub(crate) fn prefer_large_pages(region: &GuestRegionMmap) {
     let Some(start) = NonNull::new(region.as_ptr().cast::<c_void>()) else { return };
     let length = size(region.len());
     // SAFETY: the range is the region's own mapping, whole; the advice changes no content.
@@ -148,7 +122,7 @@ fn prefer_large_pages(region: &GuestRegionMmap) {
 }
 
 /// (guest base, length) of RAM's parts, below and above the MMIO gap.
-fn ranges(bytes: u64) -> Vec<(u64, u64)> {
+pub(crate) fn ranges(bytes: u64) -> Vec<(u64, u64)> {
     let low = bytes.min(MMIO_GAP);
     let mut ranges = vec![(0, low)];
     if bytes > low {
@@ -198,9 +172,6 @@ pub(crate) fn register_part(
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt as _;
-
-    use vm_memory::Bytes as _;
 
     use super::*;
 
@@ -260,53 +231,6 @@ mod tests {
         open_room(&room, 0, block).unwrap();
         open_room(&room, block, block).unwrap();
         assert!(is_open(&room, 0) && is_open(&room, 2 * block - 1) && !is_open(&room, 2 * block));
-    }
-
-    fn saved(bytes: u64, seals: SealFlag) -> File {
-        use nix::sys::memfd::{MFdFlags, memfd_create};
-        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let file = File::from(memfd_create(c"ram", flags).unwrap());
-        file.set_len(bytes).unwrap();
-        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
-        file
-    }
-
-    #[test]
-    fn a_guest_writes_to_its_own_copy_of_saved_memory() {
-        let bytes = (3 << 30) + LARGE_PAGE;
-        let file = saved(bytes, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW);
-        file.write_all_at(b"low", 8).unwrap();
-        file.write_all_at(b"high", 3 << 30).unwrap();
-        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)).unwrap();
-        let [one, other] = [(); 2].map(|()| map_saved(file.try_clone().unwrap(), bytes).unwrap());
-        one.writable().write_slice(b"new", GuestAddress(8)).unwrap();
-        let read =
-            |memory: &GuestMemory, at| memory.writable().read_obj::<[u8; 3]>(GuestAddress(at)).unwrap();
-        assert_eq!((&read(&one, 8), &read(&other, 8), &read(&one, 4 << 30)), (b"new", b"low", b"hig"));
-    }
-
-    #[test]
-    fn saved_memory_that_may_change_or_is_of_another_size_is_refused() {
-        let all = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_WRITE;
-        for seals in [SealFlag::empty(), SealFlag::F_SEAL_SHRINK, SealFlag::F_SEAL_WRITE] {
-            assert!(matches!(map_saved(saved(RAM_MIN, seals), RAM_MIN), Err(MemoryError::Unsealed)));
-        }
-        for bytes in [0, RAM_MIN - 4096, RAM_MIN + LARGE_PAGE] {
-            let refused = map_saved(saved(bytes, all), RAM_MIN);
-            assert!(matches!(refused, Err(MemoryError::SavedSize { .. })), "{bytes}");
-        }
-        let plain = tempfile_like();
-        plain.set_len(RAM_MIN).unwrap();
-        assert!(matches!(map_saved(plain, RAM_MIN), Err(MemoryError::Unsealed)));
-        assert!(map_saved(saved(RAM_MIN, all), RAM_MIN).is_ok());
-    }
-
-    /// A file on a file system, which has no seals.
-    fn tempfile_like() -> File {
-        let path = std::env::temp_dir().join(format!("podvisor-saved-{}", std::process::id()));
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
-        std::fs::remove_file(path).unwrap();
-        file
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! | anonymous memory | `MADV_DONTNEED`, and large pages that are torn by it are taken apart | zeros |
 //! | a private mapping of a file | `MADV_DONTNEED` | what the file has |
 //!
+//! Where a template's file has no data for whole large pages, RAM is anonymous memory all the same.
+//!
 //! RAM is in large pages of the host. A large page that has lost a part stays whole in the host's memory until the host is short of it, and
 //! khugepaged would fill the gap with zeros again within minutes. So it is taken apart at once (`MADV_COLD` on it does
 //! that, `madvise_cold_or_pageout_pte_range` of the kernel's mm/madvise.c) and is to have small pages from then on
@@ -15,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use rustix::fs::SeekFrom;
 use vm_memory::{GuestMemory as _, GuestMemoryRegion as _, GuestRegionMmap};
 
 use super::MemoryMap;
@@ -44,10 +47,12 @@ pub(crate) fn give_back(map: &MemoryMap, runs: impl Iterator<Item = Segment>) ->
             let part = Part::of(region, offset.0, count)?;
             part.discard()?;
             // What a file has is in the page cache, whose pages are not the guest's to take apart.
-            if region.file_offset().is_none() {
-                part.whole_large_pages().advise(libc::MADV_HUGEPAGE);
-                torn.extend(part.torn_large_pages().map(|large| (large.start, large)));
+            let whole = part.whole_large_pages();
+            if whole.is_anonymous() {
+                whole.advise(libc::MADV_HUGEPAGE);
             }
+            let anonymous = part.torn_large_pages().filter(Part::is_anonymous);
+            torn.extend(anonymous.map(|large| (large.start, large)));
             done += count;
         }
     }
@@ -104,6 +109,18 @@ impl<'map> Part<'map> {
         };
         let ends = (!part.is_empty()).then(|| [around(part.start), around(part.end - 1)]);
         ends.into_iter().flatten().filter(move |large| large.start < part.start || large.end > part.end)
+    }
+
+    /// Whether no page of a file is behind it: a file that RAM comes from never changes, and where it has no data for whole large pages, RAM
+    /// does not show it.
+    fn is_anonymous(&self) -> bool {
+        let Some(place) = self.region.file_offset() else { return true };
+        let at = |address: usize| place.start() + (address - self.region.as_ptr() as usize) as u64;
+        match rustix::fs::seek(place.file(), SeekFrom::Data(at(self.start))) {
+            Ok(data) => data >= at(self.end),
+            // Nothing but a hole is left.
+            Err(error) => error == rustix::io::Errno::NXIO,
+        }
     }
 
     /// Gives the pages back.
@@ -200,6 +217,23 @@ mod tests {
         let whole =
             Part::of(&ram, (aligned + PAGE) as u64, 3 * LARGE_PAGE as u64).unwrap().whole_large_pages();
         assert_eq!((whole.start - base, whole.end - base), (second, aligned + 3 * LARGE_PAGE));
+    }
+
+    #[test]
+    fn large_pages_that_a_file_has_no_data_for_are_anonymous() {
+        use std::os::unix::fs::FileExt as _;
+
+        let file = rustix::fs::memfd_create("ram", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file = std::fs::File::from(file);
+        let large = LARGE_PAGE as u64;
+        file.set_len(RAM + large).unwrap();
+        file.write_all_at(b"data", 3 * large - 4).unwrap();
+        let place = vm_memory::FileOffset::new(file, large);
+        let ram = GuestRegionMmap::from_range(GuestAddress(0), RAM as usize, Some(place)).unwrap();
+        let anonymous = |offset: u64, bytes: u64| Part::of(&ram, offset, bytes).unwrap().is_anonymous();
+        assert!(anonymous(0, large) && !anonymous(large, large) && anonymous(2 * large, large));
+        assert!(!anonymous(0, 2 * large) && anonymous(RAM - large, large) && anonymous(RAM, 0));
+        assert!(Part::of(memory().writable().iter().next().unwrap(), 0, large).unwrap().is_anonymous());
     }
 
     #[test]

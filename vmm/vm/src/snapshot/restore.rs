@@ -9,7 +9,7 @@ use proto_vmm::{Device, Slot};
 use super::error::RestoreError;
 use super::state::State;
 use super::vcpu::xsave_bytes;
-use crate::memory;
+use crate::saved_memory;
 use crate::vm::{Vm, VmConfig, VmError};
 
 impl Vm {
@@ -34,7 +34,7 @@ impl Vm {
         if saved != asked {
             return Err(RestoreError::Slots { saved, asked });
         }
-        let memory = memory::map_saved(file, config.memory_bytes)?;
+        let memory = saved_memory::map(file, config.memory_bytes)?;
         let vcpus_at_boot = u8::try_from(state.vcpus.len()).unwrap_or(u8::MAX);
         let config = VmConfig { vcpus_at_boot, ..config.clone() };
         let mut vm = Vm::assemble(kvm, &config, memory, |raw| {
