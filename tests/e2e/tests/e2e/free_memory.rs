@@ -60,5 +60,6 @@ async fn memory_that_a_container_has_freed_goes_back_to_the_node() {
         host.daemon.kill_and_restart().await.unwrap();
         client = host.client();
     }
+    client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
