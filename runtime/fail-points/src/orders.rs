@@ -99,8 +99,11 @@ impl Orders {
     /// Counts and records the passing, and finds its order.
     fn meet(&self, point: Point) -> (Option<Action>, String) {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
-        // Its end, or the process's, lets the test replace the orders again.
-        let _locked = self.record.as_ref().map(Locked::new);
+        // Until the passing is recorded, or the process has ended, no test replaces the orders: what it reads in the record after that is
+        // all that was done by the old ones.
+        if let Some(record) = &self.record {
+            record.lock().expect("a test's record can be locked");
+        }
         let orders = self.read();
         if passed.orders != orders {
             *passed = Passed { orders: orders.clone(), counts: BTreeMap::new() };
@@ -115,6 +118,7 @@ impl Orders {
             record
                 .write_all(format!("{}\n", line.trim_end()).as_bytes())
                 .expect("a test's record takes a line");
+            record.unlock().expect("a test's record can be unlocked");
         }
         (action, orders)
     }
@@ -122,23 +126,6 @@ impl Orders {
     /// The orders' text; none where the file is not there.
     fn read(&self) -> String {
         fs::read_to_string(&self.file).unwrap_or_default()
-    }
-}
-
-/// The record, locked against a test that replaces the orders: what the test reads in it then is all that was done by the old ones.
-struct Locked<'a>(&'a File);
-
-impl Locked<'_> {
-    fn new(record: &File) -> Locked<'_> {
-        record.lock().expect("a test's record can be locked");
-        Locked(record)
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        // A lock that stays is noticed by the test, which waits for it.
-        let _ = self.0.unlock();
     }
 }
 
