@@ -1,5 +1,5 @@
-//! Guest memory: anonymous memory in large pages where the host has them, or what `saved_memory.rs` makes of a template's file. RAM is given to KVM as one or two
-//! memory slots. The room that the VM may grow into is address space only, which nobody can read or write and which a
+//! Guest memory: anonymous memory in large pages where the host has them, or what `saved_memory.rs` makes of a template's
+//! file. RAM is given to KVM as one or two memory slots. The room that the VM may grow into is address space only, which nobody can read or write and which a
 //! host without overcommitment does not count, until `memory_hotplug.rs` gives parts of it. This module never
 //! touches the memory's content.
 
@@ -55,7 +55,7 @@ pub(crate) fn create(bytes: u64) -> Result<GuestMemory, MemoryError> {
     check_size(bytes)?;
     let map = |(base, length)| GuestRegionMmap::from_range(GuestAddress(base), size(length), None);
     let ram = ranges(bytes).into_iter().map(map).collect::<Result<Vec<_>, _>>()?;
-    ram.iter().for_each(prefer_large_pages);
+    ram.iter().for_each(|region| prefer_large_pages(region, 0, region.len()));
     Ok(GuestMemory::new(ram)?)
 }
 
@@ -80,19 +80,23 @@ pub(crate) fn make_room(bytes: u64, max: u64) -> Result<Option<Arc<GuestRegionMm
     let flags = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | libc::MAP_NORESERVE;
     let mapping = MmapRegion::build(None, size(length), libc::PROT_NONE, flags)?;
     let region = GuestRegionMmap::new(mapping, GuestAddress(base)).expect("it ends below 2 TiB");
-    prefer_large_pages(&region);
+    prefer_large_pages(&region, 0, length);
     Ok(Some(Arc::new(region)))
 }
 
 /// Makes a part of the room memory.
 pub(crate) fn open_room(room: &GuestRegionMmap, offset: u64, length: u64) -> Result<(), MemoryError> {
-    let inside = offset.checked_add(length).is_some_and(|end| end <= room.len());
-    assert!(inside, "the part lies in the room");
-    let address = room.as_ptr().wrapping_add(size(offset));
-    let start = NonNull::new(address.cast::<c_void>()).expect("it is mapped");
+    let start = address_of(room, offset, length);
     // SAFETY: the range lies in the room's own mapping, and what could be done with it before still can.
     unsafe { mprotect(start, size(length), ProtFlags::PROT_READ | ProtFlags::PROT_WRITE) }
         .map_err(|source| MemoryError::Open { bytes: length, source })
+}
+
+/// The address in this process of a part of a region, which lies in the region's mapping as a whole.
+pub(crate) fn address_of(region: &GuestRegionMmap, offset: u64, length: u64) -> NonNull<c_void> {
+    let inside = offset.checked_add(length).is_some_and(|end| end <= region.len());
+    assert!(inside, "the part lies in the region");
+    NonNull::new(region.as_ptr().wrapping_add(size(offset)).cast::<c_void>()).expect("it is mapped")
 }
 
 pub(crate) fn size(bytes: u64) -> usize {
@@ -112,13 +116,12 @@ pub(crate) fn room(bytes: u64, max: u64) -> Option<(u64, u64)> {
     (length > 0).then(|| (ram_top(bytes).max(MMIO_GAP_END).next_multiple_of(2 << 30), length))
 }
 
-/// Asks for 2 MiB pages: a guest's boot touches thousands of small ones, and each is an exit and a fault.
+/// Asks for 2 MiB pages in a part of a region: a guest's boot touches thousands of small ones, and each is an exit and a fault.
 /// A host that has none (`transparent_hugepage=never`) goes on with small ones.
-pub(crate) fn prefer_large_pages(region: &GuestRegionMmap) {
-    let Some(start) = NonNull::new(region.as_ptr().cast::<c_void>()) else { return };
-    let length = size(region.len());
-    // SAFETY: the range is the region's own mapping, whole; the advice changes no content.
-    let _ = unsafe { madvise(start, length, MmapAdvise::MADV_HUGEPAGE) };
+pub(crate) fn prefer_large_pages(region: &GuestRegionMmap, offset: u64, length: u64) {
+    let start = address_of(region, offset, length);
+    // SAFETY: the range lies in the region's own mapping; the advice changes no content.
+    let _ = unsafe { madvise(start, size(length), MmapAdvise::MADV_HUGEPAGE) };
 }
 
 /// (guest base, length) of RAM's parts, below and above the MMIO gap.
@@ -172,7 +175,6 @@ pub(crate) fn register_part(
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]

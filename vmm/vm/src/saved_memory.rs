@@ -2,22 +2,20 @@
 //! none, as RAM has that a VM boots with. In a view of a hole, the kernel would put a page of zeros into the file for each page that
 //! the guest touches, which stays there for good, and then copy it. The file is never changed.
 
-use std::ffi::c_void;
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd as _;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use nix::unistd::{Whence, lseek};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryRegion as _, GuestRegionMmap, MmapRegion};
 use vmm_devices::virtio::GuestMemory;
 
 use crate::layout::LARGE_PAGE;
-use crate::memory::{MemoryError, check_size, ranges, size};
+use crate::memory::{MemoryError, address_of, check_size, prefer_large_pages, ranges, size};
 
 /// Makes RAM of `bytes` with the content of `file`, in which the parts of RAM follow each other. Pages come from the file until
 /// the guest writes to them, and the file never changes: it must be sealed, since one that shrank would end the process, and
@@ -74,17 +72,13 @@ fn fill_holes(region: &GuestRegionMmap, file: &File, offset: u64) -> nix::Result
 
 /// Replaces a part of the region's mapping by anonymous memory.
 fn fill(region: &GuestRegionMmap, offset: u64, bytes: u64) -> nix::Result<()> {
-    let address = region.as_ptr().wrapping_add(size(offset));
-    let (Some(start), Some(length)) = (NonZeroUsize::new(address.addr()), NonZeroUsize::new(size(bytes)))
-    else {
-        return Ok(());
-    };
+    let Some(length) = NonZeroUsize::new(size(bytes)) else { return Ok(()) };
+    let start = address_of(region, offset, bytes);
     let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE | MapFlags::MAP_FIXED;
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     // SAFETY: the range lies in the region's own mapping, which nobody has used yet, and goes with it.
-    let start: NonNull<c_void> = unsafe { mmap_anonymous(Some(start), length, protection, flags) }?;
-    // SAFETY: the range was just mapped; the advice changes no content. A host without large pages goes on with small ones.
-    let _ = unsafe { madvise(start, length.get(), MmapAdvise::MADV_HUGEPAGE) };
+    unsafe { mmap_anonymous(Some(start.addr()), length, protection, flags) }?;
+    prefer_large_pages(region, offset, bytes);
     Ok(())
 }
 
