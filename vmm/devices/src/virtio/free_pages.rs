@@ -46,17 +46,16 @@ pub(crate) fn give_back(map: &MemoryMap, runs: impl Iterator<Item = Segment>) ->
             let count = (bytes - done).min(region.len() - offset.0);
             let part = Part::of(region, offset.0, count)?;
             part.discard()?;
-            // What a file has is in the page cache, whose pages are not the guest's to take apart.
             let whole = part.whole_large_pages();
-            if whole.is_anonymous() {
+            if !whole.is_empty() && whole.is_anonymous() {
                 whole.advise(libc::MADV_HUGEPAGE);
             }
-            let anonymous = part.torn_large_pages().filter(Part::is_anonymous);
-            torn.extend(anonymous.map(|large| (large.start, large)));
+            torn.extend(part.torn_large_pages().map(|large| (large.start, large)));
             done += count;
         }
     }
-    for large in torn.values() {
+    // What a file has is in the page cache, whose pages are not the guest's to take apart.
+    for large in torn.values().filter(|large| large.is_anonymous()) {
         large.advise(libc::MADV_NOHUGEPAGE);
         large.advise(libc::MADV_COLD);
     }
