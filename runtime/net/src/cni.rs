@@ -25,7 +25,8 @@ use crate::{
     chain::{Chain, INTERFACE, Plugins},
     config::{self, NetworkList},
     netns,
-    settings::Watch,
+    settings::{Survey, Watch},
+    spares::{Spare, Spares},
     trace::{self, NetworkTrace},
 };
 
@@ -56,6 +57,8 @@ pub struct CniConfig {
     pub plugin_time_max: Duration,
     /// Most descriptors that a plugin may open; `None` for as many as this process.
     pub open_files_max: Option<u64>,
+    /// Namespaces that may wait for pods at most.
+    pub spares_max: usize,
     /// The fate of settings that plugins leave in a pod's namespace.
     pub settings: SettingsPolicy,
 }
@@ -69,6 +72,7 @@ impl Default for CniConfig {
             netns_dir: NETNS_DIR.into(),
             plugin_time_max: PLUGIN_TIME_MAX,
             open_files_max: None,
+            spares_max: 0,
             settings: SettingsPolicy::default(),
         }
     }
@@ -82,6 +86,7 @@ pub struct Cni {
     cache: Cache,
     netns_dir: PathBuf,
     files: Pool,
+    spares: Arc<Spares>,
 }
 
 /// The part of the configuration that may change while pods are served.
@@ -89,6 +94,7 @@ pub struct Cni {
 struct Sources {
     conf_dir: PathBuf,
     plugins: Plugins,
+    spares_max: usize,
     settings: SettingsPolicy,
 }
 
@@ -101,21 +107,23 @@ impl Cni {
             time_max: config.plugin_time_max,
             open_files_max: config.open_files_max,
         };
-        let sources = Sources { conf_dir: config.conf_dir, plugins, settings: config.settings };
+        let CniConfig { conf_dir, spares_max, settings, .. } = config;
+        let sources = Sources { conf_dir, plugins, spares_max, settings };
         Self {
             sources: Arc::new(RwLock::new(Arc::new(sources))),
             cache: Cache::new(&config.cache_dir),
             netns_dir: config.netns_dir,
             files: Pool::new("the disk of CNI's files", FILE_THREADS),
+            spares: Arc::default(),
         }
     }
 
-    /// Takes configurations and plugins from the directories of this configuration from now on, and settings by its policy; its
-    /// other fields count when a [`Cni`] is made. A setup that runs goes on with those that it began with.
-    pub fn configure(&self, CniConfig { conf_dir, bin_dirs, settings, .. }: CniConfig) {
+    /// Takes configurations and plugins from the directories of this configuration from now on, settings by its policy, and as many
+    /// namespaces that wait; its other fields count when a [`Cni`] is made. A setup that runs goes on with those that it began with.
+    pub fn configure(&self, CniConfig { conf_dir, bin_dirs, spares_max, settings, .. }: CniConfig) {
         let mut sources = self.sources.write().unwrap_or_else(PoisonError::into_inner);
         let plugins = Plugins { dirs: bin_dirs, ..sources.plugins.clone() };
-        *sources = Arc::new(Sources { conf_dir, plugins, settings });
+        *sources = Arc::new(Sources { conf_dir, plugins, spares_max, settings });
     }
 
     fn sources(&self) -> Arc<Sources> {
@@ -158,7 +166,31 @@ impl Cni {
         traces
     }
 
-    /// Makes the pod's namespace, runs the plugins in it and joins their interfaces to taps.
+    /// Makes a namespace that waits for a pod, where more are wanted, and ends those that are too many. Whether one was made.
+    ///
+    /// # Errors
+    /// A namespace could not be made or read. Pods go without.
+    pub async fn make_spare(&self) -> Result<bool, NetError> {
+        let most = self.sources().spares_max;
+        self.spares.truncate(most);
+        if self.spares.count() >= most {
+            return Ok(false);
+        }
+        self.spares.keep(Spare::make(&self.netns_dir).await?);
+        Ok(true)
+    }
+
+    /// Ends all namespaces that wait for pods.
+    pub fn end_spares(&self) {
+        self.spares.truncate(0);
+    }
+
+    /// How many namespaces wait for pods.
+    pub fn spares(&self) -> usize {
+        self.spares.count()
+    }
+
+    /// Makes the pod's namespace, or takes one that waits, runs the plugins in it and joins their interfaces to taps.
     ///
     /// # Errors
     /// The failure of a step. The steps before it were then undone, or [`NetError::Undo`] says that this failed
@@ -168,14 +200,25 @@ impl Cni {
         let began_with = self.as_of_now();
         let list = step(span!("read the CNI configuration"), began_with.on_files(Cni::list)).await?;
         let path = self.netns_path(&spec.pod_id);
-        step(span!("make the namespace"), netns::create(&path)).await?;
+        let fresh = step(span!("make the namespace"), self.namespace(&path)).await?;
         let entry = Entry { list, spec: spec.clone(), result: serde_json::Value::Null };
-        match began_with.connect(entry, &path).await {
+        match began_with.connect(entry, &path, fresh).await {
             Ok(network) => Ok(network),
             Err(cause) => Err(match self.teardown(spec).await {
                 Ok(()) => cause,
                 Err(undo) => NetError::Undo { cause: Box::new(cause), undo: undo.chain() },
             }),
+        }
+    }
+
+    /// Gives the name to a namespace that waits, or to a new one. Returns what is known of it.
+    async fn namespace(&self, path: &Path) -> Result<Option<Survey>, NetError> {
+        match self.spares.take() {
+            Some(Spare { netns, fresh, .. }) => {
+                netns::name(netns, path).await?;
+                Ok(Some(fresh))
+            }
+            None => netns::create(path).await.map(|()| None),
         }
     }
 
@@ -196,11 +239,19 @@ impl Cni {
         step(span!("remember the ADD"), self.on_files(move |cni| cni.cache.write(INTERFACE, &entry))).await
     }
 
-    /// Runs the steps of setup that need the namespace.
-    async fn connect(&self, mut entry: Entry, path: &Path) -> Result<PodNetwork, NetError> {
+    /// Runs the steps of setup that need the namespace, of which this may be known.
+    async fn connect(
+        &self,
+        mut entry: Entry,
+        path: &Path,
+        fresh: Option<Survey>,
+    ) -> Result<PodNetwork, NetError> {
         self.remember(&entry).await?;
         let sources = self.sources();
-        let mut watch = Watch::begin(path).await;
+        let mut watch = match fresh {
+            Some(fresh) => Watch::of(path, fresh),
+            None => Watch::begin(path).await,
+        };
         let chain = chain(&sources.plugins, &entry, path.into());
         let (result, reported) = chain.add(Some(&mut watch)).await?;
         entry.result = result;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Start at [`Cni`] (`cni.rs`). Below that, `config` finds the network's plugins, `plugin` runs one,
-//! `chain` runs them all, `cache` remembers what was run, `netns` makes the namespace, and `attach`
+//! `chain` runs them all, `cache` remembers what was run, `netns` makes the namespace (`spares` has some that wait), and `attach`
 //! joins the interfaces there to taps and reads the addresses, routes and neighbours. `settings` finds what else
 //! plugins left there. Beside that, `pod_ranges` makes a configuration from a template (`template`).
 //!
@@ -31,6 +31,7 @@ mod pod_ranges;
 mod result;
 mod route;
 mod settings;
+mod spares;
 mod spec;
 mod tap;
 mod template;

@@ -8,7 +8,7 @@ use std::{
     fs::{self, File, OpenOptions},
     future::Future,
     io,
-    os::unix::fs::OpenOptionsExt,
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
     path::Path,
     sync::{Mutex, PoisonError},
     thread,
@@ -35,26 +35,72 @@ const LOOPBACK: u32 = 1;
 pub(crate) async fn create(path: &Path) -> Result<(), NetError> {
     let at = path.to_owned();
     on_thread(path, move || {
-        if let Some(folder) = at.parent() {
-            pass(Point::NetnsFolder)
-                .and_then(|()| fs::create_dir_all(folder))
-                .map_err(failed("make the folder of", &at))?;
-            make_shared(folder).map_err(failed("share the folder of", &at))?;
-        }
-        pass(Point::NetnsMake).map_err(failed("make the file of", &at))?;
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o444)
-            .open(&at)
-            .map_err(failed("make the file of", &at))?;
-        unshare_onto(&at).inspect_err(|_| {
-            // The mount may or may not be there; the file is ours.
-            let _ = umount2(&at, MntFlags::MNT_DETACH);
-            let _ = fs::remove_file(&at);
+        with_file(&at, || {
+            unshare(CloneFlags::CLONE_NEWNET).map_err(failed("make", &at))?;
+            mount_onto("/proc/thread-self/ns/net", &at)?;
+            with_netlink(&at, set_loopback_up)
         })
     })
     .await
+}
+
+/// Makes a namespace with its loopback up that has no name yet and goes with its descriptor, and runs `work` in it. Errors name `folder`,
+/// where it may get a name.
+///
+/// # Errors
+/// If the caller may not make namespaces, and any error of `work`.
+pub(crate) async fn unnamed<T, W, F>(folder: &Path, work: W) -> Result<(File, T), NetError>
+where
+    T: Send + 'static,
+    W: FnOnce(Handle) -> F + Send + 'static,
+    F: Future<Output = Result<T, NetError>>,
+{
+    let at = folder.to_owned();
+    on_thread(folder, move || {
+        unshare(CloneFlags::CLONE_NEWNET).map_err(failed("make a namespace for", &at))?;
+        let netns = File::open("/proc/thread-self/ns/net").map_err(failed("open a namespace for", &at))?;
+        let done = with_netlink(&at, async |handle: Handle| {
+            set_loopback_up(handle.clone()).await?;
+            work(handle).await
+        })?;
+        Ok((netns, done))
+    })
+    .await
+}
+
+/// Gives a namespace the name `path`, by a bind mount there, whose folder is made if absent.
+///
+/// # Errors
+/// If `path` exists, or the caller may not make mounts. Nothing is left behind then.
+pub(crate) async fn name(netns: File, path: &Path) -> Result<(), NetError> {
+    let at = path.to_owned();
+    on_thread(path, move || {
+        let source = format!("/proc/thread-self/fd/{}", netns.as_raw_fd());
+        with_file(&at, || mount_onto(&source, &at))
+    })
+    .await
+}
+
+/// Makes the file of `at`, and of its folder what it has to be, and does `work`, after whose failure nothing is there.
+fn with_file(at: &Path, work: impl FnOnce() -> Result<(), NetError>) -> Result<(), NetError> {
+    if let Some(folder) = at.parent() {
+        pass(Point::NetnsFolder)
+            .and_then(|()| fs::create_dir_all(folder))
+            .map_err(failed("make the folder of", at))?;
+        make_shared(folder).map_err(failed("share the folder of", at))?;
+    }
+    pass(Point::NetnsMake).map_err(failed("make the file of", at))?;
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o444)
+        .open(at)
+        .map_err(failed("make the file of", at))?;
+    work().inspect_err(|_| {
+        // The mount may or may not be there; the file is ours.
+        let _ = umount2(at, MntFlags::MNT_DETACH);
+        let _ = fs::remove_file(at);
+    })
 }
 
 /// Makes the folder a shared mount of its own, as `ip netns` does when it first needs it: were it done later,
@@ -74,20 +120,15 @@ fn make_shared(folder: &Path) -> nix::Result<()> {
     }
 }
 
-fn unshare_onto(at: &Path) -> Result<(), NetError> {
-    unshare(CloneFlags::CLONE_NEWNET).map_err(failed("make", at))?;
+fn mount_onto(source: &str, at: &Path) -> Result<(), NetError> {
     pass(Point::NetnsMount).map_err(failed("mount", at))?;
-    mount(Some("/proc/thread-self/ns/net"), at, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-        .map_err(failed("mount", at))?;
-    with_netlink(at, async |handle: Handle| {
-        let up = LinkUnspec::new_with_index(LOOPBACK).up().build();
-        handle
-            .link()
-            .set(up)
-            .execute()
-            .await
-            .map_err(|source| NetError::Netlink { action: "setting lo up".into(), source })
-    })
+    mount(Some(source), at, None::<&str>, MsFlags::MS_BIND, None::<&str>).map_err(failed("mount", at))
+}
+
+async fn set_loopback_up(handle: Handle) -> Result<(), NetError> {
+    let up = LinkUnspec::new_with_index(LOOPBACK).up().build();
+    let set = handle.link().set(up).execute().await;
+    set.map_err(|source| NetError::Netlink { action: "setting lo up".into(), source })
 }
 
 /// Runs `work` on a thread inside the namespace, with a netlink connection of that namespace.

@@ -65,6 +65,7 @@ impl Node {
             netns_dir,
             // A software node under load is very slow.
             plugin_time_max: Duration::from_secs(600),
+            spares_max: 1,
             ..CniConfig::default()
         })
     }
@@ -381,6 +382,29 @@ fn a_namespace_that_has_gone_does_not_stop_teardown() {
         // addresses that went too. Only files are sure to be gone.
         let files: Vec<_> = node.left_over().into_iter().filter(|left| left.starts_with('/')).collect();
         assert_eq!(files, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_pod_gets_a_namespace_that_waited_and_nothing_of_it_is_left() {
+    on_a_node(async |node| {
+        node.configure("");
+        assert!(node.cni.make_spare().await.unwrap());
+        assert!(!node.cni.make_spare().await.unwrap(), "one is enough");
+        assert_eq!((node.cni.spares(), node.left_over()), (1, Vec::new()), "it has no name yet");
+        let network = node.cni.setup(&spec()).await.unwrap();
+        assert_eq!((node.cni.spares(), network.interfaces.len(), network.ips.len()), (0, 1, 2));
+        node.cni.teardown(&spec()).await.unwrap();
+        drop(network);
+        until("nothing is left", || node.left_over().is_empty());
+
+        // A name that is taken is refused, and stays with whoever has it.
+        assert!(node.cni.make_spare().await.unwrap());
+        let taken = node.dir.path().join("netns/podvisor-p1");
+        fs::write(&taken, "").unwrap();
+        node.cni.setup(&spec()).await.unwrap_err();
+        assert!(taken.exists());
+        fs::remove_file(&taken).unwrap();
     });
 }
 

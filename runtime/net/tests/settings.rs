@@ -96,7 +96,11 @@ impl Node {
     }
 
     async fn setup_named(&self, pod_id: &str, settings: SettingsPolicy) -> Result<PodNetwork, NetError> {
-        let cni = Cni::new(CniConfig {
+        self.cni(settings).setup(&spec(pod_id)).await
+    }
+
+    fn cni(&self, settings: SettingsPolicy) -> Cni {
+        Cni::new(CniConfig {
             conf_dir: self.path("net.d"),
             bin_dirs: vec![self.path("bin"), PLUGIN_DIR.into()],
             cache_dir: self.path("cache"),
@@ -104,10 +108,14 @@ impl Node {
             // A software node under load is very slow.
             plugin_time_max: Duration::from_secs(600),
             settings,
+            spares_max: 1,
             ..CniConfig::default()
-        });
-        cni.setup(&PodNetworkSpec { pod_id: pod_id.into(), name: "web".into(), ..Default::default() }).await
+        })
     }
+}
+
+fn spec(pod_id: &str) -> PodNetworkSpec {
+    PodNetworkSpec { pod_id: pod_id.into(), name: "web".into(), ..Default::default() }
 }
 
 impl Drop for Node {
@@ -176,6 +184,19 @@ fn sysctls_are_found_with_those_that_follow_from_them() {
             "the sysctl net/ipv4/conf/lo/forwarding = 1, left by mesh",
         ];
         assert_eq!(found, if forwards { &expected[5..6] } else { &expected[..] });
+    });
+}
+
+#[test]
+fn settings_in_a_namespace_that_waited_are_found_as_in_a_new_one() {
+    Node::with(EVERYTHING, async |node| {
+        let new = node.setup(SettingsPolicy::Warn).await.unwrap().settings;
+        let cni = node.cni(SettingsPolicy::Warn);
+        assert!(cni.make_spare().await.unwrap());
+        let waited = cni.setup(&spec("p2")).await.unwrap().settings;
+        assert_eq!(cni.spares(), 0);
+        assert!(new.passed_by.len() > 6, "{:?}", new.passed_by);
+        assert_eq!(new, waited);
     });
 }
 

@@ -23,4 +23,5 @@ mod watch;
 
 pub use left::PodSysctl;
 pub use policy::{PodNftTable, PodSettings, SettingsPolicy};
+pub(crate) use survey::Survey;
 pub(crate) use watch::Watch;

@@ -38,7 +38,8 @@ impl Watch {
         watch
     }
 
-    fn of(netns: &Path, fresh: Survey) -> Watch {
+    /// Begins with a namespace that no plugin has seen, and of which this is known.
+    pub(crate) fn of(netns: &Path, fresh: Survey) -> Watch {
         Watch {
             netns: netns.to_owned(),
             last: fresh.clone(),

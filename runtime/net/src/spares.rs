@@ -1,0 +1,99 @@
+//! Network namespaces that wait for pods: made, with their loopback up, and surveyed. Owns which of them a pod may still get. They are
+//! held by descriptors alone, so that none outlives the process.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{NetError, netns, settings::Survey};
+
+/// A directory with one directory for each module of the kernel (sysfs-module of Documentation/ABI).
+const MODULES: &str = "/sys/module";
+
+/// A namespace without a name.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    pub(crate) netns: File,
+    /// What it had when it was made, before any plugin.
+    pub(crate) fresh: Survey,
+    /// Links of [`MODULES`] before that: a module that was loaded since has its sysctls in the namespace, and they are not in the survey.
+    modules: u64,
+}
+
+/// The namespaces that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Spares(Mutex<Vec<Spare>>);
+
+impl Spare {
+    /// Makes one. Errors name `folder`, where it may get a name.
+    pub(crate) async fn make(folder: &Path) -> Result<Spare, NetError> {
+        let modules = modules();
+        let (netns, fresh) = netns::unnamed(folder, Survey::take).await?;
+        Ok(Spare { netns, fresh, modules })
+    }
+}
+
+impl Spares {
+    /// Takes a namespace for a pod; those that are no good any more are ended.
+    pub(crate) fn take(&self) -> Option<Spare> {
+        let mut waiting = self.lock();
+        if !waiting.is_empty() {
+            let now = modules();
+            waiting.retain(|spare| spare.modules == now);
+        }
+        waiting.pop()
+    }
+
+    pub(crate) fn keep(&self, spare: Spare) {
+        self.lock().push(spare);
+    }
+
+    /// Ends those that are too many.
+    pub(crate) fn truncate(&self, most: usize) {
+        self.lock().truncate(most);
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Spare>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Links of the directory of modules, of which each loaded one adds one. A kernel without modules has always as many.
+fn modules() -> u64 {
+    fs::metadata(MODULES).map_or(0, |modules| modules.nlink())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spare(modules: u64) -> Spare {
+        Spare { netns: File::open("/dev/null").unwrap(), fresh: Survey::default(), modules }
+    }
+
+    #[test]
+    fn a_namespace_from_before_a_module_was_loaded_is_for_no_pod() {
+        let spares = Spares::default();
+        assert!(spares.take().is_none());
+        for modules in [modules(), modules() + 1] {
+            spares.keep(spare(modules));
+        }
+        assert_eq!(spares.take().unwrap().modules, modules());
+        assert_eq!(spares.count(), 0);
+    }
+
+    #[test]
+    fn namespaces_beyond_the_most_are_ended() {
+        let spares = Spares::default();
+        (0..3).for_each(|_| spares.keep(spare(modules())));
+        spares.truncate(1);
+        assert_eq!(spares.count(), 1);
+    }
+}
