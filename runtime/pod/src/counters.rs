@@ -116,6 +116,11 @@ static SPARES_WAITING: LazyLock<IntGauge> = LazyLock::new(|| {
     .expect(ONCE)
 });
 
+static SPARE_NETWORKS_WAITING: LazyLock<IntGauge> = LazyLock::new(|| {
+    register_int_gauge!("podvisor_spare_network_namespaces", "Network namespaces that wait for their pods.")
+        .expect(ONCE)
+});
+
 static EXITS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     register_int_counter_vec!(
         "podvisor_container_exits_total",
@@ -170,6 +175,11 @@ pub(crate) fn template(outcome: TemplateOutcome) {
 /// Notes how many VMs wait for pods.
 pub(crate) fn spares_waiting(count: usize) {
     SPARES_WAITING.set(i64::try_from(count).unwrap_or(i64::MAX));
+}
+
+/// Notes how many network namespaces wait for pods.
+pub(crate) fn spare_networks_waiting(count: usize) {
+    SPARE_NETWORKS_WAITING.set(i64::try_from(count).unwrap_or(i64::MAX));
 }
 
 /// Counts a pod that could not be started.
@@ -256,6 +266,7 @@ pub(crate) fn register() {
     LazyLock::force(&VMS_LOST);
     LazyLock::force(&SETTINGS_PASSED_BY);
     LazyLock::force(&SPARES_WAITING);
+    LazyLock::force(&SPARE_NETWORKS_WAITING);
     for reason in ExitReason::ALL {
         EXITS.with_label_values(&[reason.name()]);
     }

@@ -80,6 +80,7 @@ pub(crate) struct Cni {
     /// The language of templates is in `runtime/net/src/template.rs`.
     pub(crate) conf_template: Option<PathBuf>,
     pub(crate) settings: Settings,
+    pub(crate) spare_namespaces: u8,
 }
 
 /// The fate of settings that CNI plugins leave in a pod's network namespace.
@@ -209,6 +210,7 @@ impl Default for Cni {
             cache_dir: "/var/lib/cni/podvisor".into(),
             conf_template: None,
             settings: Settings::Replay,
+            spare_namespaces: 4,
         }
     }
 }
@@ -265,6 +267,7 @@ impl Cni {
             conf_dir: self.conf_dir.clone(),
             bin_dirs: self.bin_dirs.clone(),
             cache_dir: self.cache_dir.clone(),
+            spares_max: usize::from(self.spare_namespaces),
             settings: match self.settings {
                 Settings::Replay => SettingsPolicy::Replay,
                 Settings::ReplayOrRefuse => SettingsPolicy::ReplayOrRefuse,

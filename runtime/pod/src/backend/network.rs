@@ -14,6 +14,12 @@ pub(crate) trait Network: Debug + Send + Sync {
     async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, BackendError>;
     /// Takes the network down. The call is idempotent and needs the spec alone.
     async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError>;
+    /// Makes a namespace that waits for a pod, where more are wanted. Whether one was made.
+    async fn make_spare(&self) -> Result<bool, BackendError>;
+    /// Ends all namespaces that wait.
+    fn end_spares(&self);
+    /// How many namespaces wait.
+    fn spares(&self) -> usize;
 }
 
 /// Networks by CNI plugins.
@@ -28,6 +34,18 @@ impl Network for CniNetwork {
 
     async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError> {
         Ok(self.0.teardown(spec).await?)
+    }
+
+    async fn make_spare(&self) -> Result<bool, BackendError> {
+        Ok(self.0.make_spare().await?)
+    }
+
+    fn end_spares(&self) {
+        self.0.end_spares();
+    }
+
+    fn spares(&self) -> usize {
+        self.0.spares()
     }
 }
 

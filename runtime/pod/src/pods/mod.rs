@@ -52,6 +52,7 @@ impl Pods {
         crate::recover::recover(&node).await?;
         crate::templates::open(&node);
         crate::spares::look(&node);
+        crate::spares::networks::begin(&node);
         Ok(Pods { node })
     }
 
@@ -60,6 +61,7 @@ impl Pods {
         self.node.start.set(config);
         crate::templates::begin(&self.node);
         crate::spares::look(&self.node);
+        self.node.spares.networks().notify_one();
     }
 
     /// Ends what no pod has: the daemon stops. Pods go on without it.

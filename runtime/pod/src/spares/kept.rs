@@ -43,6 +43,8 @@ pub(crate) struct Spares {
     inner: Mutex<Inner>,
     /// Notified when there may be something to do.
     changed: Arc<Notify>,
+    /// Notified when a network namespace may be wanted.
+    networks: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +83,11 @@ impl Spares {
     /// Notified when there may be something to do.
     pub(super) fn changed(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
+    }
+
+    /// Notified when a network namespace may be wanted.
+    pub(crate) fn networks(&self) -> Arc<Notify> {
+        Arc::clone(&self.networks)
     }
 
     /// Wakes the task. Whether there is to be one and is none, which the caller starts then.

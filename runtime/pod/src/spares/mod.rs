@@ -1,4 +1,5 @@
-//! Spares: VMs that went on from a template, and wait for their pods with all done that is the same for every pod.
+//! Spares: VMs that went on from a template, and wait for their pods with all done that is the same for every pod; and network
+//! namespaces (`networks`), which the network keeps.
 //!
 //! ```text
 //!   a pod asks ─┬─ a spare of its kind waits ──> claimed: the pod has its id, its VM and its scratch disk
@@ -15,6 +16,7 @@ mod demand;
 pub(crate) mod kept;
 mod kind;
 mod make;
+pub(crate) mod networks;
 mod shortage;
 mod task;
 

@@ -21,6 +21,8 @@ pub(super) async fn up(context: &StartContext) -> Result<PodNetwork, PodError> {
     const DOING: &str = "setting up the network";
     let setup = async {
         let network = context.node.backends.network.setup(&spec).await;
+        // A namespace that waited may have been taken.
+        context.node.spares.networks().notify_one();
         network.map_err(|error| PodError::internal(DOING).because(error))
     };
     context.watch.time("network", within(NETWORKED_WITHIN, DOING, setup)).await

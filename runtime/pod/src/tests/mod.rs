@@ -20,6 +20,7 @@ mod published;
 mod recovery;
 mod resources;
 mod script;
+mod spare_networks;
 mod spares;
 mod start;
 mod state_disk;

@@ -159,6 +159,9 @@ pub(crate) struct State {
     pub(crate) waits_for_a_lock: bool,
     /// The configuration of the last guest.
     pub(crate) configured: Option<ConfigurePodRequest>,
+    /// Network namespaces that are to wait, and those that do.
+    pub(crate) spare_networks_wanted: usize,
+    pub(crate) spare_networks: usize,
     /// The settings that the plugins of the next pods leave.
     pub(crate) settings: PodSettings,
     /// The answer of the next guests to them.

@@ -32,7 +32,11 @@ pub(crate) struct FakeNetwork(pub(crate) Arc<Script>);
 impl Network for FakeNetwork {
     async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, BackendError> {
         self.0.step("network.setup").await?;
-        self.0.state().networks.insert(spec.pod_id.clone());
+        {
+            let mut state = self.0.state();
+            state.networks.insert(spec.pod_id.clone());
+            state.spare_networks = state.spare_networks.saturating_sub(1);
+        }
         self.0.done("network.setup").await?;
         let address: IpAddr = "10.1.0.7".parse().unwrap();
         Ok(PodNetwork {
@@ -55,6 +59,27 @@ impl Network for FakeNetwork {
         self.0.step("network.teardown").await?;
         self.0.state().networks.remove(&spec.pod_id);
         self.0.done("network.teardown").await
+    }
+
+    async fn make_spare(&self) -> Result<bool, BackendError> {
+        let (waiting, wanted) = {
+            let state = self.0.state();
+            (state.spare_networks, state.spare_networks_wanted)
+        };
+        if waiting >= wanted {
+            return Ok(false);
+        }
+        self.0.step("network.make_spare").await?;
+        self.0.state().spare_networks += 1;
+        Ok(true)
+    }
+
+    fn end_spares(&self) {
+        self.0.state().spare_networks = 0;
+    }
+
+    fn spares(&self) -> usize {
+        self.0.state().spare_networks
     }
 }
 

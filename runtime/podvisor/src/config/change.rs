@@ -97,6 +97,7 @@ mod tests {
         cache_dir = "/x/h"
         conf_template = "/x/t"
         settings = "refuse"
+        spare_namespaces = 9
         [cgroup]
         driver = "cgroupfs"
         strict = true

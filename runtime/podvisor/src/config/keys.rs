@@ -99,6 +99,14 @@ pub(crate) const SECTIONS: &[Section] = &[
                        makes nothing and warns of all, `refuse` refuses a pod with any.",
                 takes: Takes::Reload,
             },
+            Key {
+                name: "spare_namespaces",
+                kind: "number, at most 255",
+                unset: None,
+                text: "Network namespaces that wait for pods: made and read before, while no pod starts, so that a \
+                       pod's start does neither. None waits while the node is short of memory.",
+                takes: Takes::Reload,
+            },
         ],
     },
     Section {

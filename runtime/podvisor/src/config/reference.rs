@@ -135,6 +135,7 @@ mod tests {
                 cache_dir: "/x".into(),
                 conf_template: path(),
                 settings: Settings::Refuse,
+                spare_namespaces: 1,
             },
             cgroup: Cgroup { driver: Some(CgroupDriver::Systemd), strict: true },
             registries: Registries { insecure: Vec::new(), config_dir: "/x".into(), pinned: Vec::new() },

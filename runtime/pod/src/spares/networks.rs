@@ -1,0 +1,74 @@
+//! The task that makes network namespaces which wait for pods, one at a time, while no pod starts.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::shortage;
+use crate::backend::BackendError;
+use crate::blocking::within;
+use crate::counters;
+use crate::error::PodError;
+use crate::node::Node;
+
+/// How long a namespace may take to be made and read.
+const MADE_WITHIN: Duration = Duration::from_secs(60);
+
+/// Between two looks: memory becomes short.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// Pause while pods start.
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Pause after a namespace that could not be made.
+const FAILED_PAUSE: Duration = Duration::from_secs(60);
+
+/// Begins the task, which works as long as there is a node.
+pub(crate) fn begin(node: &Arc<Node>) {
+    tokio::spawn(run(Arc::downgrade(node), node.spares.networks()));
+}
+
+async fn run(node: Weak<Node>, changed: Arc<Notify>) {
+    loop {
+        let Some(node) = node.upgrade() else { return };
+        let pause = work(&node).await;
+        drop(node);
+        match pause {
+            // A pod that starts is no reason to try again what failed.
+            FAILED_PAUSE => tokio::time::sleep(pause).await,
+            _ => drop(tokio::time::timeout(pause, changed.notified()).await),
+        }
+    }
+}
+
+/// Makes one namespace, or ends all. Returns how long there is nothing to do.
+async fn work(node: &Arc<Node>) -> Duration {
+    let network = &node.backends.network;
+    let pause = if shortage::is_short() {
+        network.end_spares();
+        LOOK_EVERY
+    } else if node.roster.is_busy() {
+        BUSY_PAUSE
+    } else {
+        make(node).await
+    };
+    counters::spare_networks_waiting(network.spares());
+    pause
+}
+
+async fn make(node: &Arc<Node>) -> Duration {
+    const DOING: &str = "making a network namespace that waits for a pod";
+    let making = async {
+        let made = node.backends.network.make_spare().await;
+        made.map_err(|error: BackendError| PodError::internal(DOING).because(error))
+    };
+    match within(MADE_WITHIN, DOING, making).await {
+        Ok(true) => Duration::ZERO,
+        Ok(false) => LOOK_EVERY,
+        Err(error) => {
+            tracing::warn!(error = error.chain(), "pods start without such a namespace");
+            FAILED_PAUSE
+        }
+    }
+}
