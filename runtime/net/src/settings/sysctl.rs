@@ -26,6 +26,9 @@ const SYSCTLS_MAX: usize = 32_768;
 /// Most bytes of a value; the kernel's longest are a few hundred.
 const VALUE_BYTES_MAX: usize = 4096;
 
+/// Bytes that are asked for first, enough for nearly all values: the kernel clears as many for each read.
+const VALUE_BYTES: usize = 128;
+
 /// Directories below `net` at most; the kernel has four levels.
 const DEPTH_MAX: usize = 8;
 
@@ -99,7 +102,11 @@ impl Reading {
     /// which leaves out counters and settings of the whole node; writing itself is never done.
     fn value(&mut self, dir: BorrowedFd<'_>, name: &CStr) -> Option<String> {
         let file = openat(dir, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let length = rustix::io::read(&file, &mut *self.buffer).ok()?;
+        let mut length = rustix::io::read(&file, &mut self.buffer[..VALUE_BYTES]).ok()?;
+        if length == VALUE_BYTES {
+            // There may be more. A number that is not read from its beginning has none.
+            length = rustix::io::pread(&file, &mut *self.buffer, 0).ok()?;
+        }
         let text = std::str::from_utf8(&self.buffer[..length]).ok()?;
         Some(text.trim_end().to_owned())
     }
@@ -222,7 +229,13 @@ mod tests {
         fs::write(root.path().join("net/ipv4/tcp_mem"), "1\t2\t3\n").unwrap();
         fs::write(root.path().join("net/ipv4/odd"), [0xff]).unwrap();
         fs::write(root.path().join("kernel/hostname"), "x").unwrap();
-        let expected = [("net/ipv4/conf/eth0/forwarding", "1"), ("net/ipv4/tcp_mem", "1\t2\t3")];
+        let long = "x".repeat(3 * VALUE_BYTES);
+        fs::write(root.path().join("net/ipv4/long"), &long).unwrap();
+        let expected = [
+            ("net/ipv4/conf/eth0/forwarding", "1"),
+            ("net/ipv4/long", &long),
+            ("net/ipv4/tcp_mem", "1\t2\t3"),
+        ];
         assert_eq!(read(root.path()).unwrap(), values(&expected));
         assert!(read(&root.path().join("absent")).is_err());
     }
