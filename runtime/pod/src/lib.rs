@@ -33,6 +33,7 @@ mod pod_logs;
 mod pods;
 mod record;
 mod recover;
+mod root_image;
 mod roster;
 mod sockets;
 mod spans;

@@ -10,6 +10,7 @@ pub(crate) mod disk_image;
 pub(crate) mod file_data;
 pub(crate) mod logs;
 pub(crate) mod memory_events;
+pub(crate) mod memory_file;
 pub(crate) mod scratch;
 pub(crate) mod shared_dir;
 pub(crate) mod vmm_process;

@@ -5,22 +5,28 @@ mod places;
 mod records;
 
 use std::convert::Infallible;
+use std::fs::File;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use runtime_spec::HandlerConfig;
 
 pub(crate) use self::places::Places;
 pub(crate) use self::records::Records;
 use crate::backend::Backends;
-use crate::blocking::{Pools, blocking};
+use crate::blocking::{Pools, blocking, blocking_within};
 use crate::config::StartConfig;
 use crate::error::{PodError, PodErrorKind};
 use crate::host::memory_events;
 use crate::record::PodRecord;
+use crate::root_image::RootImage;
 use crate::roster::Roster;
 use crate::spares::kept::Spares;
 use crate::templates::kept::Templates;
 use crate::unclaimed::ids::UnclaimedIds;
+
+/// How long the root image may take to be opened and copied.
+const ROOT_IMAGE_WITHIN: Duration = Duration::from_secs(60);
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -34,9 +40,17 @@ pub(crate) struct Node {
     pub(crate) templates: Templates,
     pub(crate) unclaimed: UnclaimedIds,
     pub(crate) spares: Spares,
+    pub(crate) root_image: Arc<RootImage>,
 }
 
 impl Node {
+    /// The guests' root image, for one VM.
+    pub(crate) async fn root_image(&self, doing: &str) -> Result<File, PodError> {
+        let (image, installed) = (Arc::clone(&self.root_image), self.places.root_image.clone());
+        let opening = move || image.open(&installed);
+        blocking_within(ROOT_IMAGE_WITHIN, &self.pools.paths, doing, opening).await
+    }
+
     /// Says how the node's kernel killed the pod's VMM for want of memory, if it did.
     pub(crate) async fn oom_kill(&self, record: &Arc<PodRecord>) -> Option<String> {
         let (root, record) = (self.places.cgroup_root.clone(), record.clone());

@@ -59,6 +59,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
         templates: Templates::default(),
         unclaimed: UnclaimedIds::default(),
         spares: Spares::default(),
+        root_image: Arc::default(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! Makes a spare, as far as a VM can be made without its pod, and ends one.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +57,8 @@ async fn start(
     template: &Template,
 ) -> Result<(Arc<dyn Agent>, GuestReleases, Builds), PodError> {
     const DOING: &str = "starting a spare VM";
-    let (root_image, builds) = root_image(node).await?;
+    let root_image = node.root_image("opening the root image").await?;
+    let builds = builds(node).await?;
     let (memory, state) = template.files().map_err(|error| PodError::internal(DOING).because(error))?;
     let bounds = kind.bounds();
     let program_port = kind.program_port && vm.has_program_port();
@@ -89,14 +91,11 @@ async fn start(
     Ok((agent, releases, builds))
 }
 
-/// The guest's root image, and the builds of the installation's parts.
-async fn root_image(node: &Arc<Node>) -> Result<(File, Builds), PodError> {
-    let (places, pool) = (node.places.clone(), &node.pools.paths);
-    let looking = move || {
-        let builds = places.part_files().builds();
-        File::open(places.root_image.path()).map(|image| (image, builds))
-    };
-    blocking_within(FILES_WITHIN, pool, "opening the root image", looking).await
+/// The builds of the installation's parts.
+async fn builds(node: &Arc<Node>) -> Result<Builds, PodError> {
+    let places = node.places.clone();
+    let looking = move || Ok::<_, Infallible>(places.part_files().builds());
+    blocking_within(FILES_WITHIN, &node.pools.paths, "looking at the installation's files", looking).await
 }
 
 async fn scratch_disk(node: &Arc<Node>, id: &str, kind: &SpareKind) -> Result<File, PodError> {

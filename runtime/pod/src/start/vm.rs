@@ -176,7 +176,8 @@ async fn boot(
         blocking_within(OPENED_WITHIN, pool, &doing, move || File::open(file.path())).await
     };
     let places = &context.node.places;
-    let root_image = open(&places.root_image).await?;
+    let doing = format!("booting the VM: opening {}", places.root_image.name().display());
+    let root_image = context.node.root_image(&doing).await?;
     if let Some(chosen) = chosen {
         let restored = chosen.restore(context, vm, root_image, program_port).await;
         restored.inspect_err(|_| chosen.note_failure())?;

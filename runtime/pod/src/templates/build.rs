@@ -9,12 +9,13 @@ use std::time::{Duration, SystemTime};
 
 use runtime_spec::VolumeCache;
 
-use super::files::{in_memory, seal};
+use super::files::in_memory;
 use super::kept::Template;
 use super::shape::TemplateShape;
 use crate::backend::{BackendError, TemplateRequest, Vm};
 use crate::blocking::{blocking_within, within};
 use crate::error::PodError;
+use crate::host::memory_file;
 use crate::installed::InstalledFile;
 use crate::node::Node;
 use crate::unclaimed::{self, FILES_WITHIN};
@@ -48,7 +49,7 @@ async fn save(node: &Arc<Node>, vm: &dyn Vm, shape: &TemplateShape) -> Result<Te
     let request = TemplateRequest {
         bounds: shape.bounds(),
         kernel: open(node.places.kernels.of(shape.kernel())).await?,
-        root_image: open(&node.places.root_image).await?,
+        root_image: node.root_image(DOING).await?,
     };
     let booting = async {
         tokio::select! {
@@ -64,8 +65,12 @@ async fn save(node: &Arc<Node>, vm: &dyn Vm, shape: &TemplateShape) -> Result<Te
     let (memory, state) = files().map_err(in_memory)?;
     let saved = vm.save(&memory, &state).await;
     saved.map_err(|error| PodError::internal("saving a template's VM").because(error))?;
-    seal(&memory).and_then(|()| seal(&state)).map_err(in_memory)?;
-    Ok(Template { memory, state, made })
+    let finishing = move || {
+        memory_file::finish(&memory)?;
+        memory_file::finish(&state)?;
+        Ok::<_, io::Error>(Template { memory, state, made })
+    };
+    blocking_within(FILES_WITHIN, &node.pools.paths, "sealing a template's files in memory", finishing).await
 }
 
 /// The key of the shape's template on this node now, and none where a part's build is not known.

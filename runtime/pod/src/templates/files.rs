@@ -17,8 +17,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use proto_vmm::STATE_BYTES_MAX;
 use runtime_fail_points::{Point, pass};
 use serde::{Deserialize, Serialize};
@@ -26,6 +24,7 @@ use sha2::{Digest, Sha256};
 
 use super::kept::Template;
 use crate::host::file_data::{self, BLOCK};
+use crate::host::memory_file;
 
 const RECORD: &str = "record";
 const MEMORY: &str = "memory";
@@ -69,18 +68,9 @@ fn unreadable(file: &'static str) -> impl FnOnce(io::Error) -> TemplateFileError
     move |source| TemplateFileError::Read { file, source }
 }
 
-/// A file in memory that can be sealed.
+/// A file in memory for a part of a template.
 pub(super) fn in_memory() -> io::Result<File> {
-    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    Ok(memfd_create(c"podvisor-template", flags)?.into())
-}
-
-/// Makes a file in memory one that nobody can change, this process included.
-pub(super) fn seal(file: &File) -> io::Result<()> {
-    let seals =
-        SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
-    fcntl(file, FcntlArg::F_ADD_SEALS(seals))?;
-    Ok(())
+    memory_file::create(c"podvisor-template")
 }
 
 /// Reads the template of this key, with guests of `memory_bytes`. `None` where there is none.
@@ -132,7 +122,7 @@ fn load_file(place: &Path, name: &'static str, bytes: u64, sha256: &str) -> Resu
     if copy_file(&file, &copy, bytes).map_err(unreadable(name))? != sha256 {
         return Err(TemplateFileError::Digest { file: name });
     }
-    seal(&copy).map_err(unreadable(name))?;
+    memory_file::finish(&copy).map_err(unreadable(name))?;
     Ok(copy)
 }
 

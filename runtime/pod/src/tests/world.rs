@@ -126,6 +126,7 @@ impl World {
             templates: Templates::default(),
             unclaimed: UnclaimedIds::default(),
             spares: Spares::default(),
+            root_image: Arc::default(),
             backends: Backends {
                 network: Arc::new(FakeNetwork(script.clone())),
                 vms: Arc::new(FakeVms(script.clone())),

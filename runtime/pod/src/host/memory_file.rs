@@ -1,0 +1,58 @@
+//! Files in memory that VMs map: nobody can change them once they are sealed, and no disk is read for a page of one.
+
+use std::ffi::CStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+/// A file in memory that can be sealed. The name is for people who look at `/proc`.
+pub(crate) fn create(name: &CStr) -> io::Result<File> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    Ok(memfd_create(name, flags)?.into())
+}
+
+/// Gathers the file in large pages, where the node has them, and makes it one that nobody can change, this process included.
+pub(crate) fn finish(file: &File) -> io::Result<()> {
+    match runtime_large_pages::gather(file) {
+        Ok(gathered) => tracing::debug!(?gathered, "a file in memory is gathered in large pages"),
+        Err(error) => tracing::debug!(%error, "a file in memory stays in small pages"),
+    }
+    seal(file)
+}
+
+/// Makes the file one that nobody can change.
+pub(crate) fn seal(file: &File) -> io::Result<()> {
+    let seals =
+        SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(file, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(())
+}
+
+/// Another descriptor of the file, for reading alone: before Linux 6.7, no other can be mapped shared once the file is sealed.
+pub(crate) fn read_only(file: &File) -> io::Result<File> {
+    OpenOptions::new().read(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_finished_file_is_read_and_never_written() {
+        let file = create(c"test").unwrap();
+        file.write_all_at(&[7; 4 << 20], 0).unwrap();
+        finish(&file).unwrap();
+        file.write_all_at(&[8], 0).unwrap_err();
+        file.set_len(0).unwrap_err();
+        let read = read_only(&file).unwrap();
+        read.write_all_at(&[8], 0).unwrap_err();
+        let mut end = [0; 2];
+        read.read_exact_at(&mut end, (4 << 20) - 2).unwrap();
+        assert_eq!(end, [7; 2]);
+    }
+}
