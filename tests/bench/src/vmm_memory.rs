@@ -91,9 +91,9 @@ fn memory(start: u64, name: &str, lines: &[&str]) -> VmmMemory {
     // The VMM asks for large pages for RAM alone, and for none where one has been given back in part. The kernel has the latter
     // mark on stacks, too, which do not begin at a large page.
     let has = |wanted| flags.split_whitespace().any(|flag| flag == wanted);
-    if has("hg") || has("nh") && start.is_multiple_of(LARGE_PAGE) {
+    if has("hg") || has("nh") && start.is_multiple_of(LARGE_PAGE) || name.contains("podvisor-template") {
         memory.ram = pss;
-    } else if name.contains(".erofs") || name.contains("/images/") {
+    } else if [".erofs", "podvisor-root-image", "/images/"].iter().any(|of| name.contains(of)) {
         memory.images = pss;
     } else {
         memory.private = anonymous.min(pss);
@@ -123,7 +123,12 @@ Rss:                  12 kB
 Pss:                  12 kB
 Anonymous:            12 kB
 VmFlags: rd wr mr mw me ac nh 
-7f0010000000-7f0010100000 r--s 00000000 fe:00 12   /var/cache/root.erofs
+7f000a000000-7f000a200000 rw-p 00200000 00:01 2    /memfd:podvisor-template (deleted)
+Rss:                 900 kB
+Pss:                 300 kB
+Anonymous:           200 kB
+VmFlags: rd wr mr mw me ac sd nr 
+7f0010000000-7f0010100000 r--s 00000000 00:01 3    /memfd:podvisor-root-image (deleted)
 Rss:                4000 kB
 Pss:                 200 kB
 Anonymous:             0 kB
@@ -144,7 +149,7 @@ VmFlags: rd wr mr mw me ac
     fn mappings_are_distinguished_by_their_flags_and_names() {
         let mut sum = VmmMemory::default();
         mappings(SMAPS).into_iter().for_each(|(_, memory)| sum += memory);
-        assert_eq!(sum, VmmMemory { ram: 47204, images: 200, program: 52, private: 420, rss: 52616 });
-        assert_eq!(sum.pss(), 47204 + 200 + 60 + 412);
+        assert_eq!(sum, VmmMemory { ram: 47504, images: 200, program: 52, private: 420, rss: 53516 });
+        assert_eq!(sum.pss(), 47504 + 200 + 60 + 412);
     }
 }
