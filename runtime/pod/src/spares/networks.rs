@@ -21,6 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Pause while pods start.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
+/// Pause after a pod's network was made: where one pod starts, others may, and none should share its processor with this.
+const QUIET: Duration = Duration::from_secs(1);
+
 /// Pause after a namespace that could not be made.
 const FAILED_PAUSE: Duration = Duration::from_secs(60);
 
@@ -37,7 +40,11 @@ async fn run(node: Weak<Node>, changed: Arc<Notify>) {
         match pause {
             // A pod that starts is no reason to try again what failed.
             FAILED_PAUSE => tokio::time::sleep(pause).await,
-            _ => drop(tokio::time::timeout(pause, changed.notified()).await),
+            _ => {
+                if tokio::time::timeout(pause, changed.notified()).await.is_ok() {
+                    tokio::time::sleep(QUIET).await;
+                }
+            }
         }
     }
 }
