@@ -1,4 +1,4 @@
-//! Puts files in memory into the node's large pages, 2 MiB each, after they were written. Whoever maps such a file then has one fault,
+//! Puts files in memory into the node's large pages, 2 MiB each, after they were written. A process that maps such a file has one fault then,
 //! and a guest one exit, where there were 512 of each. The kernel makes no large pages for files in memory by itself
 //! (`shmem_enabled` is `never` on nearly all nodes), and MADV_COLLAPSE, since Linux 6.1, asks for them however that is set
 //! (madvise(2); Documentation/admin-guide/mm/transhuge.rst).
@@ -17,10 +17,7 @@ use nix::unistd::{Whence, lseek};
 
 mod mapping;
 
-use mapping::Mapping;
-
-/// Bytes of a large page of x86-64.
-pub const LARGE_PAGE: u64 = 2 << 20;
+use mapping::{LARGE_PAGE, Mapping};
 
 /// Least data of a large page, in bytes: the rest becomes zeros that take memory.
 const DATA_MIN: u64 = LARGE_PAGE / 4 * 3;
@@ -44,9 +41,9 @@ pub fn gather(file: &File) -> io::Result<Gathered> {
 /// The large pages of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gathered {
-    /// Those with enough data.
+    /// How many have enough data.
     pub asked: usize,
-    /// Those of them that the file has now.
+    /// How many of them the file has now.
     pub made: usize,
 }
 
@@ -128,7 +125,7 @@ mod tests {
         file.write_all_at(&data, LARGE_PAGE).unwrap();
         let gathered = gather(&file).unwrap();
         assert_eq!(gathered.asked, 1);
-        println!("the machine gave {} large pages of 1", gathered.made);
+        println!("the node gave {} large pages of 1", gathered.made);
         let mut read = vec![9; usize::try_from(LARGE_PAGE).unwrap()];
         file.read_exact_at(&mut read, LARGE_PAGE).unwrap();
         let (begin, rest) = read.split_at(data.len());

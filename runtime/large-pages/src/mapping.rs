@@ -10,7 +10,8 @@ use std::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use crate::LARGE_PAGE;
+/// Bytes of a large page of x86-64.
+pub(crate) const LARGE_PAGE: u64 = 2 << 20;
 
 /// `MADV_COLLAPSE` of linux/mman.h.
 const MADV_COLLAPSE: libc::c_int = 25;

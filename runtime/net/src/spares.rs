@@ -1,5 +1,5 @@
-//! Network namespaces that wait for pods: made, with their loopback up, and surveyed. Owns which of them a pod may still get. They are
-//! held by descriptors alone, so that none outlives the process.
+//! Network namespaces that wait for pods: made, with their loopback up, and surveyed. Owns which of them a pod may still get. Each
+//! is held by a descriptor alone, so that none outlives the process.
 
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ const MODULES: &str = "/sys/module";
 #[derive(Debug)]
 pub(crate) struct Spare {
     pub(crate) netns: File,
-    /// What it had when it was made, before any plugin.
+    /// The settings that it was made with, before any plugin.
     pub(crate) fresh: Survey,
     /// Links of [`MODULES`] before that: a module that was loaded since has its sysctls in the namespace, and they are not in the survey.
     modules: u64,

@@ -49,6 +49,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/device-plugin/", "a command of its own, which is no daemon"),
     ("runtime/spec/", "pure: its mounts are plans"),
     ("runtime/net/src/netns.rs make_shared", "behind the point of the folder"),
+    ("runtime/net/src/netns.rs create", "a thread's own namespace, until it is mounted behind a point"),
+    ("runtime/net/src/netns.rs unnamed", "goes with its descriptor"),
     ("runtime/net/src/plugin.rs spawn", "behind the point of its caller, which waits"),
     ("runtime/pod/src/dirs.rs remove_dir", "behind the points of its callers"),
     ("runtime/share/src/mount_namespace.rs within", "a thread's own namespace, which ends with the thread"),

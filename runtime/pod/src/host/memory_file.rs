@@ -31,7 +31,7 @@ pub(crate) fn seal(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Another descriptor of the file, for reading alone: before Linux 6.7, no other can be mapped shared once the file is sealed.
+/// Opens the file once more, for reading alone: before Linux 6.7, no other descriptor can be mapped shared once the file is sealed.
 pub(crate) fn read_only(file: &File) -> io::Result<File> {
     OpenOptions::new().read(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
