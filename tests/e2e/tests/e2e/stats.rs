@@ -207,7 +207,8 @@ async fn a_pods_vm_is_accounted_below_its_cgroup_parent() {
         let cgroup = cgroup_of(&mut client, &pod).await;
         assert_eq!(cgroup.parent(), Some(expected.as_path()));
         let memory = std::fs::read_to_string(cgroup.join("memory.current")).unwrap();
-        assert!(memory.trim().parse::<u64>().unwrap() > 16 * MIB, "the guest's memory is in {memory}");
+        // A guest from a template has of its own what it has written to.
+        assert!(memory.trim().parse::<u64>().unwrap() > 4 * MIB, "the guest's memory is in {memory}");
         // The parent counts what its child does.
         assert!(expected.join("memory.current").exists() && expected.join("cpu.stat").exists());
         client.remove_pod(&pod).await.unwrap();
