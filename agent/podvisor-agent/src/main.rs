@@ -83,6 +83,9 @@ fn main() -> ExitCode {
     }
 }
 
+/// The name by which containers that see the guest's processes find the agent.
+const NAME: &std::ffi::CStr = c"podvisor-agent";
+
 /// How PID 1 came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
@@ -98,6 +101,8 @@ enum Life {
 /// console's last lines.
 fn agent(life: Life) -> ExitCode {
     let entered = ready::monotonic_ns();
+    // The kernel names a program by its path, which for an agent that executed itself anew is `/proc/self/exe`.
+    let _ = nix::sys::prctl::set_name(NAME);
     let booted = match life {
         Life::Restored => {
             boot::restored();
