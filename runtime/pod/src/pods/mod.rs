@@ -66,7 +66,8 @@ impl Pods {
 
     /// Ends what no pod has: the daemon stops. Pods go on without it.
     pub async fn close(&self) {
-        crate::spares::close(&self.node).await;
+        let (node, closing) = (&self.node, crate::spares::close(&self.node));
+        tokio::join!(closing, crate::templates::close(node));
     }
 
     /// Starts a pod and returns its id. A call with the same (namespace, name, uid, attempt) joins the first one.

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::shape::TemplateShape;
@@ -52,7 +53,13 @@ impl Template {
 
 /// The node's templates, and what is known of those that there are not.
 #[derive(Debug, Default)]
-pub(crate) struct Templates(Mutex<Inner>);
+pub(crate) struct Templates {
+    inner: Mutex<Inner>,
+    /// Whether the daemon ends, and has no use for any.
+    closed: watch::Sender<bool>,
+    /// Notified when the task ends.
+    rests: Notify,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Inner {
@@ -143,6 +150,37 @@ impl Templates {
         }
     }
 
+    /// Wants no more templates, and returns once none is being made.
+    pub(super) async fn close(&self) {
+        self.closed.send_replace(true);
+        while self.lock().working {
+            self.rests.notified().await;
+        }
+    }
+
+    /// Returns once the daemon ends.
+    pub(super) async fn closed(&self) {
+        // The sender is here as long as this is.
+        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
+    /// Whether the daemon ends.
+    pub(super) fn is_closed(&self) -> bool {
+        *self.closed.borrow()
+    }
+
+    /// The shape that is wanted first. Where there is none, or the daemon ends, the task ends, and the next one who wants one starts
+    /// another.
+    pub(super) fn first(&self) -> Option<TemplateShape> {
+        let mut inner = self.lock();
+        let first = inner.wanted.first().filter(|_| !self.is_closed()).cloned();
+        inner.working = first.is_some();
+        if first.is_none() {
+            self.rests.notify_one();
+        }
+        first
+    }
+
     /// Whether there is nothing more to do about templates.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
@@ -151,7 +189,7 @@ impl Templates {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -55,6 +55,11 @@ pub(crate) fn take(node: &Arc<Node>, shape: &TemplateShape) -> Result<Arc<Templa
     })
 }
 
+/// Makes no more templates, and ends the VM of one that is being made: the daemon stops.
+pub(crate) async fn close(node: &Arc<Node>) {
+    node.templates.close().await;
+}
+
 /// Asks for the templates that pods without limits of this node's handlers start from.
 pub(crate) fn begin(node: &Arc<Node>) {
     let rules = node.start.now();

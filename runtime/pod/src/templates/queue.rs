@@ -20,25 +20,19 @@ const COPIED_WITHIN: Duration = Duration::from_secs(300);
 
 /// Works until no shape is wanted.
 pub(super) async fn run(node: Arc<Node>) {
-    while let Some(shape) = first(&node) {
+    while let Some(shape) = node.templates.first() {
         let made = make(&node, &shape).await;
         let mut inner = node.templates.lock();
         inner.wanted.retain(|wanted| *wanted != shape);
-        if let Err(error) = made {
+        if let Err(error) = made
+            && !node.templates.is_closed()
+        {
             inner.failed(&shape, Instant::now());
             drop(inner);
             counters::template(TemplateOutcome::Failed);
             tracing::warn!(error = error.chain(), "a template cannot be made; pods of its shape boot");
         }
     }
-}
-
-/// The shape that is wanted first. Where there is none, the task ends, and the next one who wants one starts another.
-fn first(node: &Arc<Node>) -> Option<TemplateShape> {
-    let mut inner = node.templates.lock();
-    let first = inner.wanted.first().cloned();
-    inner.working = first.is_some();
-    first
 }
 
 /// Finds the shape's template on the disk, or builds it and writes it there.

@@ -62,6 +62,20 @@ async fn a_node_without_templates_boots_and_keeps_none() {
 }
 
 #[tokio::test]
+async fn a_daemon_that_stops_leaves_no_vm_of_a_template_that_was_being_made() {
+    let script = Script::default();
+    script.state().template = TemplateScope::Node;
+    script.hang("vm.boot_template");
+    let world = World::scripted(script).await;
+    world.until(|world| world.script.count("vm.boot_template") == 1).await;
+    assert_eq!(world.script.running().len(), 1);
+    world.pods.close().await;
+    assert_eq!((world.directories(), world.script.running().len()), (0, 0));
+    world.pods.close().await;
+    assert_eq!(world.script.count("vm.boot_template"), 1, "no other is made");
+}
+
+#[tokio::test]
 async fn pods_of_namespaces_share_no_template() {
     let world = world(TemplateScope::Namespace).await;
     for namespace in ["red", "blue"] {
