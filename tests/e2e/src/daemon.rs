@@ -236,7 +236,7 @@ impl Program {
 
 /// Lines of the handler by which a daemon of this build starts pods as [`ORIGIN_VARIABLE`] says. The release before knows none of it.
 fn origin(built: &Built) -> &'static str {
-    let is_of_this_build = Built::of_environment().is_some_and(|ours| ours.bin == built.bin);
+    let is_of_this_build = is_of_this_build(built);
     match std::env::var(ORIGIN_VARIABLE).as_deref() {
         Ok("template") if is_of_this_build => "template = \"node\"\n",
         Ok("spare") if is_of_this_build => "template = \"node\"\nspare_vms = 4\n",
@@ -245,10 +245,20 @@ fn origin(built: &Built) -> &'static str {
     }
 }
 
+fn is_of_this_build(built: &Built) -> bool {
+    Built::of_environment().is_some_and(|ours| ours.bin == built.bin)
+}
+
+/// Keeps the daemon from making network namespaces at moments of its own choice: tests compare its descriptors before and after. The
+/// release before knows nothing of them.
+fn no_spare_namespaces(built: &Built) -> &'static str {
+    if is_of_this_build(built) { "spare_namespaces = 0\n" } else { "" }
+}
+
 fn text(built: &Built, dir: &Path, network: &Network) -> String {
     format!(
         "[paths]\nstate = {:?}\nrun = {:?}\nvmm = {:?}\nguest_image = {:?}\n\
-         [cni]\nconf_dir = {:?}\nbin_dirs = [{PLUGINS:?}]\ncache_dir = {:?}\n\
+         [cni]\n{}conf_dir = {:?}\nbin_dirs = [{PLUGINS:?}]\ncache_dir = {:?}\n\
          [registries]\nconfig_dir = {:?}\n\
          [cgroup]\ndriver = \"cgroupfs\"\n\
          [[handler]]\nname = \"podvisor\"\nmemory_mib = 128\nscratch_mib = 1024\n{}",
@@ -256,6 +266,7 @@ fn text(built: &Built, dir: &Path, network: &Network) -> String {
         dir.join("run"),
         built.bin.join("podvisor-vmm"),
         built.guest_image,
+        no_spare_namespaces(built),
         network.conf_dir,
         network.cache_dir,
         dir.join("certs.d"),

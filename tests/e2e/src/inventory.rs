@@ -142,7 +142,8 @@ fn descriptors(daemon: u32) -> anyhow::Result<BTreeMap<String, usize>> {
     for entry in std::fs::read_dir(format!("/proc/{daemon}/fd")).context("the daemon is gone")?.flatten() {
         let Ok(target) = std::fs::read_link(entry.path()) else { continue };
         let target = target.display().to_string();
-        if connections.contains(&target) {
+        // The copy of the root image comes with the first VM, and stays for the next.
+        if connections.contains(&target) || target.starts_with("/memfd:podvisor-root-image") {
             continue;
         }
         // Numbers of inodes differ each time, and each daemon has a number of its own.

@@ -75,7 +75,7 @@ echo '{"cniVersion":"1.0.0","code":5,"msg":"the fabric is down"}'; exit 1"#;
 #[tokio::test]
 async fn a_cni_result_that_is_not_json_is_an_error_that_says_so() {
     let Some(mut host) = Host::start().await else { return };
-    with_plugin(&mut host, "babbler", "echo this is not JSON").await;
+    with_plugin(&mut host, "babbler", "[ \"$CNI_COMMAND\" != ADD ] || echo this is not JSON").await;
     let mut client = host.client();
     let error = client.run_pod(&spec::pod("babel", host.dir())).await.unwrap_err();
     assert!(error.message().contains("babbler") && error.message().contains("JSON"), "{error}");
