@@ -24,7 +24,7 @@ pub(crate) fn finish(file: &File) -> io::Result<()> {
 }
 
 /// Makes the file one that nobody can change.
-pub(crate) fn seal(file: &File) -> io::Result<()> {
+fn seal(file: &File) -> io::Result<()> {
     let seals =
         SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     fcntl(file, FcntlArg::F_ADD_SEALS(seals))?;

@@ -196,6 +196,9 @@ async fn a_pods_vm_is_accounted_below_its_cgroup_parent() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let root = Path::new("/sys/fs/cgroup");
+    // A guest from a template has of its own what it has written to.
+    let is_cloned = std::fs::read_to_string(host.daemon.config()).unwrap().contains("template = ");
+    let least = if is_cloned { 4 * MIB } else { 16 * MIB };
     let parents = [
         ("e2estats/burstable/pod1", root.join("e2estats/burstable/pod1")),
         ("e2estats-burstable.slice", root.join("e2estats.slice/e2estats-burstable.slice")),
@@ -207,8 +210,7 @@ async fn a_pods_vm_is_accounted_below_its_cgroup_parent() {
         let cgroup = cgroup_of(&mut client, &pod).await;
         assert_eq!(cgroup.parent(), Some(expected.as_path()));
         let memory = std::fs::read_to_string(cgroup.join("memory.current")).unwrap();
-        // A guest from a template has of its own what it has written to.
-        assert!(memory.trim().parse::<u64>().unwrap() > 4 * MIB, "the guest's memory is in {memory}");
+        assert!(memory.trim().parse::<u64>().unwrap() > least, "the guest's memory is in {memory}");
         // The parent counts what its child does.
         assert!(expected.join("memory.current").exists() && expected.join("cpu.stat").exists());
         client.remove_pod(&pod).await.unwrap();
