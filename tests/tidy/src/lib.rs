@@ -15,6 +15,7 @@ pub mod conversions;
 pub mod cycles;
 pub mod edges;
 pub mod features;
+pub mod fuzz_lock;
 pub mod headers;
 pub mod links;
 pub mod metrics;

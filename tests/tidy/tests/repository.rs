@@ -7,7 +7,8 @@ use std::{path::Path, sync::LazyLock};
 
 use tests_tidy::{
     Crate, Repository, Source, breaches::Breaches, callers, code::Code, commits, cycles, edges, features,
-    headers, links, metrics, names, quotes, rows, sentences, sizes, steps, unsafe_code, versions, words,
+    fuzz_lock, headers, links, metrics, names, quotes, rows, sentences, sizes, steps, unsafe_code, versions,
+    words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -76,6 +77,15 @@ fn commits_say_where_what_and_why() {
 fn end_to_end_tests_ask_for_no_other_features_of_a_crate() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     holds(&features::check(&features::read(&root).unwrap()));
+}
+
+#[test]
+fn the_lock_file_of_the_fuzz_targets_follows_the_manifests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let lock = std::fs::read_to_string(root.join("tests/fuzz/Cargo.lock")).unwrap();
+    let locked = fuzz_lock::locked(&lock).unwrap();
+    assert!(locked.contains_key("runtime-pod"), "{locked:?}");
+    holds(&fuzz_lock::check(&fuzz_lock::asked(&root, &REPOSITORY.crates).unwrap(), &locked));
 }
 
 #[test]
