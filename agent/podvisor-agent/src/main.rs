@@ -17,6 +17,7 @@
 mod balloon;
 mod boot;
 mod clock;
+mod compiled_filter;
 mod configure;
 mod console;
 mod containers;

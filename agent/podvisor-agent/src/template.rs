@@ -26,6 +26,7 @@ use proto_agent::frame::{self, HEADER_BYTES};
 use proto_agent::{WAKE_SEED_BYTES_MIN, port};
 use tokio::io::AsyncReadExt;
 
+use crate::compiled_filter;
 use crate::host_listener::HostListener;
 use crate::pause::SELF;
 use crate::ready;
@@ -43,6 +44,8 @@ const FETCHED_AHEAD_BYTES: usize = 256;
 /// Why the agent cannot wait, or go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TemplateError {
+    #[error("cannot have the kernel compile a packet filter")]
+    Filter(#[source] io::Error),
     #[error("cannot start the runtime")]
     Runtime(#[source] io::Error),
     #[error("cannot listen on vsock port {}", port::WAKE)]
@@ -70,9 +73,11 @@ enum WakeError {
 
 /// Waits until the host wakes the guest, and executes the agent anew. `entered_ns` is when the agent was entered.
 pub(crate) fn run(entered_ns: u64) -> Result<Infallible, TemplateError> {
+    let filter = compiled_filter::hold().map_err(TemplateError::Filter)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(TemplateError::Runtime)?.block_on(wait(entered_ns))?;
-    Err(TemplateError::Execute(Command::new(SELF).arg(RESTORED_ARGUMENT).exec()))
+    // The next execution holds the filter as its standard input, which nobody reads.
+    Err(TemplateError::Execute(Command::new(SELF).arg(RESTORED_ARGUMENT).stdin(filter).exec()))
 }
 
 async fn wait(entered_ns: u64) -> Result<(), TemplateError> {

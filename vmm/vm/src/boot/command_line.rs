@@ -16,8 +16,10 @@ pub const COMMAND_LINE_BYTES: usize = 2048;
 /// `rootwait`: the kernel registers a pmem disk asynchronously and waits for that only with this parameter.
 /// `tsc=reliable`: KVM keeps the counter in step; watching it costs two wake-ups a second.
 /// `random.trust_cpu`: the processor's random numbers count, so that nothing waits for entropy.
+/// `percpu_alloc=page`: with a single processor, the kernel would make areas of 2 MiB for what each processor has of its own, and
+/// beside each one 4 MiB to say who pays for it (`pcpuobj_ext` of mm/percpu-internal.h).
 const OURS: &str = "console=ttyS0 quiet panic=-1 reboot=k 8250.nr_uarts=1 tsc=reliable \
-    maxcpus=1 random.trust_cpu=on root=/dev/pmem0 rootwait=5 rootfstype=erofs rootflags=dax=always ro \
+    maxcpus=1 random.trust_cpu=on percpu_alloc=page root=/dev/pmem0 rootwait=5 rootfstype=erofs rootflags=dax=always ro \
     init=/podvisor-agent";
 
 /// The command line would not fit.
