@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod archives;
-mod grammar;
+mod look;
 mod node;
 
 use archives::{import, layout};
-use grammar::{look, made};
 use node::{Node, with_mount};
+use tests_registry::random;
 
 /// How many images are made; `make soak` makes more.
 const SEEDS_VARIABLE: &str = "PODVISOR_IMAGE_SEEDS";
@@ -41,7 +41,7 @@ async fn a_random_image_is_what_its_layers_say_however_their_archives_are_writte
     let (mut layers_made, mut names) = (0, 0);
     for seed in seeds.clone() {
         let shown = Seed(seed);
-        let (layers, model) = made::image(seed);
+        let (layers, model) = random::image(seed);
         let node = Node::new();
         let images = import(&node, &layout(&layers, Some("r.example/random:1")).tar(), None).await.unwrap();
         with_mount(&node, &images[0], |root| look::shows(root, &model));

@@ -10,7 +10,7 @@
 //! # Ok(()) }
 //! ```
 //! `registry.rs` runs Debian's `docker-registry`, `layer.rs` makes layers, `busybox.rs` makes an image that can be run, `installed.rs`
-//! layers of what is installed here.
+//! layers of what is installed here, `random` images in the whole grammar of archives.
 //! Never part of what ships.
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod busybox;
 mod digest;
 mod installed;
 mod layer;
+pub mod random;
 mod registry;
 
 pub use busybox::{busybox_image, busybox_image_of};

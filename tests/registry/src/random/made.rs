@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use tests_registry::{Layer, digest_of};
-
 use super::Dice;
 use super::model::{Kind, Model, Node, Path, SECOND};
 use super::tar::{Entry, Tar};
+use crate::{Layer, digest_of};
 
 const LAYERS_MAX: usize = 6;
 const ENTRIES_MAX: usize = 40;
@@ -22,7 +21,7 @@ const MEDIA_TYPES: [&str; 3] = [
 ];
 
 /// The layers of an image, and what is in it.
-pub(crate) fn image(seed: u64) -> (Vec<Layer>, Model) {
+pub fn image(seed: u64) -> (Vec<Layer>, Model) {
     let mut dice = Dice::new(seed);
     let mut model = Model::new();
     let layers = (0..1 + dice.below(LAYERS_MAX)).map(|_| Making::layer(&mut model, &mut dice)).collect();

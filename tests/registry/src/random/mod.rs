@@ -1,10 +1,12 @@
 //! Random images, in the whole grammar of what builders write, and what each must look like. Owns the dice; archives are
-//! written by `tar.rs`, layers made up by `made.rs`, and a mount is compared with the model by `look.rs`.
+//! written by `tar.rs`, and layers made up by `made.rs`.
 
-pub(crate) mod look;
-pub(crate) mod made;
-pub(crate) mod model;
-pub(crate) mod tar;
+mod made;
+mod model;
+mod tar;
+
+pub use made::image;
+pub use model::{Kind, Model, Node, Path};
 
 /// Numbers that follow from a seed (SplitMix64, Steele and others, 2014): the same everywhere.
 pub(crate) struct Dice(u64);

@@ -5,24 +5,36 @@ use std::collections::BTreeMap;
 /// Nanoseconds of a second.
 pub(crate) const SECOND: u32 = 1_000_000_000;
 
+/// The kind of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A directory.
     Directory,
+    /// A file with this content.
     File(Vec<u8>),
+    /// A symbolic link to this target.
     Symlink(Vec<u8>),
+    /// A character device of these numbers.
     Char(u32, u32),
+    /// A block device of these numbers.
     Block(u32, u32),
+    /// A named pipe.
     Fifo,
 }
 
+/// A node, which may have several names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Node {
-    pub(crate) kind: Kind,
-    pub(crate) mode: u32,
-    pub(crate) owner: (u32, u32),
+pub struct Node {
+    /// The kind.
+    pub kind: Kind,
+    /// Permissions, the special bits among them.
+    pub mode: u32,
+    /// User and group.
+    pub owner: (u32, u32),
     /// Seconds and nanoseconds.
-    pub(crate) mtime: (i64, u32),
-    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub mtime: (i64, u32),
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Node {
@@ -31,20 +43,24 @@ impl Node {
         Node { kind: Kind::Directory, mode: 0o755, owner: (0, 0), mtime: (0, 0), xattrs: BTreeMap::new() }
     }
 
-    pub(crate) fn is_directory(&self) -> bool {
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
         self.kind == Kind::Directory
     }
 }
 
 /// A path from the root, as its components.
-pub(crate) type Path = Vec<Vec<u8>>;
+pub type Path = Vec<Vec<u8>>;
 
 /// Paths with the numbers of their nodes; the root is not among them.
 #[derive(Debug, Clone)]
-pub(crate) struct Model {
-    pub(crate) root: Node,
-    pub(crate) names: BTreeMap<Path, usize>,
-    pub(crate) nodes: Vec<Node>,
+pub struct Model {
+    /// The root.
+    pub root: Node,
+    /// The number of the node that each path names.
+    pub names: BTreeMap<Path, usize>,
+    /// The nodes.
+    pub nodes: Vec<Node>,
 }
 
 impl Model {

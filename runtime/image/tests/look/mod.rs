@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::model::{Kind, Model, Node};
+use tests_registry::random::{Kind, Model, Node};
 
 /// Every path below `at`, as components.
 fn walk(at: &Path, above: &[Vec<u8>], found: &mut BTreeSet<Vec<Vec<u8>>>) {
