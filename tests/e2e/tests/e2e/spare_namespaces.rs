@@ -1,0 +1,66 @@
+//! Network namespaces that wait for pods: a pod gets one of them, with all that a new one has, and none outlives the daemon.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
+
+use tests_e2e::{Host, http, spec};
+
+/// Generous: the software node is slow, and makes none while a pod starts.
+const MADE_WITHIN: Duration = Duration::from_secs(120);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Inode numbers of the namespaces that the daemon holds.
+fn held(host: &Host) -> BTreeSet<u64> {
+    let links = fs::read_dir(format!("/proc/{}/fd", host.daemon.pid())).unwrap().flatten();
+    let targets = links.filter_map(|link| fs::read_link(link.path()).ok());
+    let number = |target: &str| target.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok();
+    targets.filter_map(|target| number(target.to_str()?)).collect()
+}
+
+async fn waits_until_held(host: &Host, count: usize) -> BTreeSet<u64> {
+    let waiting = async {
+        while held(host).len() != count {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    };
+    let waited = tokio::time::timeout(MADE_WITHIN, waiting).await;
+    waited.unwrap_or_else(|_| panic!("not {count} namespaces but {:?}: {}", held(host), host.daemon.log()));
+    held(host)
+}
+
+fn namespace_of(pod: &str) -> u64 {
+    fs::metadata(format!("/run/netns/podvisor-{pod}")).unwrap().ino()
+}
+
+#[tokio::test]
+async fn a_pod_gets_a_namespace_that_waits_and_a_killed_daemon_leaves_none() {
+    let Some(mut host) = Host::start().await else { return };
+    let path = host.daemon.config().to_owned();
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(&path, config.replace("spare_namespaces = 0", "spare_namespaces = 2")).unwrap();
+    host.daemon.kill_and_restart().await.unwrap();
+    let waiting = waits_until_held(&host, 2).await;
+
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("waited", host.dir())).await.unwrap();
+    assert!(waiting.contains(&namespace_of(&pod)), "{waiting:?}: {}", host.daemon.log());
+    let line = "mkdir /www; echo served >/www/page; exec httpd -f -p 80 -h /www";
+    client.run(&pod, spec::shell("main", &image, line)).await.unwrap();
+    let ip = client.pod_ip(&pod).await.unwrap();
+    let served = async || http::get_path(&ip, 80, "/page", 100).await.unwrap();
+    assert_eq!(served().await.trim(), "served");
+    // Another one takes its place.
+    assert_ne!(waits_until_held(&host, 2).await, waiting);
+
+    host.daemon.kill_and_restart().await.unwrap();
+    let waiting = waits_until_held(&host, 2).await;
+    assert!(!waiting.contains(&namespace_of(&pod)), "a pod's own namespace waits for no other");
+    assert_eq!(served().await.trim(), "served");
+    let mut client = host.client();
+    client.remove_pod(&pod).await.unwrap();
+    assert!(!fs::exists(format!("/run/netns/podvisor-{pod}")).unwrap());
+    host.stop().await.unwrap();
+}
