@@ -254,7 +254,7 @@ impl Default for Handler {
             volume_cache: VolumeCache::Auto,
             host_sockets: Vec::new(),
             kernel: Kernel::Small,
-            template: TemplateScope::Off,
+            template: TemplateScope::Node,
             spare_vms: 0,
         }
     }

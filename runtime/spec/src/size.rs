@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sizing::{
     beyond, containers_memory, fitting, guest_overhead, memory_overhead, on_the_node, positive, quota_cpus,
-    vm_memory, whole,
+    template_memory, vm_memory, whole,
 };
 use crate::{Kernel, PodSpec, SpecError, TemplateScope, VolumeCache};
 
@@ -69,8 +69,13 @@ impl Default for HandlerConfig {
 impl HandlerConfig {
     /// Memory in bytes that the VM of a pod without limits takes on the node, its VMM included.
     pub fn pod_on_the_node(&self) -> u64 {
+        on_the_node(self.own_memory())
+    }
+
+    /// Memory in bytes that the VM of a pod without limits and without an overhead boots with.
+    fn own_memory(&self) -> u64 {
         let containers = containers_memory(None, self.memory_default, &[]);
-        on_the_node(vm_memory(containers.saturating_add(guest_overhead(self.kernel))))
+        vm_memory(containers.saturating_add(guest_overhead(self.kernel)))
     }
 }
 
@@ -125,7 +130,8 @@ pub struct Shortage {
 }
 
 impl VmBounds {
-    /// Bounds for the VM of `pod`.
+    /// Bounds for the VM of `pod`. Where the handler has templates, a VM that is far larger than the handler's own starts with that
+    /// size and grows with its first container, so that pods of all such sizes start from one template.
     ///
     /// # Errors
     /// The pod asks for more memory than the handler allows.
@@ -143,6 +149,10 @@ impl VmBounds {
         let vcpus_max = handler.vcpus_max.clamp(1, 64);
         let quota = pod.resources.as_ref().and_then(|r| quota_cpus(r.cpu_quota, r.cpu_period));
         let vcpus = quota.map_or(vcpus_max, |cpus| u8::try_from(cpus).unwrap_or(u8::MAX).clamp(1, vcpus_max));
+        let memory_bytes = match handler.template {
+            TemplateScope::Off => memory_bytes,
+            _ => template_memory(memory_bytes, handler.own_memory()),
+        };
         Ok(VmBounds {
             boot: VmSize { memory_bytes, vcpus },
             most: VmSize { memory_bytes: memory_max, vcpus: vcpus_max },

@@ -93,6 +93,12 @@ pub(crate) fn grown_memory(boot: u64, needed: u64) -> u64 {
     whole(boot.saturating_add(added))
 }
 
+/// Memory in bytes that a VM starts with which is to have `wanted`, where VMs of a handler start from templates of `own` bytes: that of the
+/// template, if a block of memory at least is added to it, else what is wanted.
+pub(crate) fn template_memory(wanted: u64, own: u64) -> u64 {
+    if wanted >= own.saturating_add(hotplug_block(own)) { own } else { wanted }
+}
+
 /// Memory in bytes that the page structures take of a VM that booted with `boot` bytes and has `size` now.
 pub(crate) fn memory_structs(boot: u64, size: u64) -> u64 {
     let added = size.saturating_sub(boot);

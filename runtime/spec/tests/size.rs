@@ -4,10 +4,13 @@
 
 use proptest::prelude::*;
 use runtime_spec::{
-    HandlerConfig, Ledger, MEMORY_GRAIN, PodSpec, Resources, Shortage, VmBounds, smallest_vm_on_the_node,
+    HandlerConfig, Ledger, MEMORY_GRAIN, PodSpec, Resources, Shortage, TemplateScope, VmBounds,
+    smallest_vm_on_the_node,
 };
 
 const MIB: u64 = 1 << 20;
+/// What a guest takes besides its containers where a class names no overhead.
+const GUEST: u64 = 52 * MIB;
 
 fn limits(memory_mib: i64, quota: i64) -> Resources {
     Resources {
@@ -87,6 +90,21 @@ fn a_vm_boots_with_the_pods_limit_its_overhead_and_page_structures_for_both() {
     assert_eq!(boot(&pod(0, 0, 150_000)).vcpus, 2);
     assert_eq!(boot(&pod(0, 0, 1)).vcpus, 1);
     assert_eq!(boot(&pod(0, 0, 99_000_000)).vcpus, 4);
+}
+
+#[test]
+fn a_pod_much_larger_than_its_handlers_template_starts_with_that_size_and_grows_to_its_own() {
+    let handler = HandlerConfig { template: TemplateScope::Node, ..handler() };
+    let of = |memory: u64| VmBounds::of(&pod(memory.cast_signed(), 0, 0), &handler).unwrap();
+    let own = of(0).boot.memory_bytes;
+    for (mib, starts_with_own) in [(64, false), (300, false), (380, false), (386, true), (1800, true)] {
+        let (memory, bounds) = (mib * MIB, of(mib * MIB));
+        assert_eq!(bounds.boot.memory_bytes == own, starts_with_own, "{mib}");
+        let limits = limits(mib.cast_signed(), 0);
+        let size = Ledger::draw(&bounds, Some(&limits), None, 0, [("one", &limits)]).size.memory_bytes;
+        let free = size - structs(bounds.boot.memory_bytes, size);
+        assert!(free >= memory + GUEST, "{mib}: {free}");
+    }
 }
 
 #[test]

@@ -64,7 +64,7 @@ async fn work(node: &Arc<Node>) -> Option<Duration> {
         Step::Make(kind) => {
             let template = match templates::take(node, &kind.shape) {
                 Ok(template) => template,
-                Err(Absent::Wanted | Absent::UsedUp) => return Some(BUSY_PAUSE),
+                Err(Absent::First | Absent::Wanted | Absent::UsedUp) => return Some(BUSY_PAUSE),
                 Err(Absent::Failed | Absent::Full) => return Some(LOOK_EVERY),
             };
             match make::make(node, &kind, &template).await {

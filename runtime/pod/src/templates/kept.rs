@@ -1,6 +1,6 @@
 //! The templates that there are, those that are wanted, and those that have to wait. Nothing here reads or builds any.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,9 @@ use super::shape::TemplateShape;
 
 /// Templates that are kept, in memory and on the disk. Each takes as much memory as a booted guest that does nothing, some ten MiB.
 pub(super) const TEMPLATES_MAX: usize = 8;
+
+/// Shapes that one pod has asked for, and that are remembered until another one does.
+const ASKED_MAX: usize = 64;
 
 /// How long a template that was used keeps its place when others are wanted: as many shapes as there are places take turns
 /// otherwise, and each builds without end.
@@ -64,6 +67,8 @@ pub(crate) struct Templates {
 #[derive(Debug, Default)]
 pub(super) struct Inner {
     kept: HashMap<TemplateShape, Kept>,
+    /// Shapes that one pod has asked for, the latest last.
+    asked: VecDeque<TemplateShape>,
     /// Shapes that the task is to find or build, in order.
     pub(super) wanted: Vec<TemplateShape>,
     failures: HashMap<TemplateShape, Failures>,
@@ -96,6 +101,8 @@ pub(crate) struct Missing {
 /// Why a pod boots though its handler has templates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
+    /// No other pod of its shape was started: a template costs as much as it saves one pod.
+    First,
     /// There is none yet.
     Wanted,
     /// The template has started as many pods, or is as old, as it may be.
@@ -110,6 +117,7 @@ impl Absent {
     /// The reason as the log has it.
     pub(crate) fn text(self) -> &'static str {
         match self {
+            Absent::First => "it is the first of its shape",
             Absent::Wanted => "there is no template of its shape yet",
             Absent::UsedUp => "the template of its shape is being made anew",
             Absent::Failed => "the template of its shape could not be made, and is tried again later",
@@ -119,11 +127,14 @@ impl Absent {
 }
 
 impl Templates {
-    /// The template for a pod of this shape. Where there is none, the shape is wanted, and the caller starts the task that makes
-    /// templates if none runs.
+    /// The template for a pod of this shape. Where there is none and the pod is not the first of its shape, the shape is wanted, and
+    /// the caller starts the task that makes templates if none runs.
     pub(crate) fn take(&self, shape: &TemplateShape) -> Result<Arc<Template>, Missing> {
         let mut inner = self.lock();
         let now = Instant::now();
+        if inner.is_first(shape) {
+            return Err(Missing { absent: Absent::First, begin_work: false });
+        }
         let mut absent = Absent::Wanted;
         if let Some(kept) = inner.kept.get_mut(shape) {
             kept.used = now;
@@ -138,6 +149,11 @@ impl Templates {
             return Err(Missing { absent, begin_work: false });
         }
         Err(Missing { absent, begin_work: !std::mem::replace(&mut inner.working, true) })
+    }
+
+    /// Expects pods of this shape, so that not even the first one of them has to boot.
+    pub(crate) fn expect(&self, shape: &TemplateShape) {
+        let _ = self.lock().is_first(shape);
     }
 
     /// The template of this shape is no good: no other pod starts from it.
@@ -194,6 +210,18 @@ impl Templates {
 }
 
 impl Inner {
+    /// Whether nobody has asked for the shape before, as far as is remembered. The next time somebody has.
+    fn is_first(&mut self, shape: &TemplateShape) -> bool {
+        if self.kept.contains_key(shape) || self.wanted.contains(shape) || self.asked.contains(shape) {
+            return false;
+        }
+        if self.asked.len() >= ASKED_MAX {
+            self.asked.pop_front();
+        }
+        self.asked.push_back(shape.clone());
+        true
+    }
+
     /// Puts the shape among those that are wanted, unless it has to wait.
     fn want(&mut self, shape: &TemplateShape, now: Instant) -> Result<(), Absent> {
         if self.wanted.contains(shape) {

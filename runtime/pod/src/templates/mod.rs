@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   a pod asks ──there is one──────────────> used, up to its bounds of age and of pods
+//!        ├──first of its shape: it boots
 //!        └──none, or used up──> wanted ──> read from the disk, checked ──fits──> there is one
 //!                (the pod boots)               └──missing, odd──> built ──> kept on the disk
 //!                                                                   └──fails──> wanted again after a while
@@ -65,8 +66,10 @@ pub(crate) fn begin(node: &Arc<Node>) {
     let rules = node.start.now();
     for handler in rules.handlers.iter().filter(|handler| handler.template == TemplateScope::Node) {
         if let Ok(bounds) = VmBounds::of(&PodSpec::default(), handler) {
+            let shape = TemplateShape::of(&bounds, "");
+            node.templates.expect(&shape);
             // Nobody waits for it.
-            let _ = take(node, &TemplateShape::of(&bounds, ""));
+            let _ = take(node, &shape);
         }
     }
 }

@@ -72,3 +72,17 @@ fn a_template_is_old_after_a_day_and_by_a_clock_that_was_set_back() {
     assert!(!made(now));
     assert!(made(now - AGE_MAX) && made(now + Duration::from_secs(60)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_first_pods_of_many_shapes_want_nothing_and_are_forgotten_in_turn() {
+    let templates = Templates::default();
+    let absent = |number| templates.take(&shape(number)).unwrap_err().absent;
+    for number in 0..=ASKED_MAX as u64 {
+        assert_eq!(absent(number), Absent::First, "{number}");
+    }
+    assert!(templates.lock().wanted.is_empty());
+    assert_eq!(absent(1), Absent::Wanted);
+    assert_eq!(absent(0), Absent::First, "that was long ago");
+    templates.expect(&shape(99));
+    assert_eq!(absent(99), Absent::Wanted);
+}

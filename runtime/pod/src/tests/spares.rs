@@ -81,14 +81,14 @@ async fn as_many_wait_as_pods_were_asked_for_and_no_more_than_the_handler_allows
     }
     world.spares(2).await;
     // Pods of a size that nothing waits for are served without, and counted.
-    let resources = Resources { memory_limit_bytes: 1 << 30, ..Resources::default() };
-    let large = |name| PodSpec { resources: Some(resources.clone()), ..pod(name) };
+    let resources = Resources { memory_limit_bytes: 40 << 20, ..Resources::default() };
+    let small = |name| PodSpec { resources: Some(resources.clone()), ..pod(name) };
     let claimed = world.script.count("vm.enter_cgroups");
-    world.started(large("first")).await;
+    world.started(small("first")).await;
     assert_eq!(world.script.count("vm.enter_cgroups"), claimed);
     world.until(|world| world.script.count("vm.boot_template") == 2).await;
     world.spares(2).await;
-    world.started(large("second")).await;
+    world.started(small("second")).await;
     assert_eq!(world.script.count("vm.enter_cgroups"), claimed + 1);
 }
 

@@ -80,25 +80,46 @@ async fn pods_of_namespaces_share_no_template() {
     let world = world(TemplateScope::Namespace).await;
     for namespace in ["red", "blue"] {
         let named = |name: &str| PodSpec { namespace: namespace.into(), ..pod(name) };
-        assert!(!world.restores(named("first")).await);
-        world.settled().await;
-        assert!(world.restores(named("second")).await);
+        for boots in ["first", "second"] {
+            assert!(!world.restores(named(boots)).await);
+            world.settled().await;
+        }
+        assert!(world.restores(named("third")).await);
     }
     assert_eq!(world.script.count("vm.boot_template"), 2);
     let memories: Vec<_> = world.script.state().restored.iter().map(|(_, first)| first.clone()).collect();
     assert_ne!(memories[0], memories[1]);
 }
 
+/// A pod with a memory limit.
+fn limited(name: &str, mib: i64) -> PodSpec {
+    let resources = Resources { memory_limit_bytes: mib << 20, ..Resources::default() };
+    PodSpec { resources: Some(resources), ..pod(name) }
+}
+
 #[tokio::test]
-async fn pods_of_another_size_have_a_template_of_their_own() {
+async fn a_size_has_a_template_from_its_second_pod_on() {
     let world = world(TemplateScope::Node).await;
     world.settled().await;
-    let resources = Resources { memory_limit_bytes: 1 << 30, ..Resources::default() };
-    let large = |name| PodSpec { resources: Some(resources.clone()), ..pod(name) };
-    assert!(!world.restores(large("first")).await);
+    assert!(!world.restores(limited("first", 40)).await);
     world.settled().await;
-    assert!(world.restores(large("second")).await);
-    assert!(world.restores(pod("small")).await);
+    assert_eq!(world.script.count("vm.boot_template"), 1, "the handler's own");
+    assert!(!world.restores(limited("other", 48)).await);
+    assert!(!world.restores(limited("second", 40)).await);
+    world.settled().await;
+    assert!(world.restores(limited("third", 40)).await);
+    assert_eq!(world.script.count("vm.boot_template"), 2);
+    assert!(world.restores(pod("without")).await);
+}
+
+#[tokio::test]
+async fn a_much_larger_pod_starts_from_the_handlers_template_and_grows() {
+    let world = world(TemplateScope::Node).await;
+    world.settled().await;
+    for mib in [1 << 10, 2 << 10] {
+        assert!(world.restores(limited(&format!("large-{mib}"), mib)).await);
+    }
+    assert_eq!(world.script.count("vm.boot_template"), 1);
 }
 
 #[tokio::test]

@@ -134,7 +134,7 @@ mod tests {
         volume_cache = "none"
         host_sockets = ["/x/z"]
         kernel = "full"
-        template = "node"
+        template = "namespace"
         spare_vms = 7
     "#;
 

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use runtime_pod::DaemonDirs;
+use runtime_spec::TemplateScope;
 
 use crate::config::{Config, Paths, Streaming};
 use crate::state_lock::{self, StateLock, StateLockError};
@@ -62,6 +63,12 @@ impl Place {
         private.paths.socket = None;
         // Plain HTTP on loopback, since this command is the only client.
         private.streaming = Streaming::default();
+        // Made for one pod, what is made ahead comes too late.
+        private.cni.spare_namespaces = 0;
+        private.handler = config.handlers().0;
+        for handler in &mut private.handler {
+            (handler.template, handler.spare_vms) = (TemplateScope::Off, 0);
+        }
         private
     }
 
@@ -149,6 +156,7 @@ mod tests {
             assert_ne!(private.paths.state, node.paths.state.join(theirs));
             assert_ne!(private.paths.run, node.paths.run.join(theirs));
         }
+        assert!(private.handlers().0.iter().all(|handler| handler.template == TemplateScope::Off));
         assert!(private.socket().starts_with(&private.paths.run), "{}", private.socket().display());
         let _node_lock = StateLock::take(&node.paths.state).unwrap();
         StateLock::take(&private.paths.state).unwrap();

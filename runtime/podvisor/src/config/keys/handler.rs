@@ -110,8 +110,8 @@ pub(super) const KEYS: &[Key] = &[
         unset: None,
         text: "Which pods start from one VM that was booted before and saved, rather than boot. They start sooner, and take less \
                memory together; they have in common what the kernel drew at that boot, and read the same pages of memory. \
-               `off`: none. `namespace`: those of one namespace. `node`: all. A pod for which there is no template \
-               yet boots.",
+               `off`: none. `namespace`: those of one namespace. `node`: all. The first pod of a size boots, and so do others for \
+               which there is no template yet.",
         takes: Takes::Reload,
     },
     Key {
