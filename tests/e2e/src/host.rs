@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use tests_registry::Registry;
@@ -13,9 +14,14 @@ use crate::client::Client;
 use crate::daemon::Daemon;
 use crate::disk::Disk;
 use crate::network::Network;
+use crate::traces::{self, Traces};
 
 /// The file of a disk of its own, in the host's directory.
 const DISK_FILE: &str = "disk.img";
+
+/// Longest that the daemon takes to end a VM without a pod, and the pause between two looks.
+const UNCLAIMED_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One test's host.
 #[derive(Debug)]
@@ -159,6 +165,23 @@ impl Host {
     /// When the old daemon does not end or the new one does not start.
     pub async fn upgrade(&mut self, built: &Built) -> anyhow::Result<()> {
         self.daemon.replace(built, self.dir.path(), &self.network).await
+    }
+
+    /// The traces that are here and were not there before. The daemon boots VMs for templates at moments of its own choice, which are
+    /// waited for.
+    ///
+    /// # Panics
+    /// When `/proc` or `/sys` cannot be read.
+    pub async fn left_since(&self, before: &Traces) -> Vec<String> {
+        let deadline = tokio::time::Instant::now() + UNCLAIMED_WITHIN;
+        loop {
+            let is_settled = !traces::has_vm_without_pod(self.dir());
+            let left = Traces::take(self.dir()).expect("the host's traces").since(before);
+            if left.is_empty() || is_settled || tokio::time::Instant::now() > deadline {
+                return left;
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
     }
 
     /// Stops the daemon. A daemon that does not end well is an error.

@@ -33,6 +33,13 @@ impl Traces {
     }
 }
 
+/// Whether the daemon whose directory is `dir` has a VM that is no pod's: of a template, or one that waits.
+pub fn has_vm_without_pod(dir: &Path) -> bool {
+    let pods = names(&dir.join("state/pods").display().to_string(), "pod", |_| true);
+    let of_no_pod = |name: &str| !pods.iter().any(|pod| pod.starts_with(&format!("pod {name}")));
+    !names(&dir.join("run/pods").display().to_string(), "VM", of_no_pod).is_empty()
+}
+
 /// The process ids of all VMMs on the host.
 ///
 /// # Errors

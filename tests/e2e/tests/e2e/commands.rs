@@ -33,7 +33,7 @@ async fn run_prints_the_containers_output_and_ends_with_its_code() {
         podvisor(&host, &["run", "--rm", "--memory", "64", "--cpus", "1", &image, "no-such-command"]).await;
     assert_eq!(output.status.code(), Some(127), "{output:?}");
     assert!(host.client().pods().await.unwrap().is_empty());
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }
 
@@ -45,7 +45,7 @@ async fn run_without_a_daemon_starts_a_private_one_and_ends_it() {
     let output = podvisor(&host, &["run", "--rm", &host.busybox(), "echo", "alone"]).await;
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "alone\n");
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     let images = std::fs::read_dir(host.dir().join("state/private/0/images/images")).unwrap().count();
     assert_eq!(images, 1, "the next command finds the image");
     let private = std::fs::read_dir(host.dir().join("run")).unwrap().flatten();

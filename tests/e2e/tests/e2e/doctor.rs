@@ -100,7 +100,7 @@ async fn what_a_killed_daemon_and_vmm_leave_is_named_and_only_what_is_nobodys_is
     }
     let (status, report) = doctor(&host, &["--repair"]).await;
     assert_eq!(status, 0, "{report}");
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     let (status, report) = doctor(&host, &[]).await;
     assert!(status == 0 && report.contains("nothing found"), "{report}");
     assert!(!store.exists(), "looking makes nothing");

@@ -47,7 +47,7 @@ echo '{"cniVersion":"1.0.0","code":11,"msg":"no addresses left"}'; exit 1"#;
     let error = client.run_pod(&spec::pod("cni", host.dir())).await.unwrap_err();
     assert!(error.message().contains("network") && error.message().contains("no addresses left"), "{error}");
     assert!(client.pods().await.unwrap().is_empty());
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }
 
@@ -68,7 +68,7 @@ echo '{"cniVersion":"1.0.0","code":5,"msg":"the fabric is down"}'; exit 1"#;
     std::fs::write(host.dir().join("plugins/mended"), "").unwrap();
     client.remove_pod(&pods[0].id).await.unwrap();
     assert!(client.pods().await.unwrap().is_empty());
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }
 
@@ -106,7 +106,7 @@ async fn a_guest_that_panics_is_reported_with_the_end_of_its_console() {
     assert!(error.message().contains("Kernel panic") || error.message().contains("panicked"), "{error}");
     assert!(error.message().contains("VFS"), "the last console lines are there: {error}");
     assert!(client.pods().await.unwrap().is_empty());
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }
 

@@ -46,7 +46,7 @@ async fn a_frozen_vmm_holds_up_no_other_pod_at_the_daemons_start_and_is_killed()
     assert!(status.message.contains("was not found again"), "{}", status.message);
     client.remove_pod(frozen).await.unwrap();
     client.remove_pod(well).await.unwrap();
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }
 
@@ -70,6 +70,6 @@ async fn a_frozen_vm_is_given_up_by_the_stop_of_a_container() {
         assert!(status.message.contains("the pod's VM was given up"), "{}", status.message);
     }
     client.remove_pod(&pod).await.unwrap();
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }

@@ -103,7 +103,7 @@ async fn containers_of_a_pod_share_a_memory_volume() {
     assert_eq!(client.sh(&last, "cat /cache/made/file").await.unwrap(), "one\n");
     client.remove_pod(&pod).await.unwrap();
     drop(volumes);
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }
 

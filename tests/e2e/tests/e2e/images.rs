@@ -187,6 +187,6 @@ async fn volumes_that_an_image_declares_are_the_containers_own_with_the_images_c
     let again = client.run(&pod, config("one")).await.unwrap();
     assert_eq!(client.sh(&again, "ls /srv/data").await.unwrap(), "kept\n");
     client.remove_pod(&pod).await.unwrap();
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }

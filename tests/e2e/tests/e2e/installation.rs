@@ -56,7 +56,7 @@ async fn pods_and_daemon_go_on_when_the_files_that_they_started_from_are_gone() 
         client.stop_pod(pod).await.unwrap();
         client.remove_pod(pod).await.unwrap();
     }
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }
 

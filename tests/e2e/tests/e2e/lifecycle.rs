@@ -32,7 +32,7 @@ async fn a_pod_lives_from_run_to_removal_and_leaves_nothing() {
     assert_eq!(client.pod_status(&pod).await.unwrap().state(), v1::PodSandboxState::SandboxNotready);
     client.remove_pod(&pod).await.unwrap();
     assert_eq!(client.pod_status(&pod).await.unwrap_err().code(), Code::NotFound);
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }
 
@@ -77,7 +77,7 @@ async fn removing_a_pod_takes_its_running_containers_along() {
     let container = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
     client.remove_pod(&pod).await.unwrap();
     assert_eq!(client.status(&container).await.unwrap_err().code(), Code::NotFound);
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }
 
@@ -95,6 +95,6 @@ async fn a_killed_daemon_finds_its_pod_again() {
     assert_eq!(client.status(&container).await.unwrap().state(), v1::ContainerState::ContainerRunning);
     assert_eq!(client.sh(&container, "echo still here").await.unwrap(), "still here\n");
     client.remove_pod(&pod).await.unwrap();
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }

@@ -175,7 +175,7 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
     let second = client.run(&pod, sleeper("second", &image, mounts)).await.unwrap();
     assert_eq!(client.sh(&second, "cat /data/guest").await.unwrap(), "guest\n");
     client.remove_pod(&pod).await.unwrap();
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     assert_eq!(volumes.read("real/guest"), "guest\n");
     host.stop().await.unwrap();
 }
@@ -253,6 +253,6 @@ async fn images_are_mounted_as_volumes_and_impossible_mounts_are_refused_by_name
         assert_eq!(bound(&mut client, &pod).await, 0, "{error}");
     }
     client.remove_pod(&pod).await.unwrap();
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }

@@ -109,8 +109,8 @@ async fn a_vmm_that_the_nodes_kernel_kills_takes_its_containers_along_as_oom_kil
         if restarted {
             host.daemon.stop().await.unwrap();
         }
-        // Less than what the guest holds.
-        cgroup.limit(16 * MIB);
+        // Less than what any guest holds.
+        cgroup.limit(4 * MIB);
         assert_eq!(cgroup.oom_kills(), 1, "{}", cgroup.read("memory.events"));
         if restarted {
             host.daemon.kill_and_restart().await.unwrap();
@@ -118,7 +118,7 @@ async fn a_vmm_that_the_nodes_kernel_kills_takes_its_containers_along_as_oom_kil
         }
         let status = client.wait(&sleeper).await.unwrap();
         assert_eq!((status.exit_code, status.reason.as_str()), (137, "OOMKilled"), "{}", status.message);
-        let says = format!("the cgroup {} reached its limit of 16 MiB", cgroup.name);
+        let says = format!("the cgroup {} reached its limit of 4 MiB", cgroup.name);
         assert!(status.message.contains(&says), "{}", status.message);
         client.remove_pod(&pod).await.unwrap();
     }

@@ -42,7 +42,7 @@ async fn a_pod_of_a_measured_class_reaches_its_limit_in_the_cgroup_that_the_clas
     let Some(host) = Host::start().await else { return };
     let before = Traces::take(host.dir()).unwrap();
     let (measured, said) = printed(&host, &["--measure"]).await;
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     assert_eq!(measured["items"][0]["metadata"]["annotations"]["podvisor.io/overhead"], "measured");
     assert!(!said.contains("WARNING"), "the daemon counts with less than was measured: {said}");
     let overhead = overhead(&measured);

@@ -164,7 +164,7 @@ async fn settings_that_no_guest_can_have_are_shown_or_refused() {
         assert!(error.message().contains(&format!("cni.settings = {settings:?}")), "{error}");
         assert_eq!(error.message().contains("table ip fine"), settings == "refuse", "{error}");
         assert!(client.pods().await.unwrap().is_empty());
-        assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+        assert_eq!(host.left_since(&before).await, Vec::<String>::new());
         host.stop().await.unwrap();
     }
 }

@@ -25,6 +25,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 const CLOCK_OFF_MAX: u64 = 30;
 
 trait Templates {
+    async fn without_templates(&mut self);
     async fn want_templates(&mut self, more: &str);
     fn templates(&self) -> Vec<PathBuf>;
     async fn has_template(&self) -> PathBuf;
@@ -34,8 +35,21 @@ trait Templates {
 }
 
 impl Templates for Host {
-    /// Starts the daemon anew with a handler that has templates, and `more` lines.
+    /// Takes its templates from the daemon's other handler, and stops the daemon where it had any.
+    async fn without_templates(&mut self) {
+        let config = fs::read_to_string(self.daemon.config()).unwrap();
+        let (on, off) = ("template = \"node\"\n", "template = \"off\"\n");
+        if config.contains(on) {
+            self.daemon.stop().await.unwrap();
+            let _ = fs::remove_dir_all(self.dir().join("state/templates"));
+            let config = config.replace(on, off).replace("spare_vms = 4\n", "");
+            fs::write(self.daemon.config(), config).unwrap();
+        }
+    }
+
+    /// Starts the daemon anew with a handler that has templates, and `more` lines. No other handler has any.
     async fn want_templates(&mut self, more: &str) {
+        self.without_templates().await;
         let path = self.daemon.config().to_owned();
         let config = fs::read_to_string(&path).unwrap();
         let handler = format!(
@@ -282,6 +296,7 @@ async fn an_odd_template_is_found_out_and_made_anew() {
 #[tokio::test]
 async fn a_full_disk_costs_the_template_and_a_kill_leaves_nothing() {
     let Some(mut host) = Host::start_on_disk(512).await else { return };
+    host.without_templates().await;
     host.disk().fill().unwrap();
     host.want_templates("").await;
     host.logs("a template cannot be made", 1).await;

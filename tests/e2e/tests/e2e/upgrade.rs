@@ -69,6 +69,6 @@ async fn pods_of_the_release_before_are_found_used_and_removed() {
     outdated(&host, &[]).await;
     client.run(&fresh, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
     client.remove_pod(&fresh).await.unwrap();
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }

@@ -93,7 +93,7 @@ async fn an_empty_dir_is_a_disk_of_the_vms_that_outlives_each_vm() {
         client.remove_pod(&pod.id).await.unwrap();
     }
     drop(volumes);
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }
 

@@ -203,7 +203,7 @@ async fn two_pods_and_the_node_exclude_each_other_by_fcntl_and_by_flock() {
     for pod in [first, second] {
         client.remove_pod(&pod).await.unwrap();
     }
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }
 

@@ -64,6 +64,6 @@ async fn random_work_beside_kills_and_bad_disks_loses_nothing() {
     }
     println!("walk: {counts:?}; disturbances: {kinds:?}");
     assert!(host.client().pods().await.unwrap().is_empty());
-    assert_eq!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new(), "seed {seed}");
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new(), "seed {seed}");
     host.stop().await.unwrap();
 }
