@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod data;
 mod exec;
 mod figures;
 mod median;
@@ -60,6 +61,7 @@ enum Part {
     Exec,
     Throughput,
     Volumes,
+    Data,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -87,6 +89,9 @@ async fn main() -> anyhow::Result<()> {
     }
     if wanted(Part::Volumes) {
         volumes::bench(&host).await?;
+    }
+    if wanted(Part::Data) {
+        data::bench(&host).await?;
     }
     host.stop().await
 }
