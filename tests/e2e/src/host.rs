@@ -22,6 +22,8 @@ const DISK_FILE: &str = "disk.img";
 /// Longest that the daemon takes to end a VM without a pod, and the pause between two looks.
 const UNCLAIMED_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Looks in a row without such a VM after which none is being ended.
+const SETTLED_LOOKS: u32 = 3;
 
 /// One test's host.
 #[derive(Debug)]
@@ -174,10 +176,12 @@ impl Host {
     /// When `/proc` or `/sys` cannot be read.
     pub async fn left_since(&self, before: &Traces) -> Vec<String> {
         let deadline = tokio::time::Instant::now() + UNCLAIMED_WITHIN;
+        // The mounts of a VM go after its process.
+        let mut settled = 0;
         loop {
-            let is_settled = !traces::has_vm_without_pod(self.dir());
+            settled = if traces::has_vm_without_pod() { 0 } else { settled + 1 };
             let left = Traces::take(self.dir()).expect("the host's traces").since(before);
-            if left.is_empty() || is_settled || tokio::time::Instant::now() > deadline {
+            if left.is_empty() || settled > SETTLED_LOOKS || tokio::time::Instant::now() > deadline {
                 return left;
             }
             tokio::time::sleep(LOOK_INTERVAL).await;

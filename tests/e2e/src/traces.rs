@@ -33,11 +33,13 @@ impl Traces {
     }
 }
 
-/// Whether the daemon whose directory is `dir` has a VM that is no pod's: of a template, or one that waits.
-pub fn has_vm_without_pod(dir: &Path) -> bool {
-    let pods = names(&dir.join("state/pods").display().to_string(), "pod", |_| true);
-    let of_no_pod = |name: &str| !pods.iter().any(|pod| pod.starts_with(&format!("pod {name}")));
-    !names(&dir.join("run/pods").display().to_string(), "VM", of_no_pod).is_empty()
+/// Whether there is a VM that is no pod's: of a template, or one that waits. All of them have one cgroup.
+pub fn has_vm_without_pod() -> bool {
+    let of_none = |cgroup: &String| cgroup.ends_with("/podvisor-unclaimed");
+    let cgroups = cgroups(Path::new("/sys/fs/cgroup")).into_iter().filter(of_none);
+    let mut files =
+        cgroups.map(|cgroup| Path::new(cgroup.trim_start_matches("cgroup ")).join("cgroup.procs"));
+    files.any(|file| std::fs::read_to_string(file).is_ok_and(|processes| !processes.is_empty()))
 }
 
 /// The process ids of all VMMs on the host.

@@ -97,7 +97,9 @@ async fn compare(client: &mut Client, container: &str, seed: u64, model: &Model)
 async fn look_at(host: &Host, client: &mut Client, busybox: &str, seeds: std::ops::Range<u64>) {
     let (mut models, mut mounts) = (Vec::new(), Vec::new());
     for seed in seeds.clone() {
-        let (layers, model) = random::image(seed);
+        let (mut layers, model) = random::image(seed);
+        // The registry's client pushes no blob without bytes, which is an archive of nothing.
+        layers.retain(|layer| !layer.bytes.is_empty());
         let name = format!("e2e/random-{seed}");
         host.registry.push_image(&name, "1", layers, serde_json::json!({})).await.unwrap();
         let image = client.pull(&host.image(&format!("{name}:1"))).await.unwrap();
