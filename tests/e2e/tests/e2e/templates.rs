@@ -294,6 +294,33 @@ async fn an_odd_template_is_found_out_and_made_anew() {
 }
 
 #[tokio::test]
+async fn a_large_pod_goes_on_from_the_handlers_template_and_grows_to_its_limit() {
+    const LIMIT: i64 = 512 << 20;
+    let Some(mut host) = Host::start().await else { return };
+    host.want_templates("").await;
+    host.has_template().await;
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let mut config = spec::pod("large", host.dir());
+    config.linux.get_or_insert_default().resources.get_or_insert_default().memory_limit_in_bytes = LIMIT;
+    let pod = client.run_pod_on(&config, HANDLER).await.unwrap();
+    assert_eq!((host.starts("restore"), host.starts("boot")), (1, 0), "{}", host.daemon.log());
+    let main = spec::with_memory(spec::container("main", &image, &["sleep", "100000"]), LIMIT);
+    let container = client.run(&pod, main).await.unwrap();
+    // A program can have all of it but what its container needs besides.
+    let touched = client.sh(&container, "dd if=/dev/zero of=/dev/null bs=440M count=1 2>&1").await.unwrap();
+    assert!(touched.contains("1+0 records in"), "{touched}");
+    let size = &client.pod_status_verbose(&pod).await.unwrap().1["resources"]["size"]["memory_bytes"];
+    assert!(size.as_i64().unwrap() >= LIMIT, "{size}");
+    // What the guest's kernel has for itself does not follow from the size that it booted with.
+    let threads: u64 =
+        client.sh(&container, "cat /proc/sys/kernel/threads-max").await.unwrap().trim().parse().unwrap();
+    assert!(threads >= LIMIT.cast_unsigned() / (8 * 16 * 1024), "{threads}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_full_disk_costs_the_template_and_a_kill_leaves_nothing() {
     let Some(mut host) = Host::start_on_disk(512).await else { return };
     host.without_templates().await;

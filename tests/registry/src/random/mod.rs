@@ -1,7 +1,10 @@
 //! Random images, in the whole grammar of what builders write, and what each must look like. Owns the dice; archives are
 //! written by `tar.rs`, and layers made up by `made.rs`.
 
-#![allow(clippy::unwrap_used, reason = "an image that cannot be made is a mistake of its maker, for a test to end with")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "an image that cannot be made is a mistake of its maker, for a test to end with"
+)]
 
 mod made;
 mod model;
