@@ -34,6 +34,16 @@ impl Built {
         }
     }
 
+    /// Whether the environment names directories: `make test` has it do so, and no benchmark.
+    pub fn is_in_environment() -> bool {
+        std::env::var_os(BIN_VARIABLE).is_some()
+    }
+
+    /// Whether these are of the release before this one, which does not know all that a configuration may say.
+    pub fn is_previous(&self) -> bool {
+        std::env::var_os(PREVIOUS_VARIABLE).is_some_and(|dir| self.bin == PathBuf::from(dir))
+    }
+
     /// The release before this one. Where the environment does not name its directory there is none, and a line on stderr says so.
     pub fn previous_of_environment() -> Option<Built> {
         let Some(dir) = std::env::var_os(PREVIOUS_VARIABLE).filter(|dir| !dir.is_empty()) else {

@@ -236,25 +236,22 @@ impl Program {
 
 /// Lines of the handler by which a daemon of this build starts pods as [`ORIGIN_VARIABLE`] says. The release before knows none of it.
 fn origin(built: &Built) -> &'static str {
-    let is_of_this_build = is_of_this_build(built);
+    if built.is_previous() {
+        return "";
+    }
     match std::env::var(ORIGIN_VARIABLE).as_deref() {
-        Ok("template") if is_of_this_build => "template = \"node\"\n",
-        Ok("spare") if is_of_this_build => "template = \"node\"\nspare_vms = 4\n",
-        // To make one for each test's daemon takes longer than to boot its pods.
-        Err(_) if is_of_this_build => "template = \"off\"\n",
-        Ok("template" | "spare") | Err(_) => "",
+        Ok("template") => "template = \"node\"\n",
+        Ok("spare") => "template = \"node\"\nspare_vms = 4\n",
         Ok(other) => panic!("{ORIGIN_VARIABLE} is {other:?}: template and spare are known"),
+        // To make one for each test's daemon takes longer than to boot its pods.
+        Err(_) => "template = \"off\"\n",
     }
 }
 
-fn is_of_this_build(built: &Built) -> bool {
-    Built::of_environment().is_some_and(|ours| ours.bin == built.bin)
-}
-
-/// Keeps the daemon from making network namespaces at moments of its own choice: tests compare its descriptors before and after. The
-/// release before knows nothing of them.
+/// Keeps the daemon of a test from making network namespaces at moments of its own choice: tests compare its descriptors before and after.
+/// The release before knows nothing of them.
 fn no_spare_namespaces(built: &Built) -> &'static str {
-    if is_of_this_build(built) { "spare_namespaces = 0\n" } else { "" }
+    if Built::is_in_environment() && !built.is_previous() { "spare_namespaces = 0\n" } else { "" }
 }
 
 fn text(built: &Built, dir: &Path, network: &Network) -> String {
