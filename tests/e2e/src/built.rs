@@ -41,7 +41,7 @@ impl Built {
 
     /// Whether these are of the release before this one, which does not know all that a configuration may say.
     pub fn is_previous(&self) -> bool {
-        std::env::var_os(PREVIOUS_VARIABLE).is_some_and(|dir| self.bin == PathBuf::from(dir))
+        std::env::var_os(PREVIOUS_VARIABLE).is_some_and(|dir| self.bin == dir)
     }
 
     /// The release before this one. Where the environment does not name its directory there is none, and a line on stderr says so.
