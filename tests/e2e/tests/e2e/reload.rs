@@ -68,7 +68,8 @@ fn write(path: &Path, text: &str) {
     std::fs::rename(beside, path).unwrap();
 }
 
-const RELOADED: &str = "the configuration is reloaded";
+/// With the colon before the message: another line is of each key, `a key of the configuration is reloaded`.
+const RELOADED: &str = ": the configuration is reloaded";
 const REFUSED: &str = "the configuration is not reloaded, and the one before stays in force";
 
 #[tokio::test]
@@ -179,7 +180,7 @@ async fn images_are_pinned_as_a_reload_has_it() {
     {
         write(&path, &with(&names));
         reload(&host, RELOADED, count + 1).await;
-        assert_eq!(is_pinned(&host).await, expected, "{names}");
+        assert_eq!(is_pinned(&host).await, expected, "{names}: {}", host.daemon.log());
     }
     // A name that is none is refused; and the kubelet decides what is removed.
     write(&path, &with("\"*\""));
