@@ -9,7 +9,7 @@ use runtime_spec::{
 };
 
 const MIB: u64 = 1 << 20;
-/// What a guest takes besides its containers where a class names no overhead.
+/// Memory of a guest besides its containers, where a class names no overhead.
 const GUEST: u64 = 52 * MIB;
 
 fn limits(memory_mib: i64, quota: i64) -> Resources {

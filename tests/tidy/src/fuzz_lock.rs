@@ -12,7 +12,7 @@ use crate::Crate;
 /// Names of the crates that each of our crates asks for or is locked to.
 pub type Needs = BTreeMap<String, BTreeSet<String>>;
 
-/// What the manifests of the workspace at `root` ask for, tests and optional crates not among it.
+/// Reads what the manifests of the workspace at `root` ask for, tests and optional crates not among it.
 ///
 /// # Errors
 /// Where a manifest cannot be read, or is no TOML.
@@ -26,7 +26,7 @@ pub fn asked(root: &Path, crates: &[Crate]) -> Result<Needs> {
     crates.iter().map(read).collect()
 }
 
-/// What the text of a lock file has for the crates that are on this disk.
+/// Reads what a lock file has for the crates that are on this disk.
 ///
 /// # Errors
 /// Where the text is no TOML.

@@ -1,5 +1,5 @@
 //! Random images in the whole grammar of archives, each mounted in a pod as a volume: what the pod's programs see is what the layers say.
-//! The same images by the node's own kernel, their extended attributes among it, are a test of runtime/image.
+//! A test of runtime/image has the node's own kernel show the same images, with their extended attributes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ const SEEDS_VARIABLE: &str = "PODVISOR_IMAGE_SEEDS";
 const SEEDS: u64 = 4;
 const OF_A_POD: u64 = 8;
 
-/// What busybox is asked for every path below the volume, in the order of the paths' bytes: type and permissions, user, group, time, and
+/// The question to busybox for every path below the volume, in the order of the paths' bytes: type and permissions, user, group, time, and
 /// the numbers of a device.
 const STAT: &str = "stat -c '%f %u %g %Y %t:%T'";
 
