@@ -132,7 +132,7 @@ impl Templates {
     pub(crate) fn take(&self, shape: &TemplateShape) -> Result<Arc<Template>, Missing> {
         let mut inner = self.lock();
         let now = Instant::now();
-        if inner.is_first(shape) {
+        if inner.note_asked(shape) {
             return Err(Missing { absent: Absent::First, begin_work: false });
         }
         let mut absent = Absent::Wanted;
@@ -153,7 +153,7 @@ impl Templates {
 
     /// Expects pods of this shape, so that not even the first one of them has to boot.
     pub(crate) fn expect(&self, shape: &TemplateShape) {
-        let _ = self.lock().is_first(shape);
+        self.lock().note_asked(shape);
     }
 
     /// The template of this shape is no good: no other pod starts from it.
@@ -210,8 +210,8 @@ impl Templates {
 }
 
 impl Inner {
-    /// Whether nobody has asked for the shape before, as far as is remembered. The next time somebody has.
-    fn is_first(&mut self, shape: &TemplateShape) -> bool {
+    /// Notes that somebody asks for the shape. Returns whether that is the first time, as far as is remembered.
+    fn note_asked(&mut self, shape: &TemplateShape) -> bool {
         if self.kept.contains_key(shape) || self.wanted.contains(shape) || self.asked.contains(shape) {
             return false;
         }
