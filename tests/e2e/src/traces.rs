@@ -23,7 +23,8 @@ impl Traces {
             name.starts_with("veth") || name.starts_with("tap")
         }));
         found.extend(mounts(dir)?);
-        found.extend(cgroups(Path::new("/sys/fs/cgroup")));
+        // That of VMs without a pod stays, whoever made it; what runs there is found by itself.
+        found.extend(cgroups(Path::new("/sys/fs/cgroup")).into_iter().filter(|cgroup| !is_unclaimed(cgroup)));
         Ok(Traces { found })
     }
 
@@ -35,11 +36,14 @@ impl Traces {
 
 /// Whether there is a VM that is no pod's: of a template, or one that waits. All of them have one cgroup.
 pub fn has_vm_without_pod() -> bool {
-    let of_none = |cgroup: &String| cgroup.ends_with("/podvisor-unclaimed");
-    let cgroups = cgroups(Path::new("/sys/fs/cgroup")).into_iter().filter(of_none);
+    let cgroups = cgroups(Path::new("/sys/fs/cgroup")).into_iter().filter(|cgroup| is_unclaimed(cgroup));
     let mut files =
         cgroups.map(|cgroup| Path::new(cgroup.trim_start_matches("cgroup ")).join("cgroup.procs"));
     files.any(|file| std::fs::read_to_string(file).is_ok_and(|processes| !processes.is_empty()))
+}
+
+fn is_unclaimed(cgroup: &str) -> bool {
+    cgroup.ends_with("/podvisor-unclaimed")
 }
 
 /// The process ids of all VMMs on the host.
