@@ -115,6 +115,10 @@ const fn writes(name: &'static str, options: &'static [&'static str]) -> Work {
 }
 
 impl Work {
+    fn title(&self) -> String {
+        format!("{} of {}", if self.writes { "writes" } else { "reads" }, self.name)
+    }
+
     fn command(&self, file: &str) -> Vec<String> {
         let own = ["--name=blocks", "--output-format=json", "--randseed=1", "--overwrite=1", "--thread=1"];
         let size = format!("--size={FILE_MIB}M");
@@ -133,29 +137,35 @@ impl Work {
         Ok(1e9 / rate / NANOSECONDS_OF_THOUSAND)
     }
 
-    /// Runs where fio is ours to start.
-    async fn on_node(&self, file: &Path) -> anyhow::Result<f64> {
-        let command = self.command(&file.display().to_string());
-        let mut cost = 0.0;
-        for _ in 0..if self.warm { 2 } else { 1 } {
-            let output = Command::new(FIO).args(&command[1..]).output().await.context("running fio")?;
-            ensure!(output.status.success(), "fio: {}", String::from_utf8_lossy(&output.stderr));
-            cost = self.cost(&output.stdout)?;
+    /// The cost by the report of a run; a file that is to be warm has been read by one before.
+    async fn measured(&self, run: impl AsyncFn() -> anyhow::Result<Vec<u8>>) -> anyhow::Result<f64> {
+        if self.warm {
+            run().await?;
         }
-        Ok(cost)
+        self.cost(&run().await?)
     }
 
-    async fn in_pod(&self, client: &mut Client, container: &str, file: &str) -> anyhow::Result<f64> {
+    async fn on_node(&self, file: &Path) -> anyhow::Result<f64> {
+        let command = self.command(&file.display().to_string());
+        let run = async || {
+            let output = Command::new(FIO).args(&command[1..]).output().await.context("running fio")?;
+            ensure!(output.status.success(), "fio: {}", String::from_utf8_lossy(&output.stderr));
+            Ok(output.stdout)
+        };
+        self.measured(run).await
+    }
+
+    async fn in_pod(&self, client: &Client, container: &str, file: &str) -> anyhow::Result<f64> {
         let command = self.command(file);
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
-        let mut cost = 0.0;
-        for _ in 0..if self.warm { 2 } else { 1 } {
-            let answer: v1::ExecSyncResponse = client.exec(container, &words, TIMEOUT_SECONDS).await?;
+        let run = async || {
+            let answer: v1::ExecSyncResponse =
+                client.clone().exec(container, &words, TIMEOUT_SECONDS).await?;
             let errors = String::from_utf8_lossy(&answer.stderr);
             ensure!(answer.exit_code == 0, "fio on {file} ended with {}: {errors}", answer.exit_code);
-            cost = self.cost(&answer.stdout)?;
-        }
-        Ok(cost)
+            Ok(answer.stdout)
+        };
+        self.measured(run).await
     }
 }
 
@@ -188,19 +198,13 @@ pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
         let mut line = Vec::new();
         let read_only = Place { name: "image", file: IN_IMAGE };
         for Place { name, file } in PLACES.iter().chain(work.warm.then_some(&read_only)) {
-            let cost = work.in_pod(&mut client, &container, file).await?;
+            let cost = work.in_pod(&client, &container, file).await?;
             line.push(format!("{name} {cost:.1} k, {:.3}", node / cost));
         }
         println!("bench: {}: node {node:.1} k instructions; {}", work.title(), line.join("; "));
     }
     client.remove_pod(&pod).await?;
     Ok(())
-}
-
-impl Work {
-    fn title(&self) -> String {
-        format!("{} of {}", if self.writes { "writes" } else { "reads" }, self.name)
-    }
 }
 
 async fn image(host: &Host, client: &mut Client) -> anyhow::Result<String> {
