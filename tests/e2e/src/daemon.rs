@@ -127,6 +127,14 @@ impl Daemon {
         &self.program.binary
     }
 
+    /// Whether the configuration has pods start from a template.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    pub fn has_templates(&self) -> bool {
+        has_templates(&std::fs::read_to_string(self.config()).expect("the daemon's configuration"))
+    }
+
     /// The log up to now.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.program.log).unwrap_or_default()
@@ -222,7 +230,7 @@ impl Program {
             true => &["a VM waits for a pod"],
             false => &["a template is made", "a template is read"],
         };
-        if std::env::var_os(ORIGIN_VARIABLE).is_none() || !config.contains("template = \"node\"") {
+        if std::env::var_os(ORIGIN_VARIABLE).is_none() || !has_templates(&config) {
             return Ok(());
         }
         let is_there = |log: String| lines.iter().any(|line| log.contains(line));
@@ -246,6 +254,10 @@ fn origin(built: &Built) -> &'static str {
         // To make one for each test's daemon takes longer than to boot its pods.
         Err(_) => "template = \"off\"\n",
     }
+}
+
+fn has_templates(config: &str) -> bool {
+    config.contains("template = \"node\"")
 }
 
 /// Keeps the daemon of a test from making network namespaces at moments of its own choice: tests compare its descriptors before and after.

@@ -177,11 +177,12 @@ impl Host {
     pub async fn left_since(&self, before: &Traces) -> Vec<String> {
         let deadline = tokio::time::Instant::now() + UNCLAIMED_WITHIN;
         // The mounts of a VM go after its process.
+        let patience = if self.daemon.has_templates() { SETTLED_LOOKS } else { 0 };
         let mut settled = 0;
         loop {
             settled = if traces::has_vm_without_pod() { 0 } else { settled + 1 };
             let left = Traces::take(self.dir()).expect("the host's traces").since(before);
-            if left.is_empty() || settled > SETTLED_LOOKS || tokio::time::Instant::now() > deadline {
+            if left.is_empty() || settled > patience || tokio::time::Instant::now() > deadline {
                 return left;
             }
             tokio::time::sleep(LOOK_INTERVAL).await;

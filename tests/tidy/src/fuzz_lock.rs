@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neededthat_is_asked_for_and_not_locked_is_found() {
+    fn a_crate_that_is_asked_for_and_not_locked_is_found() {
         let locked = locked(LOCK).unwrap();
         let manifest = "[dependencies]\nnix.workspace = true\nruntime-pieces.workspace = true\n[dev-dependencies]\nproptest = '1'";
         assert_eq!(check(&asked_by(manifest), &locked), Vec::<String>::new());
