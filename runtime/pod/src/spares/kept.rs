@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::demand::{Allowance, Demand};
@@ -45,6 +45,10 @@ pub(crate) struct Spares {
     changed: Arc<Notify>,
     /// Notified when a network namespace may be wanted.
     networks: Arc<Notify>,
+    /// Whether the daemon ends, and has no use for any.
+    closed: watch::Sender<bool>,
+    /// Notified when the task ends.
+    rests: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -56,8 +60,6 @@ struct Inner {
     pause_until: Option<Instant>,
     /// Whether the task works.
     works: bool,
-    /// Whether the daemon ends, and has no use for any.
-    closed: bool,
 }
 
 impl Spares {
@@ -94,7 +96,7 @@ impl Spares {
     pub(super) fn begin(&self, wanted: bool) -> bool {
         self.changed.notify_one();
         let mut inner = self.lock();
-        let needed = !inner.closed && (wanted || !inner.waiting.is_empty());
+        let needed = !self.is_closed() && (wanted || !inner.waiting.is_empty());
         needed && !std::mem::replace(&mut inner.works, true)
     }
 
@@ -102,18 +104,27 @@ impl Spares {
     pub(super) fn rest(&self) -> bool {
         let mut inner = self.lock();
         inner.works = !inner.waiting.is_empty();
+        if !inner.works {
+            self.rests.notify_one();
+        }
         !inner.works
     }
 
     /// The next thing to do, where the handlers allow this.
     pub(super) fn next(&self, allowances: &[Allowance]) -> Step {
-        self.lock().next(allowances, Instant::now())
+        let mut inner = self.lock();
+        if self.is_closed() {
+            inner.works = false;
+            self.rests.notify_one();
+            return Step::Rest;
+        }
+        inner.next(allowances, Instant::now())
     }
 
     /// Lets the spare wait for its pod, or gives it back where the daemon ends.
     pub(super) fn keep(&self, kind: SpareKind, spare: Spare) -> Result<(), Box<Spare>> {
         let mut inner = self.lock();
-        if inner.closed {
+        if self.is_closed() {
             return Err(Box::new(spare));
         }
         inner.waiting.push_back((kind, spare));
@@ -126,11 +137,30 @@ impl Spares {
         self.lock().pause_until = Some(Instant::now() + pause);
     }
 
-    /// Takes all of them, and keeps no more.
+    /// Wants no more, and takes those that wait.
     pub(super) fn close(&self) -> Vec<Spare> {
         let mut inner = self.lock();
-        inner.closed = true;
+        self.closed.send_replace(true);
+        self.changed.notify_one();
         inner.waiting.drain(..).map(|(_, spare)| spare).collect()
+    }
+
+    /// Returns once the task has ended, and with it what it was making.
+    pub(super) async fn rests(&self) {
+        while self.lock().works {
+            self.rests.notified().await;
+        }
+    }
+
+    /// Returns once the daemon ends.
+    pub(super) async fn closed(&self) {
+        // The sender is here as long as this is.
+        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
+    /// Whether the daemon ends.
+    pub(super) fn is_closed(&self) -> bool {
+        *self.closed.borrow()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -151,10 +181,6 @@ pub(super) enum Step {
 
 impl Inner {
     fn next(&mut self, allowances: &[Allowance], now: Instant) -> Step {
-        if self.closed {
-            self.works = false;
-            return Step::Rest;
-        }
         let mut wanted = self.demand.wanted(allowances, now);
         let mut surplus = None;
         for (place, (kind, spare)) in self.waiting.iter().enumerate() {

@@ -38,7 +38,8 @@ pub(super) async fn make(node: &Arc<Node>, kind: &SpareKind, template: &Template
     match start(node, &id, &vm, kind, template).await {
         Ok((agent, releases, builds)) => Ok(Spare { id, vm, agent, releases, builds, made: Instant::now() }),
         Err(error) => {
-            unclaimed::end(node, &id, Some(&vm), true).await;
+            // Nothing has failed where the daemon ends.
+            unclaimed::end(node, &id, Some(&vm), !node.spares.is_closed()).await;
             Err(error)
         }
     }
@@ -71,6 +72,7 @@ async fn start(
     let ready = async {
         tokio::select! {
             biased;
+            () = node.spares.closed() => Err(PodError::internal(format!("{DOING}: the daemon ends"))),
             ready = raising => ready.map_err(|error| PodError::internal(DOING).because(error)),
             report = vm.stopped() => Err(PodError::internal(format!("{DOING}: {}", vm_end::describe(&report)))),
         }

@@ -31,10 +31,10 @@ pub(crate) fn look(node: &Arc<Node>) {
     }
 }
 
-/// Ends all spares: the daemon stops, and nobody would claim them.
+/// Ends all spares, also one that is being made: the daemon stops, and nobody would claim them.
 pub(crate) async fn close(node: &Arc<Node>) {
     let ending = node.spares.close().into_iter().map(|spare| make::end(node, spare));
-    futures::future::join_all(ending).await;
+    tokio::join!(futures::future::join_all(ending), node.spares.rests());
 }
 
 /// Works as long as there is a node, and spares that somebody wants, or that are to be ended.
@@ -69,6 +69,7 @@ async fn work(node: &Arc<Node>) -> Option<Duration> {
             };
             match make::make(node, &kind, &template).await {
                 Ok(spare) => keep(node, kind, spare).await,
+                Err(_) if node.spares.is_closed() => {}
                 Err(error) => {
                     tracing::warn!(error = error.chain(), "a spare VM cannot be made; pods start without");
                     node.spares.pause(FAILED_PAUSE);

@@ -138,6 +138,20 @@ async fn a_daemon_that_stops_leaves_no_vm_without_a_pod() {
     assert_eq!(world.unclaimed(), Vec::<String>::new());
 }
 
+#[tokio::test]
+async fn a_daemon_that_stops_leaves_no_vm_that_was_being_made() {
+    for step in ["vm.restore", "vm.wake", "vm.wait_ready"] {
+        let script = wanting(1);
+        script.hang(step);
+        let world = World::scripted(script).await;
+        world.until(|world| world.script.count(step) == 1).await;
+        assert_eq!(world.script.running().len(), 1, "{step}");
+        world.pods.close().await;
+        assert_eq!((world.directories(), world.script.running().len()), (0, 0), "{step}");
+        world.pods.close().await;
+    }
+}
+
 #[test]
 fn a_daemon_that_is_killed_leaves_a_vm_that_the_next_one_ends() {
     let left: Left = (Arc::new(World::files()), Arc::new(wanting(1)));
