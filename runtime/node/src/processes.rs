@@ -10,6 +10,9 @@ const BYTES_MAX: u64 = 1 << 20;
 /// The name that a VMM gives itself.
 const VMM: &str = "podvisor-vmm";
 
+/// The cgroup of VMMs that no pod has: the daemon makes them ahead, and ends them when it stops.
+const UNCLAIMED: &str = "/podvisor-unclaimed";
+
 /// Processes that cannot be seen.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessesError {
@@ -21,12 +24,17 @@ pub enum ProcessesError {
     None,
 }
 
-/// Returns the process IDs of the node's VMMs.
+/// Returns the process IDs of the VMMs that pods have.
 ///
 /// # Errors
 /// The node's `/proc` cannot be read, or shows nothing.
 pub fn vmms(root: &HostRoot) -> Result<Vec<u32>, ProcessesError> {
-    Ok(all(root)?.into_iter().filter(|(_, name)| name == VMM).map(|(pid, _)| pid).collect())
+    let has_pod = |pid: u32| {
+        let cgroups = root.read(&place(pid, "cgroup"), BYTES_MAX).ok().flatten().unwrap_or_default();
+        !cgroups.lines().any(|line| line.ends_with(UNCLAIMED))
+    };
+    let vmms = all(root)?.into_iter().filter(|(pid, name)| name == VMM && has_pod(*pid));
+    Ok(vmms.map(|(pid, _)| pid).collect())
 }
 
 /// Returns the arguments of each process whose name begins with `name`. The kernel cuts names at 15 bytes.

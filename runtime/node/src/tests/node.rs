@@ -147,6 +147,9 @@ impl Systemd {
             .unwrap()
             .map(|entry| entry.unwrap().path())
             .filter(|path| fs::read_to_string(path.join("comm")).is_ok_and(|name| name == "podvisor-vmm\n"))
+            .filter(|path| {
+                fs::read_to_string(path.join("cgroup")).map_or(true, |of| !of.contains("unclaimed"))
+            })
             .collect();
         if !vms.is_empty() && !force {
             fs::write(self.root.join("run/podvisor-leave.log"), "podvisor: a VM runs\n").unwrap();

@@ -82,6 +82,22 @@ fn vms_are_in_the_way_of_a_removal_and_force_ends_them() {
 }
 
 #[test]
+fn vms_that_the_daemon_made_ahead_are_in_nobodys_way() {
+    for cgroups in ["0::/podvisor-unclaimed\n", "4:memory:/podvisor-unclaimed\n0::/system.slice\n"] {
+        let node = Node::new();
+        node.install().unwrap();
+        node.process(77, "podvisor-vmm", "");
+        fs::write(node.path("proc/77/cgroup"), cgroups).unwrap();
+        node.process(78, "podvisor-vmm", "");
+        fs::write(node.path("proc/78/cgroup"), "0::/podvisor/podvisor-0123\n").unwrap();
+        let error = node.remove(false, false).unwrap_err();
+        assert!(error.to_string().contains("processes 78: drain the node"), "{error}");
+        fs::remove_dir_all(node.path("proc/78")).unwrap();
+        node.remove(false, false).unwrap();
+    }
+}
+
+#[test]
 fn vms_without_a_program_to_end_them_keep_everything_in_its_place() {
     let node = Node::new();
     node.install().unwrap();
