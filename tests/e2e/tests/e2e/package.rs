@@ -13,8 +13,9 @@ use crate::system::{CHANGE_TIMEOUT, LOOK_INTERVAL, System};
 /// Directory of the packages that `tests/deb/run` makes.
 pub(crate) const PACKAGES_VARIABLE: &str = "PODVISOR_E2E_PACKAGES";
 
-/// A line of shell that lists the VMMs.
-const VMMS: &str = "grep -lx podvisor-vmm /proc/[0-9]*/comm 2>/dev/null";
+/// A line of shell that lists the VMMs of pods. The daemon may be making a template beside.
+const VMMS: &str = "for vmm in $(grep -lx podvisor-vmm /proc/[0-9]*/comm 2>/dev/null); do \
+     grep -q /podvisor-unclaimed$ ${vmm%comm}cgroup || echo $vmm; done";
 
 impl System {
     async fn install(&self, package: &Path) -> (ExitStatus, String) {
@@ -101,6 +102,7 @@ async fn a_pod_outlives_upgrade_watchdog_and_removal_of_the_package() {
     let removed = system.sh("dpkg --remove podvisor").await;
     assert!(removed.contains("VMs that run on: 1"), "{removed}");
     assert_eq!(system.sh(VMMS).await, vmm);
+    assert_eq!(system.sh("grep -lx podvisor-vmm /proc/[0-9]*/comm").await, vmm, "none without a pod is left");
     system.sh("! command -v podvisor && [ -e /etc/podvisor/config.toml ] && ! grep -qx podvisor /proc/[0-9]*/comm").await;
     let (status, text) = system.try_sh("dpkg --purge podvisor").await;
     assert!(!status.success() && text.contains("VMs still run"), "{text}");
