@@ -8,12 +8,13 @@
 # the agent grows the mounted file system to it (EXT4_IOC_RESIZE_FS). The node checks nothing of what is on it, hence no checksums.
 set -euo pipefail
 
-# Room in the smallest disk, and the size up to which it grows by descriptors set aside here (beyond that ext4 finds other room).
+# Room in the smallest disk.
 logical_size=64M
-grows_to_blocks=$((1024 * 1024 * 1024 / 4)) # 1 TiB in blocks of 4 KiB
 
-# uninit_bg lets groups stay unwritten, also those that growing adds.
-features=none,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file
+# uninit_bg lets groups stay unwritten, also those that growing adds. There is no resize_inode, which sets room for descriptors aside:
+# growing to 1 GiB would read and write each of its 128 blocks, one after the other. One block of descriptors is enough for 8 GiB, and
+# beyond that ext4 puts them among the groups that they describe (meta_bg).
+features=none,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file
 features+=,uninit_bg,dir_nlink,extra_isize
 
 scratch() {
@@ -52,7 +53,7 @@ main() {
     }
     truncate -s "$logical_size" "$image"
     # A new file reads as zeros: nothing needs to be zeroed, now or by the guest later.
-    extended+=resize=$grows_to_blocks,lazy_itable_init=0,assume_storage_prezeroed=1,nodiscard,root_owner=0:0,hash_seed=$uuid
+    extended+=lazy_itable_init=0,assume_storage_prezeroed=1,nodiscard,root_owner=0:0,hash_seed=$uuid
     E2FSPROGS_FAKE_TIME=1 mke2fs -q -F -t ext4 -b 4096 -I 256 -i 8192 -m 0 -O "$features" -U "$uuid" -L "$2" "${more[@]}" -E "$extended" "$image" >&2
     [ "$2" = scratch ] || empty "$image"
     # The guest zeroes no inode tables either, and gives freed blocks back.
