@@ -41,6 +41,9 @@ pub const MEMORY_BYTES_MAX: u64 = 1 << 40;
 /// Longest saved state of a VM, in bytes. A vCPU takes some 25 KiB, and there are 64 at most.
 pub const STATE_BYTES_MAX: usize = 8 << 20;
 
+/// Most [`PageRun`]s in a packet.
+pub const PAGE_RUNS_MAX: usize = 4096;
+
 /// Position of a descriptor among those that came with the packet, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -223,6 +226,31 @@ pub struct RestoreConfig {
     pub state: FdIndex,
     /// Devices for the slots that were filled when the VM was saved, of the same kinds, and for no others.
     pub devices: Vec<(Slot, Device<FdIndex>)>,
+    /// Pages of the memory that the guest will write to soon, at most [`PAGE_RUNS_MAX`] runs: the VMM copies them before the guest runs.
+    #[serde(default)]
+    pub first_writes: Vec<PageRun>,
+}
+
+/// Pages of 4 KiB that follow each other in a saved memory. On the wire a list of the two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u32, u32)", into = "(u32, u32)")]
+pub struct PageRun {
+    /// Number of the first page.
+    pub first: u32,
+    /// Number of pages.
+    pub count: u32,
+}
+
+impl From<(u32, u32)> for PageRun {
+    fn from((first, count): (u32, u32)) -> PageRun {
+        PageRun { first, count }
+    }
+}
+
+impl From<PageRun> for (u32, u32) {
+    fn from(PageRun { first, count }: PageRun) -> (u32, u32) {
+        (first, count)
+    }
 }
 
 /// A message of the VMM that answers no request.

@@ -129,5 +129,9 @@ async fn restore(vm: &Vm, dir: &Path, size: Size, plan: BootPlan<'_>) -> Result<
     let [memory, state] = ["memory", "state"].map(|name| in_memory(name).map_err(VmError::Duplicate));
     let (memory, state) = (&memory?, &state?);
     let (root_image, host_ports) = (plan.root_image, plan.host_ports);
-    vm.restore(size, RestorePlan { memory, state, root_image, host_ports, program_port: None }).await
+    vm.restore(
+        size,
+        RestorePlan { memory, state, first_writes: &[], root_image, host_ports, program_port: None },
+    )
+    .await
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use proto_vmm::{Request, Response, RestoreConfig, TEMPLATES_VERSION};
+use proto_vmm::{PAGE_RUNS_MAX, PageRun, Request, Response, RestoreConfig, TEMPLATES_VERSION};
 use runtime_fail_points::Point;
 
 use crate::VmError;
@@ -17,6 +17,8 @@ pub struct RestorePlan<'a> {
     pub memory: &'a File,
     /// The state that was saved beside it.
     pub state: &'a File,
+    /// Pages of the memory that the guest will write to soon, which the VMM copies before it runs; at most [`PAGE_RUNS_MAX`] runs.
+    pub first_writes: &'a [PageRun],
     /// The guest's root image, as the saved VM had it.
     pub root_image: &'a File,
     /// Host ports that the guest may open streams to.
@@ -54,6 +56,7 @@ impl Vm {
     /// As [`save`](Self::save).
     pub async fn restore(&self, size: Size, plan: RestorePlan<'_>) -> Result<(), VmError> {
         self.check_templates()?;
+        let first_writes = &plan.first_writes[..plan.first_writes.len().min(PAGE_RUNS_MAX)];
         let mut descriptors = Descriptors::default();
         let memory = descriptors.push(duplicate(plan.memory)?);
         let state = descriptors.push(duplicate(plan.state)?);
@@ -67,6 +70,7 @@ impl Vm {
             memory,
             state,
             devices,
+            first_writes: first_writes.to_vec(),
         };
         let request = Request::Restore(Box::new(config));
         match self.ask(Point::VmmRestore, "restore", request, &descriptors).await? {

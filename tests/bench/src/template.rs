@@ -60,8 +60,14 @@ pub(crate) async fn bench(built: &Built, starts: u32, memory_bytes: u64) -> anyh
     for number in 1..=starts {
         let started = spawn(built).await?;
         let begin = now()?;
-        let plan =
-            RestorePlan { memory: &memory, state: &state, root_image: &root_image, host_ports, program_port };
+        let plan = RestorePlan {
+            memory: &memory,
+            state: &state,
+            first_writes: &[],
+            root_image: &root_image,
+            host_ports,
+            program_port,
+        };
         started.vm.restore(size, plan).await?;
         let restored = now()?;
         runtime_guest::wake(started.vm.vsock_path(), &[7; 64]).await?;

@@ -12,6 +12,7 @@ mod console_file;
 mod counters;
 mod cpuid;
 mod device;
+mod first_writes;
 mod image_map;
 mod layout;
 mod memory;
@@ -33,7 +34,9 @@ pub use memory::{MemoryError, RAM_MIN};
 pub use memory_hotplug::ResizeError;
 pub use pmem::PmemError;
 pub use register_pages::RegisterPagesError;
-pub use snapshot::{RestoreError, SaveError, VcpuSnapshot, VcpuSnapshotError, VmSnapshot, VmSnapshotError};
+pub use snapshot::{
+    RestoreError, SaveError, Saved, VcpuSnapshot, VcpuSnapshotError, VmSnapshot, VmSnapshotError,
+};
 pub use vcpu::VcpuError;
 pub use vm::{VCPUS_MAX, Vm, VmConfig, VmError};
 

@@ -3,9 +3,10 @@
 use std::os::unix::fs::FileExt as _;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use proto_vmm::PageRun;
 
 use super::*;
-use crate::snapshot::{RestoreError, SaveError, VcpuSnapshot, VmSnapshot};
+use crate::snapshot::{RestoreError, SaveError, Saved, VcpuSnapshot, VmSnapshot};
 
 /// A file in memory that can be sealed.
 fn memory_file() -> File {
@@ -18,17 +19,18 @@ fn seal(file: &File) {
 }
 
 /// A template: its memory and its state.
-struct Saved {
+struct Template {
     memory: File,
     state: Vec<u8>,
+    first_writes: Vec<PageRun>,
 }
 
-impl Saved {
-    fn of(vm: &mut Vm, kvm: &Kvm) -> Saved {
+impl Template {
+    fn of(vm: &mut Vm, kvm: &Kvm) -> Template {
         let memory = memory_file();
         let state = vm.save(kvm, &memory).unwrap();
         seal(&memory);
-        Saved { memory, state }
+        Template { memory, state, first_writes: Vec::new() }
     }
 
     fn restore(&self, kvm: &Kvm, devices: Vec<(Slot, Device<OwnedFd>)>) -> Result<Vm, RestoreError> {
@@ -41,15 +43,20 @@ impl Saved {
         config: &VmConfig,
         devices: Vec<(Slot, Device<OwnedFd>)>,
     ) -> Result<Vm, RestoreError> {
-        Vm::restore(kvm, config, self.memory.try_clone().unwrap(), &self.state, devices)
+        let saved = Saved {
+            file: self.memory.try_clone().unwrap(),
+            state: &self.state,
+            first_writes: &self.first_writes,
+        };
+        Vm::restore(kvm, config, saved, devices)
     }
 
     /// Returns this template with something else in the state.
-    fn with(&self, change: impl FnOnce(&mut serde_json::Value)) -> Saved {
+    fn with(&self, change: impl FnOnce(&mut serde_json::Value)) -> Template {
         let mut value = serde_json::from_slice(&self.state).unwrap();
         change(&mut value);
         let state = serde_json::to_vec(&value).unwrap();
-        Saved { memory: self.memory.try_clone().unwrap(), state }
+        Template { memory: self.memory.try_clone().unwrap(), state, first_writes: Vec::new() }
     }
 }
 
@@ -88,7 +95,7 @@ fn rng() -> Vec<(Slot, Device<OwnedFd>)> {
 #[test]
 fn clones_go_on_where_the_saved_vm_stopped_each_in_memory_of_its_own() {
     let Some(kvm) = kvm() else { return };
-    let saved = Saved::of(&mut waiting(&kvm), &kvm);
+    let saved = Template::of(&mut waiting(&kvm), &kvm);
     let [one, other] = [(); 2].map(|()| saved.restore(&kvm, rng()).unwrap());
     assert_eq!(one.filled_slots().len(), 1);
     enter(&other);
@@ -104,12 +111,38 @@ fn clones_go_on_where_the_saved_vm_stopped_each_in_memory_of_its_own() {
 }
 
 #[test]
+fn a_clone_has_copies_of_the_pages_that_it_will_write_to_and_runs_as_others_do() {
+    let Some(kvm) = kvm() else { return };
+    let page = u32::try_from(RESULT / 4096).unwrap();
+    let first_writes = vec![PageRun { first: 0, count: 1 }, PageRun { first: page, count: 2 }];
+    let saved = Template { first_writes, ..Template::of(&mut waiting(&kvm), &kvm) };
+    let clone = saved.restore(&kvm, rng()).unwrap();
+    assert_eq!(byte(&clone, RESULT), 1);
+    clone.memory.writable().write_obj(1u8, GuestAddress(RESULT + 1)).unwrap();
+    let memory = clone.memory.clone();
+    assert_eq!(run(clone).reason, StopReason::GuestReset);
+    assert_eq!(memory.writable().read_obj::<u8>(GuestAddress(RESULT)).unwrap(), 2);
+    let mut content = [0; 2];
+    saved.memory.read_exact_at(&mut content, RESULT).unwrap();
+    assert_eq!(content, [1, 0], "no guest changes the template");
+}
+
+#[test]
+fn pages_beyond_the_memory_are_refused() {
+    let Some(kvm) = kvm() else { return };
+    let last = u32::try_from(config().memory_bytes / 4096).unwrap() - 1;
+    let first_writes = vec![PageRun { first: last, count: 2 }];
+    let saved = Template { first_writes, ..Template::of(&mut waiting(&kvm), &kvm) };
+    assert!(matches!(saved.restore(&kvm, rng()), Err(RestoreError::FirstWrites)));
+}
+
+#[test]
 fn a_clone_of_a_clone_is_as_good() {
     let Some(kvm) = kvm() else { return };
-    let saved = Saved::of(&mut waiting(&kvm), &kvm);
+    let saved = Template::of(&mut waiting(&kvm), &kvm);
     let mut clone = saved.restore(&kvm, rng()).unwrap();
     enter(&clone);
-    let again = Saved::of(&mut clone, &kvm);
+    let again = Template::of(&mut clone, &kvm);
     let last = again.restore(&kvm, rng()).unwrap();
     last.memory.writable().write_obj(1u8, GuestAddress(RESULT + 1)).unwrap();
     assert_eq!(run(last).reason, StopReason::GuestReset);
@@ -120,7 +153,7 @@ fn a_clone_has_the_vcpus_that_were_made_and_makes_others_when_asked() {
     let Some(kvm) = kvm() else { return };
     let two = VmConfig { vcpus: 2, ..config() };
     let mut vm = assemble(&kvm, &two, |_| Ok(())).unwrap();
-    let saved = Saved::of(&mut vm, &kvm);
+    let saved = Template::of(&mut vm, &kvm);
     let mut clone = saved.restore_as(&kvm, &VmConfig { vcpus_at_boot: 2, ..two }, Vec::new()).unwrap();
     assert_eq!((clone.vcpus.len(), clone.vcpus_max()), (1, 2));
     clone.make_vcpus(2).unwrap();
@@ -134,7 +167,7 @@ fn what_kvm_keeps_is_the_same_after_a_restore() {
     // mov ebx, 0x12345678; jmp $
     let mut vm = real_mode(&kvm, &[0x66, 0xbb, 0x78, 0x56, 0x34, 0x12, 0xeb, 0xfe]);
     enter(&vm);
-    let saved = Saved::of(&mut vm, &kvm);
+    let saved = Template::of(&mut vm, &kvm);
     let (before, vcpus) = vm.save_kvm(&kvm).unwrap();
     let restored = saved.restore(&kvm, Vec::new()).unwrap();
     let (after, again): (VmSnapshot, Vec<VcpuSnapshot>) = restored.save_kvm(&kvm).unwrap();
@@ -164,7 +197,7 @@ fn a_vm_whose_memory_cannot_be_written_is_not_saved() {
 #[test]
 fn a_template_of_another_shape_is_refused() {
     let Some(kvm) = kvm() else { return };
-    let saved = Saved::of(&mut waiting(&kvm), &kvm);
+    let saved = Template::of(&mut waiting(&kvm), &kvm);
     for config in [
         VmConfig { vcpus: 2, ..config() },
         VmConfig { memory_max_bytes: 64 << 20, ..config() },
@@ -183,7 +216,7 @@ fn a_template_of_another_shape_is_refused() {
 #[test]
 fn a_state_that_does_not_fit_this_host_or_build_is_refused() {
     let Some(kvm) = kvm() else { return };
-    let saved = Saved::of(&mut waiting(&kvm), &kvm);
+    let saved = Template::of(&mut waiting(&kvm), &kvm);
     let refused = |change: fn(&mut serde_json::Value)| saved.with(change).restore(&kvm, rng()).unwrap_err();
     assert!(matches!(refused(|state| state["format"] = 7.into()), RestoreError::Format { format: 7 }));
     assert!(matches!(refused(|state| state["more"] = 7.into()), RestoreError::State(_)));
@@ -203,10 +236,10 @@ fn a_state_that_does_not_fit_this_host_or_build_is_refused() {
 #[test]
 fn a_truncated_state_is_refused_wherever_it_ends() {
     let Some(kvm) = kvm() else { return };
-    let saved = Saved::of(&mut waiting(&kvm), &kvm);
+    let saved = Template::of(&mut waiting(&kvm), &kvm);
     for part in 0..16 {
         let state = saved.state[..saved.state.len() * part / 16].to_vec();
-        let short = Saved { memory: saved.memory.try_clone().unwrap(), state };
+        let short = Template { memory: saved.memory.try_clone().unwrap(), state, first_writes: Vec::new() };
         assert!(matches!(short.restore(&kvm, rng()), Err(RestoreError::State(_))), "{part}");
     }
 }

@@ -23,7 +23,9 @@ pub(crate) use images::{FoundImage, ImageLease, OpenedImage, StoredImages};
 pub(crate) use network::CniNetwork;
 pub(crate) use shares::{ContainerDir, HostShares};
 pub(crate) use sockets::{Connector, ConnectorSpec, Looked, NodeSockets, Sockets};
-pub(crate) use vm::{BootRequest, RestoreRequest, SpawnRequest, SpawnedVms, TemplateRequest, Vm};
+pub(crate) use vm::{
+    BootRequest, RestoreRequest, SpawnRequest, SpawnedVms, TemplateParts, TemplateRequest, Vm,
+};
 pub(crate) use volumes::{DiskContent, DiskFound, FoundVolume, KubeletVolumes, MemoryFound, PublishedFound};
 #[cfg(test)]
 pub(crate) use {

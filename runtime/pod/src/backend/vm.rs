@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use proto_agent::port;
-use proto_vmm::{Device, FilledSlot, Slot, StopReport, VmStats};
+use proto_vmm::{Device, FilledSlot, PageRun, Slot, StopReport, VmStats};
 use runtime_blocking::Pool;
 use runtime_spans::{span, step};
 use runtime_spec::{VmBounds, VolumeCache};
@@ -70,13 +70,22 @@ pub(crate) struct TemplateRequest {
     pub(crate) root_image: File,
 }
 
+/// A template, as a VMM gets it.
+#[derive(Debug)]
+pub(crate) struct TemplateParts {
+    /// The guest's memory, sealed.
+    pub(crate) memory: File,
+    /// The state beside it, sealed.
+    pub(crate) state: File,
+    /// Pages of the memory that the guest will write to.
+    pub(crate) first_writes: Vec<PageRun>,
+}
+
 /// A VM to start from a template.
 #[derive(Debug)]
 pub(crate) struct RestoreRequest {
     pub(crate) bounds: VmBounds,
-    /// The template's memory, sealed, and its state.
-    pub(crate) memory: File,
-    pub(crate) state: File,
+    pub(crate) template: TemplateParts,
     pub(crate) root_image: File,
     /// Whether programs of the guest's containers may open streams to the daemon.
     pub(crate) program_port: bool,
@@ -257,10 +266,11 @@ impl Vm for SpawnedVm {
     }
 
     async fn restore(&self, request: RestoreRequest) -> Result<(), BackendError> {
-        let RestoreRequest { bounds, memory, state, root_image, program_port } = request;
+        let RestoreRequest { bounds, template, root_image, program_port } = request;
         let plan = RestorePlan {
-            memory: &memory,
-            state: &state,
+            memory: &template.memory,
+            state: &template.state,
+            first_writes: &template.first_writes,
             root_image: &root_image,
             host_ports: &[port::READY],
             program_port: program_port.then_some(port::HOST_SOCKET),

@@ -60,10 +60,10 @@ async fn start(
     const DOING: &str = "starting a spare VM";
     let root_image = node.root_image("opening the root image").await?;
     let builds = builds(node).await?;
-    let (memory, state) = template.files().map_err(|error| PodError::internal(DOING).because(error))?;
+    let template = template.parts().map_err(|error| PodError::internal(DOING).because(error))?;
     let bounds = kind.bounds();
     let program_port = kind.program_port && vm.has_program_port();
-    let request = RestoreRequest { bounds, memory, state, root_image, program_port };
+    let request = RestoreRequest { bounds, template, root_image, program_port };
     let raising = async {
         vm.restore(request).await?;
         vm.wake().await?;

@@ -40,6 +40,7 @@ use crate::live::Live;
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus};
 use crate::spares::Spare;
+use crate::templates::{Template, first_writes};
 use crate::versions::VmVersions;
 use crate::view::Phase;
 
@@ -57,6 +58,7 @@ pub(crate) struct Raised {
     live: Live,
     versions: VmVersions,
     keeps: Keeps,
+    template: Option<Arc<Template>>,
 }
 
 /// Containers can come.
@@ -119,8 +121,8 @@ impl Reserved {
         };
         let (network, booted) = tokio::join!(networking, vm::up(context, called_off, spare));
         match (network, booted) {
-            (Ok(network), Ok(Up { live, versions, keeps })) => {
-                Ok(Raised { context: self.context, network, live, versions, keeps })
+            (Ok(network), Ok(Up { live, versions, keeps, template })) => {
+                Ok(Raised { context: self.context, network, live, versions, keeps, template })
             }
             // What failed first called the other off, so a network's error is the cause.
             (Err(error), Ok(up)) => Err(Failed { error, vm: Some(up.live.vm) }),
@@ -133,10 +135,13 @@ impl Reserved {
 impl Raised {
     /// Plugs the taps and configures the agent.
     async fn configure(self) -> Result<Ready, Failed> {
-        let Raised { context, network, live, versions, keeps } = self;
+        let Raised { context, network, live, versions, keeps, template } = self;
         let (ips, netns) = (network.ips.clone(), network.netns.clone());
         match guest::configure(&context, network, &live).await {
             Ok(settings_passed_by) => {
+                if let Some(template) = template {
+                    first_writes::note(&context.node, &template, live.vm.pid()).await;
+                }
                 let phases = context.watch.phases();
                 Ok(Ready { live, ips, netns, phases, versions, keeps, settings_passed_by })
             }

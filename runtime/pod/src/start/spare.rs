@@ -34,7 +34,7 @@ pub(super) async fn claim(context: &StartContext, spare: Spare) -> Result<Option
     let sockets = names_sockets(context) && vm.has_program_port();
     let keeps = keeps(context, &*vm, protocol, sockets);
     let versions = versions(spare.builds, context.record.bounds.kernel, &vm.release(), &spare.releases);
-    Ok(Some(Up { live: Live::new(vm, spare.agent), versions, keeps }))
+    Ok(Some(Up { live: Live::new(vm, spare.agent), versions, keeps, template: None }))
 }
 
 /// Moves the VMM to the pod's cgroup, and puts the pod's name to it.

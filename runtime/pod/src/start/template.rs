@@ -34,6 +34,11 @@ impl Chosen {
         }
     }
 
+    /// The template itself.
+    pub(super) fn template(&self) -> &Arc<Template> {
+        &self.template
+    }
+
     /// Restores the VM; the caller wakes its agent.
     pub(super) async fn restore(
         &self,
@@ -43,10 +48,10 @@ impl Chosen {
         program_port: bool,
     ) -> Result<(), PodError> {
         const DOING: &str = "starting the VM from a template";
-        let files = self.template.files();
-        let (memory, state) = files.map_err(|error| PodError::internal(DOING).because(error))?;
+        let template = self.template.parts();
+        let template = template.map_err(|error| PodError::internal(DOING).because(error))?;
         let bounds = context.record.bounds;
-        let request = RestoreRequest { bounds, memory, state, root_image, program_port };
+        let request = RestoreRequest { bounds, template, root_image, program_port };
         let restored = vm.restore(request).await;
         restored.map_err(|error| PodError::internal(DOING).because(error))
     }

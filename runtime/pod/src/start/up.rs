@@ -1,5 +1,7 @@
 //! A guest that is up: what it can, and what it may keep. Pure but for the rules of the node.
 
+use std::sync::Arc;
+
 use proto_agent::version;
 use runtime_spec::Kernel;
 
@@ -8,6 +10,7 @@ use crate::backend::{GuestReleases, Vm};
 use crate::error::{PodError, PodErrorKind};
 use crate::installation::Builds;
 use crate::live::Live;
+use crate::templates::Template;
 use crate::versions::{PartVersion, VmVersions, release};
 
 /// A VM whose agent answers.
@@ -16,6 +19,8 @@ pub(super) struct Up {
     pub(super) live: Live,
     pub(super) versions: VmVersions,
     pub(super) keeps: Keeps,
+    /// What the VM was restored from for this pod.
+    pub(super) template: Option<Arc<Template>>,
 }
 
 /// Possible holdings of the guest: volumes that it keeps itself, and sockets of the node.

@@ -113,7 +113,8 @@ async fn raise_guest(
             let kernel = context.record.bounds.kernel;
             let versions = versions(builds, kernel, &vm.release(), &releases);
             let keeps = keeps(context, &*vm, releases.protocol, sockets);
-            Ok(Up { live: Live::new(vm, agent), versions, keeps })
+            let template = chosen.map(|chosen| Arc::clone(chosen.template()));
+            Ok(Up { live: Live::new(vm, agent), versions, keeps, template })
         }
         Err(error) => Err(late(with_oom_kill(context, error).await)),
     }

@@ -70,7 +70,7 @@ async fn save(node: &Arc<Node>, vm: &dyn Vm, shape: &TemplateShape) -> Result<Te
     let finishing = move || {
         memory_file::finish(&memory)?;
         memory_file::finish(&state)?;
-        Ok::<_, io::Error>(Template { memory, state, made })
+        Ok::<_, io::Error>(Template::new(memory, state, made))
     };
     blocking_within(FILES_WITHIN, &node.pools.paths, "sealing a template's files in memory", finishing).await
 }

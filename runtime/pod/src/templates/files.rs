@@ -10,6 +10,7 @@
 //! A file is believed only where it has the length and the digest on record, and is used from a copy in memory that is
 //! sealed. Files belong to root, and nobody else may read them: a guest's memory is in them. Blocking work.
 
+use std::ffi::CStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
@@ -29,6 +30,9 @@ use crate::host::memory_file;
 const RECORD: &str = "record";
 const MEMORY: &str = "memory";
 const STATE: &str = "state";
+
+/// The name of the files in memory, as `/proc` shows it.
+pub(super) const MEMORY_FILE: &CStr = c"podvisor-template";
 
 /// Beginning of the name of a directory that is not whole yet.
 const UNFINISHED: char = '.';
@@ -70,7 +74,7 @@ fn unreadable(file: &'static str) -> impl FnOnce(io::Error) -> TemplateFileError
 
 /// A file in memory for a part of a template.
 pub(super) fn in_memory() -> io::Result<File> {
-    memory_file::create(c"podvisor-template")
+    memory_file::create(MEMORY_FILE)
 }
 
 /// Reads the template of this key, with guests of `memory_bytes`. `None` where there is none.
@@ -98,7 +102,7 @@ pub(super) fn load(dir: &Path, key: &str, memory_bytes: u64) -> Result<Option<Te
     let memory = load_file(&place, MEMORY, record.memory_bytes, &record.memory_sha256)?;
     let state = load_file(&place, STATE, record.state_bytes, &record.state_sha256)?;
     let made = UNIX_EPOCH.checked_add(Duration::from_secs(record.made_unix_seconds));
-    Ok(Some(Template { memory, state, made: made.unwrap_or(UNIX_EPOCH) }))
+    Ok(Some(Template::new(memory, state, made.unwrap_or(UNIX_EPOCH))))
 }
 
 fn open(path: &Path) -> io::Result<File> {

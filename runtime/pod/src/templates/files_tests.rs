@@ -14,7 +14,7 @@ fn template(first: &[u8]) -> Template {
     state.write_all_at(b"{\"format\":1}", 0).unwrap();
     memory_file::finish(&memory).unwrap();
     memory_file::finish(&state).unwrap();
-    Template { memory, state, made: UNIX_EPOCH + Duration::from_secs(1_700_000_000) }
+    Template::new(memory, state, UNIX_EPOCH + Duration::from_secs(1_700_000_000))
 }
 
 fn content(file: &File) -> Vec<u8> {

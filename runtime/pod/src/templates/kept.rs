@@ -3,15 +3,17 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use proto_vmm::PageRun;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::shape::TemplateShape;
+use crate::backend::TemplateParts;
 
-/// Templates that are kept, in memory and on the disk. Each takes as much memory as a booted guest that does nothing, some ten MiB.
+/// Templates that are kept, in memory and on the disk. Each takes as much memory as a booted guest that does nothing, some 27 MiB.
 pub(super) const TEMPLATES_MAX: usize = 8;
 
 /// Shapes that one pod has asked for, and that are remembered until another one does.
@@ -39,18 +41,28 @@ pub(crate) struct Template {
     /// The VM's state, sealed.
     pub(super) state: File,
     pub(super) made: SystemTime,
+    /// Pages of the memory that its guests write to first, once a pod has shown them.
+    pub(super) first_writes: OnceLock<Vec<PageRun>>,
 }
 
 impl Template {
+    pub(super) fn new(memory: File, state: File, made: SystemTime) -> Template {
+        Template { memory, state, made, first_writes: OnceLock::new() }
+    }
+
     /// Whether it is so old that another one is made.
     pub(super) fn is_old(&self) -> bool {
         // A clock that was set back makes it no younger.
         self.made.elapsed().unwrap_or(AGE_MAX) >= AGE_MAX
     }
 
-    /// Other descriptors of memory and state, for a VMM.
-    pub(crate) fn files(&self) -> io::Result<(File, File)> {
-        Ok((self.memory.try_clone()?, self.state.try_clone()?))
+    /// All of it for a VMM, with descriptors of its own.
+    pub(crate) fn parts(&self) -> io::Result<TemplateParts> {
+        Ok(TemplateParts {
+            memory: self.memory.try_clone()?,
+            state: self.state.try_clone()?,
+            first_writes: self.first_writes.get().cloned().unwrap_or_default(),
+        })
     }
 }
 

@@ -49,11 +49,9 @@ async fn make(node: &Arc<Node>, shape: &TemplateShape) -> Result<(), PodError> {
     let template = build::build(node, shape).await?;
     counters::template(TemplateOutcome::Built);
     tracing::info!(key, "a template is made");
-    let for_disk = Template {
-        memory: template.memory.try_clone().map_err(copied)?,
-        state: template.state.try_clone().map_err(copied)?,
-        made: template.made,
-    };
+    let memory = template.memory.try_clone().map_err(copied)?;
+    let state = template.state.try_clone().map_err(copied)?;
+    let for_disk = Template::new(memory, state, template.made);
     keep(node, shape, template);
     let dir = node.places.templates_dir();
     let writing =

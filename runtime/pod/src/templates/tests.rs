@@ -13,7 +13,7 @@ fn shape(number: u64) -> TemplateShape {
 
 fn template() -> Template {
     let file = || files::in_memory().unwrap();
-    Template { memory: file(), state: file(), made: SystemTime::now() }
+    Template::new(file(), file(), SystemTime::now())
 }
 
 #[tokio::test(start_paused = true)]

@@ -279,8 +279,9 @@ impl Vm for FakeVm {
 
     async fn restore(&self, request: RestoreRequest) -> Result<(), BackendError> {
         let mut first = [0; 13];
-        request.memory.read_exact_at(&mut first, 0)?;
-        let sealed = request.memory.write_all_at(b"x", 0).is_err() && request.memory.set_len(0).is_err();
+        request.template.memory.read_exact_at(&mut first, 0)?;
+        let sealed = request.template.memory.write_all_at(b"x", 0).is_err()
+            && request.template.memory.set_len(0).is_err();
         self.restored.store(true, Ordering::Relaxed);
         self.script.state().restored.push((sealed, first.to_vec()));
         self.step("vm.restore").await

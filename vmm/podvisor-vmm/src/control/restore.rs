@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use proto_vmm::{Response, RestoreConfig, STATE_BYTES_MAX};
-use vmm_vm::{Vm, monotonic_ns};
+use vmm_vm::{Saved, Vm, monotonic_ns};
 
 use super::Control;
 use super::answer::{Answer, refusal};
@@ -26,13 +26,14 @@ impl Control {
             memory_bytes: request.memory_bytes,
             memory_max_bytes: request.memory_max_bytes,
         });
-        let memory = File::from(descriptors.take(request.memory)?);
+        let file = File::from(descriptors.take(request.memory)?);
         let state = read(&File::from(descriptors.take(request.state)?));
         let state = state.map_err(|error| refusal(format!("cannot read the saved state: {error}")))?;
         let devices = request.devices.into_iter();
         let devices = devices.map(|(slot, device)| Ok((slot, device.try_map(|fd| descriptors.take(fd))?)));
         let devices = devices.collect::<Result<_, _>>()?;
-        let restored = Vm::restore(&self.kvm, &config, memory, &state, devices);
+        let saved = Saved { file, state: &state, first_writes: &request.first_writes };
+        let restored = Vm::restore(&self.kvm, &config, saved, devices);
         self.run_vm(restored.map_err(|error| refusal(chain(&error)))?, boot_requested_ns)?;
         Ok(Response::Restored)
     }

@@ -1,7 +1,7 @@
 //! Templates: one process saves its VM, and others go on from it, each in its jail.
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use proto_vmm::RestoreConfig;
+use proto_vmm::{PageRun, RestoreConfig};
 
 use super::*;
 
@@ -52,6 +52,7 @@ impl Template {
             memory_max_bytes: 64 << 20,
             memory: FdIndex(0),
             state: FdIndex(1),
+            first_writes: vec![PageRun { first: 0, count: 3 }],
             devices: vec![
                 (Slot::ROOT, Device::Pmem { image: FdIndex(2) }),
                 (

@@ -19,5 +19,6 @@ mod vcpu;
 mod vm;
 
 pub use error::{RestoreError, SaveError};
+pub use restore::Saved;
 pub use vcpu::{VcpuSnapshot, VcpuSnapshotError};
 pub use vm::{VmSnapshot, VmSnapshotError};

@@ -4,28 +4,38 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use kvm_ioctls::Kvm;
-use proto_vmm::{Device, Slot};
+use proto_vmm::{Device, PageRun, Slot};
 
 use super::error::RestoreError;
 use super::state::State;
 use super::vcpu::xsave_bytes;
-use crate::saved_memory;
 use crate::vm::{Vm, VmConfig, VmError};
+use crate::{first_writes, saved_memory};
+
+/// What a VM is restored from.
+#[derive(Debug)]
+pub struct Saved<'a> {
+    /// The memory that was saved, sealed against all changes.
+    pub file: File,
+    /// The state that was saved beside it.
+    pub state: &'a [u8],
+    /// Pages that the guest will write to, which are copied before it runs.
+    pub first_writes: &'a [PageRun],
+}
 
 impl Vm {
     /// Builds a VM of this configuration that goes on where the saved one stopped, with `devices` in the slots that were
-    /// filled there, and as many vCPUs as had been made there, whatever `config` says of that. `file` is the memory that was saved, sealed against all changes, and `state` what was beside it. No
-    /// vCPU runs yet.
+    /// filled there, and as many vCPUs as had been made there, whatever `config` says of that. No vCPU runs yet.
     ///
     /// # Errors
     /// The state is none of this VMM's, the VM was another one in size, processors or devices, or KVM refuses a part.
     pub fn restore(
         kvm: &Kvm,
         config: &VmConfig,
-        file: File,
-        state: &[u8],
+        saved: Saved<'_>,
         devices: Vec<(Slot, Device<OwnedFd>)>,
     ) -> Result<Vm, RestoreError> {
+        let Saved { file, state, first_writes } = saved;
         let state = State::decode(state)?;
         check_sizes(&state, config)?;
         let saved: Vec<Slot> = state.slots.iter().map(|(slot, _)| *slot).collect();
@@ -34,7 +44,11 @@ impl Vm {
         if saved != asked {
             return Err(RestoreError::Slots { saved, asked });
         }
+        if !first_writes::fit(first_writes, config.memory_bytes) {
+            return Err(RestoreError::FirstWrites);
+        }
         let memory = saved_memory::map(file, config.memory_bytes)?;
+        first_writes::copy(&memory.writable(), first_writes);
         let vcpus_at_boot = u8::try_from(state.vcpus.len()).unwrap_or(u8::MAX);
         let config = VmConfig { vcpus_at_boot, ..config.clone() };
         let mut vm = Vm::assemble(kvm, &config, memory, |raw| {
@@ -44,6 +58,9 @@ impl Vm {
             let xsave_bytes = xsave_bytes(raw.vm);
             for (vcpu, fd) in state.vcpus.iter().zip(raw.vcpus) {
                 vcpu.restore(fd, xsave_bytes).map_err(VmError::from)?;
+            }
+            if let Some(vcpu) = raw.vcpus.first() {
+                first_writes::map(vcpu, raw.memory, first_writes);
             }
             Ok(())
         })?;
