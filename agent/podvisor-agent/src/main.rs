@@ -25,6 +25,7 @@ mod disk_volumes;
 mod disks;
 mod ext4_disk;
 mod fair_server;
+mod fetched_ahead;
 mod host_listener;
 mod host_sockets;
 mod host_work;

@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::containers::{ContainerError, Containers};
 use crate::disk_volumes::DiskVolumes;
 use crate::disks::Disks;
+use crate::fetched_ahead::FetchedAhead;
 use crate::host_sockets::HostSockets;
 use crate::images::Images;
 use crate::memory_volumes::MemoryVolumes;
@@ -24,6 +25,8 @@ use crate::user_namespace::UserNamespace;
 pub(crate) struct Pod {
     /// Whether the guest is a clone of a template, whose own network other clones have too.
     pub(crate) restored: bool,
+    /// What a clone has to throw away before it is configured.
+    pub(crate) fetched_ahead: FetchedAhead,
     pub(crate) clock: Arc<Clock>,
     pub(crate) reaper: Reaper,
     pub(crate) images: Images,

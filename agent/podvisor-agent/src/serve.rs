@@ -46,6 +46,11 @@ pub(crate) fn run(entered_ns: u64, restored: bool) -> Result<Infallible, ServeEr
 async fn serve(entered_ns: u64, restored: bool) -> Result<Infallible, ServeError> {
     let pod = Arc::new(Pod::new(restored));
     pod.reaper.start().map_err(ServeError::Reaper)?;
+    if restored {
+        let pod = Arc::clone(&pod);
+        // Configuration waits for it, and says what failed.
+        tokio::spawn(async move { pod.fetched_ahead.discard().await });
+    }
     network::loopback_up().await?;
 
     let streams = listen(port::STREAM)?;

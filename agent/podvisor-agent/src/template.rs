@@ -13,7 +13,7 @@
 
 use std::convert::Infallible;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -36,10 +36,6 @@ pub(crate) const RESTORED_ARGUMENT: &str = "restored";
 
 /// How long the host may take to send its message once it has connected.
 const WOKEN_WITHIN: Duration = Duration::from_secs(10);
-
-/// Bytes of the hardware's random numbers that are thrown away. The kernel's driver has asked for some ahead, and keeps what a
-/// reader did not take: 64 bytes each (`drivers/char/hw_random/virtio-rng.c` and `core.c`).
-const FETCHED_AHEAD_BYTES: usize = 256;
 
 /// Why the agent cannot wait, or go on.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +63,6 @@ enum WakeError {
     Seed(usize),
     #[error("cannot seed the random pool")]
     Pool(#[source] io::Error),
-    #[error("cannot throw away random numbers that were fetched ahead")]
-    Discard(#[source] io::Error),
 }
 
 /// Waits until the host wakes the guest, and executes the agent anew. `entered_ns` is when the agent was entered.
@@ -112,27 +106,12 @@ async fn read(stream: &mut (impl AsyncReadExt + Unpin)) -> Result<Wake, WakeErro
 fn reseed(wake: &Wake) -> Result<(), WakeError> {
     let seed = seed(wake)?;
     let random = File::options().write(true).open("/dev/urandom").map_err(WakeError::Pool)?;
-    syscall::add_entropy(random.as_fd(), seed).map_err(WakeError::Pool)?;
-    discard_fetched_ahead().map_err(WakeError::Discard)
+    syscall::add_entropy(random.as_fd(), seed).map_err(WakeError::Pool)
 }
 
 fn seed(wake: &Wake) -> Result<&[u8], WakeError> {
     let seed = wake.random_seed.as_slice();
     if seed.len() < WAKE_SEED_BYTES_MIN { Err(WakeError::Seed(seed.len())) } else { Ok(seed) }
-}
-
-/// Reads what the hardware's driver has of random numbers, so that no reader of the device gets the same as one in another clone.
-/// A guest without the device has fetched none.
-fn discard_fetched_ahead() -> io::Result<()> {
-    let absent = |error: &io::Error| {
-        error.kind() == io::ErrorKind::NotFound
-            || error.raw_os_error() == Some(nix::errno::Errno::ENODEV as i32)
-    };
-    let mut bytes = [0; FETCHED_AHEAD_BYTES];
-    match File::open("/dev/hwrng").and_then(|mut device| device.read_exact(&mut bytes)) {
-        Err(error) if !absent(&error) => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

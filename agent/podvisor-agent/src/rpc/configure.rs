@@ -41,6 +41,9 @@ pub(super) async fn pod(gate: &Gate, request: ConfigurePodRequest) -> ttrpc::Res
         if *configured {
             return Err(refusal(Code::FAILED_PRECONDITION, "the pod is configured already"));
         }
+        if pod.restored {
+            pod.fetched_ahead.discard().await.map_err(|error| failed(Code::INTERNAL, &error))?;
+        }
         let response = configure::run(&pod, &request).await.map_err(|error| {
             let code = if error.is_invalid_request() { Code::INVALID_ARGUMENT } else { Code::INTERNAL };
             failed(code, &error)

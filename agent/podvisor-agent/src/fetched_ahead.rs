@@ -1,0 +1,50 @@
+//! Random numbers that the driver of the hardware's fetched ahead in the template, and that each of its clones has: they are thrown
+//! away before the pod is configured. Beside all that comes before: a reader whose processor others want sleeps after each piece
+//! (`rng_dev_read`, `drivers/char/hw_random/core.c`).
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use agent_container::launch::Failure;
+use nix::errno::Errno;
+use tokio::sync::OnceCell;
+
+/// What the driver may have: it has asked for some ahead, and keeps what a reader did not take, 64 bytes each
+/// (`drivers/char/hw_random/virtio-rng.c` and `core.c`).
+const BYTES: usize = 256;
+
+/// They are in the driver still.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("cannot throw away random numbers that were fetched ahead: {0}")]
+pub(crate) struct DiscardError(String);
+
+/// Whether they have been thrown away.
+#[derive(Debug, Default)]
+pub(crate) struct FetchedAhead(OnceCell<Result<(), DiscardError>>);
+
+impl FetchedAhead {
+    /// Throws them away, once for all callers.
+    ///
+    /// # Errors
+    /// The device cannot be read, and no later call tries again.
+    pub(crate) async fn discard(&self) -> Result<(), DiscardError> {
+        let discarding = async || match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(DiscardError(Failure::from_error(&error).message)),
+            Err(panicked) => Err(DiscardError(panicked.to_string())),
+        };
+        self.0.get_or_init(discarding).await.clone()
+    }
+}
+
+/// Reads what the driver has. A guest without the device has fetched none.
+fn read() -> io::Result<()> {
+    let absent = |error: &io::Error| {
+        error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ENODEV as i32)
+    };
+    let mut bytes = [0; BYTES];
+    match File::open("/dev/hwrng").and_then(|mut device| device.read_exact(&mut bytes)) {
+        Err(error) if !absent(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
