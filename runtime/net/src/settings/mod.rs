@@ -7,7 +7,7 @@
 //!                    └─────────── watch.rs ───────────┴──────────────────┘   └──► the pod is refused
 //! ```
 //!
-//! `sysctl` and `setting` are what can be found, `survey` finds it (`netfilter` speaks nftables' netlink), `watch` knows the plugin.
+//! `sysctl`, with its `values`, and `setting` are what can be found, `survey` finds it (`netfilter` speaks nftables' netlink), `watch` knows the plugin.
 //! `nft` and `nft_rule` turn tables into messages for another kernel, and `policy` decides.
 
 mod attribute;
@@ -19,6 +19,7 @@ mod policy;
 mod setting;
 mod survey;
 mod sysctl;
+mod values;
 mod watch;
 
 pub use left::PodSysctl;

@@ -11,11 +11,7 @@ use netlink_packet_route::{
 };
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 
-use super::{
-    netfilter,
-    setting::Setting,
-    sysctl::{self, Values},
-};
+use super::{netfilter, setting::Setting, sysctl, values::Values};
 use crate::NetError;
 
 /// Most settings of a namespace, other than sysctls, that are kept; routes count where they are in a table of their own.

@@ -2,7 +2,6 @@
 //! the kernel shows `/proc/sys/net` as the reader's namespace has it; the comparison is pure.
 
 use std::{
-    collections::BTreeMap,
     ffi::CStr,
     io,
     os::fd::{BorrowedFd, OwnedFd},
@@ -14,8 +13,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Values by their path below `/proc/sys`: `net/ipv4/conf/all/forwarding`.
-pub(crate) type Values = BTreeMap<String, String>;
+use super::values::{Directory, Values};
 
 /// Where the kernel shows sysctls.
 pub(super) const PROC_SYS: &str = "/proc/sys";
@@ -52,7 +50,7 @@ const UPKEEP: &[&str] = &[
 /// # Errors
 /// A directory cannot be read, or there are more than [`SYSCTLS_MAX`].
 pub(super) fn read(proc_sys: &Path) -> io::Result<Values> {
-    let mut reading = Reading { values: Values::new(), buffer: vec![0; VALUE_BYTES_MAX] };
+    let mut reading = Reading { values: Values::default(), count: 0, buffer: vec![0; VALUE_BYTES_MAX] };
     let net = openat(CWD, proc_sys.join("net"), DIRECTORY, Mode::empty())?;
     reading.directory(net, "net", 1)?;
     Ok(reading.values)
@@ -63,13 +61,14 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::
 /// The values that were read until now, and room for the next one.
 struct Reading {
     values: Values,
+    count: usize,
     buffer: Vec<u8>,
 }
 
 impl Reading {
     fn directory(&mut self, dir: OwnedFd, path: &str, depth: usize) -> io::Result<()> {
         let mut dir = Dir::new(dir)?;
-        let mut inner = Vec::new();
+        let (mut inner, mut values) = (Vec::new(), Directory::default());
         while let Some(entry) = dir.read() {
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else { continue };
@@ -79,14 +78,19 @@ impl Reading {
                 }
                 FileType::RegularFile => {
                     if let Some(value) = self.value(dir.fd()?, entry.file_name()) {
-                        self.values.insert(format!("{path}/{name}"), value);
+                        values.push(name, value);
                     }
                 }
                 _ => {}
             }
-            if self.values.len() > SYSCTLS_MAX {
+            if self.count + values.len() > SYSCTLS_MAX {
                 return Err(io::Error::other(format!("more than {SYSCTLS_MAX} sysctls")));
             }
+        }
+        values.sort();
+        self.count += values.len();
+        if values.len() > 0 {
+            self.values.insert(path.to_owned(), values);
         }
         for name in inner {
             match openat(dir.fd()?, &name, DIRECTORY, Mode::empty()) {
@@ -100,7 +104,7 @@ impl Reading {
 
     /// The value, if it can be read and written. A descriptor for both is refused by the kernel where the mode of the file lacks either,
     /// which leaves out counters and settings of the whole node; writing itself is never done.
-    fn value(&mut self, dir: BorrowedFd<'_>, name: &CStr) -> Option<String> {
+    fn value(&mut self, dir: BorrowedFd<'_>, name: &CStr) -> Option<&str> {
         let file = openat(dir, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let mut length = rustix::io::read(&file, &mut self.buffer[..VALUE_BYTES]).ok()?;
         if length == VALUE_BYTES {
@@ -108,25 +112,34 @@ impl Reading {
             length = rustix::io::pread(&file, &mut *self.buffer, 0).ok()?;
         }
         let text = std::str::from_utf8(&self.buffer[..length]).ok()?;
-        Some(text.trim_end().to_owned())
+        Some(text.trim_end())
     }
 }
 
 /// The paths in `after` whose values are not those of `before`. A sysctl of an interface that was not there is compared with the value
 /// that the kernel gives new interfaces; any other sysctl that was not there belongs to a kernel module that was loaded in between, and has
 /// nothing to be compared with.
-pub(super) fn changes<'a>(before: &'a Values, after: &'a Values) -> impl Iterator<Item = (&'a str, &'a str)> {
-    after.iter().filter_map(|(path, value)| {
-        let was = before.get(path).or_else(|| of_new_interfaces(before, path))?;
-        (was != value && !is_upkeep(path, value)).then_some((path.as_str(), value.as_str()))
+pub(super) fn changes<'a>(before: &'a Values, after: &'a Values) -> impl Iterator<Item = (String, &'a str)> {
+    after.unlike(before).flat_map(move |(directory, values)| {
+        values.iter().filter_map(move |(name, value)| {
+            let was = before.get(directory, name).or_else(|| of_new_interfaces(before, directory, name))?;
+            if was == value {
+                return None;
+            }
+            let path = format!("{directory}/{name}");
+            (!is_upkeep(&path, value)).then_some((path, value))
+        })
     })
 }
 
 /// The value that this sysctl of an interface has on an interface that was just made: that of `default`, or, where a namespace shows none
 /// (`neigh` has its default in the node's own namespace alone), that of the loopback, which nobody changes.
-fn of_new_interfaces<'v>(values: &'v Values, path: &str) -> Option<&'v String> {
-    let [net, family, group @ ("conf" | "neigh"), _, key] = split(path)? else { return None };
-    ["default", "lo"].iter().find_map(|like| values.get(&format!("{net}/{family}/{group}/{like}/{key}")))
+fn of_new_interfaces<'v>(values: &'v Values, directory: &str, name: &str) -> Option<&'v str> {
+    let (group, _) = directory.rsplit_once('/')?;
+    if !matches!(group.split('/').collect::<Vec<_>>()[..], [_, _, "conf" | "neigh"]) {
+        return None;
+    }
+    ["default", "lo"].iter().find_map(|like| values.get(&format!("{group}/{like}"), name))
 }
 
 fn is_upkeep(path: &str, value: &str) -> bool {

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use super::{
@@ -20,8 +21,8 @@ use crate::{NetError, netns};
 #[derive(Debug)]
 pub(crate) struct Watch {
     netns: PathBuf,
-    fresh: Survey,
-    last: Survey,
+    fresh: Arc<Survey>,
+    last: Arc<Survey>,
     sysctl_plugins: BTreeMap<String, String>,
     setting_plugins: BTreeMap<Setting, String>,
     unread: Option<String>,
@@ -32,17 +33,18 @@ impl Watch {
     pub(crate) async fn begin(netns: &Path) -> Watch {
         let mut watch = Watch::of(netns, Survey::default());
         if let Some(fresh) = watch.survey().await {
-            watch.last = fresh.clone();
-            watch.fresh = fresh;
+            watch.fresh = Arc::new(fresh);
+            watch.last = Arc::clone(&watch.fresh);
         }
         watch
     }
 
     /// Begins with a namespace that no plugin has seen, and of which this is known.
     pub(crate) fn of(netns: &Path, fresh: Survey) -> Watch {
+        let fresh = Arc::new(fresh);
         Watch {
             netns: netns.to_owned(),
-            last: fresh.clone(),
+            last: Arc::clone(&fresh),
             fresh,
             sysctl_plugins: BTreeMap::new(),
             setting_plugins: BTreeMap::new(),
@@ -71,17 +73,18 @@ impl Watch {
 
     /// Notes what is there now and was not before this plugin.
     fn note(&mut self, plugin: &str, now: Survey) {
-        let new_interfaces = |path: &&str| !self.last.sysctls.contains_key(*path);
+        let new_interfaces = |path: &String| !self.last.sysctls.contains(path);
         let changed = sysctl::changes(&self.last.sysctls, &now.sysctls).map(|(path, _)| path);
         // A default that an earlier plugin changed hides, on an interface of this one, what is new compared to a fresh namespace.
-        let against_fresh = sysctl::changes(&self.fresh.sysctls, &now.sysctls).map(|(path, _)| path);
-        for path in changed.chain(against_fresh.filter(new_interfaces)) {
-            self.sysctl_plugins.insert(path.to_owned(), plugin.to_owned());
+        let against_fresh = (!Arc::ptr_eq(&self.fresh, &self.last))
+            .then(|| sysctl::changes(&self.fresh.sysctls, &now.sysctls).map(|(path, _)| path));
+        for path in changed.chain(against_fresh.into_iter().flatten().filter(new_interfaces)) {
+            self.sysctl_plugins.insert(path, plugin.to_owned());
         }
         for setting in now.settings.difference(&self.last.settings) {
             self.setting_plugins.insert(setting.clone(), plugin.to_owned());
         }
-        self.last = now;
+        self.last = Arc::new(now);
     }
 
     /// Ends the watch, and returns what is left; with what is in the tables of nftables, if that is to go elsewhere.
@@ -104,10 +107,9 @@ impl Watch {
 
     fn left(mut self) -> Left {
         let mut sysctls: Vec<PodSysctl> = sysctl::changes(&self.fresh.sysctls, &self.last.sysctls)
-            .map(|(path, value)| PodSysctl {
-                path: path.to_owned(),
-                value: value.to_owned(),
-                plugin: self.sysctl_plugins.remove(path).unwrap_or_default(),
+            .map(|(path, value)| {
+                let plugin = self.sysctl_plugins.remove(&path).unwrap_or_default();
+                PodSysctl { path, value: value.to_owned(), plugin }
             })
             .collect();
         sysctls.sort_by_key(|sysctl| rank(&sysctl.path));
