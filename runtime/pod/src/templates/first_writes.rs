@@ -8,14 +8,17 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use proto_vmm::{PAGE_RUNS_MAX, PageRun};
 
 use super::files::MEMORY_FILE;
 use super::kept::Template;
-use crate::blocking::blocking;
-use crate::error::PodError;
+use crate::blocking::blocking_within;
 use crate::node::Node;
+
+/// How long the look may take, for which the first pod waits.
+const LOOKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Bytes of a page, and of a page's entry in a pagemap.
 const PAGE: u64 = 4096;
@@ -38,17 +41,22 @@ pub(crate) async fn note(node: &Node, template: &Template, pid: u32) {
         return;
     }
     let looking = move || read(&PathBuf::from(format!("/proc/{pid}")));
-    let found = blocking(&node.pools.kernel, "looking at what a guest has written to", looking).await;
-    let runs = found.unwrap_or_else(|error: PodError| {
-        tracing::debug!(pid, error = error.chain(), "nothing is copied ahead for pods of a template");
-        Vec::new()
-    });
-    tracing::debug!(
-        pid,
-        runs = runs.len(),
-        pages = pages(&runs),
-        "pages are copied ahead for pods of a template"
-    );
+    let doing = "looking at what a guest has written to";
+    let found = blocking_within(LOOKED_WITHIN, &node.pools.kernel, doing, looking).await;
+    let runs = match found {
+        Ok(runs) => {
+            tracing::info!(
+                runs = runs.len(),
+                pages = pages(&runs),
+                "pages are copied ahead for pods of a template"
+            );
+            runs
+        }
+        Err(error) => {
+            tracing::info!(pid, error = error.chain(), "nothing is copied ahead for pods of a template");
+            Vec::new()
+        }
+    };
     let _ = template.first_writes.set(runs);
 }
 

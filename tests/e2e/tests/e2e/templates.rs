@@ -31,6 +31,8 @@ trait Templates {
     async fn has_template(&self) -> PathBuf;
     fn starts(&self, line: &str) -> usize;
     async fn has_run_dirs(&self, wanted: bool);
+    /// Numbers of pages that are copied ahead, for each template that shows them.
+    fn pages_copied_ahead(&self) -> Vec<u32>;
     async fn logs(&self, line: &str, times: usize);
 }
 
@@ -101,6 +103,14 @@ impl Templates for Host {
         changed.unwrap_or_else(|_| panic!("directories of VMs, wanted {wanted}: {}", self.daemon.log()));
     }
 
+    fn pages_copied_ahead(&self) -> Vec<u32> {
+        let log = self.daemon.log();
+        let lines = log.lines().filter(|line| line.contains("pages are copied ahead"));
+        let pages =
+            lines.filter_map(|line| line.split("pages=").nth(1)?.split_whitespace().next()?.parse().ok());
+        pages.collect()
+    }
+
     async fn logs(&self, line: &str, times: usize) {
         let logged = async {
             while self.daemon.log().matches(line).count() < times {
@@ -129,6 +139,9 @@ async fn pods_go_on_from_a_template_and_have_all_that_pods_have() {
     let config = spec::pod("whole", host.dir());
     let pod = client.run_pod_on(&config, HANDLER).await.unwrap();
     assert_eq!((host.starts("restore"), host.starts("boot")), (1, 0), "{}", host.daemon.log());
+    // The first one shows what guests write to, and the next one, below, has copies of it from the start.
+    let pages = host.pages_copied_ahead();
+    assert!(matches!(pages[..], [100..=u32::MAX]), "{pages:?}: {}", host.daemon.log());
     let volume = tempfile::Builder::new().prefix("volume-").tempdir().unwrap();
     fs::write(volume.path().join("here"), "from the node").unwrap();
     let mut container =
