@@ -21,7 +21,7 @@ const WAITING: &str = "waiting";
 const NOTHING: &str = r#"echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "lo", "sandbox": "/"}],
   "ips": [{"address": "127.0.0.1/8", "interface": 0}]}'"#;
 
-/// How long a VM that waits has work of its own: the balloon, for one, is bound a while after the start.
+/// How long what was started has work of its own: the balloon, for one, is bound a while after the start.
 const SETTLED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Longest wait for the template.
@@ -72,14 +72,12 @@ impl Starts {
     }
 }
 
-/// Runs some pods in a row and returns the phases of each but the first one, which pays for what is cold, as CNI's bridge.
+/// Runs some pods, each on a node at rest, and returns the phases of each but the first one, which pays for what is cold, as CNI's bridge.
 async fn starts_of(host: &Host, handler: &str, starts: u32) -> anyhow::Result<Starts> {
     let mut client = host.client();
     let mut all = Vec::new();
     for number in 0..=starts.max(1) {
-        if handler == WAITING {
-            waits(host).await?;
-        }
+        rests(host, handler).await?;
         let config = spec::pod(&format!("pod-{number}"), host.dir());
         let pod = client.run_pod_on(&config, handler).await.context("running a pod")?;
         let (_, info) = client.pod_status_verbose(&pod).await?;
@@ -93,17 +91,28 @@ async fn starts_of(host: &Host, handler: &str, starts: u32) -> anyhow::Result<St
     Ok(Starts(all))
 }
 
-/// Waits for a VM that waits for a pod, and for the node to have nothing else to do.
-async fn waits(host: &Host) -> anyhow::Result<()> {
+/// Waits for what waits for a pod, a network namespace and for one handler a VM, and for the node to have nothing else to do.
+async fn rests(host: &Host, handler: &str) -> anyhow::Result<()> {
     let count = |line: &str| host.daemon.log().matches(line).count();
     let waits = async {
-        // Each that was taken made room for another.
-        while count("a VM waits for a pod") <= count("in a VM that waited") {
+        // Each VM that was taken made room for another.
+        while handler == WAITING && count("a VM waits for a pod") <= count("in a VM that waited") {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        while !holds_namespace(host.daemon.pid()) {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
         tokio::time::sleep(SETTLED_WITHIN).await;
     };
-    tokio::time::timeout(MADE_WITHIN, waits).await.context("no VM waits for a pod")
+    tokio::time::timeout(MADE_WITHIN, waits).await.context("nothing waits for a pod")
+}
+
+/// Whether the daemon holds a network namespace: a pod's own is held by a mount.
+fn holds_namespace(daemon: u32) -> bool {
+    let links = fs::read_dir(format!("/proc/{daemon}/fd")).into_iter().flatten().flatten();
+    links
+        .filter_map(|link| fs::read_link(link.path()).ok())
+        .any(|target| target.to_string_lossy().starts_with("net:["))
 }
 
 /// Gives pods a network whose plugin does nothing.
