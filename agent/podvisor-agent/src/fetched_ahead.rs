@@ -9,21 +9,21 @@ use agent_container::launch::Failure;
 use nix::errno::Errno;
 use tokio::sync::OnceCell;
 
-/// What the driver may have: it has asked for some ahead, and keeps what a reader did not take, 64 bytes each
+/// The most bytes that the driver has: it has asked for some ahead, and keeps what a reader did not take, 64 bytes each
 /// (`drivers/char/hw_random/virtio-rng.c` and `core.c`).
 const BYTES: usize = 256;
 
-/// They are in the driver still.
+/// The numbers could not be thrown away, and a reader of the device would get them.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot throw away random numbers that were fetched ahead: {0}")]
 pub(crate) struct DiscardError(String);
 
-/// Whether they have been thrown away.
+/// Random numbers of the template, and whether they have been thrown away.
 #[derive(Debug, Default)]
 pub(crate) struct FetchedAhead(OnceCell<Result<(), DiscardError>>);
 
 impl FetchedAhead {
-    /// Throws them away, once for all callers.
+    /// Throws the numbers away, once for all callers.
     ///
     /// # Errors
     /// The device cannot be read, and no later call tries again.

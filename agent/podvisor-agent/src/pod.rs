@@ -25,7 +25,7 @@ use crate::user_namespace::UserNamespace;
 pub(crate) struct Pod {
     /// Whether the guest is a clone of a template, whose own network other clones have too.
     pub(crate) restored: bool,
-    /// What a clone has to throw away before it is configured.
+    /// Random numbers that a clone throws away before it is configured.
     pub(crate) fetched_ahead: FetchedAhead,
     pub(crate) clock: Arc<Clock>,
     pub(crate) reaper: Reaper,

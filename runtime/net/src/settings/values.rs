@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_changed_are_told_from_those_that_did_not() {
+    fn directories_that_changed_are_found_and_those_that_did_not_are_not() {
         let before = values(&[("net/a", "1"), ("net/core/a", "2"), ("net/gone/a", "3")]);
         let after = values(&[("net/a", "1"), ("net/core/a", "5"), ("net/new/a", "4")]);
         let unlike: Vec<_> = after.unlike(&before).map(|(path, _)| path).collect();

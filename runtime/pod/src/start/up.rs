@@ -19,7 +19,7 @@ pub(super) struct Up {
     pub(super) live: Live,
     pub(super) versions: VmVersions,
     pub(super) keeps: Keeps,
-    /// What the VM was restored from for this pod.
+    /// The template that the VM was restored from for this pod, if it was.
     pub(super) template: Option<Arc<Template>>,
 }
 

@@ -92,7 +92,7 @@ struct Mapping {
     first: u32,
 }
 
-/// Those of a `maps` file (proc_pid_maps(5)).
+/// Returns the parts that a `maps` file has (proc_pid_maps(5)).
 fn mappings(maps: &str) -> Vec<Mapping> {
     let parse = |line: &str| {
         let mut words = line.split_ascii_whitespace();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_were_written_to_are_told_from_those_that_were_read() {
+    fn pages_that_were_written_to_are_found_and_those_that_were_read_are_not() {
         let shown = process(7, [ABSENT, COPY, COPY | 0x1234, SHARED, COPY, ABSENT, COPY]);
         let expected = [(161, 2), (164, 1), (166, 1)].map(PageRun::from);
         assert_eq!(read(shown.path()).unwrap(), expected);

@@ -12,7 +12,7 @@ use super::vcpu::xsave_bytes;
 use crate::vm::{Vm, VmConfig, VmError};
 use crate::{first_writes, saved_memory};
 
-/// What a VM is restored from.
+/// A saved VM, from which another one is restored.
 #[derive(Debug)]
 pub struct Saved<'a> {
     /// The memory that was saved, sealed against all changes.
