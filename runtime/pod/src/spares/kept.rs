@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::demand::{Allowance, Demand};
@@ -13,6 +13,7 @@ use super::kind::SpareKind;
 use crate::backend::{Agent, GuestReleases, Vm};
 use crate::counters;
 use crate::installation::Builds;
+use crate::unclaimed::closing::Closing;
 
 /// Age at which a spare is ended, and another made from the template of then.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -45,10 +46,7 @@ pub(crate) struct Spares {
     changed: Arc<Notify>,
     /// Notified when a network namespace may be wanted.
     networks: Arc<Notify>,
-    /// Whether the daemon ends, and has no use for any.
-    closed: watch::Sender<bool>,
-    /// Notified when the task ends.
-    rests: Notify,
+    pub(super) closing: Closing,
 }
 
 #[derive(Debug, Default)]
@@ -96,7 +94,7 @@ impl Spares {
     pub(super) fn begin(&self, wanted: bool) -> bool {
         self.changed.notify_one();
         let mut inner = self.lock();
-        let needed = !self.is_closed() && (wanted || !inner.waiting.is_empty());
+        let needed = !self.closing.has_begun() && (wanted || !inner.waiting.is_empty());
         needed && !std::mem::replace(&mut inner.works, true)
     }
 
@@ -105,7 +103,7 @@ impl Spares {
         let mut inner = self.lock();
         inner.works = !inner.waiting.is_empty();
         if !inner.works {
-            self.rests.notify_one();
+            self.closing.note_task_ended();
         }
         !inner.works
     }
@@ -113,9 +111,9 @@ impl Spares {
     /// The next thing to do, where the handlers allow this.
     pub(super) fn next(&self, allowances: &[Allowance]) -> Step {
         let mut inner = self.lock();
-        if self.is_closed() {
+        if self.closing.has_begun() {
             inner.works = false;
-            self.rests.notify_one();
+            self.closing.note_task_ended();
             return Step::Rest;
         }
         inner.next(allowances, Instant::now())
@@ -124,7 +122,7 @@ impl Spares {
     /// Lets the spare wait for its pod, or gives it back where the daemon ends.
     pub(super) fn keep(&self, kind: SpareKind, spare: Spare) -> Result<(), Box<Spare>> {
         let mut inner = self.lock();
-        if self.is_closed() {
+        if self.closing.has_begun() {
             return Err(Box::new(spare));
         }
         inner.waiting.push_back((kind, spare));
@@ -140,27 +138,14 @@ impl Spares {
     /// Wants no more, and takes those that wait.
     pub(super) fn close(&self) -> Vec<Spare> {
         let mut inner = self.lock();
-        self.closed.send_replace(true);
+        self.closing.begin();
         self.changed.notify_one();
         inner.waiting.drain(..).map(|(_, spare)| spare).collect()
     }
 
-    /// Returns once the task has ended, and with it what it was making.
-    pub(super) async fn rests(&self) {
-        while self.lock().works {
-            self.rests.notified().await;
-        }
-    }
-
-    /// Returns once the daemon ends.
-    pub(super) async fn closed(&self) {
-        // The sender is here as long as this is.
-        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
-    }
-
-    /// Whether the daemon ends.
-    pub(super) fn is_closed(&self) -> bool {
-        *self.closed.borrow()
+    /// Returns once nothing is being made any more.
+    pub(super) async fn task_ended(&self) {
+        self.closing.task_ended(|| self.lock().works).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -39,7 +39,7 @@ pub(super) async fn make(node: &Arc<Node>, kind: &SpareKind, template: &Template
         Ok((agent, releases, builds)) => Ok(Spare { id, vm, agent, releases, builds, made: Instant::now() }),
         Err(error) => {
             // Nothing has failed where the daemon ends.
-            unclaimed::end(node, &id, Some(&vm), !node.spares.is_closed()).await;
+            unclaimed::end(node, &id, Some(&vm), !node.spares.closing.has_begun()).await;
             Err(error)
         }
     }
@@ -72,7 +72,7 @@ async fn start(
     let ready = async {
         tokio::select! {
             biased;
-            () = node.spares.closed() => Err(PodError::internal(format!("{DOING}: the daemon ends"))),
+            () = node.spares.closing.begun() => Err(PodError::internal(format!("{DOING}: the daemon ends"))),
             ready = raising => ready.map_err(|error| PodError::internal(DOING).because(error)),
             report = vm.stopped() => Err(PodError::internal(format!("{DOING}: {}", vm_end::describe(&report)))),
         }

@@ -34,7 +34,7 @@ pub(crate) fn look(node: &Arc<Node>) {
 /// Ends all spares, also one that is being made: the daemon stops, and nobody would claim them.
 pub(crate) async fn close(node: &Arc<Node>) {
     let ending = node.spares.close().into_iter().map(|spare| make::end(node, spare));
-    tokio::join!(futures::future::join_all(ending), node.spares.rests());
+    tokio::join!(futures::future::join_all(ending), node.spares.task_ended());
 }
 
 /// Works as long as there is a node, and spares that somebody wants, or that are to be ended.
@@ -69,7 +69,7 @@ async fn work(node: &Arc<Node>) -> Option<Duration> {
             };
             match make::make(node, &kind, &template).await {
                 Ok(spare) => keep(node, kind, spare).await,
-                Err(_) if node.spares.is_closed() => {}
+                Err(_) if node.spares.closing.has_begun() => {}
                 Err(error) => {
                     tracing::warn!(error = error.chain(), "a spare VM cannot be made; pods start without");
                     node.spares.pause(FAILED_PAUSE);

@@ -35,7 +35,7 @@ pub(super) async fn build(node: &Arc<Node>, shape: &TemplateShape) -> Result<Tem
         Err(error) => (None, Err(error)),
     };
     // Its memory is the files' now, or nobody's.
-    let failed = saved.is_err() && !node.templates.is_closed();
+    let failed = saved.is_err() && !node.templates.closing.has_begun();
     unclaimed::end(node, &id, vm.as_ref(), failed).await;
     saved
 }
@@ -55,7 +55,7 @@ async fn save(node: &Arc<Node>, vm: &dyn Vm, shape: &TemplateShape) -> Result<Te
     let booting = async {
         tokio::select! {
             biased;
-            () = node.templates.closed() => Err(PodError::internal(format!("{DOING}: the daemon ends"))),
+            () = node.templates.closing.begun() => Err(PodError::internal(format!("{DOING}: the daemon ends"))),
             booted = vm.boot_template(request) => booted.map_err(failed),
             report = vm.stopped() => Err(PodError::internal(format!("{DOING}: {}", vm_end::describe(&report)))),
         }

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use proto_vmm::PageRun;
-use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::shape::TemplateShape;
 use crate::backend::TemplateParts;
+use crate::unclaimed::closing::Closing;
 
 /// Templates that are kept, in memory and on the disk. Each takes as much memory as a booted guest that does nothing, some 27 MiB.
 pub(super) const TEMPLATES_MAX: usize = 8;
@@ -70,10 +70,7 @@ impl Template {
 #[derive(Debug, Default)]
 pub(crate) struct Templates {
     inner: Mutex<Inner>,
-    /// Whether the daemon ends, and has no use for any.
-    closed: watch::Sender<bool>,
-    /// Notified when the task ends.
-    rests: Notify,
+    pub(super) closing: Closing,
 }
 
 #[derive(Debug, Default)]
@@ -180,31 +177,18 @@ impl Templates {
 
     /// Wants no more templates, and returns once none is being made.
     pub(super) async fn close(&self) {
-        self.closed.send_replace(true);
-        while self.lock().working {
-            self.rests.notified().await;
-        }
-    }
-
-    /// Returns once the daemon ends.
-    pub(super) async fn closed(&self) {
-        // The sender is here as long as this is.
-        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
-    }
-
-    /// Whether the daemon ends.
-    pub(super) fn is_closed(&self) -> bool {
-        *self.closed.borrow()
+        self.closing.begin();
+        self.closing.task_ended(|| self.lock().working).await;
     }
 
     /// The shape that is wanted first. Where there is none, or the daemon ends, the task ends, and the next one who wants one starts
     /// another.
     pub(super) fn first(&self) -> Option<TemplateShape> {
         let mut inner = self.lock();
-        let first = inner.wanted.first().filter(|_| !self.is_closed()).cloned();
+        let first = inner.wanted.first().filter(|_| !self.closing.has_begun()).cloned();
         inner.working = first.is_some();
         if first.is_none() {
-            self.rests.notify_one();
+            self.closing.note_task_ended();
         }
         first
     }

@@ -25,7 +25,7 @@ pub(super) async fn run(node: Arc<Node>) {
         let mut inner = node.templates.lock();
         inner.wanted.retain(|wanted| *wanted != shape);
         if let Err(error) = made
-            && !node.templates.is_closed()
+            && !node.templates.closing.has_begun()
         {
             inner.failed(&shape, Instant::now());
             drop(inner);

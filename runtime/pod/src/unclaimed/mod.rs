@@ -4,6 +4,7 @@
 //!
 //! All of them share a cgroup, which accounts for them and comes last where the node's processors are short.
 
+pub(crate) mod closing;
 pub(crate) mod ids;
 
 use std::convert::Infallible;
