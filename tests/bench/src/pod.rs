@@ -99,20 +99,13 @@ async fn rests(host: &Host, handler: &str) -> anyhow::Result<()> {
         while handler == WAITING && count("a VM waits for a pod") <= count("in a VM that waited") {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
-        while !holds_namespace(host.daemon.pid()) {
+        while host.daemon.held_namespaces()?.is_empty() {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
         tokio::time::sleep(SETTLED_WITHIN).await;
+        anyhow::Ok(())
     };
-    tokio::time::timeout(MADE_WITHIN, waits).await.context("nothing waits for a pod")
-}
-
-/// Whether the daemon holds a network namespace: a pod's own is held by a mount.
-fn holds_namespace(daemon: u32) -> bool {
-    let links = fs::read_dir(format!("/proc/{daemon}/fd")).into_iter().flatten().flatten();
-    links
-        .filter_map(|link| fs::read_link(link.path()).ok())
-        .any(|target| target.to_string_lossy().starts_with("net:["))
+    tokio::time::timeout(MADE_WITHIN, waits).await.context("nothing waits for a pod")?
 }
 
 /// Gives pods a network whose plugin does nothing.

@@ -1,5 +1,6 @@
 //! The real `podvisor serve`, as a process of its own.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -133,6 +134,17 @@ impl Daemon {
     /// When it cannot be read.
     pub fn has_templates(&self) -> bool {
         has_templates(&std::fs::read_to_string(self.config()).expect("the daemon's configuration"))
+    }
+
+    /// Inode numbers of the network namespaces that the daemon holds: those that wait for pods. A pod's own is held by a mount.
+    ///
+    /// # Errors
+    /// The daemon's descriptors cannot be listed.
+    pub fn held_namespaces(&self) -> std::io::Result<BTreeSet<u64>> {
+        let links = std::fs::read_dir(format!("/proc/{}/fd", self.pid()))?.flatten();
+        let targets = links.filter_map(|link| std::fs::read_link(link.path()).ok());
+        let number = |target: &str| target.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok();
+        Ok(targets.filter_map(|target| number(target.to_str()?)).collect())
     }
 
     /// The log up to now.

@@ -11,12 +11,8 @@ use tests_e2e::{Host, http, spec};
 const MADE_WITHIN: Duration = Duration::from_secs(120);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Inode numbers of the namespaces that the daemon holds.
 fn held(host: &Host) -> BTreeSet<u64> {
-    let links = fs::read_dir(format!("/proc/{}/fd", host.daemon.pid())).unwrap().flatten();
-    let targets = links.filter_map(|link| fs::read_link(link.path()).ok());
-    let number = |target: &str| target.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok();
-    targets.filter_map(|target| number(target.to_str()?)).collect()
+    host.daemon.held_namespaces().unwrap()
 }
 
 async fn waits_until_held(host: &Host, count: usize) -> BTreeSet<u64> {
