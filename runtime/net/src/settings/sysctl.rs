@@ -121,8 +121,10 @@ impl Reading {
 /// nothing to be compared with.
 pub(super) fn changes<'a>(before: &'a Values, after: &'a Values) -> impl Iterator<Item = (String, &'a str)> {
     after.unlike(before).flat_map(move |(directory, values)| {
+        let known = before.directory(directory).into_iter().chain(of_new_interfaces(before, directory));
+        let known: Vec<&Directory> = known.collect();
         values.iter().filter_map(move |(name, value)| {
-            let was = before.get(directory, name).or_else(|| of_new_interfaces(before, directory, name))?;
+            let was = known.iter().find_map(|known| known.get(name))?;
             if was == value {
                 return None;
             }
@@ -132,14 +134,14 @@ pub(super) fn changes<'a>(before: &'a Values, after: &'a Values) -> impl Iterato
     })
 }
 
-/// The value that this sysctl of an interface has on an interface that was just made: that of `default`, or, where a namespace shows none
-/// (`neigh` has its default in the node's own namespace alone), that of the loopback, which nobody changes.
-fn of_new_interfaces<'v>(values: &'v Values, directory: &str, name: &str) -> Option<&'v str> {
-    let (group, _) = directory.rsplit_once('/')?;
-    if !matches!(group.split('/').collect::<Vec<_>>()[..], [_, _, "conf" | "neigh"]) {
-        return None;
-    }
-    ["default", "lo"].iter().find_map(|like| values.get(&format!("{group}/{like}"), name))
+/// Directories with the values that sysctls have on an interface that was just made, where this is an interface's: that of `default`, or,
+/// where a namespace shows none (`neigh` has its default in the node's own namespace alone), that of the loopback, which nobody changes.
+fn of_new_interfaces<'v>(values: &'v Values, directory: &str) -> impl Iterator<Item = &'v Directory> {
+    let group = directory.rsplit_once('/').map(|(group, _)| group);
+    let group =
+        group.filter(|group| matches!(group.split('/').collect::<Vec<_>>()[..], [_, _, "conf" | "neigh"]));
+    let of = move |group: &str| ["default", "lo"].map(|like| values.directory(&format!("{group}/{like}")));
+    group.map(of).into_iter().flatten().flatten()
 }
 
 fn is_upkeep(path: &str, value: &str) -> bool {

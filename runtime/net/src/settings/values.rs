@@ -21,7 +21,12 @@ impl Values {
 
     /// The value of a sysctl in this directory.
     pub(super) fn get(&self, directory: &str, name: &str) -> Option<&str> {
-        self.0.get(directory)?.get(name)
+        self.directory(directory)?.get(name)
+    }
+
+    /// The sysctls of this directory.
+    pub(super) fn directory(&self, path: &str) -> Option<&Directory> {
+        self.0.get(path)
     }
 
     /// The directories that are not in `before` as they are here, with their paths.
@@ -92,7 +97,7 @@ impl Directory {
             .map(|entry| (self.at(entry.start..entry.name_end), self.at(entry.name_end..entry.end)))
     }
 
-    fn get(&self, name: &str) -> Option<&str> {
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
         let found = self.entries.binary_search_by(|entry| self.at(entry.start..entry.name_end).cmp(name));
         found.ok().map(|place| self.at(self.entries[place].name_end..self.entries[place].end))
     }
