@@ -18,6 +18,8 @@ pub struct StartConfig {
     /// Whether a pod is refused whose VMM cannot have a cgroup of its own, or whose cgroup allows less memory than its
     /// VM and VMM take. Otherwise such a VMM stays in the daemon's cgroup, and such a VM is made to fit.
     pub strict_cgroups: bool,
+    /// Most VMMs without a guest that wait for pods.
+    pub spare_vmms: u8,
 }
 
 /// The files of the guest kernels. The full one need not be there where no handler asks for it.

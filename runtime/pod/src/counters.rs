@@ -108,12 +108,16 @@ static TEMPLATES: LazyLock<IntCounterVec> = LazyLock::new(|| {
     .expect(ONCE)
 });
 
-static SPARES_WAITING: LazyLock<IntGauge> = LazyLock::new(|| {
+static SPARE_VMS_WAITING: LazyLock<IntGauge> = LazyLock::new(|| {
     register_int_gauge!(
         "podvisor_spare_vms",
         "VMs that were started from a template and wait for their pods."
     )
     .expect(ONCE)
+});
+
+static SPARE_VMMS_WAITING: LazyLock<IntGauge> = LazyLock::new(|| {
+    register_int_gauge!("podvisor_spare_vmms", "VMMs without a guest that wait for their pods.").expect(ONCE)
 });
 
 static SPARE_NETWORKS_WAITING: LazyLock<IntGauge> = LazyLock::new(|| {
@@ -172,9 +176,11 @@ pub(crate) fn template(outcome: TemplateOutcome) {
     TEMPLATES.with_label_values(&[outcome.label()]).inc();
 }
 
-/// Notes how many VMs wait for pods.
-pub(crate) fn spares_waiting(count: usize) {
-    SPARES_WAITING.set(i64::try_from(count).unwrap_or(i64::MAX));
+/// Notes how many VMMs without a guest and how many VMs wait for pods.
+pub(crate) fn spares_waiting(vmms: usize, vms: usize) {
+    for (gauge, count) in [(&SPARE_VMMS_WAITING, vmms), (&SPARE_VMS_WAITING, vms)] {
+        gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
 }
 
 /// Notes how many network namespaces wait for pods.
@@ -265,7 +271,8 @@ pub(crate) fn register() {
     LazyLock::force(&FAILED_STARTS);
     LazyLock::force(&VMS_LOST);
     LazyLock::force(&SETTINGS_PASSED_BY);
-    LazyLock::force(&SPARES_WAITING);
+    LazyLock::force(&SPARE_VMS_WAITING);
+    LazyLock::force(&SPARE_VMMS_WAITING);
     LazyLock::force(&SPARE_NETWORKS_WAITING);
     for reason in ExitReason::ALL {
         EXITS.with_label_values(&[reason.name()]);

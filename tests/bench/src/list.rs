@@ -137,7 +137,7 @@ async fn open(dir: &Path) -> anyhow::Result<Pods> {
         start: StartConfig {
             handlers: vec![HandlerConfig::default()],
             default_handler: Some(String::new()),
-            strict_cgroups: false,
+            ..StartConfig::default()
         },
         kernels: Kernels { small: at("kernel").into(), full: at("kernel-full").into() },
         root_image: at("root").into(),

@@ -180,7 +180,7 @@ impl Host {
         let patience = if self.daemon.has_templates() { SETTLED_LOOKS } else { 0 };
         let mut settled = 0;
         loop {
-            settled = if traces::has_vm_without_pod() { 0 } else { settled + 1 };
+            settled = if traces::vmms_without_pod().is_empty() { settled + 1 } else { 0 };
             let left = Traces::take(self.dir()).expect("the host's traces").since(before);
             if left.is_empty() || settled > patience || tokio::time::Instant::now() > deadline {
                 return left;

@@ -34,12 +34,12 @@ impl Traces {
     }
 }
 
-/// Whether there is a VM that is no pod's: of a template, or one that waits. All of them have one cgroup.
-pub fn has_vm_without_pod() -> bool {
+/// The process ids of VMMs that are no pod's: of a template, or one that waits. All of them have one cgroup.
+pub fn vmms_without_pod() -> BTreeSet<u32> {
     let cgroups = cgroups(Path::new("/sys/fs/cgroup")).into_iter().filter(|cgroup| is_unclaimed(cgroup));
-    let mut files =
-        cgroups.map(|cgroup| Path::new(cgroup.trim_start_matches("cgroup ")).join("cgroup.procs"));
-    files.any(|file| std::fs::read_to_string(file).is_ok_and(|processes| !processes.is_empty()))
+    let files = cgroups.map(|cgroup| Path::new(cgroup.trim_start_matches("cgroup ")).join("cgroup.procs"));
+    let processes = files.map(|file| std::fs::read_to_string(file).unwrap_or_default());
+    processes.flat_map(|pids| pids.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
 fn is_unclaimed(cgroup: &str) -> bool {

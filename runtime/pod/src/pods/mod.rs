@@ -83,10 +83,10 @@ impl Pods {
         let scratch_bytes = runtime_spec::scratch_bytes(&spec.annotations, handler.scratch_bytes)?;
         let layer_limits = LayerLimits::of(&spec.annotations, handler.writable_layer_bytes)?;
         let scratch = Scratch { bytes: scratch_bytes, sum_max: handler.scratch_sum_bytes };
-        let kind = SpareKind::of(handler, &spec.namespace, &bounds, scratch_bytes);
+        let kinds = SpareKind::all_of(handler, &spec.namespace, &bounds, scratch_bytes);
         let mut spare = None;
         let reservation = self.node.roster.reserve(&spec, scratch, || {
-            spare = kind.and_then(|kind| self.node.spares.claim(&kind));
+            spare = self.node.spares.claim(&kinds);
             spare.as_ref().map_or_else(clock::new_id, |spare| spare.id.clone())
         })?;
         drop(reserving);

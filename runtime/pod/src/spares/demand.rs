@@ -18,10 +18,11 @@ const ASKED_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Demand(VecDeque<(Instant, SpareKind)>);
 
-/// A handler's spares: the most, and the kind that is wanted before any pod has asked.
+/// The spares of a handler, or those that all handlers share: the most, and the kind that is wanted before any pod has asked.
 #[derive(Clone, Debug)]
 pub(super) struct Allowance {
-    pub(super) handler: String,
+    /// None for what all handlers share.
+    pub(super) handler: Option<String>,
     pub(super) most: usize,
     /// None where nobody knows before a pod comes.
     pub(super) first: Option<SpareKind>,
@@ -41,10 +42,9 @@ impl Demand {
     pub(super) fn wanted(&self, allowances: &[Allowance], now: Instant) -> Vec<(SpareKind, usize)> {
         let mut wanted: Vec<(SpareKind, usize)> = Vec::new();
         for allowance in allowances {
-            let of_late =
-                self.0.iter().rev().filter(|(at, kind)| {
-                    kind.handler == allowance.handler && now.duration_since(*at) < WINDOW
-                });
+            let of_late = self.0.iter().rev().filter(|(at, kind)| {
+                kind.handler() == allowance.handler.as_deref() && now.duration_since(*at) < WINDOW
+            });
             let mut kinds: Vec<&SpareKind> = of_late.map(|(_, kind)| kind).take(allowance.most).collect();
             if kinds.len() < allowance.most
                 && let Some(first) = &allowance.first
@@ -65,7 +65,7 @@ impl Demand {
 
 #[cfg(test)]
 mod tests {
-    use runtime_spec::{HandlerConfig, TemplateScope, VmBounds};
+    use runtime_spec::{HandlerConfig, TemplateScope, VmBounds, VolumeCache};
 
     use super::*;
 
@@ -76,11 +76,11 @@ mod tests {
             spare_vms: 4,
             ..HandlerConfig::default()
         };
-        SpareKind::of(&handler, "", &VmBounds::default(), scratch_bytes).unwrap()
+        SpareKind::all_of(&handler, "", &VmBounds::default(), scratch_bytes).remove(0)
     }
 
     fn allowed(most: usize) -> [Allowance; 1] {
-        [Allowance { handler: "kvm".into(), most, first: Some(kind(1)) }]
+        [Allowance { handler: Some("kvm".into()), most, first: Some(kind(1)) }]
     }
 
     #[tokio::test(start_paused = true)]
@@ -94,9 +94,24 @@ mod tests {
         }
         assert_eq!(demand.wanted(&allowed(8), begun), [(kind(3), 1), (kind(1), 2), (kind(2), 1)]);
         assert_eq!(demand.wanted(&allowed(2), begun), [(kind(3), 1), (kind(1), 1)]);
-        let other = [Allowance { handler: "other".into(), most: 9, first: None }];
+        let other = [Allowance { handler: Some("other".into()), most: 9, first: None }];
         assert_eq!(demand.wanted(&other, begun), []);
         assert_eq!(demand.wanted(&allowed(4), begun + WINDOW), [(kind(1), 1)], "they count for a while");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vmm_is_for_pods_of_every_handler_and_a_vm_for_those_of_one() {
+        let mut demand = Demand::default();
+        let vmm = SpareKind::Vmm(VolumeCache::Auto);
+        let shared = Allowance { handler: None, most: 2, first: Some(vmm.clone()) };
+        let both = [shared, allowed(4)[0].clone()];
+        let begun = Instant::now();
+        assert_eq!(demand.wanted(&both, begun), [(vmm.clone(), 1), (kind(1), 1)]);
+        let other = SpareKind::Vmm(VolumeCache::Always);
+        for asked in [&vmm, &other, &other, &kind(2)] {
+            demand.asked(asked, begun);
+        }
+        assert_eq!(demand.wanted(&both, begun), [(other, 2), (kind(2), 1), (kind(1), 1)]);
     }
 
     #[tokio::test(start_paused = true)]

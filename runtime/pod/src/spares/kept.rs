@@ -18,17 +18,24 @@ use crate::unclaimed::closing::Closing;
 /// Age at which a spare is ended, and another made from the template of then.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// A VM that waits for its pod.
+/// A VMM that waits for its pod.
 #[derive(Debug)]
 pub(crate) struct Spare {
     /// The id of the pod that will have it.
     pub(crate) id: String,
     pub(crate) vm: Arc<dyn Vm>,
+    /// The guest that runs in it, if one does.
+    pub(crate) guest: Option<SpareGuest>,
+    pub(super) made: Instant,
+}
+
+/// The guest of a VM that waits for its pod.
+#[derive(Debug)]
+pub(crate) struct SpareGuest {
     pub(crate) agent: Arc<dyn Agent>,
     pub(crate) releases: GuestReleases,
     /// Builds of the files that it was started from.
     pub(crate) builds: Builds,
-    pub(super) made: Instant,
 }
 
 impl Spare {
@@ -61,17 +68,12 @@ struct Inner {
 }
 
 impl Spares {
-    /// Takes a spare of this kind for a pod, which has its id from then on. The asking counts, whether there is one or not.
-    pub(crate) fn claim(&self, kind: &SpareKind) -> Option<Spare> {
-        let now = Instant::now();
-        let mut inner = self.lock();
-        inner.demand.asked(kind, now);
-        let fits = |(of, spare): &(SpareKind, Spare)| of == kind && !spare.is_bad(now);
-        let found = inner.waiting.iter().position(fits).and_then(|place| inner.waiting.remove(place));
-        counters::spares_waiting(inner.waiting.len());
-        drop(inner);
+    /// Takes a spare of the first of these kinds of which there is one, for a pod, which has its id from then on. The asking
+    /// counts, whether there is one or not.
+    pub(crate) fn claim(&self, kinds: &[SpareKind]) -> Option<Spare> {
+        let found = self.lock().claim(kinds, Instant::now());
         self.changed.notify_one();
-        found.map(|(_, spare)| spare)
+        found
     }
 
     /// Whether a spare waits.
@@ -126,7 +128,7 @@ impl Spares {
             return Err(Box::new(spare));
         }
         inner.waiting.push_back((kind, spare));
-        counters::spares_waiting(inner.waiting.len());
+        inner.count();
         Ok(())
     }
 
@@ -165,6 +167,25 @@ pub(super) enum Step {
 }
 
 impl Inner {
+    fn claim(&mut self, kinds: &[SpareKind], now: Instant) -> Option<Spare> {
+        for kind in kinds {
+            self.demand.asked(kind, now);
+            let fits = |(of, spare): &(SpareKind, Spare)| of == kind && !spare.is_bad(now);
+            let found = self.waiting.iter().position(fits).and_then(|place| self.waiting.remove(place));
+            if let Some((_, spare)) = found {
+                self.count();
+                return Some(spare);
+            }
+        }
+        None
+    }
+
+    /// Publishes how many wait.
+    fn count(&self) {
+        let vms = self.waiting.iter().filter(|(kind, _)| matches!(kind, SpareKind::Vm(_))).count();
+        counters::spares_waiting(self.waiting.len() - vms, vms);
+    }
+
     fn next(&mut self, allowances: &[Allowance], now: Instant) -> Step {
         let mut wanted = self.demand.wanted(allowances, now);
         let mut surplus = None;
@@ -176,7 +197,7 @@ impl Inner {
             }
         }
         if let Some((_, spare)) = surplus.and_then(|place| self.waiting.remove(place)) {
-            counters::spares_waiting(self.waiting.len());
+            self.count();
             return Step::End(spare);
         }
         let Some((kind, _)) = wanted.into_iter().find(|(_, count)| *count > 0) else {

@@ -4,10 +4,19 @@ use runtime_spec::{HandlerConfig, VmBounds, VolumeCache};
 
 use crate::templates::shape::TemplateShape;
 
-/// All that a spare has from the beginning, and the handler that it is of.
+/// All that a spare has from the beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SpareKind {
-    pub(super) handler: String,
+pub(crate) enum SpareKind {
+    /// A VMM without a guest, which serves the pod's files with this cache.
+    Vmm(VolumeCache),
+    /// A VM that went on from a template.
+    Vm(VmKind),
+}
+
+/// All that a VM has from the beginning, and the handler that it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VmKind {
+    handler: String,
     pub(super) shape: TemplateShape,
     /// vCPUs to begin with.
     vcpus: u8,
@@ -18,17 +27,51 @@ pub(crate) struct SpareKind {
 }
 
 impl SpareKind {
-    /// The kind for pods with these bounds; none where the handler has no spares.
-    pub(crate) fn of(
+    /// The kinds for pods with these bounds, the one that saves a start the most first.
+    pub(crate) fn all_of(
         handler: &HandlerConfig,
         namespace: &str,
         bounds: &VmBounds,
         scratch_bytes: u64,
-    ) -> Option<SpareKind> {
+    ) -> Vec<SpareKind> {
+        let vm = VmKind::of(handler, namespace, bounds, scratch_bytes).map(SpareKind::Vm);
+        vm.into_iter().chain([SpareKind::vmm_of(handler)]).collect()
+    }
+
+    /// The VMM for pods of this handler.
+    pub(super) fn vmm_of(handler: &HandlerConfig) -> SpareKind {
+        SpareKind::Vmm(handler.volume_cache)
+    }
+
+    /// What it is, in words.
+    pub(super) fn text(&self) -> &'static str {
+        match self {
+            SpareKind::Vmm(_) => "a VMM",
+            SpareKind::Vm(_) => "a VM",
+        }
+    }
+
+    /// The handler that this is of; none for what all handlers share.
+    pub(super) fn handler(&self) -> Option<&str> {
+        match self {
+            SpareKind::Vmm(_) => None,
+            SpareKind::Vm(kind) => Some(&kind.handler),
+        }
+    }
+}
+
+impl VmKind {
+    /// The kind for pods with these bounds; none where the handler has no spare VMs.
+    pub(super) fn of(
+        handler: &HandlerConfig,
+        namespace: &str,
+        bounds: &VmBounds,
+        scratch_bytes: u64,
+    ) -> Option<VmKind> {
         if handler.spare_vms == 0 {
             return None;
         }
-        Some(SpareKind {
+        Some(VmKind {
             handler: handler.name.clone(),
             shape: TemplateShape::wanted(handler.template, bounds, namespace)?,
             vcpus: bounds.boot.vcpus,

@@ -1,4 +1,4 @@
-//! Makes a spare, as far as a VM can be made without its pod, and ends one.
+//! Makes a spare, a VMM alone or a VM as far as it can be made without its pod, and ends one.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -8,11 +8,12 @@ use std::time::Duration;
 use proto_agent::agent::PreparePodRequest;
 use proto_agent::version;
 use proto_vmm::{Device, Slot};
+use runtime_spec::VolumeCache;
 use tokio::time::Instant;
 
-use super::kept::Spare;
-use super::kind::SpareKind;
-use crate::backend::{Agent, GuestReleases, RestoreRequest, Vm};
+use super::kept::{Spare, SpareGuest};
+use super::kind::VmKind;
+use crate::backend::{RestoreRequest, Vm};
 use crate::blocking::{blocking_within, within};
 use crate::error::PodError;
 use crate::host::scratch;
@@ -25,21 +26,29 @@ use crate::vm_end;
 /// How long the guest may take to serve. Generous: a software-emulated guest is slow, and pods come first.
 const READY_WITHIN: Duration = Duration::from_secs(240);
 
-/// Makes a spare of this kind from the template.
-pub(super) async fn make(node: &Arc<Node>, kind: &SpareKind, template: &Template) -> Result<Spare, PodError> {
+/// Makes a VMM without a guest.
+pub(super) async fn vmm(node: &Arc<Node>, volume_cache: VolumeCache) -> Result<Spare, PodError> {
     let id = unclaimed::begin(node).await?;
-    let vm = match unclaimed::spawn(node, &id, kind.volume_cache).await {
-        Ok(vm) => vm,
+    match unclaimed::spawn(node, &id, volume_cache).await {
+        Ok(vm) => Ok(Spare { id, vm, guest: None, made: Instant::now() }),
         Err(error) => {
             unclaimed::end(node, &id, None, true).await;
-            return Err(error);
+            Err(error)
         }
-    };
-    match start(node, &id, &vm, kind, template).await {
-        Ok((agent, releases, builds)) => Ok(Spare { id, vm, agent, releases, builds, made: Instant::now() }),
+    }
+}
+
+/// Makes a VM of this kind from the template.
+pub(super) async fn vm(node: &Arc<Node>, kind: &VmKind, template: &Template) -> Result<Spare, PodError> {
+    let mut spare = vmm(node, kind.volume_cache).await?;
+    match start(node, &spare.id, &spare.vm, kind, template).await {
+        Ok(guest) => {
+            spare.guest = Some(guest);
+            Ok(spare)
+        }
         Err(error) => {
             // Nothing has failed where the daemon ends.
-            unclaimed::end(node, &id, Some(&vm), !node.spares.closing.has_begun()).await;
+            unclaimed::end(node, &spare.id, Some(&spare.vm), !node.spares.closing.has_begun()).await;
             Err(error)
         }
     }
@@ -54,9 +63,9 @@ async fn start(
     node: &Arc<Node>,
     id: &str,
     vm: &Arc<dyn Vm>,
-    kind: &SpareKind,
+    kind: &VmKind,
     template: &Template,
-) -> Result<(Arc<dyn Agent>, GuestReleases, Builds), PodError> {
+) -> Result<SpareGuest, PodError> {
     const DOING: &str = "starting a spare VM";
     let root_image = node.root_image("opening the root image").await?;
     let builds = builds(node).await?;
@@ -90,7 +99,7 @@ async fn start(
         };
         agent.prepare_pod(request).await.map_err(failed)?;
     }
-    Ok((agent, releases, builds))
+    Ok(SpareGuest { agent, releases, builds })
 }
 
 /// The builds of the installation's parts.
@@ -100,7 +109,7 @@ async fn builds(node: &Arc<Node>) -> Result<Builds, PodError> {
     blocking_within(FILES_WITHIN, &node.pools.paths, "looking at the installation's files", looking).await
 }
 
-async fn scratch_disk(node: &Arc<Node>, id: &str, kind: &SpareKind) -> Result<File, PodError> {
+async fn scratch_disk(node: &Arc<Node>, id: &str, kind: &VmKind) -> Result<File, PodError> {
     let (template, bytes) = (node.places.scratch_template.clone(), kind.scratch_bytes);
     let path = node.places.scratch_path(id);
     let making = move || scratch::make(&template, &path, bytes);

@@ -1,9 +1,10 @@
-//! Spares: VMs that went on from a template, and wait for their pods with all done that is the same for every pod; and network
-//! namespaces (`networks`), which the network keeps.
+//! Spares: VMMs without a guest, jailed and ready for one; VMs that went on from a template, and wait for their pods with all
+//! done that is the same for every pod; and network namespaces (`networks`), which the network keeps.
 //!
 //! ```text
-//!   a pod asks ─┬─ a spare of its kind waits ──> claimed: the pod has its id, its VM and its scratch disk
-//!               └─ none ──> the pod starts from the template, or boots        (a claim waits for nothing)
+//!   a pod asks ─┬─ a VM of its kind waits ──> claimed: the pod has its id, its VM and its scratch disk
+//!               ├─ a VMM waits ──> claimed: the pod has its id, and starts in it from the template, or boots
+//!               └─ none ──> the pod's VMM is started first                    (a claim waits for nothing)
 //!   the task, while no pod starts:  too few ──> a spare is made        too many, old, dead, or
 //!                                                                      memory is short ──> one is ended
 //! ```
@@ -20,6 +21,6 @@ pub(crate) mod networks;
 mod shortage;
 mod task;
 
-pub(crate) use self::kept::Spare;
+pub(crate) use self::kept::{Spare, SpareGuest};
 pub(crate) use self::kind::SpareKind;
 pub(crate) use self::task::{close, look};

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::demand::Allowance;
 use super::kept::{Spare, Step};
-use super::kind::SpareKind;
+use super::kind::{SpareKind, VmKind};
 use super::{make, shortage};
 use crate::config::StartConfig;
 use crate::node::Node;
@@ -25,7 +25,7 @@ const FAILED_PAUSE: Duration = Duration::from_secs(60);
 
 /// Looks anew which spares the rules want. A node whose handlers have none, and where none is left, has no task for them.
 pub(crate) fn look(node: &Arc<Node>) {
-    let wanted = node.start.now().handlers.iter().any(|handler| handler.spare_vms > 0);
+    let wanted = !allowances(&node.start.now()).is_empty();
     if node.spares.begin(wanted) {
         tokio::spawn(run(Arc::downgrade(node), node.spares.changed()));
     }
@@ -57,21 +57,24 @@ async fn work(node: &Arc<Node>) -> Option<Duration> {
         Step::Wait(pause) => return Some(pause.unwrap_or(LOOK_EVERY)),
         Step::Rest => return None,
         Step::End(spare) => {
-            tracing::debug!(id = spare.id, "a spare VM is ended");
+            tracing::debug!(id = spare.id, "a spare is ended");
             make::end(node, spare).await;
         }
         Step::Make(_) if node.roster.is_busy() => return Some(BUSY_PAUSE),
         Step::Make(kind) => {
-            let template = match templates::take(node, &kind.shape) {
-                Ok(template) => template,
-                Err(Absent::First | Absent::Wanted | Absent::UsedUp) => return Some(BUSY_PAUSE),
-                Err(Absent::Failed | Absent::Full) => return Some(LOOK_EVERY),
+            let made = match &kind {
+                SpareKind::Vmm(volume_cache) => make::vmm(node, *volume_cache).await,
+                SpareKind::Vm(vm) => match templates::take(node, &vm.shape) {
+                    Ok(template) => make::vm(node, vm, &template).await,
+                    Err(Absent::First | Absent::Wanted | Absent::UsedUp) => return Some(BUSY_PAUSE),
+                    Err(Absent::Failed | Absent::Full) => return Some(LOOK_EVERY),
+                },
             };
-            match make::make(node, &kind, &template).await {
+            match made {
                 Ok(spare) => keep(node, kind, spare).await,
                 Err(_) if node.spares.closing.has_begun() => {}
                 Err(error) => {
-                    tracing::warn!(error = error.chain(), "a spare VM cannot be made; pods start without");
+                    tracing::warn!(error = error.chain(), "a spare cannot be made; pods start without");
                     node.spares.pause(FAILED_PAUSE);
                 }
             }
@@ -82,9 +85,9 @@ async fn work(node: &Arc<Node>) -> Option<Duration> {
 }
 
 async fn keep(node: &Arc<Node>, kind: SpareKind, spare: Spare) {
-    let id = spare.id.clone();
+    let (id, what) = (spare.id.clone(), kind.text());
     match node.spares.keep(kind, spare) {
-        Ok(()) => tracing::info!(id, "a VM waits for a pod"),
+        Ok(()) => tracing::info!(id, "{what} waits for a pod"),
         Err(spare) => make::end(node, *spare).await,
     }
 }
@@ -97,15 +100,18 @@ fn next(node: &Arc<Node>) -> Step {
     node.spares.next(if shortage::is_short() { &[] } else { &allowances })
 }
 
-/// The allowances of all handlers.
+/// The allowance of VMMs, which come first since they are made soonest, and those of all handlers.
 fn allowances(rules: &StartConfig) -> Vec<Allowance> {
+    let first = rules.handlers.first().map(SpareKind::vmm_of);
+    let vmms = Allowance { handler: None, most: usize::from(rules.spare_vmms), first };
     let handlers = rules.handlers.iter().filter(|handler| handler.spare_vms > 0);
     let allowances = handlers.map(|handler| {
         let bounds = VmBounds::of(&PodSpec::default(), handler).ok();
         // A template of one namespace is for pods that are not known yet.
         let bounds = bounds.filter(|_| handler.template == TemplateScope::Node);
-        let first = bounds.and_then(|bounds| SpareKind::of(handler, "", &bounds, handler.scratch_bytes));
-        Allowance { handler: handler.name.clone(), most: usize::from(handler.spare_vms), first }
+        let first = bounds.and_then(|bounds| VmKind::of(handler, "", &bounds, handler.scratch_bytes));
+        let most = usize::from(handler.spare_vms);
+        Allowance { handler: Some(handler.name.clone()), most, first: first.map(SpareKind::Vm) }
     });
-    allowances.collect()
+    [vmms].into_iter().filter(|vmms| vmms.most > 0).chain(allowances).collect()
 }

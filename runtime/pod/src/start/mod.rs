@@ -73,7 +73,7 @@ pub(crate) struct Ready {
     pub(crate) settings_passed_by: Vec<String>,
 }
 
-/// Starts the pod of this record, through all steps, in the spare VM if there is one.
+/// Starts the pod of this record, through all steps, in the spare if there is one.
 pub(crate) async fn start(
     node: Arc<Node>,
     record: Arc<PodRecord>,

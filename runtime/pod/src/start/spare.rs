@@ -1,4 +1,5 @@
-//! A pod's start in a spare VM, which has gone on from its template, and has the pod's id and scratch disk already.
+//! A pod's start in a spare: a VM that has gone on from its template, and has the pod's scratch disk already, or a VMM without a
+//! guest. Either has the pod's id.
 
 use std::sync::Arc;
 
@@ -10,45 +11,56 @@ use crate::blocking::blocking_within;
 use crate::error::{PodError, chain_of};
 use crate::host::logs;
 use crate::live::{self, Live};
-use crate::spares::Spare;
+use crate::spares::SpareGuest;
 
-/// Makes the spare the pod's VM. `None` where the spare is no good: it has been ended, and the pod starts without.
-pub(super) async fn claim(context: &StartContext, spare: Spare) -> Result<Option<Up>, Failed> {
-    let vm = spare.vm.clone();
+/// Makes the spare VM the pod's. `None` where it is no good: it has been ended, and the pod starts without.
+pub(super) async fn claim(
+    context: &StartContext,
+    vm: Arc<dyn Vm>,
+    guest: SpareGuest,
+) -> Result<Option<Up>, Failed> {
     let late = |error| Failed { error, vm: Some(vm.clone()) };
-    match context.watch.time("spawn", take(context, &vm)).await {
-        Ok(()) => {}
-        Err(error) => {
-            tracing::warn!(
-                pod = context.id(),
-                error = error.chain(),
-                "a spare VM is no good; the pod starts without"
-            );
-            live::end(&*vm).await.map_err(late)?;
-            return Ok(None);
-        }
+    let taking = async {
+        let (recorded, taken) = tokio::join!(record(context, &vm), take(context, &vm));
+        recorded.and(taken)
+    };
+    if let Err(error) = context.watch.time("spawn", taking).await {
+        give_up(context, &vm, error).await?;
+        return Ok(None);
     }
     tracing::info!(pod = context.id(), "a pod starts in a VM that waited");
-    let protocol = spare.releases.protocol;
+    let protocol = guest.releases.protocol;
     check_layer_limits(context, protocol).map_err(late)?;
     let sockets = names_sockets(context) && vm.has_program_port();
     let keeps = keeps(context, &*vm, protocol, sockets);
-    let versions = versions(spare.builds, context.record.bounds.kernel, &vm.release(), &spare.releases);
-    Ok(Some(Up { live: Live::new(vm, spare.agent), versions, keeps, template: None }))
+    let versions = versions(guest.builds, context.record.bounds.kernel, &vm.release(), &guest.releases);
+    Ok(Some(Up { live: Live::new(vm, guest.agent), versions, keeps, template: None }))
+}
+
+/// Makes the VMM without a guest the pod's. Returns whether it is: else it was no good and has been ended.
+pub(super) async fn claim_vmm(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<bool, Failed> {
+    match context.watch.time("spawn", take(context, vm)).await {
+        Ok(()) => {
+            tracing::debug!(pod = context.id(), "a pod starts in a VMM that waited");
+            Ok(true)
+        }
+        Err(error) => give_up(context, vm, error).await.map(|()| false),
+    }
+}
+
+/// Ends a spare that is no good.
+async fn give_up(context: &StartContext, vm: &Arc<dyn Vm>, error: PodError) -> Result<(), Failed> {
+    let error = error.chain();
+    tracing::warn!(pod = context.id(), error, "a spare is no good; the pod starts without");
+    live::end(&**vm).await.map_err(|error| Failed { error, vm: Some(vm.clone()) })
 }
 
 /// Moves the VMM to the pod's cgroup, and puts the pod's name to it.
 async fn take(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError> {
-    let recording = record(context, vm);
-    let moving = async {
-        let cgroups = make_cgroups(context).await?;
-        let moved = vm.enter_cgroups(&cgroups).await;
-        moved.map_err(|error| PodError::internal("moving a VMM to its pod's cgroup").because(error))?;
-        set_oom_score(context, vm).await;
-        Ok(())
-    };
-    let (recorded, moved) = tokio::join!(recording, moving);
-    recorded.and(moved)?;
+    let cgroups = make_cgroups(context).await?;
+    let moved = vm.enter_cgroups(&cgroups).await;
+    moved.map_err(|error| PodError::internal("moving a VMM to its pod's cgroup").because(error))?;
+    set_oom_score(context, vm).await;
     let path = context.node.places.pod_state_dir(context.id()).join(logs::VMM);
     let (owner, pool) = (log_owner(context), &context.node.pools.state);
     let naming = move || logs::claim(&path, &owner);

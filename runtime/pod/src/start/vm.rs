@@ -39,22 +39,27 @@ const LOOKING: &str = "looking at the installation's files";
 /// How long files may take to be removed: a disk that hangs is tried again by the next stop.
 const CLEARED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Makes the disk, starts a VMM and boots the guest, or has it go on from a template, or takes the spare VM that is there; a
-/// template or a spare that turns out to be no good costs a second VMM. Between the steps the call looks whether it was called
+/// Makes the disk, starts a VMM and boots the guest, or has it go on from a template, or takes the spare VM or VMM that is there;
+/// a template or a spare that turns out to be no good costs a second VMM. Between the steps the call looks whether it was called
 /// off. Returns the VM, and what it was started from.
 pub(super) async fn up(
     context: &StartContext,
     called_off: watch::Receiver<bool>,
     spare: Option<Spare>,
 ) -> Result<Up, Failed> {
-    if let Some(spare) = spare
-        && let Some(up) = spare::claim(context, spare).await?
-    {
-        counters::pod_started_from(Origin::Spare);
-        return Ok(up);
+    let mut vmm = None;
+    match spare {
+        Some(Spare { vm, guest: Some(guest), .. }) => {
+            if let Some(up) = spare::claim(context, vm, guest).await? {
+                counters::pod_started_from(Origin::Spare);
+                return Ok(up);
+            }
+        }
+        Some(Spare { vm, guest: None, .. }) => vmm = Some(vm),
+        None => {}
     }
     let chosen = Chosen::of(context);
-    let outcome = raise(context, called_off.clone(), chosen.as_ref()).await;
+    let outcome = raise(context, called_off.clone(), chosen.as_ref(), vmm).await;
     let failed = match (outcome, &chosen) {
         (Err(failed), Some(chosen)) if chosen.discard_failed(context, &failed.error) => failed,
         (outcome, _) => {
@@ -68,19 +73,20 @@ pub(super) async fn up(
     if live::end(&**vm).await.is_err() || *called_off.borrow() {
         return Err(failed);
     }
-    let booted = raise(context, called_off, None).await;
+    let booted = raise(context, called_off, None, None).await;
     booted.inspect(|_| counters::pod_started_from(Origin::Boot))
 }
 
-/// Raises the VM, from `chosen` if there is one.
+/// Raises the VM, from `chosen` if there is one, in the VMM that waits if one does.
 async fn raise(
     context: &StartContext,
     called_off: watch::Receiver<bool>,
     chosen: Option<&Chosen>,
+    vmm: Option<Arc<dyn Vm>>,
 ) -> Result<Up, Failed> {
     let (disk, up) = tokio::join!(
         context.watch.time("scratch", make_scratch(context)),
-        raise_guest(context, called_off, chosen)
+        raise_guest(context, called_off, chosen, vmm)
     );
     let up = up?;
     let vm = up.live.vm.clone();
@@ -97,9 +103,9 @@ async fn raise_guest(
     context: &StartContext,
     called_off: watch::Receiver<bool>,
     chosen: Option<&Chosen>,
+    vmm: Option<Arc<dyn Vm>>,
 ) -> Result<Up, Failed> {
-    let spawned = context.watch.time("spawn", spawn(context)).await;
-    let vm = spawned.map_err(|error| Failed { error, vm: None })?;
+    let vm = take_or_spawn(context, vmm).await?;
     let late = |error| Failed { error, vm: Some(vm.clone()) };
     let recording = record(context, &vm);
     let sockets = names_sockets(context) && vm.has_program_port();
@@ -136,6 +142,17 @@ async fn make_scratch(context: &StartContext) -> Result<File, PodError> {
     let path = context.node.places.scratch_path(context.id());
     let (pool, doing) = (&context.node.pools.state, "making the scratch disk");
     blocking_within(MADE_WITHIN, pool, doing, move || scratch::make(&template, &path, bytes)).await
+}
+
+/// The VMM that waits, if it is there and good, or a new one.
+async fn take_or_spawn(context: &StartContext, vmm: Option<Arc<dyn Vm>>) -> Result<Arc<dyn Vm>, Failed> {
+    if let Some(vm) = vmm
+        && spare::claim_vmm(context, &vm).await?
+    {
+        return Ok(vm);
+    }
+    let spawned = context.watch.time("spawn", spawn(context)).await;
+    spawned.map_err(|error| Failed { error, vm: None })
 }
 
 async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {

@@ -21,6 +21,7 @@ mod recovery;
 mod resources;
 mod script;
 mod spare_networks;
+mod spare_vmms;
 mod spares;
 mod start;
 mod state_disk;

@@ -73,6 +73,8 @@ pub(crate) struct State {
     pub(crate) share_all_volumes: bool,
     /// The operator wants templates.
     pub(crate) template: TemplateScope,
+    /// Most VMMs without a guest that wait.
+    pub(crate) spare_vmms: u8,
     /// Most spare VMs of the handler.
     pub(crate) spare_vms: u8,
     /// Agents of VMs that were restored do not say that they serve.

@@ -258,7 +258,7 @@ async fn new_rules_are_for_pods_that_come_and_leave_the_others_as_they_are() {
     world.pods.set_start(StartConfig {
         handlers: vec![large],
         default_handler: Some("large".into()),
-        strict_cgroups: false,
+        ..StartConfig::default()
     });
     let new = world.pods.run(pod("new")).await.unwrap();
     assert!(size(&new).memory_bytes > before.memory_bytes);
@@ -280,7 +280,7 @@ async fn a_pod_beyond_the_sum_of_scratch_disks_is_refused_until_another_has_ende
     world.pods.set_start(StartConfig {
         handlers: vec![handler],
         default_handler: Some("kvm".into()),
-        strict_cgroups: false,
+        ..StartConfig::default()
     });
     let first = world.pods.run(pod("first")).await.unwrap();
     let second = world.pods.run(pod("second")).await.unwrap();

@@ -96,6 +96,7 @@ impl World {
         let share_all_volumes = script.state().share_all_volumes;
         let template = script.state().template;
         let spare_vms = script.state().spare_vms;
+        let spare_vmms = script.state().spare_vmms;
         let host_sockets = script.state().host_sockets.clone();
         let node = Arc::new(Node {
             places: Places {
@@ -119,6 +120,7 @@ impl World {
                 }],
                 default_handler: Some("kvm".into()),
                 strict_cgroups: script.state().strict_cgroups,
+                spare_vmms,
             }),
             records,
             pools: Pools::default(),

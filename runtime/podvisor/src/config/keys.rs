@@ -104,7 +104,9 @@ pub(crate) const SECTIONS: &[Section] = &[
                 kind: "number, at most 255",
                 unset: None,
                 text: "Network namespaces that wait for pods: made and read before, while no pod starts, so that a \
-                       pod's start does neither. None waits while the node is short of memory.",
+                       pod's start does neither. VMM processes wait beside them, jailed and without a guest: as many \
+                       as pods took in the last five minutes, one at least, and no more than this. None waits while \
+                       the node is short of memory.",
                 takes: Takes::Reload,
             },
         ],

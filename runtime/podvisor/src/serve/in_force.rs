@@ -77,5 +77,10 @@ pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
         spare_vms: handler.spare_vms,
         kind: HandlerKind::Vm,
     });
-    Ok(StartConfig { handlers: handlers.collect(), default_handler, strict_cgroups: config.cgroup.strict })
+    Ok(StartConfig {
+        handlers: handlers.collect(),
+        default_handler,
+        strict_cgroups: config.cgroup.strict,
+        spare_vmms: config.cni.spare_namespaces,
+    })
 }

@@ -55,6 +55,7 @@ mod sessions;
 mod settings;
 mod shared_layers;
 mod spare_namespaces;
+mod spare_vmms;
 mod state_disk;
 mod stats;
 mod steps;
