@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use tests_e2e::traces::vmms_without_pod;
 use tests_e2e::{Host, spec};
 
 /// Millions of instructions in a millisecond of the node's clock, at two nanoseconds an instruction.
@@ -17,9 +18,12 @@ const BOOTED: &str = "podvisor";
 const CLONED: &str = "cloned";
 const WAITING: &str = "waiting";
 
-/// A CNI plugin that does nothing but name an address, as a pod has to have one; it costs what a shell does.
+/// A CNI plugin that does nothing but name an address, as a pod has to have one; it costs what a small shell does.
 const NOTHING: &str = r#"echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "lo", "sandbox": "/"}],
   "ips": [{"address": "127.0.0.1/8", "interface": 0}]}'"#;
+
+/// A shell that is linked statically, of Debian's `busybox-static`.
+const BUSYBOX: &str = "/bin/busybox";
 
 /// How long what was started has work of its own: the balloon, for one, is bound a while after the start.
 const SETTLED_WITHIN: Duration = Duration::from_secs(2);
@@ -40,7 +44,7 @@ pub(crate) async fn bench(host: &mut Host, memory: &Path, starts: u32) -> anyhow
     fs::write(host.daemon.config(), config.replace(&before, &format!("state = {state:?}")))?;
     host.daemon.kill_and_restart().await?;
     print("booted, CNI beside", starts_of(host, BOOTED, starts).await?.middle());
-    without_plugins(host).await?;
+    without_plugins(host, memory).await?;
     with_templates(host, &state).await?;
     let booted = starts_of(host, BOOTED, starts).await?;
     print("booted", booted.middle());
@@ -91,15 +95,16 @@ async fn starts_of(host: &Host, handler: &str, starts: u32) -> anyhow::Result<St
     Ok(Starts(all))
 }
 
-/// Waits for what waits for a pod, a network namespace and for one handler a VM, and for the node to have nothing else to do.
+/// Waits for what waits for a pod, a network namespace, a VMM and for one handler a VM, and for the node to have nothing else to do.
 async fn rests(host: &Host, handler: &str) -> anyhow::Result<()> {
     let count = |line: &str| host.daemon.log().matches(line).count();
+    // Each VM that was taken made room for another.
+    let vms = || count("a VM waits for a pod") - count("in a VM that waited");
     let waits = async {
-        // Each VM that was taken made room for another.
-        while handler == WAITING && count("a VM waits for a pod") <= count("in a VM that waited") {
+        while handler == WAITING && vms() == 0 {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
-        while host.daemon.held_namespaces()?.is_empty() {
+        while host.daemon.held_namespaces()?.is_empty() || vmms_without_pod().len() <= vms() {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
         tokio::time::sleep(SETTLED_WITHIN).await;
@@ -108,9 +113,14 @@ async fn rests(host: &Host, handler: &str) -> anyhow::Result<()> {
     tokio::time::timeout(MADE_WITHIN, waits).await.context("nothing waits for a pod")?
 }
 
-/// Gives pods a network whose plugin does nothing.
-async fn without_plugins(host: &mut Host) -> anyhow::Result<()> {
+/// Gives pods a network whose plugin does nothing. Its shell is in `memory`, and needs no libraries from the node's disk.
+async fn without_plugins(host: &mut Host, memory: &Path) -> anyhow::Result<()> {
+    let shell = memory.join("busybox");
+    fs::copy(BUSYBOX, &shell).with_context(|| format!("copying {BUSYBOX}"))?;
     host.put_before_plugin("nothing", NOTHING).await?;
+    let plugin = host.dir().join("plugins/nothing");
+    let script = fs::read_to_string(&plugin)?;
+    fs::write(&plugin, script.replacen("/bin/sh", &format!("{} sh", shell.display()), 1))?;
     let plugins = serde_json::json!([{ "type": "nothing" }]);
     let conflist = serde_json::json!({ "cniVersion": "1.0.0", "name": "nothing", "plugins": plugins });
     Ok(host.network.configure(&conflist)?)
