@@ -25,7 +25,7 @@ use crate::{
     chain::{Chain, INTERFACE, Plugins},
     config::{self, NetworkList},
     netns,
-    settings::{Survey, Watch},
+    settings::Watch,
     spares::{Spare, Spares},
     trace::{self, NetworkTrace},
 };
@@ -172,6 +172,7 @@ impl Cni {
     /// A namespace could not be made or read. Pods go without.
     pub async fn make_spare(&self) -> Result<bool, NetError> {
         let most = self.sources().spares_max;
+        self.spares.close_files();
         self.spares.truncate(most);
         if self.spares.count() >= most {
             return Ok(false);
@@ -200,9 +201,9 @@ impl Cni {
         let began_with = self.as_of_now();
         let list = step(span!("read the CNI configuration"), began_with.on_files(Cni::list)).await?;
         let path = self.netns_path(&spec.pod_id);
-        let fresh = step(span!("make the namespace"), self.namespace(&path)).await?;
+        let watch = step(span!("make the namespace"), self.namespace(&path)).await?;
         let entry = Entry { list, spec: spec.clone(), result: serde_json::Value::Null };
-        match began_with.connect(entry, &path, fresh).await {
+        match began_with.connect(entry, &path, watch).await {
             Ok(network) => Ok(network),
             Err(cause) => Err(match self.teardown(spec).await {
                 Ok(()) => cause,
@@ -211,12 +212,12 @@ impl Cni {
         }
     }
 
-    /// Gives the name to a namespace that waits, or to a new one. Returns what is known of it.
-    async fn namespace(&self, path: &Path) -> Result<Option<Survey>, NetError> {
+    /// Gives the name to a namespace that waits, or to a new one. Returns the watch of what is known already.
+    async fn namespace(&self, path: &Path) -> Result<Option<Watch>, NetError> {
         match self.spares.take() {
-            Some(Spare { netns, fresh, .. }) => {
+            Some(Spare { netns, fresh, files, .. }) => {
                 netns::name(netns, path).await?;
-                Ok(Some(fresh))
+                Ok(Some(Watch::of(path, fresh, files)))
             }
             None => netns::create(path).await.map(|()| None),
         }
@@ -239,23 +240,24 @@ impl Cni {
         step(span!("remember the ADD"), self.on_files(move |cni| cni.cache.write(INTERFACE, &entry))).await
     }
 
-    /// Runs the steps of setup that need the namespace, of which this may be known.
+    /// Runs the steps of setup that need the namespace, which may be watched already.
     async fn connect(
         &self,
         mut entry: Entry,
         path: &Path,
-        fresh: Option<Survey>,
+        watch: Option<Watch>,
     ) -> Result<PodNetwork, NetError> {
         self.remember(&entry).await?;
         let sources = self.sources();
-        let mut watch = match fresh {
-            Some(fresh) => Watch::of(path, fresh),
+        let mut watch = match watch {
+            Some(watch) => watch,
             None => Watch::begin(path).await,
         };
         let chain = chain(&sources.plugins, &entry, path.into());
         let (result, reported) = chain.add(Some(&mut watch)).await?;
         entry.result = result;
         self.remember(&entry).await?;
+        self.spares.put_away(watch.take_files());
         let settings = sources.settings.decide(watch.end(sources.settings.replays()).await)?;
         let attaching = netns::within(path, |handle| attach::attach(handle, reported.interfaces));
         let attached = step(span!("make the taps"), attaching).await?;

@@ -8,7 +8,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::{NetError, netns, settings::Survey};
+use crate::{
+    NetError, netns,
+    settings::{Survey, SysctlFiles},
+};
 
 /// A directory with one directory for each module of the kernel (sysfs-module of Documentation/ABI).
 const MODULES: &str = "/sys/module";
@@ -19,50 +22,67 @@ pub(crate) struct Spare {
     pub(crate) netns: File,
     /// The settings that it was made with, before any plugin.
     pub(crate) fresh: Survey,
+    pub(crate) files: SysctlFiles,
     /// Links of [`MODULES`] before that: a module that was loaded since has its sysctls in the namespace, and they are not in the survey.
     modules: u64,
 }
 
 /// The namespaces that wait.
 #[derive(Debug, Default)]
-pub(crate) struct Spares(Mutex<Vec<Spare>>);
+pub(crate) struct Spares {
+    waiting: Mutex<Vec<Spare>>,
+    /// Files of pods' namespaces that nobody reads any more.
+    read: Mutex<Vec<SysctlFiles>>,
+}
 
 impl Spare {
     /// Makes one. Errors name `folder`, where it may get a name.
     pub(crate) async fn make(folder: &Path) -> Result<Spare, NetError> {
         let modules = modules();
-        let (netns, fresh) = netns::unnamed(folder, Survey::take).await?;
-        Ok(Spare { netns, fresh, modules })
+        let taking = |handle| Survey::take(handle, SysctlFiles::default());
+        let (netns, (fresh, files)) = netns::unnamed(folder, taking).await?;
+        Ok(Spare { netns, fresh, files, modules })
     }
 }
 
 impl Spares {
-    /// Takes a namespace for a pod; those that are no good any more are ended.
+    /// Takes a namespace for a pod, the one that is read the fastest; those that are no good any more are ended.
     pub(crate) fn take(&self) -> Option<Spare> {
-        let mut waiting = self.lock();
+        let mut waiting = lock(&self.waiting);
         if !waiting.is_empty() {
             let now = modules();
             waiting.retain(|spare| spare.modules == now);
         }
-        waiting.pop()
+        let (best, _) = waiting.iter().enumerate().max_by_key(|(_, spare)| spare.files.count())?;
+        Some(waiting.swap_remove(best))
+    }
+
+    /// Takes files that nobody reads any more. They are closed later, since a pod starts now.
+    pub(crate) fn put_away(&self, files: SysctlFiles) {
+        lock(&self.read).push(files);
+    }
+
+    /// Closes the files that were put away.
+    pub(crate) fn close_files(&self) {
+        lock(&self.read).clear();
     }
 
     pub(crate) fn keep(&self, spare: Spare) {
-        self.lock().push(spare);
+        lock(&self.waiting).push(spare);
     }
 
     /// Ends those that are too many.
     pub(crate) fn truncate(&self, most: usize) {
-        self.lock().truncate(most);
+        lock(&self.waiting).truncate(most);
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.lock().len()
+        lock(&self.waiting).len()
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Spare>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Links of the directory of modules, of which each loaded one adds one. A kernel without modules has always as many.
@@ -75,7 +95,12 @@ mod tests {
     use super::*;
 
     fn spare(modules: u64) -> Spare {
-        Spare { netns: File::open("/dev/null").unwrap(), fresh: Survey::default(), modules }
+        Spare {
+            netns: File::open("/dev/null").unwrap(),
+            fresh: Survey::default(),
+            files: SysctlFiles::default(),
+            modules,
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //!                    └─────────── watch.rs ───────────┴──────────────────┘   └──► the pod is refused
 //! ```
 //!
-//! `sysctl`, with its `values`, and `setting` are what can be found, `survey` finds it (`netfilter` speaks nftables' netlink), `watch` knows the plugin.
+//! `sysctl`, with its `values`, and `setting` are what can be found, `survey` finds it (`sysctl_files` reads sysctls, `netfilter` speaks nftables' netlink), `watch`
+//! knows the plugin.
 //! `nft` and `nft_rule` turn tables into messages for another kernel, and `policy` decides.
 
 mod attribute;
@@ -19,10 +20,12 @@ mod policy;
 mod setting;
 mod survey;
 mod sysctl;
+mod sysctl_files;
 mod values;
 mod watch;
 
 pub use left::PodSysctl;
 pub use policy::{PodNftTable, PodSettings, SettingsPolicy};
 pub(crate) use survey::Survey;
+pub(crate) use sysctl_files::SysctlFiles;
 pub(crate) use watch::Watch;

@@ -11,7 +11,7 @@ use netlink_packet_route::{
 };
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 
-use super::{netfilter, setting::Setting, sysctl, values::Values};
+use super::{netfilter, setting::Setting, sysctl_files::SysctlFiles, values::Values};
 use crate::NetError;
 
 /// Most settings of a namespace, other than sysctls, that are kept; routes count where they are in a table of their own.
@@ -33,10 +33,13 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Reads the settings of this thread's namespace.
-    pub(crate) async fn take(handle: Handle) -> Result<Survey, NetError> {
+    /// Reads the settings of this thread's namespace, whose files of sysctls may be open.
+    pub(crate) async fn take(
+        handle: Handle,
+        mut files: SysctlFiles,
+    ) -> Result<(Survey, SysctlFiles), NetError> {
         let failed = |what: &'static str| move |source| NetError::Settings { what, source };
-        let sysctls = sysctl::read(Path::new(sysctl::PROC_SYS)).map_err(failed("the sysctls"))?;
+        let sysctls = files.read().map_err(failed("the sysctls"))?;
         let mut survey = Survey { sysctls, settings: BTreeSet::new() };
         // `/proc/net` is that of the process, which is the node's own.
         let tables =
@@ -48,7 +51,7 @@ impl Survey {
             let source = io::Error::other(format!("more than {SETTINGS_MAX} of them"));
             return Err(failed("the settings")(source));
         }
-        Ok(survey)
+        Ok((survey, files))
     }
 
     async fn routing(&mut self, handle: &Handle) -> Result<(), NetError> {

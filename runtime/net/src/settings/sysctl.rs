@@ -1,34 +1,6 @@
-//! The sysctls of a network namespace, and which of them plugins changed. Reading needs to happen on a thread inside the namespace, since
-//! the kernel shows `/proc/sys/net` as the reader's namespace has it; the comparison is pure.
-
-use std::{
-    ffi::CStr,
-    io,
-    os::fd::{BorrowedFd, OwnedFd},
-    path::Path,
-};
-
-use rustix::{
-    fs::{CWD, Dir, FileType, Mode, OFlags, openat},
-    io::Errno,
-};
+//! Which sysctls of a network namespace plugins changed. Pure; `sysctl_files` reads them.
 
 use super::values::{Directory, Values};
-
-/// Where the kernel shows sysctls.
-pub(super) const PROC_SYS: &str = "/proc/sys";
-
-/// Most sysctls of a namespace that are read: a fresh one has some 600, and each interface adds about 120.
-const SYSCTLS_MAX: usize = 32_768;
-
-/// Most bytes of a value; the kernel's longest are a few hundred.
-const VALUE_BYTES_MAX: usize = 4096;
-
-/// Bytes that are asked for first, enough for nearly all values: the kernel clears as many for each read.
-const VALUE_BYTES: usize = 128;
-
-/// Directories below `net` at most; the kernel has four levels.
-const DEPTH_MAX: usize = 8;
 
 /// Sysctls of an interface that plugins set so that the addresses which they put on it are announced at once, or that follow from the
 /// link. The guest's interface gets its addresses and its MTU from the agent, so these mean nothing there.
@@ -41,80 +13,6 @@ const UPKEEP: &[&str] = &[
     "mtu",
     "ndisc_notify",
 ];
-
-/// Reads every sysctl below `net` that this process may write. `proc_sys` is [`PROC_SYS`], but in tests.
-///
-/// Each file is opened by its directory and read once: by whole paths and to their ends, those of a fresh namespace cost three times as
-/// many instructions.
-///
-/// # Errors
-/// A directory cannot be read, or there are more than [`SYSCTLS_MAX`].
-pub(super) fn read(proc_sys: &Path) -> io::Result<Values> {
-    let mut reading = Reading { values: Values::default(), count: 0, buffer: vec![0; VALUE_BYTES_MAX] };
-    let net = openat(CWD, proc_sys.join("net"), DIRECTORY, Mode::empty())?;
-    reading.directory(net, "net", 1)?;
-    Ok(reading.values)
-}
-
-const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
-
-/// The values that were read until now, and room for the next one.
-struct Reading {
-    values: Values,
-    count: usize,
-    buffer: Vec<u8>,
-}
-
-impl Reading {
-    fn directory(&mut self, dir: OwnedFd, path: &str, depth: usize) -> io::Result<()> {
-        let mut dir = Dir::new(dir)?;
-        let (mut inner, mut values) = (Vec::new(), Directory::default());
-        while let Some(entry) = dir.read() {
-            let entry = entry?;
-            let Ok(name) = entry.file_name().to_str() else { continue };
-            match entry.file_type() {
-                FileType::Directory if depth < DEPTH_MAX && !matches!(name, "." | "..") => {
-                    inner.push(name.to_owned());
-                }
-                FileType::RegularFile => {
-                    if let Some(value) = self.value(dir.fd()?, entry.file_name()) {
-                        values.push(name, value);
-                    }
-                }
-                _ => {}
-            }
-            if self.count + values.len() > SYSCTLS_MAX {
-                return Err(io::Error::other(format!("more than {SYSCTLS_MAX} sysctls")));
-            }
-        }
-        values.sort();
-        self.count += values.len();
-        if values.len() > 0 {
-            self.values.insert(path.to_owned(), values);
-        }
-        for name in inner {
-            match openat(dir.fd()?, &name, DIRECTORY, Mode::empty()) {
-                // An interface that went in this moment.
-                Err(Errno::NOENT) => {}
-                found => self.directory(found?, &format!("{path}/{name}"), depth + 1)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// The value, if it can be read and written. A descriptor for both is refused by the kernel where the mode of the file lacks either,
-    /// which leaves out counters and settings of the whole node; writing itself is never done.
-    fn value(&mut self, dir: BorrowedFd<'_>, name: &CStr) -> Option<&str> {
-        let file = openat(dir, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let mut length = rustix::io::read(&file, &mut self.buffer[..VALUE_BYTES]).ok()?;
-        if length == VALUE_BYTES {
-            // There may be more. A number that is not read from its beginning has none.
-            length = rustix::io::pread(&file, &mut *self.buffer, 0).ok()?;
-        }
-        let text = std::str::from_utf8(&self.buffer[..length]).ok()?;
-        Some(text.trim_end())
-    }
-}
 
 /// The paths in `after` whose values are not those of `before`. A sysctl of an interface that was not there is compared with the value
 /// that the kernel gives new interfaces; any other sysctl that was not there belongs to a kernel module that was loaded in between, and has
@@ -163,8 +61,6 @@ fn split(path: &str) -> Option<[&str; 5]> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     fn values(pairs: &[(&str, &str)]) -> Values {
@@ -233,25 +129,5 @@ mod tests {
             changed(&before, &after),
             ["net/ipv4/conf/default/arp_notify=1", "net/ipv6/conf/eth0/disable_ipv6=1"]
         );
-    }
-
-    #[test]
-    fn files_below_net_are_read_and_no_others() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("net/ipv4/conf/eth0")).unwrap();
-        fs::create_dir_all(root.path().join("kernel")).unwrap();
-        fs::write(root.path().join("net/ipv4/conf/eth0/forwarding"), "1\n").unwrap();
-        fs::write(root.path().join("net/ipv4/tcp_mem"), "1\t2\t3\n").unwrap();
-        fs::write(root.path().join("net/ipv4/odd"), [0xff]).unwrap();
-        fs::write(root.path().join("kernel/hostname"), "x").unwrap();
-        let long = "x".repeat(3 * VALUE_BYTES);
-        fs::write(root.path().join("net/ipv4/long"), &long).unwrap();
-        let expected = [
-            ("net/ipv4/conf/eth0/forwarding", "1"),
-            ("net/ipv4/long", &long),
-            ("net/ipv4/tcp_mem", "1\t2\t3"),
-        ];
-        assert_eq!(read(root.path()).unwrap(), values(&expected));
-        assert!(read(&root.path().join("absent")).is_err());
     }
 }

@@ -14,6 +14,7 @@ use super::{
     setting::Setting,
     survey::Survey,
     sysctl,
+    sysctl_files::SysctlFiles,
 };
 use crate::{NetError, netns};
 
@@ -23,6 +24,7 @@ pub(crate) struct Watch {
     netns: PathBuf,
     fresh: Arc<Survey>,
     last: Arc<Survey>,
+    files: SysctlFiles,
     sysctl_plugins: BTreeMap<String, String>,
     setting_plugins: BTreeMap<Setting, String>,
     unread: Option<String>,
@@ -31,7 +33,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Begins with a namespace that no plugin has seen.
     pub(crate) async fn begin(netns: &Path) -> Watch {
-        let mut watch = Watch::of(netns, Survey::default());
+        let mut watch = Watch::of(netns, Survey::default(), SysctlFiles::default());
         if let Some(fresh) = watch.survey().await {
             watch.fresh = Arc::new(fresh);
             watch.last = Arc::clone(&watch.fresh);
@@ -39,13 +41,14 @@ impl Watch {
         watch
     }
 
-    /// Begins with a namespace that no plugin has seen, and of which this is known.
-    pub(crate) fn of(netns: &Path, fresh: Survey) -> Watch {
+    /// Begins with a namespace that no plugin has seen, and of which this is known and these files are open.
+    pub(crate) fn of(netns: &Path, fresh: Survey, files: SysctlFiles) -> Watch {
         let fresh = Arc::new(fresh);
         Watch {
             netns: netns.to_owned(),
             last: Arc::clone(&fresh),
             fresh,
+            files,
             sysctl_plugins: BTreeMap::new(),
             setting_plugins: BTreeMap::new(),
             unread: None,
@@ -62,8 +65,12 @@ impl Watch {
     }
 
     async fn survey(&mut self) -> Option<Survey> {
-        match netns::within(&self.netns, Survey::take).await {
-            Ok(survey) => Some(survey),
+        let files = std::mem::take(&mut self.files);
+        match netns::within(&self.netns, |handle| Survey::take(handle, files)).await {
+            Ok((survey, files)) => {
+                self.files = files;
+                Some(survey)
+            }
             Err(error) => {
                 self.unread = Some(error.chain());
                 None
@@ -85,6 +92,11 @@ impl Watch {
             self.setting_plugins.insert(setting.clone(), plugin.to_owned());
         }
         self.last = Arc::new(now);
+    }
+
+    /// Takes the files that are open for the next look, after the last one.
+    pub(crate) fn take_files(&mut self) -> SysctlFiles {
+        std::mem::take(&mut self.files)
     }
 
     /// Ends the watch, and returns what is left; with what is in the tables of nftables, if that is to go elsewhere.
@@ -149,9 +161,13 @@ mod tests {
         Survey { sysctls, settings }
     }
 
+    fn watch(fresh: Survey) -> Watch {
+        Watch::of(Path::new("/n"), fresh, SysctlFiles::default())
+    }
+
     #[test]
     fn what_is_left_has_the_name_of_the_plugin_that_did_it() {
-        let mut watch = Watch::of(Path::new("/n"), survey(&[("net/a", "0"), ("net/b", "0")], &[]));
+        let mut watch = watch(survey(&[("net/a", "0"), ("net/b", "0")], &[]));
         watch.note("bridge", survey(&[("net/a", "1"), ("net/b", "0")], &["filter"]));
         watch.note("mesh", survey(&[("net/a", "2"), ("net/b", "3")], &["filter", "nat"]));
         let left = watch.left();
@@ -171,7 +187,7 @@ mod tests {
     #[test]
     fn what_a_later_plugin_takes_back_is_not_left() {
         let fresh = survey(&[("net/a", "0")], &[]);
-        let mut watch = Watch::of(Path::new("/n"), fresh.clone());
+        let mut watch = watch(fresh.clone());
         watch.note("one", survey(&[("net/a", "1")], &["nat"]));
         watch.note("two", fresh);
         assert_eq!(watch.left(), Left::default());
@@ -180,7 +196,7 @@ mod tests {
     #[test]
     fn an_interface_made_under_a_changed_default_is_named_with_its_own_plugin() {
         let fresh = survey(&[("net/ipv4/conf/default/rp_filter", "0")], &[]);
-        let mut watch = Watch::of(Path::new("/n"), fresh);
+        let mut watch = watch(fresh);
         watch.note("first", survey(&[("net/ipv4/conf/default/rp_filter", "1")], &[]));
         let both = [("net/ipv4/conf/default/rp_filter", "1"), ("net/ipv4/conf/eth0/rp_filter", "1")];
         watch.note("second", survey(&both, &[]));
@@ -197,7 +213,7 @@ mod tests {
             "net/ipv4/ip_forward",
         ];
         let with = |value| paths.map(|path| (path, value));
-        let mut watch = Watch::of(Path::new("/n"), survey(&with("0"), &[]));
+        let mut watch = watch(survey(&with("0"), &[]));
         watch.note("tuning", survey(&with("1"), &[]));
         let order: Vec<_> = watch.left().sysctls.into_iter().map(|sysctl| sysctl.path).collect();
         assert_eq!(order, [paths[3], paths[0], paths[1], paths[2]]);
