@@ -6,7 +6,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use proto_vmm::PageRun;
 
 use super::*;
-use crate::snapshot::{RestoreError, SaveError, Saved, VcpuSnapshot, VmSnapshot};
+use crate::snapshot::{RestoreError, SaveError, Saved, State, VcpuSnapshot, VmSnapshot};
 
 /// A file in memory that can be sealed.
 fn memory_file() -> File {
@@ -53,9 +53,9 @@ impl Template {
 
     /// Returns this template with something else in the state.
     fn with(&self, change: impl FnOnce(&mut serde_json::Value)) -> Template {
-        let mut value = serde_json::from_slice(&self.state).unwrap();
+        let mut value = serde_json::to_value(State::decode(&self.state).unwrap()).unwrap();
         change(&mut value);
-        let state = serde_json::to_vec(&value).unwrap();
+        let state = serde_json::from_value::<State>(value).unwrap().encode().unwrap();
         Template { memory: self.memory.try_clone().unwrap(), state, first_writes: Vec::new() }
     }
 }
@@ -218,7 +218,9 @@ fn a_state_that_does_not_fit_this_host_or_build_is_refused() {
     let saved = Template::of(&mut waiting(&kvm), &kvm);
     let refused = |change: fn(&mut serde_json::Value)| saved.with(change).restore(&kvm, rng()).unwrap_err();
     assert!(matches!(refused(|state| state["format"] = 7.into()), RestoreError::Format { format: 7 }));
-    assert!(matches!(refused(|state| state["more"] = 7.into()), RestoreError::State(_)));
+    let mut longer = saved.with(|_| ());
+    longer.state.push(0);
+    assert!(matches!(longer.restore(&kvm, rng()), Err(RestoreError::StateEnd { bytes: 1 })));
     let other_processor = refused(|state| {
         let features = state["cpuid"].as_array_mut().unwrap();
         features.pop();

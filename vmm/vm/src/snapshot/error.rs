@@ -21,7 +21,7 @@ pub enum SaveError {
     #[error("cannot write the VM's memory")]
     Memory(#[source] std::io::Error),
     #[error("cannot write the VM's state")]
-    State(#[from] serde_json::Error),
+    State(#[from] postcard::Error),
     #[error(transparent)]
     Vm(#[from] VmError),
 }
@@ -33,7 +33,9 @@ pub enum RestoreError {
     #[error("a saved state of {bytes} bytes, at most {STATE_BYTES_MAX} are possible")]
     StateSize { bytes: u64 },
     #[error("a saved state that cannot be read")]
-    State(#[from] serde_json::Error),
+    State(#[from] postcard::Error),
+    #[error("a saved state with {bytes} bytes behind its end")]
+    StateEnd { bytes: usize },
     #[error("a saved state of format {format}, and this VMM reads {FORMAT}")]
     Format { format: u32 },
     #[error("saved with {saved} {what}, and asked for with {asked}")]

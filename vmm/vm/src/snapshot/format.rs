@@ -1,4 +1,4 @@
 //! The form of a saved state.
 
 /// The form of the state; a VMM reads its own alone.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;

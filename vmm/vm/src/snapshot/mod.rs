@@ -20,5 +20,7 @@ mod vm;
 
 pub use error::{RestoreError, SaveError};
 pub use restore::Saved;
+#[cfg(test)]
+pub(crate) use state::State;
 pub use vcpu::{VcpuSnapshot, VcpuSnapshotError};
 pub use vm::{VmSnapshot, VmSnapshotError};

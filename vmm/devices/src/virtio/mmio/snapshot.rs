@@ -33,7 +33,23 @@ pub struct TransportSnapshot {
     /// The queues, in order.
     pub queues: Vec<QueueRegisters>,
     /// The device's own.
+    #[serde(with = "json_text")]
     pub device: serde_json::Value,
+}
+
+/// A device's own state, as the text of it: its form says by itself what is in it, as the form around it need not.
+mod json_text {
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+    use serde_json::Value;
+
+    pub(super) fn serialize<S: Serializer>(value: &Value, serializer: S) -> Result<S::Ok, S::Error> {
+        value.to_string().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+        serde_json::from_str(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
 impl MmioTransport {
