@@ -3,6 +3,7 @@
 //! nothing stays shared, and each page costs the guest two faults where a copy in large pages costs none.
 
 use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
 use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryMmap};
@@ -18,9 +19,6 @@ const LOADABLE: u32 = 1;
 
 /// Most program headers; kernels have five or so.
 const SEGMENTS_MAX: u16 = 32;
-
-/// How much is copied at a time: large enough that calls do not count, small beside the guest.
-const CHUNK: u64 = 1 << 20;
 
 /// The kernel cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -97,18 +95,12 @@ fn check(segment: &Segment, memory: &GuestMemoryMmap, length: u64) -> Result<(),
     if fits { Ok(()) } else { Err(KernelError::Fit { address: segment.address, bytes: segment.bytes }) }
 }
 
-/// Copies the segment. The memory behind it is zero already.
-fn place(segment: &Segment, memory: &GuestMemoryMmap, kernel: &File) -> Result<(), KernelError> {
-    let mut chunk = vec![0; usize::try_from(CHUNK.min(segment.file_bytes)).unwrap_or(0)];
-    let mut done = 0;
-    while done < segment.file_bytes {
-        let length = usize::try_from((segment.file_bytes - done).min(CHUNK)).unwrap_or(0);
-        let bytes = &mut chunk[..length];
-        kernel.read_exact_at(bytes, segment.offset + done).map_err(KernelError::Read)?;
-        memory.write_slice(bytes, GuestAddress(segment.address + done))?;
-        done += length as u64;
-    }
-    Ok(())
+/// Reads the segment to its place. The memory behind it is zero already.
+fn place(segment: &Segment, memory: &GuestMemoryMmap, mut kernel: &File) -> Result<(), KernelError> {
+    // The file was opened for this VM alone, so its position is nobody else's.
+    kernel.seek(SeekFrom::Start(segment.offset)).map_err(KernelError::Read)?;
+    let size = usize::try_from(segment.file_bytes).unwrap_or(usize::MAX);
+    Ok(memory.read_exact_volatile_from(GuestAddress(segment.address), &mut kernel, size)?)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
