@@ -14,6 +14,7 @@ use crate::backend::{Agent, GuestReleases, Vm};
 use crate::counters;
 use crate::installation::Builds;
 use crate::unclaimed::closing::Closing;
+use crate::unclaimed::pauses;
 
 /// Age at which a spare is ended, and another made from the template of then.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -61,7 +62,9 @@ struct Inner {
     /// Spares that wait, the oldest first.
     waiting: VecDeque<(SpareKind, Spare)>,
     demand: Demand,
-    /// Until when none is made after one could not be.
+    /// Spares that could not be made, since the last one that could.
+    failures: u32,
+    /// Until when none is made after that.
     pause_until: Option<Instant>,
     /// Whether the task works.
     works: bool,
@@ -128,13 +131,16 @@ impl Spares {
             return Err(Box::new(spare));
         }
         inner.waiting.push_back((kind, spare));
+        inner.failures = 0;
         inner.count();
         Ok(())
     }
 
-    /// Makes none for so long: one could not be made.
-    pub(super) fn pause(&self, pause: Duration) {
-        self.lock().pause_until = Some(Instant::now() + pause);
+    /// Makes none for a while: one could not be made.
+    pub(super) fn pause(&self) {
+        let mut inner = self.lock();
+        inner.pause_until = Some(Instant::now() + pauses::after(inner.failures));
+        inner.failures = inner.failures.saturating_add(1);
     }
 
     /// Wants no more, and takes those that wait.
@@ -206,6 +212,27 @@ impl Inner {
         match self.pause_until.and_then(|until| until.checked_duration_since(now)) {
             Some(pause) if !pause.is_zero() => Step::Wait(Some(pause)),
             _ => Step::Make(kind),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime_spec::VolumeCache;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pause_after_a_failure_doubles_with_each_further_one() {
+        let spares = Spares::default();
+        let first = Some(SpareKind::Vmm(VolumeCache::Auto));
+        let allowances = [Allowance { handler: None, most: 1, first }];
+        for seconds in [60, 120, 240] {
+            assert!(matches!(spares.next(&allowances), Step::Make(_)));
+            spares.pause();
+            let pause = Duration::from_secs(seconds);
+            assert!(matches!(spares.next(&allowances), Step::Wait(Some(wait)) if wait == pause), "{pause:?}");
+            tokio::time::advance(pause).await;
         }
     }
 }

@@ -20,9 +20,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Pause while pods start, or while a template is made.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Pause after a spare that could not be made.
-const FAILED_PAUSE: Duration = Duration::from_secs(60);
-
 /// Looks anew which spares the rules want. A node whose handlers have none, and where none is left, has no task for them.
 pub(crate) fn look(node: &Arc<Node>) {
     let wanted = !allowances(&node.start.now()).is_empty();
@@ -75,7 +72,7 @@ async fn work(node: &Arc<Node>) -> Option<Duration> {
                 Err(_) if node.spares.closing.has_begun() => {}
                 Err(error) => {
                     tracing::warn!(error = error.chain(), "a spare cannot be made; pods start without");
-                    node.spares.pause(FAILED_PAUSE);
+                    node.spares.pause();
                 }
             }
         }

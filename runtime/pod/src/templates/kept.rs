@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::shape::TemplateShape;
 use crate::backend::TemplateParts;
 use crate::unclaimed::closing::Closing;
+use crate::unclaimed::pauses;
 
 /// Templates that are kept, in memory and on the disk. Each takes as much memory as a booted guest that does nothing, some 27 MiB.
 pub(super) const TEMPLATES_MAX: usize = 8;
@@ -28,10 +29,6 @@ const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Pods after which a template is built anew.
 const PODS_MAX: u64 = 1000;
-
-/// Pause after a template that could not be built, doubled with each further failure up to the longest.
-const PAUSE_FIRST: Duration = Duration::from_secs(60);
-const PAUSE_LONGEST: Duration = Duration::from_secs(3600);
 
 /// A saved VM.
 #[derive(Debug)]
@@ -226,7 +223,7 @@ impl Inner {
         if self.failures.get(shape).is_some_and(|failures| now < failures.until) {
             return Err(Absent::Failed);
         }
-        self.failures.retain(|_, failures| now < failures.until + PAUSE_LONGEST);
+        self.failures.retain(|_, failures| now < failures.until + pauses::LONGEST);
         let others = self.kept.keys().chain(&self.wanted).filter(|other| *other != shape);
         let places: HashSet<_> = others.collect();
         if places.len() >= TEMPLATES_MAX && self.idlest(now).is_none() {
@@ -270,8 +267,8 @@ impl Inner {
 
     pub(super) fn failed(&mut self, shape: &TemplateShape, now: Instant) {
         let failures = self.failures.entry(shape.clone()).or_insert(Failures { count: 0, until: now });
-        let pause = PAUSE_FIRST.saturating_mul(1 << failures.count.min(16)).min(PAUSE_LONGEST);
-        *failures = Failures { count: failures.count.saturating_add(1), until: now + pause };
+        let until = now + pauses::after(failures.count);
+        *failures = Failures { count: failures.count.saturating_add(1), until };
     }
 }
 

@@ -62,7 +62,7 @@ async fn a_failure_waits_longer_each_time_and_a_success_forgets_it() {
     inner.want(&shape(2), now).unwrap();
     inner.keep(&shape(1), template(), now);
     inner.failed(&shape(1), now);
-    inner.want(&shape(1), now + PAUSE_FIRST).unwrap();
+    inner.want(&shape(1), now + pauses::FIRST).unwrap();
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 pub(crate) mod closing;
 pub(crate) mod ids;
+pub(crate) mod pauses;
 
 use std::convert::Infallible;
 use std::io;
