@@ -63,12 +63,13 @@ pub fn remove(
     let held = Held::take(root)?;
     let mut record = held.record.clone().unwrap_or_default();
     leave::way_back(root, host, &mut record, spec.force, report)?;
+    units(root, host, &record, report)?;
+    // Not before: a daemon that runs has mounts for VMMs that wait for pods.
     if spec.purge
         && let Some(place) = mounted(root)?
     {
         return Err(RemoveError::Mounted(place));
     }
-    units(root, host, &record, report)?;
     files(root, &record, report)?;
     host.run("systemctl", &["daemon-reload"])?;
     if spec.purge {

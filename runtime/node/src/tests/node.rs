@@ -50,6 +50,9 @@ impl Gate {
 const KUBELET: &str =
     "# /usr/lib/systemd/system/kubelet.service\n[Service]\nExecStart=/usr/bin/kubelet $ARGS\n";
 
+/// The shared directory of a VMM that waits for a pod.
+pub(super) const WAITING: &str = "/run/podvisor/pods/waiting/shared";
+
 /// The node's systemd.
 #[derive(Debug, Default)]
 pub(super) struct Systemd {
@@ -159,6 +162,14 @@ impl Systemd {
         Ok(())
     }
 
+    /// Unmounts what the daemon's own mounts are, as it does when it stops: here those of [`WAITING`].
+    fn end_waiting_vmms(&self) {
+        let path = self.root.join("proc/1/mountinfo");
+        let Ok(mounts) = fs::read_to_string(&path) else { return };
+        let left = mounts.lines().filter(|line| !line.contains(WAITING)).map(|line| format!("{line}\n"));
+        fs::write(path, left.collect::<String>()).unwrap();
+    }
+
     fn show(&self, property: &str, unit: &str) -> String {
         let active = self.active.borrow().contains(unit);
         let state = if active { "active" } else { "inactive" };
@@ -203,6 +214,9 @@ impl Host for Systemd {
             ["disable", "--now", unit] => {
                 self.enabled.borrow_mut().remove(*unit);
                 self.active.borrow_mut().remove(*unit);
+                if *unit == "podvisor.service" {
+                    self.end_waiting_vmms();
+                }
             }
             ["try-restart", unit] => assert!(!self.active.borrow().contains(*unit)),
             ["start" | "restart", unit] => self.start(unit)?,

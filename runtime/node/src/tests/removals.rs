@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use super::node::Node;
+use super::node::{Node, WAITING};
 use crate::leave::LeaveError;
 use crate::remove::RemoveError;
 
@@ -65,6 +65,15 @@ fn a_purge_is_refused_while_something_is_mounted_in_the_state() {
     assert!(node.path("opt/podvisor/bin/podvisor").exists());
     fs::write(node.path("proc/1/mountinfo"), "9 1 0:5 / /var/lib/podvisor rw - ext4 d rw\n").unwrap();
     node.remove(false, true).unwrap();
+}
+
+#[test]
+fn the_mounts_of_vmms_that_wait_for_pods_go_with_the_daemon() {
+    let node = Node::new();
+    node.install().unwrap();
+    fs::write(node.path("proc/1/mountinfo"), format!("10 1 0:5 / {WAITING} rw - tmpfs x rw\n")).unwrap();
+    node.remove(false, true).unwrap();
+    assert!(!node.path("opt/podvisor").exists());
 }
 
 #[test]
