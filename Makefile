@@ -129,7 +129,7 @@ bench-pull: deps ## a large image's pull over containerd's and over skopeo's wit
 	$(BIN)/bench-pull --bin $(BIN) --guest-image $(IMAGE)
 
 .PHONY: bench-crowd
-bench-crowd: deps ## 500 pods in a row, 60 at once, a restart beside 50: ratios, the daemon's memory (an hour)
+bench-crowd: deps ## 500 pods in a row, 20 at once, 60 present, a restart beside 50: ratios, the daemon's memory (an hour)
 	@.ci/build -p tests-e2e -p tests-bench --bins
 	$(NODE) $(BIN)/bench-crowd --bin $(BIN) --guest-image $(IMAGE)
 

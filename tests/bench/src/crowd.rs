@@ -1,11 +1,12 @@
 //! `bench-crowd`: what a node's daemon costs after many pods, and beside many.
 //!
-//! Three parts, each with a daemon of its own. *row*: pods made and removed one after another; the daemon's memory and
-//! descriptors must not grow, nor the time of a start. *present*: pods that stay; a list, and the start of one more over the
+//! Four parts, each with a daemon of its own. *row*: pods made and removed one after another; the daemon's memory and
+//! descriptors must not grow, nor the time of a start. *at-once*: pods that start at the same time, over as many that start one after
+//! another, which on one processor is what they wait for each other. *present*: pods that stay; a list, and the start of one more over the
 //! start of one alone, and what pods cost that do nothing. *restart*: a daemon killed beside pods that stay; until it answers, and until it has recovered them all.
 //!
-//! Durations are those of the clock, since counted instructions would take the software node hours: only the ratios say something,
-//! and only where nothing else runs.
+//! Durations are those of the clock: only the ratios say something, and only where nothing else runs. On a node whose clock counts
+//! instructions (`tests/node/run --icount`) they hold whatever else runs; a row of 500 pods takes hours there.
 
 #![forbid(unsafe_code)]
 
@@ -33,6 +34,8 @@ use crate::median::median;
 const SAMPLES: usize = 5;
 /// Starts at either end of the row that are compared.
 const ENDS: usize = 50;
+/// How long the daemon has work of its own after pods were started or removed: what waits for pods is made anew.
+const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 /// Calls at once while pods are made, recovered and removed.
 const AT_ONCE: usize = 4;
 
@@ -50,6 +53,9 @@ struct Args {
     /// Pods made and removed in a row.
     #[arg(long, default_value_t = 500)]
     row: usize,
+    /// Pods that start at the same time.
+    #[arg(long, default_value_t = 20)]
+    at_once: usize,
     /// Pods present while one more is started.
     #[arg(long, default_value_t = 60)]
     present: usize,
@@ -61,6 +67,7 @@ struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     Row,
+    AtOnce,
     Present,
     Restart,
 }
@@ -72,6 +79,9 @@ async fn main() -> anyhow::Result<()> {
     let wanted = |part| args.only.is_empty() || args.only.contains(&part);
     if wanted(Part::Row) {
         row(&built, args.row).await?;
+    }
+    if wanted(Part::AtOnce) {
+        at_once(&built, args.at_once).await?;
     }
     if wanted(Part::Present) {
         present(&built, args.present).await?;
@@ -123,6 +133,33 @@ async fn row(built: &Built, pods: usize) -> anyhow::Result<()> {
     host.stop().await
 }
 
+async fn at_once(built: &Built, pods: usize) -> anyhow::Result<()> {
+    let host = Host::with(built).await?;
+    let mut client = host.client();
+    // The first start pays for the bridge.
+    let (pod, _) = start(&mut client, &host, "first").await?;
+    client.remove_pod(&pod).await?;
+    tokio::time::sleep(SETTLED_WITHIN).await;
+    let begun = Instant::now();
+    for number in 0..pods {
+        start(&mut client, &host, &format!("row{number}")).await?;
+    }
+    let row = begun.elapsed();
+    remove_all(&host).await?;
+    tokio::time::sleep(SETTLED_WITHIN).await;
+    let begun = Instant::now();
+    make(&host, pods, pods).await?;
+    let together = begun.elapsed();
+    println!(
+        "bench: {pods} pods: {:.0} ms one after another, {:.0} ms at once, ratio {:.3} (at most 0.95)",
+        ms(row),
+        ms(together),
+        together.as_secs_f64() / row.as_secs_f64(),
+    );
+    remove_all(&host).await?;
+    host.stop().await
+}
+
 async fn present(built: &Built, pods: usize) -> anyhow::Result<()> {
     let host = Host::with(built).await?;
     let mut client = host.client();
@@ -130,7 +167,7 @@ async fn present(built: &Built, pods: usize) -> anyhow::Result<()> {
     let (pod, _) = start(&mut client, &host, "first").await?;
     client.remove_pod(&pod).await?;
     let alone = one_more(&mut client, &host, "alone").await?;
-    make(&host, pods).await?;
+    make(&host, pods, AT_ONCE).await?;
     let mut lists = Vec::new();
     for _ in 0..SAMPLES {
         let begun = Instant::now();
@@ -202,7 +239,7 @@ async fn one_more(client: &mut Client, host: &Host, name: &str) -> anyhow::Resul
 
 async fn restart(built: &Built, pods: usize) -> anyhow::Result<()> {
     let mut host = Host::with(built).await?;
-    make(&host, pods).await?;
+    make(&host, pods, AT_ONCE).await?;
     let begun = Instant::now();
     host.daemon.kill_and_restart().await?;
     let mut client = host.client();
@@ -233,10 +270,10 @@ async fn restart(built: &Built, pods: usize) -> anyhow::Result<()> {
     host.stop().await
 }
 
-/// Makes some pods, a few at a time.
-async fn make(host: &Host, pods: usize) -> anyhow::Result<()> {
-    for first in (0..pods).step_by(AT_ONCE) {
-        let batch = (first..pods.min(first + AT_ONCE)).map(|number| {
+/// Makes some pods, so many at a time.
+async fn make(host: &Host, pods: usize, at_once: usize) -> anyhow::Result<()> {
+    for first in (0..pods).step_by(at_once) {
+        let batch = (first..pods.min(first + at_once)).map(|number| {
             let (mut client, config) = (host.client(), spec::pod(&format!("present{number}"), host.dir()));
             async move { client.run_pod(&config).await }
         });
