@@ -57,7 +57,7 @@ impl Spares {
         Some(waiting.swap_remove(best))
     }
 
-    /// Takes files that nobody reads any more. They are closed later, since a pod starts now.
+    /// Takes files that nobody reads any more, and that are closed later, since a pod starts now.
     pub(crate) fn put_away(&self, files: SysctlFiles) {
         lock(&self.read).push(files);
     }

@@ -113,7 +113,7 @@ async fn rests(host: &Host, handler: &str) -> anyhow::Result<()> {
     tokio::time::timeout(MADE_WITHIN, waits).await.context("nothing waits for a pod")?
 }
 
-/// Gives pods a network whose plugin does nothing. Its shell is in `memory`, and needs no libraries from the node's disk.
+/// Gives pods a network whose plugin does nothing, and whose shell is in `memory` and needs no libraries from the node's disk.
 async fn without_plugins(host: &mut Host, memory: &Path) -> anyhow::Result<()> {
     let shell = memory.join("busybox");
     fs::copy(BUSYBOX, &shell).with_context(|| format!("copying {BUSYBOX}"))?;

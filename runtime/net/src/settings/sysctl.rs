@@ -1,4 +1,4 @@
-//! Which sysctls of a network namespace plugins changed. Pure; `sysctl_files` reads them.
+//! Compares the sysctls of a network namespace before plugins and after. Pure; `sysctl_files` reads them.
 
 use super::values::{Directory, Values};
 

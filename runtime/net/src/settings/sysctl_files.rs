@@ -1,8 +1,8 @@
 //! Reads the sysctls of a network namespace. This needs to happen on a thread inside the namespace, since the kernel shows
 //! `/proc/sys/net` as the reader's namespace has it.
 //!
-//! A namespace is read after each plugin of its pod, and to open its files takes more than half of that: they stay open in between, as
-//! far as the process can spare the descriptors.
+//! A namespace is read after each plugin of its pod, and to open its files takes more than half of that: the files stay open in between,
+//! as far as the process can spare the descriptors.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -111,7 +111,7 @@ struct Reading {
     buffer: Vec<u8>,
     /// Files that are open from the reading before, and not yet read in this one.
     before: BTreeMap<String, VecDeque<KeptFile>>,
-    /// Those that stay open after it.
+    /// Files that stay open after it.
     open: BTreeMap<String, VecDeque<KeptFile>>,
 }
 

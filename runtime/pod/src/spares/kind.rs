@@ -43,7 +43,7 @@ impl SpareKind {
         SpareKind::Vmm(handler.volume_cache)
     }
 
-    /// What it is, in words.
+    /// Names the kind, in words.
     pub(super) fn text(&self) -> &'static str {
         match self {
             SpareKind::Vmm(_) => "a VMM",

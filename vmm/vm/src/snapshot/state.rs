@@ -1,5 +1,5 @@
 //! The state of a saved VM beside its memory, as bytes: postcard's, since as text it took a start from a template over two million
-//! instructions to read. Its first field says its form.
+//! instructions to read. The first field says the state's form.
 
 use kvm_bindings::kvm_cpuid_entry2;
 use proto_vmm::{STATE_BYTES_MAX, Slot};
