@@ -5,8 +5,8 @@
 //! another, which on one processor is what they wait for each other. *present*: pods that stay; a list, and the start of one more over the
 //! start of one alone, and what pods cost that do nothing. *restart*: a daemon killed beside pods that stay; until it answers, and until it has recovered them all.
 //!
-//! Durations are those of the clock: only the ratios say something, and only where nothing else runs. On a node whose clock counts
-//! instructions (`tests/node/run --icount`) they hold whatever else runs; a row of 500 pods takes hours there.
+//! Durations are those of the clock, since counted instructions would take the software node hours: only the ratios say something,
+//! and only where nothing else runs.
 
 #![forbid(unsafe_code)]
 
