@@ -54,9 +54,12 @@ async fn demo(built: &Built) -> anyhow::Result<()> {
         eprintln!("--- the daemon's log\n{}", host.daemon.log());
     }
     outcome?;
-    let left = Traces::take(host.dir())?.since(&before);
+    let dir = host.dir().to_owned();
+    // What waits for pods goes with the daemon.
+    host.stop().await?;
+    let left = Traces::take(&dir)?.since(&before);
     ensure!(left.is_empty(), "left behind: {left:#?}");
-    host.stop().await
+    Ok(())
 }
 
 async fn show(host: &Host) -> anyhow::Result<()> {
