@@ -16,11 +16,6 @@ fn wanting(spare_vmms: u8) -> Script {
 }
 
 impl World {
-    /// Waits until so many wait for pods, and nothing else is to be done.
-    async fn vmms(&self, count: usize) {
-        self.until(|world| world.node.spares.waiting() == count && world.node.templates.is_idle()).await;
-    }
-
     /// How often each of these steps was taken.
     fn steps<const N: usize>(&self, steps: [&str; N]) -> [usize; N] {
         steps.map(|step| self.script.count(step))
@@ -30,8 +25,8 @@ impl World {
 #[tokio::test]
 async fn a_pod_boots_in_the_vmm_that_waits_and_has_its_id() {
     let world = World::scripted(wanting(1)).await;
-    world.vmms(1).await;
-    let waiting = world.node.unclaimed.all();
+    world.spares(1).await;
+    let waiting = world.unclaimed();
     assert_eq!(world.pods.ids(), waiting, "the doctor takes nothing of it for a leftover");
     assert_eq!(world.steps(["vm.spawn", "vm.boot"]), [1, 0]);
     let id = world.pods.run(pod("web")).await.unwrap();
@@ -39,7 +34,7 @@ async fn a_pod_boots_in_the_vmm_that_waits_and_has_its_id() {
     assert_eq!(world.pods.pod(&id).unwrap().state, PodState::Ready);
     assert_eq!(world.steps(["vm.enter_cgroups", "vm.boot", "vm.plug_scratch"]), [1, 1, 1]);
     // Another one waits for the next pod.
-    world.vmms(1).await;
+    world.spares(1).await;
     assert_eq!(world.steps(["vm.spawn", "vm.boot"]), [2, 1]);
     world.pods.remove(&id).await.unwrap();
     assert_eq!(world.script.running().len(), 1, "the one that waits");
@@ -51,11 +46,11 @@ async fn a_pod_starts_from_a_template_in_the_vmm_that_waits() {
     script.state().template = TemplateScope::Node;
     let world = World::scripted(script).await;
     world.pods.run(pod("first")).await.unwrap();
-    world.vmms(1).await;
+    world.spares(1).await;
     let [spawned, restored, taken] = world.steps(["vm.spawn", "vm.restore", "vm.enter_cgroups"]);
     world.pods.run(pod("second")).await.unwrap();
     assert_eq!(world.steps(["vm.restore", "vm.enter_cgroups"]), [restored + 1, taken + 1]);
-    world.vmms(1).await;
+    world.spares(1).await;
     assert_eq!(world.script.count("vm.spawn"), spawned + 1, "for the pod after it");
 }
 
@@ -65,46 +60,46 @@ async fn a_vm_that_waits_comes_before_a_vmm_that_does() {
     script.state().template = TemplateScope::Node;
     script.state().spare_vms = 1;
     let world = World::scripted(script).await;
-    world.vmms(2).await;
+    world.spares(2).await;
     let restored = world.script.count("vm.restore");
     world.pods.run(pod("web")).await.unwrap();
     assert_eq!(world.script.count("agent.prepare"), 1);
-    world.vmms(2).await;
+    world.spares(2).await;
     assert_eq!(world.script.count("vm.restore"), restored + 1, "the next one that waits");
 }
 
 #[tokio::test]
 async fn as_many_wait_as_pods_took_and_no_more_than_are_allowed() {
     let world = World::scripted(wanting(2)).await;
-    world.vmms(1).await;
+    world.spares(1).await;
     for name in ["one", "two", "three"] {
         world.pods.run(pod(name)).await.unwrap();
     }
-    world.vmms(2).await;
+    world.spares(2).await;
 }
 
 #[tokio::test]
 async fn a_vmm_that_is_no_good_is_ended_and_the_pod_gets_another() {
     let world = World::scripted(wanting(1)).await;
-    world.vmms(1).await;
+    world.spares(1).await;
     world.script.fail("vm.enter_cgroups");
     let id = world.pods.run(pod("one")).await.unwrap();
     assert_eq!(world.pods.pod(&id).unwrap().state, PodState::Ready);
     assert_eq!(world.script.count("vm.boot"), 1);
     world.script.repair();
-    world.vmms(1).await;
+    world.spares(1).await;
     assert_eq!(world.script.running().len(), 2, "the pod's, and the one that waits");
 }
 
 #[tokio::test]
 async fn a_vmm_that_ended_while_it_waited_is_nobodys() {
     let world = World::scripted(wanting(1)).await;
-    world.vmms(1).await;
-    let dead = world.node.unclaimed.all();
+    world.spares(1).await;
+    let dead = world.unclaimed();
     world.script.running()[0].kill();
     let id = world.pods.run(pod("web")).await.unwrap();
     assert_ne!(dead, [id]);
-    world.until(|world| world.node.unclaimed.all() != dead && world.node.spares.waiting() == 1).await;
+    world.until(|world| world.unclaimed() != dead && world.node.spares.waiting() == 1).await;
     assert_eq!(world.script.running().len(), 2);
 }
 
@@ -112,12 +107,12 @@ async fn a_vmm_that_ended_while_it_waited_is_nobodys() {
 async fn a_start_that_fails_in_a_vmm_that_waited_leaves_nothing() {
     for step in ["vm.boot", "vm.wait_ready", "network.setup", "vm.plug_scratch", "agent.configure"] {
         let world = World::scripted(wanting(1)).await;
-        world.vmms(1).await;
+        world.spares(1).await;
         world.script.fail(step);
         world.pods.run(pod("web")).await.unwrap_err();
         world.script.repair();
-        world.vmms(1).await;
-        assert_eq!(world.pods.ids(), world.node.unclaimed.all(), "{step}");
+        world.spares(1).await;
+        assert_eq!(world.pods.ids(), world.unclaimed(), "{step}");
         assert_eq!(world.script.running().len(), 1, "{step}");
         assert!(world.pods.run(pod("web")).await.is_ok(), "{step}");
     }
@@ -128,7 +123,7 @@ async fn a_vmm_that_cannot_be_made_leaves_nothing_and_pods_start_without() {
     let script = wanting(1);
     script.fail("vm.spawn");
     let world = World::scripted(script).await;
-    world.until(|world| world.script.count("vm.spawn") > 0 && world.node.unclaimed.all().is_empty()).await;
+    world.until(|world| world.script.count("vm.spawn") > 0 && world.unclaimed().is_empty()).await;
     assert_eq!((world.directories(), world.script.running().len()), (0, 0));
     world.script.repair();
     world.pods.run(pod("web")).await.unwrap();
@@ -138,7 +133,7 @@ async fn a_vmm_that_cannot_be_made_leaves_nothing_and_pods_start_without() {
 #[tokio::test]
 async fn a_daemon_that_stops_leaves_no_vmm_without_a_pod() {
     let world = World::scripted(wanting(1)).await;
-    world.vmms(1).await;
+    world.spares(1).await;
     world.pods.close().await;
     assert_eq!((world.directories(), world.script.running().len()), (0, 0));
 }
@@ -146,7 +141,7 @@ async fn a_daemon_that_stops_leaves_no_vmm_without_a_pod() {
 #[test]
 fn a_daemon_that_is_killed_leaves_what_the_next_one_takes_away() {
     let left: Left = (Arc::new(World::files()), Arc::new(wanting(1)));
-    let (left, ()) = life(Some(left), async |world| world.vmms(1).await);
+    let (left, ()) = life(Some(left), async |world| world.spares(1).await);
     left.1.state().spare_vmms = 0;
     let (left, ()) = life(Some(left), async |world| world.until(|world| world.directories() == 0).await);
     assert!(left.1.running().is_empty());

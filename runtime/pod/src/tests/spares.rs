@@ -18,13 +18,13 @@ fn wanting(spare_vms: u8) -> Script {
 }
 
 impl World {
-    /// Waits until so many VMs wait for pods, and nothing else is to be done.
-    async fn spares(&self, count: usize) {
+    /// Waits until so many VMs and VMMs wait for pods, and nothing else is to be done.
+    pub(super) async fn spares(&self, count: usize) {
         self.until(|world| world.node.spares.waiting() == count && world.node.templates.is_idle()).await;
     }
 
-    /// Ids of VMs without a pod.
-    fn unclaimed(&self) -> Vec<String> {
+    /// Ids of VMs and VMMs without a pod.
+    pub(super) fn unclaimed(&self) -> Vec<String> {
         self.node.unclaimed.all()
     }
 

@@ -17,7 +17,8 @@ fn ids(host: &Host) -> BTreeSet<String> {
     dirs.map(|dir| dir.file_name().into_string().unwrap()).collect()
 }
 
-/// Waits until this daemon has said so often that a VMM waits, its logs before it included, and returns the beginning of the id of the only one that no pod has.
+/// Waits until the daemons of this host have logged so often that a VMM waits. Returns the beginning of the id of the only one that no
+/// pod has.
 async fn waiting(host: &Host, times: usize, pods: &[&str]) -> String {
     let waits = async {
         while host.daemon.log().matches("a VMM waits for a pod").count() < times {
