@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The cache of a guest for files of its volumes. The VMM takes the name as its argument, and [`Auto`](Self::Auto) without one.
+/// The cache of a guest for files of its volumes. The VMM takes the name as its argument, and [`None`](Self::None) without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VolumeCache {
-    /// Nothing: each read and write of a program is a request.
+    /// Nothing but what a program maps: each read and write of a program is a request.
+    #[default]
     None,
     /// The content of a file, as long as its size and times on the node are the same at each open and read.
-    #[default]
     Auto,
     /// All of it, also names and attributes, as if nobody else changed the files.
     Always,

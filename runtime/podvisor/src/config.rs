@@ -251,7 +251,7 @@ impl Default for Handler {
             scratch_sum_mib: None,
             writable_layer_mib: None,
             share_all_volumes: false,
-            volume_cache: VolumeCache::Auto,
+            volume_cache: VolumeCache::None,
             host_sockets: Vec::new(),
             kernel: Kernel::Small,
             template: TemplateScope::Node,

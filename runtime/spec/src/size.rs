@@ -56,7 +56,7 @@ impl Default for HandlerConfig {
             scratch_sum_bytes: None,
             writable_layer_bytes: None,
             share_all_volumes: false,
-            volume_cache: VolumeCache::Auto,
+            volume_cache: VolumeCache::None,
             host_sockets: Vec::new(),
             kernel: Kernel::Small,
             template: TemplateScope::Off,

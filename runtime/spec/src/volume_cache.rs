@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeCache {
-    /// Nothing: each read and write of a program goes to the node.
-    None,
-    /// The content of a file, as long as its size and times on the node are the same.
+    /// Nothing but what a program maps: each read and write of a program goes to the node.
     #[default]
+    None,
+    /// The content of a file, as long as its size and times on the node are the same, which each read asks for.
     Auto,
     /// All of it, also names and attributes, as if nobody else changed the files.
     Always,

@@ -131,7 +131,7 @@ mod tests {
         scratch_sum_mib = 5
         writable_layer_mib = 6
         share_all_volumes = true
-        volume_cache = "none"
+        volume_cache = "auto"
         host_sockets = ["/x/z"]
         kernel = "full"
         template = "namespace"

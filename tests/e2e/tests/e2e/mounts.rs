@@ -1,9 +1,11 @@
 //! Mounts of the host's directories and of images in containers.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, umount2};
 use proto_cri::v1;
@@ -13,6 +15,9 @@ use tests_e2e::{Host, spec};
 use tonic::Code;
 
 const NONE: Option<&str> = None;
+
+/// Pause between two looks. The test's own deadline bounds them.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Directories and files of a node, with filesystems mounted among them.
 struct Volumes {
@@ -180,6 +185,14 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
     host.stop().await.unwrap();
 }
 
+/// A container that runs a program by the node's Python, with the directory at `/data`.
+fn python(name: &str, image: &str, program: &str, data: &Path) -> v1::ContainerConfig {
+    let read_only = |path: &str| v1::Mount { readonly: true, ..mount(Path::new(path), path) };
+    let mounts = vec![mount(data, "/data"), read_only("/usr"), read_only("/lib"), read_only("/lib64")];
+    let command = ["/usr/bin/python3", "-I", "-S", "-c", program];
+    v1::ContainerConfig { mounts, ..spec::container(name, image, &command) }
+}
+
 #[tokio::test]
 async fn writes_through_memory_are_on_the_host_before_the_exit_is_reported() {
     let Some(host) = Host::start().await else { return };
@@ -194,10 +207,7 @@ async fn writes_through_memory_are_on_the_host_before_the_exit_is_reported() {
                    os.closerange(3, 256)\n\
                    m[:] = b'x' * len(m)\n\
                    os._exit(7)";
-    let read_only = |path: &str| v1::Mount { readonly: true, ..mount(Path::new(path), path) };
-    let mounts = vec![mount(&data, "/data"), read_only("/usr"), read_only("/lib"), read_only("/lib64")];
-    let command = ["/usr/bin/python3", "-I", "-S", "-c", program];
-    let config = v1::ContainerConfig { mounts, ..spec::container("writer", &image, &command) };
+    let config = python("writer", &image, program, &data);
     let sandbox = spec::pod("mapped", host.dir());
     let pod = client.run_pod(&sandbox).await.unwrap();
     let writer = client.run(&pod, config).await.unwrap();
@@ -205,6 +215,43 @@ async fn writes_through_memory_are_on_the_host_before_the_exit_is_reported() {
     let log = fs::read_to_string(Path::new(&sandbox.log_directory).join("writer.log")).unwrap();
     assert_eq!(ended.exit_code, 7, "{log}");
     assert!(fs::read(data.join("mapped")).unwrap().iter().all(|byte| *byte == b'x'));
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_is_mapped_shared_is_the_one_that_others_read_and_write() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let volumes = Volumes::new();
+    let data = volumes.dir("data");
+    fs::write(data.join("mapped"), "old").unwrap();
+    let program = "import mmap, os, time\n\
+                   path = '/data/mapped'\n\
+                   one, other = os.open(path, os.O_RDWR), os.open(path, os.O_RDWR)\n\
+                   map = mmap.mmap(one, 0)\n\
+                   seen = [map[:]]\n\
+                   map[:] = b'map'\n\
+                   seen.append(os.pread(other, 3, 0))\n\
+                   os.pwrite(other, b'pod', 0)\n\
+                   seen.append(map[:])\n\
+                   open('/data/written', 'w').close()\n\
+                   while not os.path.exists('/data/changed'): time.sleep(0.1)\n\
+                   seen += [os.pread(other, 3, 0), os.fstat(other).st_size, map[:]]\n\
+                   print(seen, flush=True)";
+    let sandbox = spec::pod("mapper", host.dir());
+    let pod = client.run_pod(&sandbox).await.unwrap();
+    let mapper = client.run(&pod, python("mapper", &image, program, &data)).await.unwrap();
+    while !data.join("written").exists() {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    assert_eq!(fs::read(data.join("mapped")).unwrap(), b"pod");
+    fs::File::options().write(true).open(data.join("mapped")).unwrap().write_all(b"new").unwrap();
+    fs::write(data.join("changed"), "").unwrap();
+    client.wait(&mapper).await.unwrap();
+    let log = fs::read_to_string(Path::new(&sandbox.log_directory).join("mapper.log")).unwrap();
+    assert!(log.contains("[b'old', b'map', b'pod', b'new', 3, b'new']"), "{log}");
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }

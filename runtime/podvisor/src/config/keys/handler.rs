@@ -80,8 +80,8 @@ pub(super) const KEYS: &[Key] = &[
         kind: "`none`, `auto` or `always`",
         unset: None,
         text: "Which of a node's files guests keep in their own memory, for volumes that they reach on the node. `none`: \
-               nothing, so that each read and write goes to the node. `auto`: what files hold, as long as their \
-               sizes and times are the same. `always`: names and attributes too, for volumes that nobody but the \
+               nothing but what programs map, so that each read and write goes to the node. `auto`: what files hold, as \
+               long as their sizes and times are the same, which each read asks for. `always`: names and attributes too, for volumes that nobody but the \
                pod changes.",
         takes: Takes::Reload,
     },

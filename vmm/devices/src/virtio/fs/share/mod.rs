@@ -34,7 +34,8 @@ use super::locks::{Interrupts, Locks, OWNERS_MAX};
 /// With POSIX_ACL the guest's kernel, which decides who may do what, asks for a file's list and decides by it, and
 /// with DONT_MASK the umask is left to the host's file system, which knows whether a default list takes its place.
 /// Without HANDLE_KILLPRIV_V2 a guest's kernel would ask for `security.capability` before each write.
-const OPTIONS: [FsOptions; 13] = [
+const OPTIONS: [FsOptions; 14] = [
+    FsOptions::ASYNC_DIO,
     FsOptions::ASYNC_READ,
     FsOptions::ATOMIC_O_TRUNC,
     FsOptions::AUTO_INVAL_DATA,
@@ -53,7 +54,7 @@ const OPTIONS: [FsOptions; 13] = [
 /// The cache that the driver may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
-    /// Nothing: each read and write is a request. A file is not to be mapped shared then.
+    /// Nothing but what a program maps: each read and write is a request, and one without a look at the file's attributes.
     None,
     /// The content of a file, while its size and times are the same; names and attributes are asked for each time.
     Auto,

@@ -1,0 +1,41 @@
+//! What a driver may keep of the share's files, and what it may map.
+
+use std::fs;
+use std::mem::offset_of;
+
+use fuse_backend_rs::abi::fuse_abi::{FsOptions, InitOut, Opcode};
+
+use super::{Guest, ROOT, le32, le64, thread_with};
+use crate::virtio::fs::{Cache, Fs};
+
+#[test]
+fn the_driver_keeps_what_the_cache_says() {
+    // FOPEN_DIRECT_IO and FOPEN_KEEP_CACHE (linux/fuse.h).
+    for (cache, seconds, flags) in [(Cache::None, 0, 1), (Cache::Auto, 0, 0), (Cache::Always, 24 * 3600, 2)] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "content").unwrap();
+        let device = Fs::new("tag", thread_with(dir.path(), i32::MAX, cache)).unwrap();
+        let mut guest = Guest::over(device, dir);
+        let found = guest.lookup(ROOT, "file").unwrap();
+        assert_eq!((le64(&found, 16), le64(&found, 24)), (seconds, seconds), "{cache:?}");
+        let node = le64(&found, 0);
+        let opened = guest.ask(Opcode::Open, node, &[0; 8]).unwrap();
+        assert_eq!(le32(&opened, 8) & 3, flags, "{cache:?}");
+    }
+}
+
+/// Bit 36 of the options, in the second word (linux/fuse.h).
+const SHARED_MAPS: u32 = 1 << 4;
+
+#[test]
+fn a_driver_that_knows_how_maps_files_shared_whose_reads_are_requests() {
+    let mut guest = Guest::new();
+    let extended = FsOptions::INIT_EXT.bits() as u32;
+    let mut agreed = |flags, flags2| le32(&guest.mount_offering(flags, flags2), offset_of!(InitOut, flags2));
+    assert_eq!(agreed(extended, SHARED_MAPS), SHARED_MAPS);
+    assert_eq!(agreed(extended, u32::MAX), SHARED_MAPS);
+    assert_eq!(agreed(extended, !SHARED_MAPS), 0);
+    // The second word means nothing to a driver that does not say it has one.
+    assert_eq!(agreed(!extended, SHARED_MAPS), 0);
+    assert_eq!(guest.device.faults(), 0);
+}
