@@ -168,9 +168,22 @@ impl DeviceKind {
     }
 }
 
-impl fmt::Display for DeviceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl DeviceKind {
+    /// All kinds.
+    pub const ALL: [DeviceKind; 8] = [
+        DeviceKind::Pmem,
+        DeviceKind::Blk,
+        DeviceKind::Net,
+        DeviceKind::Vsock,
+        DeviceKind::Rng,
+        DeviceKind::Fs,
+        DeviceKind::Mem,
+        DeviceKind::Balloon,
+    ];
+
+    /// The name by which people know it, without `virtio-`.
+    pub fn name(self) -> &'static str {
+        match self {
             DeviceKind::Pmem => "pmem",
             DeviceKind::Blk => "blk",
             DeviceKind::Net => "net",
@@ -179,7 +192,13 @@ impl fmt::Display for DeviceKind {
             DeviceKind::Fs => "fs",
             DeviceKind::Mem => "mem",
             DeviceKind::Balloon => "balloon",
-        })
+        }
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Device, FilledSlot, Slot};
+use crate::{Device, DeviceKind, FilledSlot, Slot};
 
 /// Version of the messages that this side speaks. The version goes up with each request, event or variant that is
 /// added, and with each field that must be understood.
@@ -360,8 +360,25 @@ pub struct ExitCounts {
     pub other: u64,
 }
 
+/// Counts of the device in a slot since it was plugged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStats {
+    /// The slot.
+    pub slot: Slot,
+    /// The device's kind.
+    pub kind: DeviceKind,
+    /// Requests and rings of the guest that made no sense.
+    pub faults: u64,
+    /// Frames for the guest that were lost, since they did not fit its buffers.
+    pub dropped_received: u64,
+    /// Frames of the guest that were lost: they made no sense, or the tap refused them.
+    pub dropped_sent: u64,
+    /// Requests that wait or are being carried out, as the guest's rings have it.
+    pub queued: u32,
+}
+
 /// Counters and times of a VM.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmStats {
     /// Exits by kind.
     pub exits: ExitCounts,
@@ -369,4 +386,7 @@ pub struct VmStats {
     pub boot_requested_ns: u64,
     /// Host CLOCK_MONOTONIC, nanoseconds, when the first vCPU entered the guest kernel.
     pub guest_entered_ns: u64,
+    /// The devices, in the slots' order; none from a VMM that is too old to say.
+    #[serde(default)]
+    pub devices: Vec<DeviceStats>,
 }

@@ -16,6 +16,7 @@ mod command;
 mod config;
 mod container;
 mod counters;
+mod device_counts;
 mod dirs;
 pub mod doctor;
 mod driver;
@@ -49,6 +50,7 @@ mod volumes;
 
 pub use config::{Kernels, PodsConfig, StartConfig};
 pub use container::attach::AttachRequest;
+pub use device_counts::DeviceCounts;
 pub use dirs::DaemonDirs;
 pub use error::{PodError, PodErrorKind};
 pub use host::scratch::ScratchUsage;

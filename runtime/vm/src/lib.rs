@@ -28,8 +28,8 @@ mod vm;
 pub use error::VmError;
 pub use plan::{BootPlan, Size};
 pub use proto_vmm::{
-    Device, DeviceKind, ExitCounts, FilledSlot, MEMORY_BYTES_MAX, Slot, StopReason, StopReport, VmStats,
-    VolumeCache,
+    Device, DeviceKind, DeviceStats, ExitCounts, FilledSlot, MEMORY_BYTES_MAX, Slot, StopReason, StopReport,
+    VmStats, VolumeCache,
 };
 pub use spawn::Spawn;
 pub use template::RestorePlan;

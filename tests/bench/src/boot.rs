@@ -92,7 +92,7 @@ async fn boot(built: &Built, memory_bytes: u64) -> anyhow::Result<Boot> {
     };
     let now = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?);
     let ready = runtime_guest::ready(stream).await?;
-    let VmStats { exits, boot_requested_ns, guest_entered_ns } = vm.stats().await?;
+    let VmStats { exits, boot_requested_ns, guest_entered_ns, .. } = vm.stats().await?;
     vm.shutdown().await?;
     Ok(Boot {
         to_ready: now.saturating_sub(Duration::from_nanos(guest_entered_ns)),

@@ -15,9 +15,9 @@ use std::sync::mpsc::{Receiver, channel};
 use kvm_bindings::CpuId;
 use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use proto_vmm::{Device, DeviceKind, ExitCounts, FilledSlot, Slot, StopReason, StopReport};
+use proto_vmm::{Device, DeviceKind, DeviceStats, ExitCounts, FilledSlot, Slot, StopReason, StopReport};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
-use vmm_devices::virtio::GuestMemory;
+use vmm_devices::virtio::{Counts, GuestMemory};
 
 use crate::boot::{self, BootError, registers};
 use crate::bus::{Bus, BusError};
@@ -321,6 +321,17 @@ impl Vm {
     /// Exits so far.
     pub fn exits(&self) -> ExitCounts {
         self.counters.read()
+    }
+
+    /// Returns what the devices have counted so far.
+    pub fn device_stats(&self) -> Vec<DeviceStats> {
+        let stats = self.filled.values().filter_map(|filled| {
+            let (Counts { faults, dropped_received, dropped_sent }, queued) =
+                self.bus.slot(filled.slot).counts()?;
+            let FilledSlot { slot, kind, .. } = *filled;
+            Some(DeviceStats { slot, kind, faults, dropped_received, dropped_sent, queued })
+        });
+        stats.collect()
     }
 
     /// When the first vCPU entered the guest, nanoseconds of CLOCK_MONOTONIC; 0 if not yet.

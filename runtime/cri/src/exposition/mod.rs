@@ -5,9 +5,12 @@
 //! |---|---|
 //! | what is counted while it happens | `../gate.rs`, and `counters.rs` of the crates |
 //! | what is counted when it is asked for: pods, containers, VMs, images, the upstream | `now.rs` |
+//! | of this, what the devices of VMs have counted | `devices.rs` |
 //! | the daemon's own process | `process.rs` |
 //! | series of pods and containers | `series.rs` |
 
+mod devices;
+mod figures;
 mod now;
 mod process;
 mod series;

@@ -4,25 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
-use prometheus::{IntGaugeVec, Opts};
 use runtime_pod::{ContainerState, ContainerView, Installed, Part, PodState, PodView};
 
+use super::devices;
+use super::figures::{Figures, family};
 use crate::blocking::STATE;
 use crate::runtime::status::ConfigurationView;
 use crate::serve::Cri;
 
 /// How long the disk may take to be counted. A Prometheus waits for ten seconds, as a rule.
 const DISK_WITHIN: Duration = Duration::from_secs(3);
-
-/// Figures of one name, by the values of its labels.
-struct Figures {
-    name: &'static str,
-    help: &'static str,
-    labels: &'static [&'static str],
-    values: Vec<(Vec<&'static str>, u64)>,
-}
 
 pub(super) async fn figures(cri: &Cri) -> Vec<MetricFamily> {
     let (pods, containers) = (cri.pods.pods(), cri.pods.containers());
@@ -33,6 +25,8 @@ pub(super) async fn figures(cri: &Cri) -> Vec<MetricFamily> {
         of_containers(&containers),
         of_memory(cri, &pods).await,
     ];
+    let ready = pods.iter().filter(|pod| pod.state == PodState::Ready).map(|pod| pod.id.as_str());
+    all.extend(devices::figures(&cri.pods.device_counts(ready).await));
     if let Ok(installed) = cri.pods.installed().await {
         all.extend(of_installed(&installed, &pods));
     }
@@ -202,14 +196,6 @@ fn of_upstream(is_up: bool) -> Figures {
         labels: &[],
         values: vec![(vec![], u64::from(is_up))],
     }
-}
-
-fn family(figures: Figures) -> Option<Vec<MetricFamily>> {
-    let gauges = IntGaugeVec::new(Opts::new(figures.name, figures.help), figures.labels).ok()?;
-    for (labels, value) in figures.values {
-        gauges.with_label_values(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
-    }
-    Some(gauges.collect())
 }
 
 #[cfg(test)]

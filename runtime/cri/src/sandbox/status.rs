@@ -56,7 +56,11 @@ async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
         "vm": pod.ledger.size,
         "resources": pod.ledger,
         "versions": versions(pod, installed.as_ref()),
-        "vmm": report.as_ref().map(|report| json!({ "pid": report.vmm_pid, "exits": report.stats.exits })),
+        "vmm": report.as_ref().map(|report| json!({
+            "pid": report.vmm_pid,
+            "exits": report.stats.exits,
+            "devices": report.stats.devices,
+        })),
         "clock": report.as_ref().and_then(|report| report.clock),
         "guest": report.and_then(|report| report.guest).map(|guest| json!({
             "total_bytes": guest.total,

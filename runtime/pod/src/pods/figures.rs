@@ -8,6 +8,7 @@ use proto_agent::agent::{ClockReference, ClockStats};
 
 use super::Pods;
 use crate::blocking::blocking_within;
+use crate::device_counts::{self, DeviceCounts};
 use crate::error::PodError;
 use crate::host::scratch::{self, ScratchUsage};
 use crate::installation::Installed;
@@ -49,6 +50,15 @@ impl Pods {
             processes: memory.processes,
         });
         Ok(VmReport { vmm_pid: live.vm.pid(), stats, guest, clock })
+    }
+
+    /// Returns what the devices of several pods have counted, by their kind. Pods are asked side by side; those without a VM, not recovered
+    /// yet, or whose VMM does not answer within a moment, are left out.
+    pub async fn device_counts(&self, pod_ids: impl IntoIterator<Item = &str>) -> Vec<DeviceCounts> {
+        let live = pod_ids.into_iter().filter_map(|id| self.live_now(id).ok());
+        let asking = live.map(async |live| tokio::time::timeout(STATS_WITHIN, live.vm.stats()).await);
+        let answers = futures::future::join_all(asking).await.into_iter().flatten().flatten();
+        device_counts::by_kind(&answers.flat_map(|stats| stats.devices).collect::<Vec<_>>())
     }
 
     /// Returns what is installed now, to be compared with what pods' VMs were started from.

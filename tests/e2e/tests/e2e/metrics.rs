@@ -63,6 +63,8 @@ async fn a_prometheus_sees_what_runs_and_what_has_ended() {
         "podvisor_cri_request_failures_total{method=\"RunPodSandbox\"} 0",
         "podvisor_records_waiting 0",
         "podvisor_pods_waiting_for_room 0",
+        "podvisor_device_faults{device=\"net\"} 0",
+        "podvisor_dropped_frames{direction=\"to_pods\"} 0",
         "podvisor_records_quarantined 0",
         "podvisor_disk_answers 1",
         "podvisor_pod_start_phase_duration_seconds_count{phase=\"total\"} 1",

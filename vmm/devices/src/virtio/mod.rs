@@ -61,6 +61,17 @@ pub struct Activation {
     pub features: u64,
 }
 
+/// Counts of a device. A guest decides how much that is, so none of it is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests and rings of the driver that made no sense.
+    pub faults: u64,
+    /// Frames for the guest that were lost: they did not fit the driver's buffers.
+    pub dropped_received: u64,
+    /// Frames of the guest that were lost: they made no sense, or the tap refused them.
+    pub dropped_sent: u64,
+}
+
 /// A device could not start or stop its work.
 #[derive(Debug, thiserror::Error)]
 #[error("{device}: {message}")]
@@ -105,6 +116,15 @@ pub trait VirtioDevice: Send + std::fmt::Debug {
     /// The driver notified queue `index`; called on the vCPU's thread, only between activation and
     /// reset, and only if [`uses_queue_events`](Self::uses_queue_events) is false.
     fn notify(&mut self, _index: u16) {}
+
+    /// Returns what was counted since the device was made.
+    fn counts(&self) -> Counts;
+
+    /// The queues in which the driver puts requests, and not room for what may come: how many wait there says how far the
+    /// device is behind.
+    fn request_queues(&self) -> &'static [usize] {
+        &[]
+    }
 
     /// Stops the work and forgets the queues. No guest memory is touched once this returns.
     /// A device that is not active does nothing.

@@ -12,6 +12,7 @@ impl Control {
             exits: booted.vm.exits(),
             boot_requested_ns: booted.boot_requested_ns,
             guest_entered_ns: booted.vm.guest_entered_ns(),
+            devices: booted.vm.device_stats(),
         }))
     }
 }

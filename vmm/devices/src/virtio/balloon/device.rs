@@ -9,7 +9,7 @@ use super::snapshot::BalloonSnapshot;
 use super::{REPORT_BYTES_MAX, RUNS_MAX};
 use crate::virtio::chain::Chain;
 use crate::virtio::ring::{Faults, Ring, Taken};
-use crate::virtio::{Activation, DeviceError, Interrupt, VirtioDevice, free_pages, front};
+use crate::virtio::{Activation, Counts, DeviceError, Interrupt, VirtioDevice, free_pages, front};
 
 /// The device's name in errors.
 const DEVICE: &str = "balloon";
@@ -122,6 +122,10 @@ impl VirtioDevice for Balloon {
         if index == REPORTS {
             self.serve();
         }
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { faults: self.faults.total(), ..Counts::default() }
     }
 
     fn reset(&mut self) {

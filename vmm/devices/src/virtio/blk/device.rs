@@ -22,7 +22,7 @@ use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
 use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::worker::Worker;
-use crate::virtio::{Activation, DeviceError, VirtioDevice, front};
+use crate::virtio::{Activation, Counts, DeviceError, VirtioDevice, front};
 
 /// The device's name in errors and thread names.
 const DEVICE: &str = "blk";
@@ -139,6 +139,14 @@ impl VirtioDevice for Blk {
         let back_end = self.back_end(activation)?;
         self.worker = Some(Worker::spawn(DEVICE, &self.name, move |stop| back_end.run(stop))?);
         Ok(())
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { faults: self.faults.total(), ..Counts::default() }
+    }
+
+    fn request_queues(&self) -> &'static [usize] {
+        &[0]
     }
 
     fn reset(&mut self) {

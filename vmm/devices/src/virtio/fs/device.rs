@@ -9,7 +9,7 @@ use super::thread::Session;
 use super::worker::{FsWorker, QUEUES};
 use super::{DEVICE, FsSnapshot, ShareThread};
 use crate::virtio::ring::{Faults, Ring};
-use crate::virtio::{Activation, DeviceError, VirtioDevice, front};
+use crate::virtio::{Activation, Counts, DeviceError, VirtioDevice, front};
 
 /// Bytes of a tag: it fills its field or ends with a NUL (section 5.11.4).
 const TAG_BYTES_MAX: usize = 36;
@@ -92,6 +92,14 @@ impl VirtioDevice for Fs {
         let afresh = !std::mem::take(&mut self.paused);
         self.session = Some(self.thread.begin(worker, afresh)?);
         Ok(())
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { faults: self.faults.total(), ..Counts::default() }
+    }
+
+    fn request_queues(&self) -> &'static [usize] {
+        &[0, 1]
     }
 
     fn reset(&mut self) {

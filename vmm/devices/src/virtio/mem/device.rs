@@ -13,7 +13,7 @@ use super::request;
 use super::snapshot::MemSnapshot;
 use crate::virtio::chain::Chain;
 use crate::virtio::ring::{Faults, Ring};
-use crate::virtio::{Activation, DeviceError, GuestMemory, VirtioDevice, front};
+use crate::virtio::{Activation, Counts, DeviceError, GuestMemory, VirtioDevice, front};
 
 /// The device's name in errors.
 const DEVICE: &str = "mem";
@@ -114,6 +114,10 @@ impl VirtioDevice for Mem {
     }
 
     /// Blocks that are plugged stay so: a driver that comes again finds it (virtio 1.2, section 5.15.5).
+    fn counts(&self) -> Counts {
+        Counts { faults: self.faults.total(), ..Counts::default() }
+    }
+
     fn reset(&mut self) {
         self.active = None;
         self.region.book().interrupt = None;

@@ -2,7 +2,7 @@
 //!
 //! The transport owns a slot's registers, its interrupt line and, while one is plugged, its device. Every
 //! write of the driver is checked, and the device gets only queues whose rings lie in guest memory. Never does
-//! the transport trust a width, an offset or an order of writes, nor look into a ring. Reads are no accesses: the guest reads
+//! the transport trust a width, an offset or an order of writes, nor look into a ring but at its two counters (`counts`). Reads are no accesses: the guest reads
 //! the slot's page (`page`), where the transport publishes its registers after each write.
 //!
 //! ```text
@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use vmm_sys_util::eventfd::EventFd;
 
+mod counts;
 mod error;
 mod interrupt;
 mod lifecycle;

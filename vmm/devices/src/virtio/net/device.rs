@@ -24,7 +24,7 @@ use super::worker::NetWorker;
 use super::{ETHERNET_BYTES, HEADER_BYTES, MERGED_BYTES_MAX, tap};
 use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::worker::Worker;
-use crate::virtio::{Activation, DeviceError, VirtioDevice, front};
+use crate::virtio::{Activation, Counts, DeviceError, VirtioDevice, front};
 
 /// The device's name in errors and thread names.
 const DEVICE: &str = "net";
@@ -175,6 +175,15 @@ impl VirtioDevice for Net {
         let back_end = self.back_end(activation)?;
         self.worker = Some(Worker::spawn(DEVICE, &self.name, move |stop| back_end.run(stop))?);
         Ok(())
+    }
+
+    fn counts(&self) -> Counts {
+        self.drops.counts(self.faults.total())
+    }
+
+    fn request_queues(&self) -> &'static [usize] {
+        // What is sent, and commands; the first one is room for frames.
+        &[1, 2]
     }
 
     fn reset(&mut self) {

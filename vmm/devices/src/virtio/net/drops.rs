@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::virtio::Counts;
+
 /// Frames that were lost; shared between the interface and its worker.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Drops(Arc<Counters>);
@@ -28,6 +30,13 @@ impl Drops {
 
     pub(super) fn tap_error(&self) {
         self.0.tap_errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All counts of an interface with so many `faults`.
+    pub(super) fn counts(&self, faults: u64) -> Counts {
+        let [dropped_received, dropped_sent] =
+            [&self.0.received, &self.0.sent].map(|counter| counter.load(Ordering::Relaxed));
+        Counts { faults, dropped_received, dropped_sent }
     }
 
     #[cfg(test)]

@@ -9,7 +9,7 @@ use super::request::answer;
 use super::snapshot::PmemSnapshot;
 use crate::virtio::chain::Chain;
 use crate::virtio::ring::{Faults, Ring};
-use crate::virtio::{Activation, DeviceError, Interrupt, VirtioDevice, front};
+use crate::virtio::{Activation, Counts, DeviceError, Interrupt, VirtioDevice, front};
 
 /// The device's name in errors.
 const DEVICE: &str = "pmem";
@@ -97,6 +97,10 @@ impl VirtioDevice for Pmem {
 
     fn notify(&mut self, _index: u16) {
         self.serve();
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { faults: self.faults.total(), ..Counts::default() }
     }
 
     fn reset(&mut self) {

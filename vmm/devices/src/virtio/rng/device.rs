@@ -10,7 +10,7 @@ use super::snapshot::RngSnapshot;
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
 use crate::virtio::ring::{Faults, Ring};
-use crate::virtio::{Activation, DeviceError, Interrupt, VirtioDevice, front};
+use crate::virtio::{Activation, Counts, DeviceError, Interrupt, VirtioDevice, front};
 
 /// The device's name in errors.
 const DEVICE: &str = "rng";
@@ -95,6 +95,10 @@ impl VirtioDevice for Rng {
 
     fn notify(&mut self, _index: u16) {
         self.serve();
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { faults: self.faults.total(), ..Counts::default() }
     }
 
     fn reset(&mut self) {

@@ -23,7 +23,7 @@ use super::snapshot::VsockSnapshot;
 use super::worker::{Backend, NAME, Parked, failed};
 use crate::virtio::ring::Faults;
 use crate::virtio::worker::Worker;
-use crate::virtio::{Activation, DeviceError, VirtioDevice};
+use crate::virtio::{Activation, Counts, DeviceError, VirtioDevice};
 
 /// Device id of a socket device (virtio 1.2 section 5.10.1).
 const DEVICE_ID: u32 = 19;
@@ -161,6 +161,15 @@ impl VirtioDevice for Vsock {
         }
         self.running = Some(self.start(activation)?);
         Ok(())
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { faults: self.faults.total(), ..Counts::default() }
+    }
+
+    fn request_queues(&self) -> &'static [usize] {
+        // What is sent; the other two are room for packets and events.
+        &[1]
     }
 
     fn reset(&mut self) {

@@ -1,4 +1,4 @@
-//! What a driver may keep of the share's files, and what it may map.
+//! The driver keeps of the share's files, and maps of them, what the share's answers allow.
 
 use std::fs;
 use std::mem::offset_of;
