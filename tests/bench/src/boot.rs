@@ -1,18 +1,15 @@
 //! Measures a boot from the guest's first instruction until the agent serves: instructions and exits.
 
-use std::fs::File;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::time::{ClockId, clock_gettime};
 use proto_vmm::{ExitCounts, VmStats};
-use runtime_vm::{BootPlan, Size, Spawn, Vm, VolumeCache};
+use runtime_vm::Size;
 use tests_e2e::built::Built;
 
 use crate::figures::millions;
-
-/// Longest wait for the agent: even in the slowest node a guest that boots is ready before.
-const READY_TIMEOUT: Duration = Duration::from_secs(300);
+use crate::vms::{GuestFiles, ready_stream, spawn};
 
 /// The design's budget and its aim, millions of instructions.
 const BUDGET_MILLIONS: f64 = 120.0;
@@ -62,34 +59,10 @@ pub(crate) async fn bench(built: &Built, boots: u32, memory_bytes: u64) -> anyho
 }
 
 async fn boot(built: &Built, memory_bytes: u64) -> anyhow::Result<Boot> {
-    let dir = tempfile::Builder::new().prefix("podvisor-bench-").tempdir()?;
-    let kernel = File::open(built.guest_image.join("vmlinux"))?;
-    let root_image = File::open(built.guest_image.join("root.erofs"))?;
-    let binary = built.bin.join("podvisor-vmm");
-    let log = File::create(dir.path().join("vmm.log"))?;
-    let shared = dir.path().join("shared");
-    std::fs::create_dir(&shared)?;
-    let spawn = Spawn {
-        binary: &binary,
-        dir: dir.path(),
-        shared: &shared,
-        volume_cache: VolumeCache::default(),
-        cgroups: &[],
-        id: "bench",
-        log,
-        // As the daemon has it.
-        console: Some(File::create(dir.path().join("console.log"))?),
-    };
-    let vm = Vm::spawn(spawn).await?;
-    let host_ports = &[proto_agent::port::READY];
-    let plan =
-        BootPlan { kernel: &kernel, root_image: &root_image, cmdline: "", host_ports, program_port: None };
-    vm.boot(Size::fixed(memory_bytes, 1), plan, Vec::new()).await?;
-    let stream = tokio::select! {
-        stream = vm.guest_stream(proto_agent::port::READY) => stream?,
-        report = vm.stopped() => bail!("the guest ended: {:?}\n{}", report.reason, report.console),
-        () = tokio::time::sleep(READY_TIMEOUT) => bail!("the guest said nothing; its console:\n{}", vm.console().await?),
-    };
+    let (started, files) = (spawn(built).await?, GuestFiles::open(built)?);
+    let vm = &started.vm;
+    vm.boot(Size::fixed(memory_bytes, 1), files.boot(""), Vec::new()).await?;
+    let stream = ready_stream(vm).await?;
     let now = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?);
     let ready = runtime_guest::ready(stream).await?;
     let VmStats { exits, boot_requested_ns, guest_entered_ns, .. } = vm.stats().await?;

@@ -13,19 +13,23 @@ mod boot;
 mod data;
 mod exec;
 mod figures;
+mod handlers;
 mod median;
 mod pod;
+mod staged;
 mod stages;
 mod template;
 mod throughput;
+mod vms;
 mod volumes;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use tests_e2e::Host;
 use tests_e2e::built::Built;
+
+use crate::staged::stage;
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -97,17 +101,4 @@ async fn main() -> anyhow::Result<()> {
         data::bench(&host).await?;
     }
     host.stop().await
-}
-
-/// Copies what runs into memory. The node's file tree is the host's, and while nobody computes, the
-/// clock leaps to the next timer: a wait for a file would count as millions of instructions.
-fn stage(built: &Built, memory: &Path) -> anyhow::Result<Built> {
-    for name in ["podvisor", "podvisor-vmm"] {
-        std::fs::copy(built.bin.join(name), memory.join(name)).with_context(|| format!("copying {name}"))?;
-    }
-    for name in ["vmlinux", "root.erofs", "scratch.ext4", "volume.ext4"] {
-        std::fs::copy(built.guest_image.join(name), memory.join(name))
-            .with_context(|| format!("copying {name}"))?;
-    }
-    Ok(Built { bin: memory.to_owned(), guest_image: memory.to_owned() })
 }

@@ -1,0 +1,100 @@
+//! The handlers by which pods start in three ways, a daemon that has them, and a node at rest before each start. The
+//! measurements themselves are elsewhere.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use tests_e2e::Host;
+use tests_e2e::traces::vmms_without_pod;
+
+/// The handler whose pods boot, the one whose pods go on from a template, and the one for whose pods a VM waits; else they are
+/// alike.
+pub(crate) const BOOTED: &str = "podvisor";
+pub(crate) const CLONED: &str = "cloned";
+pub(crate) const WAITING: &str = "waiting";
+
+/// A CNI plugin that does nothing but name an address, as a pod has to have one; it costs what a small shell does.
+const NOTHING: &str = r#"echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "lo", "sandbox": "/"}],
+  "ips": [{"address": "127.0.0.1/8", "interface": 0}]}'"#;
+
+/// A shell that is linked statically, of Debian's `busybox-static`.
+const BUSYBOX: &str = "/bin/busybox";
+
+/// How long what was started has work of its own: the balloon, for one, is bound a while after the start.
+pub(crate) const SETTLED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Longest wait for the template.
+const MADE_WITHIN: Duration = Duration::from_secs(300);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Starts the daemon anew with its state in `memory`, where a wait for the node's disk would count as instructions. Returns the
+/// state's directory.
+pub(crate) async fn state_in_memory(host: &mut Host, memory: &Path) -> anyhow::Result<PathBuf> {
+    let state = memory.join("state");
+    let config = fs::read_to_string(host.daemon.config())?;
+    let before = format!("state = {:?}", host.dir().join("state"));
+    fs::write(host.daemon.config(), config.replace(&before, &format!("state = {state:?}")))?;
+    host.daemon.kill_and_restart().await?;
+    Ok(state)
+}
+
+/// Waits for what waits for a pod, a network namespace, a VMM and for one handler a VM, and for the node to have nothing else to do.
+pub(crate) async fn rests(host: &Host, handler: &str) -> anyhow::Result<()> {
+    let count = |line: &str| host.daemon.log().matches(line).count();
+    // Each VM that was taken made room for another.
+    let vms = || count("a VM waits for a pod") - count("in a VM that waited");
+    let waits = async {
+        while handler == WAITING && vms() == 0 {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        while host.daemon.held_namespaces()?.is_empty() || vmms_without_pod().len() <= vms() {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        tokio::time::sleep(SETTLED_WITHIN).await;
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(MADE_WITHIN, waits).await.context("nothing waits for a pod")?
+}
+
+/// Gives pods a network whose plugin does nothing, and whose shell is in `memory` and needs no libraries from the node's disk.
+pub(crate) async fn without_plugins(host: &mut Host, memory: &Path) -> anyhow::Result<()> {
+    let shell = memory.join("busybox");
+    fs::copy(BUSYBOX, &shell).with_context(|| format!("copying {BUSYBOX}"))?;
+    host.put_before_plugin("nothing", NOTHING).await?;
+    let plugin = host.dir().join("plugins/nothing");
+    let script = fs::read_to_string(&plugin)?;
+    fs::write(&plugin, script.replacen("/bin/sh", &format!("{} sh", shell.display()), 1))?;
+    let plugins = serde_json::json!([{ "type": "nothing" }]);
+    let conflist = serde_json::json!({ "cniVersion": "1.0.0", "name": "nothing", "plugins": plugins });
+    Ok(host.network.configure(&conflist)?)
+}
+
+/// Starts the daemon anew with a handler that has templates, and waits for the first.
+pub(crate) async fn with_templates(host: &mut Host, state: &Path) -> anyhow::Result<()> {
+    let config = fs::read_to_string(host.daemon.config())?;
+    let handler = |name, more| {
+        format!(
+            "[[handler]]\nname = \"{name}\"\nmemory_mib = 128\nscratch_mib = 1024\ntemplate = \"node\"\n{more}"
+        )
+    };
+    let handlers = handler(CLONED, "") + &handler(WAITING, "spare_vms = 1\n");
+    fs::write(host.daemon.config(), config + &handlers)?;
+    host.daemon.kill_and_restart().await?;
+    let templates = state.join("templates");
+    let made = async {
+        while !has_template(&templates) {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    };
+    tokio::time::timeout(MADE_WITHIN, made).await.context("no template was made")
+}
+
+/// Whether there is a whole template on the disk, where it comes last.
+fn has_template(templates: &Path) -> bool {
+    let entries = fs::read_dir(templates).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
+        .any(|entry| entry.path().join("record").exists())
+}
