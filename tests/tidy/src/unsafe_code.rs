@@ -8,6 +8,7 @@ use crate::{Crate, Source};
 /// Where unsafe code may be, as beginnings of paths, and why. A crate with a zone for some of its files
 /// denies unsafe code at its root and allows it there; a crate that is a zone as a whole need not.
 pub const ZONES: &[(&str, &str)] = &[
+    ("tests/floor/", "KVM's memory slots"),
     ("vmm/vm/", "KVM's memory slots, mmap and the vCPUs' run pages"),
     ("vmm/sched-batch/", "sched_setscheduler(2): no safe crate sets a thread's policy and nothing else"),
     ("vmm/devices/", "guest memory as iovecs, and ioctls on taps and vhost"),
@@ -154,6 +155,7 @@ mod tests {
             source("runtime/large-pages/src/mapping.rs", ""),
             source("runtime/net/src/tap.rs", ""),
             source("vmm/sched-batch/src/lib.rs", ""),
+            source("tests/floor/src/main.rs", ""),
             source("runtime/share/src/setattr.rs", ""),
             source("runtime/share/src/user_namespace.rs", ""),
         ];
