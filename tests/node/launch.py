@@ -90,7 +90,7 @@ def run(node, command, icount):
     shared = _shared_directory()
     with tempfile.TemporaryDirectory(prefix="podvisor-node-") as scratch:
         scratch = pathlib.Path(scratch)
-        _write_initramfs(scratch / "initramfs", node, command, token, merged, shared)
+        _write_initramfs(scratch / "initramfs", node, command, icount, token, merged, shared)
         ends = {name: pair[1].fileno() for name, pair in ports.items()}
         argv = _qemu(node, scratch, ends, shared, icount)
         qemu = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -142,7 +142,7 @@ def _shared_directory():
     return shared
 
 
-def _write_initramfs(path, node, command, token, merged, shared):
+def _write_initramfs(path, node, command, icount, token, merged, shared):
     settings = request.settings({
         "TOKEN": token,
         "MERGED": int(merged),
@@ -156,6 +156,7 @@ def _write_initramfs(path, node, command, token, merged, shared):
     environment = request.passed_environment(os.environ)
     environment.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
     environment["PODVISOR_NODE"] = "software"
+    environment["PODVISOR_NODE_ICOUNT"] = str(int(icount))
     script = request.script(command, os.getcwd(), environment)
     # The kernel unpacks archives that follow one another, the later over the earlier.
     path.write_bytes(node.initramfs.read_bytes() + request.archive({"settings": settings, "command": script}))
