@@ -138,6 +138,11 @@ bench-density: deps ## memory of pods that do nothing, and after one has touched
 	@.ci/build -p tests-e2e -p tests-bench --bins
 	$(NODE) $(BIN)/bench-density --bin $(BIN) --guest-image $(IMAGE)
 
+.PHONY: bench-lineup
+bench-lineup: deps ## a pod's start beside KVM alone, our VMM alone, runc and crun (minutes)
+	@.ci/build -p tests-e2e -p tests-bench -p tests-floor --bins
+	$(NODE) --icount $(BIN)/bench-lineup --bin $(BIN) --guest-image $(IMAGE) --floor $(BIN)/tests-floor
+
 .PHONY: fuzz
 fuzz: deps ## a minute of fuzzing for each parser of what strangers send
 	tests/fuzz/run

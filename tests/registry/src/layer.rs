@@ -1,6 +1,7 @@
 //! Layers made from what a test says. Owns tar and compression; never a registry.
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::path::Path;
 
 use tar::{Builder, EntryType, Header};
 
@@ -53,6 +54,14 @@ impl Layer {
         };
         let media_type = format!("application/vnd.oci.image.layer.v1.tar{suffix}");
         Layer { media_type, bytes, diff_id: digest_of(tar) }
+    }
+
+    /// Unpacks a layer of gzip into a directory, as this process's user.
+    ///
+    /// # Errors
+    /// When it is no archive of gzip, or cannot be written.
+    pub fn unpack(&self, into: &Path) -> io::Result<()> {
+        tar::Archive::new(flate2::read::GzDecoder::new(&self.bytes[..])).unpack(into)
     }
 
     /// Digest of the compressed bytes.

@@ -1,0 +1,92 @@
+//! `bench-lineup`: how a pod's start compares with what somebody would take instead, in one run and by one clock.
+//!
+//! ```text
+//!   floor         a process ─ KVM ─ a guest of one instruction
+//!   runc, crun    a process ─ a container
+//!   podvisor-vmm  a process ─ a VM with our agent
+//!   a pod         RunPodSandbox ─ a VM with an agent ─ CreateContainer, StartContainer ─ a container
+//! ```
+//!
+//! Each is started some times, alone on a node at rest, and measured up to its marks; the last mark is a byte that is seen outside.
+//! Nothing runs beside: the daemon is started when the others are done. In a software node under `-icount` the clock counts
+//! instructions (`make bench`'s `main.rs` says how), and elsewhere durations are printed.
+
+#![forbid(unsafe_code)]
+
+mod figures;
+mod first_byte;
+mod handlers;
+mod pods;
+mod programs;
+mod rows;
+mod runtimes;
+mod staged;
+mod vmms;
+mod vms;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::ensure;
+use clap::Parser;
+use tests_e2e::Host;
+use tests_e2e::built::Built;
+
+use crate::first_byte::first_bytes;
+use crate::rows::Row;
+use crate::runtimes::Runtime;
+
+#[derive(Debug, Parser)]
+struct Args {
+    /// Directory of `podvisor` and `podvisor-vmm`.
+    #[arg(long)]
+    bin: PathBuf,
+    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
+    #[arg(long)]
+    guest_image: PathBuf,
+    /// The program that runs a VM of one instruction.
+    #[arg(long)]
+    floor: PathBuf,
+    /// Starts of each kind, beside a first one that pays for what is cold.
+    #[arg(long, default_value_t = 20)]
+    starts: usize,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    ensure!(args.starts > 0, "one start at least");
+    let memory = tempfile::Builder::new().prefix("podvisor-bench-").tempdir_in("/dev/shm")?;
+    let built = Built { bin: args.bin.clone(), guest_image: args.guest_image.clone() };
+    let built = staged::stage(&built, memory.path())?;
+    programs::stage_libraries(&built.bin.join("podvisor-vmm"))?;
+    // The host's directory, too: a path through the node's file tree is a wait for the host.
+    let set = tempfile::env::override_temp_dir(memory.path());
+    set.map_err(|other| anyhow::anyhow!("temporary files are in {} already", other.display()))?;
+    let mut rows = Vec::new();
+    let ended = line_up(&args, &built, memory.path(), &mut rows).await;
+    // Also where one of them failed.
+    rows::print(&rows);
+    ended
+}
+
+/// Starts all of them, one kind after the other.
+async fn line_up(args: &Args, built: &Built, memory: &Path, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    rows.push(floor(&args.floor, memory, args.starts)?);
+    let rootfs = runtimes::unpack_image(memory)?;
+    for name in runtimes::RUNTIMES {
+        if let Some(runtime) = Runtime::prepare(name, &rootfs, memory)? {
+            rows.push(runtime.bench(args.starts)?);
+        }
+    }
+    rows.extend(vmms::bench(built, args.starts).await?);
+    let mut host = Host::with(built).await?;
+    rows.extend(pods::bench(&mut host, memory, args.starts).await?);
+    host.stop().await
+}
+
+fn floor(program: &Path, memory: &Path, starts: usize) -> anyhow::Result<Row> {
+    let program = programs::stage(program, memory)?;
+    let took = first_bytes(starts, |_| Command::new(&program))?;
+    Ok(Row::new("KVM alone, a guest of one hlt", "the guest's first exit", took))
+}

@@ -1,0 +1,91 @@
+//! The rows of the line-up, and the table that they make.
+
+use std::time::Duration;
+
+use crate::figures::millions;
+
+/// Set in a software node whose clock counts instructions.
+const COUNTED: &str = "PODVISOR_NODE_ICOUNT";
+
+/// The row that all others are compared with.
+pub(crate) const YARDSTICK: &str = "runc run";
+
+/// The mark at which a VMM has answered that a saved VM runs.
+pub(crate) const RESTORED: &str = "the VM runs";
+
+/// The mark at which an agent has said that it serves.
+pub(crate) const AGENT: &str = "the agent's first answer";
+
+/// Starts from which on the 99th percentile is another one than the longest.
+const PERCENTILE_FROM: usize = 100;
+
+/// Starts of one kind, from the request up to one mark.
+#[derive(Debug)]
+pub(crate) struct Row {
+    how: String,
+    mark: &'static str,
+    took: Vec<Duration>,
+}
+
+impl Row {
+    pub(crate) fn new(how: impl Into<String>, mark: &'static str, mut took: Vec<Duration>) -> Row {
+        took.sort_unstable();
+        Row { how: how.into(), mark, took }
+    }
+
+    fn median(&self) -> Duration {
+        self.took[self.took.len() / 2]
+    }
+
+    /// The 99th percentile by its nearest rank, or the longest of few.
+    fn worst(&self) -> Duration {
+        let count = self.took.len();
+        let rank = if count < PERCENTILE_FROM { count } else { (count * 99).div_ceil(100) };
+        self.took[rank - 1]
+    }
+}
+
+/// Prints the rows with their ratios to [`YARDSTICK`], in millions of instructions where the clock counts them, else in milliseconds.
+pub(crate) fn print(rows: &[Row]) {
+    let counted = std::env::var_os(COUNTED).is_some_and(|counted| counted != "0");
+    let (unit, of): (_, fn(Duration) -> f64) = match counted {
+        true => ("millions of instructions", millions),
+        false => ("milliseconds", |took| took.as_secs_f64() * 1e3),
+    };
+    let yardstick = rows.iter().find(|row| row.how == YARDSTICK).map(Row::median);
+    let most = rows.iter().map(|row| row.took.len()).max().unwrap_or_default();
+    let worst = if most < PERCENTILE_FROM { "most" } else { "99 %" };
+    println!("bench: {most} starts of each, alone, in {unit}");
+    println!(
+        "bench: {:<34} {:<28} {:>8} {worst:>8} {:>14}",
+        "what starts", "up to", "median", "over runc run"
+    );
+    for row in rows {
+        let ratio = yardstick
+            .map_or("?".to_owned(), |yardstick| format!("{:.2}", row.median().div_duration_f64(yardstick)));
+        println!(
+            "bench: {:<34} {:<28} {:>8.1} {:>8.1} {ratio:>14}",
+            row.how,
+            row.mark,
+            of(row.median()),
+            of(row.worst())
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(starts: u64) -> Row {
+        Row::new("a start", "its end", (1..=starts).rev().map(Duration::from_millis).collect())
+    }
+
+    #[test]
+    fn the_worst_of_few_is_the_longest_and_of_many_the_99th_percentile() {
+        assert_eq!((row(5).median(), row(5).worst()), (Duration::from_millis(3), Duration::from_millis(5)));
+        assert_eq!(row(99).worst(), Duration::from_millis(99));
+        assert_eq!(row(100).worst(), Duration::from_millis(99));
+        assert_eq!(row(200).worst(), Duration::from_millis(198));
+    }
+}
