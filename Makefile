@@ -138,10 +138,12 @@ bench-density: deps ## memory of pods that do nothing, and after one has touched
 	@.ci/build -p tests-e2e -p tests-bench --bins
 	$(NODE) $(BIN)/bench-density --bin $(BIN) --guest-image $(IMAGE)
 
+# Firecracker is given: nothing here builds it.
 .PHONY: bench-lineup
-bench-lineup: deps ## a pod's start beside KVM alone, our VMM alone, runc and crun (minutes)
+bench-lineup: deps ## a pod's start beside KVM alone, runc and crun, and Firecracker where there is one: FIRECRACKER=path of its program
 	@.ci/build -p tests-e2e -p tests-bench -p tests-floor --bins
-	$(NODE) --icount $(BIN)/bench-lineup --bin $(BIN) --guest-image $(IMAGE) --floor $(BIN)/tests-floor
+	$(NODE) --icount $(BIN)/bench-lineup --bin $(BIN) --guest-image $(IMAGE) --floor $(BIN)/tests-floor \
+	  $(if $(FIRECRACKER),--firecracker '$(FIRECRACKER)')
 
 .PHONY: fuzz
 fuzz: deps ## a minute of fuzzing for each parser of what strangers send

@@ -4,6 +4,7 @@
 //!   floor         a process ─ KVM ─ a guest of one instruction
 //!   runc, crun    a process ─ a container
 //!   podvisor-vmm  a process ─ a VM with our agent
+//!   Firecracker   a process ─ a VM with our agent
 //!   a pod         RunPodSandbox ─ a VM with an agent ─ CreateContainer, StartContainer ─ a container
 //! ```
 //!
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod figures;
+mod firecracker;
 mod first_byte;
 mod handlers;
 mod pods;
@@ -47,6 +49,9 @@ struct Args {
     /// The program that runs a VM of one instruction.
     #[arg(long)]
     floor: PathBuf,
+    /// A Firecracker; without one there are no rows of it.
+    #[arg(long)]
+    firecracker: Option<PathBuf>,
     /// Starts of each kind, beside a first one that pays for what is cold.
     #[arg(long, default_value_t = 20)]
     starts: usize,
@@ -78,6 +83,13 @@ async fn line_up(args: &Args, built: &Built, memory: &Path, rows: &mut Vec<Row>)
         if let Some(runtime) = Runtime::prepare(name, &rootfs, memory)? {
             rows.push(runtime.bench(args.starts)?);
         }
+    }
+    match &args.firecracker {
+        Some(program) if program.is_file() => {
+            rows.extend(firecracker::bench(program, built, memory, args.starts).await?);
+        }
+        Some(program) => println!("bench: there is no {}, and Firecracker has no row", program.display()),
+        None => println!("bench: no Firecracker is given, and has no row"),
     }
     rows.extend(vmms::bench(built, args.starts).await?);
     let mut host = Host::with(built).await?;

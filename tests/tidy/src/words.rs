@@ -19,6 +19,8 @@ const TERMS: &[&str] = &[
     "machine-readable",
     // systemd's file (machine-id(5)).
     "etc/machine-id",
+    // Firecracker's API.
+    "machine-config",
     // ELF's e_machine.
     "MACHINE_X86_64",
 ];

@@ -1,0 +1,232 @@
+//! Rows of Firecracker with our kernel and our root image, up to our agent's first message: booted, and from its snapshot of a
+//! guest whose agent waits as in a template of ours. The program is the caller's; nothing here knows more of it than its command
+//! line, its API and its vsock, which is spoken as ours is.
+//!
+//! ```text
+//!   a process ─ configuration from a file ─ boot ─────────────────────────────────> the agent dials port 1024
+//!   a process ─ PUT /snapshot/load, answered ─ the agent is woken at port 1026 ───> the agent dials port 1024
+//! ```
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use hyper::{Method, Request, client};
+use hyper_util::rt::TokioIo;
+use proto_agent::{TEMPLATE_ARGUMENT, port};
+use rustix::fs::inotify;
+use serde_json::{Value, json};
+use tests_e2e::built::Built;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+
+use crate::handlers::SETTLED_WITHIN;
+use crate::programs;
+use crate::rows::{AGENT, RESTORED, Row};
+
+/// The guest's memory, as that of the pods beside.
+const MEMORY_MIB: u64 = 128;
+
+/// The command line of our guests (`vmm/vm/src/boot/command_line.rs`), but for devices and the root device, which Firecracker adds.
+const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 reboot=k 8250.nr_uarts=1 tsc=reliable maxcpus=1 random.trust_cpu=on \
+    percpu_alloc=page rootwait=5 rootfstype=erofs rootflags=dax=always init=/podvisor-agent";
+
+/// Names in the directory of each process, which is its working directory.
+const API: &str = "api.sock";
+const VSOCK: &str = "vsock.sock";
+const CONFIG: &str = "config.json";
+const OUTPUT: &str = "output";
+
+/// Longest event of inotify(7): its header, and a name.
+const EVENT_BYTES_MAX: usize = 16 + 256;
+
+/// Pause before the API is dialled again: its socket is there before somebody listens.
+const DIAL_PAUSE: Duration = Duration::from_micros(100);
+
+/// Longest wait for the agent, and for the answer to a call.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(300);
+
+/// Starts VMs in both ways.
+pub(crate) async fn bench(
+    program: &Path,
+    built: &Built,
+    memory: &Path,
+    starts: usize,
+) -> anyhow::Result<Vec<Row>> {
+    let copy = programs::stage(program, memory)?;
+    let mut booted = Vec::with_capacity(starts);
+    for number in 0..=starts {
+        let process = Process::make(&copy, memory)?;
+        process.configure(built, COMMAND_LINE)?;
+        tokio::time::sleep(SETTLED_WITHIN).await;
+        let begun = Instant::now();
+        let mut child = process.spawn(&["--no-api", "--config-file", CONFIG])?;
+        runtime_guest::ready(process.agent(&child).await?).await?;
+        // The first one pays for what is cold.
+        if number > 0 {
+            booted.push(begun.elapsed());
+        }
+        child.kill().await?;
+    }
+    let snapshot = Snapshot::make(&copy, built, memory).await?;
+    let (mut restored, mut woken) = (Vec::with_capacity(starts), Vec::with_capacity(starts));
+    for number in 0..=starts {
+        let process = Process::make(&copy, memory)?;
+        tokio::time::sleep(SETTLED_WITHIN).await;
+        let took = snapshot.restore(process).await?;
+        if number > 0 {
+            restored.push(took.0);
+            woken.push(took.1);
+        }
+    }
+    let how = "Firecracker, from its snapshot";
+    Ok(vec![
+        Row::new("Firecracker, boots", AGENT, booted),
+        Row::new(how, RESTORED, restored),
+        Row::new(how, AGENT, woken),
+    ])
+}
+
+/// A process to be, with the socket on which its guest's agent is awaited.
+struct Process {
+    program: PathBuf,
+    dir: tempfile::TempDir,
+    ready: UnixListener,
+}
+
+impl Process {
+    fn make(program: &Path, memory: &Path) -> anyhow::Result<Process> {
+        let dir = tempfile::Builder::new().prefix("firecracker-").tempdir_in(memory)?;
+        let ready = UnixListener::bind(dir.path().join(format!("{VSOCK}_{}", port::READY)))?;
+        // The next file that is made there is the process's socket.
+        File::create(dir.path().join(OUTPUT))?;
+        Ok(Process { program: program.to_owned(), dir, ready })
+    }
+
+    /// Writes the configuration of a guest that boots.
+    fn configure(&self, built: &Built, command_line: &str) -> anyhow::Result<()> {
+        let root = built.guest_image.join("root.erofs");
+        let config = json!({
+            "boot-source": { "kernel_image_path": built.guest_image.join("vmlinux"), "boot_args": command_line },
+            "machine-config": { "vcpu_count": 1, "mem_size_mib": MEMORY_MIB },
+            "drives": [],
+            "pmem": [{ "id": "root", "path_on_host": root, "root_device": true, "read_only": true }],
+            "vsock": { "guest_cid": 3, "uds_path": VSOCK },
+            "entropy": {},
+        });
+        Ok(fs::write(self.dir.path().join(CONFIG), serde_json::to_vec(&config)?)?)
+    }
+
+    fn spawn(&self, arguments: &[&str]) -> anyhow::Result<Child> {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).current_dir(self.dir.path()).stdin(Stdio::null());
+        // The guest's console is its standard output.
+        let output = File::options().append(true).open(self.output())?;
+        command.stdout(output.try_clone()?).stderr(output);
+        command.kill_on_drop(true).spawn().with_context(|| format!("running {command:?}"))
+    }
+
+    fn output(&self) -> PathBuf {
+        self.dir.path().join(OUTPUT)
+    }
+
+    /// Waits for the agent's stream.
+    async fn agent(&self, child: &Child) -> anyhow::Result<UnixStream> {
+        match tokio::time::timeout(ANSWERED_WITHIN, self.ready.accept()).await {
+            Ok(accepted) => Ok(accepted?.0),
+            Err(_) => {
+                let output = fs::read_to_string(self.output())?;
+                bail!("the agent in Firecracker's process {:?} said nothing:\n{output}", child.id())
+            }
+        }
+    }
+}
+
+/// A guest that waits, as files.
+struct Snapshot {
+    memory: PathBuf,
+    state: PathBuf,
+}
+
+impl Snapshot {
+    async fn make(program: &Path, built: &Built, memory: &Path) -> anyhow::Result<Snapshot> {
+        let process = Process::make(program, memory)?;
+        process.configure(built, &format!("{COMMAND_LINE} -- {TEMPLATE_ARGUMENT}"))?;
+        let socket = next_file(process.dir.path())?;
+        let mut child = process.spawn(&["--api-sock", API, "--config-file", CONFIG])?;
+        let mut api = Api::dial(process.dir.path(), socket).await?;
+        runtime_guest::ready_and_done(process.agent(&child).await?).await?;
+        let (files, state) = (memory.join("snapshot-memory"), memory.join("snapshot-state"));
+        api.call(Method::PATCH, "/vm", &json!({ "state": "Paused" })).await?;
+        let create = json!({ "snapshot_type": "Full", "snapshot_path": state, "mem_file_path": files });
+        api.call(Method::PUT, "/snapshot/create", &create).await?;
+        child.kill().await?;
+        Ok(Snapshot { memory: files, state })
+    }
+
+    /// Starts a process whose guest goes on from here. Returns how long it took until the load was answered, and until the agent had
+    /// been woken and said that it serves.
+    async fn restore(&self, process: Process) -> anyhow::Result<(Duration, Duration)> {
+        let socket = next_file(process.dir.path())?;
+        let load = json!({
+            "snapshot_path": self.state,
+            "mem_backend": { "backend_type": "File", "backend_path": self.memory },
+            "resume_vm": true,
+        });
+        let begun = Instant::now();
+        let mut child = process.spawn(&["--api-sock", API])?;
+        let mut api = Api::dial(process.dir.path(), socket).await?;
+        api.call(Method::PUT, "/snapshot/load", &load).await?;
+        let restored = begun.elapsed();
+        runtime_guest::wake(&process.dir.path().join(VSOCK), &[7; 64]).await?;
+        runtime_guest::ready(process.agent(&child).await?).await?;
+        let woken = begun.elapsed();
+        child.kill().await?;
+        Ok((restored, woken))
+    }
+}
+
+/// Waits, on a thread of its own, for the next file that is made in a directory.
+fn next_file(dir: &Path) -> anyhow::Result<JoinHandle<io::Result<usize>>> {
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
+    inotify::add_watch(&watch, dir, inotify::WatchFlags::CREATE)?;
+    let mut watch = File::from(watch);
+    Ok(tokio::task::spawn_blocking(move || watch.read(&mut [0; EVENT_BYTES_MAX])))
+}
+
+/// The API of a process, connected.
+struct Api(client::conn::http1::SendRequest<String>);
+
+impl Api {
+    /// Dials once the socket is there: the first file that the process makes.
+    async fn dial(dir: &Path, socket: JoinHandle<io::Result<usize>>) -> anyhow::Result<Api> {
+        let dialling = async {
+            socket.await??;
+            loop {
+                match UnixStream::connect(dir.join(API)).await {
+                    Ok(stream) => return anyhow::Ok(stream),
+                    // The runtime's own pauses are as long as a millisecond, and nothing else is to be done.
+                    Err(_) => std::thread::sleep(DIAL_PAUSE),
+                }
+            }
+        };
+        let stream = tokio::time::timeout(ANSWERED_WITHIN, dialling).await;
+        let stream = stream.with_context(|| fs::read_to_string(dir.join(OUTPUT)).unwrap_or_default())??;
+        let (sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(Api(sender))
+    }
+
+    async fn call(&mut self, method: Method, path: &str, body: &Value) -> anyhow::Result<()> {
+        let request = Request::builder().method(method).uri(path).header("Host", "localhost");
+        let request = request.header("Content-Type", "application/json").body(body.to_string())?;
+        let answer = tokio::time::timeout(ANSWERED_WITHIN, self.0.send_request(request)).await;
+        let status = answer.with_context(|| format!("{path} is not answered"))??.status();
+        ensure!(status.is_success(), "{path} is answered with {status}");
+        Ok(())
+    }
+}
