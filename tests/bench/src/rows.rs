@@ -29,8 +29,11 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn new(how: impl Into<String>, mark: &'static str, mut took: Vec<Duration>) -> Row {
+        let how = how.into();
+        // For those who wait: the table comes last.
+        eprintln!("bench: {how}, up to {mark}, is measured");
         took.sort_unstable();
-        Row { how: how.into(), mark, took }
+        Row { how, mark, took }
     }
 
     fn median(&self) -> Duration {
