@@ -21,6 +21,10 @@ pub(crate) const FIRST_BYTE: &str = "the process's first byte";
 /// A service's path: what a runtime looks for is looked for in every part.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Where a runtime looks for the directory in which it may copy itself, so that a container cannot change it; else it takes `/tmp`,
+/// which is not in memory.
+const COPY_DIR: &str = "_LIBCONTAINER_STATEDIR";
+
 /// The names of the runtimes, by which they are looked for.
 pub(crate) const RUNTIMES: [&str; 2] = ["runc", "crun"];
 
@@ -38,7 +42,7 @@ pub(crate) fn unpack_image(memory: &Path) -> anyhow::Result<PathBuf> {
 pub(crate) struct Runtime {
     pub(crate) name: &'static str,
     program: PathBuf,
-    state: PathBuf,
+    dir: PathBuf,
     bundle: PathBuf,
 }
 
@@ -60,7 +64,7 @@ impl Runtime {
         let spec = Command::new(&program).arg("spec").current_dir(&bundle).output()?;
         ensure!(spec.status.success(), "{name} spec: {}", String::from_utf8_lossy(&spec.stderr));
         adapt(&bundle.join("config.json"), rootfs)?;
-        Ok(Some(Runtime { name, program, state: dir.join("state"), bundle }))
+        Ok(Some(Runtime { name, program, dir, bundle }))
     }
 
     /// Starts containers, one at a time.
@@ -72,8 +76,8 @@ impl Runtime {
     /// The run of the container with this number.
     pub(crate) fn run(&self, number: usize) -> Command {
         let mut command = Command::new(&self.program);
-        command.env_clear().env("PATH", PATH);
-        command.arg("--root").arg(&self.state).arg("run").arg("--bundle").arg(&self.bundle);
+        command.env_clear().env("PATH", PATH).env(COPY_DIR, &self.dir);
+        command.arg("--root").arg(self.dir.join("state")).arg("run").arg("--bundle").arg(&self.bundle);
         command.arg(format!("lineup-{number}"));
         command
     }
