@@ -15,6 +15,7 @@ mod exec;
 mod figures;
 mod handlers;
 mod median;
+mod network;
 mod pod;
 mod staged;
 mod stages;
@@ -66,6 +67,7 @@ enum Part {
     Throughput,
     Volumes,
     Data,
+    Network,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -99,6 +101,9 @@ async fn main() -> anyhow::Result<()> {
     }
     if wanted(Part::Data) {
         data::bench(&host).await?;
+    }
+    if wanted(Part::Network) {
+        network::bench(&host).await?;
     }
     host.stop().await
 }
