@@ -4,6 +4,8 @@
 //! dropped, as on a real bus. Reads of slots do not come here: their registers are memory that the guest may read
 //! (`register_pages.rs`).
 
+use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvm_ioctls::{IoEventAddress, VmFd};
@@ -11,7 +13,7 @@ use proto_vmm::{Slot, StopReason};
 use vmm_devices::legacy::serial::{REGISTERS, Serial, SerialSnapshot};
 use vmm_devices::virtio::GuestMemory;
 use vmm_devices::virtio::mmio::{
-    ACKNOWLEDGE_OFFSET, ACKNOWLEDGE_USED_BUFFERS, MmioTransport, NOTIFY_OFFSET, QueueEvents,
+    ACKNOWLEDGE_OFFSET, ACKNOWLEDGE_USED_BUFFERS, InterruptLine, MmioTransport, NOTIFY_OFFSET, QueueEvents,
 };
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -58,9 +60,11 @@ impl Bus {
         pmem_base: u64,
     ) -> Result<Bus, BusError> {
         let dropped = Arc::new(EventFd::new(EFD_NONBLOCK).map_err(BusError::Event)?);
+        let mut pins = BTreeMap::new();
         let slots = Slot::all()
             .map(|slot| {
-                let interrupt = irqfd(vm, slot.irq())?;
+                let pin = pins.entry(slot.irq()).or_insert_with(|| Pin::new(vm, slot.irq()));
+                let interrupt = Arc::clone(pin);
                 let (vm, dropped) = (Arc::clone(vm), Arc::clone(&dropped));
                 let events = SlotEvents { vm, address: slot_address(slot.number()), dropped };
                 let page = registers.page(slot);
@@ -148,6 +152,34 @@ fn irqfd(vm: &VmFd, pin: u32) -> Result<EventFd, BusError> {
     let event = EventFd::new(EFD_NONBLOCK).map_err(BusError::Event)?;
     vm.register_irqfd(&event, pin).map_err(|source| BusError::Interrupt { pin, source })?;
     Ok(event)
+}
+
+/// A pin of the irqchip. The pulse is two calls of the thread that has news. An irqfd would be one, but for a pin of the IOAPIC KVM
+/// hands it to a thread of the kernel, and two switches of threads cost more than the second call.
+#[derive(Debug)]
+struct Pin {
+    vm: Arc<VmFd>,
+    number: u32,
+    /// Held during a pulse: an edge while another slot holds the line up would be none.
+    pulse: Mutex<()>,
+}
+
+impl Pin {
+    fn new(vm: &Arc<VmFd>, number: u32) -> Arc<Pin> {
+        Arc::new(Pin { vm: Arc::clone(vm), number, pulse: Mutex::new(()) })
+    }
+}
+
+impl InterruptLine for Pin {
+    fn pulse(&self) -> io::Result<()> {
+        let _whole = self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
+        for level in [true, false] {
+            self.vm
+                .set_irq_line(self.number, level)
+                .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+        }
+        Ok(())
+    }
 }
 
 /// Connects queue notifications of one slot to events inside KVM.

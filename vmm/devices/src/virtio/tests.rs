@@ -55,7 +55,7 @@ fn slot(memory: &GuestMemory) -> Slot {
     let kvm = Kvm::default();
     let page = Arc::new(MmapRegion::new(0x1000).unwrap());
     let registers = RegisterPage::new(page.clone(), 0);
-    let transport = MmioTransport::new(memory.clone(), registers, irq, Box::new(kvm.clone()));
+    let transport = MmioTransport::new(memory.clone(), registers, Arc::new(irq), Box::new(kvm.clone()));
     Slot { transport, page, kvm, line }
 }
 

@@ -1,4 +1,4 @@
-//! The interrupt line of a slot: a status bit for the driver to read, then an eventfd that KVM turns
+//! The interrupt line of a slot: a status bit for the driver to read, then a pulse that the VM turns
 //! into an interrupt. Shared with back-end threads, so it is atomics and no lock. Both registers of it, the status and the
 //! generation of the configuration, are in the slot's page alone.
 //!
@@ -6,6 +6,7 @@
 //! [`QueueEvents`](super::QueueEvents)). The bit then stays for good, and says "look at the queues", which is what the driver does for
 //! an interrupt in any case.
 
+use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,15 +17,28 @@ use vmm_sys_util::eventfd::EventFd;
 use super::page::RegisterPage;
 use crate::virtio::Interrupt;
 
+/// A line of the VM's interrupt controller, on which an edge is an interrupt.
+pub trait InterruptLine: Debug + Send + Sync {
+    /// Raises the line and lowers it again.
+    fn pulse(&self) -> io::Result<()>;
+}
+
+/// An event stands for a line where there is no VM.
+impl InterruptLine for EventFd {
+    fn pulse(&self) -> io::Result<()> {
+        self.write(1)
+    }
+}
+
 /// The line. One per slot, for the slot's life.
 #[derive(Debug)]
 pub(super) struct MmioInterrupt {
-    line: EventFd,
+    line: Arc<dyn InterruptLine>,
     page: Arc<RegisterPage>,
 }
 
 impl MmioInterrupt {
-    pub(super) fn new(line: EventFd, page: Arc<RegisterPage>) -> Arc<Self> {
+    pub(super) fn new(line: Arc<dyn InterruptLine>, page: Arc<RegisterPage>) -> Arc<Self> {
         Arc::new(MmioInterrupt { line, page })
     }
 
@@ -52,7 +66,7 @@ impl MmioInterrupt {
     pub(super) fn restore(&self, status: u32, generation: u32) -> io::Result<()> {
         self.page.generation().store(generation, Ordering::Release);
         self.page.interrupt_status().store(status, Ordering::Release);
-        if status == 0 { Ok(()) } else { self.line.write(1) }
+        if status == 0 { Ok(()) } else { self.line.pulse() }
     }
 
     /// The device's status has changed, and its configuration has not.
@@ -63,7 +77,7 @@ impl MmioInterrupt {
 
     fn raise(&self, bit: u32) -> io::Result<()> {
         self.page.interrupt_status().fetch_or(bit, Ordering::AcqRel);
-        self.line.write(1)
+        self.line.pulse()
     }
 }
 

@@ -32,6 +32,7 @@ mod status;
 mod tests;
 
 pub use error::TransportError;
+pub use interrupt::InterruptLine;
 use interrupt::MmioInterrupt;
 pub use page::RegisterPage;
 pub use queue::QueueRegisters;
@@ -114,9 +115,14 @@ impl std::fmt::Debug for MmioTransport {
 }
 
 impl MmioTransport {
-    /// An empty slot. `irq` is the line's irqfd; `events` registers ioeventfds for this slot's address, at which the guest reads
+    /// An empty slot. `irq` is the slot's line; `events` registers ioeventfds for this slot's address, at which the guest reads
     /// `page`.
-    pub fn new(memory: GuestMemory, page: RegisterPage, irq: EventFd, events: Box<dyn QueueEvents>) -> Self {
+    pub fn new(
+        memory: GuestMemory,
+        page: RegisterPage,
+        irq: Arc<dyn InterruptLine>,
+        events: Box<dyn QueueEvents>,
+    ) -> Self {
         let page = Arc::new(page);
         let transport = MmioTransport {
             memory,

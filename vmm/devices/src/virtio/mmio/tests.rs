@@ -122,7 +122,7 @@ fn empty(recorder: Recorder) -> Slot {
     let events = Box::new(Events(recorder.seen.clone()));
     let page = Arc::new(MmapRegion::new(PAGE).unwrap());
     let registers = RegisterPage::new(page.clone(), 0);
-    let transport = MmioTransport::new(memory(), registers, irq.try_clone().unwrap(), events);
+    let transport = MmioTransport::new(memory(), registers, Arc::new(irq.try_clone().unwrap()), events);
     Slot { transport, page, irq, recorder }
 }
 
