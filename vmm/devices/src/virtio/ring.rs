@@ -196,12 +196,29 @@ impl Ring {
 
     /// Interrupts the driver if it wants to know of what was completed since the last time.
     pub fn signal(&mut self, interrupt: &dyn Interrupt) {
+        if self.is_awaited() {
+            self.interrupt(interrupt);
+        }
+    }
+
+    /// Whether the driver wants to know of what was completed since the last time; once it has been asked, that is taken as known.
+    #[must_use]
+    pub fn is_awaited(&mut self) -> bool {
         if !std::mem::take(&mut self.news) {
-            return;
+            return false;
         }
         self.renew();
-        let wanted = self.queue.needs_notification(&**self.writable).unwrap_or(true);
-        if wanted && interrupt.used_buffer().is_err() {
+        self.queue.needs_notification(&**self.writable).unwrap_or(true)
+    }
+
+    /// Whether something was completed since the driver was last asked whether it wants to know.
+    pub fn has_news(&self) -> bool {
+        self.news
+    }
+
+    /// Interrupts the driver.
+    pub fn interrupt(&self, interrupt: &dyn Interrupt) {
+        if interrupt.used_buffer().is_err() {
             self.faults.count();
         }
     }

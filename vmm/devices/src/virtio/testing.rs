@@ -73,6 +73,11 @@ impl Line {
         self.1.load(Ordering::SeqCst)
     }
 
+    /// Interrupts since the last call.
+    pub(crate) fn interrupts(&self) -> u64 {
+        self.0.read().unwrap_or(0)
+    }
+
     fn wait(&self) {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid pollfd, as the count says.

@@ -3,11 +3,14 @@
 //! The thread sleeps until the tap has frames, the driver has given buffers to receive into, or the driver has
 //! frames to send or a command. The tap wakes it once per arrival only, so that frames which find no buffers do not
 //! keep the thread awake: it remembers that the tap is not empty, and goes on when there are buffers.
+//!
+//! A driver that has sent little is not interrupted for it at once. A frame that it receives interrupts it in most cases soon, and one
+//! interrupt is for all queues; else it hears of what it has sent after a moment without any work.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use virtio_queue::Queue;
 use vmm_sys_util::eventfd::EventFd;
@@ -19,11 +22,14 @@ use super::rx::{Received, Rx};
 use super::tap::TapSettings;
 use super::tx::Tx;
 use crate::virtio::Interrupt;
-use crate::virtio::worker::{Stop, Wakeups};
+use crate::virtio::worker::{Stop, Wakeups, Woken};
 
 /// Frames moved in one direction before the worker looks at the other, and whether it is to stop. As many commands are
 /// carried out at a time.
 const BATCH: usize = 64;
+
+/// Time without work after which a driver hears of the little that it has sent.
+const UNHEARD_FOR: Duration = Duration::from_millis(1);
 
 /// Numbers of the worker's wake-ups.
 const TAP: u8 = 0;
@@ -62,6 +68,8 @@ impl NetWorker {
         if let Err(error) = self.serve(stop) {
             tracing::error!(%error, "an interface's thread cannot wait for frames");
         }
+        // Whoever takes the queue over knows of nothing that the driver waits for.
+        self.tx.signal(&*self.interrupt);
         vec![self.rx.into_ring().into_queue(), self.tx.ring.into_queue(), self.control.into_queue()]
     }
 
@@ -73,9 +81,16 @@ impl NetWorker {
         wakeups.add(&self.control_event, CONTROL, false)?;
         loop {
             let work_left = self.control_ready || self.tx_ready || (self.tap_ready && !self.starved);
-            let woken = wakeups.wait(work_left)?;
+            let patience = match work_left {
+                true => Some(Duration::ZERO),
+                false => self.tx.has_unheard().then_some(UNHEARD_FOR),
+            };
+            let woken = wakeups.wait_at_most(patience)?;
             if woken.stop {
                 return Ok(());
+            }
+            if !work_left && woken == Woken::default() {
+                self.tx.signal(&*self.interrupt);
             }
             if woken.has(RX) {
                 let _ = self.rx_event.read();
@@ -132,7 +147,10 @@ impl NetWorker {
                 }
             }
         }
-        self.rx.ring.signal(&*self.interrupt);
+        if self.rx.ring.is_awaited() {
+            self.rx.ring.interrupt(&*self.interrupt);
+            self.tx.heard();
+        }
     }
 
     /// Sends some of the driver's frames.
@@ -147,6 +165,6 @@ impl NetWorker {
                 break;
             }
         }
-        self.tx.ring.signal(&*self.interrupt);
+        self.tx.signal_much(&*self.interrupt);
     }
 }
