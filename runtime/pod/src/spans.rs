@@ -3,17 +3,17 @@
 //!
 //! The spans are of the level of errors, so that a line has its ids at whatever level the log is.
 
-use runtime_spans::of_log;
+use runtime_spans::record_in_log;
 use tracing::{Span, error_span, field};
 
 /// Puts a pod's id into the span of the call.
 pub(crate) fn of_pod(pod_id: &str) {
-    of_log().record("pod", pod_id);
+    record_in_log("pod", pod_id);
 }
 
 /// Puts a container's id into the span of the call.
 pub(crate) fn of_container(container_id: &str) {
-    of_log().record("container", container_id);
+    record_in_log("container", container_id);
 }
 
 /// The span of what a pod's driver does unasked.

@@ -3,28 +3,57 @@
 //! A task is in two spans at once: one of the log, and one of the call's steps. A subscriber's layer that wants one of them finds it only
 //! where the task has entered both, since `tracing-subscriber` looks at the spans entered and not at their parents.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use tracing::Span;
 use tracing::instrument::Instrument;
 
 tokio::task_local! {
-    static LOG: Span;
+    static LOG: Log;
 }
 
-/// The span of the log that this work is in; none outside of all.
-#[must_use]
-pub fn of_log() -> Span {
-    LOG.try_with(Span::clone).unwrap_or_else(|_| Span::none())
+/// A span of the log, and what was recorded in it. Each value that a field is given is in all lines that follow, beside those before.
+#[derive(Clone, Debug)]
+struct Log {
+    span: Span,
+    recorded: Arc<Mutex<Vec<(&'static str, String)>>>,
+}
+
+impl Log {
+    /// Outside of all spans.
+    fn none() -> Log {
+        Log { span: Span::none(), recorded: Arc::default() }
+    }
+
+    fn here() -> Log {
+        LOG.try_with(Log::clone).unwrap_or_else(|_| Log::none())
+    }
+
+    async fn around<T>(self, work: impl Future<Output = T>) -> T {
+        let span = self.span.clone();
+        LOG.scope(self, work).instrument(span).await
+    }
+}
+
+/// Records a value in the span of the log that this work is in, if it is not there yet. The span was made with the field.
+pub fn record_in_log(field: &'static str, value: &str) {
+    let Log { span, recorded } = Log::here();
+    let mut recorded = recorded.lock().unwrap_or_else(PoisonError::into_inner);
+    if !recorded.iter().any(|(one, known)| *one == field && known == value) {
+        recorded.push((field, value.to_owned()));
+        span.record(field, value);
+    }
 }
 
 /// Does work whose lines of the log are in this span.
 pub async fn logged<T>(span: Span, work: impl Future<Output = T>) -> T {
-    LOG.scope(span.clone(), work).instrument(span).await
+    Log { span, recorded: Arc::default() }.around(work).await
 }
 
 /// The spans of the work that made this.
 #[derive(Clone, Debug)]
 pub struct Carried {
-    log: Span,
+    log: Log,
     step: Span,
 }
 
@@ -32,19 +61,18 @@ impl Carried {
     /// The spans of the work here.
     #[must_use]
     pub fn here() -> Carried {
-        Carried { log: of_log(), step: Span::current() }
+        Carried { log: Log::here(), step: Span::current() }
     }
 
     /// Does work in these spans.
     pub async fn around<T>(self, work: impl Future<Output = T>) -> T {
-        logged(self.log, work.instrument(self.step)).await
+        self.log.around(work.instrument(self.step)).await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
+    use tracing::span::{Id, Record};
     use tracing::{Event, Subscriber, error_span, field, info};
     use tracing_subscriber::Layer;
     use tracing_subscriber::filter::filter_fn;
@@ -87,12 +115,31 @@ mod tests {
         assert_eq!(*calls.0.lock().unwrap(), ["none", "call", "step"]);
     }
 
+    /// Notes each value of a field.
+    #[derive(Clone, Default)]
+    struct Recorded(Arc<Mutex<Vec<String>>>);
+
+    impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Recorded {
+        fn on_record(&self, _: &Id, values: &Record<'_>, _: Context<'_, S>) {
+            self.0.lock().unwrap().push(format!("{values:?}"));
+        }
+    }
+
     #[tokio::test]
-    async fn the_span_of_the_log_is_found_within_a_step() {
-        let _guard = tracing::subscriber::set_default(tracing_subscriber::registry());
-        let span = error_span!("cri", pod = field::Empty);
-        let found = logged(span.clone(), async { of_log() }.instrument(span!("step"))).await;
-        assert_eq!(found.id(), span.id());
-        assert!(of_log().is_none());
+    async fn an_id_is_recorded_once_wherever_it_is_found_out() {
+        let recorded = Recorded::default();
+        let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(recorded.clone()));
+        record_in_log("pod", "of nobody");
+        logged(error_span!("cri", pod = field::Empty, container = field::Empty), async {
+            record_in_log("pod", "one");
+            async { record_in_log("pod", "one") }.instrument(span!("step")).await;
+            Carried::here().around(async { record_in_log("pod", "one") }).await;
+            record_in_log("container", "one");
+            record_in_log("pod", "other");
+        })
+        .await;
+        let recorded = recorded.0.lock().unwrap();
+        assert_eq!(recorded.len(), 3, "{recorded:?}");
+        assert!(recorded[0].contains("one") && recorded[2].contains("other"), "{recorded:?}");
     }
 }

@@ -7,7 +7,7 @@
 
 mod carried;
 
-pub use carried::{Carried, logged, of_log};
+pub use carried::{Carried, logged, record_in_log};
 
 use std::error::Error;
 
