@@ -18,15 +18,11 @@ const DISK_WITHIN: Duration = Duration::from_secs(3);
 
 pub(super) async fn figures(cri: &Cri) -> Vec<MetricFamily> {
     let (pods, containers) = (cri.pods.pods(), cri.pods.containers());
-    let mut all = vec![
-        of_build(),
-        of_pods(&pods),
-        of_full_disks(&pods),
-        of_containers(&containers),
-        of_memory(cri, &pods).await,
-    ];
     let ready = pods.iter().filter(|pod| pod.state == PodState::Ready).map(|pod| pod.id.as_str());
-    all.extend(devices::figures(&cri.pods.device_counts(ready).await));
+    // Side by side: a guest and a VMM that hang are waited for once.
+    let (memory, devices) = tokio::join!(of_memory(cri, &pods), cri.pods.device_counts(ready));
+    let mut all = vec![of_build(), of_pods(&pods), of_full_disks(&pods), of_containers(&containers), memory];
+    all.extend(devices::figures(&devices));
     if let Ok(installed) = cri.pods.installed().await {
         all.extend(of_installed(&installed, &pods));
     }
