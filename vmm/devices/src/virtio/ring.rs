@@ -11,7 +11,7 @@ use virtio_queue::{DescriptorChain, Queue, QueueOwnedT as _, QueueT as _};
 use vm_memory::{Bytes as _, GuestMemoryMmap};
 
 use super::chain::{Chain, ChainFault, Segment};
-use super::{DeviceError, GuestMemory, Interrupt, MemoryMap};
+use super::{Counts, DeviceError, GuestMemory, Interrupt, MemoryMap};
 
 /// Counts what a guest did wrong; shared between a device and its worker.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +26,11 @@ impl Faults {
     /// Returns the count so far.
     pub fn total(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns the counts of a device that counts nothing else.
+    pub fn counts(&self) -> Counts {
+        Counts { faults: self.total(), ..Counts::default() }
     }
 }
 

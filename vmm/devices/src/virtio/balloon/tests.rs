@@ -50,7 +50,7 @@ fn pages_that_are_reported_are_given_back_and_no_others() {
     assert_eq!(driver.take_used(), [(head, 0)]);
     assert_eq!(kept(&driver, 8), 5);
     assert_eq!(driver.read::<1>(PAGES), [0]);
-    assert_eq!(balloon.faults(), 0);
+    assert_eq!(balloon.counts().faults, 0);
     // The guest takes the pages into use again.
     fill(&driver, 8);
     assert_eq!(kept(&driver, 8), 8);
@@ -103,7 +103,7 @@ fn reports_that_make_no_sense_are_answered_and_counted_and_give_nothing_back() {
     let used = driver.take_used();
     assert_eq!(used.len(), 6);
     assert!(used.iter().all(|(_, written)| *written == 0));
-    assert_eq!(balloon.faults(), 6);
+    assert_eq!(balloon.counts().faults, 6);
     assert_eq!(kept(&driver, 8), 8);
     let mut content = [0; 16];
     vm_memory::Bytes::read_slice(&**memory.readable(), &mut content, GuestAddress(IMAGE)).unwrap();

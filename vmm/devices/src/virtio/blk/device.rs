@@ -70,12 +70,6 @@ impl Blk {
         })
     }
 
-    /// Returns how many chains made no sense so far.
-    #[cfg(test)]
-    pub(super) fn faults(&self) -> u64 {
-        self.faults.total()
-    }
-
     pub(super) fn back_end(&self, activation: Activation) -> Result<BlkWorker, DeviceError> {
         let limits = Limits { sectors: self.sectors.load(Ordering::Acquire), ..self.limits };
         let ([queue], [event]) = front::queues(DEVICE, activation.queues, activation.queue_events)?;
@@ -142,7 +136,7 @@ impl VirtioDevice for Blk {
     }
 
     fn counts(&self) -> Counts {
-        Counts { faults: self.faults.total(), ..Counts::default() }
+        self.faults.counts()
     }
 
     fn request_queues(&self) -> &'static [usize] {

@@ -219,11 +219,11 @@ fn chains_that_make_no_sense_get_a_status_if_they_have_room_for_one() {
     assert_eq!(disk.raw(&[(STATUS, 1, WRITE)]).0, 1);
     assert_eq!(disk.send(0, 0, &[(u64::MAX - 5, 512, WRITE)]).0, 1);
     assert_eq!(disk.send(0, 0, &[(DATA, 512, WRITE), (DATA, 16, 0)]).0, 1);
-    let faults = disk.blk.faults();
+    let faults = disk.blk.counts().faults;
     // No status byte, none in memory: given back untouched, and counted.
     assert_eq!(disk.raw(&[(HEADER, 16, 0)]).1, 0);
     assert_eq!(disk.raw(&[(HEADER, 16, 0), (1 << 40, 1, WRITE)]).1, 0);
-    assert!(disk.blk.faults() >= faults + 2);
+    assert!(disk.blk.counts().faults >= faults + 2);
     assert_eq!(disk.send(0, 0, &[(DATA, 512, WRITE)]).0, 0);
 }
 
@@ -293,7 +293,7 @@ fn an_available_index_that_jumps_stops_the_queue_until_reset() {
     disk.driver.jump(1000);
     disk.kicks[0].write(1).unwrap();
     let queue = loop {
-        if disk.blk.faults() > 0 {
+        if disk.blk.counts().faults > 0 {
             break disk.blk.pause().unwrap().remove(0);
         }
         std::thread::yield_now();
@@ -309,9 +309,9 @@ fn an_image_is_written_from_and_not_read_into() {
     let mut written = [0; 1024];
     disk.file.read_exact_at(&mut written, 4 * 512).unwrap();
     assert_eq!(written[..], image_content()[512..1536]);
-    let faults = disk.blk.faults();
+    let faults = disk.blk.counts().faults;
     assert_eq!(disk.send(0, 4, &[(IMAGE, 512, WRITE)]).0, 1);
-    assert_eq!(disk.blk.faults(), faults + 1);
+    assert_eq!(disk.blk.counts().faults, faults + 1);
     // Unplugged, it is outside of memory.
     disk.driver.memory.remove_image(IMAGE);
     assert_eq!(disk.send(1, 4, &[(IMAGE, 512, 0)]).0, 1);

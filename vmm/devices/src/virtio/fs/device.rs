@@ -35,12 +35,6 @@ impl Fs {
         Ok(Fs { tag: tag.to_owned(), thread, faults: Faults::default(), session: None, paused: false })
     }
 
-    /// Returns how many requests and chains made no sense so far.
-    #[cfg(test)]
-    pub(super) fn faults(&self) -> u64 {
-        self.faults.total()
-    }
-
     #[cfg(test)]
     pub(super) fn share_thread(&self) -> &ShareThread {
         &self.thread
@@ -95,7 +89,7 @@ impl VirtioDevice for Fs {
     }
 
     fn counts(&self) -> Counts {
-        Counts { faults: self.faults.total(), ..Counts::default() }
+        self.faults.counts()
     }
 
     fn request_queues(&self) -> &'static [usize] {

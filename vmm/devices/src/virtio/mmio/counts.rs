@@ -1,5 +1,7 @@
 //! Counts of the device in a slot, and of the requests by which it is behind its driver.
 
+use std::sync::atomic::Ordering;
+
 use vm_memory::{Bytes as _, GuestAddress};
 
 use super::{Activity, MmioTransport, QueueRegisters};
@@ -22,11 +24,8 @@ impl MmioTransport {
 
     fn queued(&self, queue: &QueueRegisters) -> u16 {
         let memory = self.memory.writable();
-        let index = |ring: u64| {
-            memory
-                .load(GuestAddress(ring.checked_add(INDEX_OFFSET)?), std::sync::atomic::Ordering::Acquire)
-                .ok()
-        };
+        let index =
+            |ring: u64| memory.load(GuestAddress(ring.checked_add(INDEX_OFFSET)?), Ordering::Acquire).ok();
         // Memory that the guest has given back has no counters.
         let (Some(available), Some(used)): (Option<u16>, Option<u16>) =
             (index(queue.avail_ring), index(queue.used_ring))

@@ -38,14 +38,4 @@ impl Drops {
             [&self.0.received, &self.0.sent].map(|counter| counter.load(Ordering::Relaxed));
         Counts { faults, dropped_received, dropped_sent }
     }
-
-    #[cfg(test)]
-    pub(super) fn received_total(&self) -> u64 {
-        self.0.received.load(Ordering::Relaxed)
-    }
-
-    #[cfg(test)]
-    pub(super) fn sent_total(&self) -> u64 {
-        self.0.sent.load(Ordering::Relaxed)
-    }
 }

@@ -88,12 +88,6 @@ impl Vsock {
         })
     }
 
-    /// Returns how many packets and descriptor chains were malformed since the device was made.
-    #[cfg(test)]
-    pub(super) fn faults(&self) -> u64 {
-        self.faults.total()
-    }
-
     fn start(&mut self, mut activation: Activation) -> Result<Worker<Parked>, DeviceError> {
         let event_idx = activation.features & (1 << VIRTIO_RING_F_EVENT_IDX) != 0;
         for queue in &mut activation.queues {
@@ -164,7 +158,7 @@ impl VirtioDevice for Vsock {
     }
 
     fn counts(&self) -> Counts {
-        Counts { faults: self.faults.total(), ..Counts::default() }
+        self.faults.counts()
     }
 
     fn request_queues(&self) -> &'static [usize] {

@@ -89,7 +89,7 @@ fn requests_that_the_host_keeps_waiting_leave_a_thread_for_others() {
         let header = guest.drivers[1].read::<16>(HELD + place * HELD_BYTES + HELD_BYTES / 2);
         assert_eq!((header[4..8].to_vec(), le64(&header, 8)), (vec![0; 4], 7));
     }
-    assert_eq!(guest.device.faults(), 0);
+    assert_eq!(guest.device.counts().faults, 0);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn more_requests_than_threads_are_all_answered_once_the_host_goes_on() {
     let (mut guest, lease) = with_held();
     lease.end();
     assert_eq!(guest.drivers[1].wait_used(&guest.line, HELD_COUNT).len(), HELD_COUNT);
-    assert_eq!(guest.device.faults(), 0);
+    assert_eq!(guest.device.counts().faults, 0);
 }
 
 #[test]

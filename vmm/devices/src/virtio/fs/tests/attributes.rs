@@ -8,6 +8,7 @@ use fuse_backend_rs::abi::fuse_abi::{FsOptions, Opcode};
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use super::{Guest, ROOT, le32};
+use crate::virtio::VirtioDevice as _;
 
 /// Entries of an access control list (linux/posix_acl_xattr.h): tag, permissions, id.
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
@@ -83,7 +84,7 @@ fn attributes_of_users_are_the_host_files_own() {
     assert_eq!(guest.remove_attribute(node, "user.from-host").unwrap_err(), libc::ENODATA);
     guest.set(ROOT, "user.of-a-directory", b"", 0).unwrap();
     assert_eq!(guest.list(ROOT, 100).unwrap(), b"user.of-a-directory\0");
-    assert_eq!(guest.device.faults(), 0);
+    assert_eq!(guest.device.counts().faults, 0);
 }
 
 #[test]

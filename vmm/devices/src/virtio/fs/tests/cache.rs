@@ -6,6 +6,7 @@ use std::mem::offset_of;
 use fuse_backend_rs::abi::fuse_abi::{FsOptions, InitOut, Opcode};
 
 use super::{Guest, ROOT, le32, le64, thread_with};
+use crate::virtio::VirtioDevice as _;
 use crate::virtio::fs::{Cache, Fs};
 
 #[test]
@@ -37,5 +38,5 @@ fn a_driver_that_knows_how_maps_files_shared_whose_reads_are_requests() {
     assert_eq!(agreed(extended, !SHARED_MAPS), 0);
     // The second word means nothing to a driver that does not say it has one.
     assert_eq!(agreed(!extended, SHARED_MAPS), 0);
-    assert_eq!(guest.device.faults(), 0);
+    assert_eq!(guest.device.counts().faults, 0);
 }

@@ -138,7 +138,7 @@ fn two_guests_exclude_each_other_by_ranges() {
     assert_eq!(two.set_lock(there, READ_LOCK, (0, 5)), Err(libc::EAGAIN));
     one.set_lock(here, UNLOCK, (0, END)).unwrap();
     two.set_lock(there, WRITE_LOCK, (0, END)).unwrap();
-    assert_eq!(one.device.faults() + two.device.faults(), 0);
+    assert_eq!(one.device.counts().faults + two.device.counts().faults, 0);
 }
 
 #[test]
@@ -319,11 +319,11 @@ fn requests_for_locks_that_make_no_sense_are_refused() {
     guest.set_lock(open.of(2, 200), UNLOCK, (0, 9)).unwrap();
     guest.flock(open, UNLOCK).unwrap();
     // An answer that has no place.
-    let faults = guest.device.faults();
+    let faults = guest.device.counts().faults;
     let body = open.body(READ_LOCK, (0, END), 0);
     let request = message(Opcode::Setlkw as u32, open.node, &body);
     assert_eq!(guest.send(&request, &[(super::REPLY, 8, WRITE)]), 0);
-    assert_eq!(guest.device.faults(), faults + 1);
+    assert_eq!(guest.device.counts().faults, faults + 1);
 }
 
 #[test]

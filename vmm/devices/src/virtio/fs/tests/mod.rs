@@ -223,7 +223,7 @@ fn files_are_found_read_written_and_made() {
     guest.ask(Opcode::Create, ROOT, &create).unwrap();
     assert_eq!(fs::metadata(guest.dir.path().join("new")).unwrap().permissions().mode() & 0o7777, 0o4750);
     assert_eq!(guest.lookup(ROOT, "none").unwrap_err(), libc::ENOENT);
-    assert_eq!(guest.device.faults(), 0);
+    assert_eq!(guest.device.counts().faults, 0);
 }
 
 #[test]
@@ -239,10 +239,10 @@ fn bytes_are_written_from_an_image_and_none_read_into_one() {
     request[..4].copy_from_slice(&(HEADER as u32 + 40 + 3000).to_le_bytes());
     assert!(guest.send(&request, &[(IMAGE + 5, 3000, 0), (REPLY, REPLY_BYTES, WRITE)]) > 0);
     assert_eq!(fs::read(guest.dir.path().join("file")).unwrap(), image_content()[5..3005]);
-    let faults = guest.device.faults();
+    let faults = guest.device.counts().faults;
     let stat = message(Opcode::Getattr as u32, ROOT, &[0; 16]);
     assert_eq!(guest.send(&stat, &[(IMAGE, 0x1000, WRITE)]), 0);
-    assert_eq!(guest.device.faults(), faults + 1);
+    assert_eq!(guest.device.counts().faults, faults + 1);
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn a_message_beyond_the_limit_or_without_room_for_an_answer_is_given_back() {
     assert_eq!(guest.send(&stat, &many), 0);
     assert_eq!(guest.send(&stat, &[(REPLY, 8, WRITE)]), 0);
     assert_eq!(guest.send(&stat[..20], &[(REPLY, REPLY_BYTES, WRITE)]), 0);
-    assert_eq!(guest.device.faults(), 3);
+    assert_eq!(guest.device.counts().faults, 3);
     guest.node("file");
 }
 

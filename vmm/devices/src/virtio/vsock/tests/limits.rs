@@ -11,6 +11,7 @@ use super::super::packet::{Header, Op};
 use super::super::table::CONNECTIONS_MAX;
 use super::driver::SIZE;
 use super::guest::{Guest, HOST_PORTS, PROGRAM_PORT, data, packet, pattern, with_op};
+use crate::virtio::VirtioDevice as _;
 
 #[test]
 fn a_host_that_does_not_read_holds_up_its_own_connection_only() {
@@ -119,7 +120,7 @@ fn a_guest_reaches_no_port_that_was_not_named_and_nobody_hears_of_it() {
         assert_eq!(guest.receive_op(Op::Reset).src_port, port);
     }
     assert!(guest.taken.lock().unwrap().is_empty());
-    assert_eq!(guest.device.faults(), 0);
+    assert_eq!(guest.device.counts().faults, 0);
     guest.connect_from_guest(5000, HOST_PORTS[0]);
 }
 

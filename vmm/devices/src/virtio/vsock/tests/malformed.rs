@@ -6,6 +6,7 @@ use vm_memory::{Bytes, GuestAddress};
 use super::super::packet::{HEADER_BYTES, Header, Op};
 use super::driver::{Descriptor, NEXT, SIZE, WRITE};
 use super::guest::{Guest, MEMORY_BYTES, data, packet, with_op};
+use crate::virtio::VirtioDevice as _;
 
 /// Shows that packets still flow both ways.
 fn still_works(guest: &mut Guest) {
@@ -58,7 +59,7 @@ fn chains_that_make_no_sense_are_dropped_and_counted() {
         guest.kick(1);
         guest.wait_for("the chain to come back", |guest| guest.queues[1].take_used());
         still_works(&mut guest);
-        assert_eq!(guest.device.faults(), number, "{chain:?}");
+        assert_eq!(guest.device.counts().faults, number, "{chain:?}");
     }
     assert!(guest.taken.lock().unwrap().is_empty());
 }
@@ -68,7 +69,7 @@ fn a_head_beyond_the_table_is_skipped() {
     let mut guest = Guest::awake();
     guest.queues[1].offer(SIZE + 7);
     still_works(&mut guest);
-    assert_eq!(guest.device.faults(), 1);
+    assert_eq!(guest.device.counts().faults, 1);
 }
 
 #[test]
@@ -78,7 +79,7 @@ fn an_index_that_promises_too_much_stops_the_queue_and_the_thread_still_obeys() 
     guest.start();
     guest.kick(1);
     assert_eq!(guest.device_pause().len(), 3);
-    assert_eq!(guest.device.faults(), 1);
+    assert_eq!(guest.device.counts().faults, 1);
 }
 
 #[test]
@@ -96,7 +97,7 @@ fn rx_buffers_that_cannot_hold_a_packet_go_back_empty() {
         assert_eq!(guest.wait_for("a buffer", |guest| guest.queues[0].take_used()), (index, 0));
     }
     guest.receive_op(Op::Reset);
-    assert_eq!(guest.device.faults(), 4);
+    assert_eq!(guest.device.counts().faults, 4);
 }
 
 #[test]
@@ -155,7 +156,7 @@ fn a_length_beyond_the_chain_resets_the_connection() {
         guest.memory.writable().write_slice(&lie.to_bytes(), GuestAddress(address)).unwrap();
         send_chain(&mut guest, &[Descriptor { address, length: HEADER + 4, flags: 0, next: 0 }]);
         guest.receive_op(Op::Reset);
-        assert_eq!(guest.device.faults(), 1);
+        assert_eq!(guest.device.counts().faults, 1);
         still_works(&mut guest);
     }
 }

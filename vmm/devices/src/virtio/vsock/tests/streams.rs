@@ -9,6 +9,7 @@ use super::super::connection::BUFFER_BYTES;
 use super::super::packet::{HEADER_BYTES, Header, Op, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
 use super::driver::{Descriptor, NEXT, SIZE};
 use super::guest::{CREDIT, Guest, data, packet, pattern, read_line, with_op};
+use crate::virtio::VirtioDevice as _;
 use crate::virtio::testing::{IMAGE, image, image_content};
 
 fn shutdown(header: Header, flags: u32) -> Header {
@@ -31,7 +32,7 @@ fn a_host_program_dials_and_bytes_flow_both_ways() {
     let mut answer = [0; 4];
     host.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"pong");
-    assert_eq!(guest.device.faults(), 0);
+    assert_eq!(guest.device.counts().faults, 0);
 }
 
 #[test]
@@ -49,7 +50,7 @@ fn bytes_are_sent_from_an_image() {
     let mut received = [0; 1000];
     host.read_exact(&mut received).unwrap();
     assert_eq!(received[..], image_content()[9..1009]);
-    assert_eq!(guest.device.faults(), 0);
+    assert_eq!(guest.device.counts().faults, 0);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::thread;
 
 use super::super::packet::{Header, Op};
 use super::guest::{Guest, data, with_op};
+use crate::virtio::VirtioDevice as _;
 
 const TOTAL: usize = 64 << 20;
 const PIECE: usize = 64 << 10;
@@ -75,7 +76,7 @@ fn sixty_four_mebibytes_each_way_arrive_whole() {
     writer.join().unwrap();
     assert_eq!(hasher.finish(), checksum(1), "host to guest");
     assert_eq!(reader.join().unwrap(), checksum(2), "guest to host");
-    assert_eq!(guest.device.faults(), 0);
+    assert_eq!(guest.device.counts().faults, 0);
 }
 
 /// The next packet; waits for it if the guest has nothing else to do.
