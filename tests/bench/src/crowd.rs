@@ -13,7 +13,6 @@
 mod held;
 mod median;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -41,12 +40,8 @@ const AT_ONCE: usize = 4;
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// Directory of `podvisor` and `podvisor-vmm`.
-    #[arg(long)]
-    bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
-    #[arg(long)]
-    guest_image: PathBuf,
+    #[command(flatten)]
+    built: Built,
     /// Parts to run, with commas between them; all without it.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -75,7 +70,7 @@ enum Part {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let built = Built { bin: args.bin, guest_image: args.guest_image };
+    let built = args.built;
     let wanted = |part| args.only.is_empty() || args.only.contains(&part);
     if wanted(Part::Row) {
         row(&built, args.row).await?;

@@ -9,7 +9,6 @@
 mod held;
 mod vmm_memory;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -38,12 +37,8 @@ const PRIVATE_KIB_MAX: u64 = 3 << 10;
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// Directory of `podvisor` and `podvisor-vmm`.
-    #[arg(long)]
-    bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
-    #[arg(long)]
-    guest_image: PathBuf,
+    #[command(flatten)]
+    built: Built,
     /// Pods.
     #[arg(long, default_value_t = 10)]
     pods: usize,
@@ -60,7 +55,7 @@ async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     ensure!(args.pods >= 2, "two pods at least");
     let rest = Duration::from_secs(args.rest);
-    let host = Host::with(&Built { bin: args.bin, guest_image: args.guest_image }).await?;
+    let host = Host::with(&args.built).await?;
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await?;
     // What the first pod of a daemon pays for is not a pod's.

@@ -38,12 +38,8 @@ const READ_WITHIN: Duration = Duration::from_secs(1200);
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// Directory of `podvisor` and `podvisor-vmm`.
-    #[arg(long)]
-    bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
-    #[arg(long)]
-    guest_image: PathBuf,
+    #[command(flatten)]
+    built: Built,
     /// Images with the base in common.
     #[arg(long, default_value_t = 10)]
     images: usize,
@@ -61,7 +57,7 @@ struct Args {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let built = Built { bin: args.bin.clone(), guest_image: args.guest_image.clone() };
+    let built = args.built.clone();
     let host = Host::with(&built).await?;
     let mut client = host.client();
     let pushed = push(&host, &args).await?;

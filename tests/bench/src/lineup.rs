@@ -40,12 +40,8 @@ use crate::runtimes::Runtime;
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// Directory of `podvisor` and `podvisor-vmm`.
-    #[arg(long)]
-    bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
-    #[arg(long)]
-    guest_image: PathBuf,
+    #[command(flatten)]
+    built: Built,
     /// The program that runs a VM of one instruction.
     #[arg(long)]
     floor: PathBuf,
@@ -62,8 +58,7 @@ async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     ensure!(args.starts > 0, "one start at least");
     let memory = tempfile::Builder::new().prefix("podvisor-bench-").tempdir_in("/dev/shm")?;
-    let built = Built { bin: args.bin.clone(), guest_image: args.guest_image.clone() };
-    let built = staged::stage(&built, memory.path())?;
+    let built = staged::stage(&args.built, memory.path())?;
     programs::stage_libraries(&built.bin.join("podvisor-vmm"))?;
     // The host's directory, too: a path through the node's file tree is a wait for the host.
     let set = tempfile::env::override_temp_dir(memory.path());

@@ -34,12 +34,8 @@ use crate::staged::stage;
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// Directory of `podvisor` and `podvisor-vmm`.
-    #[arg(long)]
-    bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
-    #[arg(long)]
-    guest_image: PathBuf,
+    #[command(flatten)]
+    built: Built,
     /// The static program that writes in a guest.
     #[arg(long)]
     writer: PathBuf,
@@ -74,7 +70,7 @@ enum Part {
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let memory = tempfile::Builder::new().prefix("podvisor-bench-").tempdir_in("/dev/shm")?;
-    let built = stage(&Built { bin: args.bin, guest_image: args.guest_image }, memory.path())?;
+    let built = stage(&args.built, memory.path())?;
     // The host's directory, too: a path through the node's file tree is a wait for the host.
     let set = tempfile::env::override_temp_dir(memory.path());
     set.map_err(|other| anyhow::anyhow!("temporary files are in {} already", other.display()))?;

@@ -8,7 +8,7 @@
 mod cost;
 mod numbers;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -39,12 +39,8 @@ const RANDOM_OF_64: usize = 24;
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// Directory of `podvisor` and `podvisor-vmm`.
-    #[arg(long)]
-    bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
-    #[arg(long)]
-    guest_image: PathBuf,
+    #[command(flatten)]
+    built: Built,
     /// Entries of the image: 60,000 hold 1.8 GB.
     #[arg(long, default_value_t = 60_000)]
     entries: usize,
@@ -69,7 +65,7 @@ struct Taken {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let built = Built { bin: args.bin.clone(), guest_image: args.guest_image.clone() };
+    let built = args.built.clone();
     let host = Host::with(&built).await?;
     let containerd = Containerd::start(host.dir(), &host.network, host.registry).await?;
     let mut numbers = Numbers::new();

@@ -9,12 +9,14 @@ const GUEST_IMAGE_VARIABLE: &str = "PODVISOR_E2E_GUEST_IMAGE";
 /// Directory of all that, as the release before this one has it.
 const PREVIOUS_VARIABLE: &str = "PODVISOR_E2E_PREVIOUS";
 
-/// Places of the built programs and files.
-#[derive(Clone, Debug)]
+/// Places of the built programs and files, as the environment or the arguments of a program name them.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Built {
     /// Directory of `podvisor` and `podvisor-vmm`.
+    #[arg(long)]
     pub bin: PathBuf,
     /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
+    #[arg(long)]
     pub guest_image: PathBuf,
 }
 

@@ -23,18 +23,14 @@ const TRIES_MAX: u32 = 50;
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// Directory of `podvisor` and `podvisor-vmm`.
-    #[arg(long)]
-    bin: PathBuf,
-    /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
-    #[arg(long)]
-    guest_image: PathBuf,
+    #[command(flatten)]
+    built: Built,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let args = Args::parse();
-    match demo(&Built { bin: args.bin, guest_image: args.guest_image }).await {
+    match demo(&args.built).await {
         Ok(()) => {
             println!("demo: passed, nothing left behind");
             ExitCode::SUCCESS
