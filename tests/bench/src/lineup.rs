@@ -57,12 +57,8 @@ struct Args {
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     ensure!(args.starts > 0, "one start at least");
-    let memory = tempfile::Builder::new().prefix("podvisor-bench-").tempdir_in("/dev/shm")?;
-    let built = staged::stage(&args.built, memory.path())?;
+    let (memory, built) = staged::stage(&args.built)?;
     programs::stage_libraries(&built.bin.join("podvisor-vmm"))?;
-    // The host's directory, too: a path through the node's file tree is a wait for the host.
-    let set = tempfile::env::override_temp_dir(memory.path());
-    set.map_err(|other| anyhow::anyhow!("temporary files are in {} already", other.display()))?;
     let mut rows = Vec::new();
     let ended = line_up(&args, &built, memory.path(), &mut rows).await;
     // Also where one of them failed.

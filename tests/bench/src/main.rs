@@ -69,11 +69,7 @@ enum Part {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let memory = tempfile::Builder::new().prefix("podvisor-bench-").tempdir_in("/dev/shm")?;
-    let built = stage(&args.built, memory.path())?;
-    // The host's directory, too: a path through the node's file tree is a wait for the host.
-    let set = tempfile::env::override_temp_dir(memory.path());
-    set.map_err(|other| anyhow::anyhow!("temporary files are in {} already", other.display()))?;
+    let (memory, built) = stage(&args.built)?;
     let wanted = |part| args.only.is_empty() || args.only.contains(&part);
     // Before there is a daemon, whose instructions would be counted too.
     if wanted(Part::Boot) {
