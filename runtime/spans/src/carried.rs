@@ -29,9 +29,9 @@ impl Log {
         LOG.try_with(Log::clone).unwrap_or_else(|_| Log::none())
     }
 
-    async fn around<T>(self, work: impl Future<Output = T>) -> T {
+    fn around<T>(self, work: impl Future<Output = T>) -> impl Future<Output = T> {
         let span = self.span.clone();
-        LOG.scope(self, work).instrument(span).await
+        LOG.scope(self, work).instrument(span)
     }
 }
 
@@ -46,8 +46,8 @@ pub fn record_in_log(field: &'static str, value: &str) {
 }
 
 /// Does work whose lines of the log are in this span.
-pub async fn logged<T>(span: Span, work: impl Future<Output = T>) -> T {
-    Log { span, recorded: Arc::default() }.around(work).await
+pub fn logged<T>(span: Span, work: impl Future<Output = T>) -> impl Future<Output = T> {
+    Log { span, recorded: Arc::default() }.around(work)
 }
 
 /// The spans of the work that made this.
@@ -65,8 +65,8 @@ impl Carried {
     }
 
     /// Does work in these spans.
-    pub async fn around<T>(self, work: impl Future<Output = T>) -> T {
-        self.log.around(work.instrument(self.step)).await
+    pub fn around<T>(self, work: impl Future<Output = T>) -> impl Future<Output = T> {
+        self.log.around(work.instrument(self.step))
     }
 }
 
@@ -80,6 +80,7 @@ mod tests {
     use tracing_subscriber::registry::LookupSpan;
 
     use super::*;
+    use crate::tests::ONE_SUBSCRIBER;
     use crate::{is_of_calls, span};
 
     /// Notes for each line the name of the span that its layer finds.
@@ -95,6 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_task_is_in_both_spans_of_the_call() {
+        let _one = ONE_SUBSCRIBER.lock().await;
         let (log, calls) = (Found::default(), Found::default());
         let of_calls = filter_fn(|metadata| is_of_calls(metadata) || metadata.is_event());
         let of_log = filter_fn(|metadata| !is_of_calls(metadata));
@@ -127,6 +129,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_id_is_recorded_once_wherever_it_is_found_out() {
+        let _one = ONE_SUBSCRIBER.lock().await;
         let recorded = Recorded::default();
         let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(recorded.clone()));
         record_in_log("pod", "of nobody");

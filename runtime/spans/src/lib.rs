@@ -2,6 +2,9 @@
 //!
 //! This crate makes spans and knows nothing of who takes them: `runtime-traces` sends them to a collector, and where nobody
 //! does, no span is made. Lines of the log have other spans, and never these.
+//!
+//! What does work in spans is no `async fn`: such a function's future has room for its argument twice, as it was handed over and as it
+//! is awaited, and these are within each other in all of a pod's work.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +14,7 @@ pub use carried::{Carried, logged, record_in_log};
 
 use std::error::Error;
 
+use futures::TryFutureExt;
 use tracing::instrument::Instrument;
 use tracing::{Metadata, Span};
 
@@ -44,17 +48,16 @@ macro_rules! span {
 ///
 /// # Errors
 /// The work's own.
-pub async fn step<T, E: Error>(span: Span, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-    let outcome = work.instrument(span.clone()).await;
-    if let Err(error) = &outcome {
-        failed(&span, error);
-    }
-    outcome
+pub fn step<T, E: Error>(
+    span: Span,
+    work: impl Future<Output = Result<T, E>>,
+) -> impl Future<Output = Result<T, E>> {
+    work.instrument(span.clone()).inspect_err(move |error| failed(&span, error))
 }
 
 /// Does work that cannot fail in the span of its step.
-pub async fn always<T>(span: Span, work: impl Future<Output = T>) -> T {
-    work.instrument(span).await
+pub fn always<T>(span: Span, work: impl Future<Output = T>) -> impl Future<Output = T> {
+    work.instrument(span)
 }
 
 /// Notes in the span of a step why the step failed.
@@ -81,6 +84,9 @@ mod tests {
     use tracing_subscriber::layer::{Context, SubscriberExt};
 
     use super::*;
+
+    /// Taken by each test with a subscriber: what one of them wants of a span is kept for all subscribers of the process.
+    pub(crate) static ONE_SUBSCRIBER: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
     #[derive(Debug)]
     struct Because(Option<Box<Because>>, &'static str);
@@ -121,6 +127,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_step_has_its_fields_and_the_whole_chain_of_its_failure() {
+        let _one = ONE_SUBSCRIBER.lock().await;
         let notes = Notes::default();
         let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(notes.clone()));
         let error = Because(Some(Box::new(Because(None, "no space left"))), "writing");
@@ -134,10 +141,24 @@ mod tests {
 
     #[test]
     fn where_nobody_takes_spans_none_is_made() {
+        let _one = ONE_SUBSCRIBER.blocking_lock();
         let log = tracing_subscriber::filter::filter_fn(|metadata| !is_of_calls(metadata));
         let log = tracing_subscriber::fmt::layer().with_writer(std::io::sink).with_filter(log);
         let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log));
         assert!(span!("record", pod = "a1").is_disabled());
         failed(&span!("record"), &Because(None, "writing"));
+    }
+    #[test]
+    fn work_has_room_once_in_the_future_around_it() {
+        const WORK: usize = 4096;
+        let work = async {
+            let room = [0_u8; WORK];
+            std::future::ready(()).await;
+            std::hint::black_box(&room);
+            Ok::<_, Because>(())
+        };
+        let within = always(Span::none(), step(Span::none(), work));
+        let around = Carried::here().around(logged(Span::none(), within));
+        assert!(size_of_val(&around) < WORK * 3 / 2, "{}", size_of_val(&around));
     }
 }
