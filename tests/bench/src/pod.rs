@@ -11,6 +11,9 @@ use crate::handlers::{BOOTED, CLONED, WAITING, rests, state_in_memory, with_temp
 /// Millions of instructions in a millisecond of the node's clock, at two nanoseconds an instruction.
 const INSTRUCTIONS_PER_MS_MILLIONS: f64 = 0.5;
 
+/// Of how many medians a start is whose phases are printed too, so that one can see what it waited for.
+const FAR_FROM_MEDIAN: f64 = 1.5;
+
 /// A pod's phases, as its verbose status has them.
 type Phases = Vec<serde_json::Value>;
 
@@ -28,6 +31,9 @@ pub(crate) async fn bench(host: &mut Host, memory: &Path, starts: u32) -> anyhow
         let starts = starts_of(host, handler, starts).await?;
         print(how, starts.middle());
         let (least, median, most) = starts.totals();
+        if most > median * FAR_FROM_MEDIAN {
+            print(&format!("{how}, the longest"), starts.longest());
+        }
         println!(
             "bench: RunPodSandbox without CNI: {median:.1} M instructions {how} ({least:.1} to {most:.1}), {:.2} of a boot's {booted:.1} M",
             median / booted,
@@ -40,6 +46,10 @@ pub(crate) async fn bench(host: &mut Host, memory: &Path, starts: u32) -> anyhow
 struct Starts(Vec<Phases>);
 
 impl Starts {
+    fn longest(&self) -> &Phases {
+        &self.0[self.0.len() - 1]
+    }
+
     fn middle(&self) -> &Phases {
         &self.0[self.0.len() / 2]
     }
