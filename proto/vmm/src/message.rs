@@ -41,7 +41,7 @@ pub const MEMORY_BYTES_MAX: u64 = 1 << 40;
 /// Longest saved state of a VM, in bytes. A vCPU takes some 25 KiB, and there are 64 at most.
 pub const STATE_BYTES_MAX: usize = 8 << 20;
 
-/// Most [`PageRun`]s in a packet.
+/// Most [`PageRun`]s in a list; a packet has room for two.
 pub const PAGE_RUNS_MAX: usize = 4096;
 
 /// Position of a descriptor among those that came with the packet, from 0.
@@ -229,6 +229,9 @@ pub struct RestoreConfig {
     /// Pages of the memory that the guest will write to soon, at most [`PAGE_RUNS_MAX`] runs: the VMM copies them before the guest runs.
     #[serde(default)]
     pub first_writes: Vec<PageRun>,
+    /// Further pages that the guest will read soon, at most [`PAGE_RUNS_MAX`] runs: the VMM has KVM map them before the guest runs.
+    #[serde(default)]
+    pub first_reads: Vec<PageRun>,
 }
 
 /// Pages of 4 KiB that follow each other in a saved memory. On the wire a list of the two numbers.

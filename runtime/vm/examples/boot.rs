@@ -131,7 +131,15 @@ async fn restore(vm: &Vm, dir: &Path, size: Size, plan: BootPlan<'_>) -> Result<
     let (root_image, host_ports) = (plan.root_image, plan.host_ports);
     vm.restore(
         size,
-        RestorePlan { memory, state, first_writes: &[], root_image, host_ports, program_port: None },
+        RestorePlan {
+            memory,
+            state,
+            first_writes: &[],
+            first_reads: &[],
+            root_image,
+            host_ports,
+            program_port: None,
+        },
     )
     .await
 }

@@ -19,6 +19,8 @@ pub struct RestorePlan<'a> {
     pub state: &'a File,
     /// Pages of the memory that the guest will write to soon, which the VMM copies before it runs; at most [`PAGE_RUNS_MAX`] runs.
     pub first_writes: &'a [PageRun],
+    /// Further pages that the guest will read soon, which the VMM has KVM map before it runs; at most [`PAGE_RUNS_MAX`] runs.
+    pub first_reads: &'a [PageRun],
     /// The guest's root image, as the saved VM had it.
     pub root_image: &'a File,
     /// Host ports that the guest may open streams to.
@@ -56,7 +58,7 @@ impl Vm {
     /// As [`save`](Self::save).
     pub async fn restore(&self, size: Size, plan: RestorePlan<'_>) -> Result<(), VmError> {
         self.check_templates()?;
-        let first_writes = &plan.first_writes[..plan.first_writes.len().min(PAGE_RUNS_MAX)];
+        let within = |runs: &[PageRun]| runs[..runs.len().min(PAGE_RUNS_MAX)].to_vec();
         let mut descriptors = Descriptors::default();
         let memory = descriptors.push(duplicate(plan.memory)?);
         let state = descriptors.push(duplicate(plan.state)?);
@@ -70,7 +72,8 @@ impl Vm {
             memory,
             state,
             devices,
-            first_writes: first_writes.to_vec(),
+            first_writes: within(plan.first_writes),
+            first_reads: within(plan.first_reads),
         };
         let request = Request::Restore(Box::new(config));
         match self.ask(Point::VmmRestore, "restore", request, &descriptors).await? {

@@ -53,6 +53,7 @@ impl GuestFiles {
             memory: &template.memory,
             state: &template.state,
             first_writes: &[],
+            first_reads: &[],
             root_image: &self.root_image,
             host_ports: HOST_PORTS,
             program_port: None,

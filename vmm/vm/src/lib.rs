@@ -12,7 +12,7 @@ mod console_file;
 mod counters;
 mod cpuid;
 mod device;
-mod first_writes;
+mod first_pages;
 mod image_map;
 mod layout;
 mod memory;

@@ -23,6 +23,7 @@ struct Template {
     memory: File,
     state: Vec<u8>,
     first_writes: Vec<PageRun>,
+    first_reads: Vec<PageRun>,
 }
 
 impl Template {
@@ -30,7 +31,7 @@ impl Template {
         let memory = memory_file();
         let state = vm.save(kvm, &memory).unwrap();
         seal(&memory);
-        Template { memory, state, first_writes: Vec::new() }
+        Template { memory, state, first_writes: Vec::new(), first_reads: Vec::new() }
     }
 
     fn restore(&self, kvm: &Kvm, devices: Vec<(Slot, Device<OwnedFd>)>) -> Result<Vm, RestoreError> {
@@ -47,6 +48,7 @@ impl Template {
             file: self.memory.try_clone().unwrap(),
             state: &self.state,
             first_writes: &self.first_writes,
+            first_reads: &self.first_reads,
         };
         Vm::restore(kvm, config, saved, devices)
     }
@@ -56,7 +58,8 @@ impl Template {
         let mut value = serde_json::to_value(State::decode(&self.state).unwrap()).unwrap();
         change(&mut value);
         let state = serde_json::from_value::<State>(value).unwrap().encode().unwrap();
-        Template { memory: self.memory.try_clone().unwrap(), state, first_writes: Vec::new() }
+        let memory = self.memory.try_clone().unwrap();
+        Template { memory, state, first_writes: Vec::new(), first_reads: Vec::new() }
     }
 }
 
@@ -116,11 +119,12 @@ fn clones_go_on_where_the_saved_vm_stopped_each_in_memory_of_its_own() {
 }
 
 #[test]
-fn a_clone_has_copies_of_the_pages_that_it_will_write_to_and_runs_as_others_do() {
+fn a_clone_has_the_pages_that_it_will_use_and_runs_as_others_do() {
     let Some(kvm) = kvm() else { return };
     let page = u32::try_from(RESULT / 4096).unwrap();
     let first_writes = vec![PageRun { first: 0, count: 1 }, PageRun { first: page, count: 2 }];
-    let saved = Template { first_writes, ..Template::of(&mut waiting(&kvm), &kvm) };
+    let first_reads = vec![PageRun { first: page + 2, count: 5 }];
+    let saved = Template { first_writes, first_reads, ..Template::of(&mut waiting(&kvm), &kvm) };
     let clone = saved.restore(&kvm, rng()).unwrap();
     assert_eq!(byte(&clone, RESULT), 1);
     ends_and_leaves_the_template_alone(clone, &saved);
@@ -130,9 +134,11 @@ fn a_clone_has_copies_of_the_pages_that_it_will_write_to_and_runs_as_others_do()
 fn pages_beyond_the_memory_are_refused() {
     let Some(kvm) = kvm() else { return };
     let last = u32::try_from(config().memory_bytes / 4096).unwrap() - 1;
-    let first_writes = vec![PageRun { first: last, count: 2 }];
-    let saved = Template { first_writes, ..Template::of(&mut waiting(&kvm), &kvm) };
-    assert!(matches!(saved.restore(&kvm, rng()), Err(RestoreError::FirstWrites)));
+    let beyond = vec![PageRun { first: last, count: 2 }];
+    let written = Template { first_writes: beyond.clone(), ..Template::of(&mut waiting(&kvm), &kvm) };
+    assert!(matches!(written.restore(&kvm, rng()), Err(RestoreError::FirstPages)));
+    let read = Template { first_reads: beyond, ..Template::of(&mut waiting(&kvm), &kvm) };
+    assert!(matches!(read.restore(&kvm, rng()), Err(RestoreError::FirstPages)));
 }
 
 #[test]
@@ -240,7 +246,8 @@ fn a_truncated_state_is_refused_wherever_it_ends() {
     let saved = Template::of(&mut waiting(&kvm), &kvm);
     for part in 0..16 {
         let state = saved.state[..saved.state.len() * part / 16].to_vec();
-        let short = Template { memory: saved.memory.try_clone().unwrap(), state, first_writes: Vec::new() };
+        let memory = saved.memory.try_clone().unwrap();
+        let short = Template { memory, state, first_writes: Vec::new(), first_reads: Vec::new() };
         assert!(matches!(short.restore(&kvm, rng()), Err(RestoreError::State(_))), "{part}");
     }
 }

@@ -79,6 +79,8 @@ pub(crate) struct TemplateParts {
     pub(crate) state: File,
     /// Pages of the memory that the guest will write to.
     pub(crate) first_writes: Vec<PageRun>,
+    /// Further pages of it that the guest will read.
+    pub(crate) first_reads: Vec<PageRun>,
 }
 
 /// A VM to start from a template.
@@ -271,6 +273,7 @@ impl Vm for SpawnedVm {
             memory: &template.memory,
             state: &template.state,
             first_writes: &template.first_writes,
+            first_reads: &template.first_reads,
             root_image: &root_image,
             host_ports: &[port::READY],
             program_port: program_port.then_some(port::HOST_SOCKET),

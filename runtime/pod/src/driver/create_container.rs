@@ -19,6 +19,8 @@ use crate::live::Live;
 use crate::plugs::ContainerPlugs;
 use crate::record::{ContainerRecord, ContainerStage, ContainerStatus, HostSocket};
 use crate::spans;
+use crate::templates::pages::Until;
+use crate::templates::show;
 
 /// A container that may be made.
 struct NewContainer {
@@ -127,6 +129,9 @@ impl Driver {
         let creating = live.call("creating the container in the guest", creating);
         let user = step(span!("create in the guest"), creating).await;
         status.user = user.map_err(volume_error_first)?;
+        if let Some(template) = self.template.take() {
+            show::pages(&self.node, &template, Until::Container, live.vm.pid()).await;
+        }
         self.keep_volumes(live, &record);
         self.offer_sockets(&record);
         status.stage = ContainerStage::Created;

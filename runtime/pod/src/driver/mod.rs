@@ -49,6 +49,7 @@ use crate::sockets::server::SocketServer;
 use crate::spans;
 use crate::spares::Spare;
 use crate::start::{self, Failed, undo};
+use crate::templates::Template;
 use crate::view::{PodState, PodView};
 use crate::volumes::keeper::Keeper;
 
@@ -82,6 +83,8 @@ pub(crate) struct Driver {
     lost: bool,
     /// Number of the VM's disks that wait for room on the node.
     full_disks: watch::Receiver<u32>,
+    /// The template of the VM, until its first container is made.
+    template: Option<Arc<Template>>,
 }
 
 impl Driver {
@@ -112,6 +115,7 @@ impl Driver {
             recovered: watch::Sender::new(true),
             lost: false,
             full_disks,
+            template: None,
         }
     }
 
@@ -194,6 +198,7 @@ impl Driver {
         match node.records.put_pod_status(&record.id, &status).await {
             Ok(()) => {
                 let mut driver = Driver::new(node.clone(), record.clone(), status, Some(ready.live));
+                driver.template = ready.template;
                 driver.serve_sockets();
                 Ok(driver)
             }

@@ -13,6 +13,7 @@ use super::kind::SpareKind;
 use crate::backend::{Agent, GuestReleases, Vm};
 use crate::counters;
 use crate::installation::Builds;
+use crate::templates::Template;
 use crate::unclaimed::closing::Closing;
 use crate::unclaimed::pauses;
 
@@ -37,6 +38,7 @@ pub(crate) struct SpareGuest {
     pub(crate) releases: GuestReleases,
     /// Builds of the files that it was started from.
     pub(crate) builds: Builds,
+    pub(crate) template: Arc<Template>,
 }
 
 impl Spare {

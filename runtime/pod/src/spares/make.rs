@@ -39,7 +39,7 @@ pub(super) async fn vmm(node: &Arc<Node>, volume_cache: VolumeCache) -> Result<S
 }
 
 /// Makes a VM of this kind from the template.
-pub(super) async fn vm(node: &Arc<Node>, kind: &VmKind, template: &Template) -> Result<Spare, PodError> {
+pub(super) async fn vm(node: &Arc<Node>, kind: &VmKind, template: Arc<Template>) -> Result<Spare, PodError> {
     let mut spare = vmm(node, kind.volume_cache).await?;
     match start(node, &spare.id, &spare.vm, kind, template).await {
         Ok(guest) => {
@@ -64,15 +64,15 @@ async fn start(
     id: &str,
     vm: &Arc<dyn Vm>,
     kind: &VmKind,
-    template: &Template,
+    template: Arc<Template>,
 ) -> Result<SpareGuest, PodError> {
     const DOING: &str = "starting a spare VM";
     let root_image = node.root_image("opening the root image").await?;
     let builds = builds(node).await?;
-    let template = template.parts().map_err(|error| PodError::internal(DOING).because(error))?;
+    let parts = template.parts_for_spare().map_err(|error| PodError::internal(DOING).because(error))?;
     let bounds = kind.bounds();
     let program_port = kind.program_port && vm.has_program_port();
-    let request = RestoreRequest { bounds, template, root_image, program_port };
+    let request = RestoreRequest { bounds, template: parts, root_image, program_port };
     let raising = async {
         vm.restore(request).await?;
         vm.wake().await?;
@@ -99,7 +99,7 @@ async fn start(
         };
         agent.prepare_pod(request).await.map_err(failed)?;
     }
-    Ok(SpareGuest { agent, releases, builds })
+    Ok(SpareGuest { agent, releases, builds, template })
 }
 
 /// The builds of the installation's parts.

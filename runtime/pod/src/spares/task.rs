@@ -62,7 +62,7 @@ async fn work(node: &Arc<Node>) -> Option<Duration> {
             let made = match &kind {
                 SpareKind::Vmm(volume_cache) => make::vmm(node, *volume_cache).await,
                 SpareKind::Vm(vm) => match templates::take(node, &vm.shape) {
-                    Ok(template) => make::vm(node, vm, &template).await,
+                    Ok(template) => make::vm(node, vm, template).await,
                     Err(Absent::First | Absent::Wanted | Absent::UsedUp) => return Some(BUSY_PAUSE),
                     Err(Absent::Failed | Absent::Full) => return Some(LOOK_EVERY),
                 },

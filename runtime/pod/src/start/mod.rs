@@ -36,11 +36,14 @@ use self::context::{MADE_WITHIN, StartContext};
 use self::stopwatch::Stopwatch;
 use self::up::{Keeps, Up};
 use crate::blocking::blocking_within;
+use crate::counters::{self, Origin};
 use crate::live::Live;
 use crate::node::Node;
 use crate::record::{PodRecord, PodStatus};
 use crate::spares::Spare;
-use crate::templates::{Template, first_writes};
+use crate::templates::Template;
+use crate::templates::pages::Until;
+use crate::templates::show;
 use crate::versions::VmVersions;
 use crate::view::Phase;
 
@@ -58,6 +61,7 @@ pub(crate) struct Raised {
     live: Live,
     versions: VmVersions,
     keeps: Keeps,
+    origin: Origin,
     template: Option<Arc<Template>>,
 }
 
@@ -71,6 +75,8 @@ pub(crate) struct Ready {
     pub(crate) versions: VmVersions,
     pub(crate) keeps: Keeps,
     pub(crate) settings_passed_by: Vec<String>,
+    /// The template that the VM was restored from, if it was.
+    pub(crate) template: Option<Arc<Template>>,
 }
 
 /// Starts the pod of this record, through all steps, in the spare if there is one.
@@ -121,8 +127,8 @@ impl Reserved {
         };
         let (network, booted) = tokio::join!(networking, vm::up(context, called_off, spare));
         match (network, booted) {
-            (Ok(network), Ok(Up { live, versions, keeps, template })) => {
-                Ok(Raised { context: self.context, network, live, versions, keeps, template })
+            (Ok(network), Ok(Up { live, versions, keeps, origin, template })) => {
+                Ok(Raised { context: self.context, network, live, versions, keeps, origin, template })
             }
             // What failed first called the other off, so a network's error is the cause.
             (Err(error), Ok(up)) => Err(Failed { error, vm: Some(up.live.vm) }),
@@ -135,15 +141,16 @@ impl Reserved {
 impl Raised {
     /// Plugs the taps and configures the agent.
     async fn configure(self) -> Result<Ready, Failed> {
-        let Raised { context, network, live, versions, keeps, template } = self;
+        let Raised { context, network, live, versions, keeps, origin, template } = self;
         let (ips, netns) = (network.ips.clone(), network.netns.clone());
         match guest::configure(&context, network, &live).await {
             Ok(settings_passed_by) => {
-                if let Some(template) = template {
-                    first_writes::note(&context.node, &template, live.vm.pid()).await;
+                counters::pod_started_from(origin);
+                if let (Origin::Template, Some(template)) = (origin, &template) {
+                    show::pages(&context.node, template, Until::Ready, live.vm.pid()).await;
                 }
                 let phases = context.watch.phases();
-                Ok(Ready { live, ips, netns, phases, versions, keeps, settings_passed_by })
+                Ok(Ready { live, ips, netns, phases, versions, keeps, settings_passed_by, template })
             }
             Err(error) => Err(Failed { error, vm: Some(live.vm) }),
         }

@@ -8,6 +8,7 @@ use super::up::{Up, check_layer_limits, keeps, names_sockets, versions};
 use super::vmm::{log_owner, make_cgroups, record, set_oom_score};
 use crate::backend::Vm;
 use crate::blocking::blocking_within;
+use crate::counters::Origin;
 use crate::error::{PodError, chain_of};
 use crate::host::logs;
 use crate::live::{self, Live};
@@ -34,7 +35,8 @@ pub(super) async fn claim(
     let sockets = names_sockets(context) && vm.has_program_port();
     let keeps = keeps(context, &*vm, protocol, sockets);
     let versions = versions(guest.builds, context.record.bounds.kernel, &vm.release(), &guest.releases);
-    Ok(Some(Up { live: Live::new(vm, guest.agent), versions, keeps, template: None }))
+    let (live, template) = (Live::new(vm, guest.agent), Some(guest.template));
+    Ok(Some(Up { live, versions, keeps, origin: Origin::Spare, template }))
 }
 
 /// Makes the VMM without a guest the pod's. Returns whether it is: else it was no good and has been ended.

@@ -7,6 +7,7 @@ use runtime_spec::Kernel;
 
 use super::context::StartContext;
 use crate::backend::{GuestReleases, Vm};
+use crate::counters::Origin;
 use crate::error::{PodError, PodErrorKind};
 use crate::installation::Builds;
 use crate::live::Live;
@@ -19,7 +20,8 @@ pub(super) struct Up {
     pub(super) live: Live,
     pub(super) versions: VmVersions,
     pub(super) keeps: Keeps,
-    /// The template that the VM was restored from for this pod, if it was.
+    pub(super) origin: Origin,
+    /// The template that the VM was restored from, if it was.
     pub(super) template: Option<Arc<Template>>,
 }
 

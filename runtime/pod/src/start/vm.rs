@@ -16,7 +16,7 @@ use super::up::{Up, check_layer_limits, keeps, names_sockets, versions};
 use super::vmm::{log_owner, make_cgroups, record, set_oom_score};
 use crate::backend::{Agent, BootRequest, GuestReleases, SpawnRequest, Vm};
 use crate::blocking::blocking_within;
-use crate::counters::{self, Origin};
+use crate::counters::Origin;
 use crate::error::{PodError, PodErrorKind};
 use crate::host::{cgroup, connector_cgroup, logs, scratch};
 use crate::installation::Builds;
@@ -51,7 +51,6 @@ pub(super) async fn up(
     match spare {
         Some(Spare { vm, guest: Some(guest), .. }) => {
             if let Some(up) = spare::claim(context, vm, guest).await? {
-                counters::pod_started_from(Origin::Spare);
                 return Ok(up);
             }
         }
@@ -63,9 +62,6 @@ pub(super) async fn up(
     let failed = match (outcome, &chosen) {
         (Err(failed), Some(chosen)) if chosen.discard_failed(context, &failed.error) => failed,
         (outcome, _) => {
-            if outcome.is_ok() {
-                counters::pod_started_from(if chosen.is_some() { Origin::Template } else { Origin::Boot });
-            }
             return outcome;
         }
     };
@@ -73,8 +69,7 @@ pub(super) async fn up(
     if live::end(&**vm).await.is_err() || *called_off.borrow() {
         return Err(failed);
     }
-    let booted = raise(context, called_off, None, None).await;
-    booted.inspect(|_| counters::pod_started_from(Origin::Boot))
+    raise(context, called_off, None, None).await
 }
 
 /// Raises the VM, from `chosen` if there is one, in the VMM that waits if one does.
@@ -120,7 +115,8 @@ async fn raise_guest(
             let versions = versions(builds, kernel, &vm.release(), &releases);
             let keeps = keeps(context, &*vm, releases.protocol, sockets);
             let template = chosen.map(|chosen| Arc::clone(chosen.template()));
-            Ok(Up { live: Live::new(vm, agent), versions, keeps, template })
+            let origin = if template.is_some() { Origin::Template } else { Origin::Boot };
+            Ok(Up { live: Live::new(vm, agent), versions, keeps, origin, template })
         }
         Err(error) => Err(late(with_oom_kill(context, error).await)),
     }

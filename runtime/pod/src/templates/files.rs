@@ -10,7 +10,6 @@
 //! A file is believed only where it has the length and the digest on record, and is used from a copy in memory that is
 //! sealed. Files belong to root, and nobody else may read them: a guest's memory is in them. Blocking work.
 
-use std::ffi::CStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
@@ -24,15 +23,13 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::kept::Template;
+use super::pages::MEMORY_FILE;
 use crate::host::file_data::{self, BLOCK};
 use crate::host::memory_file;
 
 const RECORD: &str = "record";
 const MEMORY: &str = "memory";
 const STATE: &str = "state";
-
-/// The name of the files in memory, as `/proc` shows it.
-pub(super) const MEMORY_FILE: &CStr = c"podvisor-template";
 
 /// Beginning of the name of a directory that is not whole yet.
 const UNFINISHED: char = '.';

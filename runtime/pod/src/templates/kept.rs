@@ -6,9 +6,9 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use proto_vmm::PageRun;
 use tokio::time::Instant;
 
+use super::pages::{Pages, Until};
 use super::shape::TemplateShape;
 use crate::backend::TemplateParts;
 use crate::unclaimed::closing::Closing;
@@ -38,13 +38,15 @@ pub(crate) struct Template {
     /// The VM's state, sealed.
     pub(super) state: File,
     pub(super) made: SystemTime,
-    /// Pages of the memory that its guests write to first, once a pod has shown them.
-    pub(super) first_writes: OnceLock<Vec<PageRun>>,
+    /// Pages of the memory that its guests use until their pods are ready, once a pod has shown them.
+    until_ready: OnceLock<Pages>,
+    /// And those until the pod has a container.
+    until_container: OnceLock<Pages>,
 }
 
 impl Template {
     pub(super) fn new(memory: File, state: File, made: SystemTime) -> Template {
-        Template { memory, state, made, first_writes: OnceLock::new() }
+        Template { memory, state, made, until_ready: OnceLock::new(), until_container: OnceLock::new() }
     }
 
     /// Whether it is so old that another one is made.
@@ -53,13 +55,31 @@ impl Template {
         self.made.elapsed().unwrap_or(AGE_MAX) >= AGE_MAX
     }
 
-    /// All of it for a VMM, with descriptors of its own.
+    /// The pages that guests have used until then.
+    pub(super) fn pages(&self, until: Until) -> &OnceLock<Pages> {
+        match until {
+            Until::Ready => &self.until_ready,
+            Until::Container => &self.until_container,
+        }
+    }
+
+    /// All of it for the VMM of a pod, with descriptors of its own. The pod waits, so it has of all pages only those ahead that cost
+    /// more later.
     pub(crate) fn parts(&self) -> io::Result<TemplateParts> {
-        Ok(TemplateParts {
-            memory: self.memory.try_clone()?,
-            state: self.state.try_clone()?,
-            first_writes: self.first_writes.get().cloned().unwrap_or_default(),
-        })
+        let shown = self.until_ready.get().cloned().unwrap_or_default();
+        self.parts_with(Pages { reads: Vec::new(), ..shown })
+    }
+
+    /// All of it for a VMM whose pod is yet to come, and nobody waits for.
+    pub(crate) fn parts_for_spare(&self) -> io::Result<TemplateParts> {
+        let shown = self.until_container.get().or_else(|| self.until_ready.get());
+        self.parts_with(shown.cloned().unwrap_or_default())
+    }
+
+    fn parts_with(&self, pages: Pages) -> io::Result<TemplateParts> {
+        let Pages { writes, reads } = pages;
+        let (memory, state) = (self.memory.try_clone()?, self.state.try_clone()?);
+        Ok(TemplateParts { memory, state, first_writes: writes, first_reads: reads })
     }
 }
 

@@ -12,14 +12,15 @@
 //! A template in use is two files in memory, sealed, so that nobody can change or shorten what VMs have mapped, and read from no
 //! disk that could. The files on the disk are for the next daemon, and each is checked by its digest before a guest runs on it.
 //! `shape` says which pods one template is for, `kept` has those that there are, `files` has the disk, `build` the VM that is saved, `queue` the one task that
-//! reads and builds, `first_writes` the pages of one that every pod writes to. Nothing here is needed for a pod to start: whatever fails, pods boot.
+//! reads and builds, `pages` those of its memory that every guest uses, which `show` has a pod show. Nothing here is needed for a pod to start: whatever fails, pods boot.
 
 mod build;
 mod files;
-pub(crate) mod first_writes;
 pub(crate) mod kept;
+pub(crate) mod pages;
 mod queue;
 pub(crate) mod shape;
+pub(crate) mod show;
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! Bounds of what is kept, wanted and tried again.
 
+use proto_vmm::PageRun;
 use runtime_spec::VmBounds;
 
 use super::super::files;
@@ -14,6 +15,23 @@ fn shape(number: u64) -> TemplateShape {
 fn template() -> Template {
     let file = || files::in_memory().unwrap();
     Template::new(file(), file(), SystemTime::now())
+}
+
+fn runs(first: u32) -> Vec<PageRun> {
+    vec![PageRun { first, count: 1 }]
+}
+
+#[test]
+fn a_vm_that_waits_has_all_pages_ahead_that_are_known_and_a_pod_that_waits_only_what_it_writes_to() {
+    let template = template();
+    let ahead = |parts: io::Result<TemplateParts>| parts.map(|parts| (parts.first_writes, parts.first_reads));
+    assert_eq!(ahead(template.parts_for_spare()).unwrap(), (vec![], vec![]));
+    template.pages(Until::Ready).set(Pages { writes: runs(1), reads: runs(2) }).unwrap();
+    assert_eq!(ahead(template.parts()).unwrap(), (runs(1), vec![]));
+    assert_eq!(ahead(template.parts_for_spare()).unwrap(), (runs(1), runs(2)));
+    template.pages(Until::Container).set(Pages { writes: runs(3), reads: runs(4) }).unwrap();
+    assert_eq!(ahead(template.parts()).unwrap(), (runs(1), vec![]));
+    assert_eq!(ahead(template.parts_for_spare()).unwrap(), (runs(3), runs(4)));
 }
 
 #[tokio::test(start_paused = true)]

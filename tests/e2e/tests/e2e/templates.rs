@@ -31,8 +31,8 @@ trait Templates {
     async fn has_template(&self) -> PathBuf;
     fn starts(&self, line: &str) -> usize;
     async fn has_run_dirs(&self, wanted: bool);
-    /// Numbers of pages that are copied ahead, for each template that shows them.
-    fn pages_copied_ahead(&self) -> Vec<u32>;
+    /// Numbers of pages, written and read, that guests have ahead, for each template that a pod has shown until this moment.
+    fn pages_ahead(&self, until: &str) -> Vec<(u32, u32)>;
     async fn logs(&self, line: &str, times: usize);
 }
 
@@ -103,12 +103,12 @@ impl Templates for Host {
         changed.unwrap_or_else(|_| panic!("directories of VMs, wanted {wanted}: {}", self.daemon.log()));
     }
 
-    fn pages_copied_ahead(&self) -> Vec<u32> {
+    fn pages_ahead(&self, until: &str) -> Vec<(u32, u32)> {
         let log = self.daemon.log();
-        let lines = log.lines().filter(|line| line.contains("pages are copied ahead"));
-        let pages =
-            lines.filter_map(|line| line.split("pages=").nth(1)?.split_whitespace().next()?.parse().ok());
-        pages.collect()
+        let of_guests = |line: &&str| line.contains("have pages ahead") && line.contains(until);
+        let number = |line: &str, name| line.split(name).nth(1)?.split_whitespace().next()?.parse().ok();
+        let lines = log.lines().filter(of_guests);
+        lines.filter_map(|line| Some((number(line, "writes=")?, number(line, "reads=")?))).collect()
     }
 
     async fn logs(&self, line: &str, times: usize) {
@@ -140,8 +140,8 @@ async fn pods_go_on_from_a_template_and_have_all_that_pods_have() {
     let pod = client.run_pod_on(&config, HANDLER).await.unwrap();
     assert_eq!((host.starts("restore"), host.starts("boot")), (1, 0), "{}", host.daemon.log());
     // The first one shows what guests write to, and the next one, below, has copies of it from the start.
-    let pages = host.pages_copied_ahead();
-    assert!(matches!(pages[..], [100..=u32::MAX]), "{pages:?}: {}", host.daemon.log());
+    let until_ready = host.pages_ahead("until=Ready");
+    assert!(matches!(until_ready[..], [(100..=u32::MAX, _)]), "{until_ready:?}: {}", host.daemon.log());
     let volume = tempfile::Builder::new().prefix("volume-").tempdir().unwrap();
     fs::write(volume.path().join("here"), "from the node").unwrap();
     let mut container =
@@ -149,6 +149,9 @@ async fn pods_go_on_from_a_template_and_have_all_that_pods_have() {
     let host_path = volume.path().to_str().unwrap().to_owned();
     container.mounts = vec![v1::Mount { container_path: "/volume".into(), host_path, ..Default::default() }];
     let container = client.run(&pod, container).await.unwrap();
+    let until_container = host.pages_ahead("until=Container");
+    let more = |(writes, reads): (u32, u32)| writes > until_ready[0].0 && reads > 0;
+    assert!(until_container.len() == 1 && more(until_container[0]), "{until_container:?}");
     let seen = client.sh(&container, "cat /volume/here; echo back >/volume/there").await.unwrap();
     assert_eq!(seen, "from the node");
     assert_eq!(fs::read_to_string(volume.path().join("there")).unwrap(), "back\n");

@@ -32,7 +32,8 @@ impl Control {
         let devices = request.devices.into_iter();
         let devices = devices.map(|(slot, device)| Ok((slot, device.try_map(|fd| descriptors.take(fd))?)));
         let devices = devices.collect::<Result<_, _>>()?;
-        let saved = Saved { file, state: &state, first_writes: &request.first_writes };
+        let (first_writes, first_reads) = (&request.first_writes, &request.first_reads);
+        let saved = Saved { file, state: &state, first_writes, first_reads };
         let restored = Vm::restore(&self.kvm, &config, saved, devices);
         self.run_vm(restored.map_err(|error| refusal(chain(&error)))?, boot_requested_ns)?;
         Ok(Response::Restored)

@@ -53,6 +53,7 @@ impl Template {
             memory: FdIndex(0),
             state: FdIndex(1),
             first_writes: vec![PageRun { first: 0, count: 3 }],
+            first_reads: vec![PageRun { first: 3, count: 2 }],
             devices: vec![
                 (Slot::ROOT, Device::Pmem { image: FdIndex(2) }),
                 (

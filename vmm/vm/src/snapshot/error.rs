@@ -44,8 +44,8 @@ pub enum RestoreError {
     Processors,
     #[error("a saved state of slots {saved:?}, and {asked:?} are to be filled")]
     Slots { saved: Vec<Slot>, asked: Vec<Slot> },
-    #[error("pages that the guest will write to lie beyond its memory")]
-    FirstWrites,
+    #[error("pages that the guest will use lie beyond its memory")]
+    FirstPages,
     #[error("cannot restore the serial port")]
     Serial(#[source] std::io::Error),
     #[error("cannot restore the device in slot {slot}")]

@@ -10,7 +10,7 @@ use super::error::RestoreError;
 use super::state::State;
 use super::vcpu::xsave_bytes;
 use crate::vm::{Vm, VmConfig, VmError};
-use crate::{first_writes, saved_memory};
+use crate::{first_pages, saved_memory};
 
 /// A saved VM, from which another one is restored.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct Saved<'a> {
     pub state: &'a [u8],
     /// Pages that the guest will write to, which are copied before it runs.
     pub first_writes: &'a [PageRun],
+    /// Further pages that the guest will read, which KVM maps before it runs.
+    pub first_reads: &'a [PageRun],
 }
 
 impl Vm {
@@ -35,7 +37,7 @@ impl Vm {
         saved: Saved<'_>,
         devices: Vec<(Slot, Device<OwnedFd>)>,
     ) -> Result<Vm, RestoreError> {
-        let Saved { file, state, first_writes } = saved;
+        let Saved { file, state, first_writes, first_reads } = saved;
         let state = State::decode(state)?;
         check_sizes(&state, config)?;
         let saved: Vec<Slot> = state.slots.iter().map(|(slot, _)| *slot).collect();
@@ -44,11 +46,11 @@ impl Vm {
         if saved != asked {
             return Err(RestoreError::Slots { saved, asked });
         }
-        if !first_writes::fit(first_writes, config.memory_bytes) {
-            return Err(RestoreError::FirstWrites);
+        if ![first_writes, first_reads].iter().all(|runs| first_pages::fit(runs, config.memory_bytes)) {
+            return Err(RestoreError::FirstPages);
         }
         let memory = saved_memory::map(file, config.memory_bytes)?;
-        first_writes::copy(&memory.writable(), first_writes);
+        first_pages::copy(&memory.writable(), first_writes);
         let vcpus_at_boot = u8::try_from(state.vcpus.len()).unwrap_or(u8::MAX);
         let config = VmConfig { vcpus_at_boot, ..config.clone() };
         let mut vm = Vm::assemble(kvm, &config, memory, |raw| {
@@ -60,7 +62,8 @@ impl Vm {
                 vcpu.restore(fd, xsave_bytes).map_err(VmError::from)?;
             }
             if let Some(vcpu) = raw.vcpus.first() {
-                first_writes::map(vcpu, raw.memory, first_writes);
+                first_pages::map(vcpu, raw.memory, first_writes);
+                first_pages::map(vcpu, raw.memory, first_reads);
             }
             Ok(())
         })?;

@@ -1,6 +1,6 @@
-//! The pages that a guest from a template writes to first, as the daemon has seen of others from the same template. Each would be a
-//! page fault of the guest, and where it reads the page before, two: so the VMM makes its copies, and has KVM map them, before the
-//! guest runs.
+//! The pages that a guest from a template uses first, as the daemon has seen of others from the same template. Each would be a
+//! page fault of the guest, and one that it reads and then writes to two: so the VMM makes its copies of what the guest writes to, and
+//! has KVM map all of them, before the guest runs.
 //!
 //! Nothing here fails a restore: what the host's kernel does not do ahead, the guest has done by its faults.
 

@@ -1,31 +1,30 @@
-//! The pages that guests of one template write to before their pods' first containers start. The first pod of a template shows
-//! them, once for each daemon, and the VMMs of the others make their copies of them ahead: else each is a page fault of the guest,
-//! or two.
+//! The pages that guests of one template use before any program of a tenant runs in them. One pod of a template shows them, once for
+//! each daemon, and the VMMs of the others have them ahead: else each is a page fault of the guest, or two.
 //!
-//! The kernel says which they are (`/proc/<pid>/pagemap`), and at a moment at which no program of a tenant's has run in the guest.
+//! The kernel says which they are (`/proc/<pid>/pagemap`), at two moments: when a pod is ready, and when it has its first container,
+//! which is not started.
 
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use proto_vmm::{PAGE_RUNS_MAX, PageRun};
 
-use super::files::MEMORY_FILE;
-use super::kept::Template;
-use crate::blocking::blocking_within;
-use crate::node::Node;
-
-/// How long the look may take, for which the first pod waits.
-const LOOKED_WITHIN: Duration = Duration::from_secs(10);
+/// The name of the files in memory, as `/proc` shows it.
+pub(super) const MEMORY_FILE: &CStr = c"podvisor-template";
 
 /// Bytes of a page, and of a page's entry in a pagemap.
 const PAGE: u64 = 4096;
 const ENTRY: usize = 8;
 
 /// Most pages that are copied ahead: four times what a guest of one processor writes to.
-const PAGES_MAX: u32 = 4096;
+const WRITES_MAX: u32 = 4096;
+
+/// Most pages that are mapped ahead: a template has data of some ten MiB, and the host's kernel maps sixteen for each that a guest
+/// reads.
+const READS_MAX: u32 = 8192;
 
 /// The longest part of a template that is looked at, in pages: 4 GiB, where a template has data of some ten MiB.
 const LOOKED_AT_MAX: u64 = 1 << 20;
@@ -34,52 +33,50 @@ const LOOKED_AT_MAX: u64 = 1 << 20;
 const PRESENT: u64 = 1 << 63;
 const OF_FILE: u64 = 1 << 61;
 
-/// Notes the pages that the guest of this VMM has written to, if no pod has shown them yet. A template goes on without where that
-/// fails.
-pub(crate) async fn note(node: &Node, template: &Template, pid: u32) {
-    if template.first_writes.get().is_some() {
-        return;
-    }
-    let looking = move || read(&PathBuf::from(format!("/proc/{pid}")));
-    let doing = "looking at what a guest has written to";
-    let found = blocking_within(LOOKED_WITHIN, &node.pools.kernel, doing, looking).await;
-    let runs = match found {
-        Ok(runs) => {
-            tracing::info!(
-                runs = runs.len(),
-                pages = pages(&runs),
-                "pages are copied ahead for pods of a template"
-            );
-            runs
-        }
-        Err(error) => {
-            tracing::info!(pid, error = error.chain(), "nothing is copied ahead for pods of a template");
-            Vec::new()
-        }
-    };
-    let _ = template.first_writes.set(runs);
+/// Pages of a template's memory that a guest has used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pages {
+    /// The guest has written to these.
+    pub(super) writes: Vec<PageRun>,
+    /// The guest has read these, or one beside them.
+    pub(super) reads: Vec<PageRun>,
 }
 
-fn pages(runs: &[PageRun]) -> u32 {
+/// A moment of a pod's life at which its guest shows what it has used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    /// The pod is ready.
+    Ready,
+    /// The pod has its first container, which is not started.
+    Container,
+}
+
+/// Number of pages.
+pub(super) fn count(runs: &[PageRun]) -> u32 {
     runs.iter().map(|run| run.count).fold(0, u32::saturating_add)
 }
 
-/// The pages of a template's memory that the process has copies of. None where there are too many: no guest of the agent alone
-/// writes to so many.
-fn read(process: &Path) -> io::Result<Vec<PageRun>> {
+/// The pages of a template's memory that the process has copies of, and those that it has mapped. None where there are too many: no
+/// guest of the agent alone uses so many.
+pub(super) fn read(process: &Path) -> io::Result<Pages> {
     let mappings = mappings(&fs::read_to_string(process.join("maps"))?);
     if mappings.iter().map(|mapping| mapping.pages).fold(0, u64::saturating_add) > LOOKED_AT_MAX {
-        return Ok(Vec::new());
+        return Ok(Pages::default());
     }
     let pagemap = File::open(process.join("pagemap"))?;
-    let mut runs = Vec::new();
+    let mut pages = Pages::default();
     for mapping in mappings {
         let mut entries = vec![0; usize::try_from(mapping.pages).map_err(io::Error::other)? * ENTRY];
         pagemap.read_exact_at(&mut entries, mapping.start / PAGE * ENTRY as u64)?;
-        copies(&mut runs, &mapping, &entries);
+        add(&mut pages, &mapping, &entries);
     }
+    Ok(Pages { writes: bounded(pages.writes, WRITES_MAX), reads: bounded(pages.reads, READS_MAX) })
+}
+
+/// The runs in order, or none where they are more than a VMM takes or of more pages than this.
+fn bounded(mut runs: Vec<PageRun>, pages_max: u32) -> Vec<PageRun> {
     runs.sort_unstable_by_key(|run| run.first);
-    Ok(if runs.len() > PAGE_RUNS_MAX || pages(&runs) > PAGES_MAX { Vec::new() } else { runs })
+    if runs.len() > PAGE_RUNS_MAX || count(&runs) > pages_max { Vec::new() } else { runs }
 }
 
 /// A part of a template's memory in a process.
@@ -109,13 +106,14 @@ fn mappings(maps: &str) -> Vec<Mapping> {
     maps.lines().filter_map(parse).collect()
 }
 
-/// Adds the mapping's pages that are the process's own by now.
-fn copies(runs: &mut Vec<PageRun>, mapping: &Mapping, entries: &[u8]) {
+/// Adds the mapping's pages that are there: those that are the process's own by now, and those of the template's file.
+fn add(pages: &mut Pages, mapping: &Mapping, entries: &[u8]) {
     for (page, entry) in (mapping.first..).zip(entries.as_chunks::<ENTRY>().0) {
         let entry = u64::from_ne_bytes(*entry);
-        if entry & PRESENT == 0 || entry & OF_FILE != 0 {
+        if entry & PRESENT == 0 {
             continue;
         }
+        let runs = if entry & OF_FILE == 0 { &mut pages.writes } else { &mut pages.reads };
         match runs.last_mut() {
             Some(run) if run.first + run.count == page => run.count += 1,
             _ => runs.push(PageRun { first: page, count: 1 }),
@@ -153,21 +151,23 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_were_written_to_are_found_and_those_that_were_read_are_not() {
+    fn pages_that_were_written_to_are_found_and_those_that_were_read() {
         let shown = process(7, [ABSENT, COPY, COPY | 0x1234, SHARED, COPY, ABSENT, COPY]);
-        let expected = [(161, 2), (164, 1), (166, 1)].map(PageRun::from);
-        assert_eq!(read(shown.path()).unwrap(), expected);
+        let writes = [(161, 2), (164, 1), (166, 1)].map(PageRun::from).to_vec();
+        assert_eq!(read(shown.path()).unwrap(), Pages { writes, reads: vec![PageRun::from((163, 1))] });
     }
 
     #[test]
-    fn what_no_guest_of_the_agent_alone_writes_to_is_not_copied_ahead() {
-        let many = process(u64::from(PAGES_MAX) + 1, std::iter::repeat_n(COPY, PAGES_MAX as usize + 1));
-        assert_eq!(read(many.path()).unwrap(), []);
+    fn what_no_guest_of_the_agent_alone_uses_is_not_there_ahead() {
+        for (one, max) in [(COPY, WRITES_MAX), (SHARED, READS_MAX)] {
+            let many = process(u64::from(max) + 1, std::iter::repeat_n(one, max as usize + 1));
+            assert_eq!(read(many.path()).unwrap(), Pages::default());
+        }
         let runs = 2 * PAGE_RUNS_MAX + 2;
         let scattered = process(runs as u64, [COPY, SHARED].into_iter().cycle().take(runs));
-        assert_eq!(read(scattered.path()).unwrap(), []);
+        assert_eq!(read(scattered.path()).unwrap(), Pages::default());
         let large = process(LOOKED_AT_MAX + 1, [COPY]);
-        assert_eq!(read(large.path()).unwrap(), []);
+        assert_eq!(read(large.path()).unwrap(), Pages::default());
     }
 
     #[test]
