@@ -3,8 +3,8 @@
 //! This crate makes spans and knows nothing of who takes them: `runtime-traces` sends them to a collector, and where nobody
 //! does, no span is made. Lines of the log have other spans, and never these.
 //!
-//! What does work in spans is no `async fn`: such a function's future has room for its argument twice, as it was handed over and as it
-//! is awaited, and these are within each other in all of a pod's work.
+//! No function here that does work is an `async fn`: the future of one has room for its argument twice, as it was handed over and as
+//! it is awaited, and these are within each other in all of a pod's work.
 
 #![forbid(unsafe_code)]
 
