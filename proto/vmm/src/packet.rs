@@ -111,7 +111,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
-    use crate::{Event, Request};
+    use crate::{Event, FdIndex, MEMORY_BYTES_MAX, PAGE_RUNS_MAX, PageRun, Request, RestoreConfig};
 
     fn pair() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
@@ -129,6 +129,27 @@ mod tests {
         let mut byte = [0];
         rustix::io::read(&reader, &mut byte).unwrap();
         assert_eq!(&byte, b"x");
+    }
+
+    #[test]
+    fn a_packet_has_room_for_the_longest_lists_of_pages() {
+        let (here, there) = pair();
+        let last = u32::try_from(MEMORY_BYTES_MAX / 4096 - 1).unwrap();
+        let pages = vec![PageRun { first: last, count: last }; PAGE_RUNS_MAX];
+        let config = RestoreConfig {
+            id: "a".repeat(64),
+            vcpus: u8::MAX,
+            memory_bytes: MEMORY_BYTES_MAX,
+            memory_max_bytes: MEMORY_BYTES_MAX,
+            memory: FdIndex(0),
+            state: FdIndex(1),
+            devices: Vec::new(),
+            first_writes: pages.clone(),
+            first_reads: pages,
+        };
+        let request = Request::Restore(Box::new(config));
+        send(&here, &Message::Request { id: u64::MAX, request }, &[]).unwrap();
+        assert!(recv(&there).unwrap().is_some());
     }
 
     #[test]
