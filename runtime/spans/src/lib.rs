@@ -148,6 +148,7 @@ mod tests {
         assert!(span!("record", pod = "a1").is_disabled());
         failed(&span!("record"), &Because(None, "writing"));
     }
+
     #[test]
     fn work_has_room_once_in_the_future_around_it() {
         const WORK: usize = 4096;

@@ -1,4 +1,5 @@
-//! Has a pod show which pages of its template its guest has used, once for each template and moment.
+//! Has a pod show which pages of its template its guest has used, once for each template and moment. The pod waits meanwhile, and
+//! fails for nothing of it.
 
 use std::path::PathBuf;
 use std::time::Duration;
