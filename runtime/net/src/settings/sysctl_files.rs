@@ -2,7 +2,8 @@
 //! `/proc/sys/net` as the reader's namespace has it.
 //!
 //! A namespace is read after each plugin of its pod, and to open its files takes more than half of that: the files stay open in between,
-//! as far as the process can spare the descriptors.
+//! as far as the process can spare the descriptors. What an interface has is the same as long as there is the interface, so that its
+//! directories are not listed again either.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -48,7 +49,15 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::
 #[derive(Debug)]
 pub(crate) struct SysctlFiles {
     proc_sys: PathBuf,
-    open: BTreeMap<String, VecDeque<KeptFile>>,
+    open: BTreeMap<String, KeptDirectory>,
+}
+
+/// The files of a directory that stay open.
+#[derive(Debug, Default)]
+struct KeptDirectory {
+    files: VecDeque<KeptFile>,
+    /// Nothing but these files is there.
+    whole: bool,
 }
 
 /// A file that stays open, one of [`KEPT`].
@@ -68,7 +77,7 @@ impl Default for SysctlFiles {
 impl SysctlFiles {
     /// Number of the files that are open.
     pub(crate) fn count(&self) -> usize {
-        self.open.values().map(VecDeque::len).sum()
+        self.open.values().map(|directory| directory.files.len()).sum()
     }
 
     /// Reads every sysctl below `net` that this process may write.
@@ -110,16 +119,16 @@ struct Reading {
     count: usize,
     buffer: Vec<u8>,
     /// Files that are open from the reading before, and not yet read in this one.
-    before: BTreeMap<String, VecDeque<KeptFile>>,
+    before: BTreeMap<String, KeptDirectory>,
     /// Files that stay open after it.
-    open: BTreeMap<String, VecDeque<KeptFile>>,
+    open: BTreeMap<String, KeptDirectory>,
 }
 
 impl Reading {
     fn directory(&mut self, dir: OwnedFd, path: &str, depth: usize) -> io::Result<()> {
         let mut dir = Dir::new(dir)?;
         let (mut inner, mut values) = (Vec::new(), Directory::default());
-        let mut before = self.before.remove(path).unwrap_or_default();
+        let mut before = self.before.remove(path).unwrap_or_default().files;
         let mut open = VecDeque::new();
         while let Some(entry) = dir.read() {
             let entry = entry?;
@@ -143,20 +152,49 @@ impl Reading {
                 return Err(io::Error::other(format!("more than {SYSCTLS_MAX} sysctls")));
             }
         }
+        let whole = inner.is_empty() && open.len() == values.len();
+        self.add(path, values, KeptDirectory { files: open, whole });
+        for name in inner {
+            let inner = format!("{path}/{name}");
+            if of_interfaces(path) && self.again(&inner) {
+                continue;
+            }
+            match openat(dir.fd()?, &name, DIRECTORY, Mode::empty()) {
+                // An interface that went in this moment.
+                Err(Errno::NOENT) => {}
+                found => self.directory(found?, &inner, depth + 1)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: &str, mut values: Directory, open: KeptDirectory) {
         values.sort();
         self.count += values.len();
         if values.len() > 0 {
             self.values.insert(path.to_owned(), values);
             self.open.insert(path.to_owned(), open);
         }
-        for name in inner {
-            match openat(dir.fd()?, &name, DIRECTORY, Mode::empty()) {
-                // An interface that went in this moment.
-                Err(Errno::NOENT) => {}
-                found => self.directory(found?, &format!("{path}/{name}"), depth + 1)?,
-            }
+    }
+
+    /// Reads a directory by its files alone, if all of them are open and can be read: those of an interface that went cannot, also where
+    /// there is another one of its name.
+    fn again(&mut self, path: &str) -> bool {
+        let Some(kept) = self.before.remove(path) else { return false };
+        let mut values = Directory::default();
+        let mut read = |file: &KeptFile| {
+            let length = self.fill(&file.file)?;
+            let value = std::str::from_utf8(&self.buffer[..length]).ok()?;
+            values.push(file.name.to_str().ok()?, value.trim_end());
+            Some(())
+        };
+        let whole = kept.whole && kept.files.iter().all(|file| read(file).is_some());
+        if whole {
+            self.add(path, values, kept);
+        } else {
+            self.before.insert(path.to_owned(), kept);
         }
-        Ok(())
+        whole
     }
 
     /// The value, if it can be read and written, and its file, if that stays open. A descriptor for both is refused by the kernel where
@@ -189,6 +227,12 @@ impl Reading {
             length => Some(length),
         }
     }
+}
+
+/// Whether the directories in this one are an interface's each, whose sysctls come and go together (`__devinet_sysctl_register`,
+/// `__addrconf_sysctl_register` and `neigh_sysctl_register` in the kernel's net/).
+fn of_interfaces(path: &str) -> bool {
+    matches!(path, "net/ipv4/conf" | "net/ipv6/conf" | "net/ipv4/neigh" | "net/ipv6/neigh")
 }
 
 #[cfg(test)]
@@ -249,6 +293,24 @@ mod tests {
             assert_eq!(files.read().unwrap(), values(&expected));
         }
         assert!(files.count() <= 4);
+    }
+
+    #[test]
+    fn an_interface_is_read_by_its_open_files_until_it_goes() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |path: &str| root.path().join("net/ipv4/conf").join(path);
+        fs::create_dir_all(at("lo")).unwrap();
+        fs::write(at("lo/forwarding"), "0\n").unwrap();
+        let mut files = files(root.path());
+        files.read().unwrap();
+        fs::write(at("lo/forwarding"), "1\n").unwrap();
+        fs::create_dir_all(at("eth0")).unwrap();
+        fs::write(at("eth0/forwarding"), "2\n").unwrap();
+        let expected = [("net/ipv4/conf/lo/forwarding", "1"), ("net/ipv4/conf/eth0/forwarding", "2")];
+        assert_eq!(files.read().unwrap(), values(&expected));
+        fs::remove_dir_all(at("lo")).unwrap();
+        assert_eq!(files.read().unwrap(), values(&expected[1..]));
+        assert_eq!(files.count(), 1);
     }
 
     #[test]
