@@ -12,6 +12,7 @@ use proto_vmm::PageRun;
 use vm_memory::{GuestAddress, GuestMemory as _, GuestMemoryMmap, GuestMemoryRegion as _, GuestRegionMmap};
 
 use crate::memory::{address_of, size};
+use crate::userfault::{Copies, Userfault};
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -27,8 +28,16 @@ pub(crate) fn fit(runs: &[PageRun], ram_bytes: u64) -> bool {
 }
 
 /// Makes this process's own copies of the pages.
-pub(crate) fn copy(memory: &GuestMemoryMmap, runs: &[PageRun]) {
+pub(crate) fn copy(memory: &GuestMemoryMmap, runs: &[PageRun], userfault: Option<Userfault>) {
+    let mut copies = userfault.and_then(|userfault| Copies::begin(userfault, memory).ok());
     for part in parts(memory, runs) {
+        if let Some(many) = &copies {
+            if many.make(part.region, part.offset, part.bytes).is_ok() {
+                continue;
+            }
+            // The rest is done by faults, which nobody may be registered for.
+            copies = None;
+        }
         let start = address_of(part.region, part.offset, part.bytes);
         // SAFETY: the range lies in the region's own mapping, and the advice changes no content.
         let result = unsafe { libc::madvise(start.as_ptr(), size(part.bytes), libc::MADV_POPULATE_WRITE) };
@@ -112,7 +121,7 @@ mod tests {
         let memory = memory::create(memory::RAM_MIN).unwrap();
         let memory = memory.writable();
         memory.write_slice(b"data", GuestAddress(3 * PAGE)).unwrap();
-        copy(&memory, &[run(3, 2), run(memory::RAM_MIN / PAGE - 1, 1)]);
+        copy(&memory, &[run(3, 2), run(memory::RAM_MIN / PAGE - 1, 1)], None);
         assert_eq!(memory.read_obj::<[u8; 4]>(GuestAddress(3 * PAGE)).unwrap(), *b"data");
     }
 }

@@ -15,12 +15,14 @@ mod device;
 mod first_pages;
 mod image_map;
 mod layout;
+mod machine;
 mod memory;
 mod memory_hotplug;
 mod pmem;
 mod register_pages;
 mod saved_memory;
 mod snapshot;
+mod userfault;
 mod vcpu;
 mod vm;
 
@@ -30,6 +32,7 @@ pub use clock::monotonic_ns;
 pub use console::{CONSOLE_BYTES, Console};
 pub use cpuid::CpuidError;
 pub use device::{Backends, PlugError};
+pub use machine::Machine;
 pub use memory::{MemoryError, RAM_MIN};
 pub use memory_hotplug::ResizeError;
 pub use pmem::PmemError;
@@ -37,6 +40,7 @@ pub use register_pages::RegisterPagesError;
 pub use snapshot::{
     RestoreError, SaveError, Saved, VcpuSnapshot, VcpuSnapshotError, VmSnapshot, VmSnapshotError,
 };
+pub use userfault::Userfault;
 pub use vcpu::VcpuError;
 pub use vm::{VCPUS_MAX, Vm, VmConfig, VmError};
 

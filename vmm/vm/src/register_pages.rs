@@ -42,7 +42,8 @@ impl RegisterPages {
             memory_size: bytes,
             userspace_addr: mapping.as_ptr() as u64,
         };
-        // SAFETY: the mapping covers exactly this range. The transports keep it, and these the `Vm`, which drops its vCPUs first.
+        // SAFETY: the mapping covers exactly this range. No vCPU runs before the transports keep it, and these the `Vm`, which drops
+        // its vCPUs first.
         unsafe { vm.set_user_memory_region(region) }.map_err(RegisterPagesError::Register)?;
         Ok(RegisterPages(Arc::new(mapping)))
     }

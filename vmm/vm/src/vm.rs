@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use kvm_bindings::CpuId;
-use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
+use kvm_ioctls::{VcpuFd, VmFd};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use proto_vmm::{Device, DeviceKind, DeviceStats, ExitCounts, FilledSlot, Slot, StopReason, StopReport};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
@@ -27,18 +27,16 @@ use crate::counters::Counters;
 use crate::cpuid::{self, CpuidError};
 use crate::device::{self, Backends, PlugError};
 use crate::layout;
+use crate::machine::{Machine, create_vcpu};
 use crate::memory::{self, MemoryError};
 use crate::memory_hotplug::{MemoryHotplug, ResizeError};
 use crate::pmem::PmemWindows;
-use crate::register_pages::{RegisterPages, RegisterPagesError};
+use crate::register_pages::RegisterPagesError;
 use crate::snapshot::{VcpuSnapshotError, VmSnapshotError};
 use crate::vcpu::{Vcpu, VcpuContext, VcpuEnd, VcpuError};
 
 /// Most vCPUs: what the guest kernel is built for (CONFIG_NR_CPUS).
 pub const VCPUS_MAX: u8 = 64;
-
-/// Entries of KVM's feature list that we make room for (KVM_MAX_CPUID_ENTRIES).
-const CPUID_ENTRIES: usize = 256;
 
 /// IA32_MISC_ENABLE with fast string operations on, as firmware leaves it.
 const MISC_ENABLE: kvm_bindings::kvm_msr_entry =
@@ -107,7 +105,7 @@ pub enum VmError {
     Resize(#[from] ResizeError),
 }
 
-fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> VmError {
+pub(crate) fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> VmError {
     move |source| VmError::Kvm { step, source }
 }
 
@@ -153,9 +151,9 @@ impl std::fmt::Debug for Vm {
 impl Vm {
     /// Builds the VM and loads `kernel`, an uncompressed ELF file, with `cmdline` added to its command line. No vCPU runs
     /// yet, no slot is filled.
-    pub fn build(kvm: &Kvm, config: &VmConfig, kernel: &File, cmdline: &str) -> Result<Vm, VmError> {
+    pub fn build(machine: Machine, config: &VmConfig, kernel: &File, cmdline: &str) -> Result<Vm, VmError> {
         let memory = memory::create(config.memory_bytes)?;
-        Vm::assemble(kvm, config, memory, |raw| {
+        Vm::assemble(machine, config, memory, |raw| {
             let top = memory::ram_top(config.memory_bytes);
             let entry = boot::load(raw.memory, top, config.vcpus, kernel, cmdline)?;
             set_registers(&raw.vcpus[0], entry)
@@ -164,25 +162,23 @@ impl Vm {
 
     /// Builds everything and lets `load` fill memory and set up the vCPUs.
     pub(crate) fn assemble<E: From<VmError>>(
-        kvm: &Kvm,
+        machine: Machine,
         config: &VmConfig,
         memory: GuestMemory,
         load: impl FnOnce(&RawVm<'_>) -> Result<(), E>,
     ) -> Result<Vm, E> {
         check_count(config.vcpus, VCPUS_MAX)?;
         check_count(config.vcpus_at_boot, config.vcpus)?;
-        check_capabilities(kvm)?;
-        let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).map_err(CpuidError::Supported);
-        let supported = supported.map_err(VmError::from)?;
-        let vm_fd = Arc::new(create_vm(kvm)?);
+        let Machine { vm: vm_fd, supported, registers, first } = machine;
         let limit = 1 << cpuid::physical_bits(&supported);
         let (memory_hotplug, pmem_base) = place_memory(&vm_fd, config, &memory, limit)?;
         let windows = PmemWindows::new(pmem_base, limit, memory.clone());
         let console = config.console.clone();
-        let registers = RegisterPages::new(&vm_fd).map_err(VmError::from)?;
         let bus = Bus::new(&vm_fd, &memory, &registers, console.clone(), pmem_base).map_err(VmError::from)?;
         let bus = Arc::new(bus);
-        let fds = create_vcpus(&vm_fd, &supported, 0..config.vcpus_at_boot, config.vcpus)?;
+        let mut fds = vec![first];
+        set_features(&fds[0], &supported, 0, config.vcpus)?;
+        fds.extend(create_vcpus(&vm_fd, &supported, 1..config.vcpus_at_boot, config.vcpus)?);
         let cpuid = cpuid::for_vcpu(&supported, 0, config.vcpus).map_err(VmError::from)?;
         load(&RawVm { vm: &vm_fd, memory: &memory.writable(), vcpus: &fds, cpuid: &cpuid })?;
 
@@ -369,32 +365,6 @@ impl Drop for Vm {
     }
 }
 
-/// Checks for the KVM capabilities that the VMM builds upon and old kernels may lack.
-fn check_capabilities(kvm: &Kvm) -> Result<(), VmError> {
-    let needed = [
-        (Cap::Irqchip, "an in-kernel interrupt controller"),
-        (Cap::Ioeventfd, "ioeventfd"),
-        (Cap::Irqfd, "irqfd"),
-        (Cap::ImmediateExit, "immediate_exit"),
-        (Cap::ReadonlyMem, "read-only memory slots"),
-        (Cap::TscDeadlineTimer, "a TSC-deadline timer"),
-        (Cap::AdjustClock, "an adjustable guest clock"),
-    ];
-    match needed.into_iter().find(|(cap, _)| !kvm.check_extension(*cap)) {
-        Some((_, capability)) => Err(VmError::Capability { capability }),
-        None => Ok(()),
-    }
-}
-
-fn create_vm(kvm: &Kvm) -> Result<VmFd, VmError> {
-    let vm = kvm.create_vm().map_err(kvm_error("create the VM"))?;
-    vm.set_identity_map_address(layout::IDENTITY_MAP).map_err(kvm_error("place the identity map"))?;
-    vm.set_tss_address(layout::TSS).map_err(kvm_error("place the TSS"))?;
-    // No PIT: the guest does not look for one (see `cpuid`), and closing it is slow.
-    vm.create_irq_chip().map_err(kvm_error("create the interrupt controllers"))?;
-    Ok(vm)
-}
-
 /// Gives RAM to KVM and reserves room above. Returns the room, and where images begin.
 fn place_memory(
     vm: &VmFd,
@@ -417,12 +387,17 @@ fn check_count(count: u8, most: u8) -> Result<(), VmError> {
 /// Creates the vCPUs of these numbers, of `count` that the guest knows of.
 fn create_vcpus(vm: &VmFd, supported: &CpuId, ids: Range<u8>, count: u8) -> Result<Vec<VcpuFd>, VmError> {
     ids.map(|id| {
-        let fd = vm.create_vcpu(u64::from(id)).map_err(kvm_error("create a vCPU"))?;
-        let features = cpuid::for_vcpu(supported, id, count)?;
-        fd.set_cpuid2(&features).map_err(kvm_error("set a vCPU's features"))?;
+        let fd = create_vcpu(vm, id)?;
+        set_features(&fd, supported, id, count)?;
         Ok(fd)
     })
     .collect()
+}
+
+/// Gives a vCPU the features that the guest sees, where it knows of `count` vCPUs.
+fn set_features(fd: &VcpuFd, supported: &CpuId, id: u8, count: u8) -> Result<(), VmError> {
+    let features = cpuid::for_vcpu(supported, id, count)?;
+    fd.set_cpuid2(&features).map_err(kvm_error("set a vCPU's features"))
 }
 
 /// Has KVM find a vCPU that was created while the guest runs: its map of local APICs, by which a start-up interrupt finds its

@@ -7,6 +7,7 @@ use proto_vmm::PageRun;
 
 use super::*;
 use crate::snapshot::{RestoreError, SaveError, Saved, State, VcpuSnapshot, VmSnapshot};
+use crate::userfault::Userfault;
 
 /// A file in memory that can be sealed.
 fn memory_file() -> File {
@@ -49,8 +50,9 @@ impl Template {
             state: &self.state,
             first_writes: &self.first_writes,
             first_reads: &self.first_reads,
+            userfault: Userfault::open().ok(),
         };
-        Vm::restore(kvm, config, saved, devices)
+        Vm::restore(Machine::new(kvm).unwrap(), config, saved, devices)
     }
 
     /// Returns this template with something else in the state.

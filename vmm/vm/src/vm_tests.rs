@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::fd::AsFd;
 
+use kvm_ioctls::Kvm;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use vm_memory::{Bytes, GuestMemory as _};
@@ -52,7 +53,7 @@ fn assemble(
     config: &VmConfig,
     load: impl FnOnce(&RawVm<'_>) -> Result<(), VmError>,
 ) -> Result<Vm, VmError> {
-    Vm::assemble(kvm, config, memory::create(config.memory_bytes)?, load)
+    Vm::assemble(Machine::new(kvm)?, config, memory::create(config.memory_bytes)?, load)
 }
 
 /// A vm about to run `code` in real mode, its DS at the slot table, its ES at 0.
@@ -332,7 +333,7 @@ fn odd_vms_are_refused() {
     let Some(kvm) = kvm() else { return };
     let build = |vcpus, memory_bytes| {
         let config = VmConfig { vcpus, memory_bytes, memory_max_bytes: memory_bytes, ..config() };
-        Vm::build(&kvm, &config, &file(0), "")
+        Vm::build(Machine::new(&kvm).unwrap(), &config, &file(0), "")
     };
     assert!(matches!(build(0, 64 << 20), Err(VmError::VcpuCount { .. })));
     assert!(matches!(build(65, 64 << 20), Err(VmError::VcpuCount { .. })));

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 
 use proto_vmm::{BootConfig, Refusal, Response, Slot};
-use vmm_vm::{Backends, Vm, VmConfig, monotonic_ns};
+use vmm_vm::{Backends, Machine, Vm, VmConfig, monotonic_ns};
 
 use super::answer::{Answer, refusal};
 use super::descriptors::Descriptors;
@@ -43,7 +43,7 @@ impl Control {
             memory_max_bytes: request.memory_max_bytes,
         });
         let kernel = File::from(descriptors.take(request.kernel)?);
-        let built = Vm::build(&self.kvm, &config, &kernel, &request.cmdline);
+        let built = Vm::build(self.machine()?, &config, &kernel, &request.cmdline);
         let mut vm = built.map_err(|error| refusal(chain(&error)))?;
         for (slot, device) in request.devices {
             let device = device.try_map(|index| descriptors.take(index))?;
@@ -51,6 +51,12 @@ impl Control {
         }
         self.run_vm(vm, boot_requested_ns)?;
         Ok(Response::Booted)
+    }
+
+    /// The beginning of a VM, made now where none is left.
+    pub(super) fn machine(&mut self) -> Result<Machine, Refusal> {
+        let machine = self.machine.take().map_or_else(|| Machine::new(&self.kvm), Ok);
+        machine.map_err(|error| refusal(chain(&error)))
     }
 
     /// The configuration of a VM of this size, with all that its devices reach of the VMM.
@@ -76,6 +82,7 @@ impl Control {
     pub(super) fn run_vm(&mut self, vm: Vm, boot_requested_ns: u64) -> Result<(), Refusal> {
         self.watch(vm.ended().as_fd(), Source::Ended).map_err(|error| refusal(chain(&error)))?;
         self.watch(vm.resized().as_fd(), Source::Resized).map_err(|error| refusal(chain(&error)))?;
+        self.userfault = None;
         vm.resume().map_err(|error| refusal(chain(&error)))?;
         self.booted = Some(Booted { vm, boot_requested_ns });
         Ok(())

@@ -36,7 +36,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use proto_vmm::{Event, Message, Packet, Refusal, Request, StopReason, StopReport};
 use rustix::net::SocketFlags;
-use vmm_vm::{Console, FullDisks, Kvm, ShareThread, Vm};
+use vmm_vm::{Console, FullDisks, Kvm, Machine, ShareThread, Userfault, Vm};
 
 use crate::error_chain::chain;
 use answer::refusal;
@@ -117,6 +117,10 @@ pub(crate) struct Control {
     epoll: Epoll,
     listener: OwnedFd,
     kvm: Kvm,
+    /// For the one VM that there will be.
+    machine: Option<Machine>,
+    /// For the copies of a restore, and closed before any guest runs.
+    userfault: Option<Userfault>,
     share: Option<ShareThread>,
     console: Console,
     client: Option<Client>,
@@ -138,6 +142,8 @@ impl Control {
     pub(crate) fn new(
         listener: OwnedFd,
         kvm: Kvm,
+        machine: Option<Machine>,
+        userfault: Option<Userfault>,
         share: Option<ShareThread>,
         console: Console,
     ) -> Result<Control, ControlError> {
@@ -149,6 +155,8 @@ impl Control {
             epoll,
             listener,
             kvm,
+            machine,
+            userfault,
             share,
             console,
             client: None,

@@ -33,8 +33,9 @@ impl Control {
         let devices = devices.map(|(slot, device)| Ok((slot, device.try_map(|fd| descriptors.take(fd))?)));
         let devices = devices.collect::<Result<_, _>>()?;
         let (first_writes, first_reads) = (&request.first_writes, &request.first_reads);
-        let saved = Saved { file, state: &state, first_writes, first_reads };
-        let restored = Vm::restore(&self.kvm, &config, saved, devices);
+        let userfault = self.userfault.take();
+        let saved = Saved { file, state: &state, first_writes, first_reads, userfault };
+        let restored = Vm::restore(self.machine()?, &config, saved, devices);
         self.run_vm(restored.map_err(|error| refusal(chain(&error)))?, boot_requested_ns)?;
         Ok(Response::Restored)
     }

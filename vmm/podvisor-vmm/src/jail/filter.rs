@@ -149,8 +149,9 @@ const FILES: &[c_long] = &[
     libc::SYS_capset,
 ];
 
-/// Types (bits 15:8) of ioctls that are allowed: KVM; taps and FIONBIO; sizes and discard of block devices.
-const IOCTL_TYPES: [u64; 3] = [0xae, b'T' as u64, 0x12];
+/// Types (bits 15:8) of ioctls that are allowed: KVM; taps and FIONBIO; sizes and discard of block devices; copies of pages by
+/// userfaultfd, of which no thread can open one more.
+const IOCTL_TYPES: [u64; 4] = [0xae, b'T' as u64, 0x12, 0xaa];
 
 /// Installs the filter on the calling thread.
 pub(crate) fn filter_this_thread(thread: Thread) -> Result<(), FilterError> {

@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use kvm_ioctls::Kvm;
 use proto_vmm::{Device, PageRun, Slot};
 
 use super::error::RestoreError;
 use super::state::State;
 use super::vcpu::xsave_bytes;
+use crate::machine::Machine;
+use crate::userfault::Userfault;
 use crate::vm::{Vm, VmConfig, VmError};
 use crate::{first_pages, saved_memory};
 
@@ -23,6 +24,8 @@ pub struct Saved<'a> {
     pub first_writes: &'a [PageRun],
     /// Further pages that the guest will read, which KVM maps before it runs.
     pub first_reads: &'a [PageRun],
+    /// What copies many pages at once, where the node's kernel has it.
+    pub userfault: Option<Userfault>,
 }
 
 impl Vm {
@@ -32,12 +35,12 @@ impl Vm {
     /// # Errors
     /// The state is none of this VMM's, the VM was another one in size, processors or devices, or KVM refuses a part.
     pub fn restore(
-        kvm: &Kvm,
+        machine: Machine,
         config: &VmConfig,
         saved: Saved<'_>,
         devices: Vec<(Slot, Device<OwnedFd>)>,
     ) -> Result<Vm, RestoreError> {
-        let Saved { file, state, first_writes, first_reads } = saved;
+        let Saved { file, state, first_writes, first_reads, userfault } = saved;
         let state = State::decode(state)?;
         check_sizes(&state, config)?;
         let saved: Vec<Slot> = state.slots.iter().map(|(slot, _)| *slot).collect();
@@ -50,10 +53,10 @@ impl Vm {
             return Err(RestoreError::FirstPages);
         }
         let memory = saved_memory::map(file, config.memory_bytes)?;
-        first_pages::copy(&memory.writable(), first_writes);
+        first_pages::copy(&memory.writable(), first_writes, userfault);
         let vcpus_at_boot = u8::try_from(state.vcpus.len()).unwrap_or(u8::MAX);
         let config = VmConfig { vcpus_at_boot, ..config.clone() };
-        let mut vm = Vm::assemble(kvm, &config, memory, |raw| {
+        let mut vm = Vm::assemble(machine, &config, memory, |raw| {
             if raw.cpuid.as_slice() != state.cpuid {
                 return Err(RestoreError::Processors);
             }
