@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tests_e2e::Host;
-use tests_e2e::traces::vmms_without_pod;
+use tests_e2e::traces::{vmms_without_pod, waiting_vms};
 
 /// The handler whose pods boot, the one whose pods go on from a template, and the one for whose pods a VM waits; else they are
 /// alike.
@@ -42,7 +42,7 @@ pub(crate) async fn state_in_memory(host: &mut Host, memory: &Path) -> anyhow::R
 
 /// Waits for what waits for a pod, a network namespace, a VMM and for one handler a VM, and for the node to have nothing else to do.
 pub(crate) async fn rests(host: &Host, handler: &str) -> anyhow::Result<()> {
-    let vms = || waiting_vms(&host.daemon.log());
+    let vms = || waiting_vms(&host.daemon.log()).len();
     let waits = async {
         while handler == WAITING && vms() == 0 {
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -54,16 +54,6 @@ pub(crate) async fn rests(host: &Host, handler: &str) -> anyhow::Result<()> {
         anyhow::Ok(())
     };
     tokio::time::timeout(MADE_WITHIN, waits).await.context("nothing waits for a pod")?
-}
-
-/// The number of VMs that wait, by the daemon's log: those that were made and neither taken nor ended, as one is where the node is
-/// short of memory.
-fn waiting_vms(log: &str) -> usize {
-    let with = |text: &'static str| log.lines().filter(move |line| line.contains(text));
-    let gone: Vec<_> = with("a spare is ended").chain(with("in a VM that waited")).collect();
-    let id = |line: &'_ str| line.split('"').nth(1).map(str::to_owned);
-    let made = with("a VM waits for a pod").filter_map(id);
-    made.filter(|id| !gone.iter().any(|line| line.contains(id.as_str()))).count()
 }
 
 /// Gives pods a network whose plugin does nothing, and whose shell is in `memory` and needs no libraries from the node's disk.

@@ -198,6 +198,7 @@ impl Daemon {
 impl Program {
     async fn launch(&self) -> anyhow::Result<(Child, Client)> {
         let output = File::options().create(true).append(true).open(&self.log)?;
+        let logged_before = usize::try_from(output.metadata()?.len())?;
         let fail_points = self.fail_points.iter().flat_map(FailPoints::environment);
         let mut command = Command::new(&self.binary);
         // A configuration that says how to log has its way, which the variable would override. A release before knows the variable alone.
@@ -220,7 +221,7 @@ impl Program {
         let deadline = tokio::time::Instant::now() + START_TIMEOUT;
         loop {
             if let Ok(client) = Client::connect(&self.socket).await {
-                self.wait_for_origin().await?;
+                self.wait_for_origin(logged_before).await?;
                 return Ok((child, client));
             }
             if let Some(status) = child.try_wait()? {
@@ -235,8 +236,8 @@ impl Program {
 }
 
 impl Program {
-    /// Waits until pods can start from what [`ORIGIN_VARIABLE`] says.
-    async fn wait_for_origin(&self) -> std::io::Result<()> {
+    /// Waits until pods of the daemon that was just started, behind so many bytes of the log, can start from what [`ORIGIN_VARIABLE`] says.
+    async fn wait_for_origin(&self, logged_before: usize) -> std::io::Result<()> {
         let config = std::fs::read_to_string(&self.config)?;
         let lines: &[&str] = match config.contains("spare_vms") {
             true => &["a VM waits for a pod"],
@@ -245,9 +246,12 @@ impl Program {
         if std::env::var_os(ORIGIN_VARIABLE).is_none() || !has_templates(&config) {
             return Ok(());
         }
-        let is_there = |log: String| lines.iter().any(|line| log.contains(line));
+        let is_there = |log: Vec<u8>| {
+            let log = String::from_utf8_lossy(log.get(logged_before..).unwrap_or_default()).into_owned();
+            lines.iter().any(|line| log.contains(line))
+        };
         let deadline = tokio::time::Instant::now() + ORIGIN_TIMEOUT;
-        while !is_there(std::fs::read_to_string(&self.log)?) && tokio::time::Instant::now() < deadline {
+        while !is_there(std::fs::read(&self.log)?) && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(())

@@ -170,7 +170,7 @@ impl Host {
     }
 
     /// The traces that are here and were not there before. The daemon boots VMs for templates at moments of its own choice, which are
-    /// waited for.
+    /// waited for, and what waits for a pod is none.
     ///
     /// # Panics
     /// When `/proc` or `/sys` cannot be read.
@@ -181,7 +181,10 @@ impl Host {
         let mut settled = 0;
         loop {
             settled = if traces::vmms_without_pod().is_empty() { settled + 1 } else { 0 };
-            let left = Traces::take(self.dir()).expect("the host's traces").since(before);
+            let mut left = Traces::take(self.dir()).expect("the host's traces").since(before);
+            let log = self.daemon.log();
+            let waiting = traces::waiting_vms(&log);
+            left.retain(|trace| !waiting.iter().any(|id| traces::is_of_vm(trace, id, &log)));
             if left.is_empty() || settled > patience || tokio::time::Instant::now() > deadline {
                 return left;
             }

@@ -4,6 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+/// Characters of a VM's id that its directory is called by.
+const DIR_CHARS: usize = 24;
+
 /// The traces on the host at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traces {
@@ -40,6 +43,24 @@ pub fn vmms_without_pod() -> BTreeSet<u32> {
     let files = cgroups.map(|cgroup| Path::new(cgroup.trim_start_matches("cgroup ")).join("cgroup.procs"));
     let processes = files.map(|file| std::fs::read_to_string(file).unwrap_or_default());
     processes.flat_map(|pids| pids.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// The ids of VMs that wait, by the daemon's log: those that were made and neither taken nor ended, as one is where the node is short
+/// of memory.
+pub fn waiting_vms(log: &str) -> Vec<String> {
+    let with = |text: &'static str| log.lines().filter(move |line| line.contains(text));
+    let gone: Vec<_> = with("a spare is ended").chain(with("in a VM that waited")).collect();
+    let id = |line: &'_ str| line.split('"').nth(1).map(str::to_owned);
+    let made = with("a VM waits for a pod").filter_map(id);
+    made.filter(|id| !gone.iter().any(|line| line.contains(id.as_str()))).collect()
+}
+
+/// Whether the trace is the VMM's of this id, by the daemon's log, or in its directory.
+pub(crate) fn is_of_vm(trace: &str, id: &str, log: &str) -> bool {
+    let started = format!("a VMM was started pod=\"{id}\" pid=");
+    let process = log.split_once(&started).and_then(|(_, rest)| rest.lines().next());
+    let is_process = process.is_some_and(|pid| trace.starts_with(&format!("process {pid} ")));
+    is_process || id.get(..DIR_CHARS).is_some_and(|dir| trace.contains(dir))
 }
 
 fn is_unclaimed(cgroup: &str) -> bool {
