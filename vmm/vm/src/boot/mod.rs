@@ -36,7 +36,7 @@ pub(crate) fn load(
     kernel: &File,
     cmdline: &str,
 ) -> Result<GuestAddress, BootError> {
-    let line = command_line::compose(cmdline)?;
+    let line = command_line::compose(vcpus, cmdline)?;
     let entry = kernel::load(memory, kernel)?;
     memory.write_slice(line.as_bytes(), COMMAND_LINE)?;
     memory.write_obj(0u8, GuestAddress(COMMAND_LINE.0 + line.len() as u64))?;
