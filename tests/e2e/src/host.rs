@@ -25,6 +25,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Looks in a row without such a VM after which none is being ended.
 const SETTLED_LOOKS: u32 = 3;
 
+/// What the daemon logs where a template or what waited for a pod is no good.
+const SECOND_BEST: [&str; 2] =
+    ["a template is discarded, and the pod boots", "a spare is no good; the pod starts without"];
+
 /// One test's host.
 #[derive(Debug)]
 pub struct Host {
@@ -192,12 +196,17 @@ impl Host {
         }
     }
 
-    /// Stops the daemon. A daemon that does not end well is an error.
+    /// Stops the daemon. A daemon that does not end well is an error, and so is a pod that could not start as its handler has it, and had
+    /// to in another way: nobody else would notice.
     ///
     /// # Errors
-    /// When it has to be killed.
+    /// When it has to be killed, or such a pod was started.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.daemon.stop().await?;
+        let log = self.daemon.log();
+        if let Some(line) = log.lines().find(|line| SECOND_BEST.iter().any(|text| line.contains(text))) {
+            anyhow::bail!("a start that nobody asked for: {line}");
+        }
         self.network.remove().await
     }
 }
