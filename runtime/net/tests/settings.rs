@@ -202,8 +202,7 @@ fn settings_in_a_namespace_that_waited_are_found_as_in_a_new_one() {
 
 #[test]
 fn an_interface_that_a_plugin_replaces_by_another_of_its_name_is_read_anew() {
-    let replace =
-        "ip link del eth0\nip link add eth0 type dummy\necho 2 > /proc/sys/net/ipv4/conf/eth0/rp_filter";
+    let replace = "ip link del eth0\nip link add eth0 type veth peer name other\necho 2 > /proc/sys/net/ipv4/conf/eth0/rp_filter";
     Node::with(replace, async |node| {
         let found = node.setup(SettingsPolicy::Warn).await.unwrap().settings.passed_by;
         let line = "the sysctl net/ipv4/conf/eth0/rp_filter = 2, left by mesh";

@@ -25,7 +25,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Looks in a row without such a VM after which none is being ended.
 const SETTLED_LOOKS: u32 = 3;
 
-/// What the daemon logs where a template or what waited for a pod is no good.
+/// Lines of the daemon's log where a template or what waited for a pod is no good.
 const SECOND_BEST: [&str; 2] =
     ["a template is discarded, and the pod boots", "a spare is no good; the pod starts without"];
 

@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
 use proto_vmm::{StopReason, StopReport, VolumeCache};
-use vmm_vm::{Console, Kvm, Machine, Userfault};
+use vmm_vm::{BlankVm, Console, Kvm, Userfault};
 
 use bounded_log::BoundedLog;
 use control::Control;
@@ -66,11 +66,11 @@ fn run() -> Result<StopReport, Box<dyn Error>> {
         Some(name) => name.parse()?,
     };
     let share = jail::enter(volume_cache)?;
-    // Where KVM refuses, the request for the VM is told.
-    let machine = Machine::new(&kvm).ok();
+    // Where KVM refuses, the answer to the request for the VM says so.
+    let blank = BlankVm::new(&kvm).ok();
     // A VMM without it copies pages by faults.
     let userfault = Userfault::open().ok();
-    let control = Control::new(listener, kvm, machine, userfault, share, console)?;
+    let control = Control::new(listener, kvm, blank, userfault, share, console)?;
     jail::filter_this_thread(jail::Thread::Control)?;
     Ok(control.run()?)
 }

@@ -4,6 +4,7 @@
 //! [`proto_vmm::StopReport`]. `layout` has the map of guest memory, `vcpu` the threads, `bus` the slots and
 //! ports that they reach. This crate opens nothing by path and talks to no daemon.
 
+mod blank_vm;
 mod boot;
 mod bus;
 mod clock;
@@ -15,7 +16,6 @@ mod device;
 mod first_pages;
 mod image_map;
 mod layout;
-mod machine;
 mod memory;
 mod memory_hotplug;
 mod pmem;
@@ -26,13 +26,13 @@ mod userfault;
 mod vcpu;
 mod vm;
 
+pub use blank_vm::{BlankVm, BlankVmError};
 pub use boot::{BootError, COMMAND_LINE_BYTES, CommandLineError, KernelError};
 pub use bus::BusError;
 pub use clock::monotonic_ns;
 pub use console::{CONSOLE_BYTES, Console};
 pub use cpuid::CpuidError;
 pub use device::{Backends, PlugError};
-pub use machine::Machine;
 pub use memory::{MemoryError, RAM_MIN};
 pub use memory_hotplug::ResizeError;
 pub use pmem::PmemError;

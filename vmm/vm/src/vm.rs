@@ -19,6 +19,7 @@ use proto_vmm::{Device, DeviceKind, DeviceStats, ExitCounts, FilledSlot, Slot, S
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 use vmm_devices::virtio::{Counts, GuestMemory};
 
+use crate::blank_vm::{BlankVm, BlankVmError, create_vcpu};
 use crate::boot::{self, BootError, registers};
 use crate::bus::{Bus, BusError};
 use crate::clock::Milestones;
@@ -27,11 +28,9 @@ use crate::counters::Counters;
 use crate::cpuid::{self, CpuidError};
 use crate::device::{self, Backends, PlugError};
 use crate::layout;
-use crate::machine::{Machine, create_vcpu};
 use crate::memory::{self, MemoryError};
 use crate::memory_hotplug::{MemoryHotplug, ResizeError};
 use crate::pmem::PmemWindows;
-use crate::register_pages::RegisterPagesError;
 use crate::snapshot::{VcpuSnapshotError, VmSnapshotError};
 use crate::vcpu::{Vcpu, VcpuContext, VcpuEnd, VcpuError};
 
@@ -79,8 +78,8 @@ impl std::fmt::Debug for VmConfig {
 pub enum VmError {
     #[error("{count} vCPUs: 1 to {most} are possible")]
     VcpuCount { count: u8, most: u8 },
-    #[error("KVM lacks {capability}")]
-    Capability { capability: &'static str },
+    #[error(transparent)]
+    Blank(#[from] BlankVmError),
     #[error("cannot set up KVM: {step}")]
     Kvm { step: &'static str, source: kvm_ioctls::Error },
     #[error("cannot make an event")]
@@ -89,8 +88,6 @@ pub enum VmError {
     Memory(#[from] MemoryError),
     #[error(transparent)]
     Cpuid(#[from] CpuidError),
-    #[error(transparent)]
-    Registers(#[from] RegisterPagesError),
     #[error(transparent)]
     Bus(#[from] BusError),
     #[error(transparent)]
@@ -105,7 +102,7 @@ pub enum VmError {
     Resize(#[from] ResizeError),
 }
 
-pub(crate) fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> VmError {
+fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> VmError {
     move |source| VmError::Kvm { step, source }
 }
 
@@ -151,9 +148,9 @@ impl std::fmt::Debug for Vm {
 impl Vm {
     /// Builds the VM and loads `kernel`, an uncompressed ELF file, with `cmdline` added to its command line. No vCPU runs
     /// yet, no slot is filled.
-    pub fn build(machine: Machine, config: &VmConfig, kernel: &File, cmdline: &str) -> Result<Vm, VmError> {
+    pub fn build(blank: BlankVm, config: &VmConfig, kernel: &File, cmdline: &str) -> Result<Vm, VmError> {
         let memory = memory::create(config.memory_bytes)?;
-        Vm::assemble(machine, config, memory, |raw| {
+        Vm::assemble(blank, config, memory, |raw| {
             let top = memory::ram_top(config.memory_bytes);
             let entry = boot::load(raw.memory, top, config.vcpus, kernel, cmdline)?;
             set_registers(&raw.vcpus[0], entry)
@@ -162,14 +159,14 @@ impl Vm {
 
     /// Builds everything and lets `load` fill memory and set up the vCPUs.
     pub(crate) fn assemble<E: From<VmError>>(
-        machine: Machine,
+        blank: BlankVm,
         config: &VmConfig,
         memory: GuestMemory,
         load: impl FnOnce(&RawVm<'_>) -> Result<(), E>,
     ) -> Result<Vm, E> {
         check_count(config.vcpus, VCPUS_MAX)?;
         check_count(config.vcpus_at_boot, config.vcpus)?;
-        let Machine { vm: vm_fd, supported, registers, first } = machine;
+        let BlankVm { vm: vm_fd, supported, registers, first } = blank;
         let limit = 1 << cpuid::physical_bits(&supported);
         let (memory_hotplug, pmem_base) = place_memory(&vm_fd, config, &memory, limit)?;
         let windows = PmemWindows::new(pmem_base, limit, memory.clone());

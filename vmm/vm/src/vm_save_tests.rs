@@ -52,7 +52,7 @@ impl Template {
             first_reads: &self.first_reads,
             userfault: Userfault::open().ok(),
         };
-        Vm::restore(Machine::new(kvm).unwrap(), config, saved, devices)
+        Vm::restore(BlankVm::new(kvm).unwrap(), config, saved, devices)
     }
 
     /// Returns this template with something else in the state.

@@ -53,7 +53,7 @@ fn assemble(
     config: &VmConfig,
     load: impl FnOnce(&RawVm<'_>) -> Result<(), VmError>,
 ) -> Result<Vm, VmError> {
-    Vm::assemble(Machine::new(kvm)?, config, memory::create(config.memory_bytes)?, load)
+    Vm::assemble(BlankVm::new(kvm)?, config, memory::create(config.memory_bytes)?, load)
 }
 
 /// A vm about to run `code` in real mode, its DS at the slot table, its ES at 0.
@@ -333,7 +333,7 @@ fn odd_vms_are_refused() {
     let Some(kvm) = kvm() else { return };
     let build = |vcpus, memory_bytes| {
         let config = VmConfig { vcpus, memory_bytes, memory_max_bytes: memory_bytes, ..config() };
-        Vm::build(Machine::new(&kvm).unwrap(), &config, &file(0), "")
+        Vm::build(BlankVm::new(&kvm).unwrap(), &config, &file(0), "")
     };
     assert!(matches!(build(0, 64 << 20), Err(VmError::VcpuCount { .. })));
     assert!(matches!(build(65, 64 << 20), Err(VmError::VcpuCount { .. })));

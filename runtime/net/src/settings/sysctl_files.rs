@@ -2,8 +2,8 @@
 //! `/proc/sys/net` as the reader's namespace has it.
 //!
 //! A namespace is read after each plugin of its pod, and to open its files takes more than half of that: the files stay open in between,
-//! as far as the process can spare the descriptors. What an interface has is the same as long as there is the interface, so that its
-//! directories are not listed again either.
+//! as far as the process can spare the descriptors. The sysctls of an interface come and go with it, so that its directories are not listed
+//! again either.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -36,7 +36,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use proto_vmm::{Event, Message, Packet, Refusal, Request, StopReason, StopReport};
 use rustix::net::SocketFlags;
-use vmm_vm::{Console, FullDisks, Kvm, Machine, ShareThread, Userfault, Vm};
+use vmm_vm::{BlankVm, Console, FullDisks, Kvm, ShareThread, Userfault, Vm};
 
 use crate::error_chain::chain;
 use answer::refusal;
@@ -118,7 +118,7 @@ pub(crate) struct Control {
     listener: OwnedFd,
     kvm: Kvm,
     /// For the one VM that there will be.
-    machine: Option<Machine>,
+    blank: Option<BlankVm>,
     /// For the copies of a restore, and closed before any guest runs.
     userfault: Option<Userfault>,
     share: Option<ShareThread>,
@@ -142,7 +142,7 @@ impl Control {
     pub(crate) fn new(
         listener: OwnedFd,
         kvm: Kvm,
-        machine: Option<Machine>,
+        blank: Option<BlankVm>,
         userfault: Option<Userfault>,
         share: Option<ShareThread>,
         console: Console,
@@ -155,7 +155,7 @@ impl Control {
             epoll,
             listener,
             kvm,
-            machine,
+            blank,
             userfault,
             share,
             console,

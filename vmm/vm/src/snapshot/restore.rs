@@ -8,7 +8,7 @@ use proto_vmm::{Device, PageRun, Slot};
 use super::error::RestoreError;
 use super::state::State;
 use super::vcpu::xsave_bytes;
-use crate::machine::Machine;
+use crate::blank_vm::BlankVm;
 use crate::userfault::Userfault;
 use crate::vm::{Vm, VmConfig, VmError};
 use crate::{first_pages, saved_memory};
@@ -24,7 +24,7 @@ pub struct Saved<'a> {
     pub first_writes: &'a [PageRun],
     /// Further pages that the guest will read, which KVM maps before it runs.
     pub first_reads: &'a [PageRun],
-    /// What copies many pages at once, where the node's kernel has it.
+    /// The means to copy many pages at once, where the node's kernel has it.
     pub userfault: Option<Userfault>,
 }
 
@@ -35,7 +35,7 @@ impl Vm {
     /// # Errors
     /// The state is none of this VMM's, the VM was another one in size, processors or devices, or KVM refuses a part.
     pub fn restore(
-        machine: Machine,
+        blank: BlankVm,
         config: &VmConfig,
         saved: Saved<'_>,
         devices: Vec<(Slot, Device<OwnedFd>)>,
@@ -56,7 +56,7 @@ impl Vm {
         first_pages::copy(&memory.writable(), first_writes, userfault);
         let vcpus_at_boot = u8::try_from(state.vcpus.len()).unwrap_or(u8::MAX);
         let config = VmConfig { vcpus_at_boot, ..config.clone() };
-        let mut vm = Vm::assemble(machine, &config, memory, |raw| {
+        let mut vm = Vm::assemble(blank, &config, memory, |raw| {
             if raw.cpuid.as_slice() != state.cpuid {
                 return Err(RestoreError::Processors);
             }

@@ -8,15 +8,32 @@ use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 
 use crate::cpuid::CpuidError;
 use crate::layout;
-use crate::register_pages::RegisterPages;
-use crate::vm::{VmError, kvm_error};
+use crate::register_pages::{RegisterPages, RegisterPagesError};
 
 /// Entries of KVM's feature list that we make room for (KVM_MAX_CPUID_ENTRIES).
 const CPUID_ENTRIES: usize = 256;
 
+/// The beginning of a VM could not be made, or a vCPU.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum BlankVmError {
+    #[error("KVM lacks {capability}")]
+    Capability { capability: &'static str },
+    #[error("cannot set up KVM: {step}")]
+    Kvm { step: &'static str, source: kvm_ioctls::Error },
+    #[error(transparent)]
+    Cpuid(#[from] CpuidError),
+    #[error(transparent)]
+    Registers(#[from] RegisterPagesError),
+}
+
+fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> BlankVmError {
+    move |source| BlankVmError::Kvm { step, source }
+}
+
 /// The beginning of a VM, which one is built from.
 #[derive(Debug)]
-pub struct Machine {
+pub struct BlankVm {
     pub(crate) vm: Arc<VmFd>,
     /// Features that vCPUs may have here.
     pub(crate) supported: CpuId,
@@ -25,23 +42,23 @@ pub struct Machine {
     pub(crate) first: VcpuFd,
 }
 
-impl Machine {
+impl BlankVm {
     /// Makes one.
     ///
     /// # Errors
     /// KVM lacks what a VM needs, or has no room for one.
-    pub fn new(kvm: &Kvm) -> Result<Machine, VmError> {
+    pub fn new(kvm: &Kvm) -> Result<BlankVm, BlankVmError> {
         check_capabilities(kvm)?;
         let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).map_err(CpuidError::Supported)?;
         let vm = create_vm(kvm)?;
         let registers = RegisterPages::new(&vm)?;
         let first = create_vcpu(&vm, 0)?;
-        Ok(Machine { vm: Arc::new(vm), supported, registers, first })
+        Ok(BlankVm { vm: Arc::new(vm), supported, registers, first })
     }
 }
 
 /// Checks for the KVM capabilities that the VMM builds upon and old kernels may lack.
-fn check_capabilities(kvm: &Kvm) -> Result<(), VmError> {
+fn check_capabilities(kvm: &Kvm) -> Result<(), BlankVmError> {
     let needed = [
         (Cap::Irqchip, "an in-kernel interrupt controller"),
         (Cap::Ioeventfd, "ioeventfd"),
@@ -52,12 +69,12 @@ fn check_capabilities(kvm: &Kvm) -> Result<(), VmError> {
         (Cap::AdjustClock, "an adjustable guest clock"),
     ];
     match needed.into_iter().find(|(cap, _)| !kvm.check_extension(*cap)) {
-        Some((_, capability)) => Err(VmError::Capability { capability }),
+        Some((_, capability)) => Err(BlankVmError::Capability { capability }),
         None => Ok(()),
     }
 }
 
-fn create_vm(kvm: &Kvm) -> Result<VmFd, VmError> {
+fn create_vm(kvm: &Kvm) -> Result<VmFd, BlankVmError> {
     let vm = kvm.create_vm().map_err(kvm_error("create the VM"))?;
     vm.set_identity_map_address(layout::IDENTITY_MAP).map_err(kvm_error("place the identity map"))?;
     vm.set_tss_address(layout::TSS).map_err(kvm_error("place the TSS"))?;
@@ -67,6 +84,6 @@ fn create_vm(kvm: &Kvm) -> Result<VmFd, VmError> {
 }
 
 /// Creates the vCPU of this number, which has no features yet.
-pub(crate) fn create_vcpu(vm: &VmFd, id: u8) -> Result<VcpuFd, VmError> {
+pub(crate) fn create_vcpu(vm: &VmFd, id: u8) -> Result<VcpuFd, BlankVmError> {
     vm.create_vcpu(u64::from(id)).map_err(kvm_error("create a vCPU"))
 }
