@@ -203,10 +203,11 @@ impl Host {
     /// When it has to be killed, or such a pod was started.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.daemon.stop().await?;
+        self.network.remove().await?;
         let log = self.daemon.log();
         if let Some(line) = log.lines().find(|line| SECOND_BEST.iter().any(|text| line.contains(text))) {
             anyhow::bail!("a start that nobody asked for: {line}");
         }
-        self.network.remove().await
+        Ok(())
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn copy(memory: &GuestMemoryMmap, runs: &[PageRun], userfault: Option
             if many.make(part.region, part.offset, part.bytes).is_ok() {
                 continue;
             }
-            // The rest is done by faults, which nobody may be registered for.
+            // A fault in a registered view fails, so that the views are let go before the rest is done by faults.
             copies = None;
         }
         let start = address_of(part.region, part.offset, part.bytes);

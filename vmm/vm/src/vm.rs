@@ -173,10 +173,10 @@ impl Vm {
         let console = config.console.clone();
         let bus = Bus::new(&vm_fd, &memory, &registers, console.clone(), pmem_base).map_err(VmError::from)?;
         let bus = Arc::new(bus);
-        let mut fds = vec![first];
-        set_features(&fds[0], &supported, 0, config.vcpus)?;
-        fds.extend(create_vcpus(&vm_fd, &supported, 1..config.vcpus_at_boot, config.vcpus)?);
         let cpuid = cpuid::for_vcpu(&supported, 0, config.vcpus).map_err(VmError::from)?;
+        set_features(&first, &cpuid)?;
+        let mut fds = vec![first];
+        fds.extend(create_vcpus(&vm_fd, &supported, 1..config.vcpus_at_boot, config.vcpus)?);
         load(&RawVm { vm: &vm_fd, memory: &memory.writable(), vcpus: &fds, cpuid: &cpuid })?;
 
         let (ends_sender, ends) = channel();
@@ -385,16 +385,15 @@ fn check_count(count: u8, most: u8) -> Result<(), VmError> {
 fn create_vcpus(vm: &VmFd, supported: &CpuId, ids: Range<u8>, count: u8) -> Result<Vec<VcpuFd>, VmError> {
     ids.map(|id| {
         let fd = create_vcpu(vm, id)?;
-        set_features(&fd, supported, id, count)?;
+        set_features(&fd, &cpuid::for_vcpu(supported, id, count)?)?;
         Ok(fd)
     })
     .collect()
 }
 
-/// Gives a vCPU the features that the guest sees, where it knows of `count` vCPUs.
-fn set_features(fd: &VcpuFd, supported: &CpuId, id: u8, count: u8) -> Result<(), VmError> {
-    let features = cpuid::for_vcpu(supported, id, count)?;
-    fd.set_cpuid2(&features).map_err(kvm_error("set a vCPU's features"))
+/// Gives a vCPU the features that the guest sees.
+fn set_features(fd: &VcpuFd, features: &CpuId) -> Result<(), VmError> {
+    fd.set_cpuid2(features).map_err(kvm_error("set a vCPU's features"))
 }
 
 /// Has KVM find a vCPU that was created while the guest runs: its map of local APICs, by which a start-up interrupt finds its

@@ -56,7 +56,7 @@ pub(crate) struct SysctlFiles {
 #[derive(Debug, Default)]
 struct KeptDirectory {
     files: VecDeque<KeptFile>,
-    /// Nothing but these files is there.
+    /// All that was read there has its file here, and there are no directories.
     whole: bool,
 }
 
@@ -184,8 +184,7 @@ impl Reading {
         let mut values = Directory::default();
         let mut read = |file: &KeptFile| {
             let length = self.fill(&file.file)?;
-            let value = std::str::from_utf8(&self.buffer[..length]).ok()?;
-            values.push(file.name.to_str().ok()?, value.trim_end());
+            values.push(file.name.to_str().ok()?, self.text(length)?);
             Some(())
         };
         let whole = kept.whole && kept.files.iter().all(|file| read(file).is_some());
@@ -214,8 +213,12 @@ impl Reading {
                 (self.fill(&file)?, KeptFile::new(name, file))
             }
         };
-        let text = std::str::from_utf8(&self.buffer[..length]).ok()?;
-        Some((text.trim_end(), kept))
+        Some((self.text(length)?, kept))
+    }
+
+    /// The value of so many bytes that was read last.
+    fn text(&self, length: usize) -> Option<&str> {
+        Some(std::str::from_utf8(&self.buffer[..length]).ok()?.trim_end())
     }
 
     /// Reads the file from its beginning, and returns the number of bytes; none where it cannot be read.
