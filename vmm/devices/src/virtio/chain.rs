@@ -7,17 +7,19 @@
 //! A run holds the map that its buffers were checked against: what a device reads may lie in an image, what it writes
 //! may not.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
-use virtio_queue::DescriptorChain;
-use vm_memory::{Bytes as _, GuestAddress, GuestMemory as _, GuestMemoryMmap};
+use vm_memory::{Bytes as _, GuestAddress};
 
-use super::MemoryMap;
+use super::queue_areas::Descriptors;
+use super::{GuestMemory, MemoryMap};
 
 /// Descriptors in one chain, indirect ones included: what `preadv` takes at once, and four times what
 /// our queues hold.
 pub const SEGMENTS_MAX: usize = 1024;
+
+/// Bytes in one chain (virtio 1.2, section 2.7.5.2).
+const CHAIN_BYTES_MAX: u64 = u32::MAX as u64;
 
 /// A buffer of the driver: never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +71,11 @@ impl Segments {
         self.map.as_deref()
     }
 
+    /// As [`map`](Self::map), for those that keep it.
+    pub(super) fn shared_map(&self) -> Option<&Arc<MemoryMap>> {
+        self.map.as_ref()
+    }
+
     /// Forgets all buffers, and lets go of the map.
     pub fn clear(&mut self) {
         self.map = None;
@@ -77,15 +84,15 @@ impl Segments {
         self.bytes = 0;
     }
 
-    /// Adds a buffer, if it is not empty. Returns whether it lies in `map`.
-    pub(super) fn push(&mut self, segment: Segment, map: &Arc<MemoryMap>) -> bool {
+    /// Adds a buffer, if it is not empty. Returns whether it lies in the run's map, which is `map` from the first buffer on.
+    pub(super) fn push(&mut self, segment: Segment, map: impl FnOnce() -> Arc<MemoryMap>) -> bool {
         if segment.length == 0 {
             return true;
         }
         self.bytes += u64::from(segment.length);
         self.list.push(segment);
-        let map = self.map.get_or_insert_with(|| map.clone());
-        map.check_range(segment.address, segment.length as usize)
+        let map = self.map.get_or_insert_with(map);
+        map.has(segment.address, segment.length as usize)
     }
 
     /// Leaves out what lies beyond the first `bytes` bytes.
@@ -170,36 +177,35 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Takes all buffers of `descriptors`. After a fault other than [`ChainFault::Endless`] both runs
+    /// Takes all buffers of a chain in `memory`. After a fault other than [`ChainFault::Endless`] both runs
     /// are complete all the same, so that a device can still place an answer.
-    pub fn load<M: Clone + Deref<Target = GuestMemoryMmap>>(
+    pub(super) fn load(
         &mut self,
-        descriptors: &DescriptorChain<M>,
-        readable: &Arc<MemoryMap>,
+        mut descriptors: Descriptors<'_>,
+        memory: &GuestMemory,
         writable: &Arc<MemoryMap>,
     ) -> Result<(), ChainFault> {
         self.clear();
         let mut fault = Ok(());
-        let mut ended = false;
-        for (count, descriptor) in descriptors.clone().enumerate() {
-            if count == SEGMENTS_MAX {
+        for (count, descriptor) in descriptors.by_ref().enumerate() {
+            let bytes = self.readable.bytes() + self.writable.bytes() + u64::from(descriptor.len());
+            if count == SEGMENTS_MAX || bytes > CHAIN_BYTES_MAX {
                 return Err(ChainFault::Endless);
             }
             let segment = Segment { address: descriptor.addr(), length: descriptor.len() };
             let inside = if descriptor.is_write_only() {
-                self.writable.push(segment, writable)
+                self.writable.push(segment, || writable.clone())
             } else {
                 if self.writable.bytes() > 0 {
                     fault = fault.and(Err(ChainFault::Order));
                 }
-                self.readable.push(segment, readable)
+                self.readable.push(segment, || memory.readable())
             };
             if !inside {
                 fault = fault.and(Err(ChainFault::Outside));
             }
-            ended = !descriptor.has_next();
         }
-        if ended { fault } else { Err(ChainFault::Endless) }
+        if descriptors.ended() { fault } else { Err(ChainFault::Endless) }
     }
 
     /// Forgets all buffers, and lets go of the maps.

@@ -19,10 +19,13 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
-use vm_memory::{GuestAddress, GuestMemoryMmap, GuestMemoryRegion as _, GuestRegionMmap, MmapRegion};
+use vm_memory::{
+    GuestAddress, GuestMemory as _, GuestMemoryMmap, GuestMemoryRegion as _, GuestRegionMmap,
+    MemoryRegionAddress, MmapRegion,
+};
 
 /// Parts that a map may have besides RAM and images: runs of plugged blocks. A driver that plugs from one end needs
-/// one; one that gives back what it can find free, some hundred. Each costs a search a step and the host 100 bytes.
+/// one; one that gives back what it can find free, some hundred. Each costs a search a step and the host 110 bytes.
 pub(crate) const RUNS_MAX: usize = 4096;
 
 /// Parts of guest memory overlap, or there are too many.
@@ -37,6 +40,8 @@ pub struct MemoryPartError {
 #[derive(Debug)]
 pub struct MemoryMap {
     regions: GuestMemoryMmap,
+    /// The same, in ascending order.
+    parts: Vec<Arc<GuestRegionMmap>>,
     /// The mapping that plugged blocks are parts of.
     _room: Option<Arc<GuestRegionMmap>>,
 }
@@ -46,6 +51,28 @@ impl Deref for MemoryMap {
 
     fn deref(&self) -> &GuestMemoryMmap {
         &self.regions
+    }
+}
+
+impl MemoryMap {
+    /// Returns the part that these bytes lie in, and their place in it. `None` if no single part has them all.
+    #[inline]
+    pub(super) fn part(
+        &self,
+        address: GuestAddress,
+        bytes: usize,
+    ) -> Option<(&Arc<GuestRegionMmap>, MemoryRegionAddress)> {
+        let behind = self.parts.partition_point(|part| part.start_addr() <= address);
+        let part = self.parts.get(behind.checked_sub(1)?)?;
+        let offset = address.0 - part.start_addr().0;
+        let end = offset.checked_add(bytes as u64)?;
+        (end <= part.len()).then_some((part, MemoryRegionAddress(offset)))
+    }
+
+    /// Whether these bytes are in the map, in one part or in several that follow one another.
+    #[inline]
+    pub(super) fn has(&self, address: GuestAddress, bytes: usize) -> bool {
+        self.part(address, bytes).is_some() || self.regions.check_range(address, bytes)
     }
 }
 
@@ -193,8 +220,9 @@ fn map(
 ) -> Result<Arc<MemoryMap>, MemoryPartError> {
     regions.sort_by_key(|region| region.start_addr());
     let base = regions.last().map_or(0, |region| region.start_addr().0);
+    let parts = regions.clone();
     let regions = GuestMemoryMmap::from_arc_regions(regions).map_err(|_| MemoryPartError { base })?;
-    Ok(Arc::new(MemoryMap { regions, _room: room }))
+    Ok(Arc::new(MemoryMap { regions, parts, _room: room }))
 }
 
 /// A part of `room` as a region of its own, which must not outlive it: a [`MemoryMap`] keeps both.
@@ -220,7 +248,7 @@ fn part(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use vm_memory::{Bytes as _, GuestMemory as _};
+    use vm_memory::Bytes as _;
 
     use super::*;
 

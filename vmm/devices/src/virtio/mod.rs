@@ -20,6 +20,7 @@ mod memory;
 pub mod mmio;
 pub mod net;
 pub mod pmem;
+mod queue_areas;
 pub mod ring;
 pub mod rng;
 #[cfg(test)]

@@ -1,16 +1,18 @@
 //! A device's end of one queue: takes chains, gives them back, asks for and sends notifications.
 //!
-//! Wraps `virtio_queue::Queue` with what every device needs: the indices of a hostile driver stop the
+//! Adds to the queue's areas what every device needs: the indices of a hostile driver stop the
 //! queue instead of spinning it, and chains that make no sense are counted, not logged.
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use virtio_bindings::virtio_ring::{VRING_AVAIL_F_NO_INTERRUPT, VRING_USED_F_NO_NOTIFY};
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT as _, QueueT as _};
 use vm_memory::{Bytes as _, GuestMemoryMmap};
 
 use super::chain::{Chain, ChainFault, Segment};
+use super::queue_areas::QueueAreas;
 use super::{Counts, DeviceError, GuestMemory, Interrupt, MemoryMap};
 
 /// Counts what a guest did wrong; shared between a device and its worker.
@@ -70,14 +72,16 @@ pub struct Described {
 pub struct Ring {
     queue: Queue,
     memory: GuestMemory,
-    /// The map of what may be written to, as of the change with this number. Rings and descriptors lie there too.
-    writable: Arc<MemoryMap>,
+    /// Where the queue lies, as of the change with the number below. `None` if it does not lie in memory.
+    areas: Option<QueueAreas>,
     change: u64,
     faults: Faults,
     /// The driver's indices made no sense: nothing is taken any more until the device is reset.
     broken: bool,
-    /// Something was completed since the driver was last interrupted.
+    /// Something was completed since the driver was last asked whether it wants to know.
     news: bool,
+    /// Chains that were used when the driver was last asked.
+    asked_at: u16,
 }
 
 impl Ring {
@@ -92,11 +96,12 @@ impl Ring {
             return Err(DeviceError { device, message: "the driver left a queue disabled".into() });
         }
         Ok(Ring {
-            queue,
-            memory: memory.clone(),
             // The number first: a change that comes between is found by the next look.
             change: memory.changes(),
-            writable: memory.writable(),
+            areas: QueueAreas::find(&queue, memory.writable()),
+            memory: memory.clone(),
+            asked_at: queue.next_used(),
+            queue,
             faults: faults.clone(),
             broken: false,
             news: false,
@@ -113,8 +118,24 @@ impl Ring {
     fn renew(&mut self) {
         let change = self.memory.changes();
         if change != self.change {
-            (self.change, self.writable) = (change, self.memory.writable());
+            (self.change, self.areas) = (change, QueueAreas::find(&self.queue, self.memory.writable()));
         }
+        if self.areas.is_none() {
+            self.stop();
+        }
+    }
+
+    /// Takes nothing any more.
+    fn stop(&mut self) {
+        if !std::mem::replace(&mut self.broken, true) {
+            self.faults.count();
+        }
+    }
+
+    /// The areas as they are now, unless the queue is broken.
+    fn areas(&mut self) -> Option<&QueueAreas> {
+        self.renew();
+        if self.broken { None } else { self.areas.as_ref() }
     }
 
     /// Entries.
@@ -124,32 +145,46 @@ impl Ring {
 
     /// Loads the next available chain into `chain`; `None` when there is none, and then `chain` is empty.
     pub fn take(&mut self, chain: &mut Chain) -> Option<Taken> {
-        self.take_described(chain).map(|(taken, _)| taken)
+        // A device that has nothing to do keeps no image open.
+        chain.clear();
+        let (next, size) = (self.queue.next_avail(), self.queue.size());
+        let areas = self.areas()?;
+        let waiting = areas.available_index().wrapping_sub(next);
+        if waiting == 0 {
+            return None;
+        }
+        if waiting > size {
+            self.stop();
+            return None;
+        }
+        let head = areas.available_head(next);
+        self.queue.set_next_avail(next.wrapping_add(1));
+        Some(self.load(head, chain))
     }
 
     /// As [`take`](Self::take), and gives the descriptors of a chain without a fault as they are in guest memory, for
     /// libraries that read them themselves. Descriptors may have changed since `chain` was loaded.
     pub fn take_described(&mut self, chain: &mut Chain) -> Option<(Taken, Option<Described>)> {
-        // A device that has nothing to do keeps no image open.
         chain.clear();
-        if self.broken {
-            return None;
-        }
-        self.renew();
-        let writable = Writable(self.writable.clone());
+        let writable = Writable(self.areas()?.map().clone());
         let Ok(mut available) = self.queue.iter(writable) else {
-            self.broken = true;
-            self.faults.count();
+            self.stop();
             return None;
         };
         let descriptors = available.next()?;
-        let head = descriptors.head_index();
+        let taken = self.load(descriptors.head_index(), chain);
         let readable = self.memory.readable();
-        let fault = chain.load(&descriptors, &readable, &self.writable).err();
+        Some((taken, taken.fault.is_none().then_some(Described { descriptors, readable })))
+    }
+
+    /// Loads the chain that begins at `head`.
+    fn load(&self, head: u16, chain: &mut Chain) -> Taken {
+        let Some(areas) = &self.areas else { return Taken { head, fault: Some(ChainFault::Outside) } };
+        let fault = chain.load(areas.chain(head), &self.memory, areas.map()).err();
         if fault.is_some() {
             self.faults.count();
         }
-        Some((Taken { head, fault }, fault.is_none().then_some(Described { descriptors, readable })))
+        Taken { head, fault }
     }
 
     /// Makes the last `count` chains taken available again, for whoever takes the queue over.
@@ -159,25 +194,40 @@ impl Ring {
 
     /// Gives a chain back to the driver with `written` bytes written.
     pub fn complete(&mut self, taken: Taken, written: u32) {
+        self.fill(taken, written);
+        self.publish();
+    }
+
+    /// Sets a chain down as used, which the driver sees with the next [`publish`](Self::publish): a driver may look for all chains
+    /// of a frame as soon as it sees the first.
+    pub fn fill(&mut self, taken: Taken, written: u32) {
         // A head beyond the table names no chain: there is nothing to give back.
         if taken.head >= self.queue.size() {
             return;
         }
+        let count = self.queue.next_used();
+        let Some(areas) = self.areas() else { return };
+        areas.set_used(count, taken.head, written);
+        self.queue.set_next_used(count.wrapping_add(1));
         self.news = true;
-        self.renew();
-        if self.queue.add_used(&**self.writable, taken.head, written).is_err() {
-            self.broken = true;
+    }
+
+    /// Lets the driver see all chains that were set down as used.
+    pub fn publish(&mut self) {
+        let count = self.queue.next_used();
+        if let Some(areas) = self.areas() {
+            areas.set_used_index(count);
         }
     }
 
     /// Writes an answer to where a chain that was taken earlier has a place for it. `None` if it does not fit, or what may
     /// be written to has changed meanwhile and the place is not there any more.
     pub fn write(&mut self, place: &[Segment], data: &[u8]) -> Option<()> {
-        self.renew();
+        let map = self.areas()?.map();
         let mut rest = data;
         for segment in place {
             let (now, later) = rest.split_at(rest.len().min(segment.length as usize));
-            self.writable.write_slice(now, segment.address).ok()?;
+            map.write_slice(now, segment.address).ok()?;
             rest = later;
         }
         rest.is_empty().then_some(())
@@ -187,15 +237,24 @@ impl Ring {
     /// meanwhile, which nobody will notify of.
     #[must_use]
     pub fn listen(&mut self) -> bool {
-        self.renew();
-        !self.broken && self.queue.enable_notification(&**self.writable).unwrap_or(false)
+        let (events, next) = (self.queue.event_idx_enabled(), self.queue.next_avail());
+        let Some(areas) = self.areas() else { return false };
+        if events {
+            areas.set_available_event(next);
+        } else {
+            areas.set_used_flags(0);
+        }
+        // The driver looks at the wish after it has made a chain available, and the device at the chains after the wish.
+        fence(Ordering::SeqCst);
+        areas.available_index() != next
     }
 
-    /// Lets the driver know that it need not notify.
+    /// Lets the driver know that it need not notify. With event indices, one wish is for one notification.
     pub fn mute(&mut self) {
-        self.renew();
-        if !self.broken && self.queue.disable_notification(&**self.writable).is_err() {
-            self.broken = true;
+        if !self.queue.event_idx_enabled()
+            && let Some(areas) = self.areas()
+        {
+            areas.set_used_flags(VRING_USED_F_NO_NOTIFY as u16);
         }
     }
 
@@ -212,8 +271,17 @@ impl Ring {
         if !std::mem::take(&mut self.news) {
             return false;
         }
-        self.renew();
-        self.queue.needs_notification(&**self.writable).unwrap_or(true)
+        let (events, used) = (self.queue.event_idx_enabled(), self.queue.next_used());
+        let asked_at = std::mem::replace(&mut self.asked_at, used);
+        let Some(areas) = self.areas() else { return true };
+        // The driver looks at the used chains after it has said of which it wants to hear, and the device at the wish after them.
+        fence(Ordering::SeqCst);
+        if events {
+            // Whether the wish lies among those that were used since (virtio 1.2, section 2.7.7.2).
+            let behind = used.wrapping_sub(areas.used_event()).wrapping_sub(1);
+            return behind < used.wrapping_sub(asked_at);
+        }
+        areas.available_flags() & VRING_AVAIL_F_NO_INTERRUPT as u16 == 0
     }
 
     /// Whether something was completed since the driver was last asked whether it wants to know.

@@ -182,9 +182,14 @@ impl Driver {
         self.memory.writable().write_obj(index, GuestAddress(self.base + 0x402)).unwrap();
     }
 
+    /// The index of the used ring: how many chains came back so far.
+    pub(crate) fn used_index(&self) -> u16 {
+        self.memory.writable().load(GuestAddress(self.base + 0x802), Ordering::Acquire).unwrap()
+    }
+
     /// Chains that came back since the last call: head and bytes written.
     pub(crate) fn take_used(&mut self) -> Vec<(u16, u32)> {
-        let index: u16 = self.memory.writable().read_obj(GuestAddress(self.base + 0x802)).unwrap();
+        let index = self.used_index();
         let mut all = Vec::new();
         while self.used != index {
             let entry = self.base + 0x804 + 8 * u64::from(self.used % Self::SIZE);

@@ -28,6 +28,7 @@ mod control;
 mod device;
 mod drops;
 mod filter;
+mod held;
 mod receive;
 mod rx;
 mod snapshot;

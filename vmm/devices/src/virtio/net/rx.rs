@@ -7,14 +7,13 @@
 //!                          └──pause──> available again
 //! ```
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::drops::Drops;
+use super::held::HeldChains;
 use super::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
-use crate::virtio::chain::Chain;
-use crate::virtio::iovec::{Iovecs, Packet};
+use crate::virtio::iovec::{Packet, ReceiveWindow};
 use crate::virtio::ring::{Ring, Taken};
 
 /// Buffers held ahead at most: what one `readv` takes, less one to notice a frame that is cut off.
@@ -24,26 +23,18 @@ const SEGMENTS_HELD_MAX: usize = 1023;
 #[derive(Debug)]
 pub(super) struct Rx {
     pub(super) ring: Ring,
-    held: VecDeque<Held>,
+    held: HeldChains,
+    /// The buffers of all chains that are held.
+    window: ReceiveWindow,
     /// The change of memory under which chains are held.
     change: u64,
     /// Bytes and buffers of all that is held.
     room: u64,
     segments: usize,
-    /// Chains that were used, whose lists serve again.
-    spare: Vec<Chain>,
-    iovecs: Iovecs,
     /// A frame may lie over several chains.
     merge: bool,
     /// Room for any frame that may come, header included.
     frame_bytes_max: u64,
-}
-
-#[derive(Debug)]
-struct Held {
-    taken: Taken,
-    chain: Chain,
-    segments: usize,
 }
 
 /// The outcome of trying to receive one frame.
@@ -57,10 +48,20 @@ pub(super) enum Received {
     Starved,
 }
 
+/// What a driver offers to receive into.
+enum Offered {
+    /// A chain, which is held now.
+    Held,
+    /// A chain that no frame can lie in.
+    Bad(Taken),
+    /// No chain.
+    Nothing,
+}
+
 impl Rx {
     pub(super) fn new(ring: Ring, merge: bool, frame_bytes_max: u64) -> Rx {
-        let (held, spare, iovecs) = (VecDeque::new(), Vec::new(), Iovecs::default());
-        Rx { ring, held, change: 0, room: 0, segments: 0, spare, iovecs, merge, frame_bytes_max }
+        let (held, window) = (HeldChains::default(), ReceiveWindow::default());
+        Rx { ring, held, change: 0, room: 0, segments: 0, window, merge, frame_bytes_max }
     }
 
     /// Takes one frame off the tap and gives it to the driver.
@@ -68,11 +69,7 @@ impl Rx {
         if !self.gather() {
             return Received::Starved;
         }
-        let usable = if self.merge { self.held.len() } else { 1 };
-        let runs = self.held.iter().take(usable).map(|held| &held.chain.writable);
-        // What was checked when it was taken lies in its map still: no error is reached.
-        let Ok(transfer) = self.iovecs.over(runs) else { return Received::Starved };
-        match transfer.read_packet(tap) {
+        match self.window.read_packet(tap) {
             Ok(Packet::Whole { length }) if length >= u64::from(HEADER_BYTES) => {
                 self.deliver(length);
                 Received::Frame
@@ -91,30 +88,33 @@ impl Rx {
         }
     }
 
-    /// Completes the chains that the frame lies in.
+    /// Completes the chains that the frame lies in. The driver sees all of them at once.
     fn deliver(&mut self, length: u64) {
         let mut rest = length;
         let mut count = 0u16;
-        for held in &self.held {
+        for held in self.held.iter() {
             count += 1;
             rest = rest.saturating_sub(held.chain.writable.bytes());
             if rest == 0 {
                 break;
             }
         }
-        if let Some(first) = self.held.front() {
+        if let Some(first) = self.held.iter().next() {
             // The header lies where the frame was read to; a place that is cut short was checked for.
             let _ = first.chain.writable.write_at(NUM_BUFFERS_OFFSET, &count.to_le_bytes());
         }
         let mut rest = length;
-        for held in self.held.drain(..usize::from(count)) {
-            let written = rest.min(held.chain.writable.bytes());
+        for _ in 0..count {
+            let Some(held) = self.held.pop() else { break };
+            let bytes = held.chain.writable.bytes();
+            let written = rest.min(bytes);
             rest -= written;
-            self.room -= held.chain.writable.bytes();
+            self.room -= bytes;
             self.segments -= held.segments;
-            self.ring.complete(held.taken, written as u32);
-            self.spare.push(held.chain);
+            self.window.take_front(bytes);
+            self.ring.fill(held.taken, written as u32);
         }
+        self.ring.publish();
     }
 
     /// Holds enough chains for any frame. If the driver has given less, then half of the queue must do:
@@ -126,31 +126,43 @@ impl Rx {
             if enough || (!self.merge && !self.held.is_empty()) {
                 return true;
             }
-            let mut chain = self.spare.pop().unwrap_or_default();
-            let Some(taken) = self.ring.take(&mut chain) else {
-                self.spare.push(chain);
-                break;
-            };
-            // A first buffer too short for the header could not say how many follow.
-            if taken.fault.is_some() || chain.writable.bytes() < u64::from(HEADER_BYTES) {
-                self.spare.push(chain);
+            match self.hold_one() {
+                Offered::Held => {}
+                Offered::Nothing => break,
                 // What is put back at a pause must be in one piece: a bad chain waits for its turn.
-                if !self.held.is_empty() {
+                Offered::Bad(_) if !self.held.is_empty() => {
                     self.ring.put_back(1);
                     return true;
                 }
-                self.ring.complete(taken, 0);
-                continue;
+                Offered::Bad(taken) => self.ring.complete(taken, 0),
             }
-            // Nobody reads from these, and what may be read changes with each image.
-            chain.readable.clear();
-            let segments = chain.writable.iter().count();
-            self.room += chain.writable.bytes();
-            self.segments += segments;
-            self.held.push_back(Held { taken, chain, segments });
         }
         let wanted = if self.merge { usize::from(self.ring.size()).div_ceil(2) } else { 1 };
         self.held.len() >= wanted
+    }
+
+    /// Holds the chain that the driver offers next, if it is good for a frame.
+    fn hold_one(&mut self) -> Offered {
+        let mut offered = Offered::Nothing;
+        self.held.push(|held| {
+            let Some(taken) = self.ring.take(&mut held.chain) else { return false };
+            let bytes = held.chain.writable.bytes();
+            // A first buffer too short for the header could not say how many follow.
+            let bad = taken.fault.is_some() || bytes < u64::from(HEADER_BYTES);
+            // A chain that was taken under another map than those before it waits until these are taken anew.
+            if bad || self.window.push(&held.chain.writable).is_err() {
+                offered = Offered::Bad(taken);
+                return false;
+            }
+            // Nobody reads from these, and what may be read changes with each image.
+            held.chain.readable.clear();
+            (held.taken, held.segments) = (taken, held.chain.writable.iter().count());
+            self.room += bytes;
+            self.segments += held.segments;
+            offered = Offered::Held;
+            true
+        });
+        offered
     }
 
     /// Chains that are held may lie in memory that the driver has given back since: they are taken anew.
@@ -159,7 +171,8 @@ impl Rx {
         if change != self.change {
             self.change = change;
             self.ring.put_back(self.held.len() as u16);
-            self.spare.extend(self.held.drain(..).map(|held| held.chain));
+            self.held.clear();
+            self.window.clear();
             (self.room, self.segments) = (0, 0);
         }
     }

@@ -76,9 +76,10 @@ impl NetWorker {
     fn serve(&mut self, stop: Stop) -> io::Result<()> {
         let wakeups = Wakeups::new(stop)?;
         wakeups.add(&*self.tap, TAP, true)?;
-        wakeups.add(&self.rx_event, RX, false)?;
-        wakeups.add(&self.tx_event, TX, false)?;
-        wakeups.add(&self.control_event, CONTROL, false)?;
+        // An event wakes the thread each time that the driver writes it, and is never read.
+        wakeups.add(&self.rx_event, RX, true)?;
+        wakeups.add(&self.tx_event, TX, true)?;
+        wakeups.add(&self.control_event, CONTROL, true)?;
         loop {
             let work_left = self.control_ready || self.tx_ready || (self.tap_ready && !self.starved);
             let patience = match work_left {
@@ -92,18 +93,9 @@ impl NetWorker {
             if !work_left && woken == Woken::default() {
                 self.tx.signal(&*self.interrupt);
             }
-            if woken.has(RX) {
-                let _ = self.rx_event.read();
-                self.starved = false;
-            }
-            if woken.has(TX) {
-                let _ = self.tx_event.read();
-                self.tx_ready = true;
-            }
-            if woken.has(CONTROL) {
-                let _ = self.control_event.read();
-                self.control_ready = true;
-            }
+            self.starved &= !woken.has(RX);
+            self.tx_ready |= woken.has(TX);
+            self.control_ready |= woken.has(CONTROL);
             self.tap_ready |= woken.has(TAP);
             self.control();
             self.receive();

@@ -1,6 +1,7 @@
 //! The interface as a driver sees it, with a packet socket in the place of a tap.
 
 mod control;
+mod merged;
 mod signals;
 
 use std::io::{self, ErrorKind};

@@ -1,0 +1,197 @@
+//! The three areas of a split virtqueue in guest memory (virtio 1.2, section 2.7), read and written where they lie.
+//!
+//! ```text
+//!   descriptors   buffers of chains                     written by the driver
+//!   available     heads of chains, and their count      written by the driver
+//!   used          heads with lengths, and their count   written by the device
+//! ```
+//!
+//! An area is looked up once for a map of memory, and not at each access. What the driver wrote may be anything, and something else
+//! at the next look: whoever reads it checks it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use virtio_queue::desc::split::Descriptor;
+use virtio_queue::{Queue, QueueT as _};
+use vm_memory::{
+    AtomicAccess, ByteValued, Bytes as _, GuestAddress, GuestMemory as _, GuestMemoryRegion as _,
+    GuestRegionMmap, MemoryRegionAddress, VolatileMemory as _, VolatileSlice,
+};
+
+use super::MemoryMap;
+
+/// Bytes of a descriptor, of an entry of the available ring, and of one of the used ring.
+const DESCRIPTOR_BYTES: usize = 16;
+const AVAILABLE_BYTES: usize = 2;
+const USED_BYTES: usize = 8;
+
+/// Places in both rings: flags, the index, and the first entry. The other side's event index follows the last entry.
+const FLAGS: usize = 0;
+const INDEX: usize = 2;
+const ENTRIES: usize = 4;
+const EVENT_BYTES: usize = 2;
+
+/// The areas of a queue under one map of memory.
+#[derive(Debug)]
+pub(super) struct QueueAreas {
+    descriptors: Area,
+    available: Area,
+    used: Area,
+    size: usize,
+    /// The areas lie in it, and it is what a device may write to.
+    map: Arc<MemoryMap>,
+}
+
+/// Bytes in one part of guest memory.
+#[derive(Debug)]
+struct Area {
+    part: Arc<GuestRegionMmap>,
+    offset: MemoryRegionAddress,
+    bytes: usize,
+}
+
+impl Area {
+    /// Finds an area that lies in one part of memory, as all do that a driver allocates in one piece.
+    fn find(map: &MemoryMap, address: u64, bytes: usize, alignment: u64) -> Option<Area> {
+        let (part, offset) = map.part(GuestAddress(address), bytes)?;
+        let aligned = address.is_multiple_of(alignment);
+        aligned.then(|| Area { part: part.clone(), offset, bytes })
+    }
+
+    fn slice(&self) -> VolatileSlice<'_> {
+        self.part.get_slice(self.offset, self.bytes).expect("the part has these bytes")
+    }
+
+    fn load<T: AtomicAccess>(&self, at: usize, order: Ordering) -> T {
+        self.slice().load(at, order).expect("the place is aligned and lies in the area")
+    }
+
+    fn store<T: AtomicAccess>(&self, value: T, at: usize, order: Ordering) {
+        self.slice().store(value, at, order).expect("the place is aligned and lies in the area");
+    }
+}
+
+impl QueueAreas {
+    /// Finds the areas of a queue in memory that a device may write to. `None` if they are not there.
+    pub(super) fn find(queue: &Queue, map: Arc<MemoryMap>) -> Option<QueueAreas> {
+        let size = usize::from(queue.size());
+        if size == 0 {
+            return None;
+        }
+        let descriptors = Area::find(&map, queue.desc_table(), size * DESCRIPTOR_BYTES, 16)?;
+        let available = ENTRIES + size * AVAILABLE_BYTES + EVENT_BYTES;
+        let available = Area::find(&map, queue.avail_ring(), available, 2)?;
+        let used = Area::find(&map, queue.used_ring(), ENTRIES + size * USED_BYTES + EVENT_BYTES, 4)?;
+        Some(QueueAreas { descriptors, available, used, size, map })
+    }
+
+    /// Returns the map of memory in which the areas lie.
+    pub(super) fn map(&self) -> &Arc<MemoryMap> {
+        &self.map
+    }
+
+    /// Returns the count of chains that the driver has made available. What it wrote before is seen by reads that follow.
+    pub(super) fn available_index(&self) -> u16 {
+        u16::from_le(self.available.load(INDEX, Ordering::Acquire))
+    }
+
+    /// Returns the head of the chain that was made available as number `count`.
+    pub(super) fn available_head(&self, count: u16) -> u16 {
+        let entry = ENTRIES + usize::from(count) % self.size * AVAILABLE_BYTES;
+        u16::from_le(self.available.load(entry, Ordering::Relaxed))
+    }
+
+    /// Returns the available ring's flags.
+    pub(super) fn available_flags(&self) -> u16 {
+        u16::from_le(self.available.load(FLAGS, Ordering::Relaxed))
+    }
+
+    /// Returns the count of used chains of which the driver wants to hear.
+    pub(super) fn used_event(&self) -> u16 {
+        let event = ENTRIES + self.size * AVAILABLE_BYTES;
+        u16::from_le(self.available.load(event, Ordering::Relaxed))
+    }
+
+    /// Writes the entry of the chain that is used as number `count`, which the driver does not look at yet.
+    pub(super) fn set_used(&self, count: u16, head: u16, length: u32) {
+        let entry = ENTRIES + usize::from(count) % self.size * USED_BYTES;
+        // Entries are aligned to four bytes, and are two numbers.
+        self.used.store(u32::from(head).to_le(), entry, Ordering::Relaxed);
+        self.used.store(length.to_le(), entry + 4, Ordering::Relaxed);
+    }
+
+    /// Tells the driver the count of used chains, with all that was written before.
+    pub(super) fn set_used_index(&self, count: u16) {
+        self.used.store(count.to_le(), INDEX, Ordering::Release);
+    }
+
+    /// Sets the used ring's flags.
+    pub(super) fn set_used_flags(&self, flags: u16) {
+        self.used.store(flags.to_le(), FLAGS, Ordering::Relaxed);
+    }
+
+    /// Tells the driver of which available chain the device wants to hear.
+    pub(super) fn set_available_event(&self, count: u16) {
+        self.used.store(count.to_le(), ENTRIES + self.size * USED_BYTES, Ordering::Relaxed);
+    }
+
+    /// Returns the descriptors of the chain that begins at `head`.
+    pub(super) fn chain(&self, head: u16) -> Descriptors<'_> {
+        let table = self.descriptors.slice();
+        Descriptors { table, map: &self.map, next: Some(head), left: self.size, indirect: false }
+    }
+}
+
+/// The descriptors of one chain, those of an indirect table in the place of the one that names it. Ends early where a chain makes no
+/// sense.
+#[derive(Debug)]
+pub(super) struct Descriptors<'a> {
+    table: VolatileSlice<'a>,
+    map: &'a MemoryMap,
+    /// The entry that comes next; `None` behind the last one.
+    next: Option<u16>,
+    /// Descriptors that the chain may still have: no more than its table.
+    left: usize,
+    indirect: bool,
+}
+
+impl Descriptors<'_> {
+    /// Whether the chain's last descriptor was reached.
+    pub(super) fn ended(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// Goes on in the indirect table that `descriptor` names (section 2.7.5.3). `None` if that is none, or there was one already.
+    fn enter(&mut self, descriptor: Descriptor) -> Option<()> {
+        let bytes = descriptor.len() as usize;
+        if self.indirect || !bytes.is_multiple_of(DESCRIPTOR_BYTES) {
+            return None;
+        }
+        self.table = self.map.get_slice(descriptor.addr(), bytes).ok()?;
+        (self.next, self.left, self.indirect) = (Some(0), bytes / DESCRIPTOR_BYTES, true);
+        Some(())
+    }
+}
+
+impl Iterator for Descriptors<'_> {
+    type Item = Descriptor;
+
+    fn next(&mut self) -> Option<Descriptor> {
+        loop {
+            let place = usize::from(self.next?) * DESCRIPTOR_BYTES;
+            self.left = self.left.checked_sub(1)?;
+            let descriptor: Descriptor = read(&self.table, place)?;
+            if descriptor.refers_to_indirect_table() {
+                self.enter(descriptor)?;
+                continue;
+            }
+            self.next = descriptor.has_next().then(|| descriptor.next());
+            return Some(descriptor);
+        }
+    }
+}
+
+fn read<T: ByteValued>(slice: &VolatileSlice<'_>, at: usize) -> Option<T> {
+    slice.get_ref(at).ok().map(|place| place.load())
+}
