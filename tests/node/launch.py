@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 
+import emulator
 import request
 from failure import NODE_FAILED, NodeError
 
@@ -170,7 +171,7 @@ def _qemu(node, scratch, ends, shared, icount):
         # The others come when the kernel has patched itself for good (init.sh).
         " 8250.nr_uarts=1 pci=lastbus=0 maxcpus=1"
     )
-    argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-M", "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off"]
+    argv = [str(emulator.path()), "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-M", "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off"]
     # TCG's cmpxchg16b leaves other flags than ZF wrong now and then (RAX's own bits, seen in a guest's kernel, which panicked):
     # kernels that are not told of it do without.
     argv += ["-bios", "qboot.rom", "-cpu", "EPYC,+svm,+x2apic,-cx16", "-m", str(MEMORY_MIB)]
