@@ -143,7 +143,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Buffers that packets will be received into. Their addresses are kept from one packet to the next, and buffers that adjoin are one
+/// Buffers that packets will be received into. The window keeps addresses from one packet to the next, and buffers that adjoin are one
 /// entry: drivers cut them off one piece of memory.
 #[derive(Debug, Default)]
 pub struct ReceiveWindow {
@@ -161,7 +161,7 @@ impl ReceiveWindow {
     /// Adds the buffers of `run` behind those that are there.
     ///
     /// # Errors
-    /// They were checked against another map of memory than the others. Then none is added.
+    /// The run was checked against another map of memory than the others. Then none of its buffers is added.
     pub fn push(&mut self, run: &Segments) -> Result<(), Outside> {
         let map = run.shared_map().ok_or(Outside)?;
         if !Arc::ptr_eq(self.map.get_or_insert_with(|| map.clone()), map) {

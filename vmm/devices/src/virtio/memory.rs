@@ -40,7 +40,7 @@ pub struct MemoryPartError {
 #[derive(Debug)]
 pub struct MemoryMap {
     regions: GuestMemoryMmap,
-    /// The same, in ascending order.
+    /// The regions, in ascending order.
     parts: Vec<Arc<GuestRegionMmap>>,
     /// The mapping that plugged blocks are parts of.
     _room: Option<Arc<GuestRegionMmap>>,

@@ -6,7 +6,7 @@
 //!   used          heads with lengths, and their count   written by the device
 //! ```
 //!
-//! An area is looked up once for a map of memory, and not at each access. What the driver wrote may be anything, and something else
+//! An area is looked up once for a map of memory, and not at each access. The driver may have written anything, and something else
 //! at the next look: whoever reads it checks it.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const DESCRIPTOR_BYTES: usize = 16;
 const AVAILABLE_BYTES: usize = 2;
 const USED_BYTES: usize = 8;
 
-/// Places in both rings: flags, the index, and the first entry. The other side's event index follows the last entry.
+/// Places in both rings: flags, the index, and the first entry. An event index, which is for the other side's ring, follows the last entry.
 const FLAGS: usize = 0;
 const INDEX: usize = 2;
 const ENTRIES: usize = 4;
@@ -91,7 +91,7 @@ impl QueueAreas {
         &self.map
     }
 
-    /// Returns the count of chains that the driver has made available. What it wrote before is seen by reads that follow.
+    /// Returns the count of chains that the driver has made available. Reads that follow see all that it wrote before.
     pub(super) fn available_index(&self) -> u16 {
         u16::from_le(self.available.load(INDEX, Ordering::Acquire))
     }
@@ -121,7 +121,7 @@ impl QueueAreas {
         self.used.store(length.to_le(), entry + 4, Ordering::Relaxed);
     }
 
-    /// Tells the driver the count of used chains, with all that was written before.
+    /// Publishes the count of used chains, with all that was written before.
     pub(super) fn set_used_index(&self, count: u16) {
         self.used.store(count.to_le(), INDEX, Ordering::Release);
     }
@@ -131,7 +131,7 @@ impl QueueAreas {
         self.used.store(flags.to_le(), FLAGS, Ordering::Relaxed);
     }
 
-    /// Tells the driver of which available chain the device wants to hear.
+    /// Sets the available chain of which the device wants to hear.
     pub(super) fn set_available_event(&self, count: u16) {
         self.used.store(count.to_le(), ENTRIES + self.size * USED_BYTES, Ordering::Relaxed);
     }

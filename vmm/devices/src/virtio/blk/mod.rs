@@ -15,7 +15,7 @@
 //! ```
 //!
 //! `request` parses, `worker` acts on a thread of its own, `device` is what the transport sees, `config` what the driver reads of the disk, `full_disks` counts the
-//! disks that wait for room on the node, `size` follows block devices that grow.
+//! disks that wait for room on the node, `size` follows block devices that grow, `unheard` says when a driver hears of answers.
 
 mod config;
 mod device;
@@ -27,6 +27,7 @@ mod size;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod unheard;
 mod worker;
 
 pub use device::Blk;

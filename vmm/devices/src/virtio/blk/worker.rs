@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use virtio_bindings::virtio_blk::VIRTIO_BLK_ID_BYTES;
 use virtio_queue::Queue;
@@ -19,6 +19,7 @@ use super::config::config;
 use super::full_disks::{FullDisk, FullDisks};
 use super::request::{Limits, Operation, Range, Request, Status, parse};
 use super::size::Size;
+use super::unheard::Unheard;
 use crate::virtio::Interrupt;
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
@@ -136,13 +137,19 @@ impl BlkWorker {
         }
     }
 
-    /// Serves some requests. Returns whether there are more.
+    /// Serves some requests, and lets the driver hear of all of them. Returns whether there are more.
     pub(super) fn batch(&mut self) -> Left {
         self.ring.mute();
+        let left = self.serve_some();
+        self.ring.signal(&*self.interrupt);
+        if left == Left::Nothing && self.ring.listen() { Left::Work } else { left }
+    }
+
+    fn serve_some(&mut self) -> Left {
+        let mut unheard = Unheard::default();
         for _ in 0..BATCH {
-            let Some(taken) = self.ring.take(&mut self.chain) else {
-                return if self.ring.listen() { Left::Work } else { Left::Nothing };
-            };
+            let begun = Instant::now();
+            let Some(taken) = self.ring.take(&mut self.chain) else { return Left::Nothing };
             let written = match parse(&mut self.chain, taken.fault, self.limits) {
                 Some(request) => match self.answer(request) {
                     Some(written) => written,
@@ -161,8 +168,10 @@ impl BlkWorker {
                 }
             };
             self.ring.complete(taken, written);
-            // One by one: a driver that waits for this request should not wait for the next as well.
-            self.ring.signal(&*self.interrupt);
+            // A driver that waits for this request should not wait for the next as well, unless that takes no time to speak of.
+            if unheard.add(begun.elapsed()) {
+                self.ring.signal(&*self.interrupt);
+            }
         }
         Left::Work
     }

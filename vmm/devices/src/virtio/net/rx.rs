@@ -48,7 +48,7 @@ pub(super) enum Received {
     Starved,
 }
 
-/// What a driver offers to receive into.
+/// An offer of the driver's to receive into.
 enum Offered {
     /// A chain, which is held now.
     Held,

@@ -1,4 +1,4 @@
-//! What a driver sees of a frame that lies over several chains while it is received.
+//! Frames that lie over several chains, as a driver sees them while they are received.
 
 use std::time::{Duration, Instant};
 
