@@ -13,9 +13,21 @@ use std::io;
 /// # Errors
 /// The kernel's error. No privilege is needed (sched(7)), but a seccomp filter may refuse the call.
 pub fn set_sched_batch() -> io::Result<()> {
+    set(libc::SCHED_BATCH)
+}
+
+/// Sets SCHED_OTHER, the ordinary policy, for the calling thread and the threads that it starts from now on.
+///
+/// # Errors
+/// As [`set_sched_batch`].
+pub fn set_sched_other() -> io::Result<()> {
+    set(libc::SCHED_OTHER)
+}
+
+fn set(policy: i32) -> io::Result<()> {
     let no_priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: the kernel reads the parameters, which live until it returns; zero is the calling thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const no_priority) } {
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const no_priority) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -34,8 +46,11 @@ mod tests {
         };
         let there = std::thread::spawn(move || {
             set_sched_batch().unwrap();
-            policy()
+            let batch = policy();
+            set_sched_other().unwrap();
+            (batch, policy())
         });
-        assert_eq!((there.join().unwrap(), policy()), (libc::SCHED_BATCH, libc::SCHED_OTHER));
+        assert_eq!(there.join().unwrap(), (libc::SCHED_BATCH, libc::SCHED_OTHER));
+        assert_eq!(policy(), libc::SCHED_OTHER);
     }
 }

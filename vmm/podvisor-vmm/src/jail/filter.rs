@@ -167,11 +167,14 @@ fn program(thread: Thread) -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_ioctl, ioctls.into_iter().collect::<Result<_, _>>()?);
     // Signals to threads of this process only.
     rules.insert(libc::SYS_tgkill, vec![masked(0, u64::from(u32::MAX), u64::from(std::process::id()))?]);
-    // Being less urgent than others, for the calling thread.
-    let batch = [(0, 0), (1, libc::SCHED_BATCH as u64)]
-        .map(|(index, value)| SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value));
-    let batch = SeccompRule::new(batch.into_iter().collect::<Result<_, _>>()?)?;
-    rules.insert(libc::SYS_sched_setscheduler, vec![batch]);
+    // Being less urgent than others, or as urgent, for the calling thread.
+    let policies = [libc::SCHED_BATCH, libc::SCHED_OTHER].map(|policy| {
+        let arguments = [(0, 0), (1, policy as u64)];
+        let equal =
+            |(index, value)| SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
+        SeccompRule::new(arguments.into_iter().map(equal).collect::<Result<_, _>>()?)
+    });
+    rules.insert(libc::SYS_sched_setscheduler, policies.into_iter().collect::<Result<_, _>>()?);
     if thread == Thread::Share {
         // A umask of its own for each thread that the share's first one starts.
         rules.insert(libc::SYS_unshare, vec![masked(0, u64::MAX, libc::CLONE_FS as u64)?]);

@@ -17,6 +17,7 @@ use super::request::Limits;
 use super::size;
 use super::size::Size;
 use super::snapshot::BlkSnapshot;
+use super::urgency::Wakings;
 use super::worker::BlkWorker;
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
@@ -86,6 +87,8 @@ impl Blk {
             faults: self.faults.clone(),
             full_disks: self.full_disks.clone(),
             full: None,
+            wakings: Wakings::new(),
+            served: 0,
         })
     }
 
@@ -131,13 +134,7 @@ impl VirtioDevice for Blk {
     fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
         self.reset();
         let back_end = self.back_end(activation)?;
-        self.worker = Some(Worker::spawn(DEVICE, &self.name, move |stop| {
-            // The guest goes on with what it has to ask while others want the processor, so that a wake-up finds more.
-            if let Err(error) = vmm_sched_batch::set_sched_batch() {
-                tracing::warn!(%error, "a disk's thread keeps the ordinary scheduling policy");
-            }
-            back_end.run(stop)
-        })?);
+        self.worker = Some(Worker::spawn(DEVICE, &self.name, move |stop| back_end.run(stop))?);
         Ok(())
     }
 

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! `request` parses, `worker` acts on a thread of its own, `device` is what the transport sees, `config` what the driver reads of the disk, `full_disks` counts the
-//! disks that wait for room on the node, `size` follows block devices that grow, `unheard` says when a driver hears of answers.
+//! disks that wait for room on the node, `size` follows block devices that grow, `unheard` says when a driver hears of answers, `urgency` whether the
+//! thread takes the processor from the guest.
 
 mod config;
 mod device;
@@ -28,6 +29,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod unheard;
+mod urgency;
 mod worker;
 
 pub use device::Blk;

@@ -20,6 +20,7 @@ use super::full_disks::{FullDisk, FullDisks};
 use super::request::{Limits, Operation, Range, Request, Status, parse};
 use super::size::Size;
 use super::unheard::Unheard;
+use super::urgency::{Urgency, Wakings};
 use crate::virtio::Interrupt;
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
@@ -58,6 +59,9 @@ pub(super) struct BlkWorker {
     pub(super) full_disks: FullDisks,
     /// Counted there while this one waits.
     pub(super) full: Option<FullDisk>,
+    pub(super) wakings: Wakings,
+    /// Requests that were served since the worker was woken.
+    pub(super) served: u32,
 }
 
 /// Outcome of looking at the queue.
@@ -69,6 +73,17 @@ pub(super) enum Left {
     Work,
     /// The next request finds no room on the node.
     NoRoom,
+}
+
+/// Sets how urgent the calling thread is. A thread that cannot be so stays as it is.
+fn set_urgency(urgency: Urgency) {
+    let set = match urgency {
+        Urgency::Patient => vmm_sched_batch::set_sched_batch(),
+        Urgency::Urgent => vmm_sched_batch::set_sched_other(),
+    };
+    if let Err(error) = set {
+        tracing::warn!(%error, "a disk's thread keeps its scheduling policy");
+    }
 }
 
 /// A request that cannot be carried out.
@@ -89,6 +104,7 @@ impl From<Status> for Failed {
 impl BlkWorker {
     /// Serves until `stop` is readable, then gives the queue back.
     pub(super) fn run(mut self, stop: Stop) -> Vec<Queue> {
+        set_urgency(Urgency::Patient);
         if let Err(error) = self.serve(stop) {
             tracing::error!(%error, "a disk's thread cannot wait for requests");
         }
@@ -115,6 +131,12 @@ impl BlkWorker {
             }
             if woken.has(QUEUE) || left != Left::Nothing {
                 left = self.batch();
+            }
+            if left == Left::Nothing
+                && self.served > 0
+                && let Some(urgency) = self.wakings.add(std::mem::take(&mut self.served))
+            {
+                set_urgency(urgency);
             }
         }
     }
@@ -168,6 +190,7 @@ impl BlkWorker {
                 }
             };
             self.ring.complete(taken, written);
+            self.served = self.served.saturating_add(1);
             // A driver that waits for this request should not wait for the next as well, unless that takes no time to speak of.
             if unheard.add(begun.elapsed()) {
                 self.ring.signal(&*self.interrupt);
