@@ -7,6 +7,7 @@ use kvm_bindings::CpuId;
 use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 
 use crate::cpuid::CpuidError;
+use crate::kvm_error::{KvmError, kvm_error};
 use crate::layout;
 use crate::register_pages::{RegisterPages, RegisterPagesError};
 
@@ -19,16 +20,12 @@ const CPUID_ENTRIES: usize = 256;
 pub enum BlankVmError {
     #[error("KVM lacks {capability}")]
     Capability { capability: &'static str },
-    #[error("cannot set up KVM: {step}")]
-    Kvm { step: &'static str, source: kvm_ioctls::Error },
+    #[error(transparent)]
+    Kvm(#[from] KvmError),
     #[error(transparent)]
     Cpuid(#[from] CpuidError),
     #[error(transparent)]
     Registers(#[from] RegisterPagesError),
-}
-
-fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> BlankVmError {
-    move |source| BlankVmError::Kvm { step, source }
 }
 
 /// The beginning of a VM, which one is built from.
@@ -84,6 +81,6 @@ fn create_vm(kvm: &Kvm) -> Result<VmFd, BlankVmError> {
 }
 
 /// Creates the vCPU of this number, which has no features yet.
-pub(crate) fn create_vcpu(vm: &VmFd, id: u8) -> Result<VcpuFd, BlankVmError> {
+pub(crate) fn create_vcpu(vm: &VmFd, id: u8) -> Result<VcpuFd, KvmError> {
     vm.create_vcpu(u64::from(id)).map_err(kvm_error("create a vCPU"))
 }

@@ -27,6 +27,7 @@ use crate::console::{CONSOLE_TAIL_BYTES, Console};
 use crate::counters::Counters;
 use crate::cpuid::{self, CpuidError};
 use crate::device::{self, Backends, PlugError};
+use crate::kvm_error::{KvmError, kvm_error};
 use crate::layout;
 use crate::memory::{self, MemoryError};
 use crate::memory_hotplug::{MemoryHotplug, ResizeError};
@@ -80,8 +81,8 @@ pub enum VmError {
     VcpuCount { count: u8, most: u8 },
     #[error(transparent)]
     Blank(#[from] BlankVmError),
-    #[error("cannot set up KVM: {step}")]
-    Kvm { step: &'static str, source: kvm_ioctls::Error },
+    #[error(transparent)]
+    Kvm(#[from] KvmError),
     #[error("cannot make an event")]
     Event(#[source] nix::Error),
     #[error(transparent)]
@@ -100,10 +101,6 @@ pub enum VmError {
     VcpuState(#[from] VcpuSnapshotError),
     #[error(transparent)]
     Resize(#[from] ResizeError),
-}
-
-fn kvm_error(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> VmError {
-    move |source| VmError::Kvm { step, source }
 }
 
 /// A VM. Dropping it stops it. Fields are dropped in order: vCPU threads end before the devices, and
@@ -174,7 +171,7 @@ impl Vm {
         let bus = Bus::new(&vm_fd, &memory, &registers, console.clone(), pmem_base).map_err(VmError::from)?;
         let bus = Arc::new(bus);
         let cpuid = cpuid::for_vcpu(&supported, 0, config.vcpus).map_err(VmError::from)?;
-        set_features(&first, &cpuid)?;
+        set_features(&first, &cpuid).map_err(VmError::from)?;
         let mut fds = vec![first];
         fds.extend(create_vcpus(&vm_fd, &supported, 1..config.vcpus_at_boot, config.vcpus)?);
         load(&RawVm { vm: &vm_fd, memory: &memory.writable(), vcpus: &fds, cpuid: &cpuid })?;
@@ -392,13 +389,13 @@ fn create_vcpus(vm: &VmFd, supported: &CpuId, ids: Range<u8>, count: u8) -> Resu
 }
 
 /// Gives a vCPU the features that the guest sees.
-fn set_features(fd: &VcpuFd, features: &CpuId) -> Result<(), VmError> {
+fn set_features(fd: &VcpuFd, features: &CpuId) -> Result<(), KvmError> {
     fd.set_cpuid2(features).map_err(kvm_error("set a vCPU's features"))
 }
 
 /// Has KVM find a vCPU that was created while the guest runs: its map of local APICs, by which a start-up interrupt finds its
 /// vCPU, was drawn before that one was in the VM's list, and is drawn anew where an APIC's state is written.
-fn make_reachable(fd: &VcpuFd) -> Result<(), VmError> {
+fn make_reachable(fd: &VcpuFd) -> Result<(), KvmError> {
     let step = "give a vCPU its local APIC";
     let apic = fd.get_lapic().map_err(kvm_error(step))?;
     fd.set_lapic(&apic).map_err(kvm_error(step))
