@@ -113,7 +113,8 @@ impl BlkWorker {
 
     fn serve(&mut self, stop: Stop) -> io::Result<()> {
         let wakeups = Wakeups::new(stop)?;
-        wakeups.add(&self.event, QUEUE, false)?;
+        // The event wakes the thread each time that the driver writes it, and is never read.
+        wakeups.add(&self.event, QUEUE, true)?;
         // A disk that goes on after a pause may have requests that nobody notifies of again.
         let mut left = Left::Work;
         loop {
@@ -126,9 +127,6 @@ impl BlkWorker {
                 return Ok(());
             }
             self.look_at_size();
-            if woken.has(QUEUE) {
-                let _ = self.event.read();
-            }
             if woken.has(QUEUE) || left != Left::Nothing {
                 left = self.batch();
             }
