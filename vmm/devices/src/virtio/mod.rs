@@ -21,6 +21,7 @@ pub mod mmio;
 pub mod net;
 pub mod pmem;
 mod queue_areas;
+pub mod receive_window;
 pub mod ring;
 pub mod rng;
 #[cfg(test)]

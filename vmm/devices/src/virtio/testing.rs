@@ -10,7 +10,8 @@ use virtio_queue::{Queue, QueueState};
 use vm_memory::{Bytes as _, FileOffset, GuestAddress, GuestRegionMmap, MmapRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use super::{Activation, GuestMemory, Interrupt};
+use super::chain::{Segment, Segments};
+use super::{Activation, GuestMemory, Interrupt, MemoryMap};
 
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
@@ -24,6 +25,21 @@ const WAIT_MS: i32 = 20_000;
 
 pub(crate) fn memory() -> GuestMemory {
     GuestMemory::new(vec![GuestRegionMmap::from_range(GuestAddress(0), MEMORY, None).unwrap()]).unwrap()
+}
+
+/// Memory of two parts that follow one another: 0 to 0x2000, and up to 0x4000.
+pub(crate) fn two_parts() -> Arc<MemoryMap> {
+    let region = |base| GuestRegionMmap::from_range(GuestAddress(base), 0x2000, None).unwrap();
+    GuestMemory::new(vec![region(0), region(0x2000)]).unwrap().writable()
+}
+
+/// A run of buffers, as (address, bytes), to be written to.
+pub(crate) fn run(map: &Arc<MemoryMap>, segments: &[(u64, u32)]) -> Segments {
+    let mut run = Segments::default();
+    for (address, length) in segments {
+        run.push(Segment { address: GuestAddress(*address), length: *length }, || map.clone());
+    }
+    run
 }
 
 /// Where [`image`] lies, and its bytes.

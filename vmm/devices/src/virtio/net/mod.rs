@@ -21,7 +21,7 @@
 //!   control ──command──> receive: the driver's wishes ──> filter ──TUNSETTXFILTER──> tap
 //! ```
 //!
-//! `rx`, `tx` and `control` each serve a queue, `worker` runs them on one thread, `drops` counts lost frames, `tap`
+//! `rx`, `tx` and `control` each serve a queue, `held` has the chains that `rx` took ahead, `worker` runs them on one thread, `drops` counts lost frames, `tap`
 //! changes settings in the kernel.
 
 mod control;

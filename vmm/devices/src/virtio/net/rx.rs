@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use super::drops::Drops;
 use super::held::HeldChains;
 use super::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
-use crate::virtio::iovec::{Packet, ReceiveWindow};
+use crate::virtio::receive_window::{Packet, ReceiveWindow};
 use crate::virtio::ring::{Ring, Taken};
 
 /// Buffers held ahead at most: what one `readv` takes, less one to notice a frame that is cut off.
