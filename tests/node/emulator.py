@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 
+from failure import NodeError
 from system import HERE, cache_root
 
 NAME = "qemu-system-x86_64"
@@ -36,6 +37,8 @@ def mended(code):
 def path():
     """The program to run, made if this QEMU was never mended before. Safe when several nodes start at once."""
     installed = shutil.which(NAME)
+    if installed is None:
+        raise NodeError(f"{NAME} not found; run tests/node/install as root")
     code = pathlib.Path(installed).read_bytes()
     key = hashlib.sha256(code + (HERE / "emulator.py").read_bytes()).hexdigest()[:16]
     # QEMU looks for its modules and firmware beside the folder that it lies in.
