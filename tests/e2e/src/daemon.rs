@@ -243,7 +243,9 @@ impl Program {
             true => &["a VM waits for a pod"],
             false => &["a template is made", "a template is read"],
         };
-        if std::env::var_os(ORIGIN_VARIABLE).is_none() || !has_templates(&config) {
+        // A test that gives its own handler templates waits for them by itself, or ends the daemon before.
+        let first = config.lines().find(|line| line.starts_with("template = "));
+        if std::env::var_os(ORIGIN_VARIABLE).is_none() || !first.is_some_and(has_templates) {
             return Ok(());
         }
         let is_there = |log: Vec<u8>| {
