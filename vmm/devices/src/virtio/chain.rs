@@ -67,12 +67,7 @@ impl Segments {
     }
 
     /// The map that the buffers were checked against; `None` if there never was one.
-    pub(super) fn map(&self) -> Option<&MemoryMap> {
-        self.map.as_deref()
-    }
-
-    /// As [`map`](Self::map), for those that keep it.
-    pub(super) fn shared_map(&self) -> Option<&Arc<MemoryMap>> {
+    pub(super) fn map(&self) -> Option<&Arc<MemoryMap>> {
         self.map.as_ref()
     }
 
@@ -304,6 +299,9 @@ mod tests {
         driver.put(&[(TABLE, 32, INDIRECT)]);
         let (chain, fault) = load(&driver);
         assert_eq!((fault, chain.readable.bytes(), chain.writable.bytes()), (None, 4, 4));
+        // A table with one entry more than can be named.
+        driver.descriptor(driver.table(), 0, (TABLE, 16 * 0x1_0000, INDIRECT, 0));
+        assert_eq!(load(&driver).1, Some(ChainFault::Endless));
         // A table within a table, a table of odd length, an empty one, one outside memory.
         driver.descriptor(TABLE, 1, (TABLE, 32, INDIRECT, 0));
         assert_eq!(load(&driver).1, Some(ChainFault::Endless));

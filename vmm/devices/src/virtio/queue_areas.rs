@@ -165,7 +165,9 @@ impl Descriptors<'_> {
     /// Goes on in the indirect table that `descriptor` names (section 2.7.5.3). `None` if that is none, or there was one already.
     fn enter(&mut self, descriptor: Descriptor) -> Option<()> {
         let bytes = descriptor.len() as usize;
-        if self.indirect || !bytes.is_multiple_of(DESCRIPTOR_BYTES) {
+        // Entries are named by 16 bits.
+        let has_names = u16::try_from(bytes / DESCRIPTOR_BYTES).is_ok();
+        if self.indirect || !bytes.is_multiple_of(DESCRIPTOR_BYTES) || !has_names {
             return None;
         }
         self.table = self.map.get_slice(descriptor.addr(), bytes).ok()?;

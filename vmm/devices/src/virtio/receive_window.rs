@@ -34,7 +34,7 @@ impl ReceiveWindow {
     /// # Errors
     /// The run was checked against another map of memory than the others. Then none of its buffers is added.
     pub fn push(&mut self, run: &Segments) -> Result<(), Outside> {
-        let map = run.shared_map().ok_or(Outside)?;
+        let map = run.map().ok_or(Outside)?;
         if !Arc::ptr_eq(self.map.get_or_insert_with(|| map.clone()), map) {
             return Err(Outside);
         }

@@ -78,9 +78,7 @@ pub struct Ring {
     faults: Faults,
     /// The driver's indices made no sense: nothing is taken any more until the device is reset.
     broken: bool,
-    /// Something was completed since the driver was last asked whether it wants to know.
-    news: bool,
-    /// Chains that were used when the driver was last asked.
+    /// Chains that were used when the driver was last asked whether it wants to know.
     asked_at: u16,
 }
 
@@ -104,7 +102,6 @@ impl Ring {
             queue,
             faults: faults.clone(),
             broken: false,
-            news: false,
         })
     }
 
@@ -209,7 +206,6 @@ impl Ring {
         let Some(areas) = self.areas() else { return };
         areas.set_used(count, taken.head, written);
         self.queue.set_next_used(count.wrapping_add(1));
-        self.news = true;
     }
 
     /// Lets the driver see all chains that were set down as used.
@@ -268,7 +264,7 @@ impl Ring {
     /// Whether the driver wants to know of what was completed since the last time; once it has been asked, that is taken as known.
     #[must_use]
     pub fn is_awaited(&mut self) -> bool {
-        if !std::mem::take(&mut self.news) {
+        if !self.has_news() {
             return false;
         }
         let (events, used) = (self.queue.event_idx_enabled(), self.queue.next_used());
@@ -286,7 +282,7 @@ impl Ring {
 
     /// Whether something was completed since the driver was last asked whether it wants to know.
     pub fn has_news(&self) -> bool {
-        self.news
+        self.asked_at != self.queue.next_used()
     }
 
     /// Interrupts the driver.

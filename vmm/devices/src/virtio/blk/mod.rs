@@ -14,9 +14,9 @@
 //!     11 DISCARD, 13 WRITE_ZEROES               content    2 UNSUPP
 //! ```
 //!
-//! `request` parses, `worker` acts on a thread of its own, `device` is what the transport sees, `config` what the driver reads of the disk, `full_disks` counts the
-//! disks that wait for room on the node, `size` follows block devices that grow, `unheard` says when a driver hears of answers, `urgency` whether the
-//! thread takes the processor from the guest.
+//! `request` parses, `worker` acts on a thread of its own, `device` is what the transport sees, `config` what the driver reads of the
+//! disk, `full_disks` counts the disks that wait for room on the node, `size` follows block devices that grow, `unheard` says when a
+//! driver hears of answers, `urgency` whether the thread takes the processor from the guest.
 
 mod config;
 mod device;
