@@ -107,6 +107,7 @@ points! {
     AgentWait = "agent.wait",
     AgentSignal = "agent.signal",
     AgentStats = "agent.stats",
+    AgentReclaim = "agent.reclaim",
     AgentUsage = "agent.usage",
     AgentShutdown = "agent.shutdown",
     AgentStream = "agent.stream",

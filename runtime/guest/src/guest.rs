@@ -10,9 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto_agent::agent::{
     AgentReady, AttachHostSocketsRequest, ConfigurePodRequest, HelloRequest, HelloResponse,
-    PreparePodRequest, PublishVolumeRequest, RemoveContainerRequest, ResizePodRequest, ResizeVolumeRequest,
-    ShutdownRequest, StartContainerRequest, StatsRequest, StatsResponse, StreamKind, StreamOpen,
-    StreamOpened, UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest, Wake,
+    PreparePodRequest, PublishVolumeRequest, ReclaimRequest, RemoveContainerRequest, ResizePodRequest,
+    ResizeVolumeRequest, ShutdownRequest, StartContainerRequest, StatsRequest, StatsResponse, StreamKind,
+    StreamOpen, StreamOpened, UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest, Wake,
 };
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::{port, version};
@@ -305,6 +305,14 @@ impl Guest {
     pub async fn stats(&self) -> Result<StatsResponse, GuestError> {
         let request = StatsRequest { realtime_ns: realtime_ns(), ..Default::default() };
         within(Point::AgentStats, "Stats", SHORT, self.client.stats(context(SHORT), &request)).await
+    }
+
+    /// Has the guest give back memory that holds cached files, and returns how many bytes.
+    pub async fn reclaim(&self) -> Result<u64, GuestError> {
+        let request = ReclaimRequest::default();
+        within(Point::AgentReclaim, "Reclaim", SHORT, self.client.reclaim(context(SHORT), &request))
+            .await
+            .map(|answer| answer.reclaimed)
     }
 
     /// Usage of containers and interfaces up to now.

@@ -159,6 +159,19 @@ static SETTINGS_PASSED_BY: LazyLock<IntCounter> = LazyLock::new(|| {
     .expect(ONCE)
 });
 
+static RECLAIMED: LazyLock<IntCounter> = LazyLock::new(|| {
+    register_int_counter!(
+        "podvisor_guest_cache_reclaimed_bytes_total",
+        "Bytes of cached files that guests gave back because the node was short of memory."
+    )
+    .expect(ONCE)
+});
+
+/// Counts what a guest gave back of its cached files.
+pub(crate) fn guest_cache_reclaimed(bytes: u64) {
+    RECLAIMED.inc_by(bytes);
+}
+
 /// Counts a pod's start.
 pub(crate) fn pod_started(phases: &[Phase]) {
     for phase in phases {
@@ -271,6 +284,7 @@ pub(crate) fn register() {
     LazyLock::force(&FAILED_STARTS);
     LazyLock::force(&VMS_LOST);
     LazyLock::force(&SETTINGS_PASSED_BY);
+    LazyLock::force(&RECLAIMED);
     LazyLock::force(&SPARE_VMS_WAITING);
     LazyLock::force(&SPARE_VMMS_WAITING);
     LazyLock::force(&SPARE_NETWORKS_WAITING);

@@ -21,6 +21,7 @@ pub mod idle;
 pub mod inventory;
 pub mod kubelet_volumes;
 pub mod loop_device;
+pub mod memory_shortage;
 pub mod network;
 pub mod numbered;
 pub mod prometheus;

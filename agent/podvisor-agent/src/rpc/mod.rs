@@ -9,6 +9,7 @@ mod container;
 mod gate;
 mod host_sockets;
 mod process;
+mod reclaim;
 mod resize;
 mod stats;
 mod status;
@@ -21,9 +22,10 @@ use async_trait::async_trait;
 use proto_agent::agent::{
     AttachHostSocketsRequest, ConfigurePodRequest, ConfigurePodResponse, CreateContainerRequest,
     CreateContainerResponse, Empty, ExecRequest, ExecResponse, HelloRequest, HelloResponse,
-    PreparePodRequest, PublishVolumeRequest, PublishVolumeResponse, RemoveContainerRequest, ResizePodRequest,
-    ResizeVolumeRequest, ShutdownRequest, SignalRequest, SignalResponse, StartContainerRequest, StatsRequest,
-    StatsResponse, UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest, WaitResponse,
+    PreparePodRequest, PublishVolumeRequest, PublishVolumeResponse, ReclaimRequest, ReclaimResponse,
+    RemoveContainerRequest, ResizePodRequest, ResizeVolumeRequest, ShutdownRequest, SignalRequest,
+    SignalResponse, StartContainerRequest, StatsRequest, StatsResponse, UpdateContainerRequest, UsageRequest,
+    UsageResponse, WaitRequest, WaitResponse,
 };
 use proto_agent::agent_ttrpc::Agent;
 use ttrpc::r#async::TtrpcContext;
@@ -131,6 +133,10 @@ impl Agent for Service {
 
     async fn stats(&self, _: &TtrpcContext, request: StatsRequest) -> ttrpc::Result<StatsResponse> {
         stats::stats(&self.gate, request).await
+    }
+
+    async fn reclaim(&self, _: &TtrpcContext, _: ReclaimRequest) -> ttrpc::Result<ReclaimResponse> {
+        reclaim::reclaim(&self.gate).await
     }
 
     async fn usage(&self, _: &TtrpcContext, request: UsageRequest) -> ttrpc::Result<UsageResponse> {

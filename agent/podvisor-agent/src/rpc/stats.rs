@@ -5,6 +5,7 @@ use std::fs;
 use proto_agent::agent::{StatsRequest, StatsResponse};
 use ttrpc::Code;
 
+use crate::proc_figures::bytes;
 use crate::rpc::gate::Gate;
 use crate::rpc::status::refusal;
 
@@ -28,25 +29,4 @@ fn read() -> std::io::Result<StatsResponse> {
         processes: u32::try_from(processes).unwrap_or(u32::MAX),
         ..Default::default()
     })
-}
-
-/// The value of a line such as `MemTotal:  1024 kB`, in bytes; 0 when absent.
-fn bytes(text: &str, key: &str) -> u64 {
-    text.lines()
-        .find_map(|line| line.strip_prefix(key))
-        .and_then(|value| value.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
-        .unwrap_or(0)
-        .saturating_mul(1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kilobytes_become_bytes() {
-        let text = "MemTotal:       2048 kB\nMemFree:  1 kB\n";
-        assert_eq!(bytes(text, "MemTotal:"), 2 * 1024 * 1024);
-        assert_eq!(bytes(text, "MemAvailable:"), 0);
-    }
 }

@@ -61,6 +61,8 @@ pub(crate) trait Agent: Debug + Send + Sync {
     ) -> Result<Vec<u32>, BackendError>;
     async fn stats(&self) -> Result<StatsResponse, BackendError>;
     async fn usage(&self) -> Result<UsageResponse, BackendError>;
+    /// Has the guest give back memory of cached files, and returns how many bytes.
+    async fn reclaim(&self) -> Result<u64, BackendError>;
     /// Kills all containers and syncs the disk.
     async fn shutdown(&self) -> Result<(), BackendError>;
     /// Opens an output of a container's first process, from this byte on.
@@ -226,6 +228,10 @@ impl Agent for GuestAgent {
 
     async fn usage(&self) -> Result<UsageResponse, BackendError> {
         Ok(self.0.usage().await?)
+    }
+
+    async fn reclaim(&self) -> Result<u64, BackendError> {
+        Ok(self.0.reclaim().await?)
     }
 
     async fn shutdown(&self) -> Result<(), BackendError> {

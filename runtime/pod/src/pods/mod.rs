@@ -53,6 +53,7 @@ impl Pods {
         crate::templates::open(&node);
         crate::spares::look(&node);
         crate::spares::networks::begin(&node);
+        crate::reclaim::begin(&node);
         Ok(Pods { node })
     }
 

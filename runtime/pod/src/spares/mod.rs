@@ -9,8 +9,7 @@
 //!                                                                      memory is short ──> one is ended
 //! ```
 //!
-//! `kind` says which pods a spare is for, `demand` how many of each are wanted, `kept` has those that there are, `make` makes one and ends one, `shortage` looks at the
-//! node's memory. Nothing here is needed for a pod to start. A daemon that is killed leaves VMs without a pod behind
+//! `kind` says which pods a spare is for, `demand` how many of each are wanted, `kept` has those that there are, `make` makes one and ends one. Nothing here is needed for a pod to start. A daemon that is killed leaves VMs without a pod behind
 //! ([`crate::unclaimed`]), which the next one takes away.
 
 mod demand;
@@ -18,7 +17,6 @@ pub(crate) mod kept;
 mod kind;
 mod make;
 pub(crate) mod networks;
-mod shortage;
 mod task;
 
 pub(crate) use self::kept::{Spare, SpareGuest};

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::shortage;
 use crate::backend::BackendError;
 use crate::blocking::within;
 use crate::counters;
 use crate::error::PodError;
 use crate::node::Node;
+use crate::shortage;
 
 /// How long a namespace may take to be made and read.
 const MADE_WITHIN: Duration = Duration::from_secs(60);

@@ -9,9 +9,10 @@ use tokio::sync::Notify;
 use super::demand::Allowance;
 use super::kept::{Spare, Step};
 use super::kind::{SpareKind, VmKind};
-use super::{make, shortage};
+use super::make;
 use crate::config::StartConfig;
 use crate::node::Node;
+use crate::shortage;
 use crate::templates::{self, Absent};
 
 /// Between two looks at spares that wait: demand passes, memory becomes short, a VM ends.

@@ -295,6 +295,11 @@ impl Agent for FakeAgent {
         Ok(self.script.state().usage.clone())
     }
 
+    async fn reclaim(&self) -> Result<u64, BackendError> {
+        self.step("agent.reclaim").await?;
+        Ok(4096)
+    }
+
     async fn shutdown(&self) -> Result<(), BackendError> {
         self.step("agent.shutdown").await
     }

@@ -17,6 +17,7 @@ mod out_of_memory;
 mod output;
 mod process;
 mod published;
+mod reclaim;
 mod recovery;
 mod resources;
 mod script;

@@ -1,6 +1,7 @@
-//! Memory that a container has freed goes back to the node.
+//! Memory that a container has freed, or that only caches files, goes back to the node.
 
 use tests_e2e::client::Client;
+use tests_e2e::memory_shortage::MemoryShortage;
 use tests_e2e::{Host, spec};
 
 /// Looks, half a second apart, at what the guest gives back in its own time.
@@ -61,6 +62,26 @@ async fn memory_that_a_container_has_freed_goes_back_to_the_node() {
         host.daemon.kill_and_restart().await.unwrap();
         client = host.client();
     }
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_is_short_of_memory_gets_what_guests_only_cache() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("cached", host.dir())).await.unwrap();
+    let container = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
+    let rested = pss_kib(&mut client, &pod).await;
+    let write = "dd if=/dev/urandom of=/file bs=1M count=48 2>/dev/null; sync; md5sum </file";
+    let sum = client.sh(&container, write).await.unwrap();
+    let cached = pss_kib(&mut client, &pod).await;
+    assert!(cached >= rested + (40 << 10), "{rested} KiB at rest, {cached} KiB with 48 MiB cached");
+    let shortage = MemoryShortage::pretend(host.dir()).unwrap();
+    falls_to(&mut client, &pod, rested + 2 * KEPT_KIB_MAX).await;
+    drop(shortage);
+    assert_eq!(client.sh(&container, "md5sum </file").await.unwrap(), sum);
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }

@@ -8,6 +8,7 @@ use proto_cri::v1;
 use runtime_store::{Batch, Store, Table};
 use tests_e2e::client::Client;
 use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
+use tests_e2e::memory_shortage::MemoryShortage;
 use tests_e2e::spec;
 
 use super::call::{Call, NAME};
@@ -62,6 +63,7 @@ impl Scene {
         }
         figures(&mut client, &pod, &container).await;
         grow(&mut client, &pod, &container).await;
+        self.run_short().await;
         client.stop(&container, 0).await.unwrap();
         client.remove(&container).await.unwrap();
         self.clear(&subject, "the tour of a pod's life").await;
@@ -109,6 +111,18 @@ impl Scene {
             tokio::time::sleep(super::LOOK_INTERVAL).await;
         }
         container
+    }
+
+    /// Waits until guests are asked for what they cache.
+    async fn run_short(&self) {
+        let _shortage = MemoryShortage::pretend(self.host.dir()).unwrap();
+        let asked = || {
+            let passed = self.host.daemon.fail_points().all_passed().unwrap();
+            passed.iter().any(|passed| passed.point == "agent.reclaim")
+        };
+        while !asked() {
+            tokio::time::sleep(super::LOOK_INTERVAL).await;
+        }
     }
 
     /// Stops a pod whose VMM does not answer.

@@ -1,4 +1,4 @@
-//! Whether the node has memory for VMs that nobody uses yet.
+//! Whether the node is short of memory: then nothing is made that nobody uses yet, and guests give back what they only cache.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ const STALLED_PERCENT: f64 = 5.0;
 const AVAILABLE_PART: u64 = 16;
 
 /// Whether memory is short. A kernel that does not say is taken to have enough.
-pub(super) fn is_short() -> bool {
+pub(crate) fn is_short() -> bool {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     stalls(&read("/proc/pressure/memory")) || is_used_up(&read("/proc/meminfo"))
 }

@@ -1,0 +1,22 @@
+//! Figures in files of `/proc` whose lines are of the form `MemTotal:  1024 kB`.
+
+/// The value of the line that begins with `key`, in bytes; 0 when absent.
+pub(crate) fn bytes(text: &str, key: &str) -> u64 {
+    text.lines()
+        .find_map(|line| line.strip_prefix(key))
+        .and_then(|value| value.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
+        .unwrap_or(0)
+        .saturating_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kilobytes_become_bytes() {
+        let text = "MemTotal:       2048 kB\nMemFree:  1 kB\n";
+        assert_eq!(bytes(text, "MemTotal:"), 2 * 1024 * 1024);
+        assert_eq!(bytes(text, "MemAvailable:"), 0);
+    }
+}

@@ -1,0 +1,71 @@
+//! The task that asks guests for memory which only caches files, while the node is short of it.
+//!
+//! Files that a pod of another runtime has read lie in the node's own page cache, of which the node's kernel takes what it needs. Those of a
+//! guest lie in its RAM, which the node's kernel can neither see into nor reclaim without swap; so the guest is asked. It gives back half
+//! of what it caches each time, and its balloon reports the pages as free.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::counters;
+use crate::live::Live;
+use crate::node::Node;
+use crate::shortage;
+
+/// Between two looks at the node's memory, which is how long the kernel's average of stalls is.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// How long a guest may take to give back what it caches, before the next is asked.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
+
+/// Begins the task, which works as long as there is a node.
+pub(crate) fn begin(node: &Arc<Node>) {
+    tokio::spawn(run(Arc::downgrade(node)));
+}
+
+async fn run(node: Weak<Node>) {
+    let mut asked_before = false;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(node) = node.upgrade() else { return };
+        let short = shortage::is_short();
+        if short && !asked_before {
+            tracing::warn!("the node is short of memory; guests are asked for what they only cache");
+        }
+        if short {
+            from_guests(&node, shortage::is_short).await;
+        }
+        asked_before = short;
+    }
+}
+
+/// Asks one guest after another for as long as memory `is_short`. A guest that does not answer keeps what it has.
+pub(crate) async fn from_guests(node: &Node, is_short: impl Fn() -> bool) {
+    for id in node.roster.pod_ids() {
+        let Some(live) = node.roster.pod(&id).and_then(|entry| entry.live) else { continue };
+        if !is_short() {
+            return;
+        }
+        let bytes = from_guest(&id, &live).await;
+        counters::guest_cache_reclaimed(bytes);
+    }
+}
+
+async fn from_guest(id: &str, live: &Live) -> u64 {
+    let asking = live.call("asking the guest for what it caches", live.agent.reclaim());
+    match tokio::time::timeout(GIVEN_BACK_WITHIN, asking).await {
+        Ok(Ok(bytes)) => {
+            tracing::debug!(id, bytes, "a guest gave back what it cached");
+            bytes
+        }
+        // Also an agent of an earlier build, which does not know the call.
+        Ok(Err(error)) => {
+            tracing::debug!(id, error = error.chain(), "a guest keeps what it caches");
+            0
+        }
+        Err(_) => {
+            tracing::debug!(id, "a guest does not answer in time, and keeps what it caches");
+            0
+        }
+    }
+}
