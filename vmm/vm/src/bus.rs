@@ -1,4 +1,4 @@
-//! The bus: all that a vCPU reaches outside its memory. On it are the table of virtio-mmio slots, the serial
+//! The bus: all that a vCPU reaches outside its memory. On it are the table of virtio-mmio slots, a doorbell for each of them, the serial
 //! port, and the one byte of a keyboard controller by which a guest resets its VM. The bus is called on vCPU
 //! threads; each slot has a lock of its own. Where nothing answers, a read gives all ones and a write is
 //! dropped, as on a real bus. Reads of slots do not come here: their registers are memory that the guest may read
@@ -12,13 +12,11 @@ use kvm_ioctls::{IoEventAddress, VmFd};
 use proto_vmm::{Slot, StopReason};
 use vmm_devices::legacy::serial::{REGISTERS, Serial, SerialSnapshot};
 use vmm_devices::virtio::GuestMemory;
-use vmm_devices::virtio::mmio::{
-    ACKNOWLEDGE_OFFSET, ACKNOWLEDGE_USED_BUFFERS, InterruptLine, MmioTransport, NOTIFY_OFFSET, QueueEvents,
-};
+use vmm_devices::virtio::mmio::{InterruptLine, MmioTransport, QueueEvents};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::console::Console;
-use crate::layout::{SLOT_STRIDE, SLOTS, slot_address};
+use crate::layout::{DOORBELL_STRIDE, DOORBELLS, SLOT_STRIDE, SLOTS, doorbell};
 use crate::register_pages::RegisterPages;
 
 /// The keyboard controller's command and status port, and the command that pulls the reset line.
@@ -59,18 +57,16 @@ impl Bus {
         console: Console,
         pmem_base: u64,
     ) -> Result<Bus, BusError> {
-        let dropped = Arc::new(EventFd::new(EFD_NONBLOCK).map_err(BusError::Event)?);
         let mut pins = BTreeMap::new();
         let slots = Slot::all()
             .map(|slot| {
                 let pin = pins.entry(slot.irq()).or_insert_with(|| Pin::new(vm, slot.irq()));
                 let interrupt = Arc::clone(pin);
-                let (vm, dropped) = (Arc::clone(vm), Arc::clone(&dropped));
-                let events = SlotEvents { vm, address: slot_address(slot.number()), dropped };
+                let events = SlotEvents { vm: Arc::clone(vm), doorbell: doorbell(slot.number()) };
                 let page = registers.page(slot);
-                Ok(Mutex::new(MmioTransport::new(memory.clone(), page, interrupt, Box::new(events))))
+                Mutex::new(MmioTransport::new(memory.clone(), page, interrupt, Box::new(events)))
             })
-            .collect::<Result<_, BusError>>()?;
+            .collect();
         let serial = Serial::new(console, Some(irqfd(vm, SERIAL_IRQ)?));
         Ok(Bus { slots, serial: Mutex::new(serial), pmem_base })
     }
@@ -115,6 +111,9 @@ impl Bus {
         }
         if let (Some(register), [byte]) = (serial_register(port), data) {
             self.serial().write(register, *byte);
+        } else if let (Some(slot), Ok(queue)) = (slot_rung(port), data.try_into()) {
+            // Where no event of KVM's caught it.
+            self.slot(slot).notify(u32::from_le_bytes(queue));
         }
         Ok(())
     }
@@ -145,6 +144,13 @@ fn slot_at(address: u64) -> Option<(Slot, u64)> {
     let offset = address.checked_sub(SLOTS)?;
     let number = u8::try_from(offset / SLOT_STRIDE).ok()?;
     Some((Slot::new(number)?, offset % SLOT_STRIDE))
+}
+
+/// The slot whose doorbell is at `port`.
+fn slot_rung(port: u16) -> Option<Slot> {
+    let offset = port.checked_sub(DOORBELLS)?;
+    let number = u8::try_from(offset / DOORBELL_STRIDE).ok()?;
+    Slot::new(number).filter(|_| offset.is_multiple_of(DOORBELL_STRIDE))
 }
 
 /// An event that raises `pin` when written.
@@ -182,50 +188,33 @@ impl InterruptLine for Pin {
     }
 }
 
-/// Connects queue notifications of one slot to events inside KVM.
+/// Connects queue notifications of one slot to events inside KVM, at its doorbell.
 #[derive(Debug)]
 struct SlotEvents {
     vm: Arc<VmFd>,
-    address: u64,
-    /// Counts acknowledgements that KVM drops. Nobody reads it.
-    dropped: Arc<EventFd>,
+    doorbell: u16,
 }
 
 impl SlotEvents {
-    fn notify_address(&self) -> IoEventAddress {
-        IoEventAddress::Mmio(self.address + NOTIFY_OFFSET)
-    }
-
-    fn acknowledge_address(&self) -> IoEventAddress {
-        IoEventAddress::Mmio(self.address + ACKNOWLEDGE_OFFSET)
+    fn address(&self) -> IoEventAddress {
+        IoEventAddress::Pio(self.doorbell.into())
     }
 }
 
 impl QueueEvents for SlotEvents {
     fn register(&self, event: &EventFd, queue: u16) -> std::io::Result<()> {
-        Ok(self.vm.register_ioevent(event, &self.notify_address(), u32::from(queue))?)
+        Ok(self.vm.register_ioevent(event, &self.address(), u32::from(queue))?)
     }
 
     fn unregister(&self, event: &EventFd, queue: u16) -> std::io::Result<()> {
-        Ok(self.vm.unregister_ioevent(event, &self.notify_address(), u32::from(queue))?)
-    }
-
-    fn drop_acknowledgements(&self) -> std::io::Result<()> {
-        Ok(self.vm.register_ioevent(&self.dropped, &self.acknowledge_address(), ACKNOWLEDGE_USED_BUFFERS)?)
-    }
-
-    fn take_acknowledgements(&self) -> std::io::Result<()> {
-        Ok(self.vm.unregister_ioevent(
-            &self.dropped,
-            &self.acknowledge_address(),
-            ACKNOWLEDGE_USED_BUFFERS,
-        )?)
+        Ok(self.vm.unregister_ioevent(event, &self.address(), u32::from(queue))?)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::slot_address;
 
     #[test]
     fn addresses_find_their_slots() {
@@ -234,5 +223,28 @@ mod tests {
         assert_eq!(slot_at(SLOTS - 1), None);
         assert_eq!(slot_at(SLOTS + 0x1000 * u64::from(Slot::COUNT)), None);
         assert_eq!(slot_at(u64::MAX), None);
+    }
+
+    #[test]
+    fn doorbells_find_their_slots() {
+        assert_eq!(slot_rung(DOORBELLS), Some(Slot::ROOT));
+        assert_eq!(slot_rung(doorbell(Slot::VSOCK.number())), Some(Slot::VSOCK));
+        assert_eq!(slot_rung(DOORBELLS + 1), None);
+        assert_eq!(slot_rung(DOORBELLS - 1), None);
+        assert_eq!(slot_rung(doorbell(Slot::COUNT)), None);
+        assert_eq!(slot_rung(u16::MAX), None);
+    }
+
+    /// The guest kernel's driver computes the port from the address of the registers, of which it takes six bits.
+    #[test]
+    fn the_guest_kernel_finds_the_doorbells() {
+        let build = include_str!("../../../guest-image/kernel/build.sh");
+        let rule =
+            format!("{DOORBELLS:#x} + (vm_dev->pdev->resource->start >> 12 \\& 63) * {DOORBELL_STRIDE}");
+        assert!(build.contains(&rule), "{rule}");
+        for slot in Slot::all() {
+            let of_kernel = (slot_address(slot.number()) >> 12 & 63) * 4 + 0x6000;
+            assert_eq!(of_kernel, u64::from(doorbell(slot.number())));
+        }
     }
 }

@@ -44,6 +44,11 @@ pub(crate) const MMIO_GAP_END: u64 = 4 << 30;
 pub(crate) const SLOTS: u64 = 0xd000_0000;
 /// Bytes between two slots' registers.
 pub(crate) const SLOT_STRIDE: u64 = 0x1000;
+/// I/O port at which slot 0's queues are notified. The guest kernel's driver finds that of another slot by its registers' address
+/// (guest-image/kernel/build.sh).
+pub(crate) const DOORBELLS: u16 = 0x6000;
+/// Ports between two slots' doorbells: a doorbell takes 32 bits.
+pub(crate) const DOORBELL_STRIDE: u16 = 4;
 /// The I/O APIC that KVM emulates.
 pub(crate) const IO_APIC: u32 = 0xfec0_0000;
 /// The local APICs that KVM emulates.
@@ -58,6 +63,11 @@ pub(crate) const LARGE_PAGE: u64 = 2 << 20;
 /// Address of a slot's registers.
 pub(crate) fn slot_address(slot: u8) -> u64 {
     SLOTS + u64::from(slot) * SLOT_STRIDE
+}
+
+/// I/O port of a slot's doorbell.
+pub(crate) fn doorbell(slot: u8) -> u16 {
+    DOORBELLS + u16::from(slot) * DOORBELL_STRIDE
 }
 
 /// Where pmem windows begin above memory that ends at `top`: the next GiB, at least 4 GiB.

@@ -26,12 +26,6 @@ impl QueueEvents for Kvm {
         self.0.lock().unwrap().retain(|(known, _)| *known != queue);
         Ok(())
     }
-    fn drop_acknowledgements(&self) -> io::Result<()> {
-        Ok(())
-    }
-    fn take_acknowledgements(&self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 impl Kvm {

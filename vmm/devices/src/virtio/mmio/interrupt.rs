@@ -2,9 +2,9 @@
 //! into an interrupt. Shared with back-end threads, so it is atomics and no lock. Both registers of it, the status and the
 //! generation of the configuration, are in the slot's page alone.
 //!
-//! A driver acknowledges what it has read, and an acknowledgement of used buffers alone may stop in KVM (see
-//! [`QueueEvents`](super::QueueEvents)). The bit then stays for good, and says "look at the queues", which is what the driver does for
-//! an interrupt in any case.
+//! A driver acknowledges what it has read. Podvisor's guest kernel leaves that out where the reason is used buffers alone (an exit
+//! saved; guest-image/kernel/build.sh): the bit then stays for good, and says "look at the queues", which is what the driver does
+//! for an interrupt in any case. The line is an edge, and needs no acknowledgement either.
 
 use std::fmt::Debug;
 use std::io;

@@ -88,15 +88,12 @@ impl MmioTransport {
             .collect::<Result<_, _>>()
             .map_err(|error| failed(format!("queue event: {error}")))?;
         let Some(device) = &mut self.device else { return Err(failed("the slot is empty".into())) };
-        // Where KVM cannot drop them, they come here.
-        let _ = self.events.drop_acknowledgements();
         if device.uses_queue_events() {
             for (index, event) in (0u16..).zip(&events) {
                 if let Err(error) = self.events.register(event, index) {
                     for (index, event) in (0u16..index).zip(&events) {
                         let _ = self.events.unregister(event, index);
                     }
-                    let _ = self.events.take_acknowledgements();
                     return Err(failed(format!("ioeventfd of queue {index}: {error}")));
                 }
             }
@@ -120,7 +117,6 @@ impl MmioTransport {
     pub(super) fn unregister_events(&mut self) {
         let activity = std::mem::replace(&mut self.activity, Activity::Idle);
         let (Activity::Running(events), Some(device)) = (activity, &self.device) else { return };
-        let _ = self.events.take_acknowledgements();
         if device.uses_queue_events() {
             for (index, event) in (0u16..).zip(&events) {
                 // One that stays behind writes to an event nobody reads; the next activation reports it.

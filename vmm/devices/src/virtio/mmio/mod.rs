@@ -42,35 +42,21 @@ use status::{Status, Step};
 
 use crate::virtio::{GuestMemory, VirtioDevice};
 
-/// Offset of the register that drivers write to notify a queue: where the VM puts its ioeventfds,
-/// one for each queue's number as a 32-bit value.
-pub const NOTIFY_OFFSET: u64 = 0x50;
-
-/// Offset of the register that drivers acknowledge interrupts at, and the value that acknowledges used buffers alone
-/// (virtio 1.2, section 4.2.2).
-pub const ACKNOWLEDGE_OFFSET: u64 = 0x64;
-/// See [`ACKNOWLEDGE_OFFSET`].
-pub const ACKNOWLEDGE_USED_BUFFERS: u32 = virtio_bindings::virtio_mmio::VIRTIO_MMIO_INT_VRING;
-
 /// "virt", little endian.
 const MAGIC: u32 = 0x7472_6976;
 /// The register layout that virtio 1.0 and later use.
 const VERSION: u32 = 2;
-/// Any value will do for drivers; ours reads "podv" in a dump.
-const VENDOR: u32 = u32::from_le_bytes(*b"podv");
+/// Any value will do for drivers. The guest kernel's driver knows this one (guest-image/kernel/build.sh): it notifies queues at the
+/// slot's doorbell, and acknowledges no used buffers. Another kernel's writes both here.
+const VENDOR: u32 = u32::from_le_bytes(*b"pod2");
 
 /// How a transport asks the VM that a notification of `queue` reaches `event` without passing a
-/// vCPU thread (KVM's ioeventfd, a 32-bit write of the queue's number at [`NOTIFY_OFFSET`]).
+/// vCPU thread (KVM's ioeventfd, a 32-bit write of the queue's number at the slot's doorbell, an I/O port).
 pub trait QueueEvents: Send {
     /// From now on a notification of `queue` writes `event`.
     fn register(&self, event: &EventFd, queue: u16) -> io::Result<()>;
     /// No longer; with the same `event` that was registered.
     fn unregister(&self, event: &EventFd, queue: u16) -> io::Result<()>;
-    /// From now on KVM drops a 32-bit write of [`ACKNOWLEDGE_USED_BUFFERS`] at [`ACKNOWLEDGE_OFFSET`], which so causes no exit to
-    /// user space: an interrupt that is raised again needs no acknowledgement, as the line is an edge.
-    fn drop_acknowledgements(&self) -> io::Result<()>;
-    /// No longer.
-    fn take_acknowledgements(&self) -> io::Result<()>;
 }
 
 /// The activity of the device in the slot.
@@ -279,7 +265,8 @@ impl MmioTransport {
         }
     }
 
-    fn notify(&mut self, value: u32) {
+    /// The driver notifies the queue of this number.
+    pub fn notify(&mut self, value: u32) {
         let (Activity::Running(events), Some(device)) = (&self.activity, &mut self.device) else { return };
         let Ok(index) = u16::try_from(value) else { return };
         let Some(event) = events.get(usize::from(index)) else { return };
