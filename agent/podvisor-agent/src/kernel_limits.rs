@@ -4,7 +4,8 @@
 //! pod's own sysctls are set later.
 //!
 //! A limit costs memory only where it is used up, and then of the container that does, but for the hash table of tracked
-//! connections, which is therefore smaller than the kernel would make it.
+//! connections, which the kernel also looks through once a minute, in pods that do nothing too. It is therefore a 64th of what the kernel
+//! would make it.
 //!
 //! | limit | the kernel's rule |
 //! |---|---|
@@ -86,7 +87,7 @@ impl KernelLimits {
             send_bytes: socket_bytes.clamp(64 * KIB, 4 * MIB),
             ended_connections: (memory_bytes / (256 * KIB)).clamp(256, 262_144),
             tracked_connections,
-            tracked_buckets: tracked_connections / 8,
+            tracked_buckets: tracked_connections / 64,
         }
     }
 
