@@ -2,16 +2,18 @@
 //!
 //! Four parts, each with a daemon of its own. *row*: pods made and removed one after another; the daemon's memory and
 //! descriptors must not grow, nor the time of a start. *at-once*: pods that start at the same time, over as many that start one after
-//! another, which on one processor is what they wait for each other. *present*: pods that stay; a list, and the start of one more over the
-//! start of one alone, and what pods cost that do nothing. *restart*: a daemon killed beside pods that stay; until it answers, and until it has recovered them all.
+//! another, which on one processor is what they wait for each other; and how long nothing computed in either. *present*: pods that stay; a
+//! list, and the start of one more over the start of one alone, and what pods cost that do nothing. *restart*: a daemon killed beside pods
+//! that stay; until it answers, and until it has recovered them all.
 //!
-//! Durations are those of the clock, since counted instructions would take the software node hours: only the ratios say something,
-//! and only where nothing else runs.
+//! Durations are those of the clock, which in a software node under `-icount` counts instructions. Else only the ratios say something, and
+//! only where nothing else runs.
 
 #![forbid(unsafe_code)]
 
 mod held;
 mod median;
+mod node_idle;
 
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,7 @@ use tonic::Code;
 
 use crate::held::Held;
 use crate::median::median;
+use crate::node_idle::node_idle;
 
 /// Starts and lists that a figure is the median of.
 const SAMPLES: usize = 5;
@@ -135,21 +138,25 @@ async fn at_once(built: &Built, pods: usize) -> anyhow::Result<()> {
     let (pod, _) = start(&mut client, &host, "first").await?;
     client.remove_pod(&pod).await?;
     tokio::time::sleep(SETTLED_WITHIN).await;
-    let begun = Instant::now();
+    let (begun, idle) = (Instant::now(), node_idle()?);
     for number in 0..pods {
         start(&mut client, &host, &format!("row{number}")).await?;
     }
-    let row = begun.elapsed();
+    let (row, row_idle) = (begun.elapsed(), node_idle()? - idle);
     remove_all(&host).await?;
     tokio::time::sleep(SETTLED_WITHIN).await;
-    let begun = Instant::now();
+    let (begun, idle) = (Instant::now(), node_idle()?);
     make(&host, pods, pods).await?;
-    let together = begun.elapsed();
+    let (together, together_idle) = (begun.elapsed(), node_idle()? - idle);
     println!(
-        "bench: {pods} pods: {:.0} ms one after another, {:.0} ms at once, ratio {:.3} (at most 0.95)",
+        "bench: {pods} pods: {:.0} ms one after another, of which the node idles {:.0}; {:.0} ms at once, of which it idles {:.0}; \
+         ratio {:.3} (at most 0.95), where nothing idles {:.3}",
         ms(row),
+        ms(row_idle),
         ms(together),
+        ms(together_idle),
         together.as_secs_f64() / row.as_secs_f64(),
+        row.saturating_sub(row_idle).as_secs_f64() / row.as_secs_f64(),
     );
     remove_all(&host).await?;
     host.stop().await
@@ -162,6 +169,7 @@ async fn present(built: &Built, pods: usize) -> anyhow::Result<()> {
     let (pod, _) = start(&mut client, &host, "first").await?;
     client.remove_pod(&pod).await?;
     let alone = one_more(&mut client, &host, "alone").await?;
+    let alone_rested = one_more_rested(&mut client, &host, "rested").await?;
     make(&host, pods, AT_ONCE).await?;
     let mut lists = Vec::new();
     for _ in 0..SAMPLES {
@@ -169,14 +177,19 @@ async fn present(built: &Built, pods: usize) -> anyhow::Result<()> {
         ensure!(client.pods().await?.len() == pods, "pods are missing from the list");
         lists.push(begun.elapsed());
     }
+    println!("bench: {pods} pods present: list {:.1} ms", ms(median(&mut lists)));
     let crowded = one_more(&mut client, &host, "crowded").await?;
-    println!(
-        "bench: {pods} pods present: list {:.1} ms; start {:.0} ms alone, {:.0} ms beside them, ratio {:.3} (at most 1.15)",
-        ms(median(&mut lists)),
-        ms(alone),
-        ms(crowded),
-        crowded.as_secs_f64() / alone.as_secs_f64(),
-    );
+    let crowded_rested = one_more_rested(&mut client, &host, "crowd-rested").await?;
+    for (when, alone, crowded) in
+        [("on a node at rest", alone_rested, crowded_rested), ("right after a removal", alone, crowded)]
+    {
+        println!(
+            "bench: {pods} pods present: a start {when} {:.0} ms alone, {:.0} ms beside them, ratio {:.3} (at most 1.15)",
+            ms(alone),
+            ms(crowded),
+            crowded.as_secs_f64() / alone.as_secs_f64(),
+        );
+    }
     idle(&host, pods).await?;
     let held = Held::by(host.daemon.pid())?;
     println!("bench: daemon beside {pods} pods: RSS {} KiB, descriptors {}", held.rss_kib, held.descriptors);
@@ -221,10 +234,25 @@ fn by_name<'threads>(threads: impl Iterator<Item = &'threads Thread>) -> Vec<Thr
     sums
 }
 
-/// Starts and removes a pod some times; returns the median start.
+/// Starts and removes a pod some times in a row; returns the median start.
 async fn one_more(client: &mut Client, host: &Host, name: &str) -> anyhow::Result<Duration> {
+    one_more_after(client, host, name, Duration::ZERO).await
+}
+
+/// The same where the daemon has done what it does after a removal.
+async fn one_more_rested(client: &mut Client, host: &Host, name: &str) -> anyhow::Result<Duration> {
+    one_more_after(client, host, name, SETTLED_WITHIN).await
+}
+
+async fn one_more_after(
+    client: &mut Client,
+    host: &Host,
+    name: &str,
+    rest: Duration,
+) -> anyhow::Result<Duration> {
     let mut starts = Vec::new();
     for sample in 0..SAMPLES {
+        tokio::time::sleep(rest).await;
         let (pod, took) = start(client, host, &format!("{name}{sample}")).await?;
         client.remove_pod(&pod).await?;
         starts.push(took);
