@@ -4,8 +4,8 @@
 //! pod's own sysctls are set later.
 //!
 //! A limit costs memory only where it is used up, and then of the container that does, but for the hash table of tracked
-//! connections, which the kernel also looks through once a minute, in pods that do nothing too. It is therefore a 64th of what the kernel
-//! would make it.
+//! connections, which the kernel also looks through once a minute, in pods that do nothing too. This table is therefore a 64th of what the
+//! kernel would make it.
 //!
 //! | limit | the kernel's rule |
 //! |---|---|

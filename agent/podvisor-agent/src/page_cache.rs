@@ -32,7 +32,7 @@ pub(crate) fn reclaim_half() -> io::Result<u64> {
     Ok(before.saturating_sub(cached()?))
 }
 
-/// Bytes of files in memory that the kernel can reclaim. Those of images are in none of its memory, and those of memory volumes on the
+/// Bytes of files in memory that the kernel can reclaim. Files of images are in none of its memory, and files of memory volumes on the
 /// lists of other pages.
 fn cached() -> io::Result<u64> {
     let meminfo = fs::read_to_string(MEMINFO)?;

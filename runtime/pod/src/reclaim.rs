@@ -1,8 +1,8 @@
 //! The task that asks guests for memory which only caches files, while the node is short of it.
 //!
-//! Files that a pod of another runtime has read lie in the node's own page cache, of which the node's kernel takes what it needs. Those of a
-//! guest lie in its RAM, which the node's kernel can neither see into nor reclaim without swap; so the guest is asked. It gives back half
-//! of what it caches each time, and its balloon reports the pages as free.
+//! Files that a pod of another runtime has read lie in the node's own page cache, of which the node's kernel takes what it needs. A guest
+//! has its files in its RAM, which the node's kernel can neither see into nor reclaim without swap; so the guest is asked. The guest gives
+//! back half of what it caches each time, and its balloon reports the pages as free.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -239,7 +239,7 @@ async fn one_more(client: &mut Client, host: &Host, name: &str) -> anyhow::Resul
     one_more_after(client, host, name, Duration::ZERO).await
 }
 
-/// The same where the daemon has done what it does after a removal.
+/// Does as [`one_more`], and starts each pod once the daemon has done what it does after a removal.
 async fn one_more_rested(client: &mut Client, host: &Host, name: &str) -> anyhow::Result<Duration> {
     one_more_after(client, host, name, SETTLED_WITHIN).await
 }

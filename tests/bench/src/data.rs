@@ -65,7 +65,7 @@ const PLACES: [Place; 4] = [
 
 const RANDOM_READ: &str = "--rw=randread";
 const RANDOM_WRITE: &str = "--rw=randwrite";
-const SMALL: [&str; 2] = ["--bs=4k", "--io_size=2M"];
+const SMALL: [&str; 2] = ["--bs=4k", "--io_size=8M"];
 const LARGE: [&str; 2] = ["--bs=256k", "--io_size=16M"];
 
 const WORKS: [Work; 9] = [

@@ -47,7 +47,7 @@ const MAGIC: u32 = 0x7472_6976;
 /// The register layout that virtio 1.0 and later use.
 const VERSION: u32 = 2;
 /// Any value will do for drivers. The guest kernel's driver knows this one (guest-image/kernel/build.sh): it notifies queues at the
-/// slot's doorbell, and acknowledges no used buffers. Another kernel's writes both here.
+/// slot's doorbell, and acknowledges no used buffers. A kernel without those lines writes both here.
 const VENDOR: u32 = u32::from_le_bytes(*b"pod2");
 
 /// How a transport asks the VM that a notification of `queue` reaches `event` without passing a
