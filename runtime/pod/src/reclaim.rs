@@ -7,6 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::blocking::within;
 use crate::counters;
 use crate::live::Live;
 use crate::node::Node;
@@ -52,19 +53,15 @@ pub(crate) async fn from_guests(node: &Node, is_short: impl Fn() -> bool) {
 }
 
 async fn from_guest(id: &str, live: &Live) -> u64 {
-    let asking = live.call("asking the guest for what it caches", live.agent.reclaim());
-    match tokio::time::timeout(GIVEN_BACK_WITHIN, asking).await {
-        Ok(Ok(bytes)) => {
+    const DOING: &str = "asking the guest for what it caches";
+    match within(GIVEN_BACK_WITHIN, DOING, live.call(DOING, live.agent.reclaim())).await {
+        Ok(bytes) => {
             tracing::debug!(id, bytes, "a guest gave back what it cached");
             bytes
         }
         // Also an agent of an earlier build, which does not know the call.
-        Ok(Err(error)) => {
+        Err(error) => {
             tracing::debug!(id, error = error.chain(), "a guest keeps what it caches");
-            0
-        }
-        Err(_) => {
-            tracing::debug!(id, "a guest does not answer in time, and keeps what it caches");
             0
         }
     }

@@ -168,8 +168,8 @@ async fn present(built: &Built, pods: usize) -> anyhow::Result<()> {
     // The first start pays for the bridge.
     let (pod, _) = start(&mut client, &host, "first").await?;
     client.remove_pod(&pod).await?;
-    let alone = one_more(&mut client, &host, "alone").await?;
-    let alone_rested = one_more_rested(&mut client, &host, "rested").await?;
+    let alone = one_more(&mut client, &host, "alone", Duration::ZERO).await?;
+    let alone_rested = one_more(&mut client, &host, "rested", SETTLED_WITHIN).await?;
     make(&host, pods, AT_ONCE).await?;
     let mut lists = Vec::new();
     for _ in 0..SAMPLES {
@@ -178,8 +178,8 @@ async fn present(built: &Built, pods: usize) -> anyhow::Result<()> {
         lists.push(begun.elapsed());
     }
     println!("bench: {pods} pods present: list {:.1} ms", ms(median(&mut lists)));
-    let crowded = one_more(&mut client, &host, "crowded").await?;
-    let crowded_rested = one_more_rested(&mut client, &host, "crowd-rested").await?;
+    let crowded = one_more(&mut client, &host, "crowded", Duration::ZERO).await?;
+    let crowded_rested = one_more(&mut client, &host, "crowd-rested", SETTLED_WITHIN).await?;
     for (when, alone, crowded) in
         [("on a node at rest", alone_rested, crowded_rested), ("right after a removal", alone, crowded)]
     {
@@ -234,22 +234,8 @@ fn by_name<'threads>(threads: impl Iterator<Item = &'threads Thread>) -> Vec<Thr
     sums
 }
 
-/// Starts and removes a pod some times in a row; returns the median start.
-async fn one_more(client: &mut Client, host: &Host, name: &str) -> anyhow::Result<Duration> {
-    one_more_after(client, host, name, Duration::ZERO).await
-}
-
-/// Does as [`one_more`], and starts each pod once the daemon has done what it does after a removal.
-async fn one_more_rested(client: &mut Client, host: &Host, name: &str) -> anyhow::Result<Duration> {
-    one_more_after(client, host, name, SETTLED_WITHIN).await
-}
-
-async fn one_more_after(
-    client: &mut Client,
-    host: &Host,
-    name: &str,
-    rest: Duration,
-) -> anyhow::Result<Duration> {
+/// Starts and removes a pod some times, each after a rest; returns the median start.
+async fn one_more(client: &mut Client, host: &Host, name: &str, rest: Duration) -> anyhow::Result<Duration> {
     let mut starts = Vec::new();
     for sample in 0..SAMPLES {
         tokio::time::sleep(rest).await;
