@@ -245,11 +245,14 @@ impl Ring {
         areas.available_index() != next
     }
 
-    /// Lets the driver know that it need not notify. With event indices, one wish is for one notification.
+    /// Lets the driver know that it need not notify, until [`listen`](Self::listen) asks it to.
     pub fn mute(&mut self) {
-        if !self.queue.event_idx_enabled()
-            && let Some(areas) = self.areas()
-        {
+        let (events, next) = (self.queue.event_idx_enabled(), self.queue.next_avail());
+        let Some(areas) = self.areas() else { return };
+        if events {
+            // A chain that the driver has made available already: it notifies of one that comes, by the index before it.
+            areas.set_available_event(next.wrapping_sub(1));
+        } else {
             areas.set_used_flags(VRING_USED_F_NO_NOTIFY as u16);
         }
     }

@@ -104,3 +104,26 @@ fn listening_reports_what_came_meanwhile() {
     driver.put(&[(BUFFER, 1, 0)]);
     assert!(ring.listen());
 }
+
+#[test]
+fn a_muted_ring_is_not_notified_of_what_comes() {
+    let mut driver = Driver::new(&memory(), 0);
+    let mut ring =
+        Ring::open("test", driver.queue_with_events(), &driver.memory, &Faults::default()).unwrap();
+    let mut chain = Chain::default();
+    assert!(!ring.listen());
+    driver.put(&[(BUFFER, 1, 0)]);
+    assert!(driver.wants_kick());
+    ring.take(&mut chain).unwrap();
+    assert!(!ring.listen());
+    ring.mute();
+    for _ in 0..3 {
+        driver.put(&[(BUFFER, 1, 0)]);
+        assert!(!driver.wants_kick());
+    }
+    assert!(ring.listen());
+    while ring.take(&mut chain).is_some() {}
+    assert!(!ring.listen());
+    driver.put(&[(BUFFER, 1, 0)]);
+    assert!(driver.wants_kick());
+}

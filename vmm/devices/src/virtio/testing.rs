@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
+use virtio_bindings::virtio_ring::VRING_USED_F_NO_NOTIFY;
 use virtio_queue::{Queue, QueueState};
 use vm_memory::{Bytes as _, FileOffset, GuestAddress, GuestRegionMmap, MmapRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
@@ -118,6 +119,7 @@ pub(crate) fn no_starts() -> RwLockReadGuard<'static, ()> {
 }
 
 /// The driver's end of one queue of 16 entries.
+#[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) memory: GuestMemory,
     base: u64,
@@ -240,6 +242,13 @@ impl Driver {
         let event = GuestAddress(self.base + 0x804 + 8 * u64::from(Self::SIZE));
         let event: u16 = self.memory.writable().load(event, Ordering::SeqCst).unwrap();
         event == self.available.wrapping_sub(1)
+    }
+
+    /// Whether the device wants to hear of chains, without EVENT_IDX.
+    pub(crate) fn wants_kicks(&self) -> bool {
+        let flags: u16 =
+            self.memory.writable().load(GuestAddress(self.state.used_ring), Ordering::SeqCst).unwrap();
+        flags & VRING_USED_F_NO_NOTIFY as u16 == 0
     }
 
     /// The queue with EVENT_IDX.

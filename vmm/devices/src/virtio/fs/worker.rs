@@ -10,8 +10,8 @@
 //!        └── started by the one that takes a request while nobody waits, up to THREADS_MAX
 //! ```
 //!
-//! Events are edge-triggered: each of them wakes one of the threads that wait. The answers come in any order, as a
-//! driver has to expect.
+//! Events are edge-triggered: each of them wakes one of the threads that wait. The driver need not notify between an answer
+//! and the look for the next request. The answers come in any order, as a driver has to expect.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -192,7 +192,11 @@ impl Session<'_> {
             queues = self.worker.queues();
             match outcome {
                 None => self.worker.complete(&mut queues, index, taken, None),
-                Some(Outcome::Answered(written)) => self.worker.complete(&mut queues, index, taken, written),
+                Some(Outcome::Answered(written)) => {
+                    // The guest may run before this thread goes on, which looks for what is next in any case.
+                    queues.rings[index].mute();
+                    self.worker.complete(&mut queues, index, taken, written);
+                }
                 Some(Outcome::AnsweredOrWaits) => {}
             }
         }

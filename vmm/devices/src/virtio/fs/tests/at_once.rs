@@ -1,14 +1,18 @@
 //! Several requests at once, while the host keeps some of them waiting.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use fuse_backend_rs::abi::fuse_abi::Opcode;
 
 use super::{Guest, ROOT, le64, message};
-use crate::virtio::VirtioDevice as _;
 use crate::virtio::fs::worker::THREADS_MAX;
-use crate::virtio::testing::{WRITE, no_starts};
+use crate::virtio::testing::{Driver, Line, WRITE, activation, no_starts};
+use crate::virtio::{Interrupt, VirtioDevice as _};
 
 /// Where requests that the host keeps waiting have their messages and the places of their answers, apart from all others.
 const HELD: u64 = 0x10_0000;
@@ -109,4 +113,50 @@ fn a_pause_waits_for_requests_at_work_and_what_is_left_is_done_after_it() {
     guest.activate(Some(queues));
     assert_eq!(guest.drivers[1].wait_used(&guest.line, HELD_COUNT).len(), HELD_COUNT);
     guest.node("file");
+}
+
+/// The line of a driver that looks, at each interrupt, whether it is to notify of its next request.
+#[derive(Debug)]
+struct Looks {
+    line: Arc<Line>,
+    driver: Driver,
+    interrupts: AtomicU32,
+    wishes: AtomicU32,
+}
+
+impl Interrupt for Looks {
+    fn used_buffer(&self) -> io::Result<()> {
+        self.interrupts.fetch_add(1, Ordering::SeqCst);
+        self.wishes.fetch_add(u32::from(self.driver.wants_kicks()), Ordering::SeqCst);
+        self.line.used_buffer()
+    }
+    fn config_changed(&self, config: &[u8]) -> io::Result<()> {
+        self.line.config_changed(config)
+    }
+}
+
+#[test]
+fn a_driver_need_not_notify_while_the_share_is_about_to_look_for_more() {
+    let mut guest = Guest::new();
+    let queues = guest.device.pause().unwrap();
+    let looks = Arc::new(Looks {
+        line: guest.line.clone(),
+        driver: Driver::new(&guest.memory, 1),
+        interrupts: AtomicU32::new(0),
+        wishes: AtomicU32::new(0),
+    });
+    let (mut activation, kicks) = activation(&guest.memory, queues, &guest.line, 0);
+    activation.interrupt = looks.clone();
+    guest.device.activate(activation).unwrap();
+    guest.kicks = kicks;
+    for _ in 0..100 {
+        guest.node("file");
+    }
+    assert_eq!(looks.interrupts.load(Ordering::SeqCst), 100);
+    assert_eq!(looks.wishes.load(Ordering::SeqCst), 0);
+    let begun = Instant::now();
+    while !looks.driver.wants_kicks() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the share sleeps, and nobody would wake it");
+        std::thread::yield_now();
+    }
 }
