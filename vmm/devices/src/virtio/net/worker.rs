@@ -140,6 +140,9 @@ impl NetWorker {
             }
         }
         if self.rx.ring.is_awaited() {
+            // The guest may run before this thread goes on, which looks for an answer in any case.
+            self.tx.ring.mute();
+            self.tx_ready = true;
             self.rx.ring.interrupt(&*self.interrupt);
             self.tx.heard();
         }

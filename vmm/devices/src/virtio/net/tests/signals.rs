@@ -71,3 +71,20 @@ fn frames_that_make_no_sense_count_too() {
     let mut bench = bench();
     assert_eq!(bench.send(16, 1), 1);
 }
+
+#[test]
+fn a_driver_need_not_notify_of_its_answer_to_a_frame_that_it_hears_of() {
+    let mut bench = bench();
+    assert_eq!(bench.send(1, 60), 0);
+    assert!(bench.tx.wants_kicks());
+    bench.rx.put(&[(BUFFER, 0x1_1000, WRITE)]);
+    bench.wire.send(60);
+    bench.worker.starved = false;
+    bench.worker.receive();
+    assert_eq!(bench.line.interrupts(), 1);
+    assert!(!bench.tx.wants_kicks());
+    bench.tx.put(&[(BUFFER, 60, 0)]);
+    bench.worker.transmit();
+    assert_eq!(bench.tx.take_used().len(), 1);
+    assert!(bench.tx.wants_kicks(), "the worker sleeps, and nobody would wake it");
+}
