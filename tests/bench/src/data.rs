@@ -34,14 +34,14 @@ const FILE_MIB: u64 = 8;
 /// MiB of the file system that all is on.
 const DISK_MIB: u64 = 1024;
 /// Memory of the container, so that no file is squeezed out of the guest's page cache.
-const MEMORY_BYTES: i64 = 256 << 20;
+pub(crate) const MEMORY_BYTES: i64 = 256 << 20;
 /// Seconds after which a call has failed.
 const TIMEOUT_SECONDS: i64 = 1200;
 /// Nanoseconds of an instruction under `-icount shift=1`, times the thousand of the unit that is printed.
-const NANOSECONDS_OF_THOUSAND: f64 = 2000.0;
+pub(crate) const NANOSECONDS_OF_THOUSAND: f64 = 2000.0;
 
 /// One call of fio.
-struct Work {
+pub(crate) struct Work {
     name: &'static str,
     options: &'static [&'static str],
     /// Whether `options` write.
@@ -63,9 +63,9 @@ const PLACES: [Place; 4] = [
     Place { name: "hostPath", file: "/shared/blocks" },
 ];
 
-const RANDOM_READ: &str = "--rw=randread";
+pub(crate) const RANDOM_READ: &str = "--rw=randread";
 const RANDOM_WRITE: &str = "--rw=randwrite";
-const SMALL: [&str; 2] = ["--bs=4k", "--io_size=8M"];
+pub(crate) const SMALL: [&str; 2] = ["--bs=4k", "--io_size=8M"];
 const LARGE: [&str; 2] = ["--bs=256k", "--io_size=16M"];
 
 const WORKS: [Work; 9] = [
@@ -106,7 +106,7 @@ const WARM: Work = Work {
     warm: true,
 };
 
-const fn reads(name: &'static str, options: &'static [&'static str]) -> Work {
+pub(crate) const fn reads(name: &'static str, options: &'static [&'static str]) -> Work {
     Work { name, options, writes: false, warm: false }
 }
 
@@ -115,7 +115,7 @@ const fn writes(name: &'static str, options: &'static [&'static str]) -> Work {
 }
 
 impl Work {
-    fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         format!("{} of {}", if self.writes { "writes" } else { "reads" }, self.name)
     }
 
@@ -145,7 +145,7 @@ impl Work {
         self.cost(&run().await?)
     }
 
-    async fn on_node(&self, file: &Path) -> anyhow::Result<f64> {
+    pub(crate) async fn on_node(&self, file: &Path) -> anyhow::Result<f64> {
         let command = self.command(&file.display().to_string());
         let run = async || {
             let output = Command::new(FIO).args(&command[1..]).output().await.context("running fio")?;
@@ -155,7 +155,7 @@ impl Work {
         self.measured(run).await
     }
 
-    async fn in_pod(&self, client: &Client, container: &str, file: &str) -> anyhow::Result<f64> {
+    pub(crate) async fn in_pod(&self, client: &Client, container: &str, file: &str) -> anyhow::Result<f64> {
         let command = self.command(file);
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         let run = async || {
@@ -207,7 +207,7 @@ pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn image(host: &Host, client: &mut Client) -> anyhow::Result<String> {
+pub(crate) async fn image(host: &Host, client: &mut Client) -> anyhow::Result<String> {
     let (mut layers, config) = tests_registry::busybox_image()?;
     layers.push(installed_layer(&[FIO])?);
     let blocks = vec![0x5a; (FILE_MIB << 20) as usize];

@@ -17,6 +17,7 @@ mod handlers;
 mod median;
 mod network;
 mod pod;
+mod slow_disk;
 mod staged;
 mod stages;
 mod template;
@@ -63,6 +64,7 @@ enum Part {
     Throughput,
     Volumes,
     Data,
+    SlowDisk,
     Network,
 }
 
@@ -93,6 +95,9 @@ async fn main() -> anyhow::Result<()> {
     }
     if wanted(Part::Data) {
         data::bench(&host).await?;
+    }
+    if wanted(Part::SlowDisk) {
+        slow_disk::bench(&host).await?;
     }
     if wanted(Part::Network) {
         network::bench(&host).await?;

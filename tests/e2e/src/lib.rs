@@ -25,6 +25,7 @@ pub mod memory_shortage;
 pub mod network;
 pub mod numbered;
 pub mod prometheus;
+pub mod slow_device;
 pub mod spec;
 pub mod traces;
 

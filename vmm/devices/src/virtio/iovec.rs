@@ -83,6 +83,22 @@ impl Transfer<'_> {
         })
     }
 
+    /// Fills all buffers from what `file` has in memory at `offset`. Returns whether that is all of it: where it is not, nothing that is in the
+    /// buffers counts, and the kernel has begun to read the rest. EOPNOTSUPP where the file system cannot say.
+    pub fn read_cached_at(&self, file: BorrowedFd<'_>, offset: u64) -> io::Result<bool> {
+        let at = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let list = &self.list[..self.list.len().min(IOV_MAX)];
+        let read = retry(|| {
+            // SAFETY: as in `read_at`.
+            unsafe { libc::preadv2(file.as_raw_fd(), list.as_ptr(), list.len() as i32, at, libc::RWF_NOWAIT) }
+        });
+        match read {
+            Ok(count) => Ok(count == self.list.iter().map(|entry| entry.iov_len).sum::<usize>()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Writes all buffers to `file` at `offset`.
     pub fn write_at(self, file: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
         self.whole(offset, |list, offset| {

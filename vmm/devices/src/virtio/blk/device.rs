@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use virtio_bindings::virtio_blk as spec;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
@@ -17,10 +17,7 @@ use super::request::Limits;
 use super::size;
 use super::size::Size;
 use super::snapshot::BlkSnapshot;
-use super::urgency::Wakings;
-use super::worker::BlkWorker;
-use crate::virtio::chain::Chain;
-use crate::virtio::iovec::Iovecs;
+use super::worker::{BlkQueue, BlkWorker};
 use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::worker::Worker;
 use crate::virtio::{Activation, Counts, DeviceError, VirtioDevice, front};
@@ -74,21 +71,16 @@ impl Blk {
     pub(super) fn back_end(&self, activation: Activation) -> Result<BlkWorker, DeviceError> {
         let limits = Limits { sectors: self.sectors.load(Ordering::Acquire), ..self.limits };
         let ([queue], [event]) = front::queues(DEVICE, activation.queues, activation.queue_events)?;
+        let ring = Ring::open(DEVICE, queue, &activation.memory, &self.faults)?;
         Ok(BlkWorker {
-            ring: Ring::open(DEVICE, queue, &activation.memory, &self.faults)?,
+            queue: Mutex::new(BlkQueue::new(ring, limits, Size::new(self.sectors.clone()))),
             event,
             interrupt: activation.interrupt,
             file: self.file.clone(),
-            limits,
-            size: Size::new(self.sectors.clone()),
+            is_regular: limits.is_regular,
             write_through: activation.features & (1 << spec::VIRTIO_BLK_F_FLUSH) == 0,
-            chain: Chain::default(),
-            iovecs: Iovecs::default(),
             faults: self.faults.clone(),
             full_disks: self.full_disks.clone(),
-            full: None,
-            wakings: Wakings::new(),
-            served: 0,
         })
     }
 

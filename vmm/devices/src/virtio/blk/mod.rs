@@ -14,10 +14,11 @@
 //!     11 DISCARD, 13 WRITE_ZEROES               content    2 UNSUPP
 //! ```
 //!
-//! `request` parses, `worker` acts on a thread of its own, `device` is what the transport sees, `config` what the driver reads of the
-//! disk, `full_disks` counts the disks that wait for room on the node, `size` follows block devices that grow, `unheard` says when a
+//! `request` parses, `worker` takes requests on threads of its own, `carry_out` acts on the file, `device` is what the transport sees, `config`
+//! what the driver reads of the disk, `full_disks` counts the disks that wait for room on the node, `size` follows block devices that grow, `unheard` says when a
 //! driver hears of answers, `urgency` whether the thread takes the processor from the guest.
 
+mod carry_out;
 mod config;
 mod device;
 #[cfg(test)]
@@ -30,6 +31,8 @@ mod snapshot;
 mod tests;
 mod unheard;
 mod urgency;
+#[cfg(test)]
+mod waiting_tests;
 mod worker;
 
 pub use device::Blk;

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use virtio_queue::QueueT as _;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::worker::{BlkWorker, Left};
+use super::worker::{BlkThread, Left};
 use super::{Blk, FullDisks};
 use crate::virtio::testing::{
     Driver, IMAGE, INDIRECT, Line, NEXT, WRITE, activation, entries, image, image_content, memory,
@@ -132,12 +132,12 @@ fn a_block_device_that_has_grown_has_its_new_sectors_and_one_that_shrank_keeps_i
     let mut driver = Driver::new(&memory, 0);
     let line = Line::new();
     let (activation, _kicks) = activation(&memory, vec![driver.queue()], &line, blk.features());
-    let mut worker = blk.back_end(activation).unwrap();
-    let mut read_last = |worker: &mut BlkWorker| {
+    let worker = blk.back_end(activation).unwrap();
+    let mut read_last = || {
         driver.write(HEADER, &[0; 8]);
         driver.write(HEADER + 8, &(2 * SECTORS - 1).to_le_bytes());
         driver.put(&[(HEADER, 16, 0), (DATA, 512, WRITE), (STATUS, 1, WRITE)]);
-        assert_eq!(worker.batch(), Left::Nothing);
+        assert_eq!(worker.batch(&mut BlkThread::new(true), |_| {}), Left::Nothing);
         driver.take_used();
         driver.read::<1>(STATUS)[0]
     };
@@ -148,12 +148,12 @@ fn a_block_device_that_has_grown_has_its_new_sectors_and_one_that_shrank_keeps_i
     };
     file.set_len(2 * SECTORS * 512).unwrap();
     worker.look_at_size();
-    assert_eq!((capacity(&blk), read_last(&mut worker)), (SECTORS, 1), "it is not time to look yet");
-    worker.size.hurry();
+    assert_eq!((capacity(&blk), read_last()), (SECTORS, 1), "it is not time to look yet");
+    worker.queue().size.hurry();
     worker.look_at_size();
-    assert_eq!((capacity(&blk), read_last(&mut worker), line.config_changes()), (2 * SECTORS, 0, 1));
+    assert_eq!((capacity(&blk), read_last(), line.config_changes()), (2 * SECTORS, 0, 1));
     file.set_len(SECTORS * 512).unwrap();
-    worker.size.hurry();
+    worker.queue().size.hurry();
     worker.look_at_size();
     assert_eq!((capacity(&blk), line.config_changes()), (2 * SECTORS, 1));
 }
@@ -371,7 +371,8 @@ proptest! {
         let file = file();
         let blk = new_blk(file.try_clone().unwrap(), false);
         let (activation, _kicks) = activation(&memory, vec![driver.queue()], &Line::new(), blk.features());
-        let mut worker = blk.back_end(activation).unwrap();
+        let worker = blk.back_end(activation).unwrap();
+        let mut thread = BlkThread::new(true);
         for (index, entry) in (0u16..).zip(&table) {
             if memory_holds(entry.0) {
                 driver.write(entry.0, &[kind, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
@@ -381,7 +382,7 @@ proptest! {
         for head in &heads {
             driver.offer(*head);
         }
-        while worker.batch() == Left::Work {}
+        while worker.batch(&mut thread, |_| {}) == Left::Work {}
         let valid = heads.iter().filter(|head| **head < Driver::SIZE).count();
         prop_assert_eq!(file.metadata().unwrap().len(), SECTORS * 512);
         // A chain may write over the rings themselves; then nothing can be said of what came back.

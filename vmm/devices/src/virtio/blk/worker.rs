@@ -1,67 +1,113 @@
-//! The disk's back end: takes requests off the queue, one after the other, and carries them out on the
-//! file, with the data going between guest memory and the page cache without a stop.
+//! The disk's back end: takes requests off the queue and has them carried out, several at once where they wait for the
+//! node's disk.
+//!
+//! A thread carries requests out one after the other. Those that have to wait for the disk it has the node begin, and sets
+//! aside; then another thread sees to the queue.
+//!
+//! ```text
+//!   waits for the driver ──► takes a request ──► carries it out (in memory) ──► answers
+//!        ▲       ▲             ▲  │  ▲  │ none left  │ has to wait                 │
+//!        │       └─────────────┼──┘  │  │            └──► is set aside ──┐         │
+//!        │                     │     └──┼────────────────────────────────┴─────────┘
+//!        │                     │        ▼ some are set aside
+//!        │                     │     hands the queue over, waits for each ──► answers
+//!        │                     └───────────────────────────────────────────────┘
+//!        └── started by the one that hands over while nobody waits, up to THREADS_MAX; ends when it had nothing to do for LINGER
+//! ```
 //!
 //! A write that finds no room on the node stays on the queue, and with it all that comes after it, and is tried again:
-//! a guest that read an I/O error instead would have lost what its programs wrote long ago.
+//! a guest that read an I/O error instead would have lost what its programs wrote long ago. The answers come in any order, as
+//! a driver has to expect.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
-use virtio_bindings::virtio_blk::VIRTIO_BLK_ID_BYTES;
 use virtio_queue::Queue;
 use vmm_sys_util::eventfd::EventFd;
-use vmm_sys_util::fallocate::{FallocateMode, fallocate};
 
+use super::carry_out::{Content, Failed, Wait};
 use super::config::config;
 use super::full_disks::{FullDisk, FullDisks};
-use super::request::{Limits, Operation, Range, Request, Status, parse};
+use super::request::{Limits, Operation, Request, Status, parse};
 use super::size::Size;
 use super::unheard::Unheard;
 use super::urgency::{Urgency, Wakings};
 use crate::virtio::Interrupt;
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
-use crate::virtio::ring::{Faults, Ring};
+use crate::virtio::ring::{Faults, Ring, Taken};
 use crate::virtio::worker::{Stop, Wakeups};
 
-/// Requests taken before the worker looks whether it is to stop.
+/// Threads that serve one disk. Each may wait for [`BATCH`] requests at once.
+const THREADS_MAX: usize = 4;
+
+/// How long a thread that was started for others' sake stays without work.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Requests that a thread takes before it looks whether it is to stop.
 const BATCH: usize = 16;
 
 /// How long a write that found no room waits until it is tried again: soon after there is room, and at no cost to speak
 /// of while there is none.
 const ROOM_RETRY: Duration = Duration::from_millis(250);
 
-/// Number of the queue's event among the worker's wake-ups.
+/// Number of the queue's event among the wake-ups.
 const QUEUE: u8 = 0;
-
-/// The answer to GET_ID; shorter than its field, so the rest is zero.
-const IDENTITY: &[u8] = b"podvisor";
 
 /// A disk at work.
 #[derive(Debug)]
 pub(super) struct BlkWorker {
-    pub(super) ring: Ring,
+    pub(super) queue: Mutex<BlkQueue>,
     pub(super) event: EventFd,
     pub(super) interrupt: Arc<dyn Interrupt>,
     pub(super) file: Arc<File>,
-    pub(super) limits: Limits,
-    /// The size of a block device.
-    pub(super) size: Size,
+    pub(super) is_regular: bool,
     /// The driver cannot flush, so each write must be on the disk before it is answered.
     pub(super) write_through: bool,
-    pub(super) chain: Chain,
-    pub(super) iovecs: Iovecs,
     pub(super) faults: Faults,
     /// The VM's disks that wait for room.
     pub(super) full_disks: FullDisks,
-    /// Counted there while this one waits.
+}
+
+/// What one thread has at a time.
+#[derive(Debug)]
+pub(super) struct BlkQueue {
+    pub(super) ring: Ring,
+    pub(super) limits: Limits,
+    /// The size of a block device.
+    pub(super) size: Size,
+    /// Counted there while a write waits for room.
     pub(super) full: Option<FullDisk>,
-    pub(super) wakings: Wakings,
-    /// Requests that were served since the worker was woken.
-    pub(super) served: u32,
+    pub(super) threads: usize,
+    /// Threads that wait for the driver, or are about to.
+    pub(super) idle: usize,
+}
+
+/// What a thread has of its own.
+#[derive(Debug)]
+pub(super) struct BlkThread {
+    /// Room for what is taken next.
+    chain: Chain,
+    /// Requests that have to wait for the node's disk, [`BATCH`] at most; of them only a flush is not begun, and is the last.
+    waiting: Vec<Waiting>,
+    /// Room that was used before, for as many more.
+    chains: Vec<Chain>,
+    iovecs: Iovecs,
+    wakings: Wakings,
+    /// Requests that were taken since the thread was woken.
+    served: u32,
+    /// The thread that is there as long as the device works.
+    is_first: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    taken: Taken,
+    request: Request,
+    chain: Chain,
 }
 
 /// Outcome of looking at the queue.
@@ -86,202 +132,262 @@ fn set_urgency(urgency: Urgency) {
     }
 }
 
-/// A request that cannot be carried out.
-#[derive(Debug)]
-enum Failed {
-    /// The answer to the driver.
-    Status(Status),
-    /// The file's disk is full; nothing was answered.
-    NoRoom,
+impl BlkQueue {
+    pub(super) fn new(ring: Ring, limits: Limits, size: Size) -> BlkQueue {
+        BlkQueue { ring, limits, size, full: None, threads: 1, idle: 1 }
+    }
 }
 
-impl From<Status> for Failed {
-    fn from(status: Status) -> Failed {
-        Failed::Status(status)
+impl BlkThread {
+    pub(super) fn new(is_first: bool) -> BlkThread {
+        BlkThread {
+            chain: Chain::default(),
+            waiting: Vec::new(),
+            chains: Vec::new(),
+            iovecs: Iovecs::default(),
+            wakings: Wakings::new(),
+            served: 0,
+            is_first,
+        }
+    }
+
+    /// Keeps the request that lies in `chain` until it is waited for.
+    fn set_aside(&mut self, taken: Taken, request: Request) {
+        let chain = std::mem::replace(&mut self.chain, self.chains.pop().unwrap_or_default());
+        self.waiting.push(Waiting { taken, request, chain });
     }
 }
 
 impl BlkWorker {
-    /// Serves until `stop` is readable, then gives the queue back.
-    pub(super) fn run(mut self, stop: Stop) -> Vec<Queue> {
-        set_urgency(Urgency::Patient);
-        if let Err(error) = self.serve(stop) {
-            tracing::error!(%error, "a disk's thread cannot wait for requests");
+    /// Serves until `stop` is readable and nothing waits for the node's disk, then gives the queue back.
+    pub(super) fn run(self, stop: Stop) -> Vec<Queue> {
+        match self.wakeups(stop) {
+            Ok(wakeups) => std::thread::scope(|scope| self.serve(scope, &wakeups, BlkThread::new(true))),
+            Err(error) => tracing::error!(%error, "a disk's thread cannot wait for requests"),
         }
-        vec![self.ring.into_queue()]
+        vec![self.queue.into_inner().unwrap_or_else(PoisonError::into_inner).ring.into_queue()]
     }
 
-    fn serve(&mut self, stop: Stop) -> io::Result<()> {
+    fn wakeups(&self, stop: Stop) -> io::Result<Wakeups> {
         let wakeups = Wakeups::new(stop)?;
-        // The event wakes the thread each time that the driver writes it, and is never read.
+        // The event wakes a thread each time that the driver writes it, and is never read.
         wakeups.add(&self.event, QUEUE, true)?;
-        // A disk that goes on after a pause may have requests that nobody notifies of again.
+        Ok(wakeups)
+    }
+
+    pub(super) fn queue(&self) -> MutexGuard<'_, BlkQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves as one of the disk's threads.
+    fn serve<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        wakeups: &'scope Wakeups,
+        mut thread: BlkThread,
+    ) {
+        set_urgency(Urgency::Patient);
+        // A disk that goes on after a pause may have requests that nobody notifies of again, and so has a queue that was handed over.
         let mut left = Left::Work;
         loop {
-            let woken = match left {
-                Left::Nothing => wakeups.wait_at_most(self.patience())?,
-                Left::Work => wakeups.wait(true)?,
-                Left::NoRoom => wakeups.wait_at_most(Some(ROOM_RETRY))?,
+            let patience = match left {
+                Left::Nothing => self.patience(&thread),
+                Left::Work => Some(Duration::ZERO),
+                Left::NoRoom => Some(ROOM_RETRY),
+            };
+            let woken = match wakeups.wait_at_most(patience) {
+                Ok(woken) => woken,
+                Err(error) => return tracing::error!(%error, "a disk's thread cannot wait for requests"),
             };
             if woken.stop {
-                return Ok(());
+                return;
             }
-            self.look_at_size();
+            if thread.is_first {
+                self.look_at_size();
+            }
             if woken.has(QUEUE) || left != Left::Nothing {
-                left = self.batch();
+                left = self.batch(&mut thread, |queue| self.hand_over(scope, wakeups, queue));
+            } else if !thread.is_first && self.is_superfluous() {
+                return;
             }
             if left == Left::Nothing
-                && self.served > 0
-                && let Some(urgency) = self.wakings.add(std::mem::take(&mut self.served))
+                && thread.served > 0
+                && let Some(urgency) = thread.wakings.add(std::mem::take(&mut thread.served))
             {
                 set_urgency(urgency);
             }
         }
     }
 
-    /// The time until the size is to be looked at; none for a file, whose size stays.
-    fn patience(&self) -> Option<Duration> {
-        (!self.limits.is_regular).then(|| self.size.patience())
+    /// The time until a thread is to look at the size, which stays for a file, or whether it is needed.
+    fn patience(&self, thread: &BlkThread) -> Option<Duration> {
+        match thread.is_first {
+            true => (!self.is_regular).then(|| self.queue().size.patience()),
+            false => Some(LINGER),
+        }
+    }
+
+    /// Whether a thread that had nothing to do may end, and does.
+    fn is_superfluous(&self) -> bool {
+        let mut queue = self.queue();
+        let others = queue.idle > 1;
+        if others {
+            queue.idle -= 1;
+            queue.threads -= 1;
+        }
+        others
     }
 
     /// Reports to the driver that a block device has grown.
-    pub(super) fn look_at_size(&mut self) {
-        if self.limits.is_regular {
+    pub(super) fn look_at_size(&self) {
+        if self.is_regular {
             return;
         }
-        if let Some(sectors) = self.size.look(&self.file) {
-            self.limits.sectors = sectors;
+        let mut queue = self.queue();
+        if let Some(sectors) = queue.size.look(&self.file) {
+            queue.limits.sectors = sectors;
             if self.interrupt.config_changed(&config(sectors)).is_err() {
                 self.faults.count();
             }
         }
     }
 
-    /// Serves some requests, and lets the driver hear of all of them. Returns whether there are more.
-    pub(super) fn batch(&mut self) -> Left {
-        self.ring.mute();
-        let left = self.serve_some();
-        self.ring.signal(&*self.interrupt);
-        if left == Left::Nothing && self.ring.listen() { Left::Work } else { left }
+    /// Serves some requests, and lets the driver hear of all of them. Returns whether there are more. Before the thread waits for
+    /// the node's disk, `hand_over` has another one see to the queue.
+    pub(super) fn batch(&self, thread: &mut BlkThread, mut hand_over: impl FnMut(&mut BlkQueue)) -> Left {
+        let mut queue = self.queue();
+        queue.idle -= 1;
+        queue.ring.mute();
+        let mut room = BATCH;
+        let left = loop {
+            let left = self.take_some(&mut queue, thread, &mut room);
+            queue.ring.signal(&*self.interrupt);
+            if thread.waiting.is_empty() {
+                break left;
+            }
+            hand_over(&mut queue);
+            drop(queue);
+            queue = self.wait_for_disk(thread);
+        };
+        queue.idle += 1;
+        if left == Left::Nothing && queue.ring.listen() { Left::Work } else { left }
     }
 
-    fn serve_some(&mut self) -> Left {
+    /// Takes requests as long as there is `room`, and carries out those that need not wait for the node's disk.
+    fn take_some(&self, queue: &mut BlkQueue, thread: &mut BlkThread, room: &mut usize) -> Left {
         let mut unheard = Unheard::default();
-        for _ in 0..BATCH {
+        while *room > 0 {
             let begun = Instant::now();
-            let Some(taken) = self.ring.take(&mut self.chain) else { return Left::Nothing };
-            let written = match parse(&mut self.chain, taken.fault, self.limits) {
-                Some(request) => match self.answer(request) {
-                    Some(written) => written,
-                    None => {
-                        // Taken again at the next look, also by whoever takes the queue over.
-                        self.ring.put_back(1);
-                        return Left::NoRoom;
-                    }
-                },
+            let Some(taken) = queue.ring.take(&mut thread.chain) else { return Left::Nothing };
+            *room -= 1;
+            let request = parse(&mut thread.chain, taken.fault, queue.limits);
+            let written = match &request {
+                Some(request) => self.answer(request, &mut thread.chain, &mut thread.iovecs, Wait::Never),
                 None => {
                     // A chain with a fault was counted when it was taken.
                     if taken.fault.is_none() {
                         self.faults.count();
                     }
-                    0
+                    Ok(0)
                 }
             };
-            self.ring.complete(taken, written);
-            self.served = self.served.saturating_add(1);
+            match (written, request) {
+                (Ok(written), _) => {
+                    queue.full = None;
+                    queue.ring.complete(taken, written);
+                }
+                (Err(Failed::WouldWait), Some(request)) => {
+                    let is_begun = request.operation != Ok(Operation::Flush);
+                    thread.set_aside(taken, request);
+                    if !is_begun {
+                        return Left::Work;
+                    }
+                }
+                (Err(_), _) => {
+                    queue.full.get_or_insert_with(|| self.full_disks.enter());
+                    // Taken again at the next look, also by whoever takes the queue over.
+                    queue.ring.put_back(1);
+                    return Left::NoRoom;
+                }
+            }
+            thread.served = thread.served.saturating_add(1);
             // A driver that waits for this request should not wait for the next as well, unless that takes no time to speak of.
             if unheard.add(begun.elapsed()) {
-                self.ring.signal(&*self.interrupt);
+                queue.ring.signal(&*self.interrupt);
             }
         }
         Left::Work
     }
 
-    /// Carries a request out and writes its status. Returns the bytes written to guest memory; `None` where the request
-    /// found no room and is not answered.
-    fn answer(&mut self, request: Request) -> Option<u32> {
-        let outcome = request.operation.map_err(Failed::from).and_then(|operation| self.carry_out(operation));
-        let (status, written) = match outcome {
-            Ok(written) => (Status::Ok, written),
-            Err(Failed::Status(status)) => (status, 0),
-            Err(Failed::NoRoom) => {
-                self.full.get_or_insert_with(|| self.full_disks.enter());
-                return None;
+    /// Carries out what waits for the node's disk, and takes the queue again.
+    fn wait_for_disk(&self, thread: &mut BlkThread) -> MutexGuard<'_, BlkQueue> {
+        let mut unheard = Unheard::default();
+        for Waiting { taken, request, mut chain } in thread.waiting.drain(..) {
+            let begun = Instant::now();
+            // Neither a read nor a flush needs room.
+            let written = self.answer(&request, &mut chain, &mut thread.iovecs, Wait::ForDisk).unwrap_or(0);
+            chain.clear();
+            thread.chains.push(chain);
+            let mut queue = self.queue();
+            queue.ring.complete(taken, written);
+            if unheard.add(begun.elapsed()) {
+                queue.ring.signal(&*self.interrupt);
             }
-        };
-        self.full = None;
-        if self.chain.writable.write_byte(request.status, status as u8).is_none() {
+        }
+        let mut queue = self.queue();
+        // The guest may run before this thread goes on, which looks for what is next in any case.
+        queue.ring.mute();
+        queue.ring.signal(&*self.interrupt);
+        queue
+    }
+
+    /// Has another thread see to the queue while this one waits for the node's disk.
+    fn hand_over<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        wakeups: &'scope Wakeups,
+        queue: &mut BlkQueue,
+    ) {
+        if queue.idle == 0 && queue.threads < THREADS_MAX {
+            let named = Builder::new().name(std::thread::current().name().unwrap_or_default().to_owned());
+            let started = named.spawn_scoped(scope, || self.serve(scope, wakeups, BlkThread::new(false)));
+            match started {
+                Ok(_) => {
+                    queue.threads += 1;
+                    queue.idle += 1;
+                    // It looks at the queue first of all.
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "a disk goes on with fewer threads"),
+            }
+        }
+        if queue.ring.listen() {
+            // Refused only when the counter is full.
+            let _ = self.event.write(1);
+        }
+    }
+
+    /// Carries a request out and writes its status. Returns the bytes written to guest memory, or why nothing is answered.
+    fn answer(
+        &self,
+        request: &Request,
+        chain: &mut Chain,
+        iovecs: &mut Iovecs,
+        wait: Wait,
+    ) -> Result<u32, Failed> {
+        let content =
+            Content { file: &self.file, is_regular: self.is_regular, write_through: self.write_through };
+        let operation = request.operation.as_ref().map_err(|status| Failed::from(*status));
+        let (status, written) =
+            match operation.and_then(|operation| content.carry_out(operation, chain, iovecs, wait)) {
+                Ok(written) => (Status::Ok, written),
+                Err(Failed::Status(status)) => (status, 0),
+                Err(failed) => return Err(failed),
+            };
+        if chain.writable.write_byte(request.status, status as u8).is_none() {
             self.faults.count();
-            return Some(0);
+            return Ok(0);
         }
-        Some(written.saturating_add(1))
-    }
-
-    fn carry_out(&mut self, operation: Operation) -> Result<u32, Failed> {
-        match operation {
-            Operation::Read { offset } => {
-                let bytes = self.chain.writable.bytes();
-                let buffers = self.iovecs.over([&self.chain.writable]).map_err(|_| Status::IoError)?;
-                buffers.read_at(self.file.as_fd(), offset).map_err(|_| Status::IoError)?;
-                Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
-            }
-            Operation::Write { offset } => {
-                let buffers = self.iovecs.over([&self.chain.readable]).map_err(|_| Status::IoError)?;
-                buffers.write_at(self.file.as_fd(), offset).map_err(|error| self.failed(&error))?;
-                if self.write_through { self.flush() } else { Ok(0) }
-            }
-            Operation::Flush => self.flush(),
-            Operation::Identify => {
-                let mut identity = [0; VIRTIO_BLK_ID_BYTES as usize];
-                identity[..IDENTITY.len()].copy_from_slice(IDENTITY);
-                let room = identity.len().min(self.chain.writable.bytes() as usize);
-                let written = self.chain.writable.write_at(0, &identity[..room]);
-                written.map(|()| room as u32).ok_or(Failed::from(Status::IoError))
-            }
-            Operation::Discard(ranges) => self.over(&ranges, punch),
-            Operation::WriteZeroes(ranges) => self.over(&ranges, zero),
-        }
-    }
-
-    /// Decides what a request that changes the file ends with. A block device without room has been cut short, and stays so.
-    fn failed(&self, error: &io::Error) -> Failed {
-        if self.limits.is_regular && lacks_room(error) { Failed::NoRoom } else { Status::IoError.into() }
-    }
-
-    /// Never waits for room: the kernel reports what it could not write once, and has lost it then.
-    fn flush(&self) -> Result<u32, Failed> {
-        self.file.sync_data().map(|()| 0).map_err(|_| Status::IoError.into())
-    }
-
-    fn over(&self, ranges: &[Range], act: impl Fn(&File, Range) -> io::Result<()>) -> Result<u32, Failed> {
-        for range in ranges.iter().filter(|range| range.length > 0) {
-            act(&self.file, *range).map_err(|error| match error.raw_os_error() {
-                Some(libc::EOPNOTSUPP) => Status::Unsupported.into(),
-                _ => self.failed(&error),
-            })?;
-        }
-        if self.write_through { self.flush() } else { Ok(0) }
-    }
-}
-
-/// Whether a file that could not be written to can be once there is room.
-fn lacks_room(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
-}
-
-fn punch(file: &File, range: Range) -> io::Result<()> {
-    fallocate(file, FallocateMode::PunchHole, true, range.offset, range.length).map_err(io::Error::from)
-}
-
-/// Makes the range read as zeroes, and keeps its space unless it may be given back.
-fn zero(file: &File, range: Range) -> io::Result<()> {
-    if range.unmap {
-        return punch(file, range);
-    }
-    let result = fallocate(file, FallocateMode::ZeroRange, true, range.offset, range.length);
-    match result.map_err(io::Error::from) {
-        // Not every file system knows this one (tmpfs does not); a hole reads the same.
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => punch(file, range),
-        other => other,
+        Ok(written.saturating_add(1))
     }
 }
