@@ -54,6 +54,7 @@ mod session;
 mod sessions;
 mod settings;
 mod shared_layers;
+mod slow_disks;
 mod spare_namespaces;
 mod spare_vmms;
 mod state_disk;

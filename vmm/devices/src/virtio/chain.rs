@@ -283,7 +283,7 @@ mod tests {
         driver.descriptor(table, 4, (BUFFER, 1, NEXT, 3));
         driver.offer(3);
         assert_eq!(load(&driver).1, Some(ChainFault::Endless));
-        driver.descriptor(table, 3, (BUFFER, 1, NEXT, 16));
+        driver.descriptor(table, 3, (BUFFER, 1, NEXT, Driver::SIZE));
         assert_eq!(load(&driver).1, Some(ChainFault::Endless));
         // More bytes than virtio allows in one chain.
         driver.descriptor(table, 3, (0, u32::MAX, NEXT, 5));

@@ -118,7 +118,7 @@ pub(crate) fn no_starts() -> RwLockReadGuard<'static, ()> {
     STARTS.read().unwrap()
 }
 
-/// The driver's end of one queue of 16 entries.
+/// The driver's end of one queue of 64 entries.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) memory: GuestMemory,
@@ -130,7 +130,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) const SIZE: u16 = 16;
+    pub(crate) const SIZE: u16 = 64;
 
     /// Queue number `index`, whose rings lie at a place of their own.
     pub(crate) fn new(memory: &GuestMemory, index: u64) -> Driver {
@@ -296,5 +296,11 @@ pub(crate) fn entries() -> impl proptest::strategy::Strategy<Value = Vec<(u64, u
     ];
     let length = prop_oneof![6 => 0u32..64, 3 => 0u32..0x2000, 1 => any::<u32>()];
     let flags = prop_oneof![8 => 0u16..4, 1 => any::<u16>()];
-    proptest::collection::vec((address, length, flags, 0u16..18), usize::from(Driver::SIZE))
+    proptest::collection::vec((address, length, flags, heads()), usize::from(Driver::SIZE))
+}
+
+/// A number of an entry: mostly one of the first, so that chains meet, now and then one beyond the table.
+pub(crate) fn heads() -> impl proptest::strategy::Strategy<Value = u16> {
+    use proptest::prelude::*;
+    prop_oneof![8 => 0u16..16, 1 => 0..Driver::SIZE + 2]
 }

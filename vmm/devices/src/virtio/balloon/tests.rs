@@ -6,7 +6,7 @@ use vm_memory::GuestAddress;
 
 use super::{Balloon, RUNS_MAX};
 use crate::virtio::testing::{
-    Driver, IMAGE, Line, MEMORY, NEXT, WRITE, activation, entries, image, image_content, memory,
+    Driver, IMAGE, Line, MEMORY, NEXT, WRITE, activation, entries, heads, image, image_content, memory,
 };
 use crate::virtio::{GuestMemory, VirtioDevice};
 
@@ -152,7 +152,7 @@ proptest! {
     #[test]
     fn every_descriptor_table_is_survived(
         table in entries(),
-        heads in proptest::collection::vec(0u16..18, 1..16),
+        heads in proptest::collection::vec(heads(), 1..16),
     ) {
         let (mut balloon, mut driver) = balloon(&memory());
         for (index, entry) in (0u16..).zip(&table) {

@@ -12,7 +12,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::worker::{BlkThread, Left};
 use super::{Blk, FullDisks};
 use crate::virtio::testing::{
-    Driver, IMAGE, INDIRECT, Line, NEXT, WRITE, activation, entries, image, image_content, memory,
+    Driver, IMAGE, INDIRECT, Line, NEXT, WRITE, activation, entries, heads, image, image_content, memory,
 };
 use crate::virtio::{GuestMemory, VirtioDevice};
 
@@ -363,7 +363,7 @@ proptest! {
     #[test]
     fn no_descriptor_table_harms_the_disk(
         table in entries(),
-        heads in proptest::collection::vec(0u16..18, 1..16),
+        heads in proptest::collection::vec(heads(), 1..16),
         kind in 0u8..16,
     ) {
         let memory = memory();

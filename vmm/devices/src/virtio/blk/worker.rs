@@ -228,7 +228,7 @@ impl BlkWorker {
     }
 
     /// Whether a thread that had nothing to do may end, and does.
-    fn is_superfluous(&self) -> bool {
+    pub(super) fn is_superfluous(&self) -> bool {
         let mut queue = self.queue();
         let others = queue.idle > 1;
         if others {

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   device ──a session: queues, stop──► ShareThread ("fs", as old as the process) ──► Share ──► host files
-//!     ▲                                     │     └── up to three threads more ──────────┘
+//!     ▲                                     │     └── up to 15 threads more ─────────────┘
 //!     └───────the queues as they stand──────┘
 //! ```
 //!

@@ -7,7 +7,7 @@
 //!   waits for an event ──a queue's──► takes a request ──► carries it out ──► answers
 //!        ▲       ▲                      │ none left          (no lock held)    │
 //!        │       └──────────────────────┘◄─────────────────────────────────────┘
-//!        └── started by the one that takes a request while nobody waits, up to THREADS_MAX
+//!        └── started by the one that takes a request while nobody waits, up to THREADS_MAX; ends when it had nothing to do for LINGER
 //! ```
 //!
 //! Events are edge-triggered: each of them wakes one of the threads that wait. The driver need not notify between an answer
@@ -16,7 +16,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fuse_backend_rs::abi::fuse_abi::OutHeader;
 use fuse_backend_rs::api::server::Server;
@@ -31,10 +31,13 @@ use super::{DEVICE, Share};
 use crate::virtio::Interrupt;
 use crate::virtio::chain::Chain;
 use crate::virtio::ring::{Described, Faults, Ring, Taken};
-use crate::virtio::worker::{Stop, Wakeups};
+use crate::virtio::worker::{Stop, Wakeups, Woken};
 
 /// Threads that serve one share, and so requests that a file system of the host may keep waiting before all wait.
-pub(super) const THREADS_MAX: usize = 4;
+pub(super) const THREADS_MAX: usize = 16;
+
+/// How long a thread that was started for others' sake stays without work.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// Requests that a thread takes before it looks whether there is other work.
 const BATCH: usize = 16;
@@ -53,18 +56,18 @@ const ANSWER_BYTES: u32 = size_of::<OutHeader>() as u32;
 /// A share at work.
 #[derive(Debug)]
 pub(super) struct FsWorker {
-    queues: Mutex<Queues>,
+    pub(super) queues: Mutex<Queues>,
     events: [EventFd; QUEUES],
     interrupt: Arc<dyn Interrupt>,
     faults: Faults,
 }
 
 #[derive(Debug)]
-struct Queues {
+pub(super) struct Queues {
     rings: [Ring; QUEUES],
-    threads: usize,
+    pub(super) threads: usize,
     /// Threads that wait for events, or are about to.
-    idle: usize,
+    pub(super) idle: usize,
 }
 
 /// The threads of one session, and what they have in common.
@@ -97,7 +100,7 @@ impl FsWorker {
         match self.wakeups(share, waiting, stop) {
             Ok(wakeups) => {
                 let session = Session { worker: &self, server, share, waiting, wakeups };
-                std::thread::scope(|scope| session.serve(scope));
+                std::thread::scope(|scope| session.serve(scope, true));
             }
             Err(error) => tracing::error!(%error, "the share's thread cannot wait for requests"),
         }
@@ -123,6 +126,17 @@ impl FsWorker {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a thread that had nothing to do may end, and does.
+    pub(super) fn is_superfluous(&self) -> bool {
+        let mut queues = self.queues();
+        let others = queues.idle > 1;
+        if others {
+            queues.idle -= 1;
+            queues.threads -= 1;
+        }
+        others
+    }
+
     /// Gives a chain back to the driver. Without bytes written, the request made no sense or its answer had no place.
     fn complete(&self, queues: &mut Queues, index: usize, taken: Taken, written: Option<u32>) {
         // A chain with a fault was counted when it was taken.
@@ -145,17 +159,18 @@ impl FsWorker {
 
 impl Session<'_> {
     /// Serves as one of the session's threads until the session ends.
-    fn serve<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+    fn serve<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, is_first: bool) {
         let mut chain = Chain::default();
+        let patience = (!is_first).then_some(LINGER);
         loop {
-            let woken = match self.wakeups.wait_at_most(None) {
+            let woken = match self.wakeups.wait_at_most(patience) {
                 Ok(woken) => woken,
                 Err(error) => {
                     tracing::error!(%error, "a thread of the share cannot wait for requests");
                     return;
                 }
             };
-            if woken.stop {
+            if woken.stop || (woken == Woken::default() && self.worker.is_superfluous()) {
                 return;
             }
             for (index, number) in (0..QUEUES).zip(0..) {
@@ -212,7 +227,7 @@ impl Session<'_> {
             queues.idle += 1;
             let thread = Builder::new().name(DEVICE.to_owned());
             let started = thread.spawn_scoped(scope, move || match separate_umask() {
-                Ok(()) => self.serve(scope),
+                Ok(()) => self.serve(scope, false),
                 Err(error) => self.lose_thread(&error.into()),
             });
             if let Err(error) = started {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::Rng;
 use crate::virtio::VirtioDevice;
-use crate::virtio::testing::{Driver, Line, NEXT, WRITE, activation, entries, memory};
+use crate::virtio::testing::{Driver, Line, NEXT, WRITE, activation, entries, heads, memory};
 
 const BUFFER: u64 = 0x2_0000;
 
@@ -80,7 +80,7 @@ proptest! {
     #[test]
     fn every_descriptor_table_is_survived(
         table in entries(),
-        heads in proptest::collection::vec(0u16..18, 1..16),
+        heads in proptest::collection::vec(heads(), 1..16),
     ) {
         let (mut rng, mut driver) = source();
         for (index, entry) in (0u16..).zip(&table) {
