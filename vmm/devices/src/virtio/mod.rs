@@ -11,6 +11,7 @@ mod allowance;
 pub mod balloon;
 pub mod blk;
 pub mod chain;
+mod crew;
 mod free_pages;
 mod front;
 pub mod fs;

@@ -137,26 +137,12 @@ fn the_queue_is_handed_over_before_a_flush_waits_and_what_came_before_is_heard_o
     let mut thread = BlkThread::new(true);
     let (mut taken, line) = (Vec::new(), disk.line.clone());
     let left = worker.batch(&mut thread, |queue| {
-        taken.push((queue.idle, line.interrupts()));
+        taken.push((queue.crew.idle(), line.interrupts()));
         assert!(queue.ring.listen(), "there is a request for another thread");
     });
     assert_eq!((left, taken), (Left::Nothing, vec![(0, 1)]));
     assert_eq!(disk.driver.take_used().len(), 3);
     disk.check(0, 5);
     disk.check(2, 6);
-    assert_eq!(worker.queue().idle, 1);
-}
-
-#[test]
-fn a_thread_without_work_ends_only_where_another_waits() {
-    let disk = disk();
-    let (activation, _kicks) =
-        activation(&disk.driver.memory, vec![disk.driver.queue()], &disk.line, disk.blk.features());
-    let worker = disk.blk.back_end(activation).unwrap();
-    worker.queue().threads = 3;
-    assert!(!worker.is_superfluous(), "the others wait for the node's disk");
-    worker.queue().idle = 2;
-    assert!(worker.is_superfluous());
-    let queue = worker.queue();
-    assert_eq!((queue.threads, queue.idle), (2, 1));
+    assert_eq!(worker.queue().crew.idle(), 1);
 }

@@ -37,15 +37,13 @@ use super::unheard::Unheard;
 use super::urgency::{Urgency, Wakings};
 use crate::virtio::Interrupt;
 use crate::virtio::chain::Chain;
+use crate::virtio::crew::{Crew, LINGER};
 use crate::virtio::iovec::Iovecs;
 use crate::virtio::ring::{Faults, Ring, Taken};
 use crate::virtio::worker::{Stop, Wakeups};
 
 /// Threads that serve one disk. Each may wait for [`BATCH`] requests at once.
 const THREADS_MAX: usize = 4;
-
-/// How long a thread that was started for others' sake stays without work.
-const LINGER: Duration = Duration::from_secs(5);
 
 /// Requests that a thread takes before it looks whether it is to stop.
 const BATCH: usize = 16;
@@ -81,9 +79,7 @@ pub(super) struct BlkQueue {
     pub(super) size: Size,
     /// Counted there while a write waits for room.
     pub(super) full: Option<FullDisk>,
-    pub(super) threads: usize,
-    /// Threads that wait for the driver, or are about to.
-    pub(super) idle: usize,
+    pub(super) crew: Crew,
 }
 
 /// What a thread has of its own.
@@ -134,7 +130,7 @@ fn set_urgency(urgency: Urgency) {
 
 impl BlkQueue {
     pub(super) fn new(ring: Ring, limits: Limits, size: Size) -> BlkQueue {
-        BlkQueue { ring, limits, size, full: None, threads: 1, idle: 1 }
+        BlkQueue { ring, limits, size, full: None, crew: Crew::new(THREADS_MAX) }
     }
 }
 
@@ -207,7 +203,7 @@ impl BlkWorker {
             }
             if woken.has(QUEUE) || left != Left::Nothing {
                 left = self.batch(&mut thread, |queue| self.hand_over(scope, wakeups, queue));
-            } else if !thread.is_first && self.is_superfluous() {
+            } else if !thread.is_first && self.queue().crew.leave() {
                 return;
             }
             if left == Left::Nothing
@@ -225,17 +221,6 @@ impl BlkWorker {
             true => (!self.is_regular).then(|| self.queue().size.patience()),
             false => Some(LINGER),
         }
-    }
-
-    /// Whether a thread that had nothing to do may end, and does.
-    pub(super) fn is_superfluous(&self) -> bool {
-        let mut queue = self.queue();
-        let others = queue.idle > 1;
-        if others {
-            queue.idle -= 1;
-            queue.threads -= 1;
-        }
-        others
     }
 
     /// Reports to the driver that a block device has grown.
@@ -256,7 +241,7 @@ impl BlkWorker {
     /// the node's disk, `hand_over` has another one see to the queue.
     pub(super) fn batch(&self, thread: &mut BlkThread, mut hand_over: impl FnMut(&mut BlkQueue)) -> Left {
         let mut queue = self.queue();
-        queue.idle -= 1;
+        queue.crew.begin_work();
         queue.ring.mute();
         let mut room = BATCH;
         let left = loop {
@@ -269,7 +254,7 @@ impl BlkWorker {
             drop(queue);
             queue = self.wait_for_disk(thread);
         };
-        queue.idle += 1;
+        queue.crew.end_work();
         if left == Left::Nothing && queue.ring.listen() { Left::Work } else { left }
     }
 
@@ -348,13 +333,12 @@ impl BlkWorker {
         wakeups: &'scope Wakeups,
         queue: &mut BlkQueue,
     ) {
-        if queue.idle == 0 && queue.threads < THREADS_MAX {
+        if queue.crew.is_short() {
             let named = Builder::new().name(std::thread::current().name().unwrap_or_default().to_owned());
             let started = named.spawn_scoped(scope, || self.serve(scope, wakeups, BlkThread::new(false)));
             match started {
                 Ok(_) => {
-                    queue.threads += 1;
-                    queue.idle += 1;
+                    queue.crew.add();
                     // It looks at the queue first of all.
                     return;
                 }

@@ -16,7 +16,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fuse_backend_rs::abi::fuse_abi::OutHeader;
 use fuse_backend_rs::api::server::Server;
@@ -30,14 +30,12 @@ use super::share::{is_held, separate_umask};
 use super::{DEVICE, Share};
 use crate::virtio::Interrupt;
 use crate::virtio::chain::Chain;
+use crate::virtio::crew::{Crew, LINGER};
 use crate::virtio::ring::{Described, Faults, Ring, Taken};
 use crate::virtio::worker::{Stop, Wakeups, Woken};
 
 /// Threads that serve one share, and so requests that a file system of the host may keep waiting before all wait.
 pub(super) const THREADS_MAX: usize = 16;
-
-/// How long a thread that was started for others' sake stays without work.
-const LINGER: Duration = Duration::from_secs(5);
 
 /// Requests that a thread takes before it looks whether there is other work.
 const BATCH: usize = 16;
@@ -56,18 +54,16 @@ const ANSWER_BYTES: u32 = size_of::<OutHeader>() as u32;
 /// A share at work.
 #[derive(Debug)]
 pub(super) struct FsWorker {
-    pub(super) queues: Mutex<Queues>,
+    queues: Mutex<Queues>,
     events: [EventFd; QUEUES],
     interrupt: Arc<dyn Interrupt>,
     faults: Faults,
 }
 
 #[derive(Debug)]
-pub(super) struct Queues {
+struct Queues {
     rings: [Ring; QUEUES],
-    pub(super) threads: usize,
-    /// Threads that wait for events, or are about to.
-    pub(super) idle: usize,
+    crew: Crew,
 }
 
 /// The threads of one session, and what they have in common.
@@ -86,7 +82,12 @@ impl FsWorker {
         interrupt: Arc<dyn Interrupt>,
         faults: Faults,
     ) -> FsWorker {
-        FsWorker { queues: Mutex::new(Queues { rings, threads: 1, idle: 1 }), events, interrupt, faults }
+        FsWorker {
+            queues: Mutex::new(Queues { rings, crew: Crew::new(THREADS_MAX) }),
+            events,
+            interrupt,
+            faults,
+        }
     }
 
     /// Serves until `stop` is readable, then gives the queues back. Requests that wait by then stay in `waiting`.
@@ -126,17 +127,6 @@ impl FsWorker {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a thread that had nothing to do may end, and does.
-    pub(super) fn is_superfluous(&self) -> bool {
-        let mut queues = self.queues();
-        let others = queues.idle > 1;
-        if others {
-            queues.idle -= 1;
-            queues.threads -= 1;
-        }
-        others
-    }
-
     /// Gives a chain back to the driver. Without bytes written, the request made no sense or its answer had no place.
     fn complete(&self, queues: &mut Queues, index: usize, taken: Taken, written: Option<u32>) {
         // A chain with a fault was counted when it was taken.
@@ -170,7 +160,7 @@ impl Session<'_> {
                     return;
                 }
             };
-            if woken.stop || (woken == Woken::default() && self.worker.is_superfluous()) {
+            if woken.stop || (woken == Woken::default() && self.worker.queues().crew.leave()) {
                 return;
             }
             for (index, number) in (0..QUEUES).zip(0..) {
@@ -192,13 +182,13 @@ impl Session<'_> {
     /// Serves some requests of one queue.
     fn batch<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, chain: &mut Chain, index: usize) {
         let mut queues = self.worker.queues();
-        queues.idle -= 1;
+        queues.crew.begin_work();
         for _ in 0..BATCH {
             let Some((taken, described)) = queues.rings[index].take_described(chain) else {
                 if queues.rings[index].listen() {
                     continue;
                 }
-                queues.idle += 1;
+                queues.crew.end_work();
                 return;
             };
             self.hand_over(scope, &mut queues, index);
@@ -216,22 +206,21 @@ impl Session<'_> {
             }
         }
         chain.clear();
-        queues.idle += 1;
+        queues.crew.end_work();
         self.wake(index);
     }
 
     /// Has another thread see to what comes while this one carries out a request.
     fn hand_over<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, queues: &mut Queues, index: usize) {
-        if queues.idle == 0 && queues.threads < THREADS_MAX {
-            queues.threads += 1;
-            queues.idle += 1;
+        if queues.crew.is_short() {
+            queues.crew.add();
             let thread = Builder::new().name(DEVICE.to_owned());
             let started = thread.spawn_scoped(scope, move || match separate_umask() {
                 Ok(()) => self.serve(scope, false),
                 Err(error) => self.lose_thread(&error.into()),
             });
             if let Err(error) = started {
-                queues.idle -= 1;
+                queues.crew.lose();
                 tracing::warn!(%error, "the share goes on with fewer threads");
             }
         }
@@ -243,7 +232,7 @@ impl Session<'_> {
     /// A thread that could not begin is not tried for again.
     fn lose_thread(&self, error: &io::Error) {
         tracing::warn!(%error, "the share goes on with fewer threads");
-        self.worker.queues().idle -= 1;
+        self.worker.queues().crew.lose();
     }
 
     /// Wakes one thread for a queue, as the driver does.

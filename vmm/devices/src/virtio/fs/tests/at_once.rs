@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use fuse_backend_rs::abi::fuse_abi::Opcode;
 
-use super::{Guest, ROOT, le64, message, serve};
+use super::{Guest, ROOT, le64, message};
 use crate::virtio::fs::worker::THREADS_MAX;
-use crate::virtio::testing::{Driver, Line, WRITE, activation, memory, no_starts};
+use crate::virtio::testing::{Driver, Line, WRITE, activation, no_starts};
 use crate::virtio::{Interrupt, VirtioDevice as _};
 
 /// Where requests that the host keeps waiting have their messages and the places of their answers, apart from all others.
@@ -159,19 +159,4 @@ fn a_driver_need_not_notify_while_the_share_is_about_to_look_for_more() {
         assert!(begun.elapsed() < Duration::from_secs(60), "the share sleeps, and nobody would wake it");
         std::thread::yield_now();
     }
-}
-
-#[test]
-fn a_thread_without_work_ends_only_where_another_waits() {
-    let dir = tempfile::tempdir().unwrap();
-    let (memory, line) = (memory(), Line::new());
-    let queues = [0, 1].map(|index| Driver::new(&memory, index).queue()).into();
-    let (activation, _kicks) = activation(&memory, queues, &line, 0);
-    let worker = serve(dir.path(), i32::MAX).back_end(activation).unwrap();
-    worker.queues.lock().unwrap().threads = 3;
-    assert!(!worker.is_superfluous(), "the others wait for the host");
-    worker.queues.lock().unwrap().idle = 2;
-    assert!(worker.is_superfluous());
-    let queues = worker.queues.lock().unwrap();
-    assert_eq!((queues.threads, queues.idle), (2, 1));
 }

@@ -1,0 +1,110 @@
+//! How many threads serve one device, and how many of them wait for work. Pure.
+//!
+//! ```text
+//!   started ──> idle <──> at work
+//!                │
+//!                └── nothing to do for LINGER, and another one is idle ──> ended
+//! ```
+//!
+//! The first thread is there as long as the device works. Others are started by a thread that goes to work while nobody is idle.
+
+use std::time::Duration;
+
+/// How long a thread that was started for others' sake stays without work.
+pub(crate) const LINGER: Duration = Duration::from_secs(5);
+
+/// The threads of one device.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    most: usize,
+    threads: usize,
+    idle: usize,
+}
+
+impl Crew {
+    /// One thread, which is idle, and may become `most`.
+    pub(crate) fn new(most: usize) -> Crew {
+        Crew { most, threads: 1, idle: 1 }
+    }
+
+    /// An idle thread goes to work.
+    pub(crate) fn begin_work(&mut self) {
+        self.idle -= 1;
+    }
+
+    /// A thread is idle again.
+    pub(crate) fn end_work(&mut self) {
+        self.idle += 1;
+    }
+
+    /// Whether one more thread is to be started, since nobody is idle.
+    pub(crate) fn is_short(&self) -> bool {
+        self.idle == 0 && self.threads < self.most
+    }
+
+    /// One more thread was started.
+    pub(crate) fn add(&mut self) {
+        self.threads += 1;
+        self.idle += 1;
+    }
+
+    /// A thread that was started cannot begin. It counts among the threads, so that no other one is tried in its place.
+    pub(crate) fn lose(&mut self) {
+        self.idle -= 1;
+    }
+
+    /// An idle thread that was started for others' sake has nothing to do. Returns whether it may end; then it does.
+    pub(crate) fn leave(&mut self) -> bool {
+        let others = self.idle > 1;
+        if others {
+            self.idle -= 1;
+            self.threads -= 1;
+        }
+        others
+    }
+
+    /// Threads that are idle.
+    #[cfg(test)]
+    pub(crate) fn idle(&self) -> usize {
+        self.idle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_started_where_nobody_is_idle_up_to_a_bound() {
+        let mut crew = Crew::new(2);
+        assert!(!crew.is_short());
+        crew.begin_work();
+        assert!(crew.is_short());
+        crew.add();
+        assert!(!crew.is_short(), "the new one is idle");
+        crew.begin_work();
+        assert!(!crew.is_short(), "there are as many as there may be");
+    }
+
+    #[test]
+    fn a_thread_ends_only_where_another_one_is_idle() {
+        let mut crew = Crew::new(4);
+        crew.begin_work();
+        crew.add();
+        assert!(!crew.leave(), "the other one is at work");
+        crew.end_work();
+        assert!(crew.leave());
+        assert!(!crew.leave());
+        crew.begin_work();
+        assert!(crew.is_short());
+    }
+
+    #[test]
+    fn a_thread_that_cannot_begin_is_not_tried_again() {
+        let mut crew = Crew::new(2);
+        crew.begin_work();
+        crew.add();
+        crew.lose();
+        assert!(!crew.is_short());
+    }
+}
