@@ -12,7 +12,7 @@ const DEVICE: &str = "/dev/nullb0";
 /// GiB of the device.
 const GIB: u32 = 1;
 
-/// The device, with an ext4 file system that is mounted. It goes with its value. There is one at a time.
+/// The device, with an ext4 file system that is mounted. The device goes with its value, and there is one at a time.
 #[derive(Debug)]
 pub struct SlowDevice {
     at: PathBuf,

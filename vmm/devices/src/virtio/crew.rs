@@ -48,7 +48,7 @@ impl Crew {
         self.idle += 1;
     }
 
-    /// A thread that was started cannot begin. It counts among the threads, so that no other one is tried in its place.
+    /// A thread that was started cannot begin. The thread still counts, so that no other one is tried in its place.
     pub(crate) fn lose(&mut self) {
         self.idle -= 1;
     }

@@ -1,4 +1,4 @@
-//! What a request does to the disk's file. The data goes between guest memory and the page cache without a stop.
+//! Carries requests out on the disk's file. The data goes between guest memory and the page cache without a stop.
 //!
 //! A request is tried first without waiting for the node's disk: a read of what is in memory, a write into the page cache.
 

@@ -1,8 +1,8 @@
 //! The disk's back end: takes requests off the queue and has them carried out, several at once where they wait for the
 //! node's disk.
 //!
-//! A thread carries requests out one after the other. Those that have to wait for the disk it has the node begin, and sets
-//! aside; then another thread sees to the queue.
+//! A thread carries requests out one after the other. The node begins those that have to wait for
+//! its disk, and the thread sets them aside; then another thread sees to the queue.
 //!
 //! ```text
 //!   waits for the driver ──► takes a request ──► carries it out (in memory) ──► answers
@@ -70,7 +70,7 @@ pub(super) struct BlkWorker {
     pub(super) full_disks: FullDisks,
 }
 
-/// What one thread has at a time.
+/// The part of a disk that one thread has at a time.
 #[derive(Debug)]
 pub(super) struct BlkQueue {
     pub(super) ring: Ring,
@@ -82,7 +82,7 @@ pub(super) struct BlkQueue {
     pub(super) crew: Crew,
 }
 
-/// What a thread has of its own.
+/// The part that each thread has of its own.
 #[derive(Debug)]
 pub(super) struct BlkThread {
     /// Room for what is taken next.
