@@ -63,12 +63,13 @@ const PLACES: [Place; 4] = [
     Place { name: "hostPath", file: "/shared/blocks" },
 ];
 
-pub(crate) const RANDOM_READ: &str = "--rw=randread";
+const RANDOM_READ: &str = "--rw=randread";
 const RANDOM_WRITE: &str = "--rw=randwrite";
-pub(crate) const SMALL: [&str; 2] = ["--bs=4k", "--io_size=8M"];
+const SMALL: [&str; 2] = ["--bs=4k", "--io_size=8M"];
 const LARGE: [&str; 2] = ["--bs=256k", "--io_size=16M"];
 
-const WORKS: [Work; 9] = [
+/// Reads one at a time, and 32 at once.
+pub(crate) const DEPTHS: [Work; 2] = [
     reads(
         "4 KiB, random, direct, depth 1",
         &[RANDOM_READ, SMALL[0], SMALL[1], "--direct=1", "--ioengine=psync"],
@@ -77,6 +78,9 @@ const WORKS: [Work; 9] = [
         "4 KiB, random, direct, depth 32",
         &[RANDOM_READ, SMALL[0], SMALL[1], "--direct=1", "--ioengine=libaio", "--iodepth=32"],
     ),
+];
+
+const WORKS: [Work; 7] = [
     reads("4 KiB, random, buffered, cold", &[RANDOM_READ, SMALL[0], SMALL[1], "--ioengine=psync"]),
     WARM,
     reads("256 KiB, in order, direct", &["--rw=read", LARGE[0], LARGE[1], "--direct=1", "--ioengine=psync"]),
@@ -106,7 +110,7 @@ const WARM: Work = Work {
     warm: true,
 };
 
-pub(crate) const fn reads(name: &'static str, options: &'static [&'static str]) -> Work {
+const fn reads(name: &'static str, options: &'static [&'static str]) -> Work {
     Work { name, options, writes: false, warm: false }
 }
 
@@ -193,7 +197,7 @@ pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
         permissions: "rwm".into(),
     }];
     let container = client.run(&pod, main).await?;
-    for work in &WORKS {
+    for work in DEPTHS.iter().chain(&WORKS) {
         let node = work.on_node(&own).await?;
         let mut line = Vec::new();
         let read_only = Place { name: "image", file: IN_IMAGE };

@@ -15,21 +15,10 @@ use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
 use tests_e2e::slow_device::SlowDevice;
 use tests_e2e::{Host, spec};
 
-use crate::data::{MEMORY_BYTES, RANDOM_READ, SMALL, Work, image, reads};
+use crate::data::{DEPTHS, MEMORY_BYTES, NANOSECONDS_OF_THOUSAND, image};
 
 /// The time that the disk takes for a request: that of a cloud's disk over its network.
 const LATENCY: Duration = Duration::from_micros(500);
-
-const WORKS: [Work; 2] = [
-    reads(
-        "4 KiB, random, direct, depth 1",
-        &[RANDOM_READ, SMALL[0], SMALL[1], "--direct=1", "--ioengine=psync"],
-    ),
-    reads(
-        "4 KiB, random, direct, depth 32",
-        &[RANDOM_READ, SMALL[0], SMALL[1], "--direct=1", "--ioengine=libaio", "--iodepth=32"],
-    ),
-];
 
 /// Prints each work in each place.
 pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
@@ -49,7 +38,7 @@ pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
     let mut main = spec::with_memory(spec::container("main", &image, &["sleep", "1000000"]), MEMORY_BYTES);
     main.mounts = vec![mounted(&empty_dir, "/empty-dir"), mounted(&shared, "/shared")];
     let container = client.run(&pod, main).await?;
-    for work in &WORKS {
+    for work in &DEPTHS {
         // The first call makes the file.
         work.on_node(&own).await?;
         device.forget_cached()?;
@@ -74,5 +63,5 @@ pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
 
 /// Microseconds of a cost in thousands of instructions, by the clock that they are counted with.
 fn micros(cost: f64) -> f64 {
-    cost * crate::data::NANOSECONDS_OF_THOUSAND / 1e3
+    cost * NANOSECONDS_OF_THOUSAND / 1e3
 }
