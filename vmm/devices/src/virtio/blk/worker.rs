@@ -336,13 +336,15 @@ impl BlkWorker {
         if queue.crew.is_short() {
             let named = Builder::new().name(std::thread::current().name().unwrap_or_default().to_owned());
             let started = named.spawn_scoped(scope, || self.serve(scope, wakeups, BlkThread::new(false)));
+            // The new one waits for the queue, which this one has.
+            queue.crew.add();
             match started {
-                Ok(_) => {
-                    queue.crew.add();
-                    // It looks at the queue first of all.
-                    return;
+                // It looks at the queue first of all.
+                Ok(_) => return,
+                Err(error) => {
+                    queue.crew.lose();
+                    tracing::warn!(%error, "a disk goes on with fewer threads");
                 }
-                Err(error) => tracing::warn!(%error, "a disk goes on with fewer threads"),
             }
         }
         if queue.ring.listen() {
