@@ -129,7 +129,8 @@ fn quiet(command: &mut Command) -> std::io::Result<std::process::Output> {
     command.output()
 }
 
-fn run(command: &mut Command) -> anyhow::Result<()> {
+/// Runs a command to its end. A status that is not zero is an error with what the command printed.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let output = quiet(command).with_context(|| format!("running {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
+
+use crate::disk::run;
 
 const MODULE: &str = "null_blk";
 const DEVICE: &str = "/dev/nullb0";
@@ -59,10 +61,4 @@ impl Drop for SlowDevice {
         let _ = Command::new("umount").arg("-l").arg(&self.at).output();
         let _ = Command::new("rmmod").arg(MODULE).output();
     }
-}
-
-fn run(command: &mut Command) -> anyhow::Result<()> {
-    let output = command.output().with_context(|| format!("running {command:?}"))?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
 }
