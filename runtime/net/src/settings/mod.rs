@@ -7,7 +7,7 @@
 //!                    └─────────── watch.rs ───────────┴──────────────────┘   └──► the pod is refused
 //! ```
 //!
-//! `sysctl`, with its `values`, and `setting` are what can be found, `survey` finds it (`sysctl_files` reads sysctls, `netfilter` speaks nftables' netlink), `watch`
+//! `sysctl`, with its `values`, and `setting` are what can be found, `survey` finds it (`sysctl_files` reads sysctls, some under the kernel's lock for which `rtnl` waits, `netfilter` speaks nftables' netlink), `watch`
 //! knows the plugin.
 //! `nft` and `nft_rule` turn tables into messages for another kernel, and `policy` decides.
 
@@ -17,6 +17,7 @@ mod netfilter;
 mod nft;
 mod nft_rule;
 mod policy;
+mod rtnl;
 mod setting;
 mod survey;
 mod sysctl;

@@ -19,7 +19,10 @@ use rustix::{
     io::Errno,
 };
 
-use super::values::{Directory, Values};
+use super::{
+    rtnl::Rtnl,
+    values::{Directory, Values},
+};
 
 /// Where the kernel shows sysctls.
 const PROC_SYS: &str = "/proc/sys";
@@ -35,6 +38,10 @@ const VALUE_BYTES: usize = 128;
 
 /// Directories below `net` at most; the kernel has four levels.
 const DEPTH_MAX: usize = 8;
+
+/// Sysctls that the kernel reads under its lock of networks. While another has it, it begins the call again and again until the lock is
+/// free, all on the processor (`addrconf_sysctl_addr_gen_mode` and `addrconf_sysctl_stable_secret` in net/ipv6/addrconf.c).
+const LOCKED: [&CStr; 2] = [c"addr_gen_mode", c"stable_secret"];
 
 /// Most files that the process keeps open between two readings: those of two namespaces. Each program that it starts copies and
 /// closes all of its descriptors.
@@ -91,7 +98,8 @@ impl SysctlFiles {
         let net = openat(CWD, self.proc_sys.join("net"), DIRECTORY, Mode::empty())?;
         let before = std::mem::take(&mut self.open);
         let (values, open) = (Values::default(), BTreeMap::new());
-        let mut reading = Reading { values, count: 0, buffer: vec![0; VALUE_BYTES_MAX], before, open };
+        let (buffer, rtnl) = (vec![0; VALUE_BYTES_MAX], Rtnl::open().ok());
+        let mut reading = Reading { values, count: 0, buffer, rtnl, before, open };
         reading.directory(net, "net", 1)?;
         self.open = reading.open;
         Ok(reading.values)
@@ -118,6 +126,8 @@ struct Reading {
     values: Values,
     count: usize,
     buffer: Vec<u8>,
+    /// Without it, those of [`LOCKED`] are read all the same.
+    rtnl: Option<Rtnl>,
     /// Files that are open from the reading before, and not yet read in this one.
     before: BTreeMap<String, KeptDirectory>,
     /// Files that stay open after it.
@@ -183,7 +193,7 @@ impl Reading {
         let Some(kept) = self.before.remove(path) else { return false };
         let mut values = Directory::default();
         let mut read = |file: &KeptFile| {
-            let length = self.fill(&file.file)?;
+            let length = self.fill(&file.name, &file.file)?;
             values.push(file.name.to_str().ok()?, self.text(length)?);
             Some(())
         };
@@ -205,12 +215,12 @@ impl Reading {
         kept: Option<KeptFile>,
     ) -> Option<(&str, Option<KeptFile>)> {
         // That of an interface which went, and whose name another one has by now, cannot be read.
-        let read = kept.and_then(|kept| Some((self.fill(&kept.file)?, Some(kept))));
+        let read = kept.and_then(|kept| Some((self.fill(name, &kept.file)?, Some(kept))));
         let (length, kept) = match read {
             Some(read) => read,
             None => {
                 let file = openat(dir, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
-                (self.fill(&file)?, KeptFile::new(name, file))
+                (self.fill(name, &file)?, KeptFile::new(name, file))
             }
         };
         Some((self.text(length)?, kept))
@@ -221,8 +231,14 @@ impl Reading {
         Some(std::str::from_utf8(&self.buffer[..length]).ok()?.trim_end())
     }
 
-    /// Reads the file from its beginning, and returns the number of bytes; none where it cannot be read.
-    fn fill(&mut self, file: &OwnedFd) -> Option<usize> {
+    /// Reads the file of this name from its beginning, and returns the number of bytes; none where it cannot be read.
+    fn fill(&mut self, name: &CStr, file: &OwnedFd) -> Option<usize> {
+        if LOCKED.contains(&name)
+            && let Some(rtnl) = &self.rtnl
+        {
+            // The lock is free now, and mostly in the moment after.
+            let _ = rtnl.wait();
+        }
         let length = rustix::io::pread(file, &mut self.buffer[..VALUE_BYTES], 0).ok()?;
         match length {
             // There may be more. A number that is not read from its beginning has none.
