@@ -56,7 +56,7 @@ pub struct Activation {
     /// disabled is here too, with `ready()` false.
     pub queues: Vec<Queue>,
     /// One per queue: readable when the driver has notified the queue (an ioeventfd where the device
-    /// says [`VirtioDevice::uses_queue_events`]). Not written otherwise.
+    /// says [`VirtioDevice::uses_queue_event`]). The transport does not write it otherwise.
     pub queue_events: Vec<EventFd>,
     /// Raises the driver's interrupt.
     pub interrupt: Arc<dyn Interrupt>,
@@ -97,9 +97,9 @@ pub trait VirtioDevice: Send + std::fmt::Debug {
     /// Largest size of each queue, a power of two; their number is the number of queues.
     fn queue_sizes(&self) -> &[u16];
 
-    /// Whether the transport should register an ioeventfd per queue, so that a notification reaches
-    /// the back-end thread without passing a vCPU thread. Otherwise [`notify`](Self::notify) is called.
-    fn uses_queue_events(&self) -> bool;
+    /// Whether the transport should register an ioeventfd for queue `index`, so that a notification reaches
+    /// the back-end thread without passing a vCPU thread. Otherwise [`notify`](Self::notify) is called. Always the same for a queue.
+    fn uses_queue_event(&self, index: u16) -> bool;
 
     /// Reads configuration space. Bytes beyond its end read as zero. The transport asks when the device is plugged and after each
     /// write of the driver; a change at another time is reported by [`Interrupt::config_changed`].
@@ -117,7 +117,7 @@ pub trait VirtioDevice: Send + std::fmt::Debug {
     fn activate(&mut self, activation: Activation) -> Result<(), DeviceError>;
 
     /// The driver notified queue `index`; called on the vCPU's thread, only between activation and
-    /// reset, and only if [`uses_queue_events`](Self::uses_queue_events) is false.
+    /// reset, and only if [`uses_queue_event`](Self::uses_queue_event) is false for it.
     fn notify(&mut self, _index: u16) {}
 
     /// Returns what was counted since the device was made.

@@ -92,7 +92,7 @@ impl VirtioDevice for Balloon {
         &[16, 16, RUNS_MAX]
     }
 
-    fn uses_queue_events(&self) -> bool {
+    fn uses_queue_event(&self, _index: u16) -> bool {
         false
     }
 

@@ -115,7 +115,7 @@ impl VirtioDevice for Blk {
         &[256]
     }
 
-    fn uses_queue_events(&self) -> bool {
+    fn uses_queue_event(&self, _index: u16) -> bool {
         true
     }
 

@@ -71,7 +71,7 @@ impl VirtioDevice for Fs {
         &[64, 256]
     }
 
-    fn uses_queue_events(&self) -> bool {
+    fn uses_queue_event(&self, _index: u16) -> bool {
         true
     }
 

@@ -88,14 +88,13 @@ impl MmioTransport {
             .collect::<Result<_, _>>()
             .map_err(|error| failed(format!("queue event: {error}")))?;
         let Some(device) = &mut self.device else { return Err(failed("the slot is empty".into())) };
-        if device.uses_queue_events() {
-            for (index, event) in (0u16..).zip(&events) {
-                if let Err(error) = self.events.register(event, index) {
-                    for (index, event) in (0u16..index).zip(&events) {
-                        let _ = self.events.unregister(event, index);
-                    }
-                    return Err(failed(format!("ioeventfd of queue {index}: {error}")));
+        let with_event = |index: &(u16, &EventFd)| device.uses_queue_event(index.0);
+        for (index, event) in (0u16..).zip(&events).filter(with_event) {
+            if let Err(error) = self.events.register(event, index) {
+                for (index, event) in (0u16..index).zip(&events).filter(with_event) {
+                    let _ = self.events.unregister(event, index);
                 }
+                return Err(failed(format!("ioeventfd of queue {index}: {error}")));
             }
         }
         let activation = Activation {
@@ -117,11 +116,9 @@ impl MmioTransport {
     pub(super) fn unregister_events(&mut self) {
         let activity = std::mem::replace(&mut self.activity, Activity::Idle);
         let (Activity::Running(events), Some(device)) = (activity, &self.device) else { return };
-        if device.uses_queue_events() {
-            for (index, event) in (0u16..).zip(&events) {
-                // One that stays behind writes to an event nobody reads; the next activation reports it.
-                let _ = self.events.unregister(event, index);
-            }
+        for (index, event) in (0u16..).zip(&events).filter(|(index, _)| device.uses_queue_event(*index)) {
+            // One that stays behind writes to an event nobody reads; the next activation reports it.
+            let _ = self.events.unregister(event, index);
         }
     }
 }

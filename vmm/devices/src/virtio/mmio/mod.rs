@@ -270,7 +270,7 @@ impl MmioTransport {
         let (Activity::Running(events), Some(device)) = (&self.activity, &mut self.device) else { return };
         let Ok(index) = u16::try_from(value) else { return };
         let Some(event) = events.get(usize::from(index)) else { return };
-        if device.uses_queue_events() {
+        if device.uses_queue_event(index) {
             // Reached only where no ioeventfd caught the write. The event can only be refused when its
             // counter is full, and then it is readable already.
             let _ = event.write(1);

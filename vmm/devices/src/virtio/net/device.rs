@@ -12,6 +12,7 @@ use virtio_bindings::virtio_net as spec;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::Queue;
 
+use super::commands::Commands;
 use super::control::Control;
 use super::drops::Drops;
 use super::filter::TapFilter;
@@ -32,6 +33,9 @@ const DEVICE: &str = "net";
 /// Bytes of `struct virtio_net_config` up to the MTU (section 5.1.4).
 const CONFIG_BYTES: usize = 12;
 
+/// Number of the control queue.
+const CONTROL_QUEUE: u16 = 2;
+
 /// Entries of the control queue. Drivers wait for each answer.
 const CONTROL_ENTRIES: u16 = 16;
 
@@ -43,9 +47,10 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 pub struct Net {
     pub(super) tap: Arc<OwnedFd>,
     settings: Arc<dyn TapSettings>,
-    /// After a reset; `filter` has the present one.
+    /// After a reset; `commands` has the present one.
     mac: [u8; 6],
     mtu: u16,
+    commands: Arc<Commands>,
     filter: Arc<Mutex<TapFilter>>,
     name: String,
     drops: Drops,
@@ -68,7 +73,8 @@ impl Net {
             settings,
             mac,
             mtu,
-            filter: Arc::new(Mutex::new(TapFilter::new(mac))),
+            commands: Arc::new(Commands::new(mac)),
+            filter: Arc::new(Mutex::new(TapFilter::new())),
             name: format!("{DEVICE}-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
             drops: Drops::default(),
             faults: Faults::default(),
@@ -91,7 +97,8 @@ impl Net {
             .offload(self.tap.as_fd(), features)
             .map_err(|error| DeviceError { device: DEVICE, message: format!("tap offloads: {error}") })?;
         // The wishes may be those of a saved VM, or have been forgotten by a reset.
-        self.filter().settle(&*self.settings, self.tap.as_fd(), Instant::now());
+        let wanted = self.commands.receive().filter();
+        self.filter().settle(wanted, &*self.settings, self.tap.as_fd(), Instant::now());
         let merge = features & (1 << spec::VIRTIO_NET_F_MRG_RXBUF) != 0;
         let segments = 1 << spec::VIRTIO_NET_F_GUEST_TSO4 | 1 << spec::VIRTIO_NET_F_GUEST_TSO6;
         let frame_bytes_max = if features & segments == 0 {
@@ -99,13 +106,16 @@ impl Net {
         } else {
             MERGED_BYTES_MAX
         };
+        let failed = |error| DeviceError { device: DEVICE, message: format!("queue event: {error}") };
+        let thread = control_event.try_clone().map_err(failed)?;
+        self.commands.begin(control, interrupt.clone(), thread);
         Ok(NetWorker {
             tap: self.tap.clone(),
             rx: Rx::new(rx, merge, frame_bytes_max),
             tx: Tx::new(tx),
             rx_event,
             tx_event,
-            control,
+            commands: self.commands.clone(),
             control_event,
             settings: self.settings.clone(),
             filter: self.filter.clone(),
@@ -124,7 +134,7 @@ impl Net {
     }
 
     fn state(&self) -> NetSnapshot {
-        NetSnapshot { mac: self.mac, mtu: self.mtu, receive: self.filter().receive.clone() }
+        NetSnapshot { mac: self.mac, mtu: self.mtu, receive: self.commands.receive().clone() }
     }
 }
 
@@ -157,13 +167,13 @@ impl VirtioDevice for Net {
         &[256, 256, CONTROL_ENTRIES]
     }
 
-    fn uses_queue_events(&self) -> bool {
-        true
+    fn uses_queue_event(&self, index: u16) -> bool {
+        index != CONTROL_QUEUE
     }
 
     fn read_config(&self, offset: u64, data: &mut [u8]) {
         let mut config = [0; CONFIG_BYTES];
-        config[..6].copy_from_slice(&self.filter().receive.mac);
+        config[..6].copy_from_slice(&self.commands.receive().mac);
         config[6..8].copy_from_slice(&(spec::VIRTIO_NET_S_LINK_UP as u16).to_le_bytes());
         config[8..10].copy_from_slice(&1u16.to_le_bytes());
         config[10..].copy_from_slice(&self.mtu.to_le_bytes());
@@ -173,14 +183,24 @@ impl VirtioDevice for Net {
     fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
         self.worker = None;
         let back_end = self.back_end(activation)?;
-        self.worker = Some(Worker::spawn(DEVICE, &self.name, move |stop| {
+        let worker = Worker::spawn(DEVICE, &self.name, move |stop| {
             // The thread passes bytes on: it is not to take the processor from the guest or the node's kernel for each frame.
             if let Err(error) = vmm_sched_batch::set_sched_batch() {
                 tracing::warn!(%error, "an interface's thread keeps the ordinary scheduling policy");
             }
             back_end.run(stop)
-        })?);
+        });
+        if worker.is_err() {
+            self.commands.end();
+        }
+        self.worker = Some(worker?);
         Ok(())
+    }
+
+    fn notify(&mut self, index: u16) {
+        if index == CONTROL_QUEUE {
+            self.commands.notified();
+        }
     }
 
     fn counts(&self) -> Counts {
@@ -194,11 +214,14 @@ impl VirtioDevice for Net {
 
     fn reset(&mut self) {
         self.worker = None;
-        self.filter().receive = ReceiveMode::new(self.mac);
+        self.commands.end();
+        *self.commands.receive() = ReceiveMode::new(self.mac);
     }
 
     fn pause(&mut self) -> Option<Vec<Queue>> {
-        self.worker.take().map(Worker::stop)
+        let mut queues = self.worker.take()?.stop();
+        queues.extend(self.commands.end());
+        Some(queues)
     }
 
     fn save(&self) -> serde_json::Value {
@@ -210,7 +233,7 @@ impl VirtioDevice for Net {
         // The wishes are the driver's, and all else is how the interface was made.
         let here = NetSnapshot { receive: saved.receive.clone(), ..self.state() };
         front::check_state(DEVICE, state, &here)?;
-        self.filter().receive = saved.receive;
+        *self.commands.receive() = saved.receive;
         Ok(())
     }
 }

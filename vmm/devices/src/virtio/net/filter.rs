@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use super::receive::{Filter, Mac, ReceiveMode};
+use super::receive::Filter;
 use super::tap::TapSettings;
 use crate::virtio::allowance::Allowance;
 
@@ -17,7 +17,6 @@ pub(super) const CHANGES_IN_A_ROW: u32 = 32;
 /// A tap's filter, and what it should be.
 #[derive(Debug)]
 pub(super) struct TapFilter {
-    pub(super) receive: ReceiveMode,
     /// The filter that the tap has.
     set: Option<Filter>,
     changes: Allowance,
@@ -28,15 +27,9 @@ pub(super) struct TapFilter {
 }
 
 impl TapFilter {
-    /// For a tap that lets every frame pass, and an interface with the address `mac`.
-    pub(super) fn new(mac: Mac) -> TapFilter {
-        TapFilter {
-            receive: ReceiveMode::new(mac),
-            set: None,
-            changes: Allowance::new(CHANGES_IN_A_ROW),
-            refused: false,
-            behind: false,
-        }
+    /// For a tap that lets every frame pass.
+    pub(super) fn new() -> TapFilter {
+        TapFilter { set: None, changes: Allowance::new(CHANGES_IN_A_ROW), refused: false, behind: false }
     }
 
     /// Whether [`settle`](Self::settle) has something to do though no wish has changed.
@@ -44,9 +37,16 @@ impl TapFilter {
         self.behind
     }
 
-    /// Gives the tap the filter that the driver wants, or none where that cannot be.
-    pub(super) fn settle(&mut self, settings: &dyn TapSettings, tap: BorrowedFd<'_>, now: Instant) {
-        let wanted = if self.refused { None } else { self.receive.filter() };
+    /// Gives the tap the filter that the driver wants, or none where that cannot be. Waits while the kernel changes other networks of
+    /// the node.
+    pub(super) fn settle(
+        &mut self,
+        wanted: Option<Filter>,
+        settings: &dyn TapSettings,
+        tap: BorrowedFd<'_>,
+        now: Instant,
+    ) {
+        let wanted = wanted.filter(|_| !self.refused);
         self.behind = false;
         if wanted == self.set {
             return;

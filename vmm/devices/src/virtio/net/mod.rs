@@ -21,9 +21,10 @@
 //!   control ──command──> receive: the driver's wishes ──> filter ──TUNSETTXFILTER──> tap
 //! ```
 //!
-//! `rx`, `tx` and `control` each serve a queue, `held` has the chains that `rx` took ahead, `worker` runs them on one
-//! thread, `drops` counts lost frames, `tap` changes settings in the kernel.
+//! `rx`, `tx` and `control` each serve a queue, `held` has the chains that `rx` took ahead, `worker` moves frames on one
+//! thread, `commands` carries out commands on the vCPUs', `drops` counts lost frames, `tap` changes settings in the kernel.
 
+mod commands;
 mod control;
 mod device;
 mod drops;

@@ -1,7 +1,7 @@
-//! The interface's back end: one thread that moves frames both ways, and carries out the driver's commands.
+//! The interface's back end: one thread that moves frames both ways, and sets the tap's filter as the driver's commands want it.
 //!
 //! The thread sleeps until the tap has frames, the driver has given buffers to receive into, or the driver has
-//! frames to send or a command. The tap wakes it once per arrival only, so that frames which find no buffers do not
+//! frames to send or has changed its wishes. The tap wakes it once per arrival only, so that frames which find no buffers do not
 //! keep the thread awake: it remembers that the tap is not empty, and goes on when there are buffers.
 //!
 //! A driver that has sent little is not interrupted for it at once. A frame that it receives interrupts it in most cases soon, and one
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use virtio_queue::Queue;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::control::Control;
+use super::commands::Commands;
 use super::drops::Drops;
 use super::filter::TapFilter;
 use super::rx::{Received, Rx};
@@ -24,8 +24,7 @@ use super::tx::Tx;
 use crate::virtio::Interrupt;
 use crate::virtio::worker::{Stop, Wakeups, Woken};
 
-/// Frames moved in one direction before the worker looks at the other, and whether it is to stop. As many commands are
-/// carried out at a time.
+/// Frames moved in one direction before the worker looks at the other, and whether it is to stop.
 const BATCH: usize = 64;
 
 /// Time without work after which a driver hears of the little that it has sent.
@@ -45,10 +44,11 @@ pub(super) struct NetWorker {
     pub(super) tx: Tx,
     pub(super) rx_event: EventFd,
     pub(super) tx_event: EventFd,
-    pub(super) control: Control,
+    /// Shared with the front end, which the driver notifies of them.
+    pub(super) commands: Arc<Commands>,
     pub(super) control_event: EventFd,
     pub(super) settings: Arc<dyn TapSettings>,
-    /// Shared with the front end, which shows the interface's address.
+    /// Kept by the front end beyond a pause and a reset.
     pub(super) filter: Arc<Mutex<TapFilter>>,
     pub(super) interrupt: Arc<dyn Interrupt>,
     pub(super) drops: Drops,
@@ -58,19 +58,19 @@ pub(super) struct NetWorker {
     pub(super) starved: bool,
     /// The driver may have frames.
     pub(super) tx_ready: bool,
-    /// The driver may have commands.
+    /// The driver may have commands, or wishes that the tap's filter does not know.
     pub(super) control_ready: bool,
 }
 
 impl NetWorker {
-    /// Serves until `stop` is readable, then gives the queues back.
+    /// Serves until `stop` is readable, then gives the queues of frames back.
     pub(super) fn run(mut self, stop: Stop) -> Vec<Queue> {
         if let Err(error) = self.serve(stop) {
             tracing::error!(%error, "an interface's thread cannot wait for frames");
         }
         // Whoever takes the queue over knows of nothing that the driver waits for.
         self.tx.signal(&*self.interrupt);
-        vec![self.rx.into_ring().into_queue(), self.tx.ring.into_queue(), self.control.into_queue()]
+        vec![self.rx.into_ring().into_queue(), self.tx.ring.into_queue()]
     }
 
     fn serve(&mut self, stop: Stop) -> io::Result<()> {
@@ -103,21 +103,17 @@ impl NetWorker {
         }
     }
 
-    /// Carries out some of the driver's commands. The answers come before the tap's filter: drivers spin until they
-    /// have theirs, and the kernel may wait for other changes of the node's networks.
+    /// Carries out the driver's commands that nobody has yet, and sets the tap's filter.
     pub(super) fn control(&mut self) {
         let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.control_ready && !filter.is_behind() {
             return;
         }
-        for _ in 0..BATCH {
-            if !self.control.serve(|command| filter.receive.change(command)) {
-                self.control_ready = self.control.listen();
-                break;
-            }
+        if self.control_ready {
+            self.control_ready = self.commands.carry_out();
         }
-        self.control.signal(&*self.interrupt);
-        filter.settle(&*self.settings, self.tap.as_fd(), Instant::now());
+        let wanted = self.commands.receive().filter();
+        filter.settle(wanted, &*self.settings, self.tap.as_fd(), Instant::now());
     }
 
     /// Takes some frames off the tap.

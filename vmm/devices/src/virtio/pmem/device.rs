@@ -68,7 +68,7 @@ impl VirtioDevice for Pmem {
         &[64]
     }
 
-    fn uses_queue_events(&self) -> bool {
+    fn uses_queue_event(&self, _index: u16) -> bool {
         false
     }
 

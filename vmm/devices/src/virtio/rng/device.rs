@@ -69,7 +69,7 @@ impl VirtioDevice for Rng {
         &[16]
     }
 
-    fn uses_queue_events(&self) -> bool {
+    fn uses_queue_event(&self, _index: u16) -> bool {
         false
     }
 

@@ -136,7 +136,7 @@ impl VirtioDevice for Vsock {
         &QUEUE_SIZES
     }
 
-    fn uses_queue_events(&self) -> bool {
+    fn uses_queue_event(&self, _index: u16) -> bool {
         true
     }
 

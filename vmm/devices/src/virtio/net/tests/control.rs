@@ -255,6 +255,54 @@ fn the_configuration_shows_the_address_that_the_driver_set() {
 }
 
 #[test]
+fn a_command_is_answered_before_the_notification_ends_though_the_filter_has_to_wait() {
+    let (mut net, _wire, settings) = net_with(Settings::default());
+    let memory = memory();
+    let [rx, tx, mut control] = [0, 1, 2].map(|index| Driver::new(&memory, index));
+    let queues = vec![rx.queue(), tx.queue(), control.queue()];
+    let (active, _kicks) = activation(&memory, queues, &Line::new(), CONTROL);
+    net.activate(active).unwrap();
+    let others = settings.others.lock().unwrap();
+    // The first filter waits by the second command at the latest.
+    for (mac, group) in [(OTHER, GROUP), (MAC, GROUP), (OTHER, BROADCAST)] {
+        for command in [address(mac), table(&[], &[group])] {
+            control.write(BUFFER, &command);
+            control.put(&[(BUFFER, command.len() as u32, 0), (ACK, 1, WRITE)]);
+            net.notify(2);
+            assert_eq!((control.take_used().len(), control.read(ACK)), (1, [OK]));
+        }
+        let mut shown = [0; 6];
+        net.read_config(0, &mut shown);
+        assert_eq!(shown, mac);
+    }
+    drop(others);
+    // The interface's thread sets what was wanted last, or is on its way there as it is stopped.
+    assert_eq!(net.pause().unwrap()[2].state().next_used, 6);
+    let [rx, tx, control] = [0, 1, 2].map(|index| Driver::new(&memory, index));
+    let queues = vec![rx.queue(), tx.queue(), control.queue()];
+    net.activate(activation(&memory, queues, &Line::new(), CONTROL).0).unwrap();
+    assert_eq!(settings.take().pop(), Some(passing(&[OTHER, BROADCAST])));
+}
+
+#[test]
+fn a_paused_interface_carries_out_no_command() {
+    let (mut net, _wire) = net();
+    let memory = memory();
+    let [rx, tx, mut control] = [0, 1, 2].map(|index| Driver::new(&memory, index));
+    let queues = vec![rx.queue(), tx.queue(), control.queue()];
+    net.activate(activation(&memory, queues, &Line::new(), CONTROL).0).unwrap();
+    let queues = net.pause().unwrap();
+    control.write(BUFFER, &address(OTHER));
+    control.put(&[(BUFFER, 8, 0), (ACK, 1, WRITE)]);
+    net.notify(2);
+    assert!(control.take_used().is_empty());
+    // Nobody notifies of it again.
+    let line = Line::new();
+    net.activate(activation(&memory, queues, &line, CONTROL).0).unwrap();
+    assert_eq!(control.wait_used(&line, 1).len(), 1);
+}
+
+#[test]
 fn a_restored_interface_keeps_its_filter_and_one_after_a_reset_has_none() {
     let (mut first, _wire, settings) = net_with(Settings::default());
     let memory = memory();

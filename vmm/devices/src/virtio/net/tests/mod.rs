@@ -36,6 +36,8 @@ struct Settings {
     filters: Mutex<Vec<Option<Filter>>>,
     /// A tap without filters.
     refuses: bool,
+    /// Locked while the kernel changes other networks, for which a filter waits.
+    others: Mutex<()>,
 }
 
 impl TapSettings for Settings {
@@ -44,6 +46,7 @@ impl TapSettings for Settings {
     }
 
     fn filter(&self, _tap: BorrowedFd<'_>, filter: Option<&Filter>) -> io::Result<()> {
+        let _others = self.others.lock().unwrap();
         self.filters.lock().unwrap().push(filter.cloned());
         if self.refuses { Err(ErrorKind::Unsupported.into()) } else { Ok(()) }
     }
