@@ -40,17 +40,22 @@ pub(crate) async fn state_in_memory(host: &mut Host, memory: &Path) -> anyhow::R
     Ok(state)
 }
 
-/// Waits for what waits for a pod, a network namespace, a VMM and for one handler a VM, and for the node to have nothing else to do.
-pub(crate) async fn rests(host: &Host, handler: &str) -> anyhow::Result<()> {
+/// Waits for what waits for a pod, a network namespace, a VMM and for one handler so many VMs, and for the node to have nothing else to do.
+pub(crate) async fn rests(host: &Host, handler: &str, waiting: usize) -> anyhow::Result<()> {
     let vms = || waiting_vms(&host.daemon.log()).len();
     let waits = async {
-        while handler == WAITING && vms() == 0 {
+        while handler == WAITING && vms() < waiting {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
         while host.daemon.held_namespaces()?.is_empty() || vmms_without_pod().len() <= vms() {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
-        tokio::time::sleep(SETTLED_WITHIN).await;
+        // Others may be made still, for what was asked for of late.
+        let mut before = None;
+        while before != Some(vms()) {
+            before = Some(vms());
+            tokio::time::sleep(SETTLED_WITHIN).await;
+        }
         anyhow::Ok(())
     };
     tokio::time::timeout(MADE_WITHIN, waits).await.context("nothing waits for a pod")?
@@ -69,15 +74,15 @@ pub(crate) async fn without_plugins(host: &mut Host, memory: &Path) -> anyhow::R
     Ok(host.network.configure(&conflist)?)
 }
 
-/// Starts the daemon anew with a handler that has templates, and waits for the first.
-pub(crate) async fn with_templates(host: &mut Host, state: &Path) -> anyhow::Result<()> {
+/// Starts the daemon anew with handlers that have templates, one of them with at most `spare_vms` that wait, and waits for the first.
+pub(crate) async fn with_templates(host: &mut Host, state: &Path, spare_vms: usize) -> anyhow::Result<()> {
     let config = fs::read_to_string(host.daemon.config())?;
-    let handler = |name, more| {
+    let handler = |name: &str, more: &str| {
         format!(
             "[[handler]]\nname = \"{name}\"\nmemory_mib = 128\nscratch_mib = 1024\ntemplate = \"node\"\n{more}"
         )
     };
-    let handlers = handler(CLONED, "") + &handler(WAITING, "spare_vms = 1\n");
+    let handlers = handler(CLONED, "") + &handler(WAITING, &format!("spare_vms = {spare_vms}\n"));
     fs::write(host.daemon.config(), config + &handlers)?;
     host.daemon.kill_and_restart().await?;
     let templates = state.join("templates");

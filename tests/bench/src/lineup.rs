@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Each is started some times, alone on a node at rest, and measured up to its marks; the last mark is a byte that is seen outside.
-//! Nothing runs beside: the daemon is started when the others are done. In a software node under `-icount` the clock counts
+//! Nothing runs beside: the daemon is started when the others are done. Pods are started as well some at the same time, and both beside
+//! pods that are there already. In a software node under `-icount` the clock counts
 //! instructions (`make bench`'s `main.rs` says how), and elsewhere durations are printed.
 
 #![forbid(unsafe_code)]
@@ -35,6 +36,7 @@ use tests_e2e::Host;
 use tests_e2e::built::Built;
 
 use crate::first_byte::first_bytes;
+use crate::pods::Crowd;
 use crate::rows::Row;
 use crate::runtimes::Runtime;
 
@@ -51,6 +53,12 @@ struct Args {
     /// Starts of each kind, beside a first one that pays for what is cold.
     #[arg(long, default_value_t = 20)]
     starts: usize,
+    /// Pods that start at the same time; with 1 there are no rows of it.
+    #[arg(long, default_value_t = 20)]
+    at_once: usize,
+    /// Pods that are there already; with 0 there are no rows of it.
+    #[arg(long, default_value_t = 60)]
+    present: usize,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -84,7 +92,8 @@ async fn line_up(args: &Args, built: &Built, memory: &Path, rows: &mut Vec<Row>)
     }
     rows.extend(vmms::bench(built, args.starts).await?);
     let mut host = Host::with(built).await?;
-    rows.extend(pods::bench(&mut host, memory, args.starts).await?);
+    let crowd = Crowd { at_once: args.at_once, present: args.present };
+    rows.extend(pods::bench(&mut host, memory, args.starts, crowd).await?);
     host.stop().await
 }
 

@@ -23,7 +23,7 @@ pub(crate) async fn bench(host: &mut Host, memory: &Path, starts: u32) -> anyhow
     let state = state_in_memory(host, memory).await?;
     print("booted, CNI beside", starts_of(host, BOOTED, starts).await?.middle());
     without_plugins(host, memory).await?;
-    with_templates(host, &state).await?;
+    with_templates(host, &state, 1).await?;
     let booted = starts_of(host, BOOTED, starts).await?;
     print("booted", booted.middle());
     let booted = total(booted.middle());
@@ -66,7 +66,7 @@ async fn starts_of(host: &Host, handler: &str, starts: u32) -> anyhow::Result<St
     let mut client = host.client();
     let mut all = Vec::new();
     for number in 0..=starts.max(1) {
-        rests(host, handler).await?;
+        rests(host, handler, 1).await?;
         let config = spec::pod(&format!("pod-{number}"), host.dir());
         let pod = client.run_pod_on(&config, handler).await.context("running a pod")?;
         let (_, info) = client.pod_status_verbose(&pod).await?;

@@ -1,5 +1,5 @@
 //! The rows of pods: a pod and one container of it, through the daemon, by each way that a pod starts. The network's plugin names an
-//! address and does nothing else.
+//! address and does nothing else. Starts are alone and at the same time, on a node without other pods and beside some.
 //!
 //! Marks inside RunPodSandbox are the ends of the phases that the pod's verbose status has, and the last mark is the time that the
 //! container's log has for the first line: the moment at which the daemon received it.
@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use futures::future::try_join_all;
 use jiff::Timestamp;
 use serde_json::Value;
-use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
 
 use crate::handlers::{BOOTED, CLONED, WAITING, rests, state_in_memory, with_templates, without_plugins};
@@ -31,6 +31,19 @@ const WAYS: [Way; 3] = [
     Way { how: "a pod in a VM that waits", handler: WAITING, phases: &[] },
 ];
 
+/// Most VMs that may wait for pods of a handler (docs/configuration.md).
+const SPARE_VMS_MAX: usize = 64;
+
+/// Pods that stay are made so many at a time.
+const MADE_AT_ONCE: usize = 4;
+
+/// Starts beside which a start is measured, too: so many at the same time, and so many pods that are there already.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crowd {
+    pub(crate) at_once: usize,
+    pub(crate) present: usize,
+}
+
 /// Marks of one start, each counted from the call of RunPodSandbox.
 struct Marks {
     /// Ends of the way's phases.
@@ -41,40 +54,85 @@ struct Marks {
     first_byte: Duration,
 }
 
-/// Starts pods in each way.
-pub(crate) async fn bench(host: &mut Host, memory: &Path, starts: usize) -> anyhow::Result<Vec<Row>> {
+/// Starts pods in each way: as many as asked for, or some more where they start at the same time.
+pub(crate) async fn bench(
+    host: &mut Host,
+    memory: &Path,
+    starts: usize,
+    crowd: Crowd,
+) -> anyhow::Result<Vec<Row>> {
     let state = state_in_memory(host, memory).await?;
     without_plugins(host, memory).await?;
-    with_templates(host, &state).await?;
-    let mut client = host.client();
-    let image = client.pull(&host.busybox()).await?;
+    with_templates(host, &state, crowd.at_once.clamp(1, SPARE_VMS_MAX)).await?;
+    let image = host.client().pull(&host.busybox()).await?;
     let mut rows = Vec::new();
-    for way in &WAYS {
-        let mut all = Vec::with_capacity(starts);
-        for number in 0..=starts {
-            rests(host, way.handler).await?;
-            let marks = start(host, &mut client, &image, way).await;
-            let marks = marks.with_context(|| format!("{}, number {number}", way.how))?;
-            // The first one pays for what is cold.
-            if number > 0 {
-                all.push(marks);
+    for present in [0, crowd.present].into_iter().take(if crowd.present == 0 { 1 } else { 2 }) {
+        make(host, present).await?;
+        for at_once in [1, crowd.at_once].into_iter().take(if crowd.at_once < 2 { 1 } else { 2 }) {
+            for way in &WAYS {
+                let all = starts_of(host, &image, way, starts, at_once).await;
+                let all = all.with_context(|| format!("{}, {at_once} beside {present}", way.how))?;
+                rows.extend(rows_of(way, at_once, present, &all));
             }
         }
-        rows.extend(rows_of(way, &all));
     }
     Ok(rows)
 }
 
-fn rows_of(way: &Way, all: &[Marks]) -> Vec<Row> {
-    let row = |mark, of: &dyn Fn(&Marks) -> Duration| Row::new(way.how, mark, all.iter().map(of).collect());
+/// Makes pods that stay, a few at a time.
+async fn make(host: &Host, pods: usize) -> anyhow::Result<()> {
+    for first in (0..pods).step_by(MADE_AT_ONCE) {
+        let batch = (first..pods.min(first + MADE_AT_ONCE)).map(|number| {
+            let (mut client, config) = (host.client(), spec::pod(&format!("present{number}"), host.dir()));
+            async move { client.run_pod_on(&config, CLONED).await }
+        });
+        try_join_all(batch).await.context("making the pods that stay")?;
+    }
+    Ok(())
+}
+
+/// Starts so many pods at once, each time on a node at rest, until there are as many marks as asked for.
+async fn starts_of(
+    host: &Host,
+    image: &str,
+    way: &Way,
+    starts: usize,
+    at_once: usize,
+) -> anyhow::Result<Vec<Marks>> {
+    let mut all = Vec::with_capacity(starts + at_once);
+    // The first time pays for what is cold, and shows the daemon how many are to wait.
+    for time in 0..=starts.div_ceil(at_once) {
+        rests(host, way.handler, if time == 0 { 1 } else { at_once.min(SPARE_VMS_MAX) }).await?;
+        let started = try_join_all((0..at_once).map(|_| start(host, image, way))).await?;
+        let (pods, marks): (Vec<String>, Vec<Marks>) = started.into_iter().unzip();
+        for pod in pods {
+            host.client().remove_pod(&pod).await?;
+        }
+        if time > 0 {
+            all.extend(marks);
+        }
+    }
+    Ok(all)
+}
+
+fn rows_of(way: &Way, at_once: usize, present: usize, all: &[Marks]) -> Vec<Row> {
+    let with = match (at_once, present) {
+        (1, 0) => String::new(),
+        (1, _) => format!(", beside {present}"),
+        (_, 0) => format!(", {at_once} at once"),
+        _ => format!(", {at_once} at once beside {present}"),
+    };
+    let how = format!("{}{with}", way.how);
+    let row = |mark, of: &dyn Fn(&Marks) -> Duration| Row::new(&*how, mark, all.iter().map(of).collect());
     let phases = way.phases.iter().enumerate();
     let phases = phases.map(|(place, (_, mark))| row(mark, &|marks| marks.phases[place]));
     let answered = row("RunPodSandbox's answer", &|marks| marks.answered);
     phases.chain([answered, row(FIRST_BYTE, &|marks| marks.first_byte)]).collect()
 }
 
-async fn start(host: &Host, client: &mut Client, image: &str, way: &Way) -> anyhow::Result<Marks> {
-    let config = spec::pod("lineup", host.dir());
+/// Starts a pod and a container of it, and returns the pod, which is there still.
+async fn start(host: &Host, image: &str, way: &Way) -> anyhow::Result<(String, Marks)> {
+    let (mut client, config) = (host.client(), spec::pod("lineup", host.dir()));
     let (begun, clock) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH)?);
     let pod = client.run_pod_on(&config, way.handler).await.context("running a pod")?;
     let answered = begun.elapsed();
@@ -90,8 +148,7 @@ async fn start(host: &Host, client: &mut Client, image: &str, way: &Way) -> anyh
         anyhow::Ok(created + end)
     };
     let phases = way.phases.iter().map(end).collect::<anyhow::Result<_>>()?;
-    client.remove_pod(&pod).await?;
-    Ok(Marks { phases, answered, first_byte })
+    Ok((pod, Marks { phases, answered, first_byte }))
 }
 
 /// The end of a phase, counted from the beginning of the pod's start.

@@ -58,16 +58,17 @@ pub(crate) fn print(rows: &[Row]) {
     let yardstick = rows.iter().find(|row| row.how == YARDSTICK).map(Row::median);
     let most = rows.iter().map(|row| row.took.len()).max().unwrap_or_default();
     let worst = if most < PERCENTILE_FROM { "most" } else { "99 %" };
-    println!("bench: {most} starts of each, alone, in {unit}");
+    let width = rows.iter().map(|row| row.how.len()).max().unwrap_or_default();
+    println!("bench: up to {most} starts of each, alone where nothing else is said, in {unit}");
     println!(
-        "bench: {:<34} {:<28} {:>8} {worst:>8} {:>14}",
+        "bench: {:<width$} {:<28} {:>8} {worst:>8} {:>14}",
         "what starts", "up to", "median", "over runc run"
     );
     for row in rows {
         let ratio = yardstick
             .map_or("?".to_owned(), |yardstick| format!("{:.2}", row.median().div_duration_f64(yardstick)));
         println!(
-            "bench: {:<34} {:<28} {:>8.1} {:>8.1} {ratio:>14}",
+            "bench: {:<width$} {:<28} {:>8.1} {:>8.1} {ratio:>14}",
             row.how,
             row.mark,
             of(row.median()),
