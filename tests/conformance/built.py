@@ -8,11 +8,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
 
-def built():
-    """The programs are those of PODVISOR_E2E_BIN and PODVISOR_E2E_GUEST_IMAGE, by default the release build's."""
+def built(*programs):
+    """The programs are those of PODVISOR_E2E_BIN and PODVISOR_E2E_GUEST_IMAGE, by default the release build's. Ends the runner where
+    one that it names is not among them: the session would find out minutes later, in the node."""
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    binaries = pathlib.Path(os.environ.get("PODVISOR_E2E_BIN", target / "release"))
+    missing = [program for program in ("podvisor", "podvisor-vmm", "tests-conformance", *programs) if not os.access(binaries / program, os.X_OK)]
+    if missing:
+        raise SystemExit(f"{binaries} lacks {', '.join(missing)}: .ci/build -p tests-e2e -p tests-conformance --bins")
     return {
         "files": subprocess.run([HERE / "files"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip(),
-        "binaries": os.environ.get("PODVISOR_E2E_BIN", str(target / "release")),
+        "binaries": str(binaries),
         "guest_image": os.environ.get("PODVISOR_E2E_GUEST_IMAGE", str(ROOT / "target/guest-image")),
     }
