@@ -140,9 +140,9 @@ bench-density: deps ## memory of pods that do nothing, and after one has touched
 
 # Firecracker is given: nothing here builds it.
 .PHONY: bench-lineup
-bench-lineup: deps ## a pod's start beside KVM alone, runc and crun, and Firecracker where there is one: FIRECRACKER=path of its program
+bench-lineup: deps ## a pod's start beside KVM alone, runc, crun and Firecracker (FIRECRACKER=path), alone, 20 at once, beside 60 (an hour)
 	@.ci/build -p tests-e2e -p tests-bench -p tests-floor --bins
-	$(NODE) --icount $(BIN)/bench-lineup --bin $(BIN) --guest-image $(IMAGE) --floor $(BIN)/tests-floor \
+	PODVISOR_NODE_MEMORY=8192 $(NODE) --icount $(BIN)/bench-lineup --bin $(BIN) --guest-image $(IMAGE) --floor $(BIN)/tests-floor \
 	  $(if $(FIRECRACKER),--firecracker '$(FIRECRACKER)')
 
 .PHONY: fuzz

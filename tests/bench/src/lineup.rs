@@ -51,7 +51,7 @@ struct Args {
     #[arg(long)]
     firecracker: Option<PathBuf>,
     /// Starts of each kind, beside a first one that pays for what is cold.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 50)]
     starts: usize,
     /// Pods that start at the same time; with 1 there are no rows of it.
     #[arg(long, default_value_t = 20)]
