@@ -14,6 +14,7 @@
 mod held;
 mod median;
 mod node_idle;
+mod present;
 
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ use tonic::Code;
 use crate::held::Held;
 use crate::median::median;
 use crate::node_idle::node_idle;
+use crate::present::{AT_ONCE, make};
 
 /// Starts and lists that a figure is the median of.
 const SAMPLES: usize = 5;
@@ -38,8 +40,6 @@ const SAMPLES: usize = 5;
 const ENDS: usize = 50;
 /// How long the daemon has work of its own after pods were started or removed: what waits for pods is made anew.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
-/// Calls at once while pods are made, recovered and removed.
-const AT_ONCE: usize = 4;
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -146,7 +146,7 @@ async fn at_once(built: &Built, pods: usize) -> anyhow::Result<()> {
     remove_all(&host).await?;
     tokio::time::sleep(SETTLED_WITHIN).await;
     let (begun, idle) = (Instant::now(), node_idle()?);
-    make(&host, pods, pods).await?;
+    make(&host, "", pods, pods).await?;
     let (together, together_idle) = (begun.elapsed(), node_idle()? - idle);
     println!(
         "bench: {pods} pods: {:.0} ms one after another, of which the node idles {:.0}; {:.0} ms at once, of which it idles {:.0}; \
@@ -170,7 +170,7 @@ async fn present(built: &Built, pods: usize) -> anyhow::Result<()> {
     client.remove_pod(&pod).await?;
     let alone = one_more(&mut client, &host, "alone", Duration::ZERO).await?;
     let alone_rested = one_more(&mut client, &host, "rested", SETTLED_WITHIN).await?;
-    make(&host, pods, AT_ONCE).await?;
+    make(&host, "", pods, AT_ONCE).await?;
     let mut lists = Vec::new();
     for _ in 0..SAMPLES {
         let begun = Instant::now();
@@ -248,7 +248,7 @@ async fn one_more(client: &mut Client, host: &Host, name: &str, rest: Duration) 
 
 async fn restart(built: &Built, pods: usize) -> anyhow::Result<()> {
     let mut host = Host::with(built).await?;
-    make(&host, pods, AT_ONCE).await?;
+    make(&host, "", pods, AT_ONCE).await?;
     let begun = Instant::now();
     host.daemon.kill_and_restart().await?;
     let mut client = host.client();
@@ -277,18 +277,6 @@ async fn restart(built: &Built, pods: usize) -> anyhow::Result<()> {
     );
     remove_all(&host).await?;
     host.stop().await
-}
-
-/// Makes some pods, so many at a time.
-async fn make(host: &Host, pods: usize, at_once: usize) -> anyhow::Result<()> {
-    for first in (0..pods).step_by(at_once) {
-        let batch = (first..pods.min(first + at_once)).map(|number| {
-            let (mut client, config) = (host.client(), spec::pod(&format!("present{number}"), host.dir()));
-            async move { client.run_pod(&config).await }
-        });
-        try_join_all(batch).await.context("making the pods that stay")?;
-    }
-    Ok(())
 }
 
 async fn remove_all(host: &Host) -> anyhow::Result<()> {

@@ -20,6 +20,7 @@ mod firecracker;
 mod first_byte;
 mod handlers;
 mod pods;
+mod present;
 mod programs;
 mod rows;
 mod runtimes;

@@ -4,6 +4,7 @@
 //! Marks inside RunPodSandbox are the ends of the phases that the pod's verbose status has, and the last mark is the time that the
 //! container's log has for the first line: the moment at which the daemon received it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,6 +15,7 @@ use serde_json::Value;
 use tests_e2e::{Host, spec};
 
 use crate::handlers::{BOOTED, CLONED, WAITING, rests, state_in_memory, with_templates, without_plugins};
+use crate::present::{AT_ONCE, make};
 use crate::rows::{AGENT, RESTORED, Row};
 use crate::runtimes::{FIRST_BYTE, PROCESS};
 
@@ -33,9 +35,6 @@ const WAYS: [Way; 3] = [
 
 /// Most VMs that may wait for pods of a handler (docs/configuration.md).
 const SPARE_VMS_MAX: usize = 64;
-
-/// Pods that stay are made so many at a time.
-const MADE_AT_ONCE: usize = 4;
 
 /// Starts beside which a start is measured, too: so many at the same time, and so many pods that are there already.
 #[derive(Clone, Copy, Debug)]
@@ -66,9 +65,10 @@ pub(crate) async fn bench(
     with_templates(host, &state, crowd.at_once.clamp(1, SPARE_VMS_MAX)).await?;
     let image = host.client().pull(&host.busybox()).await?;
     let mut rows = Vec::new();
-    for present in [0, crowd.present].into_iter().take(if crowd.present == 0 { 1 } else { 2 }) {
-        make(host, present).await?;
-        for at_once in [1, crowd.at_once].into_iter().take(if crowd.at_once < 2 { 1 } else { 2 }) {
+    // One round where both are the same.
+    for present in BTreeSet::from([0, crowd.present]) {
+        make(host, CLONED, present, AT_ONCE).await?;
+        for at_once in BTreeSet::from([1, crowd.at_once.max(1)]) {
             for way in &WAYS {
                 let all = starts_of(host, &image, way, starts, at_once).await;
                 let all = all.with_context(|| format!("{}, {at_once} beside {present}", way.how))?;
@@ -77,18 +77,6 @@ pub(crate) async fn bench(
         }
     }
     Ok(rows)
-}
-
-/// Makes pods that stay, a few at a time.
-async fn make(host: &Host, pods: usize) -> anyhow::Result<()> {
-    for first in (0..pods).step_by(MADE_AT_ONCE) {
-        let batch = (first..pods.min(first + MADE_AT_ONCE)).map(|number| {
-            let (mut client, config) = (host.client(), spec::pod(&format!("present{number}"), host.dir()));
-            async move { client.run_pod_on(&config, CLONED).await }
-        });
-        try_join_all(batch).await.context("making the pods that stay")?;
-    }
-    Ok(())
 }
 
 /// Starts so many pods at once, each time on a node at rest, until there are as many marks as asked for.

@@ -7,8 +7,8 @@
 //!                    └─────────── watch.rs ───────────┴──────────────────┘   └──► the pod is refused
 //! ```
 //!
-//! `sysctl`, with its `values`, and `setting` are what can be found, `survey` finds it (`sysctl_files` reads sysctls, some under the kernel's lock for which `rtnl` waits, `netfilter` speaks nftables' netlink), `watch`
-//! knows the plugin.
+//! `sysctl`, with its `values`, and `setting` are what can be found, `survey` finds it (`sysctl_files` reads sysctls, some under the kernel's
+//! lock for which `rtnl` waits, `netfilter` speaks nftables' netlink), `watch` knows the plugin.
 //! `nft` and `nft_rule` turn tables into messages for another kernel, and `policy` decides.
 
 mod attribute;
