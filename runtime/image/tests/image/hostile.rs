@@ -1,0 +1,231 @@
+//! A registry that misbehaves on the wire: a few lines of HTTP on loopback, made here, that no real registry would
+//! answer with. Needs nothing installed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use crate::node::{Node, content, limits};
+use crate::wire::read_head;
+use runtime_image::{ContentError, ImageError, ImageErrorKind, Limits};
+use serde_json::json;
+use tests_registry::{Compression, Layer, digest_of};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+
+/// An answer to one path.
+#[derive(Clone)]
+struct Answer {
+    body: Vec<u8>,
+    /// The connection ends after so many bytes of the body, once for each number.
+    cuts: Vec<usize>,
+}
+
+#[derive(Default)]
+struct State {
+    answers: HashMap<String, Answer>,
+    /// Path and Range header of each request.
+    asked: Vec<(String, Option<String>)>,
+}
+
+struct Fake {
+    address: String,
+    state: Arc<Mutex<State>>,
+}
+
+impl Fake {
+    async fn start() -> Fake {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let state = Arc::new(Mutex::new(State::default()));
+        let shared = Arc::clone(&state);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&shared)));
+            }
+        });
+        Fake { address, state }
+    }
+
+    fn put(&self, path: &str, body: impl Into<Vec<u8>>) {
+        self.put_cut(path, body, &[]);
+    }
+
+    fn put_cut(&self, path: &str, body: impl Into<Vec<u8>>, cuts: &[usize]) {
+        let answer = Answer { body: body.into(), cuts: cuts.to_vec() };
+        self.state.lock().unwrap().answers.insert(format!("/v2/t/{path}"), answer);
+    }
+
+    fn asked(&self, path: &str) -> Vec<Option<String>> {
+        let path = format!("/v2/t/{path}");
+        let state = self.state.lock().unwrap();
+        state.asked.iter().filter(|(asked, _)| *asked == path).map(|(_, range)| range.clone()).collect()
+    }
+
+    fn reference(&self) -> String {
+        format!("{}/t:1", self.address)
+    }
+
+    /// Puts an image of these layers; `change` may spoil its manifest.
+    fn put_image(&self, layers: &[Layer], change: impl FnOnce(&mut serde_json::Value)) {
+        let diff_ids: Vec<&str> = layers.iter().map(|layer| layer.diff_id.as_str()).collect();
+        let config =
+            json!({ "os": "linux", "architecture": "amd64", "rootfs": { "diff_ids": diff_ids } }).to_string();
+        let described: Vec<_> = layers
+            .iter()
+            .map(|layer| json!({ "mediaType": layer.media_type, "digest": layer.digest(), "size": layer.bytes.len() }))
+            .collect();
+        let mut manifest = json!({
+            "schemaVersion": 2,
+            "config": { "mediaType": "application/vnd.oci.image.config.v1+json",
+                "digest": digest_of(config.as_bytes()), "size": config.len() },
+            "layers": described,
+        });
+        change(&mut manifest);
+        self.put("manifests/1", manifest.to_string());
+        self.put(&format!("blobs/{}", digest_of(config.as_bytes())), config);
+        for layer in layers {
+            self.put(&format!("blobs/{}", layer.digest()), layer.bytes.clone());
+        }
+    }
+}
+
+async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
+    let Some(head) = read_head(&mut stream).await else { return };
+    let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+    let range = head
+        .lines()
+        .find_map(|line| line.split_once(": ").filter(|(name, _)| name.eq_ignore_ascii_case("range")))
+        .map(|(_, value)| value.to_owned());
+    let answer = {
+        let mut state = state.lock().unwrap();
+        state.asked.push((path.clone(), range.clone()));
+        let answer = state.answers.get(&path).cloned();
+        if let Some(known) = state.answers.get_mut(&path) {
+            known.cuts.drain(..known.cuts.len().min(1));
+        }
+        answer
+    };
+    let from = range
+        .and_then(|range| range.trim_start_matches("bytes=").trim_end_matches('-').parse::<usize>().ok());
+    let (status, body, cut) = match &answer {
+        None if path == "/v2/" => ("200 OK", &b"{}"[..], None),
+        None => ("404 Not Found", &b""[..], None),
+        Some(Answer { body, cuts }) => match from {
+            Some(from) if from <= body.len() => ("206 Partial Content", &body[from..], cuts.first().copied()),
+            _ => ("200 OK", &body[..], cuts.first().copied()),
+        },
+    };
+    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    // The other side may have hung up: that is its business.
+    let _ = stream.write_all(head.as_bytes()).await;
+    let _ = stream.write_all(&body[..cut.unwrap_or(body.len())]).await;
+    let _ = stream.shutdown().await;
+}
+
+fn layer(bytes: usize) -> Layer {
+    Layer::builder().compression(Compression::None).file("f", 0o644, vec![b'x'; bytes]).build()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_is_not_one_is_refused() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    fake.put("manifests/1", "<html>log in here</html>");
+    let (what, wrong) = content(node.pull(&fake.reference()).await);
+    assert_eq!(what, format!("manifest {}", fake.reference()));
+    assert!(matches!(wrong, ContentError::Json(_)), "{wrong:?}");
+    let node = Node::with_limits(Limits { manifest_bytes: 10, ..limits() });
+    let (_, wrong) = content(node.pull(&fake.reference()).await);
+    assert_eq!(wrong, ContentError::Limit { size: 24, unit: "bytes", limit: 10 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_manifest_than_the_digest_asked_for_is_refused() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    let digest = digest_of(b"what was meant");
+    fake.put(&format!("manifests/{digest}"), "{}");
+    let (_, wrong) = content(node.pull(&format!("{}/t@{digest}", fake.address)).await);
+    assert_eq!(wrong, ContentError::Digest { expected: digest, actual: digest_of(b"{}") });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_pulls_at_once_are_one() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    fake.put_image(&[layer(1000)], |_| {});
+    let reference = fake.reference();
+    let (one, two) = tokio::join!(node.pull(&reference), node.pull(&reference));
+    assert_eq!(one.unwrap(), two.unwrap());
+    assert_eq!(fake.asked("manifests/1").len(), 1);
+    node.pull(&reference).await.unwrap();
+    assert_eq!(fake.asked("manifests/1").len(), 2);
+    assert_eq!(fake.asked(&format!("blobs/{}", layer(1000).digest())).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_that_breaks_off_is_resumed() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    let layer = layer(200_000);
+    let path = format!("blobs/{}", layer.digest());
+    fake.put_image(std::slice::from_ref(&layer), |_| {});
+    // Each time some bytes come, and so the transfer goes on as often as need be.
+    fake.put_cut(&path, layer.bytes.clone(), &[20_000, 0, 0, 1000, 0, 10, 0, 0, 1, 7000]);
+    node.pull(&fake.reference()).await.unwrap();
+    assert_eq!(fake.asked(&path).len(), 11);
+    assert_eq!(fake.asked(&path).last(), Some(&Some("bytes=28011-".to_owned())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_without_a_byte_is_given_up_and_resumed_by_the_next_pull() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    let layer = layer(200_000);
+    let path = format!("blobs/{}", layer.digest());
+    fake.put_image(std::slice::from_ref(&layer), |_| {});
+    fake.put_cut(&path, layer.bytes.clone(), &[50_000, 0, 0, 0]);
+    let broken = node.pull(&fake.reference()).await;
+    assert!(matches!(&broken, Err(ImageError::Transfer { received: 50_000, .. })), "{broken:?}");
+    node.assert_no_leftovers();
+    node.pull(&fake.reference()).await.unwrap();
+    assert_eq!(fake.asked(&path).last(), Some(&Some("bytes=50000-".to_owned())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_bytes_than_the_descriptor_says_are_not_taken() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    let layer = layer(100_000);
+    fake.put_image(std::slice::from_ref(&layer), |manifest| manifest["layers"][0]["size"] = json!(60_000));
+    let (what, wrong) = content(node.pull(&fake.reference()).await);
+    assert!(what.starts_with("layer 1 "), "{what}");
+    assert_eq!(wrong, ContentError::TooLong { expected: 60_000 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_over_the_limits_are_refused_before_anything_is_fetched() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    let layer = layer(1000);
+    fake.put_image(std::slice::from_ref(&layer), |manifest| {
+        manifest["layers"][0]["size"] = json!(1_u64 << 50);
+    });
+    let (_, wrong) = content(node.pull(&fake.reference()).await);
+    assert!(matches!(wrong, ContentError::Limit { unit: "bytes", .. }), "{wrong:?}");
+    let many = vec![layer.clone(); 300];
+    fake.put_image(&many, |_| {});
+    let (_, wrong) = content(node.pull(&fake.reference()).await);
+    assert_eq!(wrong, ContentError::Limit { size: 300, unit: "layers", limit: 127 });
+    assert!(fake.asked(&format!("blobs/{}", layer.digest())).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_no_disk_takes_is_refused_before_anything_is_fetched() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    let layers: Vec<Layer> = (0..127).map(|more| layer(1000 + more)).collect();
+    fake.put_image(&layers, |manifest| {
+        for layer in manifest["layers"].as_array_mut().unwrap() {
+            layer["size"] = json!(32_u64 << 30);
+        }
+    });
+    let refused = node.pull(&fake.reference()).await.unwrap_err();
+    assert_eq!(refused.kind(), ImageErrorKind::Full);
+    // Each layer's blob, and what it unpacks to.
+    let expected = 2 * 127 * (32_u64 << 30);
+    assert!(matches!(refused, ImageError::NoRoom { wanted, .. } if wanted == expected), "{refused}");
+    assert!(fake.asked(&format!("blobs/{}", layers[0].digest())).is_empty());
+}

@@ -1,0 +1,24 @@
+//! The images of a node: registries, archives, layers and what is made of them. Each file is about one of these; `node`, `wire`,
+//! `archives` and `look` are what they share.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod access;
+mod archives;
+mod endless;
+mod greedy;
+mod hostile;
+mod hosts;
+mod import;
+mod import_hostile;
+mod indexes;
+mod large;
+mod layers;
+mod look;
+mod mirrors;
+mod node;
+mod places;
+mod pull;
+mod random;
+mod refuse;
+mod wire;
