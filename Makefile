@@ -68,10 +68,6 @@ node-image: build full-kernel ## an OCI image that installs all that on a cluste
 e2e-build: deps
 	@.ci/build -p tests-e2e --bins
 
-.PHONY: fail-points-build
-fail-points-build: e2e-build
-	@.ci/build-fail-points
-
 .PHONY: demo
 demo: e2e-build ## a pod of two containers in its own VM, from an image out of a local registry
 	@.ci/stage --last demo $(NODE) $(BIN)/demo --bin $(BIN) --guest-image $(IMAGE)
@@ -89,16 +85,15 @@ FULL_KERNEL ?= full-kernel
 test-full-kernel: deps
 	@.ci/stage full-kernel guest-image/build $(FULL_KERNEL) >/dev/null
 
-# Before the build: its programs have the names of ours.
+# Behind the build, whose crates of others it takes.
 .PHONY: previous
-previous: deps
+previous: e2e-build
 	@.ci/stage previous tests/previous/build >/dev/null
 
 # One after the other, however many jobs there are.
 .PHONY: test-build
 test-build: deps
 	@$(MAKE) --no-print-directory --old-file=deps previous
-	@$(MAKE) --no-print-directory --old-file=deps fail-points-build
 	@$(MAKE) --no-print-directory --old-file=deps test-full-kernel
 
 # Lints beside the build: the last crates of each leave one processor without work.
@@ -106,6 +101,18 @@ test-build: deps
 test: ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node
 	@$(MAKE) --no-print-directory --jobs=2 check test-build
 	@.ci/stage --last tests tests/run
+
+# Programs as `cargo test` builds them: unoptimized and incremental, in a directory of their own.
+.PHONY: try
+try: deps ## the end-to-end tests whose names contain FILTER, with programs that build fast: after a changed line
+	@[ -n '$(FILTER)' ] || { echo 'make try: FILTER is missing: a part of the name of a test' >&2; exit 2; }
+	@.ci/build-try
+	@PODVISOR_E2E_BIN='$(CARGO_TARGET_DIR)/debug' PODVISOR_E2E_GUEST_IMAGE='$(CURDIR)/target/try-image' .ci/stage --last tests tests/run $(FILTER)
+
+.PHONY: test-repeat
+test-repeat: previous ## end-to-end tests TIMES times in loaded nodes, to find those that race: FILTER=names
+	@[ -n '$(TIMES)' ] || { echo 'make test-repeat: TIMES is missing' >&2; exit 2; }
+	@.ci/stage --last tests tests/run --times '$(TIMES)' $(FILTER)
 
 # What writes in the guest is static, as the agent is.
 .PHONY: bench-build
@@ -154,7 +161,7 @@ load: e2e-build ## streams under load: 256 MB out, 64 MB in, 100 commands that e
 	PODVISOR_E2E_LOAD=full tests/run stream_ megabytes
 
 .PHONY: soak
-soak: fail-points-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence; half an hour of random work; 200 random images; every step of a call, killed
+soak: e2e-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence; half an hour of random work; 200 random images; every step of a call, killed
 	PODVISOR_E2E_LOAD=soak PODVISOR_IMAGE_SEEDS=200 tests/run stream_ megabytes random_work random_images steps::
 
 .PHONY: conformance-build

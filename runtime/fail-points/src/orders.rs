@@ -14,9 +14,10 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::armed::{Armed, Passing};
 use crate::point::Point;
 
 /// The variable that names the file of orders, and the one that names the record.
@@ -53,18 +54,10 @@ struct Passed {
 }
 
 impl Orders {
-    /// The process's orders; none where no variable names a file.
-    #[cfg_attr(
-        not(feature = "fail-points"),
-        expect(dead_code, reason = "unit tests have orders of their own")
-    )]
-    pub(crate) fn of_environment() -> Option<&'static Orders> {
-        static ORDERS_OF_PROCESS: OnceLock<Option<Orders>> = OnceLock::new();
-        let read = || {
-            let file = std::env::var_os(ORDERS)?;
-            Some(Orders::new(Path::new(&file), std::env::var_os(RECORD).as_ref().map(Path::new)))
-        };
-        ORDERS_OF_PROCESS.get_or_init(read).as_ref()
+    /// The process's orders. `None` if no variable names a file.
+    pub(crate) fn of_environment() -> Option<Orders> {
+        let file = std::env::var_os(ORDERS)?;
+        Some(Orders::new(Path::new(&file), std::env::var_os(RECORD).as_ref().map(Path::new)))
     }
 
     fn new(file: &Path, record: Option<&Path>) -> Orders {
@@ -72,28 +65,6 @@ impl Orders {
             File::options().append(true).create(true).open(path).expect("a test gives a file to write to")
         });
         Orders { file: file.to_owned(), record, passed: Mutex::default() }
-    }
-
-    /// Passes a point, on a thread that may block.
-    pub(crate) fn pass(&self, point: Point) -> io::Result<()> {
-        let (action, orders) = self.meet(point);
-        if action == Some(Action::Hang) {
-            while self.read() == orders {
-                std::thread::sleep(LOOK_EVERY);
-            }
-        }
-        act(action, point)
-    }
-
-    /// Passes a point in a task.
-    pub(crate) async fn pass_async(&self, point: Point) -> io::Result<()> {
-        let (action, orders) = self.meet(point);
-        if action == Some(Action::Hang) {
-            while self.read() == orders {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-        }
-        act(action, point)
     }
 
     /// Counts and records the passing, and finds its order.
@@ -126,6 +97,30 @@ impl Orders {
     /// The orders' text; none where the file is not there.
     fn read(&self) -> String {
         fs::read_to_string(&self.file).unwrap_or_default()
+    }
+}
+
+impl Armed for Orders {
+    fn pass(&self, point: Point) -> io::Result<()> {
+        let (action, orders) = self.meet(point);
+        if action == Some(Action::Hang) {
+            while self.read() == orders {
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+        act(action, point)
+    }
+
+    fn pass_async(&self, point: Point) -> Passing<'_> {
+        Box::pin(async move {
+            let (action, orders) = self.meet(point);
+            if action == Some(Action::Hang) {
+                while self.read() == orders {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+            }
+            act(action, point)
+        })
     }
 }
 

@@ -9,7 +9,6 @@ macro_rules! points {
             $(#[doc = concat!("The point `", $name, "`.")] $point,)*
         }
 
-        #[cfg(any(test, feature = "fail-points"))]
         impl Point {
             /// All points.
             pub const ALL: &[Point] = &[$(Point::$point,)*];

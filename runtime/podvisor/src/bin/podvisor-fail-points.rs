@@ -8,6 +8,7 @@ use runtime_fail_points::Point;
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() != Some("--list-fail-points") {
+        runtime_fail_points::arm();
         return podvisor::run_command();
     }
     for point in Point::ALL {
