@@ -1,7 +1,8 @@
 //! Builds, starts, and enters real containers, as the agent does, with busybox as their image. The tests need root
 //! and cgroup v2 with every controller (`tests/node/run` gives both); elsewhere they say so and pass over themselves.
 //!
-//! This test has a `main` of its own, since the builder is this very binary, re-executed.
+//! This test has a `main` of its own, since the builder is this very binary, re-executed. The program takes a test's name, and lists them
+//! where nextest asks (<https://nexte.st/docs/design/custom-test-harnesses/>).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this file is a test")]
 
@@ -31,6 +32,13 @@ fn main() {
     if arguments.get(1).is_some_and(|first| first == ARGUMENT) {
         std::process::exit(builder::run());
     }
+    let has = |option: &str| arguments.iter().any(|argument| argument == option);
+    if has("--list") {
+        // No test is ignored.
+        let names = TESTS.iter().map(|(name, _)| name).filter(|_| !has("--ignored"));
+        names.for_each(|name| println!("{name}: test"));
+        return;
+    }
     let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
     let missing = ["cpu", "cpuset", "memory", "pids"].iter().find(|name| !controllers.contains(**name));
     if !nix::unistd::geteuid().is_root() || missing.is_some() || !Path::new(BUSYBOX).exists() {
@@ -39,11 +47,14 @@ fn main() {
     }
     // A builder's child becomes this process's when the builder ends, as it becomes PID 1's in the guest.
     nix::sys::prctl::set_child_subreaper(true).unwrap();
-    for (name, test) in TESTS {
+    let asked = arguments.iter().skip(1).find(|argument| !argument.starts_with('-'));
+    let chosen: Vec<_> = TESTS.iter().filter(|(name, _)| asked.is_none_or(|asked| asked == name)).collect();
+    for (name, test) in &chosen {
         let bench = Bench::new(name);
         test(&bench);
         println!("test {name} ... ok");
     }
+    println!("test result: ok. {} passed; 0 failed; 0 ignored", chosen.len());
 }
 
 type Test = (&'static str, fn(&Bench));

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use nix::unistd::Pid;
 use proto_cri::v1;
 use proto_cri::v1::image_service_client::ImageServiceClient;
 use proto_cri::v1::runtime_service_client::RuntimeServiceClient;
@@ -12,12 +13,10 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
 
 use crate::checked::{Images, Runtime};
+use crate::wait::{WITHIN, until_seen, within};
 
 /// Longest message in either direction, bytes.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-/// Pause between two looks at a container's state.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a container may take to end before the test has failed. Only a hang takes that long: emulated
 /// nodes are slow, and not equally so.
@@ -118,6 +117,29 @@ impl Client {
         Ok((answer.status.expect("a status in the answer"), info))
     }
 
+    /// The verbose `info` of PodSandboxStatus, once there is something at this JSON pointer. The daemon
+    /// leaves out what it has not found yet after its start, and what a VM does not answer in a moment.
+    ///
+    /// # Panics
+    /// When there goes on to be nothing.
+    pub async fn pod_info(&mut self, pod: &str, pointer: &str) -> Result<serde_json::Value, Status> {
+        let event = format!("{pointer} in the status of pod {pod}");
+        until_seen(event, async || match self.pod_status_verbose(pod).await {
+            Ok((_, info)) if info.pointer(pointer).is_none_or(serde_json::Value::is_null) => Err(info),
+            answer => Ok(answer.map(|(_, info)| info)),
+        })
+        .await
+    }
+
+    /// The process of the pod's VMM.
+    ///
+    /// # Panics
+    /// When the status goes on to have none.
+    pub async fn vmm(&mut self, pod: &str) -> Result<Pid, Status> {
+        let pid = self.pod_info(pod, "/vmm/pid").await?["vmm"]["pid"].as_i64();
+        Ok(Pid::from_raw(pid.and_then(|pid| i32::try_from(pid).ok()).expect("the number of a process")))
+    }
+
     /// The pod's primary address.
     pub async fn pod_ip(&mut self, pod: &str) -> Result<String, Status> {
         Ok(self.pod_status(pod).await?.network.unwrap_or_default().ip)
@@ -174,18 +196,12 @@ impl Client {
     /// # Panics
     /// When the container has not ended within twenty minutes.
     pub async fn wait(&mut self, container: &str) -> Result<v1::ContainerStatus, Status> {
-        let deadline = tokio::time::Instant::now() + EXIT_TIMEOUT;
-        loop {
-            let status = self.status(container).await?;
-            if status.state() == v1::ContainerState::ContainerExited {
-                return Ok(status);
-            }
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "container {container} has not ended: {status:?}"
-            );
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
+        let ended = within(EXIT_TIMEOUT, async || match self.status(container).await {
+            Ok(status) if status.state() != v1::ContainerState::ContainerExited => Err(status),
+            answer => Ok(answer),
+        });
+        let seen = ended.await;
+        seen.unwrap_or_else(|status| panic!("container {container} has not ended: {status:?}"))
     }
 
     /// ExecSync, with the client's own deadline well beyond `timeout_seconds`.
@@ -205,9 +221,22 @@ impl Client {
         Ok(self.runtime.exec_sync(request).await?.into_inner())
     }
 
-    /// Runs a line of shell in the container and returns its output.
+    /// Runs a line of shell in the container and returns its output. The line may itself wait for an event.
     pub async fn sh(&mut self, container: &str, line: &str) -> Result<String, Status> {
-        let answer = self.exec(container, &["sh", "-c", line], 60).await?;
+        let answer = self.exec(container, &["sh", "-c", line], WITHIN.as_secs().cast_signed()).await?;
         Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
+    }
+
+    /// Runs a line of shell in the container again and again, until the line prints this.
+    ///
+    /// # Panics
+    /// When the line goes on to print something else.
+    pub async fn prints(&mut self, container: &str, line: &str, wanted: &str) -> Result<(), Status> {
+        let event = format!("`{line}` to print {wanted:?} in container {container}");
+        until_seen(event, async || match self.sh(container, line).await {
+            Ok(printed) if printed != wanted => Err(printed),
+            answer => Ok(answer.map(drop)),
+        })
+        .await
     }
 }

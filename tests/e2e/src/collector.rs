@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -19,8 +18,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
-/// How long spans may take to come. Only a daemon that loses them takes that long.
-const COME_WITHIN: Duration = Duration::from_secs(120);
+use crate::wait::until_seen;
 
 /// A span, with its ids in hexadecimal.
 #[derive(Clone, Debug)]
@@ -85,16 +83,15 @@ impl Collector {
     /// # Panics
     /// When it does not come.
     pub async fn call(&self, trace: &str, method: &str) -> (Collected, Vec<Collected>) {
-        let deadline = tokio::time::Instant::now() + COME_WITHIN;
-        loop {
+        until_seen(format!("the span of {method} in the trace {trace}"), async || {
             let spans: Vec<_> = self.spans().into_iter().filter(|span| span.trace == trace).collect();
             let is_it = |span: &&Collected| span.kind == 2 && span.name.ends_with(&format!("/{method}"));
-            if let Some(found) = spans.iter().find(is_it) {
-                return (found.clone(), spans.clone());
+            match spans.iter().find(is_it).cloned() {
+                Some(found) => Ok((found, spans)),
+                None => Err(self.spans()),
             }
-            assert!(tokio::time::Instant::now() < deadline, "no {method} of {trace} in {:?}", self.spans());
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        })
+        .await
     }
 }
 

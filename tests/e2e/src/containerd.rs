@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
@@ -12,9 +11,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 use crate::network::{Network, PLUGINS};
-
-/// Generous: the software node is slow.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::wait::{WITHIN, within};
 
 /// A running containerd, whose pods outlive it.
 #[derive(Debug)]
@@ -116,15 +113,14 @@ async fn launch(dir: &Path) -> anyhow::Result<Child> {
         .kill_on_drop(true)
         .spawn()
         .context("running containerd")?;
-    let deadline = tokio::time::Instant::now() + START_TIMEOUT;
-    while UnixStream::connect(socket(dir)).await.is_err() {
-        if let Some(status) = child.try_wait()? {
-            bail!("containerd ended with {status}:\n{}", log(dir));
-        }
-        if tokio::time::Instant::now() > deadline {
-            bail!("containerd does not listen:\n{}", log(dir));
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    // The wait is over when containerd listens, and when containerd has ended.
+    let listening = within(WITHIN, async || match UnixStream::connect(socket(dir)).await {
+        Ok(_) => Ok(None),
+        Err(error) => child.try_wait()?.map(Some).ok_or(error),
+    });
+    match listening.await {
+        Ok(None) => Ok(child),
+        Ok(Some(status)) => bail!("containerd ended with {status}:\n{}", log(dir)),
+        Err(error) => bail!("waited {} s for containerd: {error}\n{}", WITHIN.as_secs(), log(dir)),
     }
-    Ok(child)
 }

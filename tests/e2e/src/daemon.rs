@@ -16,10 +16,7 @@ use crate::built::Built;
 use crate::client::Client;
 use crate::fail_points::{self, FailPoints};
 use crate::network::{Network, PLUGINS};
-
-/// Longest wait for a start or an end. Generous: the software node is slow, and the tests run two at a time.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
-const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::wait::WITHIN;
 
 /// The filter of a daemon's log, where its configuration has none.
 const LOG_VARIABLE: &str = "PODVISOR_LOG";
@@ -99,7 +96,7 @@ impl Daemon {
     /// # Errors
     /// When it does not end in time.
     pub async fn ended(&mut self) -> anyhow::Result<()> {
-        tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await.context("the daemon goes on")??;
+        tokio::time::timeout(WITHIN, self.child.wait()).await.context("the daemon goes on")??;
         Ok(())
     }
 
@@ -147,6 +144,11 @@ impl Daemon {
         Ok(targets.filter_map(|target| number(target.to_str()?)).collect())
     }
 
+    /// The file of the log.
+    pub(crate) fn log_file(&self) -> &Path {
+        &self.program.log
+    }
+
     /// The log up to now.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.program.log).unwrap_or_default()
@@ -183,7 +185,7 @@ impl Daemon {
     pub async fn stop(&mut self) -> anyhow::Result<()> {
         let Some(pid) = self.child.id() else { return Ok(()) };
         kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM)?;
-        let Ok(status) = tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await else {
+        let Ok(status) = tokio::time::timeout(WITHIN, self.child.wait()).await else {
             self.child.kill().await?;
             bail!("the daemon did not end on SIGTERM; its log:\n{}", self.log());
         };
@@ -218,7 +220,7 @@ impl Program {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("running {}", self.binary.display()))?;
-        let deadline = tokio::time::Instant::now() + START_TIMEOUT;
+        let deadline = tokio::time::Instant::now() + WITHIN;
         loop {
             if let Ok(client) = Client::connect(&self.socket).await {
                 self.wait_for_origin(logged_before).await?;

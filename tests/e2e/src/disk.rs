@@ -4,17 +4,15 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
+
+use crate::wait::until_seen;
 
 /// The file that takes the disk's room.
 const FILLER: &str = "filler";
 /// Bytes written at a time while a disk is filled; a page at the end, since a longer write fails before the last one.
 const CHUNKS: [usize; 2] = [1 << 20, 4096];
-/// Pause between two looks at a mount, and how many of them the kernel gets to remount a disk.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-const LOOKS_MAX: usize = 1200;
 
 /// A mounted disk. When it is dropped it is writable, thawed, and unmounted again.
 #[derive(Debug)]
@@ -82,18 +80,20 @@ impl Disk {
     /// remount does that and can be taken back, and it takes every disk of the system: only in the software node.
     ///
     /// # Errors
-    /// When the disk is still writable a minute later.
-    pub fn make_read_only(&self) -> anyhow::Result<()> {
+    /// When this is not the software node, or the kernel refuses.
+    ///
+    /// # Panics
+    /// When the disk stays writable.
+    pub async fn make_read_only(&self) -> anyhow::Result<()> {
         ensure!(in_software_node(), "every disk of this system would become read-only");
         // Documentation/admin-guide/sysrq.rst: `u` remounts all mounted file systems read-only.
         std::fs::write("/proc/sysrq-trigger", "u")?;
-        for _ in 0..LOOKS_MAX {
-            if self.is_read_only()? {
-                return Ok(());
-            }
-            std::thread::sleep(LOOK_INTERVAL);
-        }
-        bail!("{} is still writable", self.at.display())
+        until_seen(format!("{} to be read-only", self.at.display()), async || match self.is_read_only() {
+            Ok(true) => Ok(()),
+            looked => Err(looked),
+        })
+        .await;
+        Ok(())
     }
 
     /// Ends [`Disk::make_read_only`].

@@ -5,13 +5,11 @@ use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
+
+use crate::wait::until_seen;
 
 /// The program with fail points, beside the one that ships.
 pub const PROGRAM: &str = "podvisor-fail-points";
-
-/// Pause between two looks at the record.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The files of one host.
 #[derive(Debug)]
@@ -115,20 +113,19 @@ impl FailPoints {
         Ok(fs::read_to_string(&self.record)?.lines().filter_map(passing).collect())
     }
 
-    /// Whether an action was taken since the last orders.
-    fn acted(&self) -> io::Result<bool> {
-        Ok(self.passed()?.iter().any(Passing::acted))
-    }
-
-    /// Resolves when the ordered action was taken.
+    /// Waits until the ordered action was taken.
     ///
     /// # Errors
     /// When the record cannot be read.
+    ///
+    /// # Panics
+    /// When the action is not taken.
     pub async fn reached(&self) -> io::Result<()> {
-        while !self.acted()? {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-        Ok(())
+        until_seen("the ordered action to be taken", async || match self.passed() {
+            Ok(passed) if !passed.iter().any(Passing::acted) => Err(passed),
+            passed => Ok(passed.map(drop)),
+        })
+        .await
     }
 }
 
@@ -156,8 +153,16 @@ fn passing(line: &str) -> Option<Passing> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::time::Duration;
 
     use super::*;
+
+    /// Time in which a thread comes to wait for the record.
+    const PAUSE: Duration = Duration::from_millis(5);
+
+    fn acted(points: &FailPoints) -> bool {
+        points.passed().unwrap().iter().any(Passing::acted)
+    }
 
     #[test]
     fn passings_since_the_last_orders_are_read() {
@@ -171,13 +176,13 @@ mod tests {
         points.order("store.commit error 2").unwrap();
         assert_eq!(fs::read_to_string(&points.orders).unwrap(), "# 2\nstore.commit error 2");
         record("store.commit 1\n");
-        assert!(!points.acted().unwrap());
+        assert!(!acted(&points));
         record("store.commit 2 error\nstore");
         let passing =
             |nth, action: &str| Passing { point: "store.commit".into(), nth, action: action.into() };
         assert_eq!(points.passed().unwrap(), [passing(1, ""), passing(2, "error")]);
         assert_eq!(points.all_passed().unwrap().len(), 3);
-        assert!(points.acted().unwrap());
+        assert!(acted(&points));
     }
 
     #[test]
@@ -190,7 +195,7 @@ mod tests {
         daemon.lock().unwrap();
         let acted = std::thread::scope(|scope| {
             let withdrawn = scope.spawn(|| points.withdraw().unwrap());
-            std::thread::sleep(LOOK_INTERVAL);
+            std::thread::sleep(PAUSE);
             daemon.write_all(b"store.commit 1 abort\n").unwrap();
             daemon.unlock().unwrap();
             withdrawn.join().unwrap()

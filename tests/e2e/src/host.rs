@@ -13,14 +13,15 @@ use crate::built::Built;
 use crate::client::Client;
 use crate::daemon::Daemon;
 use crate::disk::Disk;
+use crate::failure;
 use crate::network::Network;
 use crate::traces::{self, Traces};
+use crate::wait::WITHIN;
 
 /// The file of a disk of its own, in the host's directory.
 const DISK_FILE: &str = "disk.img";
 
-/// Longest that the daemon takes to end a VM without a pod, and the pause between two looks.
-const UNCLAIMED_WITHIN: Duration = Duration::from_secs(60);
+/// Pause between two looks at what is left.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Looks in a row without such a VM after which none is being ended.
 const SETTLED_LOOKS: u32 = 3;
@@ -179,7 +180,7 @@ impl Host {
     /// # Panics
     /// When `/proc` or `/sys` cannot be read.
     pub async fn left_since(&self, before: &Traces) -> Vec<String> {
-        let deadline = tokio::time::Instant::now() + UNCLAIMED_WITHIN;
+        let deadline = tokio::time::Instant::now() + WITHIN;
         // The mounts of a VM go after its process.
         let patience = if self.daemon.has_templates() { SETTLED_LOOKS } else { 0 };
         let mut settled = 0;
@@ -209,5 +210,13 @@ impl Host {
             anyhow::bail!("a start that nobody asked for: {line}");
         }
         Ok(())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", failure::report(self.dir(), self.daemon.log_file()));
+        }
     }
 }

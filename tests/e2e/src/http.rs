@@ -2,42 +2,48 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long one try may take.
-const TRY_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::wait::{WITHIN, within};
 
-/// Pause between two tries.
-const TRY_INTERVAL: Duration = Duration::from_millis(200);
+/// How long one try may take: far longer than an answer, and short enough for many tries.
+const TRY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Returns the body of `/`. The request is repeated until somebody listens.
+/// Returns the body of `/`. The request is repeated until somebody answers.
 ///
 /// # Errors
-/// When nobody answers within `tries_max` tries, or the answer is not 200.
-pub async fn get(ip: &str, port: u16, tries_max: u32) -> anyhow::Result<String> {
-    get_path(ip, port, "/", tries_max).await
+/// When nobody answers, or the answer is not 200.
+pub async fn get(ip: &str, port: u16) -> anyhow::Result<String> {
+    get_path(ip, port, "/").await
 }
 
 /// Returns the body of a path with its query, as [`get`] does.
 ///
 /// # Errors
 /// As [`get`].
-pub async fn get_path(ip: &str, port: u16, path: &str, tries_max: u32) -> anyhow::Result<String> {
-    let mut last = None;
-    for _ in 0..tries_max {
-        match tokio::time::timeout(TRY_TIMEOUT, ask(ip, port, path)).await {
-            Ok(Ok(answer)) => return body(&answer),
-            Ok(Err(error)) => last = Some(error.to_string()),
-            Err(_) => last = Some("no answer".to_owned()),
-        }
-        tokio::time::sleep(TRY_INTERVAL).await;
-    }
-    bail!("{ip}:{port}: {}", last.unwrap_or_default())
+pub async fn get_path(ip: &str, port: u16, path: &str) -> anyhow::Result<String> {
+    let answer = within(WITHIN, async || answer(ip, port, path).await).await;
+    let answer = answer.with_context(|| format!("waited {} s for an answer", WITHIN.as_secs()))?;
+    body(&answer)
 }
 
-async fn ask(ip: &str, port: u16, path: &str) -> std::io::Result<String> {
+/// Returns the body of a path with its query, and asks once.
+///
+/// # Errors
+/// When nobody answers, or the answer is not 200.
+pub async fn ask(ip: &str, port: u16, path: &str) -> anyhow::Result<String> {
+    body(&answer(ip, port, path).await?)
+}
+
+async fn answer(ip: &str, port: u16, path: &str) -> anyhow::Result<String> {
+    let answer = tokio::time::timeout(TRY_TIMEOUT, exchange(ip, port, path)).await;
+    let answer = answer.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+    answer.map_err(|error| anyhow!("{ip}:{port}: {error}"))
+}
+
+async fn exchange(ip: &str, port: u16, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect((ip, port)).await?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {ip}\r\n\r\n").as_bytes()).await?;
     let mut answer = String::new();

@@ -3,19 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context;
 use runtime_store::{Store, Table};
 
 use crate::network::Network;
 use crate::traces::Traces;
-
-/// How long a node may take to come to rest: a start whose VM is frozen is given up after 120 s, and then undone.
-const SETTLED_WITHIN: Duration = Duration::from_secs(300);
-
-/// Pause between two looks.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+use crate::wait::{WITHIN, within};
 
 /// The things that are there at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,30 +41,16 @@ impl Inventory {
         })
     }
 
-    /// Waits until the node has come to be as it was `before`. Gives the differences that stay.
-    ///
-    /// # Errors
-    /// When something cannot be read.
-    pub async fn settle(
-        before: &Inventory,
-        dir: &Path,
-        network: &Network,
-        daemon: u32,
-    ) -> anyhow::Result<Vec<String>> {
-        let deadline = tokio::time::Instant::now() + SETTLED_WITHIN;
-        loop {
-            let now = Inventory::take(dir, network, daemon);
-            let differences = match now {
-                Ok(now) if now == *before => return Ok(Vec::new()),
-                Ok(now) => now.differences(before),
-                // A file that went while it was looked at.
-                Err(error) => vec![format!("{error:#}")],
-            };
-            if tokio::time::Instant::now() > deadline {
-                return Ok(differences);
-            }
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
+    /// Waits until the node has come to be as it was `before`, and returns the differences that stay. A start
+    /// whose VM is frozen is given up after 120 s, and then undone.
+    pub async fn settle(before: &Inventory, dir: &Path, network: &Network, daemon: u32) -> Vec<String> {
+        let settled = within(WITHIN, async || match Inventory::take(dir, network, daemon) {
+            Ok(now) if now == *before => Ok(()),
+            Ok(now) => Err(now.differences(before)),
+            // A file that went while it was looked at.
+            Err(error) => Err(vec![format!("{error:#}")]),
+        });
+        settled.await.err().unwrap_or_default()
     }
 
     /// One line for each thing that came or went.

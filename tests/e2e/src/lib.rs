@@ -13,8 +13,10 @@ pub mod client;
 pub mod collector;
 pub mod containerd;
 pub mod daemon;
+mod daemon_log;
 pub mod disk;
 pub mod fail_points;
+mod failure;
 pub mod host;
 pub mod http;
 pub mod idle;
@@ -28,5 +30,6 @@ pub mod prometheus;
 pub mod slow_device;
 pub mod spec;
 pub mod traces;
+pub mod wait;
 
 pub use host::Host;

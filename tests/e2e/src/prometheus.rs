@@ -3,19 +3,17 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 
 use crate::http;
+use crate::wait::{WITHIN, within};
 
 const ADDRESS: &str = "127.0.0.1";
 const PORT: u16 = 9190;
-
-/// Generous: the software node is slow.
-const SERIES_WITHIN: Duration = Duration::from_secs(120);
 
 /// The operators' page, whose first scrape configuration is the one of a single node.
 const PAGE: &str = include_str!("../../../docs/metrics.md");
@@ -71,33 +69,7 @@ impl Prometheus {
     /// # Errors
     /// When one cannot be evaluated, or is not in time.
     pub async fn rules(&self) -> anyhow::Result<Vec<Rule>> {
-        let deadline = tokio::time::Instant::now() + SERIES_WITHIN;
-        loop {
-            let said = match http::get_path(ADDRESS, PORT, "/api/v1/rules", 1).await {
-                Ok(text) => {
-                    let answer: serde_json::Value = serde_json::from_str(&text)?;
-                    let groups = answer["data"]["groups"].as_array().into_iter().flatten();
-                    let rules: Vec<_> =
-                        groups.flat_map(|group| group["rules"].as_array()).flatten().collect();
-                    if let Some(failed) = rules.iter().find(|rule| rule["health"] == "err") {
-                        bail!("{failed}");
-                    }
-                    if !rules.is_empty() && rules.iter().all(|rule| rule["health"] == "ok") {
-                        let word = |rule: &serde_json::Value, key: &str| {
-                            rule[key].as_str().unwrap_or_default().to_owned()
-                        };
-                        let rule = |rule| Rule { name: word(rule, "name"), query: word(rule, "query") };
-                        return Ok(rules.into_iter().map(rule).collect());
-                    }
-                    text
-                }
-                Err(error) => error.to_string(),
-            };
-            if tokio::time::Instant::now() > deadline {
-                bail!("the rules are not evaluated: {said}");
-            }
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
+        asked("/api/v1/rules", evaluated).await
     }
 
     /// Waits until this query has a value, and returns the first one.
@@ -106,25 +78,38 @@ impl Prometheus {
     /// When it has none in time.
     pub async fn value(&self, query: &str) -> anyhow::Result<f64> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let path = format!("/api/v1/query?query={encoded}");
-        let deadline = tokio::time::Instant::now() + SERIES_WITHIN;
-        loop {
-            let said = match http::get_path(ADDRESS, PORT, &path, 1).await {
-                Ok(text) => {
-                    let answer: serde_json::Value = serde_json::from_str(&text)?;
-                    if let Some(value) = answer["data"]["result"][0]["value"][1].as_str() {
-                        return Ok(value.parse()?);
-                    }
-                    text
-                }
-                Err(error) => error.to_string(),
-            };
-            if tokio::time::Instant::now() > deadline {
-                bail!("{query}: {said}");
-            }
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
+        let value = |answer: &Value| {
+            let value = answer["data"]["result"][0]["value"][1].as_str();
+            value.map(|value| Ok(value.parse()?)).transpose()
+        };
+        asked(&format!("/api/v1/query?query={encoded}"), value).await.with_context(|| query.to_owned())
     }
+}
+
+/// Asks until something is found in the answer.
+async fn asked<T>(path: &str, find: impl Fn(&Value) -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+    let look = async || {
+        let text = http::ask(ADDRESS, PORT, path).await.map_err(|error| error.to_string())?;
+        let answer = serde_json::from_str(&text).context("the answer is no JSON");
+        answer.and_then(|answer| find(&answer)).transpose().ok_or(text)
+    };
+    let found = within(WITHIN, look).await;
+    found.unwrap_or_else(|seen| Err(anyhow!("waited {} s for Prometheus: {seen}", WITHIN.as_secs())))
+}
+
+/// The rules, once every one has been evaluated.
+fn evaluated(answer: &Value) -> anyhow::Result<Option<Vec<Rule>>> {
+    let groups = answer["data"]["groups"].as_array().into_iter().flatten();
+    let rules: Vec<_> = groups.flat_map(|group| group["rules"].as_array()).flatten().collect();
+    if let Some(failed) = rules.iter().find(|rule| rule["health"] == "err") {
+        bail!("{failed}");
+    }
+    if rules.is_empty() || rules.iter().any(|rule| rule["health"] != "ok") {
+        return Ok(None);
+    }
+    let word = |rule: &Value, key: &str| rule[key].as_str().unwrap_or_default().to_owned();
+    let rule = |rule| Rule { name: word(rule, "name"), query: word(rule, "query") };
+    Ok(Some(rules.into_iter().map(rule).collect()))
 }
 
 /// Gives figures to `promtool check metrics`, and returns its words; empty where it finds nothing.

@@ -5,21 +5,18 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::Parser;
 use tests_e2e::built::Built;
 use tests_e2e::client::Client;
 use tests_e2e::idle::Idle;
 use tests_e2e::traces::Traces;
+use tests_e2e::wait::{WITHIN, within};
 use tests_e2e::{Host, http, spec};
 
 /// Port of the demo's web server inside the pod.
 const WEB_PORT: u16 = 8080;
-
-/// How often the web server is asked before it answers: it starts when the container does.
-const TRIES_MAX: u32 = 50;
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -79,8 +76,7 @@ async fn show(host: &Host) -> anyhow::Result<()> {
 
     kernels(&mut client, &talker).await?;
     let ip = client.pod_ip(&pod).await?;
-    let page =
-        http::get(&ip, WEB_PORT, TRIES_MAX).await.context("asking the pod's web server from the host")?;
+    let page = http::get(&ip, WEB_PORT).await.context("asking the pod's web server from the host")?;
     say("network", &format!("http://{ip}:{WEB_PORT}/ answers the host: {}", page.trim()));
     log_line(&logs).await?;
     let processes = client.sh(&talker, "ps | wc -l").await?;
@@ -105,16 +101,14 @@ async fn kernels(client: &mut Client, container: &str) -> anyhow::Result<()> {
 
 async fn log_line(logs: &std::path::Path) -> anyhow::Result<()> {
     let path = logs.join("talker.log");
-    for _ in 0..TRIES_MAX {
+    let line = within(WITHIN, async || {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        if let Some(line) = text.lines().next() {
-            ensure!(line.ends_with("stdout F demo says hello"), "unexpected log line {line:?}");
-            say("log", line);
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    bail!("{} has no line", path.display())
+        text.split_once('\n').map(|(line, _)| line.to_owned()).ok_or(text)
+    });
+    let line = line.await.map_err(|text| anyhow!("{} has no whole line: {text:?}", path.display()))?;
+    ensure!(line.ends_with("stdout F demo says hello"), "unexpected log line {line:?}");
+    say("log", &line);
+    Ok(())
 }
 
 async fn phases(client: &mut Client, pod: &str) -> anyhow::Result<()> {
@@ -133,9 +127,9 @@ async fn phases(client: &mut Client, pod: &str) -> anyhow::Result<()> {
 async fn idle_pod(host: &Host, client: &mut Client, image: &str) -> anyhow::Result<()> {
     let pod = client.run_pod(&spec::pod("idle", host.dir())).await?;
     client.run(&pod, spec::container("sleep", image, &["sleep", "3600"])).await?;
-    let (_, info) = client.pod_status_verbose(&pod).await?;
-    let pid = info["vmm"]["pid"].as_u64().context("the verbose status has no VMM")?;
-    let idle = Idle::measure(u32::try_from(pid)?).await?;
+    let vmm = client.vmm(&pod).await?;
+    let info = client.pod_info(&pod, "/guest").await?;
+    let idle = Idle::measure(u32::try_from(vmm.as_raw())?).await?;
     let guest_kib =
         info["guest"]["used_bytes"].as_u64().context("the verbose status has no guest memory")? / 1024;
     say(

@@ -1,10 +1,10 @@
 //! `podvisor run` and `podvisor check`, as a person uses them.
 
 use std::process::Output;
-use std::time::Duration;
 
 use proto_cri::v1;
 use tests_e2e::traces::Traces;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -74,9 +74,11 @@ async fn a_private_daemon_leaves_the_nodes_pods_alone_and_ends_with_its_command(
     assert_ne!(Traces::take(host.dir()).unwrap().since(&before), Vec::<String>::new());
     // SIGKILL: nothing of the command can clean up.
     command.kill().await.unwrap();
-    while !Traces::take(host.dir()).unwrap().since(&before).is_empty() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until_seen("the private daemon's pod to be gone", async || {
+        let left = Traces::take(host.dir()).unwrap().since(&before);
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
     host.daemon.kill_and_restart().await.unwrap();
     let mut client = host.client();
     assert_eq!(client.status(&kept).await.unwrap().state(), v1::ContainerState::ContainerRunning);

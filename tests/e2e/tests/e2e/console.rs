@@ -1,8 +1,8 @@
 //! `podvisor console`: what a guest wrote, while its pod runs, when its VMM was killed, and when the pod is gone.
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use proto_cri::v1;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -37,8 +37,12 @@ async fn a_console_is_printed_and_followed_and_outlives_vmm_daemon_and_pod() {
     let say =
         |line: &str| format!("[ -e /dev/kmsg ] || mknod /dev/kmsg c 1 11; echo '<0>{line}' > /dev/kmsg");
     client.sh(&main, &say("the first line")).await.unwrap();
-    let by_id = printed(&host, &pod[..12]).await;
-    assert!(by_id.contains("the first line"), "{by_id:?}");
+    // The guest's kernel has the line a moment earlier than the console.
+    until_seen("the first line on the console", async || {
+        let by_id = printed(&host, &pod[..12]).await;
+        if by_id.contains("the first line") { Ok(()) } else { Err(by_id) }
+    })
+    .await;
     assert!(printed(&host, "talks").await.contains("the first line"));
 
     let mut following =
@@ -48,9 +52,7 @@ async fn a_console_is_printed_and_followed_and_outlives_vmm_daemon_and_pod() {
     client.sh(&main, &say("the second line")).await.unwrap();
     while !lines.next_line().await.unwrap().unwrap().contains("the second line") {}
 
-    let info = client.pod_status_verbose(&pod).await.unwrap().1;
-    let vmm = Pid::from_raw(i32::try_from(info["vmm"]["pid"].as_i64().unwrap()).unwrap());
-    kill(vmm, Signal::SIGKILL).unwrap();
+    kill(client.vmm(&pod).await.unwrap(), Signal::SIGKILL).unwrap();
     client.wait(&main).await.unwrap();
     client.remove_pod(&pod).await.unwrap();
     while lines.next_line().await.unwrap().is_some() {}

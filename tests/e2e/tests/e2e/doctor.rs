@@ -1,12 +1,10 @@
 //! `podvisor doctor` on a node where daemon and VMM were killed and things are left: each is named, what nobody owns is
 //! taken away when that is asked, and nothing else.
 
-use std::time::Duration;
-
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tests_e2e::client::Client;
 use tests_e2e::traces::Traces;
+use tests_e2e::wait::until;
 use tests_e2e::{Host, spec};
 use tokio::process::Command;
 
@@ -20,20 +18,17 @@ async fn doctor(host: &Host, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), text)
 }
 
-async fn kill_and_wait(pid: i32) {
-    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+fn daemon(host: &Host) -> Pid {
+    Pid::from_raw(i32::try_from(host.daemon.pid()).unwrap())
+}
+
+async fn kill_and_wait(pid: Pid) {
+    kill(pid, Signal::SIGKILL).unwrap();
     let ended = || match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.contains(") Z "),
         Err(_) => true,
     };
-    while !ended() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-async fn vmm_of(client: &mut Client, pod: &str) -> i32 {
-    let info = client.pod_status_verbose(pod).await.unwrap().1;
-    i32::try_from(info["vmm"]["pid"].as_i64().unwrap()).unwrap()
+    until(format!("the process {pid} to end"), async || ended()).await;
 }
 
 async fn ip(arguments: &[&str]) {
@@ -65,8 +60,8 @@ async fn what_a_killed_daemon_and_vmm_leave_is_named_and_only_what_is_nobodys_is
     ip(&["netns", "delete", "foreign"]).await;
 
     // With the daemon killed, its pods are its own still.
-    let vmm = vmm_of(&mut client, &lost).await;
-    kill_and_wait(i32::try_from(host.daemon.pid()).unwrap()).await;
+    let vmm = client.vmm(&lost).await.unwrap();
+    kill_and_wait(daemon(&host)).await;
     kill_and_wait(vmm).await;
     for arguments in [&[][..], &["--repair"]] {
         let (status, report) = doctor(&host, arguments).await;
@@ -83,8 +78,8 @@ async fn what_a_killed_daemon_and_vmm_leave_is_named_and_only_what_is_nobodys_is
     client.remove_pod(&lost).await.unwrap();
 
     // Without its record the pod is nobody's: all of it is named and goes, the VMM first.
-    let vmm = vmm_of(&mut client, &kept).await;
-    kill_and_wait(i32::try_from(host.daemon.pid()).unwrap()).await;
+    let vmm = client.vmm(&kept).await.unwrap();
+    kill_and_wait(daemon(&host)).await;
     let store = host.dir().join("state/store.redb");
     std::fs::rename(&store, store.with_extension("away")).unwrap();
     let (status, report) = doctor(&host, &[]).await;
@@ -113,7 +108,7 @@ async fn what_a_killed_daemon_and_vmm_leave_is_named_and_only_what_is_nobodys_is
 #[tokio::test]
 async fn a_daemon_that_hangs_does_not_hang_the_doctor() {
     let Some(host) = Host::start().await else { return };
-    let daemon = Pid::from_raw(i32::try_from(host.daemon.pid()).unwrap());
+    let daemon = daemon(&host);
     kill(daemon, Signal::SIGSTOP).unwrap();
     let (status, report) = doctor(&host, &[]).await;
     kill(daemon, Signal::SIGCONT).unwrap();

@@ -72,7 +72,7 @@ async fn stop_asks_first_and_kills_after_the_grace_period() {
     let pod = client.run_pod(&spec::pod("grace", host.dir())).await.unwrap();
     let polite = "trap 'exit 0' TERM; touch /tmp/ready; while :; do sleep 0.1; done";
     let deaf = "trap '' TERM; touch /tmp/ready; while :; do sleep 0.1; done";
-    for (name, line, grace, code) in [("polite", polite, 60, 0), ("deaf", deaf, 2, 137)] {
+    for (name, line, grace, code) in [("polite", polite, 600, 0), ("deaf", deaf, 2, 137)] {
         let container = client.run(&pod, spec::shell(name, &image, line)).await.unwrap();
         client.sh(&container, "while [ ! -e /tmp/ready ]; do sleep 0.1; done").await.unwrap();
         client.stop(&container, grace).await.unwrap();
@@ -92,7 +92,7 @@ async fn the_images_stop_signal_counts() {
     let line = "trap 'exit 42' USR1; touch /tmp/ready; while :; do sleep 0.1; done";
     let container = client.run(&pod, spec::shell("main", &image, line)).await.unwrap();
     client.sh(&container, "while [ ! -e /tmp/ready ]; do sleep 0.1; done").await.unwrap();
-    client.stop(&container, 60).await.unwrap();
+    client.stop(&container, 600).await.unwrap();
     assert_eq!(client.status(&container).await.unwrap().exit_code, 42);
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();

@@ -2,33 +2,27 @@
 
 use tests_e2e::client::Client;
 use tests_e2e::memory_shortage::MemoryShortage;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
-
-/// Looks, half a second apart, at what the guest gives back in its own time.
-const LOOKS_MAX: usize = 600;
 
 /// Most of 64 MiB that a pod keeps.
 const KEPT_KIB_MAX: u64 = 8 << 10;
 
 /// The pod's memory on the node: the proportional set size of its VMM, in KiB.
 async fn pss_kib(client: &mut Client, pod: &str) -> u64 {
-    let info = client.pod_status_verbose(pod).await.unwrap().1;
-    let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", info["vmm"]["pid"])).unwrap();
+    let vmm = client.vmm(pod).await.unwrap();
+    let rollup = std::fs::read_to_string(format!("/proc/{vmm}/smaps_rollup")).unwrap();
     let pss = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
     pss.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Looks at the pod's memory until it is no more than `most`.
+/// Waits until the pod has no more than `most` KiB, and returns them: the guest gives back in its own time.
 async fn falls_to(client: &mut Client, pod: &str, most: u64) -> u64 {
-    let mut pss = 0;
-    for _ in 0..LOOKS_MAX {
-        pss = pss_kib(client, pod).await;
-        if pss <= most {
-            return pss;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    }
-    panic!("the pod has {pss} KiB, and should have come to {most}");
+    until_seen(format!("the pod to have {most} KiB at the most"), async || {
+        let pss = pss_kib(client, pod).await;
+        if pss <= most { Ok(pss) } else { Err(pss) }
+    })
+    .await
 }
 
 #[tokio::test]

@@ -8,8 +8,7 @@ use tests_e2e::traces::Traces;
 use tests_e2e::{Host, spec};
 
 async fn freeze(client: &mut Client, pod: &str) -> Pid {
-    let info = client.pod_status_verbose(pod).await.unwrap().1;
-    let vmm = Pid::from_raw(i32::try_from(info["vmm"]["pid"].as_i64().unwrap()).unwrap());
+    let vmm = client.vmm(pod).await.unwrap();
     kill(vmm, Signal::SIGSTOP).unwrap();
     vmm
 }

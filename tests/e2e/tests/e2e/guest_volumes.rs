@@ -1,12 +1,11 @@
 //! Volumes that a guest keeps itself, laid out on the node as a kubelet does it.
 
 use std::fs;
-use std::time::Duration;
 
 use proto_cri::v1;
-use tests_e2e::client::Client;
 use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
 use tests_e2e::traces::Traces;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 use tests_registry::Layer;
 
@@ -14,21 +13,8 @@ use crate::programs::{behind, call, elf, unless_negative};
 
 const MIB: u64 = 1 << 20;
 
-/// Pause between two looks.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// How long a version may take: it is lost then.
-const ARRIVAL_WITHIN: Duration = Duration::from_secs(120);
-
 fn sleeper(name: &str, image: &str, mounts: Vec<v1::Mount>) -> v1::ContainerConfig {
     v1::ContainerConfig { mounts, ..spec::container(name, image, &["sleep", "3600"]) }
-}
-
-/// Waits until a line of shell prints this. The test's own deadline bounds the wait.
-async fn prints(client: &mut Client, container: &str, line: &str, wanted: &str) {
-    while client.sh(container, line).await.unwrap() != wanted {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
 }
 
 #[tokio::test]
@@ -56,7 +42,7 @@ async fn a_memory_volume_is_the_guests_own_tmpfs_with_its_limit() {
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0, "nothing of it is on the node");
 
     volumes.resize("cache", 2 * MIB).unwrap();
-    prints(&mut client, &container, "stat -f -c %b /cache", "512\n").await;
+    client.prints(&container, "stat -f -c %b /cache", "512\n").await.unwrap();
     assert_eq!(client.sh(&container, "cat /cache/file").await.unwrap(), "here\n");
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
@@ -163,15 +149,11 @@ async fn a_reloader_sees_each_of_a_hundred_updates_of_a_configmap() {
         if number > 0 {
             volumes.publish("configmap", "app", &[("key", &numbered(number))], PLAIN).unwrap();
         }
-        let arrival = async {
-            while seen().last() != Some(&number) {
-                tokio::time::sleep(LOOK_INTERVAL).await;
-            }
-        };
-        if tokio::time::timeout(ARRIVAL_WITHIN, arrival).await.is_err() {
-            let status = client.status(&reloader).await.unwrap();
-            panic!("{number} has not arrived: {:?}, {status:?}", seen());
-        }
+        until_seen(format!("version {number} to arrive"), async || match seen() {
+            all if all.last() == Some(&number) => Ok(()),
+            all => Err((all, client.status(&reloader).await.unwrap())),
+        })
+        .await;
     }
     let mut all = seen();
     assert!(all.is_sorted(), "a version comes after a newer one: {all:?}");
@@ -249,9 +231,9 @@ async fn a_secret_reaches_the_container_with_its_modes_and_owner() {
 
     // The next version has other files; a part stays as it was.
     volumes.publish("secret", "login", &[("password", "second\n")], access).unwrap();
-    prints(&mut client, &container, "cat /secret/password", "second\n").await;
+    client.prints(&container, "cat /secret/password", "second\n").await.unwrap();
     let rest = "cat /part; ls /secret; ls -A /secret | wc -l";
-    prints(&mut client, &container, rest, "first\npassword\n3\n").await;
+    client.prints(&container, rest, "first\npassword\n3\n").await.unwrap();
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
@@ -272,9 +254,9 @@ async fn an_update_while_the_daemon_is_down_arrives_with_its_return() {
     volumes.publish("configmap", "app", &[("key", "two\n")], PLAIN).unwrap();
     host.daemon.kill_and_restart().await.unwrap();
     let mut client = host.client();
-    prints(&mut client, &container, "cat /config/key", "two\n").await;
+    client.prints(&container, "cat /config/key", "two\n").await.unwrap();
     volumes.publish("configmap", "app", &[("key", "three\n")], PLAIN).unwrap();
-    prints(&mut client, &container, "cat /config/key", "three\n").await;
+    client.prints(&container, "cat /config/key", "three\n").await.unwrap();
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }

@@ -5,10 +5,10 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use proto_cri::v1;
 use tests_e2e::client::Client;
+use tests_e2e::wait::{until, until_seen};
 use tests_e2e::{Host, spec};
 use tests_registry::Layer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,9 +21,6 @@ use crate::vsock;
 /// `port::HOST_SOCKET` of `proto_agent`, and the host's number.
 const PORT: u32 = 1026;
 const HOST_CID: u32 = 2;
-
-/// Pause between two looks. The test's own deadline bounds them.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Sends a word, ends its side, and prints the answer.
 const ASK: &str = "echo question >&3; /shut; cat <&3";
@@ -163,9 +160,11 @@ async fn talk(client: &mut Client, container: &str, program: &str, line: &str) -
 
 /// Talks until the answer is the one that is awaited.
 async fn talk_until(client: &mut Client, container: &str, program: &str, answer: &str) {
-    while talk(client, container, program, ASK).await != answer {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
+    until_seen(format!("{answer:?} as the answer to {program}"), async || {
+        let said = talk(client, container, program, ASK).await;
+        if said == answer { Ok(()) } else { Err(said) }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -236,7 +235,8 @@ async fn a_container_reaches_the_sockets_that_its_handler_names_and_no_others() 
     let mut client = host.client();
     talk_until(&mut client, &named, "one", "question\n").await;
     talk_until(&mut client, &container, "two", "question\n").await;
-    assert!(!Path::new(&format!("/proc/{before}")).exists(), "the connector of the daemon that was killed");
+    let connector = PathBuf::from(format!("/proc/{before}"));
+    until("the connector of the daemon that was killed to end", async || !connector.exists()).await;
 
     let pid = server.last().pid;
     client.stop_pod(&pod).await.unwrap();

@@ -117,8 +117,8 @@ async fn pods_are_outdated_once_their_files_are_replaced_and_those_of_the_restar
     let mut client = host.client();
     let new = client.run_pod(&spec::pod("new", host.dir())).await.unwrap();
     for pod in [&old, &late] {
-        // The daemon serves before it has found its pods' VMs again; this call waits for one.
-        client.pod_status_verbose(pod).await.unwrap();
+        // The daemon serves before it has found its pods' VMs again.
+        client.vmm(pod).await.unwrap();
     }
     let versions = outdated(&host, &["e2e/old", "e2e/late"]).await;
     assert_eq!((&versions["restart_needed"], &versions["vms"]), (&false.into(), &3.into()), "{versions}");

@@ -9,7 +9,7 @@ async fn limits_of_the_guests_kernel_are_those_of_the_memory_that_the_pod_may_ha
     let image = client.pull(&host.busybox()).await.unwrap();
     let pod = client.run_pod(&spec::pod("limits", host.dir())).await.unwrap();
     let container = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
-    let info = client.pod_status_verbose(&pod).await.unwrap().1;
+    let info = client.pod_info(&pod, "/guest").await.unwrap();
     let most = info["resources"]["most"]["memory_bytes"].as_u64().unwrap();
     assert!(most > info["guest"]["total_bytes"].as_u64().unwrap(), "{info}");
     // A thread takes 16 KiB of stack, and the kernel gives all stacks an eighth of the memory; one user may have half of them.

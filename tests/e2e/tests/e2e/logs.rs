@@ -150,9 +150,7 @@ async fn a_full_log_disk_is_reported_stops_no_container_and_is_written_again_whe
     let container = client.run(&pod, spec::shell("writer", &image, &line)).await.unwrap();
     // It wrote four times what there is room for, and goes on.
     client.sh(&container, "until [ -e /full ]; do sleep 0.1; done").await.unwrap();
-    while !host.daemon.log().contains("a container's log cannot be written") {
-        tokio::task::yield_now().await;
-    }
+    host.daemon.logs("a container's log cannot be written", 1).await;
     mount(MsFlags::MS_REMOUNT, LARGE).unwrap();
     client.sh(&container, "touch /room").await.unwrap();
     assert_eq!(client.wait(&container).await.unwrap().exit_code, 3);

@@ -2,6 +2,7 @@
 
 use proto_cri::v1;
 use tests_e2e::prometheus::{Prometheus, lint};
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, http, spec};
 
 const ADDRESS: &str = "127.0.0.1";
@@ -23,11 +24,11 @@ async fn start() -> Option<Host> {
 
 /// Waits for the figures: a daemon answers calls a moment earlier.
 pub(crate) async fn are_served() {
-    http::get_path(ADDRESS, PORT, "/metrics", 50).await.unwrap();
+    http::get_path(ADDRESS, PORT, "/metrics").await.unwrap();
 }
 
 pub(crate) async fn figures(path: &str) -> String {
-    http::get_path(ADDRESS, PORT, path, 3).await.unwrap()
+    http::get_path(ADDRESS, PORT, path).await.unwrap()
 }
 
 #[tokio::test]
@@ -74,7 +75,12 @@ async fn a_prometheus_sees_what_runs_and_what_has_ended() {
     }
     assert_eq!(lint(&daemon).await.unwrap(), "");
 
-    let containers = figures("/metrics/cadvisor").await;
+    // A guest that answers late is left out.
+    let containers = until_seen("the figures of a container", async || {
+        let figures = figures("/metrics/cadvisor").await;
+        if figures.contains("container=\"busy\"") { Ok(figures) } else { Err(figures) }
+    });
+    let containers = containers.await;
     let series = |name: &str, container: &str| {
         let found = containers.lines().find(|line| {
             line.starts_with(&format!("{name}{{")) && line.contains(&format!("container=\"{container}\""))
@@ -84,7 +90,7 @@ async fn a_prometheus_sees_what_runs_and_what_has_ended() {
     assert!(series("container_cpu_usage_seconds_total", "busy").contains("pod=\"figures\""));
     series("container_memory_working_set_bytes", "busy");
     series("container_network_receive_bytes_total", "");
-    assert!(http::get_path(ADDRESS, PORT, "/", 1).await.unwrap_err().to_string().contains("404"));
+    assert!(http::ask(ADDRESS, PORT, "/").await.unwrap_err().to_string().contains("404"));
 
     let prometheus = Prometheus::start(host.dir()).unwrap();
     assert_eq!(prometheus.value("sum(podvisor_pods)").await.unwrap(), 1.0);

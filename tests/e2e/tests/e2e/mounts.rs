@@ -5,19 +5,16 @@ use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, umount2};
 use proto_cri::v1;
 use tests_e2e::client::Client;
 use tests_e2e::traces::Traces;
+use tests_e2e::wait::until;
 use tests_e2e::{Host, spec};
 use tonic::Code;
 
 const NONE: Option<&str> = None;
-
-/// Pause between two looks. The test's own deadline bounds them.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Directories and files of a node, with filesystems mounted among them.
 struct Volumes {
@@ -85,8 +82,8 @@ fn sleeper(name: &str, image: &str, mounts: Vec<v1::Mount>) -> v1::ContainerConf
 
 /// Counts the mounts in a pod's shared directory, by the mount table of its VMM, whose root the directory is.
 async fn bound(client: &mut Client, pod: &str) -> usize {
-    let info = client.pod_status_verbose(pod).await.unwrap().1;
-    let table = fs::read_to_string(format!("/proc/{}/mountinfo", info["vmm"]["pid"])).unwrap();
+    let vmm = client.vmm(pod).await.unwrap();
+    let table = fs::read_to_string(format!("/proc/{vmm}/mountinfo")).unwrap();
     table.lines().count() - 1
 }
 
@@ -150,9 +147,7 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
     fs::write(volumes.path("real/v2/key"), "new").unwrap();
     symlink("v2", volumes.path("real/..tmp")).unwrap();
     fs::rename(volumes.path("real/..tmp"), volumes.path("real/..data")).unwrap();
-    let line =
-        "for i in 1 2 3 4 5 6 7 8 9; do [ $(cat /data/key) = new ] && break; sleep 1; done; cat /data/key";
-    assert_eq!(client.sh(&main, line).await.unwrap(), "new");
+    client.prints(&main, "cat /data/key", "new").await.unwrap();
 
     // Read-only: the mount alone, or all below too.
     let line = "for i in ro/x ro/below/x rro/x rro/below/x; do touch /$i 2>&1 && echo $i; done";
@@ -163,9 +158,8 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
     // A later mount of the host reaches the one that asked for it.
     volumes.tmpfs("late/point");
     volumes.file("late/point/news", "");
-    let line = "for i in 1 2 3 4 5 6 7 8 9; do [ -e /late/point/news ] && break; sleep 1; done; \
-                ls /late/point /early/point";
-    assert_eq!(client.sh(&main, line).await.unwrap(), "/early/point:\n\n/late/point:\nnews\n");
+    client.prints(&main, "ls /late/point", "news\n").await.unwrap();
+    assert_eq!(client.sh(&main, "ls /early/point").await.unwrap(), "");
 
     // The mounts outlive the daemon, and end with the container or with the pod.
     let count = bound(&mut client, &pod).await;
@@ -243,9 +237,7 @@ async fn a_file_that_is_mapped_shared_is_the_one_that_others_read_and_write() {
     let sandbox = spec::pod("mapper", host.dir());
     let pod = client.run_pod(&sandbox).await.unwrap();
     let mapper = client.run(&pod, python("mapper", &image, program, &data)).await.unwrap();
-    while !data.join("written").exists() {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
+    until("the program to have written", async || data.join("written").exists()).await;
     assert_eq!(fs::read(data.join("mapped")).unwrap(), b"pod");
     fs::File::options().write(true).open(data.join("mapped")).unwrap().write_all(b"new").unwrap();
     fs::write(data.join("changed"), "").unwrap();

@@ -1,11 +1,10 @@
 //! Containers that manage processes of their own: a cgroup of theirs, an init system, another container runtime.
 
-use std::time::Duration;
-
 use proto_cri::v1;
 use serde_json::json;
 use tests_e2e::client::Client;
 use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
+use tests_e2e::wait::{WITHIN, until, within};
 use tests_e2e::{Host, spec};
 use tests_registry::installed_layer;
 
@@ -23,9 +22,7 @@ impl Flags {
     }
 
     async fn wait(&self) {
-        while !self.0.path().join("ready").exists() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        until("the container to say that it is ready", async || self.0.path().join("ready").exists()).await;
     }
 }
 
@@ -85,18 +82,16 @@ const DOCKER_IMPORTS: &str =
 const DOCKER_RUNS: &str = "docker run --rm --network none -m 32m box /bin/sh -c \
                            'echo inside >/file; rm /bin/vi; cat /file /sys/fs/cgroup/memory.max'";
 
-/// How long another runtime may take to come up. Only a failure takes that long.
-const UP_WITHIN: Duration = Duration::from_secs(300);
-
 /// Waits until the runtime in the container answers.
 async fn until_docker_answers(client: &mut Client, container: &str) {
-    let up = async {
-        while client.sh(container, "docker info >/dev/null 2>&1 && echo up || sleep 1").await.unwrap()
-            != "up\n"
-        {}
-    };
-    if tokio::time::timeout(UP_WITHIN, up).await.is_err() {
-        panic!("{}", client.sh(container, "tail -n 40 /tmp/dockerd.log").await.unwrap());
+    let up = within(WITHIN, async || {
+        let line = "docker info >/dev/null || { sleep 1; false; }";
+        let answered = client.exec(container, &["sh", "-c", line], 600).await.unwrap();
+        if answered.exit_code == 0 { Ok(()) } else { Err(answered) }
+    });
+    if let Err(answered) = up.await {
+        let log = client.sh(container, "tail -n 40 /tmp/dockerd.log").await.unwrap();
+        panic!("waited {} s for dockerd: {answered:?}\n{log}", WITHIN.as_secs());
     }
 }
 
@@ -188,7 +183,7 @@ async fn an_init_system_runs_as_a_containers_first_process_and_shuts_down_when_i
     flags.wait().await;
     let seen = client.sh(&container, LOOKS).await.unwrap();
     assert_eq!(seen, "0::/system.slice/hello.service\n16777216\nsystemd\nlogged\n");
-    client.stop(&container, 60).await.unwrap();
+    client.stop(&container, 600).await.unwrap();
     let status = client.status(&container).await.unwrap();
     assert_ne!(status.exit_code, 137, "it ended by itself");
     client.remove_pod(&pod).await.unwrap();

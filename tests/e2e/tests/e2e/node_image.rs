@@ -7,10 +7,11 @@ use std::process::ExitStatus;
 use proto_cri::v1::PodSandboxState;
 use tests_e2e::client::Client;
 use tests_e2e::network::{Network, PLUGINS};
+use tests_e2e::wait::until_seen;
 use tests_e2e::{host, spec};
 
 use crate::package::PACKAGES_VARIABLE;
-use crate::system::{CHANGE_TIMEOUT, LOOK_INTERVAL, System};
+use crate::system::System;
 use crate::upstream;
 
 /// Unpacks the image's one layer, which is its largest blob.
@@ -165,11 +166,10 @@ async fn a_node_gets_podvisor_from_its_image_and_loses_it_again() {
 
 /// Waits until the kubelet runs with these arguments: the removal does not wait for its start.
 async fn kubelet_is(system: &System, expected: &str) {
-    let started = async {
-        let arguments = "systemctl is-active --quiet kubelet && cat /run/kubelet.arguments";
-        while system.try_sh(arguments).await.1 != expected {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-    };
-    tokio::time::timeout(CHANGE_TIMEOUT, started).await.expect("the kubelet has its old runtime again");
+    let arguments = "systemctl is-active --quiet kubelet && cat /run/kubelet.arguments";
+    until_seen("the kubelet to have its old runtime again", async || {
+        let (_, now) = system.try_sh(arguments).await;
+        if now == expected { Ok(()) } else { Err(now) }
+    })
+    .await;
 }

@@ -103,8 +103,8 @@ async fn a_vmm_that_the_nodes_kernel_kills_takes_its_containers_along_as_oom_kil
         let linux = sleeper.linux.get_or_insert_default();
         linux.resources.get_or_insert_default().oom_score_adj = 917;
         let sleeper = client.run(&pod, limited(sleeper, 64 * MIB)).await.unwrap();
-        let info = client.pod_status_verbose(&pod).await.unwrap().1;
-        let score = fs::read_to_string(format!("/proc/{}/oom_score_adj", info["vmm"]["pid"])).unwrap();
+        let vmm = client.vmm(&pod).await.unwrap();
+        let score = fs::read_to_string(format!("/proc/{vmm}/oom_score_adj")).unwrap();
         assert_eq!(score, "917\n");
         if restarted {
             host.daemon.stop().await.unwrap();

@@ -6,9 +6,10 @@ use std::process::ExitStatus;
 
 use proto_cri::v1::ContainerState;
 use tests_e2e::network::Network;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{host, spec};
 
-use crate::system::{CHANGE_TIMEOUT, LOOK_INTERVAL, System};
+use crate::system::{MAIN_PID, System};
 
 /// Directory of the packages that `tests/deb/run` makes.
 pub(crate) const PACKAGES_VARIABLE: &str = "PODVISOR_E2E_PACKAGES";
@@ -28,17 +29,13 @@ impl System {
 async fn survives(system: &System, container: &str, line: &str) {
     let daemon = system.daemon().await;
     system.sh(line).await;
-    // The line names no process while there is none.
-    let restarted = async {
-        loop {
-            let now = system.changed("systemctl show --property MainPID --value podvisor", &daemon).await;
-            if now != "0\n" && system.try_sh("systemctl is-active --quiet podvisor").await.0.success() {
-                return;
-            }
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-    };
-    tokio::time::timeout(CHANGE_TIMEOUT, restarted).await.unwrap_or_else(|_| panic!("{line}: not restarted"));
+    until_seen(format!("the daemon to be restarted after {line}"), async || {
+        let (_, now) = system.try_sh(MAIN_PID).await;
+        let is_active = system.try_sh("systemctl is-active --quiet podvisor").await.0.success();
+        // There is no process between the two, and a zero says so.
+        if now != daemon && now != "0\n" && is_active { Ok(()) } else { Err((now, is_active)) }
+    })
+    .await;
     assert_eq!(system.client().await.sh(container, "echo here").await.unwrap(), "here\n", "{line}");
 }
 

@@ -5,10 +5,10 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use proto_cri::v1;
 use serde_json::Value;
 use tests_e2e::client::Client;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{ChildStdout, Command};
@@ -16,11 +16,8 @@ use tokio::process::{ChildStdout, Command};
 /// MiB of a disk with room for an image and a pod.
 const DISK_MIB: u64 = 256;
 
-/// How often figures are asked for, for a guest that answers late.
-const TRIES_MAX: u32 = 100;
-
-/// How long a condition may take to turn: a recovery and a look at the disk. Only a hang takes that long.
-const TURNS_WITHIN: Duration = Duration::from_secs(600);
+/// How long an event may take, after which another one is caused.
+const HEARD_WITHIN: Duration = Duration::from_secs(5);
 
 fn podvisor(host: &Host, arguments: &[&str]) -> Command {
     let mut command = Command::new(host.daemon.binary());
@@ -62,14 +59,13 @@ async fn people_see_a_pods_whole_life_in_four_commands() {
     config.labels = [("app".to_owned(), "seen".to_owned())].into();
     // A first event may come before anybody listens.
     let mut pods = 0;
-    let first = loop {
+    let first = until_seen("an event", async || {
         pods += 1;
         let other = client.run_pod(&spec::pod(&format!("heard-{pods}"), host.dir())).await.unwrap();
         client.remove_pod(&other).await.unwrap();
-        if let Ok(line) = tokio::time::timeout(Duration::from_secs(5), events.next_line()).await {
-            break line.unwrap().unwrap();
-        }
-    };
+        tokio::time::timeout(HEARD_WITHIN, events.next_line()).await
+    });
+    let first = first.await.unwrap().unwrap();
     assert!(first.contains("e2e/heard-"), "{first}");
     let pod = client.run_pod(&config).await.unwrap();
     until(&mut events, &["created", "e2e/seen  pod", &pod[..12]]).await;
@@ -151,15 +147,11 @@ async fn figures(host: &Host, pod: &str) {
     let words: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!((words.len(), &words[..2]), (7, &["e2e", "seen"][..]), "{text}");
     // A guest that answers late has figures of one time in both samples, and then no rate.
-    let mut tries = 0;
-    let pods = loop {
+    let pods = until_seen("the rate of a container's work", async || {
         let pods = json(host, &["top"]).await;
-        if pods[0]["containers"][0]["cpus"].is_number() {
-            break pods;
-        }
-        tries += 1;
-        assert!(tries < TRIES_MAX, "{pods}");
-    };
+        if pods[0]["containers"][0]["cpus"].is_number() { Ok(pods) } else { Err(pods) }
+    });
+    let pods = pods.await;
     assert_eq!(pods[0]["id"], pod);
     let main = &pods[0]["containers"][0];
     assert!(pods[0]["cpus"].as_f64().unwrap() > 0.0 && main["cpus"].as_f64().unwrap() > 0.0, "{pods}");
@@ -193,17 +185,13 @@ async fn conditions(client: &mut Client) -> Vec<v1::RuntimeCondition> {
 
 /// Waits until the condition has this reason; the empty one where it holds.
 async fn turns(client: &mut Client, name: &str, reason: &str) -> String {
-    let deadline = tokio::time::Instant::now() + TURNS_WITHIN;
-    loop {
+    until_seen(format!("the condition {name} to have the reason {reason:?}"), async || {
         let conditions = conditions(client).await;
         let condition = conditions.into_iter().find(|one| one.r#type == name).unwrap();
         assert_eq!(condition.status, condition.reason.is_empty());
-        if condition.reason == reason {
-            return condition.message;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{condition:?}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        if condition.reason == reason { Ok(condition.message) } else { Err(condition) }
+    })
+    .await
 }
 
 #[tokio::test]
@@ -219,23 +207,18 @@ async fn a_node_on_which_pods_go_on_says_what_is_wrong_with_it() {
     let lost = client.run_pod(&spec::pod("lost", host.dir())).await.unwrap();
 
     host.disk().fill().unwrap();
-    let deadline = tokio::time::Instant::now() + TURNS_WITHIN;
-    loop {
+    until_seen("the state's disk not to be ready", async || {
         let all = conditions(&mut client).await;
-        if all.iter().any(|one| one.r#type == "StateDiskReady" && !one.status) {
-            break;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{all:?}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        if all.iter().any(|one| one.r#type == "StateDiskReady" && !one.status) { Ok(()) } else { Err(all) }
+    })
+    .await;
     let (_, _, warned) = run(&host, &["ps"]).await;
     assert!(warned.contains("podvisor: StateDiskReady does not hold"), "{warned}");
     host.disk().free().unwrap();
     turns(&mut client, "StateDiskReady", "").await;
 
     // A VM that ends while there is no daemon.
-    let info = client.pod_status_verbose(&lost).await.unwrap().1;
-    let vmm = Pid::from_raw(i32::try_from(info["vmm"]["pid"].as_i64().unwrap()).unwrap());
+    let vmm = client.vmm(&lost).await.unwrap();
     host.daemon.stop().await.unwrap();
     kill(vmm, Signal::SIGKILL).unwrap();
     host.daemon.kill_and_restart().await.unwrap();

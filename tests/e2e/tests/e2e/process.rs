@@ -1,6 +1,7 @@
 //! The environment that a container's process is started with, and the commands that join it.
 
 use proto_cri::v1;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 
 /// Prints what a process sees of itself, and the size of `/dev/shm` in KiB.
@@ -23,12 +24,13 @@ async fn a_process_and_its_commands_have_the_details_asked_for() {
     let id = client.run(&pod, container).await.unwrap();
     let expected = "/not/there/yet\na b=\"c\"\n321\n1024\n1048576\n0022\n65536\n";
     assert_eq!(client.sh(&id, LOOK).await.unwrap(), expected);
-    let mut said = String::new();
-    while !said.ends_with("done\n") {
+    let said = until_seen("the last line in the log", async || {
         let log = std::fs::read_to_string(format!("{}/main.log", config.log_directory)).unwrap();
-        said = log.lines().map(|entry| format!("{}\n", entry.splitn(4, ' ').nth(3).unwrap())).collect();
-    }
-    assert_eq!(said, format!("{expected}done\n"));
+        let texts = log.lines().map(|entry| format!("{}\n", entry.splitn(4, ' ').nth(3).unwrap_or_default()));
+        let said: String = texts.collect();
+        if said.ends_with("done\n") { Ok(said) } else { Err(said) }
+    });
+    assert_eq!(said.await, format!("{expected}done\n"));
 
     // A terminal is one for the process, and its output comes by one stream.
     let mut terminal =

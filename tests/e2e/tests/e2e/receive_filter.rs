@@ -1,16 +1,21 @@
 //! The receive filter of a pod's interface: which frames of the node's bridge reach the guest.
 //!
-//! Frames come from the node and are counted in the guest, which gets them in their order: those that were sent last say
-//! when no more are to come.
+//! Frames come from the node and are counted in the guest, which gets them in their order: those that were
+//! sent last are large, and so the bytes that the guest has received say when no more are to come.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
 use proto_cri::v1;
 use tests_e2e::client::Client;
+use tests_e2e::wait::{until, until_seen};
 use tests_e2e::{Host, spec};
 
 /// Frames of one kind that are sent at a time: many more than the network carries by itself meanwhile.
 const FRAMES: u64 = 60;
+
+/// Content of the frames whose receipt is in question, and of the large ones, which still fit the bridge.
+const SMALL: &[u8] = b"hello";
+const LARGE: &[u8] = &[b'x'; 1400];
 
 /// Nobody listens there.
 const PORT: u16 = 9;
@@ -31,13 +36,16 @@ struct Guest {
 }
 
 impl Guest {
-    async fn frames(&mut self) -> u64 {
-        let line = "awk '/eth0:/ { print $3 }' /proc/net/dev";
-        self.client.sh(&self.container, line).await.unwrap().trim().parse().unwrap()
+    /// Bytes and frames that the guest has received.
+    async fn received(&mut self) -> (u64, u64) {
+        let line = "awk '/eth0:/ { print $2, $3 }' /proc/net/dev";
+        let counts = self.client.sh(&self.container, line).await.unwrap();
+        let (bytes, frames) = counts.trim().split_once(' ').unwrap();
+        (bytes.parse().unwrap(), frames.parse().unwrap())
     }
 
     async fn sh(&mut self, line: &str) {
-        let answer = self.client.exec(&self.container, &["sh", "-c", line], 60).await.unwrap();
+        let answer = self.client.exec(&self.container, &["sh", "-c", line], 600).await.unwrap();
         assert_eq!(answer.exit_code, 0, "{line}: {}", String::from_utf8_lossy(&answer.stderr));
     }
 
@@ -45,46 +53,35 @@ impl Guest {
         SocketAddrV6::new(group, PORT, 0, self.bridge).into()
     }
 
-    /// Sends frames to an address of the bridge, then as many that surely reach the guest. Returns whether the first
-    /// did, too.
+    /// Sends frames to an address of the bridge, then as many large ones that surely reach the guest. Returns
+    /// whether the first did, too.
     async fn receives(&mut self, to: SocketAddr) -> bool {
-        let before = self.frames().await;
-        send(to);
-        send(self.group(ALL_NODES));
-        for _ in 0..100 {
-            let received = self.frames().await - before;
-            if received >= 2 * FRAMES {
-                return true;
-            }
-            if received >= FRAMES {
-                // Those that were sent last may be on their way: the count stands still when all are there.
-                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-                if self.frames().await - before == received {
-                    return received >= FRAMES + FRAMES / 2;
-                }
-            }
-        }
-        panic!("frames to all nodes did not come");
+        let (bytes_before, frames_before) = self.received().await;
+        send(to, SMALL);
+        send(self.group(ALL_NODES), LARGE);
+        let frames = until_seen("frames to all nodes", async || {
+            let (bytes, frames) = self.received().await;
+            let came = (bytes - bytes_before, frames - frames_before);
+            // All large ones but the last two or three at the most, and so all small ones.
+            if came.0 >= FRAMES * LARGE.len() as u64 { Ok(came.1) } else { Err(came) }
+        });
+        frames.await >= FRAMES + FRAMES / 2
     }
 
     /// Tries until frames to `to` come, or come no more: a guest sets its filter a little later than it joins.
     async fn comes_to_receive(&mut self, to: SocketAddr, wanted: bool) {
-        for _ in 0..20 {
-            if self.receives(to).await == wanted {
-                return;
-            }
-        }
-        panic!("frames to {to} never came to be received: {wanted}");
+        let event = format!("frames to {to} to be received: {wanted}");
+        until(event, async || self.receives(to).await == wanted).await;
     }
 }
 
-fn send(to: SocketAddr) {
+fn send(to: SocketAddr, content: &[u8]) {
     let any: SocketAddr =
         if to.is_ipv6() { (Ipv6Addr::UNSPECIFIED, 0).into() } else { (Ipv4Addr::UNSPECIFIED, 0).into() };
     let socket = UdpSocket::bind(any).unwrap();
     socket.set_broadcast(true).unwrap();
     for _ in 0..FRAMES {
-        socket.send_to(b"hello", to).unwrap();
+        socket.send_to(content, to).unwrap();
     }
 }
 
@@ -138,13 +135,13 @@ async fn pods_find_each_other_through_their_filters_even_under_another_address()
     let network = guest.client.pod_status(&pod).await.unwrap().network.unwrap();
     let addresses = [network.ip, network.additional_ips[0].ip.clone()];
     for ip in &addresses {
-        other.sh(&format!("ping -c 1 -w 30 {ip}")).await;
+        other.sh(&format!("ping -c 1 -w 300 {ip}")).await;
     }
     // What the others remember is forgotten, as if it had grown old.
     guest.sh("ip link set eth0 address 02:00:00:00:00:77").await;
     other.sh("ip neigh flush dev eth0").await;
     for ip in &addresses {
-        other.sh(&format!("ping -c 1 -w 30 {ip}")).await;
+        other.sh(&format!("ping -c 1 -w 300 {ip}")).await;
     }
     assert!(!guest.receives(group).await, "the filter is still there");
 

@@ -2,21 +2,17 @@
 //! a wrong file, and a changed level of the log.
 
 use std::path::Path;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto_cri::v1;
 use serde_json::Value;
+use tests_e2e::wait::{until, until_seen};
 use tests_e2e::{Host, http, spec};
 use tokio::process::Command;
 
 const ADDRESS: &str = "127.0.0.1";
 const PORT: u16 = 9135;
-
-/// Generous: the software node is slow.
-const RELOADED_WITHIN: Duration = Duration::from_secs(60);
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs `podvisor config`, and returns whether it succeeded and what it wrote.
 async fn config(host: &Host, arguments: &[&str]) -> (bool, String, String) {
@@ -40,25 +36,18 @@ fn key<'a>(report: &'a Value, key: &str) -> &'a Value {
 /// Sends SIGHUP, and waits until the log has `count` lines that end a reload in this way.
 async fn reload(host: &Host, line: &str, count: usize) {
     kill(Pid::from_raw(i32::try_from(host.daemon.pid()).unwrap()), Signal::SIGHUP).unwrap();
-    let ended = async {
-        while host.daemon.log().matches(line).count() < count {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-    };
-    let ended = tokio::time::timeout(RELOADED_WITHIN, ended).await;
-    ended.unwrap_or_else(|_| panic!("no reload: {}", host.daemon.log()));
+    host.daemon.logs(line, count).await;
 }
 
 /// Waits for a figure, since the log has its line a moment before the figures have theirs.
 async fn figure(line: &str) {
-    for _ in 0..100 {
-        let figures = http::get_path(ADDRESS, PORT, "/metrics", 50).await.unwrap();
-        if figures.lines().any(|figure| figure == line) {
-            return;
-        }
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
-    panic!("no figure {line}");
+    let name = line.split(' ').next().unwrap();
+    until_seen(format!("the figure {line:?}"), async || {
+        let figures = http::get_path(ADDRESS, PORT, "/metrics").await.unwrap();
+        let found = figures.lines().find(|figure| figure.split(' ').next() == Some(name)).map(str::to_owned);
+        if found.as_deref() == Some(line) { Ok(()) } else { Err(found) }
+    })
+    .await;
 }
 
 fn write(path: &Path, text: &str) {
@@ -144,7 +133,7 @@ async fn a_running_pod_outlives_reloads_and_each_says_what_it_did() {
     assert!(client.pod_ip(&again).await.is_ok());
     let refused = client.run_pod_on(&spec::pod("late", host.dir()), "small").await.unwrap_err();
     assert!(refused.message().contains("no handler"), "{refused:?}");
-    assert!(http::get_path(ADDRESS, PORT, "/metrics", 1).await.is_err(), "figures are served on");
+    until("figures not to be served", async || http::ask(ADDRESS, PORT, "/metrics").await.is_err()).await;
     let (succeeded, out, err) = config(&host, &[]).await;
     assert!(succeeded && !out.contains("another value in the file"), "{out}{err}");
     for pod in [&pod, &again] {

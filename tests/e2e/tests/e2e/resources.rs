@@ -2,13 +2,11 @@
 
 use proto_cri::v1;
 use tests_e2e::client::Client;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 use tonic::{Code, Status};
 
 const MIB: i64 = 1 << 20;
-
-/// Looks, a tenth of a second apart, at what the guest does in its own time.
-const LOOKS_MAX: usize = 600;
 
 /// A host with a handler whose pods may grow, however little memory the host has.
 const ROOMY: &str = "[[handler]]\nname = \"roomy\"\nmemory_mib = 128\nmemory_max_mib = 640\nvcpus_max = 2\nscratch_mib = 1024\n";
@@ -180,12 +178,12 @@ async fn a_vm_grows_and_shrinks_with_its_pod_up_to_its_handlers_most() {
     update(&mut client, &main, limits(90, 0)).await.unwrap();
     update_pod(&mut client, &pod, limits(100, 100_000)).await.unwrap();
     assert_eq!(client.sh(&main, "nproc").await.unwrap(), "1\n");
-    let mut looks = 0;
-    while memory_mib(&mut client, &main).await > grown - 100 {
-        looks += 1;
-        assert!(looks < LOOKS_MAX, "the guest gives nothing back");
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    let most = grown - 100;
+    until_seen(format!("the guest to give memory back, to {most} MiB"), async || {
+        let now = memory_mib(&mut client, &main).await;
+        if now <= most { Ok(()) } else { Err(now) }
+    })
+    .await;
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }

@@ -60,7 +60,7 @@ async fn a_pod_of_a_measured_class_reaches_its_limit_in_the_cgroup_that_the_clas
     let limit = i64::try_from(LIMIT).unwrap();
     let main = client.run(&pod, spec::with_memory(main, limit)).await.unwrap();
 
-    let info = client.pod_status_verbose(&pod).await.unwrap().1;
+    let info = client.pod_info(&pod, "/guest").await.unwrap();
     let figure = |path: &str| info.pointer(path).and_then(serde_json::Value::as_u64).unwrap();
     let (vm, available) = (figure("/vm/memory_bytes"), figure("/guest/available_bytes"));
     eprintln!(

@@ -6,21 +6,17 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::Pid;
 use tests_e2e::client::Client;
+use tests_e2e::wait::{until, until_seen};
 use tests_e2e::{Host, spec};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-
-/// Looks until the awaited text must have come.
-const LOOKS_MAX: usize = 1200;
-const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) fn podvisor(host: &Host, arguments: &[&str]) -> Command {
     let mut command = Command::new(host.daemon.binary());
@@ -74,13 +70,11 @@ impl Terminal {
     }
 
     async fn until(&self, text: &str) {
-        for _ in 0..LOOKS_MAX {
-            if self.text().contains(text) {
-                return;
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-        panic!("no {text:?} in {:?}", self.text());
+        until_seen(format!("{text:?} on the terminal"), async || {
+            let shown = self.text();
+            if shown.contains(text) { Ok(()) } else { Err(shown) }
+        })
+        .await;
     }
 
     /// Waits for the command's end and returns its code. The terminal must be again as it was.
@@ -147,11 +141,8 @@ async fn exec_and_attach_give_a_terminal_and_take_it_back() {
     terminal.until("# ").await;
     terminal.press(b"sleep 1000 || echo 'inter'rupted\r");
     terminal.until("sleep 1000").await;
-    for _ in 0..LOOKS_MAX {
-        if client.sh(&id, "ps | grep '[s]leep 1000' || true").await.unwrap() != "" {
-            break;
-        }
-    }
+    let sleeps = "ps | grep '[s]leep 1000' || true";
+    until("the terminal's command to run", async || client.sh(&id, sleeps).await.unwrap() != "").await;
     terminal.press(b"\x03echo st'i'll here\r");
     terminal.until("still here").await;
     terminal.press(b"\x10\x11");

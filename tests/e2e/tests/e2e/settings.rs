@@ -4,6 +4,7 @@ use proto_cri::v1;
 use tests_e2e::client::Client;
 use tests_e2e::network::PLUGINS;
 use tests_e2e::traces::Traces;
+use tests_e2e::wait::until;
 use tests_e2e::{Host, spec};
 
 /// The user of the proxy, whose own connections go where they want to go.
@@ -64,11 +65,13 @@ fn asks_the_proxy(address: &str, port: u16) -> String {
     )
 }
 
-/// Tries for a while, since the proxy has to begin to listen first.
-async fn proxied(client: &mut Client, container: &str, address: &str, port: u16) -> bool {
+/// Waits until the proxy answers for an address: the proxy has to begin to listen first.
+async fn proxied(client: &mut Client, container: &str, address: &str, port: u16) {
     let ask = asks_the_proxy(address, port);
-    let line = format!("for n in $(seq 50); do {ask} && exit; sleep 0.2; done; false");
-    client.exec(container, &["sh", "-c", &line], 60).await.unwrap().exit_code == 0
+    until(format!("the proxy's answer for {address}:{port}"), async || {
+        client.exec(container, &["sh", "-c", &ask], 60).await.unwrap().exit_code == 0
+    })
+    .await;
 }
 
 /// Gives a container the users of its pod, as the kubelet does.
@@ -93,10 +96,10 @@ async fn see_the_mesh(host: &Host, config: &v1::PodSandboxConfig) {
 
     // Nobody has this address (RFC 5737): only the rule of the pod's own kernel leads anywhere.
     for port in [80, 81] {
-        assert!(proxied(&mut client, &app, "192.0.2.1", port).await, "port {port}");
+        proxied(&mut client, &app, "192.0.2.1", port).await;
     }
     let ip = client.pod_ip(&pod).await.unwrap();
-    assert_eq!(tests_e2e::http::get(&ip, 80, 50).await.unwrap(), "proxied\n");
+    assert_eq!(tests_e2e::http::get(&ip, 80).await.unwrap(), "proxied\n");
     // The proxy's own connections go on: to a port of the pod at which nobody listens.
     let own = asks_the_proxy(&ip, 80);
     assert_ne!(client.exec(&proxy, &["sh", "-c", &own], 60).await.unwrap().exit_code, 0);

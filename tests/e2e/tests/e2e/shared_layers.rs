@@ -1,14 +1,11 @@
 //! Layers that images share, and images that are removed while a pod uses them.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use proto_cri::v1;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 use tests_registry::Layer;
-
-/// How long files of a removed image may take to go after their last user.
-const GONE_WITHIN: Duration = Duration::from_secs(60);
 
 /// Pushes busybox with a file on top; returns the image's name.
 async fn with_file(host: &Host, tag: &str, content: &[u8]) -> String {
@@ -41,12 +38,11 @@ async fn an_image_that_is_removed_while_its_container_runs_works_and_counts_unti
     assert!(after * 100 >= before * 99, "{before} and {after}");
     client.stop(&container, 0).await.unwrap();
     client.remove(&container).await.unwrap();
-    let gone = async {
-        while client.image_usage().await.unwrap().0 + (5 << 20) > before {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(GONE_WITHIN, gone).await.expect("the files go with their last user");
+    until_seen(format!("the image's files to go with their last user, from {before} bytes"), async || {
+        let (now, _) = client.image_usage().await.unwrap();
+        if now + (5 << 20) <= before { Ok(()) } else { Err(now) }
+    })
+    .await;
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }

@@ -3,27 +3,20 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::time::Duration;
 
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, http, spec};
-
-/// Generous: the software node is slow, and makes none while a pod starts.
-const MADE_WITHIN: Duration = Duration::from_secs(120);
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 fn held(host: &Host) -> BTreeSet<u64> {
     host.daemon.held_namespaces().unwrap()
 }
 
 async fn waits_until_held(host: &Host, count: usize) -> BTreeSet<u64> {
-    let waiting = async {
-        while held(host).len() != count {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-    };
-    let waited = tokio::time::timeout(MADE_WITHIN, waiting).await;
-    waited.unwrap_or_else(|_| panic!("not {count} namespaces but {:?}: {}", held(host), host.daemon.log()));
-    held(host)
+    until_seen(format!("{count} namespaces that wait"), async || {
+        let held = held(host);
+        if held.len() == count { Ok(held) } else { Err(held) }
+    })
+    .await
 }
 
 fn namespace_of(pod: &str) -> u64 {
@@ -46,7 +39,7 @@ async fn a_pod_gets_a_namespace_that_waits_and_a_killed_daemon_leaves_none() {
     let line = "mkdir /www; echo served >/www/page; exec httpd -f -p 80 -h /www";
     client.run(&pod, spec::shell("main", &image, line)).await.unwrap();
     let ip = client.pod_ip(&pod).await.unwrap();
-    let served = async || http::get_path(&ip, 80, "/page", 100).await.unwrap();
+    let served = async || http::get_path(&ip, 80, "/page").await.unwrap();
     assert_eq!(served().await.trim(), "served");
     // Another one takes its place.
     assert_ne!(waits_until_held(&host, 2).await, waiting);

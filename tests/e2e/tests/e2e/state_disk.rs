@@ -7,6 +7,7 @@ use proto_cri::v1::*;
 use tests_e2e::client::Client;
 use tests_e2e::disk::in_software_node;
 use tests_e2e::traces::Traces;
+use tests_e2e::wait::WITHIN;
 use tests_e2e::{Host, numbered, spec};
 use tonic::Status;
 
@@ -14,8 +15,6 @@ use tonic::Status;
 const DISK_MIB: u64 = 256;
 /// How long a disk stays frozen.
 const FROZEN: Duration = Duration::from_secs(60);
-/// How long a call may take before it counts as hung: far longer than any takes, and an end for the test.
-const HUNG: Duration = Duration::from_secs(200);
 
 /// A pod with a container that runs, and what a test wants to know of it.
 struct Running {
@@ -64,7 +63,7 @@ async fn assert_answers(host: &Host, running: &Running) {
         client.images.list_images(ListImagesRequest::default()).await.unwrap();
         assert_eq!(client.sh(&running.container, "echo here").await.unwrap(), "here\n");
     };
-    tokio::time::timeout(HUNG, answers).await.expect("every call answers");
+    tokio::time::timeout(WITHIN, answers).await.expect("every call answers");
 }
 
 /// Every call works, for a pod that was there and for a new one; and nothing is left behind.
@@ -169,7 +168,7 @@ async fn a_state_disk_that_became_read_only_serves_what_is_there() {
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
     let (kept, removed) = (run(&host, "kept", &image).await, run(&host, "removed", &image).await);
-    host.disk().make_read_only().unwrap();
+    host.disk().make_read_only().await.unwrap();
     assert_answers(&host, &kept).await;
     let error = client.run_pod(&spec::pod("late", host.dir())).await.unwrap_err();
     assert!(error.message().to_lowercase().contains("read-only"), "{error}");

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use proto_cri::v1;
 use tests_e2e::client::Client;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 use tonic::Code;
 
@@ -24,6 +25,31 @@ async fn stats(client: &mut Client, container: &str) -> v1::ContainerStats {
 async fn pod_stats(client: &mut Client, pod: &str) -> v1::LinuxPodSandboxStats {
     let request = v1::PodSandboxStatsRequest { pod_sandbox_id: pod.into() };
     client.runtime.pod_sandbox_stats(request).await.unwrap().into_inner().stats.unwrap().linux.unwrap()
+}
+
+fn now_ns() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
+}
+
+/// Stats with figures that the guest has reported since the call: a late guest is shown with its last answer.
+async fn stats_of_now(client: &mut Client, container: &str) -> v1::ContainerStats {
+    let since = now_ns();
+    until_seen("figures of now of a container", async || {
+        let stats = stats(client, container).await;
+        if stats.cpu.is_some_and(|cpu| cpu.timestamp > since) { Ok(stats) } else { Err(stats) }
+    })
+    .await
+}
+
+/// Stats of a pod as [`stats_of_now`]'s.
+async fn pod_stats_of_now(client: &mut Client, pod: &str) -> v1::LinuxPodSandboxStats {
+    let since = now_ns();
+    until_seen("figures of now of a pod", async || {
+        let stats = pod_stats(client, pod).await;
+        let is_of_now = stats.network.as_ref().is_some_and(|network| network.timestamp > since);
+        if is_of_now { Ok(stats) } else { Err(stats) }
+    })
+    .await
 }
 
 /// Ids of the containers whose stats pass the filter.
@@ -59,18 +85,18 @@ async fn figures_grow_with_what_a_container_does() {
     let container = client.run(&pod, config).await.unwrap();
     let idle = client.create(&pod, spec::container("idle", &image, &["sleep", "3600"])).await.unwrap();
 
-    let before = stats(&mut client, &container).await;
-    let pod_before = pod_stats(&mut client, &pod).await;
+    let before = stats_of_now(&mut client, &container).await;
+    let pod_before = pod_stats_of_now(&mut client, &pod).await;
     let ip = client.sh(&container, "ip route | sed -n 's/^default via \\([^ ]*\\).*/\\1/p'").await.unwrap();
     let work = format!(
         "dd if=/dev/zero of=/big bs=1M count=20 conv=fsync && dd if=/dev/zero of=/dev/shm/held bs=1M count=16 && \
-         i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; ping -c 2 -w 30 {}",
+         i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; ping -c 2 -w 300 {}",
         ip.trim()
     );
-    let worked = client.exec(&container, &["sh", "-c", &work], 120).await.unwrap();
+    let worked = client.exec(&container, &["sh", "-c", &work], 600).await.unwrap();
     assert_eq!(worked.exit_code, 0, "{worked:?}");
-    let after = stats(&mut client, &container).await;
-    let pod_after = pod_stats(&mut client, &pod).await;
+    let after = stats_of_now(&mut client, &container).await;
+    let pod_after = pod_stats_of_now(&mut client, &pod).await;
 
     assert!(cpu_ns(&after.cpu) > cpu_ns(&before.cpu));
     assert!(working_set(&after.memory) >= working_set(&before.memory) + 16 * MIB, "{before:?} {after:?}");
@@ -81,7 +107,7 @@ async fn figures_grow_with_what_a_container_does() {
     assert!((bytes + 20 * MIB..bytes + 24 * MIB).contains(&bytes_after), "{bytes} then {bytes_after}");
     assert_eq!(inodes_after, inodes + 1);
     client.sh(&container, "rm /big").await.unwrap();
-    assert!(writable_layer(&stats(&mut client, &container).await).0 < bytes + 4 * MIB);
+    assert!(writable_layer(&stats_of_now(&mut client, &container).await).0 < bytes + 4 * MIB);
 
     let network = |stats: &v1::LinuxPodSandboxStats| {
         let interface = stats.network.clone().unwrap().default_interface.unwrap();
@@ -170,9 +196,8 @@ async fn disks(client: &mut Client) {
 }
 
 async fn a_hung_vm_is_reported_with_its_last_figures(client: &mut Client, pod: &str, container: &str) {
-    let info = client.pod_status_verbose(pod).await.unwrap().1;
-    let vmm = Pid::from_raw(i32::try_from(info["vmm"]["pid"].as_i64().unwrap()).unwrap());
-    let before = stats(client, container).await.cpu.unwrap();
+    let vmm = client.vmm(pod).await.unwrap();
+    let before = stats_of_now(client, container).await.cpu.unwrap();
     kill(vmm, Signal::SIGSTOP).unwrap();
     let hung = stats(client, container).await.cpu.unwrap();
     kill(vmm, Signal::SIGCONT).unwrap();
@@ -184,8 +209,7 @@ async fn a_hung_vm_is_reported_with_its_last_figures(client: &mut Client, pod: &
 
 /// The cgroup of a pod's VMM.
 async fn cgroup_of(client: &mut Client, pod: &str) -> PathBuf {
-    let info = client.pod_status_verbose(pod).await.unwrap().1;
-    let table = std::fs::read_to_string(format!("/proc/{}/cgroup", info["vmm"]["pid"])).unwrap();
+    let table = std::fs::read_to_string(format!("/proc/{}/cgroup", client.vmm(pod).await.unwrap())).unwrap();
     // cgroups(7): "0::" is version 2's.
     let path = table.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
     Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tests_e2e::client::Client;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 
 use crate::load::{container, size, status_kib, watcher};
@@ -27,10 +28,6 @@ const SILENCE_SECONDS: [usize; 3] = [10, 10, 600];
 /// Memory that may stay after a thousand commands, in processes that keep an allocator's reserves.
 const AGENT_GROWTH_KIB: u64 = 1024;
 const DAEMON_GROWTH_KIB: u64 = 8 * 1024;
-
-/// Looks until something that takes a moment must have happened.
-const LOOKS_MAX: usize = 200;
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// The processes, descriptors and memory on both sides of a pod.
 #[derive(Debug)]
@@ -91,19 +88,14 @@ async fn short_commands_leave_no_process_descriptor_or_memory_behind() {
         }
     }
     let before = before.unwrap();
-    let mut after = Census::take(&host, &mut client, &watcher).await;
-    for _ in 0..LOOKS_MAX {
-        if after.counts.iter().zip(before.counts).all(|(after, before)| *after <= before) {
-            break;
-        }
-        tokio::time::sleep(PAUSE).await;
-        after = Census::take(&host, &mut client, &watcher).await;
-    }
+    let after =
+        until_seen(format!("no more to be there than before {short} commands, {before:?}"), async || {
+            let now = Census::take(&host, &mut client, &watcher).await;
+            let no_more = now.counts.iter().zip(before.counts).all(|(now, before)| *now <= before);
+            if no_more { Ok(now) } else { Err(now) }
+        });
+    let after = after.await;
     eprintln!("{short} commands: before {before:?}, after {after:?}");
-    assert!(
-        after.counts.iter().zip(before.counts).all(|(after, before)| *after <= before),
-        "{before:?} {after:?}"
-    );
     assert!(after.agent_kib <= before.agent_kib + AGENT_GROWTH_KIB, "{before:?} {after:?}");
     assert!(after.daemon_kib <= before.daemon_kib + DAEMON_GROWTH_KIB, "{before:?} {after:?}");
     client.remove_pod(&pod).await.unwrap();

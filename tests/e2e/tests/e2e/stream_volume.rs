@@ -51,11 +51,10 @@ struct Memory {
 
 impl Carriers {
     async fn of(host: &Host, client: &mut Client, pod: &str) -> Carriers {
-        let (_, info) = client.pod_status_verbose(pod).await.unwrap();
         let status = |pid: &str| PathBuf::from(format!("/proc/{pid}/status"));
         let mut carriers = Carriers {
             daemon: status(&host.daemon.pid().to_string()),
-            vmm: status(&info["vmm"]["pid"].to_string()),
+            vmm: status(&client.vmm(pod).await.unwrap().to_string()),
             watcher: watcher(host, client, pod).await,
             before: Memory::default(),
             most: Memory::default(),

@@ -68,7 +68,7 @@ async fn commands_have_their_streams_and_their_code_comes_last() {
     let mut session = Session::open(&url, &["stdout", "stderr"]).await;
     session.until("on").await;
     drop(session);
-    while client.sh(&id, LEFT).await.unwrap() != "" {}
+    client.prints(&id, LEFT, "").await.unwrap();
 
     // All this over WebSocket.
     let url = exec_url(&mut client, &id, &["cat"], true, false).await;
@@ -281,7 +281,7 @@ async fn hostile_clients_get_nothing_and_leave_nothing() {
         });
     });
     stuck.await.unwrap();
-    while client.sh(&id, LEFT).await.unwrap() != "" {}
+    client.prints(&id, LEFT, "").await.unwrap();
 
     // A daemon that is killed takes its clients' commands along: nobody could come back to them.
     let url = exec_url(&mut client, &id, &["sh", "-c", "echo on; sleep 4321; true"], true, true).await;
@@ -289,7 +289,7 @@ async fn hostile_clients_get_nothing_and_leave_nothing() {
     session.until("on").await;
     host.daemon.kill_and_restart().await.unwrap();
     let mut client = host.client();
-    while client.sh(&id, LEFT).await.unwrap() != "" {}
+    client.prints(&id, LEFT, "").await.unwrap();
     assert_eq!(client.sh(&id, "ls /started 2>/dev/null || true").await.unwrap(), "");
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();

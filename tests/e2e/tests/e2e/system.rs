@@ -3,15 +3,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
 
 use tests_e2e::client::Client;
 use tests_e2e::network::Network;
+use tests_e2e::wait::until_seen;
 use tokio::process::{Child, Command};
 
-/// Longest wait for a service to change its state: a watchdog's time, and a start in the software node.
-pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(300);
-pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// A line of shell that prints the daemon's process id.
+pub(crate) const MAIN_PID: &str = "systemctl show --property MainPID --value podvisor";
 
 /// A Debian system beside this one.
 #[derive(Debug)]
@@ -26,15 +25,15 @@ impl System {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deb/boot");
         let mut boot = Command::new(program);
         let mut boot = boot.arg(dir).stdin(Stdio::piped()).spawn().unwrap();
-        loop {
-            if let Ok(pid) = std::fs::read_to_string(dir.join("pid"))
-                && pid.ends_with('\n')
-            {
-                return System { boot, pid: pid.trim().to_owned() };
-            }
+        let pid = until_seen("the system to boot", async || {
             assert!(boot.try_wait().unwrap().is_none(), "the system does not boot");
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
+            match std::fs::read_to_string(dir.join("pid")) {
+                Ok(pid) if pid.ends_with('\n') => Ok(pid.trim().to_owned()),
+                seen => Err(seen),
+            }
+        });
+        let pid = pid.await;
+        System { boot, pid }
     }
 
     /// Ends the system, and waits until nothing of it is left.
@@ -62,22 +61,6 @@ impl System {
         text
     }
 
-    /// Waits until the line writes something else than `before`.
-    pub(crate) async fn changed(&self, line: &str, before: &str) -> String {
-        let change = async {
-            loop {
-                let (_, now) = self.try_sh(line).await;
-                if now != before {
-                    return now;
-                }
-                tokio::time::sleep(LOOK_INTERVAL).await;
-            }
-        };
-        tokio::time::timeout(CHANGE_TIMEOUT, change)
-            .await
-            .unwrap_or_else(|_| panic!("{line}: still {before}"))
-    }
-
     /// A client of the daemon, which serves by now.
     pub(crate) async fn client(&self) -> Client {
         Client::connect(&self.path("/run/podvisor/podvisor.sock")).await.unwrap()
@@ -85,7 +68,7 @@ impl System {
 
     pub(crate) async fn daemon(&self) -> String {
         assert_eq!(self.sh("systemctl is-active podvisor").await, "active\n");
-        self.sh("systemctl show --property MainPID --value podvisor").await
+        self.sh(MAIN_PID).await
     }
 
     /// Every file of an installation and of the daemon.

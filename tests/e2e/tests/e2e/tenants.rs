@@ -191,7 +191,7 @@ async fn root_in_a_vm_reaches_neither_the_node_nor_another_tenant() {
     let image = client.pull(&host.busybox()).await.unwrap();
     let other = client.run_pod(&spec::pod("other", host.dir())).await.unwrap();
     client.run(&other, spec::shell("main", &image, "exec sleep 100000")).await.unwrap();
-    let info = client.pod_status_verbose(&other).await.unwrap().1;
+    let info = client.pod_info(&other, "/vmm/pid").await.unwrap();
     let (secret, volume) = (host.dir().join("secret"), host.dir().join("volume"));
     std::fs::create_dir(&volume).unwrap();
     for path in [secret.as_path(), Path::new(SHARED_MEMORY)] {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use proto_cri::v1;
 use proto_cri::v1::image_service_client::ImageServiceClient;
 use proto_cri::v1::runtime_service_client::RuntimeServiceClient;
 use tests_e2e::collector::{Collected, Collector};
+use tests_e2e::wait::until;
 use tests_e2e::{Host, http, spec};
 use tokio::net::TcpListener;
 use tonic::Request;
@@ -15,9 +15,6 @@ use tonic::transport::Channel;
 
 /// Where the figures of the daemon with a broken collector are.
 const FIGURES: (&str, u16) = ("127.0.0.1", 9135);
-
-/// How long a daemon may take to notice what its collector does.
-const NOTICED_WITHIN: Duration = Duration::from_secs(180);
 
 /// The span of a kubelet that calls.
 const CALLER: &str = "00f067aa0ba902b7";
@@ -194,7 +191,7 @@ async fn the_end_of_the_daemon_sends_its_last_spans() {
 
 /// The daemon's figure of this name, with its labels.
 async fn figure(name: &str) -> u64 {
-    let figures = http::get_path(FIGURES.0, FIGURES.1, "/metrics", 50).await.unwrap();
+    let figures = http::get_path(FIGURES.0, FIGURES.1, "/metrics").await.unwrap();
     let line =
         figures.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{figures}"));
     line.trim().parse().unwrap()
@@ -208,13 +205,12 @@ async fn a_collector_that_hangs_disturbs_nobody_and_is_warned_of_once() {
     let Some(host) = start(address, &figures).await else { return };
     let mut client = host.client();
     let pod = client.run_pod(&spec::pod("undisturbed", host.dir())).await.unwrap();
-    let deadline = tokio::time::Instant::now() + NOTICED_WITHIN;
-    while figure("podvisor_trace_spans_dropped_total{reason=\"unanswered\"}").await == 0 {
-        assert!(tokio::time::Instant::now() < deadline, "nothing is dropped: {}", host.daemon.log());
+    until("spans that are not answered to be dropped", async || {
         // More to send, so that more than one batch is lost.
         client.runtime.version(v1::VersionRequest::default()).await.unwrap();
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
+        figure("podvisor_trace_spans_dropped_total{reason=\"unanswered\"}").await > 0
+    })
+    .await;
     client.remove_pod(&pod).await.unwrap();
     assert_eq!(figure("podvisor_trace_spans_sent_total").await, 0);
     let log = host.daemon.log();
@@ -222,15 +218,6 @@ async fn a_collector_that_hangs_disturbs_nobody_and_is_warned_of_once() {
     // A daemon that does not end is an error here.
     host.stop().await.unwrap();
     drop(hanging);
-}
-
-/// Waits until the daemon has logged this.
-async fn logged(host: &Host, text: &str) {
-    let deadline = tokio::time::Instant::now() + NOTICED_WITHIN;
-    while !host.daemon.log().contains(text) {
-        assert!(tokio::time::Instant::now() < deadline, "{}", host.daemon.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
 }
 
 #[tokio::test]
@@ -241,10 +228,10 @@ async fn a_collector_that_comes_late_gets_what_is_made_from_then_on() {
     drop(listener);
     let Some(host) = start(address, "").await else { return };
     runtime(&host).version(traced(v1::VersionRequest::default(), 1)).await.unwrap();
-    logged(&host, "the collector of traces does not take spans").await;
+    host.daemon.logs("the collector of traces does not take spans", 1).await;
     let collector = Collector::start_at(address).await.unwrap();
     runtime(&host).version(traced(v1::VersionRequest::default(), 2)).await.unwrap();
     collector.call(&trace(2), "Version").await;
-    logged(&host, "the collector of traces takes spans again").await;
+    host.daemon.logs("the collector of traces takes spans again", 1).await;
     host.stop().await.unwrap();
 }

@@ -1,17 +1,13 @@
 //! A node whose daemon has containerd behind it: pods of the node itself there, all others in VMs.
 
-use std::time::Duration;
-
 use proto_cri::v1;
 use tests_e2e::client::Client;
 use tests_e2e::containerd::Containerd;
+use tests_e2e::wait::{until, until_seen};
 use tests_e2e::{Host, spec};
 use tonic::{Code, Status};
 
 use crate::session::{Session, exec_url};
-
-/// How long the daemon may take to notice that containerd is gone or back.
-const NOTICED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A host whose daemon has a containerd behind it, and `more` in its configuration.
 pub(crate) async fn start(more: &str) -> Option<(Host, Containerd)> {
@@ -26,18 +22,15 @@ pub(crate) async fn start(more: &str) -> Option<(Host, Containerd)> {
     Some((host, containerd))
 }
 
+/// Waits until the daemon has noticed that containerd is back, or gone.
 pub(crate) async fn is_up(client: &mut Client, up: bool) {
-    let deadline = tokio::time::Instant::now() + NOTICED_WITHIN;
-    loop {
+    until_seen(format!("UpstreamReady to be {up}"), async || {
         let status = client.runtime.status(v1::StatusRequest::default()).await.unwrap().into_inner();
         let conditions = status.status.unwrap().conditions;
         let upstream = conditions.into_iter().find(|condition| condition.r#type == "UpstreamReady").unwrap();
-        if upstream.status == up {
-            return;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{upstream:?}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        if upstream.status == up { Ok(()) } else { Err(upstream) }
+    })
+    .await;
 }
 
 /// A pod in the node's own network.
@@ -100,7 +93,8 @@ async fn pods_of_the_node_run_in_containerd_beside_those_in_vms() {
     let mut session = Session::open(&url, &["stdout", "stderr"]).await;
     session.until("streamed").await;
     let log = std::path::Path::new(&config.log_directory).join("proxy.log");
-    assert!(std::fs::read_to_string(log).unwrap().contains("stdout F line 0"));
+    let first = "stdout F line 0\n";
+    until("the first line in the log", async || std::fs::read_to_string(&log).unwrap().contains(first)).await;
 
     let mut both = vec![vm.clone(), node.clone()];
     both.sort();

@@ -124,7 +124,8 @@ async fn a_pod_with_a_user_namespace_is_root_of_its_own_and_of_nothing_else() {
 }
 
 async fn root_is_the_namespaces(client: &mut Client, root: &str) {
-    let map = "cat /first /proc/self/uid_map /proc/self/gid_map | tr -s ' \\n' ' '";
+    let map = "until [ -s /first ]; do sleep 0.1; done; \
+               cat /first /proc/self/uid_map /proc/self/gid_map | tr -s ' \\n' ' '";
     assert_eq!(client.sh(root, map).await.unwrap().trim(), ["0 1000 100000"; 3].join(" "));
     let owners = "stat -c %u:%g / /bin/busybox /var/www /etc/hosts /dev/shm . /data/given | tr '\\n' ' '";
     assert_eq!(client.sh(root, owners).await.unwrap(), "0:0 0:0 33:33 0:0 0:0 0:0 0:0 ");

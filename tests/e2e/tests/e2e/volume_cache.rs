@@ -2,13 +2,10 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
-use std::time::Duration;
 
 use proto_cri::v1;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
-
-/// Pause between two looks. The test's own deadline bounds them.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A container reads a line of a file, and the next one by the same open file once it finds a file; and looks for another
 /// file before and after.
@@ -42,9 +39,11 @@ async fn a_guest_keeps_of_a_volume_what_its_handler_says() {
         reader.mounts = vec![v1::Mount { container_path: "/volume".into(), host_path, ..Default::default() }];
         let container = client.run(&pod, reader).await.unwrap();
         // What the pod writes is the node's at once, whatever the guest keeps.
-        while fs::read_to_string(at("mine")).unwrap_or_default() != "one\n" {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
+        until_seen("the first line in the pod's file", async || {
+            let mine = fs::read_to_string(at("mine"));
+            if mine.as_ref().is_ok_and(|text| text == "one\n") { Ok(()) } else { Err(mine) }
+        })
+        .await;
         File::options().write(true).open(at("file")).unwrap().write_all_at(b"new", 4).unwrap();
         fs::remove_file(at("gone")).unwrap();
         let line = "touch /go; until [ -e /seen ]; do sleep 0.1; done; cat /seen";

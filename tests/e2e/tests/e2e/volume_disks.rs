@@ -5,11 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use proto_cri::v1;
 use tests_e2e::client::Client;
 use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
 use tests_e2e::traces::Traces;
+use tests_e2e::wait::{until, until_seen};
 use tests_e2e::{Host, spec};
 
 /// Bytes of a block in `st_blocks`.
@@ -27,9 +27,6 @@ fn on_node(directory: &Path) -> u64 {
     entries.map(|entry| entry.metadata().unwrap().blocks() * BLOCK_BYTES).sum()
 }
 
-/// How long a guest may take to discard what is freed. Only a hang takes that long.
-const FREED_WITHIN: std::time::Duration = std::time::Duration::from_secs(120);
-
 /// The pod's next sandbox, as the kubelet makes it when the one before has ended.
 fn next(config: &v1::PodSandboxConfig) -> v1::PodSandboxConfig {
     let mut next = config.clone();
@@ -38,12 +35,11 @@ fn next(config: &v1::PodSandboxConfig) -> v1::PodSandboxConfig {
 }
 
 async fn kill_vmm(client: &mut Client, pod: &str) {
-    let info = client.pod_status_verbose(pod).await.unwrap().1;
-    let pid = i32::try_from(info["vmm"]["pid"].as_i64().unwrap()).unwrap();
-    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-    while client.pod_status(pod).await.unwrap().state() == v1::PodSandboxState::SandboxReady {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    kill(client.vmm(pod).await.unwrap(), Signal::SIGKILL).unwrap();
+    until("the end of the pod's VM to be noticed", async || {
+        client.pod_status(pod).await.unwrap().state() == v1::PodSandboxState::SandboxNotready
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -68,12 +64,11 @@ async fn an_empty_dir_is_a_disk_of_the_vms_that_outlives_each_vm() {
     assert!((64 << 20..(64 << 20) + OWN_BYTES).contains(&used), "{used} bytes on the node");
     client.sh(&container, "rm /data/big && sync").await.unwrap();
     // The guest discards what is freed after its commit, by a worker of its own.
-    let freed = async {
-        while on_node(&directory) >= OWN_BYTES {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(FREED_WITHIN, freed).await.expect("the node has back what the guest has freed");
+    until_seen("the node to have back what the guest has freed", async || {
+        let used = on_node(&directory);
+        if used < OWN_BYTES { Ok(()) } else { Err(used) }
+    })
+    .await;
 
     // A pod that is stopped, and one whose VM dies, finds all that was written back.
     client.stop_pod(&pod).await.unwrap();
@@ -146,17 +141,13 @@ async fn the_node_counts_of_an_empty_dir_what_its_files_take_in_the_guest() {
 async fn compared(client: &mut Client, container: &str, directory: &Path) -> u64 {
     let counted = client.sh(container, "du -sk /data").await.unwrap();
     let guest = counted.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024;
-    let mut node = on_node(directory);
-    let agree = async {
-        // What was removed is discarded a moment later.
-        while !(guest - guest / 20..=guest + guest / 20 + TABLES_BYTES).contains(&node) {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            node = on_node(directory);
-        }
-    };
-    let in_time = tokio::time::timeout(FREED_WITHIN, agree).await.is_ok();
-    eprintln!("{guest} bytes by du in the guest, {node} on the node");
-    assert!(in_time, "{guest} bytes in the guest are {node} on the node");
+    let same = guest - guest / 20..=guest + guest / 20 + TABLES_BYTES;
+    // What was removed is discarded a moment later.
+    let node = until_seen(format!("{same:?} bytes on the node"), async || {
+        let node = on_node(directory);
+        if same.contains(&node) { Ok(node) } else { Err(node) }
+    });
+    eprintln!("{guest} bytes by du in the guest, {} on the node", node.await);
     guest
 }
 

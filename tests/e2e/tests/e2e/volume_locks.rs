@@ -6,17 +6,14 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use proto_cri::v1;
 use tests_e2e::client::Client;
 use tests_e2e::traces::Traces;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 
 use crate::programs::{behind, call, elf, unless_negative};
-
-/// Pause between two looks. A test's own deadline bounds them.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Exit status of a program whose call was refused.
 const REFUSED: u32 = 9;
@@ -164,16 +161,21 @@ async fn status_of(client: &mut Client, container: &str, name: &str) -> i32 {
 
 /// Waits until a lock is refused to the container, or is not any more.
 async fn until(client: &mut Client, container: &str, name: &str, wanted: u32) {
-    while status_of(client, container, name).await != i32::try_from(wanted).unwrap() {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
+    let wanted = i32::try_from(wanted).unwrap();
+    until_seen(format!("{name} to end with {wanted}"), async || {
+        let status = status_of(client, container, name).await;
+        if status == wanted { Ok(()) } else { Err(status) }
+    })
+    .await;
 }
 
 /// Waits until the container's first process sleeps.
 async fn until_asleep(client: &mut Client, container: &str) {
-    while !client.sh(container, "cat /proc/1/stat").await.unwrap().contains(") S ") {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
+    until_seen("the container's first process to sleep", async || {
+        let stat = client.sh(container, "cat /proc/1/stat").await.unwrap();
+        if stat.contains(") S ") { Ok(()) } else { Err(stat) }
+    })
+    .await;
 }
 
 #[tokio::test]

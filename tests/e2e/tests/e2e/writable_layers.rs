@@ -1,9 +1,9 @@
 //! Writable layers: their limits, inode numbers that stay, and a node's disk that is full while containers write.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use tests_e2e::client::Client;
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 use tokio::process::Command;
 
@@ -11,21 +11,14 @@ use tokio::process::Command;
 const DISK_MIB: u64 = 256;
 /// MiB that the container writes, more than the disk has left.
 const WRITTEN_MIB: u64 = 48;
-/// How long the daemon may take to learn that a disk is full. Only a hang takes that long.
-const SEEN_WITHIN: Duration = Duration::from_secs(300);
 
 /// Waits until the pod has so many full disks.
 async fn until_full_disks(client: &mut Client, pod: &str, count: u64) {
-    let seen = async {
-        loop {
-            let (_, info) = client.pod_status_verbose(pod).await.unwrap();
-            if info["full_disks"] == count {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    };
-    tokio::time::timeout(SEEN_WITHIN, seen).await.expect("the daemon learns of full disks");
+    until_seen(format!("the pod to have {count} full disks"), async || {
+        let (_, info) = client.pod_status_verbose(pod).await.unwrap();
+        if info["full_disks"] == count { Ok(()) } else { Err(info) }
+    })
+    .await;
 }
 
 #[tokio::test]

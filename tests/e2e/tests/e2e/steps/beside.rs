@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use proto_cri::v1;
 use tests_e2e::client::Client;
 use tests_e2e::numbered::{self, Lines};
+use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 
 pub(crate) struct Beside {
@@ -35,14 +36,11 @@ impl Beside {
         );
         assert_eq!(client.pod_status(&self.pod).await.unwrap().state(), v1::PodSandboxState::SandboxReady);
         let before = lines(&std::fs::read(&self.log).unwrap()).count;
-        // It goes on writing, and its lines arrive.
-        let lines = loop {
+        let lines = until_seen("more lines of the container beside", async || {
             let lines = lines(&std::fs::read(&self.log).unwrap());
-            if lines.count > before {
-                break lines;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        };
+            if lines.count > before { Ok(lines) } else { Err(lines) }
+        });
+        let lines = lines.await;
         assert!(lines.again <= kills, "{kills} kills, and chunks come again {} times", lines.again);
         lines
     }

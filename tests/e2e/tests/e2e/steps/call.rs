@@ -1,7 +1,6 @@
 //! The calls whose steps are tested: what each needs before, and how a kubelet that got no answer goes on.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use proto_cri::v1;
 use tests_e2e::client::Client;
@@ -14,9 +13,6 @@ pub(crate) const NAME: &str = "subject";
 
 /// The file of the published volume in the container.
 const SETTING: &str = "/settings/key";
-
-/// Pause between two looks at a volume in the guest.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// An RPC, or another event that changes what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -158,11 +154,7 @@ impl Subject {
 
     /// Waits until the container has the version that was published last.
     async fn see_update(&self, client: &mut Client) -> Result<(), Status> {
-        let awaited = self.volumes.version.to_string();
-        while client.exec(&self.container, &["cat", SETTING], 60).await?.stdout != awaited.as_bytes() {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-        Ok(())
+        client.prints(&self.container, &format!("cat {SETTING}"), &self.volumes.version.to_string()).await
     }
 
     /// Goes on as a kubelet does after a call that failed, or whose answer was lost, up to the call's success.

@@ -30,8 +30,8 @@ use tests_e2e::built::Built;
 use tests_e2e::client::Client;
 use tests_e2e::fail_points::PROGRAM;
 use tests_e2e::inventory::Inventory;
+use tests_e2e::wait::{WITHIN, until_seen, within};
 use tests_e2e::{Host, traces};
-use tokio::time::Instant;
 use tonic::Status;
 
 use self::beside::Beside;
@@ -47,13 +47,6 @@ const SEED: u64 = 1;
 
 /// How long any call may take. Only a hang takes that long: a frozen VMM is given up in less.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// How long lists and statuses may differ, and a call fail again: as long as the end of a VM may take to be noticed.
-const CONSISTENT_WITHIN: Duration = Duration::from_secs(60);
-const REPEATED_WITHIN: Duration = Duration::from_secs(60);
-
-/// Pause between two looks, and between two tries.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How long a caller waits for a call that a frozen VMM holds up, as a kubelet's own deadline does.
 const CALLERS_PATIENCE: Duration = Duration::from_secs(5);
@@ -205,12 +198,11 @@ impl Scene {
             self.clear(&subject, &step.to_string()).await;
             return;
         }
-        let deadline = Instant::now() + REPEATED_WITHIN;
-        while let Err(error) = bounded(subject.repeat(&mut client, step.call)).await {
-            let log = || self.host.daemon.log();
-            assert!(Instant::now() < deadline, "{step}: cannot be repeated: {error}\n{}", log());
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
+        // The call may fail again until the end of its VM is noticed.
+        let repeated = within(WITHIN, async || bounded(subject.repeat(&mut client, step.call)).await).await;
+        repeated.unwrap_or_else(|error| {
+            panic!("{step}: cannot be repeated: {error}\n{}", self.host.daemon.log())
+        });
         consistent(&mut client, step).await;
         self.clear(&subject, &step.to_string()).await;
     }
@@ -251,10 +243,9 @@ impl Scene {
             self.order("");
             return false;
         }
-        let vmms: Vec<_> = vmms().into_iter().filter(|vmm| !self.others.contains(vmm)).collect();
-        for vmm in &vmms {
-            kill(*vmm, signal).unwrap();
-        }
+        let mut vmms = vmms();
+        // One that was ending may be gone by now.
+        vmms.retain(|vmm| !self.others.contains(vmm) && kill(*vmm, signal).is_ok());
         self.order("");
         // A start that is held before its VMM is there goes on as if nothing were, and has its time.
         let frozen = signal == Signal::SIGSTOP && !vmms.is_empty();
@@ -271,7 +262,7 @@ impl Scene {
         removed
             .unwrap_or_else(|error| panic!("{step}: cannot be removed: {error}\n{}", self.host.daemon.log()));
         let (dir, network, daemon) = (self.host.dir(), &self.host.network, self.host.daemon.pid());
-        let left = Inventory::settle(&self.before, dir, network, daemon).await.unwrap();
+        let left = Inventory::settle(&self.before, dir, network, daemon).await;
         assert!(
             left.is_empty(),
             "{step}: the node is not as it was:\n{}\n{}",
@@ -321,11 +312,10 @@ async fn bounded<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, 
 /// Waits until lists and statuses say the same, and each container's pod is there: a daemon that was just started still
 /// looks for its VMs, and a VM's end is noticed a moment later.
 async fn consistent(client: &mut Client, step: &Step) {
-    let deadline = Instant::now() + CONSISTENT_WITHIN;
-    while let Err(why) = look(client).await.unwrap_or_else(|error| Err(error.to_string())) {
-        assert!(Instant::now() < deadline, "{step}: {why}");
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
+    until_seen(format!("lists and statuses to agree after {step}"), async || {
+        look(client).await.unwrap_or_else(|error| Err(error.to_string()))
+    })
+    .await;
 }
 
 /// Compares lists and statuses.

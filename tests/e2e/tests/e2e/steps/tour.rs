@@ -10,6 +10,7 @@ use tests_e2e::client::Client;
 use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
 use tests_e2e::memory_shortage::MemoryShortage;
 use tests_e2e::spec;
+use tests_e2e::wait::{until, until_seen};
 
 use super::call::{Call, NAME};
 use super::{Scene, bounded, vmms};
@@ -58,9 +59,7 @@ impl Scene {
         let pod = client.run_pod(&config).await.unwrap();
         let container = self.listening(&mut client, &pod, [&memory, &disk, &secret]).await;
         volumes.resize("memory", 2 << 20).unwrap();
-        while client.sh(&container, "stat -f -c %b /memory").await.unwrap() != "512\n" {
-            tokio::time::sleep(super::LOOK_INTERVAL).await;
-        }
+        client.prints(&container, "stat -f -c %b /memory", "512\n").await.unwrap();
         figures(&mut client, &pod, &container).await;
         grow(&mut client, &pod, &container).await;
         self.run_short().await;
@@ -107,22 +106,22 @@ impl Scene {
         let session = session::attach(client, &container, true).await;
         session.say("stdin", "said\n", false).await;
         let heard = volume.join("heard");
-        while std::fs::read_to_string(&heard).unwrap_or_default() != "said\n" {
-            tokio::time::sleep(super::LOOK_INTERVAL).await;
-        }
+        until_seen("the container to have heard its input", async || {
+            let heard = std::fs::read_to_string(&heard);
+            if heard.as_ref().is_ok_and(|text| text == "said\n") { Ok(()) } else { Err(heard) }
+        })
+        .await;
         container
     }
 
     /// Waits until guests are asked for what they cache.
     async fn run_short(&self) {
         let _shortage = MemoryShortage::pretend(self.host.dir()).unwrap();
-        let asked = || {
+        until("guests to be asked for what they cache", async || {
             let passed = self.host.daemon.fail_points().all_passed().unwrap();
             passed.iter().any(|passed| passed.point == "agent.reclaim")
-        };
-        while !asked() {
-            tokio::time::sleep(super::LOOK_INTERVAL).await;
-        }
+        })
+        .await;
     }
 
     /// Stops a pod whose VMM does not answer.

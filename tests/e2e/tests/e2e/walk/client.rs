@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use proto_cri::v1::{ContainerState, ContainerStatus, ListContainersRequest, PodSandboxConfig};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use tests_e2e::wait::WITHIN;
 use tests_e2e::{Host, client, spec};
 use tonic::Status;
 
@@ -17,11 +18,11 @@ use super::model::{Container, Counts, Ending, Ledger, Stage};
 /// Containers of a pod at most.
 const CONTAINERS: usize = 3;
 /// How long a call may take: longer than the sum of all bounds of a call about a pod in recovery.
-const HUNG: Duration = Duration::from_secs(280);
+const HUNG: Duration = WITHIN;
 /// Pause before a call is made again.
 const PAUSE: Duration = Duration::from_millis(300);
 /// How long a call that needs no VM may fail after the pod's VM was killed: while that is noticed.
-const LET_GO_WITHIN: Duration = Duration::from_secs(10);
+const LET_GO_WITHIN: Duration = WITHIN;
 
 pub(super) struct Client {
     number: u64,
