@@ -162,6 +162,7 @@ load: e2e-build ## streams under load: 256 MB out, 64 MB in, 100 commands that e
 
 .PHONY: soak
 soak: e2e-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence; half an hour of random work; 200 random images; every step of a call, killed
+	PODVISOR_IMAGE_SEEDS=200 cargo test -p runtime-image --test image -- --nocapture random:: large::
 	PODVISOR_E2E_LOAD=soak PODVISOR_IMAGE_SEEDS=200 tests/run stream_ megabytes random_work random_images steps::
 
 .PHONY: conformance-build

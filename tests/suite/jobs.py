@@ -1,0 +1,77 @@
+"""Everything that is tested but the end-to-end tests, as jobs: one command each, which keeps one processor busy. A job's output is
+printed as a whole once it has ended, since two jobs run side by side."""
+
+import os
+import pathlib
+import shlex
+import subprocess
+
+import outcome
+from programs import ROOT, STAGE
+
+NODE = ROOT / "tests/node/run"
+# Status of tests/node/run where the node itself failed. That says nothing of what ran in it.
+NODE_FAILED = 125
+NODE_TRIES = 3
+# Packages whose tests against the kernel pass over themselves on a host without root, and say so.
+PRIVILEGED = ("runtime/net", "runtime/erofs", "agent/container")
+
+
+class Job:
+    """A command with a name, which is that of its stage too."""
+
+    def __init__(self, name, title, command, in_node=False, needed_by=None):
+        self.name, self.title, self.command = name, title, command
+        self.in_node = in_node
+        # The module of end-to-end tests that take what the job makes.
+        self.needed_by = needed_by
+
+    def is_needed_by(self, tests):
+        return self.needed_by is not None and any(test.startswith(f"{self.needed_by}::") for test in tests)
+
+    def run(self):
+        """The job's output and outcome."""
+        for _ in range(NODE_TRIES if self.in_node else 1):
+            done = subprocess.run(
+                [STAGE, self.name, *self.command], cwd=ROOT, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
+            )  # fmt: skip
+            if done.returncode != NODE_FAILED:
+                break
+        return done.stdout, outcome.of(done.stdout, done.returncode)
+
+
+def nextest(*arguments):
+    """nextest, which `make deps` puts in the cache where it is not installed."""
+    cache = pathlib.Path(os.environ.get("PODVISOR_CACHE") or pathlib.Path.home() / ".cache/podvisor")
+    kept = sorted(cache.glob("cargo-nextest-*/bin/cargo-nextest"))
+    program = [str(kept[-1]), "nextest"] if kept else ["cargo", "nextest"]
+    return [*program, *arguments]
+
+
+def packages():
+    """What makes packages and looks at them."""
+    return [
+        Job("deb-tests", "the Debian package", ["tests/deb/run"], needed_by="package"),
+        Job("oci-tests", "the image that installs on nodes", ["tests/oci/run"], needed_by="node_image"),
+    ]
+
+
+def all_jobs(programs):
+    """The jobs, in the order to begin them: packages first, which end-to-end tests take; then the longest."""
+    # With the features of the whole workspace, since cargo compiles a crate for each set of features.
+    unit = nextest("run", "--workspace", "--filterset", "not binary_id(tests-e2e::e2e)")
+    privileged = [path for package in PRIVILEGED for path in programs.of_package(package)]
+    lines = [f"{shlex.quote(path)} --test-threads=1 || status=1" for path in privileged]
+    in_one_node = [NODE, "bash", "-c", f"status=0; {'; '.join(lines)}; exit $status"]
+    kernels = [kernel for kernel in ("small", "full") if kernel == "small" or (ROOT / "target/guest-image/vmlinux-full").exists()]
+    return [
+        *packages(),
+        Job("unit-tests", "on this host: unit tests, and the VMM on bare KVM", unit),
+        Job("install-tests", "an installation into an empty tree", ["tests/install/run"]),
+        *(
+            Job("kernel-tests", f"in a node: the {kernel} guest kernel", ["guest-image/kernel/test", kernel], in_node=True)
+            for kernel in kernels
+        ),
+        Job("privileged-tests", "in a node: networks, images and containers against the kernel", in_one_node, in_node=True),
+    ]

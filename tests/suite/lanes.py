@@ -1,0 +1,65 @@
+"""Two lanes, for two processors: each takes one job after another, and end-to-end tests when no job is left. So neither is idle before
+the last test."""
+
+import threading
+
+import needs
+from nodes import Lane
+from outcome import Outcome
+
+# Tests that are shown at the end, of those that took longest.
+SHOWN = 20
+
+
+class Lanes:
+    """What is left to do, and what came of it."""
+
+    def __init__(self, jobs, binary, tests, busy=False):
+        self.jobs, self.binary, self.tests, self.busy = list(jobs), binary, tests, busy
+        self.lock = threading.Lock()
+        # End-to-end tests begin when the jobs have ended whose results they take.
+        self.needed = sum(job.needed_by is not None for job in self.jobs)
+        self.ready = threading.Condition(self.lock)
+        self.outcome = Outcome()
+        self.done = []
+
+    def run(self):
+        """Runs everything, and returns what it came to."""
+        threads = [threading.Thread(target=self._lane) for _ in range(needs.lanes())]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return self.outcome
+
+    def _lane(self):
+        while job := self._take():
+            output, outcome = job.run()
+            self._ended(job, output, outcome)
+        with self.lock:
+            self.ready.wait_for(lambda: not self.needed)
+        lane = Lane(self.binary, self.tests, self.busy)
+        lane.run()
+        with self.lock:
+            self.outcome += lane.outcome()
+            self.done += lane.done
+
+    def _take(self):
+        with self.lock:
+            return self.jobs.pop(0) if self.jobs else None
+
+    def _ended(self, job, output, outcome):
+        with self.lock:
+            print(f"== {job.title}\n{output}", end="", flush=True)
+            self.outcome += outcome
+            self.needed -= job.needed_by is not None
+            self.ready.notify_all()
+
+    def report(self):
+        """Prints the end-to-end tests that took longest, and those that failed."""
+        if self.done:
+            print("== end-to-end tests that took longest: seconds by the clock, and of the processors")
+        for test, _, seconds, processor in sorted(self.done, key=lambda done: -done[2])[:SHOWN]:
+            print(f"{seconds:7.1f} {processor:7.1f}  {test}")
+        for test in [test for test, passed, _, _ in self.done if not passed]:
+            print(f"e2e: failed: {test}")

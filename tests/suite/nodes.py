@@ -1,0 +1,156 @@
+"""A lane's end-to-end tests, in one node after another. A node with one CPU, because QEMU's TCG is not sound where KVM's own kernel patches
+code on one emulated CPU while another runs it (tests/node/hold.py).
+
+    start a node ─► hand out a part ─► tests end, one by one ─► the next part … ─► none left: the node ends
+                        ▲                   │
+                        │                   ├─ none ends for long: the test has failed; the others go on in a new node
+                        └── a new node ─────┴─ the node dies: the test is run again, and has failed if nodes die in it again and again
+
+A node dies where its kernel panics, which no test can make it do on sound hardware. It says nothing of the test.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import processors
+from outcome import Outcome
+from programs import ROOT, STAGE
+
+IN_NODE = pathlib.Path(__file__).resolve().with_name("in_node")
+NODE = ROOT / "tests/node/run"
+NODE_FAILED = 125
+MEMORY_MIB = 4096
+# Seconds without a test that ends, after which the one that runs has failed. The longest takes a tenth of that; a soak takes hours.
+HUNG = None if os.environ.get("PODVISOR_E2E_LOAD") else 1500
+# Nodes that may die during one and the same test.
+DEATHS_MAX = 3
+FINISHED = re.compile(r"^test (\S+) \.\.\. (ok|FAILED|ignored)$")
+PART_ENDED = re.compile(r"^part \d+ ended$")
+
+
+class Watch:
+    """Ends a node in which no test ends any more, and measures what each test takes."""
+
+    def __init__(self, node):
+        self.node = node
+        self.hung = False
+        self.seconds, self.processor = time.monotonic(), 0.0
+        self._arm()
+
+    def _arm(self):
+        self.timer = threading.Timer(HUNG, self._end_node) if HUNG else None
+        if self.timer:
+            self.timer.daemon = True
+            self.timer.start()
+
+    def lap(self):
+        """A test has ended, or a part has begun. Returns the seconds since the last lap, by the clock and of the processors."""
+        self.end()
+        seconds, processor = time.monotonic(), processors.seconds_of(self.node.pid)
+        lap = (seconds - self.seconds, processor - self.processor)
+        self.seconds, self.processor = seconds, processor
+        self._arm()
+        return lap
+
+    def end(self):
+        if self.timer:
+            self.timer.cancel()
+
+    def _end_node(self):
+        self.hung = True
+        self.node.terminate()
+
+
+class Lane:
+    """Runs tests until none is left."""
+
+    def __init__(self, binary, tests, busy):
+        self.binary, self.tests, self.busy = binary, tests, busy
+        self.pending = []
+        # (test, passed, seconds by the clock, seconds of the processors)
+        self.done = []
+        self.deaths = {}
+
+    def run(self):
+        while self.pending or self._take():
+            self._run_node()
+
+    def outcome(self):
+        passed = sum(1 for _, passed, _, _ in self.done if passed)
+        return Outcome(passed, len(self.done) - passed)
+
+    def _take(self):
+        self.pending = self.tests.take()
+        return self.pending
+
+    def _run_node(self):
+        with tempfile.TemporaryDirectory(prefix="podvisor-parts-") as parts:
+            environment = {**os.environ, "PODVISOR_NODE_MEMORY": str(MEMORY_MIB), "PODVISOR_NODE_OUT": parts}
+            node = subprocess.Popen(
+                [STAGE, "e2e-tests", NODE, IN_NODE, parts, str(int(self.busy)), self.binary], env=environment,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            )  # fmt: skip
+            watch = Watch(node)
+            lines = self._attend(node, watch, pathlib.Path(parts))
+            status = node.wait()
+            watch.end()
+        if watch.hung and self.pending:
+            self._fail(f"{self.pending[0]} hangs; no test has ended in {HUNG} s", lines, self.pending[:1])
+        elif status == NODE_FAILED and self.pending:
+            self._died(lines)
+        elif status != 0 or self.pending:
+            self._fail(f"the node ended with status {status}", lines, self.pending)
+
+    def _attend(self, node, watch, parts):
+        """Hands out parts and notes what ends. Returns the lines of the part that was the last."""
+        count, failed, lines = 0, False, []
+        self._hand_out(parts, count)
+        for line in node.stdout:
+            lines.append(line)
+            if line.startswith("running "):
+                # What the node's start or the last part's end took is no test's.
+                watch.lap()
+            elif found := FINISHED.match(line.rstrip("\n")):
+                failed |= found[2] == "FAILED"
+                self._finished(found[1], found[2], *watch.lap())
+            elif PART_ENDED.match(line):
+                if self.pending:
+                    self._fail("the test program ended before its tests", lines, self.pending)
+                elif failed:
+                    sys.stdout.write("".join(lines))
+                count, failed, lines = count + 1, False, []
+                self._take()
+                self._hand_out(parts, count)
+        return lines
+
+    def _hand_out(self, parts, count):
+        new = parts / "new"
+        new.write_text("".join(f"{test}\n" for test in self.pending))
+        new.rename(parts / f"part-{count}")
+
+    def _finished(self, test, word, seconds, processor):
+        print(f"test {test} ... {word} ({seconds:.0f} s, cpu {processor:.0f})", flush=True)
+        if test in self.pending:
+            self.pending.remove(test)
+        self.done.append((test, word != "FAILED", seconds, processor))
+
+    def _fail(self, why, lines, tests):
+        """Tests that did not report have failed."""
+        print(f"e2e: {why}:", flush=True)
+        sys.stdout.write("".join(lines))
+        for test in list(tests):
+            self.pending.remove(test)
+            self.done.append((test, False, 0.0, 0.0))
+
+    def _died(self, lines):
+        test = self.pending[0]
+        deaths = self.deaths[test] = self.deaths.get(test, 0) + 1
+        print(f"e2e: a node died during {test} ({deaths} of {DEATHS_MAX}):", *lines[-3:], flush=True)
+        if deaths == DEATHS_MAX:
+            self._fail(f"nodes die during {test}", lines, [test])
