@@ -96,10 +96,15 @@ test-build: deps
 	@$(MAKE) --no-print-directory --old-file=deps previous
 	@$(MAKE) --no-print-directory --old-file=deps test-full-kernel
 
-# Lints beside the build: the last crates of each leave one processor without work.
+.PHONY: test-programs
+test-programs: check
+	@.ci/stage tests-build cargo test --quiet --no-run --workspace
+
+# Two builds side by side, of about the same size: the last crates of each leave one processor without work. Cargo has a lock for each
+# profile, so that neither waits for the other.
 .PHONY: test
 test: ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e in the node
-	@$(MAKE) --no-print-directory --jobs=2 check test-build
+	@$(MAKE) --no-print-directory --jobs=2 test-programs test-build
 	@.ci/stage --last tests tests/run
 
 # Programs as `cargo test` builds them: unoptimized and incremental, in a directory of their own.

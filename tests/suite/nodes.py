@@ -19,8 +19,9 @@ import threading
 import time
 
 import processors
+import stages
 from outcome import Outcome
-from programs import ROOT, STAGE
+from programs import ROOT
 
 IN_NODE = pathlib.Path(__file__).resolve().with_name("in_node")
 NODE = ROOT / "tests/node/run"
@@ -92,19 +93,20 @@ class Lane:
     def _run_node(self):
         with tempfile.TemporaryDirectory(prefix="podvisor-parts-") as parts:
             environment = {**os.environ, "PODVISOR_NODE_MEMORY": str(MEMORY_MIB), "PODVISOR_NODE_OUT": parts}
+            begun = time.monotonic()
             node = subprocess.Popen(
-                [STAGE, "e2e-tests", NODE, IN_NODE, parts, str(int(self.busy)), self.binary], env=environment,
+                [NODE, IN_NODE, parts, str(int(self.busy)), self.binary], env=environment,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
             )  # fmt: skip
             watch = Watch(node)
             lines = self._attend(node, watch, pathlib.Path(parts))
-            status = node.wait()
+            status = stages.waited("e2e-tests", node, begun)
             watch.end()
         if watch.hung and self.pending:
             self._fail(f"{self.pending[0]} hangs; no test has ended in {HUNG} s", lines, self.pending[:1])
         elif status == NODE_FAILED and self.pending:
             self._died(lines)
-        elif status != 0 or self.pending:
+        elif self.pending or status != 0:
             self._fail(f"the node ended with status {status}", lines, self.pending)
 
     def _attend(self, node, watch, parts):
@@ -121,11 +123,13 @@ class Lane:
                 self._finished(found[1], found[2], *watch.lap())
             elif PART_ENDED.match(line):
                 if self.pending:
-                    self._fail("the test program ended before its tests", lines, self.pending)
+                    self._fail(f"the test program ended in {self.pending[0]}", lines, self.pending[:1])
                 elif failed:
                     sys.stdout.write("".join(lines))
                 count, failed, lines = count + 1, False, []
-                self._take()
+                # Those that a test has taken down with it go on in another process.
+                if not self.pending:
+                    self._take()
                 self._hand_out(parts, count)
         return lines
 
