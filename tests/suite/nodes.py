@@ -3,8 +3,9 @@ code on one emulated CPU while another runs it (tests/node/hold.py).
 
     start a node ─► hand out a part ─► tests end, one by one ─► the next part … ─► none left: the node ends
                         ▲                   │
-                        │                   ├─ none ends for long: the test has failed; the others go on in a new node
-                        └── a new node ─────┴─ the node dies: the test is run again, and has failed if nodes die in it again and again
+                        │                   ├─ one fails: what it left is in this node; the next part has a new one
+                        ├── a new node ─────┼─ none ends for long: the test has failed; the others go on
+                        └───────────────────┴─ the node dies: the test is run again, and has failed if nodes die in it again and again
 
 A node dies where its kernel panics, which no test can make it do on sound hardware. It says nothing of the test.
 """
@@ -106,13 +107,13 @@ class Lane:
             self._fail(f"{self.pending[0]} hangs; no test has ended in {HUNG} s", lines, self.pending[:1])
         elif status == NODE_FAILED and self.pending:
             self._died(lines)
-        elif self.pending or status != 0:
+        elif status != 0:
             self._fail(f"the node ended with status {status}", lines, self.pending)
 
     def _attend(self, node, watch, parts):
         """Hands out parts and notes what ends. Returns the lines of the part that was the last."""
         count, failed, lines = 0, False, []
-        self._hand_out(parts, count)
+        self._hand_out(parts, count, self.pending)
         for line in node.stdout:
             lines.append(line)
             if line.startswith("running "):
@@ -123,19 +124,21 @@ class Lane:
                 self._finished(found[1], found[2], *watch.lap())
             elif PART_ENDED.match(line):
                 if self.pending:
+                    # Those that a test has taken down with it go on.
                     self._fail(f"the test program ended in {self.pending[0]}", lines, self.pending[:1])
+                    failed = True
                 elif failed:
                     sys.stdout.write("".join(lines))
-                count, failed, lines = count + 1, False, []
-                # Those that a test has taken down with it go on in another process.
-                if not self.pending:
+                count, lines = count + 1, []
+                # VMs and networks of a test that failed are still there. What runs next has a new node.
+                if not failed:
                     self._take()
-                self._hand_out(parts, count)
+                self._hand_out(parts, count, [] if failed else self.pending)
         return lines
 
-    def _hand_out(self, parts, count):
+    def _hand_out(self, parts, count, tests):
         new = parts / "new"
-        new.write_text("".join(f"{test}\n" for test in self.pending))
+        new.write_text("".join(f"{test}\n" for test in tests))
         new.rename(parts / f"part-{count}")
 
     def _finished(self, test, word, seconds, processor):

@@ -84,3 +84,12 @@ impl Network {
         Ok(())
     }
 }
+
+impl Drop for Network {
+    /// Removes the bridge of a test that failed, or forgot to: another test of the node may get the same range of addresses.
+    fn drop(&mut self) {
+        if Path::new("/sys/class/net").join(&self.bridge).exists() {
+            let _ = std::process::Command::new("ip").args(["link", "delete", &self.bridge]).output();
+        }
+    }
+}
