@@ -1,5 +1,5 @@
-"""Everything that is tested but the end-to-end tests, as jobs: one command each, which keeps one processor busy. A job's output is
-printed as a whole once it has ended, since two jobs run side by side."""
+"""Everything that is tested but the end-to-end tests, as jobs: one command each, most of which keep one processor busy. A job's output is
+printed as a whole once it has ended, since jobs run side by side."""
 
 import os
 import pathlib
@@ -20,9 +20,11 @@ PRIVILEGED = ("runtime/net", "runtime/erofs", "agent/container")
 class Job:
     """A command with a name, which is that of its stage too."""
 
-    def __init__(self, name, title, command, in_node=False, needed_by=None):
+    def __init__(self, name, title, command, in_node=False, beside=False, needed_by=None):
         self.name, self.title, self.command = name, title, command
         self.in_node = in_node
+        # Whether the job waits for most of its time, and so has no lane to itself.
+        self.beside = beside
         # The module of end-to-end tests that take what the job makes.
         self.needed_by = needed_by
 
@@ -67,7 +69,7 @@ def all_jobs(programs):
     kernels = [kernel for kernel in ("small", "full") if kernel == "small" or (ROOT / "target/guest-image/vmlinux-full").exists()]
     return [
         *packages(),
-        Job("unit-tests", "on this host: unit tests, and the VMM on bare KVM", unit),
+        Job("unit-tests", "on this host: unit tests, and the VMM on bare KVM", unit, beside=True),
         Job("install-tests", "an installation into an empty tree", ["tests/install/run"]),
         *(
             Job("kernel-tests", f"in a node: the {kernel} guest kernel", ["guest-image/kernel/test", kernel], in_node=True)

@@ -1,5 +1,5 @@
 """Two lanes, for two processors: each takes one job after another, and end-to-end tests when no job is left. So neither is idle before
-the last test."""
+the last test. A job that mostly waits runs beside them."""
 
 import threading
 
@@ -15,7 +15,9 @@ class Lanes:
     """What is left to do, and what came of it."""
 
     def __init__(self, jobs, binary, tests, busy=False):
-        self.jobs, self.binary, self.tests, self.busy = list(jobs), binary, tests, busy
+        self.binary, self.tests, self.busy = binary, tests, busy
+        self.beside = [job for job in jobs if job.beside]
+        self.jobs = [job for job in jobs if not job.beside]
         self.lock = threading.Lock()
         # End-to-end tests begin when the jobs have ended whose results they take.
         self.needed = sum(job.needed_by is not None for job in self.jobs)
@@ -26,6 +28,7 @@ class Lanes:
     def run(self):
         """Runs everything, and returns what it came to."""
         threads = [threading.Thread(target=self._lane) for _ in range(needs.lanes())]
+        threads += [threading.Thread(target=self._run_job, args=[job]) for job in self.beside]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -34,8 +37,7 @@ class Lanes:
 
     def _lane(self):
         while job := self._take():
-            output, outcome = job.run()
-            self._ended(job, output, outcome)
+            self._run_job(job)
         with self.lock:
             self.ready.wait_for(lambda: not self.needed)
         lane = Lane(self.binary, self.tests, self.busy)
@@ -48,7 +50,8 @@ class Lanes:
         with self.lock:
             return self.jobs.pop(0) if self.jobs else None
 
-    def _ended(self, job, output, outcome):
+    def _run_job(self, job):
+        output, outcome = job.run()
         with self.lock:
             print(f"== {job.title}\n{output}", end="", flush=True)
             self.outcome += outcome
