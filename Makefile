@@ -130,6 +130,10 @@ bench-build: deps
 bench: bench-build ## count instructions to agent-ready and of a pod's start; ratios of exec and of its output
 	tests/bench/run
 
+.PHONY: bench-loop
+bench-loop: deps ## seconds until a changed line is compiled and tested, in four places
+	@tests/bench/loop
+
 .PHONY: bench-images
 bench-images: deps ## ten images over one base: disk, pulls, and memory while twenty pods read them, over their distinct layers
 	@.ci/build -p tests-e2e -p tests-bench --bins
