@@ -107,7 +107,7 @@ test: ## every test: lints, unit, VMM on bare KVM, image against the kernel, e2e
 	@$(MAKE) --no-print-directory --jobs=2 test-programs test-build
 	@.ci/stage --last tests tests/run
 
-# Programs as `cargo test` builds them: unoptimized and incremental, in a directory of their own.
+# Programs as `cargo test` builds them: unoptimized and incremental, where cargo test has its own.
 .PHONY: try
 try: deps ## the end-to-end tests whose names contain FILTER, with programs that build fast: after a changed line
 	@[ -n '$(FILTER)' ] || { echo 'make try: FILTER is missing: a part of the name of a test' >&2; exit 2; }
@@ -131,7 +131,7 @@ bench: bench-build ## count instructions to agent-ready and of a pod's start; ra
 	tests/bench/run
 
 .PHONY: bench-loop
-bench-loop: deps ## seconds until a changed line is compiled and tested, in four places
+bench-loop: deps ## seconds until a changed line is compiled and tested: in three crates, and in one end-to-end test
 	@tests/bench/loop
 
 .PHONY: bench-images

@@ -7,11 +7,9 @@ import shlex
 import subprocess
 
 import outcome
+from nodes import NODE, NODE_FAILED
 from programs import ROOT, STAGE
 
-NODE = ROOT / "tests/node/run"
-# Status of tests/node/run where the node itself failed. That says nothing of what ran in it.
-NODE_FAILED = 125
 NODE_TRIES = 3
 # Packages whose tests against the kernel pass over themselves on a host without root, and say so.
 PRIVILEGED = ("runtime/net", "runtime/erofs", "agent/container")

@@ -2,6 +2,7 @@
 the last test. A job that mostly waits runs beside them."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import needs
 from nodes import Lane
@@ -27,12 +28,13 @@ class Lanes:
 
     def run(self):
         """Runs everything, and returns what it came to."""
-        threads = [threading.Thread(target=self._lane) for _ in range(needs.lanes())]
-        threads += [threading.Thread(target=self._run_job, args=[job]) for job in self.beside]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        lanes = needs.lanes()
+        with ThreadPoolExecutor(lanes + len(self.beside)) as pool:
+            work = [pool.submit(self._lane) for _ in range(lanes)]
+            work += [pool.submit(self._run_job, job) for job in self.beside]
+        # A lane that broke has lost its tests, and must not look like one that had none.
+        for done in work:
+            done.result()
         return self.outcome
 
     def _lane(self):
@@ -51,12 +53,16 @@ class Lanes:
             return self.jobs.pop(0) if self.jobs else None
 
     def _run_job(self, job):
-        output, outcome = job.run()
-        with self.lock:
-            print(f"== {job.title}\n{output}", end="", flush=True)
-            self.outcome += outcome
-            self.needed -= job.needed_by is not None
-            self.ready.notify_all()
+        try:
+            output, outcome = job.run()
+            with self.lock:
+                print(f"== {job.title}\n{output}", end="", flush=True)
+                self.outcome += outcome
+        finally:
+            # Whatever came of it: nobody waits for a job that is over.
+            with self.lock:
+                self.needed -= job.needed_by is not None
+                self.ready.notify_all()
 
     def report(self):
         """Prints the end-to-end tests that took longest, and those that failed."""

@@ -26,6 +26,7 @@ from programs import ROOT
 
 IN_NODE = pathlib.Path(__file__).resolve().with_name("in_node")
 NODE = ROOT / "tests/node/run"
+# Status of it where the node itself failed. That says nothing of what ran in it.
 NODE_FAILED = 125
 MEMORY_MIB = 4096
 # Seconds without a test that ends, after which the one that runs has failed. The longest takes a tenth of that; a soak takes hours.

@@ -1,8 +1,6 @@
 //! Whole pods' networks with the real bridge, host-local and portmap plugins, in namespaces of the test's
 //! own. Needs root and the plugins; says so and passes without.
 
-// The steps below are the tests' own; clippy's exception for tests knows marked functions only.
-
 use std::{
     fs::{self, File},
     io::{Read, Write},

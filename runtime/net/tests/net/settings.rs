@@ -1,8 +1,6 @@
 //! Settings that plugins leave in a pod's namespace, found by their traces in a real one, and made anew in another. Needs root, the CNI
 //! plugins, nft and ip; says so and passes without.
 
-// The steps below are the tests' own; clippy's exception for tests knows marked functions only.
-
 use std::{
     fs,
     os::{fd::AsRawFd, unix::fs::PermissionsExt},

@@ -1,24 +1,10 @@
 //! Volumes that images declare, in containers' plans.
 
-// A helper of a test may end the test.
-
 use std::path::Path;
 
-use runtime_spec::{ContainerPlan, ContainerSpec, GuestPaths, ImageConfig, Mount, PodSpec, SpecError};
+use runtime_spec::{ContainerPlan, ContainerSpec, ImageConfig, Mount, PodSpec, SpecError};
 
-const PATHS: GuestPaths = GuestPaths {
-    resolv_conf: "/g/resolv.conf",
-    hosts: "/g/hosts",
-    hostname: "/g/hostname",
-    shm: "/g/shm",
-    pid_namespace: "/g/pid",
-    cgroup_parent: "/pod",
-    shared: "/g/share",
-    image_volumes: "/g/image",
-    guest_volumes: "/g/kept",
-    host_sockets: "/g/sockets",
-    declared_volumes: "/g/declared",
-};
+use crate::plan::PATHS;
 
 fn plan(volumes: &[&str], mounted: &[&str]) -> Result<ContainerPlan, SpecError> {
     let pod = PodSpec { name: "p".into(), namespace: "n".into(), uid: "u".into(), ..PodSpec::default() };

@@ -1,7 +1,5 @@
 //! Specs resolved into plans.
 
-// A helper of a test may end the test.
-
 use std::path::Path;
 
 use oci_spec::runtime::{
@@ -14,7 +12,7 @@ use runtime_spec::{
     SpecError, Tmpfs,
 };
 
-const PATHS: GuestPaths = GuestPaths {
+pub(crate) const PATHS: GuestPaths = GuestPaths {
     resolv_conf: "/g/resolv.conf",
     hosts: "/g/hosts",
     hostname: "/g/hostname",
