@@ -7,8 +7,7 @@ use std::{path::Path, sync::LazyLock};
 
 use tests_tidy::{
     Crate, Repository, Source, breaches::Breaches, callers, code::Code, commits, cycles, edges, features,
-    fuzz_lock, headers, links, metrics, names, quotes, rows, sentences, sizes, steps, unsafe_code, versions,
-    words,
+    fuzz_lock, headers, links, metrics, names, quotes, rows, sizes, steps, unsafe_code, versions, words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -52,11 +51,6 @@ fn public_items_are_used_by_the_product() {
     let code = Code::read(&product, &REPOSITORY.sources);
     holds_in_all(&callers::check(&product, &code));
     holds(&callers::check_exceptions(&code));
-}
-
-#[test]
-fn doc_sentences_name_their_subject() {
-    holds(&REPOSITORY.sources.iter().flat_map(sentences::check).collect::<Vec<_>>());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tests_tidy::{
     breaches::{Breaches, by_folder},
     callers,
     code::Code,
-    conversions, cycles, sentences, sizes, versions, words,
+    conversions, cycles, sizes, versions, words,
 };
 
 fn main() -> anyhow::Result<()> {
@@ -19,7 +19,6 @@ fn main() -> anyhow::Result<()> {
     let checkout = Checkout::read(&env::args().nth(1).map_or_else(here, PathBuf::from))?;
     lines(&checkout.sources);
     names(&checkout);
-    prose("doc sentences that begin with a pronoun", &by_folder(&checkout.sources, sentences::check));
     prose("lines with banned words", &by_folder(&checkout.sources, words::check));
     println!("crates: {}", checkout.crates.len());
     let locked = versions::locked(&checkout.lock)?;
