@@ -1,92 +1,171 @@
-//! The re-executed agent that builds one container, or one more process in a container, through libcontainer,
-//! and exits. The builder has one thread and lives for some milliseconds; the process that it made is then the
-//! agent's child. This module holds no state and must never write to the agent's console: everything goes back as
-//! a report ([`crate::launch`]).
+//! The re-executed agent that makes one process, a container's first or a further one, and exits. The builder has one thread and lives for
+//! some milliseconds. It makes the process as a sibling of its own, so that the process is the agent's child from the first moment, and in
+//! the container's cgroup. What the process does then is in [`crate::inside`].
+//!
+//! This module holds no state and must never write to the agent's console: everything goes back as a report ([`crate::launch`]).
 
-use std::io::{self, BufReader, Write};
+use std::fs::{self, File};
+use std::io::{self, BufReader, ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::path::Path;
 
-use libcontainer::container::builder::ContainerBuilder;
-use libcontainer::error::LibcontainerError;
-use libcontainer::syscall::syscall::SyscallType;
-use rustix::process::{Resource, Rlimit};
-use tracing_subscriber::fmt::MakeWriter;
+use nix::sched::CloneFlags;
+use nix::unistd::{Gid, Uid};
+use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, Spec};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 
-use crate::executor::ContainerExecutor;
+use crate::cgroup::{self, Cgroup};
+use crate::exec::Exec;
+use crate::inside::{self, Entry, FAILED, Filter, Inside, SET_UP};
 use crate::launch::{self, Failure, Launch, LaunchKind, OpenFiles, Report};
-use crate::tenant;
+use crate::syscall;
 
-/// Why the builder made no process.
-#[derive(Debug, thiserror::Error)]
-enum BuilderError {
-    #[error("the launch cannot be read")]
-    Launch(#[source] io::Error),
-    #[error("the launch socket failed")]
-    Socket(#[from] io::Error),
-    #[error("no standard streams came with the launch")]
-    NoStreams,
-    #[error("the limit of open files cannot be set")]
-    OpenFiles(#[source] io::Error),
-    #[error(transparent)]
-    Container(#[from] LibcontainerError),
+/// What the builder's process ends with.
+enum Outcome {
+    Made(i32),
+    /// The process has reported why it could not be made.
+    Reported,
 }
 
 /// Runs the builder: standard input is the launch socket. Returns the process's exit code.
 pub fn run() -> i32 {
-    // A copy above the standard streams that closes on exec: its end of stream is the agent's signal.
-    let socket = match io::stdin().as_fd().try_clone_to_owned() {
-        Ok(fd) => Arc::new(UnixStream::from(fd)),
-        Err(_) => return 1,
-    };
-    tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::ERROR)
-        .without_time()
-        .with_ansi(false)
-        .with_level(false)
-        .with_writer(LogWriter(Arc::clone(&socket)))
-        .init();
+    let Ok(socket) = inside::keep(io::stdin().as_fd()).map(UnixStream::from) else { return 1 };
     let report = match build(&socket) {
-        Ok(pid) => Report::Ready { pid },
-        Err(error) => Report::Failed(Failure::from_error(&error)),
+        Ok(Outcome::Made(pid)) => Report::Ready { pid },
+        Ok(Outcome::Reported) => return 1,
+        Err(failure) => Report::Failed(failure),
     };
-    let failed = matches!(report, Report::Failed(_));
     // Without the agent nobody takes the report.
-    let _ = report.send(&socket);
-    i32::from(failed)
+    let sent = report.send(&socket);
+    i32::from(sent.is_err() || matches!(report, Report::Failed(_)))
 }
 
-fn build(socket: &Arc<UnixStream>) -> Result<i32, BuilderError> {
-    let fds = launch::receive_fds(&**socket)?.ok_or(BuilderError::NoStreams)?;
-    let Ok(streams) = <[OwnedFd; 3]>::try_from(fds) else {
-        return Err(BuilderError::NoStreams);
-    };
-    // Nothing follows the launch on the socket, so reading ahead takes nothing from anybody.
-    let launch = Launch::read(BufReader::new(&**socket)).map_err(BuilderError::Launch)?;
+fn build(socket: &UnixStream) -> Result<Outcome, Failure> {
+    let failed = |what: &'static str| move |error: io::Error| Failure::at(what, &error);
+    let read = "cannot read the launch";
+    let streams = launch::receive_fds(socket).map_err(failed(read))?.unwrap_or_default();
+    let streams = streams.iter().map(|stream| inside::keep(stream.as_fd())).collect::<io::Result<Vec<_>>>();
+    let streams = <[OwnedFd; 3]>::try_from(streams.map_err(failed(read))?)
+        .map_err(|_| failed(read)(ErrorKind::UnexpectedEof.into()))?;
+    // Nothing follows the launch on the socket before the process is made, so reading ahead takes nothing from anybody.
+    let launch = Launch::read(BufReader::new(socket)).map_err(failed(read))?;
+    let agent = socket.try_clone().map_err(failed(read))?;
+    let console = launch.console_socket.as_ref().map(UnixStream::connect).transpose();
+    let console = console.map_err(failed("cannot reach the agent's socket for the terminal"))?;
     if let Some(open_files) = launch.open_files {
-        raise_limit(open_files).map_err(BuilderError::OpenFiles)?;
+        raise_limit(open_files).map_err(failed("cannot set the limit of open files"))?;
     }
-    let bundle = match &launch.kind {
-        LaunchKind::Create { bundle } => bundle,
-        LaunchKind::Exec(exec) => return Ok(tenant::build(&launch, exec, socket, &streams)?),
-    };
-    let [stdin, stdout, stderr] = streams;
-    let executor = ContainerExecutor { socket: Arc::clone(socket), seccomp: None, held: true };
-    let container = ContainerBuilder::new(launch.container_id.clone(), SyscallType::default())
-        .with_root_path(&launch.state_root)?
-        .with_console_socket(launch.console_socket.as_ref())
-        .with_stdin(stdin)
-        .with_stdout(stdout)
-        .with_stderr(stderr)
-        .validate_id()?
-        .with_executor(executor)
-        .as_init(bundle)
-        .with_systemd(false)
-        .with_detach(true)
-        .build()?;
-    let pid = container.pid().map(nix_pid);
-    pid.ok_or_else(|| LibcontainerError::Other("the container has no process".into()).into())
+    // The processes of the namespaces to join must not reach into this one meanwhile.
+    nix::sys::prctl::set_dumpable(false).map_err(|errno| failed("cannot hide the builder")(errno.into()))?;
+    let (outcome, reported) = io::pipe().map_err(failed("cannot make a pipe"))?;
+    let (outcome, reported) = (File::from(OwnedFd::from(outcome)), File::from(OwnedFd::from(reported)));
+    let inside =
+        |entry, filter, cgroup| Inside { entry, agent, outcome: reported, cgroup, streams, console, filter };
+    match launch.kind {
+        LaunchKind::Create(spec) => first(spec, outcome, inside),
+        LaunchKind::Exec(exec) => further(*exec, outcome, inside),
+    }
+}
+
+/// Makes a container's first process, which then waits for its start.
+fn first(
+    spec: Box<Spec>,
+    outcome: File,
+    inside: impl FnOnce(Entry, Option<Filter>, Option<File>) -> Inside,
+) -> Result<Outcome, Failure> {
+    let invalid = || Failure::at("the specification is not complete", &ErrorKind::InvalidInput.into());
+    let linux = spec.linux().as_ref().ok_or_else(invalid)?;
+    let score = spec.process().as_ref().and_then(oci_spec::runtime::Process::oom_score_adj);
+    let filter = compile(linux.seccomp().as_ref())?;
+    set_score(score)?;
+    let cgroup = make_cgroup(linux.cgroups_path().as_deref().ok_or_else(invalid)?)?;
+    let namespaces = linux.namespaces().as_deref().unwrap_or_default();
+    let (mut own, joined) = split(namespaces);
+    // The cgroup's files are root's, and in another user namespace nobody is that root.
+    let in_user_namespace = joined.iter().any(|one| one.typ() == LinuxNamespaceType::User);
+    let processes = in_user_namespace.then(|| File::options().write(true).open(cgroup.join("cgroup.procs")));
+    let processes = processes.transpose().map_err(|error| cgroup_failed(&error))?;
+    let directory = File::open(&cgroup).map_err(|error| cgroup_failed(&error))?;
+    join(&joined).map_err(|error| Failure::at("cannot join the pod's namespaces", &error))?;
+    // A process is of its namespace of processes from its beginning on.
+    let pid = own & CloneFlags::CLONE_NEWPID;
+    own.remove(CloneFlags::CLONE_NEWPID);
+    let into = (!in_user_namespace).then_some(directory);
+    let inside = inside(Entry::First { spec, own }, filter, processes);
+    match made(pid, into.as_ref(), inside)? {
+        made if answered(outcome)? == Some(SET_UP) => Ok(Outcome::Made(made)),
+        _ => Ok(Outcome::Reported),
+    }
+}
+
+/// Makes one more process of a container, which executes its program.
+fn further(
+    exec: Exec,
+    outcome: File,
+    inside: impl FnOnce(Entry, Option<Filter>, Option<File>) -> Inside,
+) -> Result<Outcome, Failure> {
+    let filter = compile(exec.seccomp.as_ref())?;
+    set_score(exec.process.oom_score_adj())?;
+    let cgroup = Cgroup::new(&cgroup::to_join(&exec.cgroup, exec.first).to_string_lossy());
+    let directory = File::open(cgroup.directory()).map_err(|error| cgroup_failed(&error))?;
+    let joining = |error: io::Error| Failure::at("cannot join the container", &error);
+    let first = Pid::from_raw(exec.first).ok_or_else(|| joining(ErrorKind::InvalidInput.into()))?;
+    let first =
+        rustix::process::pidfd_open(first, PidfdFlags::empty()).map_err(|errno| joining(errno.into()))?;
+    let mut joined = exec.namespaces.iter().fold(CloneFlags::empty(), |all, &one| all | flag(one));
+    if joined.contains(CloneFlags::CLONE_NEWPID) {
+        nix::sched::setns(&first, CloneFlags::CLONE_NEWPID).map_err(|errno| joining(errno.into()))?;
+        joined.remove(CloneFlags::CLONE_NEWPID);
+    }
+    let inside = inside(Entry::Further { process: Box::new(exec.process), first, joined }, filter, None);
+    let pid = made(CloneFlags::empty(), Some(&directory), inside)?;
+    match answered(outcome)? {
+        None => Ok(Outcome::Made(pid)),
+        Some(_) => Ok(Outcome::Reported),
+    }
+}
+
+/// Makes the process. Returns its pid here; there, this never returns.
+fn made(flags: CloneFlags, cgroup: Option<&File>, inside: Inside) -> Result<i32, Failure> {
+    let flags = u64::from(flags.bits().cast_unsigned());
+    let cloned = syscall::clone_sibling(flags, cgroup.map(AsFd::as_fd));
+    match cloned.map_err(|error| Failure::at("cannot make the process", &error))? {
+        Some(pid) => Ok(pid),
+        None => inside::run(inside),
+    }
+}
+
+/// Waits for the byte that the process answers with; there is none if it has executed its program, or has died.
+fn answered(mut outcome: File) -> Result<Option<u8>, Failure> {
+    let mut byte = [0];
+    let failed = |error| Failure::at("cannot read the outcome", &error);
+    let answer = (outcome.read(&mut byte).map_err(failed)? == 1).then_some(byte[0]);
+    debug_assert!(matches!(answer, None | Some(SET_UP | FAILED)));
+    Ok(answer)
+}
+
+fn compile(rules: Option<&LinuxSeccomp>) -> Result<Option<Filter>, Failure> {
+    rules.map(Filter::compile).transpose()
+}
+
+fn cgroup_failed(error: &io::Error) -> Failure {
+    Failure::at("cannot make the container's cgroup", error)
+}
+
+/// Makes the cgroup with this path below the mount, and returns its directory.
+fn make_cgroup(path: &Path) -> Result<std::path::PathBuf, Failure> {
+    let cgroup = Cgroup::new(&path.to_string_lossy());
+    match fs::create_dir(cgroup.directory()) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(cgroup_failed(&error)),
+        _ => Ok(cgroup.directory().to_owned()),
+    }
+}
+
+/// The process inherits this. Later the file could not be written: it is root's once dumping is off.
+fn set_score(score: Option<i32>) -> Result<(), Failure> {
+    let set = score.map(|score| fs::write("/proc/self/oom_score_adj", score.to_string())).transpose();
+    set.map(drop).map_err(|error| Failure::at("cannot set oom_score_adj", &error))
 }
 
 /// Raises this process's own limit to the one of the container's process. In a user namespace the limit is set by
@@ -96,31 +175,39 @@ fn raise_limit(open_files: OpenFiles) -> io::Result<()> {
     Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current, maximum })?)
 }
 
-/// Converts a pid of libcontainer's, which are of another version of nix than ours.
-fn nix_pid(pid: impl Into<libc::pid_t>) -> i32 {
-    pid.into()
+/// Namespaces of the container's own, and those that it joins.
+fn split(namespaces: &[LinuxNamespace]) -> (CloneFlags, Vec<&LinuxNamespace>) {
+    let joined: Vec<_> = namespaces.iter().filter(|one| one.path().is_some()).collect();
+    let own = namespaces.iter().filter(|one| one.path().is_none());
+    (own.fold(CloneFlags::empty(), |all, one| all | flag(one.typ())), joined)
 }
 
-/// Sends errors that libcontainer logs as reports: they have the detail that its error values lose on their way
-/// between processes.
-#[derive(Clone, Debug)]
-struct LogWriter(Arc<UnixStream>);
-
-impl Write for LogWriter {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        Report::log(String::from_utf8_lossy(line).trim()).send(&self.0)?;
-        Ok(line.len())
+/// Joins these, the user namespace last: it takes the rights over the others.
+fn join(namespaces: &[&LinuxNamespace]) -> io::Result<()> {
+    let is_user = |one: &LinuxNamespace| one.typ() == LinuxNamespaceType::User;
+    let (user, others): (Vec<&LinuxNamespace>, Vec<_>) = namespaces.iter().partition(|one| is_user(one));
+    for namespace in others.into_iter().chain(user) {
+        let path = namespace.path().as_deref().unwrap_or(Path::new(""));
+        nix::sched::setns(File::open(path)?, flag(namespace.typ()))?;
+        if is_user(namespace) {
+            let (uid, gid) = (Uid::from_raw(0), Gid::from_raw(0));
+            nix::unistd::setresgid(gid, gid, gid)?;
+            nix::unistd::setresuid(uid, uid, uid)?;
+        }
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    Ok(())
 }
 
-impl<'a> MakeWriter<'a> for LogWriter {
-    type Writer = LogWriter;
-
-    fn make_writer(&'a self) -> LogWriter {
-        self.clone()
+fn flag(namespace: LinuxNamespaceType) -> CloneFlags {
+    match namespace {
+        LinuxNamespaceType::Mount => CloneFlags::CLONE_NEWNS,
+        LinuxNamespaceType::Cgroup => CloneFlags::CLONE_NEWCGROUP,
+        LinuxNamespaceType::Uts => CloneFlags::CLONE_NEWUTS,
+        LinuxNamespaceType::Ipc => CloneFlags::CLONE_NEWIPC,
+        LinuxNamespaceType::User => CloneFlags::CLONE_NEWUSER,
+        LinuxNamespaceType::Pid => CloneFlags::CLONE_NEWPID,
+        LinuxNamespaceType::Network => CloneFlags::CLONE_NEWNET,
+        // The kernel's clone(2) has no room for it among its flags, and unshare(2) does.
+        LinuxNamespaceType::Time => CloneFlags::from_bits_retain(libc::CLONE_NEWTIME),
     }
 }

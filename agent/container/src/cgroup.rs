@@ -1,5 +1,5 @@
 //! A container's cgroup (v2): its processes, its end, and the kernel's counts. This module creates no cgroup:
-//! libcgroups does, while the container is built. Limits are in [`crate::limits`].
+//! [`crate::builder`] does. Limits are in [`crate::limits`].
 //!
 //! Files: Documentation/admin-guide/cgroup-v2.rst of the kernel.
 

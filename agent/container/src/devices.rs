@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-use libcontainer::oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType};
+use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType};
 
 use crate::bpf::{
     AND, EXIT, Instruction, JUMP_IF_EQUAL, JUMP_UNLESS_EQUAL, LOAD_WORD, MOVE, MOVE_REGISTER, SHIFT_RIGHT,
@@ -194,7 +194,7 @@ fn block(rule: Rule) -> Vec<Instruction> {
 
 #[cfg(test)]
 mod tests {
-    use libcontainer::oci_spec::runtime::LinuxDeviceCgroupBuilder;
+    use oci_spec::runtime::LinuxDeviceCgroupBuilder;
     use proptest::prelude::*;
 
     use super::*;

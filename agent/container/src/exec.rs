@@ -3,12 +3,10 @@
 
 use std::path::PathBuf;
 
-use libcontainer::oci_spec::runtime::{
-    Capabilities, Capability, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, Process, Spec,
-};
+use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, Process, Spec};
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{SPEC_BYTES_MAX, SpecError, set_home};
+use crate::spec::{SPEC_BYTES_MAX, SpecError};
 
 /// The parts of a container's specification that execs take. The agent keeps them for each container, since probes
 /// make many execs.
@@ -70,18 +68,10 @@ impl ExecTemplate {
         let mut process = self.process.clone();
         process.set_args(Some(request.args)).set_terminal(Some(terminal)).set_console_size(None);
         if !request.env.is_empty() {
-            let home =
-                process.env().iter().flatten().find_map(|e| e.strip_prefix("HOME=")).map(str::to_owned);
             process.set_env(Some(request.env));
-            if let Some(home) = home {
-                set_home(&mut process, &home);
-            }
         }
         if let Some(cwd) = request.cwd.filter(|cwd| !cwd.as_os_str().is_empty()) {
             process.set_cwd(cwd);
-        }
-        if self.seccomp.is_some() && process.no_new_privileges() != Some(true) {
-            lend_sys_admin(&mut process);
         }
         Ok(Exec {
             first,
@@ -91,22 +81,6 @@ impl ExecTemplate {
             process,
         })
     }
-}
-
-/// Adds CAP_SYS_ADMIN to the permitted and effective sets: loading a filter without `no_new_privs` needs it, and
-/// the executor loads the filter as the process's user. The program itself does not get the capability, unless the
-/// container has it anyway: execve takes away what is in neither the bounding nor the ambient set (capabilities(7),
-/// "Transformation of capabilities during execve").
-fn lend_sys_admin(process: &mut Process) {
-    let Some(mut capabilities) = process.capabilities().clone() else { return };
-    let with = |set: &Option<Capabilities>| {
-        let mut set = set.clone().unwrap_or_default();
-        set.insert(Capability::SysAdmin);
-        Some(set)
-    };
-    let (permitted, effective) = (with(capabilities.permitted()), with(capabilities.effective()));
-    capabilities.set_permitted(permitted).set_effective(effective);
-    process.set_capabilities(Some(capabilities));
 }
 
 #[cfg(test)]
@@ -134,10 +108,6 @@ mod tests {
         ExecTemplate::of(&spec).unwrap().exec(request.as_bytes(), 7, terminal).unwrap()
     }
 
-    fn permitted(process: &Process) -> Capabilities {
-        process.capabilities().as_ref().unwrap().permitted().clone().unwrap()
-    }
-
     #[test]
     fn an_exec_takes_the_containers_user_and_variables() {
         let process = exec(container(), r#"{"args":["id"],"cwd":""}"#, true).process;
@@ -147,9 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn an_exec_s_own_variables_keep_the_container_s_home() {
+    fn an_exec_s_own_variables_replace_the_container_s() {
         let process = exec(container(), r#"{"args":["id"],"env":["B=2"]}"#, false).process;
-        assert_eq!(process.env().as_deref(), Some(&["B=2".to_owned(), "HOME=/srv".to_owned()][..]));
+        assert_eq!(process.env().as_deref(), Some(&["B=2".to_owned()][..]));
     }
 
     #[test]
@@ -158,18 +128,6 @@ mod tests {
         assert_eq!(exec.namespaces, [LinuxNamespaceType::Mount, LinuxNamespaceType::User]);
         assert_eq!((exec.first, exec.cgroup.as_path()), (7, Path::new("/pod/c1")));
         assert!(exec.seccomp.is_some());
-    }
-
-    #[test]
-    fn a_filtered_exec_is_lent_one_capability_that_exec_takes_away() {
-        let process = exec(container(), r#"{"args":["id"]}"#, false).process;
-        assert!(permitted(&process).contains(&Capability::SysAdmin));
-        let bounding = process.capabilities().as_ref().unwrap().bounding().clone().unwrap();
-        assert!(!bounding.contains(&Capability::SysAdmin));
-        let mut unprivileged = container();
-        unprivileged["process"]["noNewPrivileges"] = json!(true);
-        let process = exec(unprivileged, r#"{"args":["id"]}"#, false).process;
-        assert!(!permitted(&process).contains(&Capability::SysAdmin));
     }
 
     #[test]

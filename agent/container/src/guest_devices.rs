@@ -7,12 +7,12 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use libcontainer::oci_spec::runtime::{LinuxDevice, LinuxDeviceBuilder, LinuxDeviceType};
+use oci_spec::runtime::{LinuxDevice, LinuxDeviceBuilder, LinuxDeviceType};
 
 /// Depth of directories that are read below `/dev`: `/dev/mapper` is one, `/dev/bus/usb/001` three.
 const DEPTH_MAX: usize = 4;
 
-/// Entries of `/dev` that are mounts of the container, or that libcontainer makes.
+/// Entries of `/dev` that are mounts of the container, or that the builder makes.
 const OWN: [&str; 11] =
     ["pts", "shm", "mqueue", "console", "ptmx", "null", "zero", "full", "random", "urandom", "tty"];
 

@@ -2,14 +2,15 @@
 //! standard input. This module knows the messages and builds nothing; [`crate::builder`] is the other side.
 //!
 //! ```text
-//! agent                                   builder process          first process of the container
+//! agent                                   builder process          new process of the container
 //!   │ argv: container-init                     │                              │
 //!   │ one byte + [stdin, stdout, stderr] ─────▶│                              │
 //!   │ Launch ─────────────────────────────────▶│                              │
-//!   │◀────────────── Log, Log … ───────────────│── fork, fork ───────────────▶│
+//!   │                                          │── clone ────────────────────▶│
+//!   │◀────────────── Failed ──────────────────────────────────────────────────│ no such mount, user, executable …
 //!   │◀────────────── Ready { pid } ────────────│ (Create: held; Exec: runs)   │
-//!   │◀────────────── Failed ───────────────────│◀─────────────────────────────│ no such executable …
-//!   │◀────────────── ExecFailed ──────────────────────────────────────────────│ execve refused
+//!   │ START ─────────────────────────────────────────────────────────────────▶│ (Create)
+//!   │◀────────────── ExecFailed ──────────────────────────────────────────────│ no such executable; execve refused
 //!   │◀────────────── end of stream ───────────────────────────────────────────│ execve done, or dead
 //! ```
 //!
@@ -17,12 +18,14 @@
 //! (`MAX_ARG_STRLEN`, include/uapi/linux/binfmts.h). The socket closes on exec, so its end means that every process of
 //! the agent's has become the container's, or is gone.
 
+use std::fmt::Display;
 use std::io::{self, BufRead, IoSlice, IoSliceMut, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use libcontainer::oci_spec::runtime::{PosixRlimitType, Process};
+use nix::errno::Errno;
+use oci_spec::runtime::{PosixRlimitType, Process, Spec};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
@@ -40,14 +43,13 @@ pub const REPORT_BYTES_MAX: usize = 16 * 1024;
 /// Longest message within a report, in characters.
 const MESSAGE_CHARS_MAX: usize = 2000;
 
+/// What the agent sends to have a held process execute its program.
+pub const START: &[u8] = b"\n";
+
 /// The process that the builder makes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Launch {
-    /// libcontainer's state directory ([`crate::STATE_ROOT`]).
-    pub state_root: PathBuf,
-    /// Id of the container.
-    pub container_id: String,
     /// A container, or one more process in it.
     pub kind: LaunchKind,
     /// The listening unix socket that a terminal's master side is sent to; set if and only if there is a terminal.
@@ -57,13 +59,10 @@ pub struct Launch {
 }
 
 /// A container, or one more process in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum LaunchKind {
-    /// Build the container whose `config.json` is in `bundle`, and hold it before exec.
-    Create {
-        /// The bundle's directory.
-        bundle: PathBuf,
-    },
+    /// Build the container of this specification, and hold it before exec.
+    Create(Box<Spec>),
     /// Run one more process in a running container.
     Exec(Box<Exec>),
 }
@@ -107,8 +106,6 @@ impl Launch {
 /// A report of the builder, or of the container's first process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
-    /// libcontainer logged an error: detail for a failure that follows.
-    Log(String),
     /// The process exists, with this pid in the agent's PID namespace.
     Ready {
         /// The process's pid.
@@ -147,6 +144,15 @@ impl Failure {
         Failure { kind, message: cut(message) }
     }
 
+    /// A step that failed, and the kernel's reason in words.
+    pub fn at(step: impl Display, error: &io::Error) -> Failure {
+        let reason = match error.raw_os_error() {
+            Some(number) => Errno::from_raw(number).desc().to_owned(),
+            None => error.to_string(),
+        };
+        Failure::new(FailureKind::Other, &format!("{step}: {reason}"))
+    }
+
     /// An error and its sources, as one failure.
     pub fn from_error(error: &(dyn std::error::Error + 'static)) -> Failure {
         let mut message = error.to_string();
@@ -165,11 +171,6 @@ impl Failure {
 }
 
 impl Report {
-    /// A log line, cut to a bounded length.
-    pub fn log(message: &str) -> Report {
-        Report::Log(cut(message))
-    }
-
     /// Sends the report as one line.
     pub fn send(&self, mut socket: &UnixStream) -> io::Result<()> {
         let mut line = serde_json::to_vec(self).map_err(io::Error::other)?;
@@ -192,6 +193,16 @@ pub fn send_stdio(socket: &UnixStream, stdio: [BorrowedFd<'_>; 3]) -> io::Result
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&stdio));
+    rustix::net::sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Sends a terminal's master side to a console socket.
+pub(crate) fn send_terminal(socket: &UnixStream, master: BorrowedFd<'_>) -> io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let master = [master];
+    control.push(SendAncillaryMessage::ScmRights(&master));
     rustix::net::sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
@@ -225,8 +236,8 @@ mod tests {
     fn reports_arrive_line_by_line() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let reports = [
-            Report::log("a\nb"),
             Report::Ready { pid: 7 },
+            Report::ExecFailed(Failure::at("a\nb", &io::ErrorKind::NotFound.into())),
             Report::Failed(Failure::new(FailureKind::ExecutableNotFound, "none")),
         ];
         for report in &reports {
@@ -241,16 +252,17 @@ mod tests {
     #[test]
     fn a_launch_stays_behind_the_descriptors_whatever_its_length() {
         let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut spec = Spec::default();
+        spec.set_hostname(Some("x".repeat(100_000)));
         let launch = Launch {
-            state_root: "/s".into(),
-            container_id: "x".repeat(100_000),
-            kind: LaunchKind::Create { bundle: "/b".into() },
+            kind: LaunchKind::Create(Box::new(spec)),
             console_socket: None,
             open_files: Some(OpenFiles { soft: 1, hard: 2 }),
         };
         let null = std::fs::File::open("/dev/null").unwrap();
         send_stdio(&ours, [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
         (&ours).write_all(&launch.line().unwrap()).unwrap();
+        drop(null);
         assert_eq!(receive_fds(&theirs).unwrap().unwrap().len(), 3);
         assert_eq!(Launch::read(BufReader::new(theirs)).unwrap(), launch);
     }
@@ -278,6 +290,12 @@ mod tests {
         assert_eq!(text, "xxx");
         drop(ours);
         assert!(receive_fds(&theirs).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_step_names_the_kernels_reason_in_words() {
+        let failure = Failure::at("cannot mount /x", &io::Error::from_raw_os_error(libc::ENOTDIR));
+        assert_eq!(failure.message, "cannot mount /x: Not a directory");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! OCI containers inside the guest: the specification that libcontainer gets ([`spec`]), the users of an image
+//! OCI containers inside the guest: the specification of a container ([`spec`]) and of a further process ([`exec`]), the users of an image
 //! ([`users`]), how processes are made, and cgroups ([`cgroup`], [`limits`], [`devices`]).
 //!
-//! Containers are built by libcontainer, which forks. Forking is not safe in a process with threads or a runtime, so
-//! each build happens in a short-lived re-execution of the agent's own binary ([`builder`]), which the agent talks
-//! to over one socket ([`launch`]).
+//! A process is made by a short-lived re-execution of the agent's own binary ([`builder`]), since forking is not safe in a process with
+//! threads or a runtime. The agent talks to it over one socket ([`launch`]). What the new process does before it executes its program is in
+//! [`inside`].
 //!
 //! This crate knows no Tokio and no RPC, and it holds no state: the agent does.
 
@@ -14,17 +14,11 @@ pub mod builder;
 pub mod cgroup;
 pub mod devices;
 pub mod exec;
-mod executor;
 pub mod guest_devices;
 pub mod image_file;
+mod inside;
 pub mod launch;
 pub mod limits;
 pub mod spec;
-pub mod start;
 pub mod syscall;
-mod tenant;
 pub mod users;
-pub mod working_directory;
-
-/// Where libcontainer keeps its state, one directory per container.
-pub const STATE_ROOT: &str = "/run/podvisor/libcontainer";

@@ -1,12 +1,12 @@
-//! From the specification that the host sends to the one that libcontainer gets: root, user, cgroup and namespaces,
+//! From the specification that the host sends to the one that the builder gets: root, user, cgroup and namespaces,
 //! which only the guest knows, are filled in, and parts that the guest does not support are refused by name. Pure;
 //! [`crate::builder`] builds the container.
 
 use std::path::{Path, PathBuf};
 
-use libcontainer::oci_spec::runtime::{
+use oci_spec::runtime::{
     Linux, LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxNamespaceBuilder,
-    LinuxNamespaceType, MountBuilder, Process, Root, RootBuilder, Spec, User, UserBuilder,
+    LinuxNamespaceType, MountBuilder, Root, RootBuilder, Spec, User, UserBuilder,
 };
 
 use crate::users::ResolvedUser;
@@ -32,7 +32,7 @@ pub enum SpecError {
         /// Name of the part.
         part: &'static str,
         /// The builder's reason.
-        source: libcontainer::oci_spec::OciSpecError,
+        source: oci_spec::OciSpecError,
     },
     /// The specification is longer than 2 MiB.
     #[error("a specification of {0} bytes is longer than {SPEC_BYTES_MAX}")]
@@ -58,7 +58,7 @@ pub struct GuestParts<'a> {
     pub devices: &'a [LinuxDevice],
 }
 
-/// The container's specification, ready for libcontainer.
+/// The container's specification, ready for the builder.
 pub fn container(json: &[u8], parts: GuestParts<'_>) -> Result<Spec, SpecError> {
     if json.len() > SPEC_BYTES_MAX {
         return Err(SpecError::TooLong(json.len()));
@@ -82,8 +82,6 @@ pub fn container(json: &[u8], parts: GuestParts<'_>) -> Result<Spec, SpecError> 
     process.set_terminal(Some(parts.terminal));
     let user = user(process.user(), parts.user)?;
     process.set_user(user);
-    set_home(process, &parts.user.home);
-    normalize_privileges(process);
     Ok(spec)
 }
 
@@ -181,22 +179,6 @@ fn user(asked: &User, resolved: &ResolvedUser) -> Result<User, SpecError> {
     builder.build().map_err(|source| SpecError::Part { part: "user", source })
 }
 
-/// Sets HOME unless the environment has it.
-pub(crate) fn set_home(process: &mut Process, home: &str) {
-    let env = process.env_mut().get_or_insert_with(Vec::new);
-    if !env.iter().any(|entry| entry.starts_with("HOME=")) {
-        env.push(format!("HOME={home}"));
-    }
-}
-
-/// Removes a `noNewPrivileges` that is false: libcontainer loads a filter before it drops capabilities only if the
-/// flag is absent. With `false` it would load the filter too late, and the kernel would refuse.
-fn normalize_privileges(process: &mut Process) {
-    if process.no_new_privileges() == Some(false) {
-        process.set_no_new_privileges(None);
-    }
-}
-
 fn refuse_unsupported(spec: &Spec) -> Result<(), SpecError> {
     // A hook names a program of the host.
     if spec.hooks().is_some() {
@@ -218,13 +200,13 @@ fn refuse_unsupported(spec: &Spec) -> Result<(), SpecError> {
 
 #[cfg(test)]
 mod tests {
-    use libcontainer::oci_spec::runtime::LinuxNamespace;
+    use oci_spec::runtime::LinuxNamespace;
     use serde_json::json;
 
     use super::*;
 
     fn resolved() -> ResolvedUser {
-        ResolvedUser { uid: 33, gid: 33, groups: vec![33, 4], home: "/srv".into() }
+        ResolvedUser { uid: 33, gid: 33, groups: vec![33, 4] }
     }
 
     fn spec_json() -> serde_json::Value {
@@ -300,15 +282,6 @@ mod tests {
         let rules = linux.resources().clone().unwrap().devices().clone().unwrap();
         let rules: Vec<_> = rules.iter().map(|rule| (rule.allow(), rule.access().as_deref())).collect();
         assert_eq!(rules[rules.len() - 2..], [(false, Some("rwm")), (true, Some("r"))]);
-    }
-
-    #[test]
-    fn home_is_added_only_where_it_is_missing() {
-        let env = |spec: &Spec| spec.process().as_ref().unwrap().env().clone().unwrap();
-        assert_eq!(env(&build(&spec_json()).unwrap()), ["A=1", "HOME=/srv"]);
-        let mut json = spec_json();
-        json["process"]["env"] = json!(["HOME=/x"]);
-        assert_eq!(env(&build(&json).unwrap()), ["HOME=/x"]);
     }
 
     #[test]

@@ -203,6 +203,9 @@ const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
 const BPF_CGROUP_DEVICE: u32 = 6;
 const BPF_F_ALLOW_MULTI: u32 = 2;
 
+/// A flag of clone3(2), `include/uapi/linux/sched.h`.
+const CLONE_INTO_CGROUP: u64 = 1 << 33;
+
 /// How often a program's load is tried again after EAGAIN.
 const LOAD_ATTEMPTS: u32 = 32;
 
@@ -305,6 +308,71 @@ pub fn mapped_mount(path: &Path, user_namespace: BorrowedFd<'_>) -> io::Result<O
     };
     check(result)?;
     Ok(tree)
+}
+
+/// Changes attributes (`MOUNT_ATTR_*`) and propagation (`MS_PRIVATE` and its like, 0 to leave it) of a mount, with `recursive` also of
+/// all mounts below it (mount_setattr(2)).
+pub(crate) fn set_mount_attributes(
+    mount: BorrowedFd<'_>,
+    recursive: bool,
+    set: u64,
+    clear: u64,
+    propagation: u64,
+) -> io::Result<()> {
+    let attributes = libc::mount_attr { attr_set: set, attr_clr: clear, propagation, userns_fd: 0 };
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the kernel reads the path, an empty C string, and a mount_attr of the size given; both live
+    // through the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const attributes,
+            std::mem::size_of::<libc::mount_attr>(),
+        )
+    };
+    check(result)
+}
+
+/// Makes a process as fork(2) does, but as a child of this process's parent, with these `CLONE_NEW*` flags, and in the cgroup whose
+/// directory is given (clone3(2)). Returns the new process's pid in this one, and `None` in the new one. It takes one thread: what
+/// other threads hold would stay held in the new process.
+pub(crate) fn clone_sibling(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<i32>> {
+    // SAFETY: a `clone_args` is integers, for which zero is a value.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = flags | u64::from(libc::CLONE_PARENT.cast_unsigned());
+    if let Some(cgroup) = cgroup {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = u64::try_from(cgroup.as_raw_fd()).map_err(io::Error::other)?;
+    }
+    // SAFETY: the kernel reads a clone_args of the size given, which lives through the call. Without CLONE_VM the new process has
+    // memory and stack of its own, as after fork(2), and the caller has one thread.
+    let result = unsafe {
+        libc::syscall(libc::SYS_clone3, &raw const arguments, std::mem::size_of::<libc::clone_args>())
+    };
+    check(result)?;
+    let pid = i32::try_from(result).map_err(io::Error::other)?;
+    Ok((pid > 0).then_some(pid))
+}
+
+/// Ends the process without anything that a library would do at its end: it is a copy of another one.
+pub(crate) fn exit_at_once(code: i32) -> ! {
+    // SAFETY: _exit(2) takes a number, and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Puts the process under a filter of system calls: `program` is an array of `struct sock_filter` (seccomp(2)).
+pub(crate) fn load_filter(program: &[u8], flags: u64) -> io::Result<()> {
+    const INSTRUCTION_BYTES: usize = std::mem::size_of::<libc::sock_filter>();
+    let length = u16::try_from(program.len() / INSTRUCTION_BYTES).map_err(io::Error::other)?;
+    // The kernel copies the instructions, and takes them at any alignment.
+    let filter = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
+    // SAFETY: the kernel reads `length` instructions at the pointer, which `program` holds and which live through the call.
+    check(unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter)
+    })
 }
 
 /// Does `work` as this effective user, in this thread alone: the C library would change all threads. Afterwards the

@@ -18,8 +18,6 @@ pub struct ResolvedUser {
     pub gid: u32,
     /// The primary group, and with [`GroupsPolicy::Merge`] every group whose member list names the user; each once.
     pub groups: Vec<u32>,
-    /// The home directory in passwd, or "/" for a user without an entry.
-    pub home: String,
 }
 
 /// Why a user string means nobody in this image.
@@ -95,8 +93,13 @@ pub fn resolve(
             }
         }
     }
-    let home = entry.map(|entry| entry.home).filter(|home| home.starts_with('/'));
-    Ok(ResolvedUser { uid, gid, groups, home: home.unwrap_or("/").to_owned() })
+    Ok(ResolvedUser { uid, gid, groups })
+}
+
+/// The user's home directory in passwd, or "/" for a user without an entry.
+pub fn home(uid: u32, passwd: &str) -> &str {
+    let home = passwd_entries(passwd).find(|entry| entry.uid == uid).map(|entry| entry.home);
+    home.filter(|home| home.starts_with('/')).unwrap_or("/")
 }
 
 fn group_id(wanted: &str, group: &str) -> Result<u32, UserError> {
@@ -170,23 +173,29 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_string_is_root_with_its_home() {
+    fn an_empty_string_is_root() {
         let root = merged("", PASSWD, GROUP).unwrap();
-        assert_eq!((root.uid, root.gid, root.home.as_str()), (0, 0, "/root"));
+        assert_eq!((root.uid, root.gid), (0, 0));
         assert_eq!(root.groups, [0, 26]);
+    }
+
+    #[test]
+    fn a_home_is_the_entrys_or_the_root() {
+        assert_eq!((home(0, PASSWD), home(33, PASSWD), home(1000, PASSWD)), ("/root", "/srv/www", "/"));
+        assert_eq!(home(7, "odd:x:7:7::relative:/bin/sh\n"), "/");
     }
 
     #[test]
     fn a_name_brings_its_groups() {
         let web = merged("web", PASSWD, GROUP).unwrap();
-        assert_eq!((web.uid, web.gid, web.home.as_str()), (33, 33, "/srv/www"));
+        assert_eq!((web.uid, web.gid), (33, 33));
         assert_eq!(web.groups, [33, 26, 4]);
     }
 
     #[test]
     fn a_number_needs_no_entry() {
         let user = merged("1000:100", "", "").unwrap();
-        assert_eq!(user, ResolvedUser { uid: 1000, gid: 100, groups: vec![100], home: "/".into() });
+        assert_eq!(user, ResolvedUser { uid: 1000, gid: 100, groups: vec![100] });
         assert_eq!(merged("1000", "", "").unwrap().gid, 0);
     }
 
@@ -214,7 +223,7 @@ mod tests {
             if let Ok(found) = merged(&user, &passwd, &group) {
                 prop_assert!(found.uid <= ID_MAX && found.gid <= ID_MAX);
                 prop_assert_eq!(found.groups[0], found.gid);
-                prop_assert!(found.home.starts_with('/'));
+                prop_assert!(home(found.uid, &passwd).starts_with('/'));
             }
         }
 
@@ -222,7 +231,7 @@ mod tests {
         fn a_good_entry_is_found_among_noise(uid in 1u32..60000, gid in 1u32..60000, noise in "[a-z:0-9\n]{0,200}") {
             let passwd = format!("{noise}\nwanted:x:{uid}:{gid}::/home/w:/bin/sh\n");
             let found = merged("wanted", &passwd, "").unwrap();
-            prop_assert_eq!((found.uid, found.gid, found.home.as_str()), (uid, gid, "/home/w"));
+            prop_assert_eq!((found.uid, found.gid), (uid, gid));
         }
     }
 }

@@ -15,17 +15,21 @@ use std::process::{Command, Stdio};
 
 use agent_container::cgroup::Cgroup;
 use agent_container::exec::ExecTemplate;
-use agent_container::launch::{ARGUMENT, Failure, FailureKind, Launch, LaunchKind, Report, send_stdio};
+use agent_container::launch::{
+    ARGUMENT, Failure, FailureKind, Launch, LaunchKind, Report, START, send_stdio,
+};
 use agent_container::limits::{self, LimitError};
 use agent_container::spec::{self, GuestParts};
-use agent_container::start::start;
 use agent_container::users::{GroupsPolicy, ResolvedUser};
 use agent_container::{builder, devices, users};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
-use serde_json::json;
+use oci_spec::runtime::Spec;
+use serde_json::{Value, json};
 
 const BUSYBOX: &str = "/bin/busybox";
+/// Path of the cgroup of all containers, below the mount.
+const PARENT: &str = "/podvisor-test";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -45,8 +49,7 @@ fn main() {
         eprintln!("skipped: needs root, cgroup v2 with every controller, and a static {BUSYBOX}");
         return;
     }
-    // A builder's child becomes this process's when the builder ends, as it becomes PID 1's in the guest.
-    nix::sys::prctl::set_child_subreaper(true).unwrap();
+    make_parent_cgroup();
     let asked = arguments.iter().skip(1).find(|argument| !argument.starts_with('-'));
     let chosen: Vec<_> = TESTS.iter().filter(|(name, _)| asked.is_none_or(|asked| asked == name)).collect();
     for (name, test) in &chosen {
@@ -57,9 +60,19 @@ fn main() {
     println!("test result: ok. {} passed; 0 failed; 0 ignored", chosen.len());
 }
 
+/// Makes the cgroup below which the tests' containers are, with the controllers that limits need.
+fn make_parent_cgroup() {
+    let parent = Cgroup::new(PARENT);
+    fs::create_dir_all(parent.directory()).unwrap();
+    for directory in [Cgroup::new("/").directory(), parent.directory()] {
+        // A process in the root's own cgroup is in nobody's way there.
+        fs::write(directory.join("cgroup.subtree_control"), "+cpu +cpuset +memory +pids").unwrap();
+    }
+}
+
 type Test = (&'static str, fn(&Bench));
 
-const TESTS: [Test; 8] = [
+const TESTS: [Test; 16] = [
     ("a_container_is_held_until_it_is_started", a_container_is_held_until_it_is_started),
     ("limits_reach_the_cgroup", limits_reach_the_cgroup),
     ("limits_change_together_or_not_at_all", limits_change_together_or_not_at_all),
@@ -71,6 +84,14 @@ const TESTS: [Test; 8] = [
     ),
     ("an_exec_runs_as_the_user_and_under_the_filter", an_exec_runs_as_the_user_and_under_the_filter),
     ("a_forbidden_device_cannot_be_opened", a_forbidden_device_cannot_be_opened),
+    ("a_mount_over_a_link_to_nothing_makes_its_target", a_mount_over_a_link_to_nothing_makes_its_target),
+    ("a_volume_at_dev_keeps_its_own_nodes", a_volume_at_dev_keeps_its_own_nodes),
+    ("a_dev_that_is_a_link_is_refused", a_dev_that_is_a_link_is_refused),
+    ("mounts_over_proc_are_refused_by_their_path", mounts_over_proc_are_refused_by_their_path),
+    ("variables_are_passed_on_as_listed", variables_are_passed_on_as_listed),
+    ("a_filter_need_not_allow_what_the_builder_calls", a_filter_need_not_allow_what_the_builder_calls),
+    ("hidden_paths_cannot_be_read_or_written", hidden_paths_cannot_be_read_or_written),
+    ("home_is_where_the_containers_own_passwd_says", home_is_where_the_containers_own_passwd_says),
 ];
 
 /// One test's directories.
@@ -93,9 +114,8 @@ impl Bench {
         for part in ["bin", "proc", "dev", "tmp"] {
             fs::create_dir_all(rootfs.join(part)).unwrap();
         }
-        fs::create_dir_all(bench.state()).unwrap();
         fs::copy(BUSYBOX, rootfs.join("bin/busybox")).unwrap();
-        for applet in ["sh", "id", "sleep", "cat", "hostname", "mknod", "head", "grep"] {
+        for applet in ["sh", "id", "sleep", "cat", "hostname", "mknod", "head", "grep", "ls"] {
             std::os::unix::fs::symlink("busybox", rootfs.join("bin").join(applet)).unwrap();
         }
         fs::write(rootfs.join("bin/plain"), "").unwrap();
@@ -106,17 +126,13 @@ impl Bench {
         self.directory.path().join("rootfs")
     }
 
-    fn state(&self) -> PathBuf {
-        self.directory.path().join("state")
-    }
-
     fn cgroup(&self) -> Cgroup {
-        Cgroup::new(&format!("/podvisor-test/{}", self.id))
+        Cgroup::new(&format!("{PARENT}/{}", self.id))
     }
 
-    fn spec(&self, args: &[&str], user: &ResolvedUser) -> libcontainer::oci_spec::runtime::Spec {
+    fn json(args: &[&str]) -> Value {
         let capabilities = ["CAP_KILL", "CAP_MKNOD"];
-        let json = json!({
+        json!({
             "ociVersion": "1.1.0",
             "process": {
                 "user": { "uid": 0, "gid": 0 }, "args": args, "env": ["PATH=/bin"], "cwd": "/",
@@ -128,19 +144,22 @@ impl Bench {
                 { "destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"] }
             ],
             "linux": {
+                "maskedPaths": ["/proc/kcore", "/proc/acpi", "/proc/no-such-file", "/proc/keys", "/proc/timer_list"],
+                "readonlyPaths": ["/proc/sys", "/proc/no-such-directory"],
                 "namespaces": [{ "type": "pid" }, { "type": "mount" }, { "type": "uts" }],
                 "resources": {
-                    "memory": { "limit": 67_108_864 }, "pids": { "limit": 40 },
-                    "cpu": { "quota": 50_000, "period": 100_000, "cpus": "0" },
                     "devices": [{ "allow": false, "access": "rwm" }, { "allow": true, "access": "m" }]
                 },
                 "seccomp": { "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
                     { "names": ["sethostname"], "action": "SCMP_ACT_ERRNO" }
                 ] }
             }
-        });
+        })
+    }
+
+    fn spec(&self, json: &Value, user: &ResolvedUser) -> Spec {
         let rootfs = self.rootfs();
-        let cgroup = format!("/podvisor-test/{}", self.id);
+        let cgroup = format!("{PARENT}/{}", self.id);
         let (rootfs, cgroup) = (&*rootfs, &*cgroup);
         let parts = GuestParts {
             rootfs,
@@ -159,30 +178,26 @@ impl Bench {
     }
 
     fn create_as(&self, args: &[&str], user: &str) -> Result<Running, Failure> {
-        let spec = self.spec(args, &users::resolve(user, "", "", GroupsPolicy::Merge).unwrap());
-        let bundle = self.directory.path().to_owned();
-        fs::write(bundle.join("config.json"), serde_json::to_vec(&spec).unwrap()).unwrap();
-        let running = self.launch(LaunchKind::Create { bundle })?;
+        self.create_of(&Bench::json(args), user)
+    }
+
+    fn create_of(&self, json: &Value, user: &str) -> Result<Running, Failure> {
+        let spec = self.spec(json, &users::resolve(user, "", "", GroupsPolicy::Merge).unwrap());
+        let running = self.launch(LaunchKind::Create(Box::new(spec.clone())))?;
         let rules = spec.linux().as_ref().unwrap().resources().as_ref().unwrap().devices().clone().unwrap();
         devices::restrict(&self.cgroup(), &rules).unwrap();
         Ok(running)
     }
 
     fn exec(&self, container: &Running, args: &[&str], user: &str) -> Result<Running, Failure> {
-        let spec = self.spec(args, &users::resolve(user, "", "", GroupsPolicy::Merge).unwrap());
+        let spec = self.spec(&Bench::json(args), &users::resolve(user, "", "", GroupsPolicy::Merge).unwrap());
         let request = json!({ "args": args }).to_string();
         let exec = ExecTemplate::of(&spec).unwrap().exec(request.as_bytes(), container.pid, false).unwrap();
         self.launch(LaunchKind::Exec(Box::new(exec)))
     }
 
     fn launch(&self, kind: LaunchKind) -> Result<Running, Failure> {
-        let launch = Launch {
-            state_root: self.state(),
-            container_id: self.id.clone(),
-            kind,
-            console_socket: None,
-            open_files: None,
-        };
+        let launch = Launch { kind, console_socket: None, open_files: None };
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         let null = fs::File::open("/dev/null").unwrap();
@@ -196,15 +211,12 @@ impl Bench {
             .spawn()
             .unwrap();
         let mut reports = BufReader::new(ours);
-        let outcome = loop {
-            let mut line = Vec::new();
-            reports.read_until(b'\n', &mut line).unwrap();
-            assert!(!line.is_empty(), "the builder ended without a report");
-            match Report::parse(&line).unwrap() {
-                Report::Ready { pid } => break Ok(pid),
-                Report::Failed(failure) | Report::ExecFailed(failure) => break Err(failure),
-                Report::Log(_) => {}
-            }
+        let mut line = Vec::new();
+        reports.read_until(b'\n', &mut line).unwrap();
+        assert!(!line.is_empty(), "the builder ended without a report");
+        let outcome = match Report::parse(&line).unwrap() {
+            Report::Ready { pid } => Ok(pid),
+            Report::Failed(failure) | Report::ExecFailed(failure) => Err(failure),
         };
         builder.wait().unwrap();
         Ok(Running { pid: outcome?, reports, stdout: fs::File::from(OwnedFd::from(reader)) })
@@ -212,20 +224,17 @@ impl Bench {
 
     /// Starts a container whose executable is refused, and returns why.
     fn refusal(&self, mut container: Running) -> Failure {
-        start(&self.state(), &self.id).unwrap();
-        loop {
-            let mut line = Vec::new();
-            container.reports.read_until(b'\n', &mut line).unwrap();
-            match Report::parse(&line).unwrap() {
-                Report::Log(_) => {}
-                Report::ExecFailed(failure) => break failure,
-                other => panic!("{other:?}"),
-            }
+        container.reports.get_mut().write_all(START).unwrap();
+        let mut line = Vec::new();
+        container.reports.read_until(b'\n', &mut line).unwrap();
+        match Report::parse(&line).unwrap() {
+            Report::ExecFailed(failure) => failure,
+            other => panic!("{other:?}"),
         }
     }
 
     fn start(&self, running: &mut Running) {
-        start(&self.state(), &self.id).unwrap();
+        running.reports.get_mut().write_all(START).unwrap();
         let mut rest = Vec::new();
         running.reports.read_to_end(&mut rest).unwrap();
         assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
@@ -268,6 +277,10 @@ fn a_container_is_held_until_it_is_started(bench: &Bench) {
 
 fn limits_reach_the_cgroup(bench: &Bench) {
     let _held = bench.create(&["id"]).unwrap();
+    let wanted =
+        [("memory.max", "67108864"), ("pids.max", "40"), ("cpu.max", "50000 100000"), ("cpuset.cpus", "0")];
+    let wanted = wanted.map(|(file, value)| (file.to_owned(), value.to_owned()));
+    limits::apply(&bench.cgroup(), &wanted.into_iter().collect()).unwrap();
     let read = |file: &str| fs::read_to_string(bench.cgroup().directory().join(file)).unwrap();
     assert_eq!(read("memory.max"), "67108864\n");
     assert_eq!(read("pids.max"), "40\n");
@@ -338,4 +351,110 @@ fn a_forbidden_device_cannot_be_opened(bench: &Bench) {
     let output = container.output();
     assert!(output.contains("/tmp/mem: Operation not permitted"), "{output}");
     assert_eq!(container.exit_code(), 1);
+}
+
+/// A bind mount of a file with this content, to be mounted at `to`.
+fn bound_file(bench: &Bench, to: &str, content: &str) -> Value {
+    let source = bench.directory.path().join("source");
+    fs::write(&source, content).unwrap();
+    json!({ "destination": to, "type": "bind", "source": source, "options": ["rbind", "rprivate", "ro"] })
+}
+
+fn a_mount_over_a_link_to_nothing_makes_its_target(bench: &Bench) {
+    fs::create_dir(bench.rootfs().join("etc")).unwrap();
+    std::os::unix::fs::symlink("../run/stub/resolv.conf", bench.rootfs().join("etc/resolv.conf")).unwrap();
+    let mut json = Bench::json(&["cat", "/etc/resolv.conf"]);
+    json["mounts"].as_array_mut().unwrap().push(bound_file(
+        bench,
+        "/etc/resolv.conf",
+        "nameserver 10.0.0.10\n",
+    ));
+    let mut container = bench.create_of(&json, "0").unwrap();
+    bench.start(&mut container);
+    assert_eq!(container.output(), "nameserver 10.0.0.10\n");
+    assert_eq!(fs::read(bench.rootfs().join("run/stub/resolv.conf")).unwrap(), b"");
+}
+
+fn a_volume_at_dev_keeps_its_own_nodes(bench: &Bench) {
+    let mut json = Bench::json(&["sh", "-c", "ls /dev; [ -L /dev/fd ] || echo no links"]);
+    let volume = bench.directory.path().join("volume");
+    fs::create_dir(&volume).unwrap();
+    fs::write(volume.join("mine"), "").unwrap();
+    // What is masked is covered by this.
+    let (mode, number) = (rustix::fs::Mode::from_raw_mode(0o666), rustix::fs::makedev(1, 3));
+    let kind = rustix::fs::FileType::CharacterDevice;
+    rustix::fs::mknodat(rustix::fs::CWD, volume.join("null"), kind, mode, number).unwrap();
+    let mount = json!({ "destination": "/dev", "type": "bind", "source": volume, "options": ["rbind"] });
+    json["mounts"][1] = mount;
+    let mut container = bench.create_of(&json, "0").unwrap();
+    bench.start(&mut container);
+    assert_eq!(container.output(), "mine\nnull\nno links\n");
+}
+
+fn a_dev_that_is_a_link_is_refused(bench: &Bench) {
+    fs::remove_dir(bench.rootfs().join("dev")).unwrap();
+    std::os::unix::fs::symlink("../../../tmp", bench.rootfs().join("dev")).unwrap();
+    let failure = bench.create(&["id"]).err().unwrap();
+    assert!(failure.message.contains("cannot mount /dev: the image has a link"), "{failure}");
+}
+
+fn mounts_over_proc_are_refused_by_their_path(bench: &Bench) {
+    std::os::unix::fs::symlink("/proc/sys", bench.rootfs().join("innocent")).unwrap();
+    for place in ["/proc/version", "/proc/new", "/innocent/kernel/hostname"] {
+        let mut json = Bench::json(&["id"]);
+        json["mounts"].as_array_mut().unwrap().push(bound_file(bench, place, "x"));
+        let failure = bench.create_of(&json, "0").err().unwrap();
+        assert!(failure.message.contains(&format!("cannot mount {place}: /proc/")), "{failure}");
+    }
+    // lxcfs covers these.
+    let mut json = Bench::json(&["cat", "/proc/uptime"]);
+    json["mounts"].as_array_mut().unwrap().push(bound_file(bench, "/proc/uptime", "1 1\n"));
+    let mut container = bench.create_of(&json, "0").unwrap();
+    bench.start(&mut container);
+    assert_eq!(container.output(), "1 1\n");
+}
+
+fn variables_are_passed_on_as_listed(bench: &Bench) {
+    let listed = ["Z=1", "PATH=/bin", "=x", "NAKED", "A=b=c", "HOME=", "A=again"];
+    let mut json = Bench::json(&["cat", "/proc/self/environ"]);
+    json["process"]["env"] = json!(listed);
+    let mut container = bench.create_of(&json, "0").unwrap();
+    bench.start(&mut container);
+    assert_eq!(container.output().split_terminator('\0').collect::<Vec<_>>(), listed);
+}
+
+fn a_filter_need_not_allow_what_the_builder_calls(bench: &Bench) {
+    let mut json = Bench::json(&["sleep", "1000"]);
+    let calls = ["accept4", "recvfrom", "sendmsg", "capset", "setresuid", "setgroups", "setsid", "seccomp"];
+    let rule = json!([{ "names": calls, "action": "SCMP_ACT_KILL_PROCESS" }]);
+    json["linux"]["seccomp"]["syscalls"] = rule;
+    let mut container = bench.create_of(&json, "33").unwrap();
+    bench.start(&mut container);
+    json["process"]["args"] = json!(["id", "-u"]);
+    let spec = bench.spec(&json, &users::resolve("33", "", "", GroupsPolicy::Merge).unwrap());
+    let exec =
+        ExecTemplate::of(&spec).unwrap().exec(br#"{"args":["id","-u"]}"#, container.pid, false).unwrap();
+    let mut exec = bench.launch(LaunchKind::Exec(Box::new(exec))).unwrap();
+    assert_eq!(exec.output(), "33\n");
+    bench.cgroup().kill().unwrap();
+}
+
+fn home_is_where_the_containers_own_passwd_says(bench: &Bench) {
+    fs::create_dir(bench.rootfs().join("etc")).unwrap();
+    fs::write(bench.rootfs().join("etc/passwd"), "web:x:33:33::/image:/bin/sh\n").unwrap();
+    let mut json = Bench::json(&["sh", "-c", "echo $HOME"]);
+    let passwd = bound_file(bench, "/etc/passwd", "web:x:33:33::/mounted:/bin/sh\n");
+    json["mounts"].as_array_mut().unwrap().push(passwd);
+    let mut container = bench.create_of(&json, "33").unwrap();
+    bench.start(&mut container);
+    assert_eq!(container.output(), "/mounted\n");
+}
+
+fn hidden_paths_cannot_be_read_or_written(bench: &Bench) {
+    let script =
+        "cat /proc/kcore /proc/timer_list; ls /proc/acpi 2>/dev/null; echo 1 > /proc/sys/kernel/panic";
+    let mut container = bench.create(&["sh", "-c", script]).unwrap();
+    bench.start(&mut container);
+    let output = container.output();
+    assert!(output.ends_with("Read-only file system\n") && output.lines().count() == 1, "{output}");
 }

@@ -7,7 +7,9 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use agent_container::launch::{ARGUMENT, Failure, FailureKind, Launch, REPORT_BYTES_MAX, Report, send_stdio};
+use agent_container::launch::{
+    ARGUMENT, Failure, FailureKind, Launch, REPORT_BYTES_MAX, Report, START, send_stdio,
+};
 use agent_container::syscall;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -20,8 +22,6 @@ use crate::reaper::{Exit, Reaper};
 const BUILD: Duration = Duration::from_secs(60);
 /// Longest time from release to exec.
 const RELEASE: Duration = Duration::from_secs(10);
-/// Log lines kept as a failure's detail.
-const DETAILS_MAX: usize = 3;
 /// SIGKILL, for a builder that hangs.
 const KILL: u32 = 9;
 
@@ -43,7 +43,7 @@ pub(crate) async fn launch(
     let (socket, builder) = start(&stdio).map_err(|error| other("cannot start the builder", &error))?;
     // The builder has copies; these would keep the pipes open.
     drop(stdio);
-    let mut reports = Reports { lines: BufReader::new(socket), details: Vec::new() };
+    let mut reports = Reports { lines: BufReader::new(socket) };
     let line = launch.line().map_err(|error| other("the launch cannot be encoded", &error))?;
     let ready = async {
         // A builder that does not take all of the line reports why, or ends.
@@ -87,19 +87,20 @@ fn kill(pid: u32) {
 #[derive(Debug)]
 pub(crate) struct Reports {
     lines: BufReader<UnixStream>,
-    details: Vec<String>,
 }
 
 impl Reports {
-    /// Reads until the end of the stream, which means that exec has happened. A process that died before exec is no
-    /// failure here: its exit code says so.
-    pub(crate) async fn executed(mut self) -> Result<(), Failure> {
+    /// Has the held process execute its program, and reads until the end of the stream, which means that exec has happened. A process
+    /// that died before exec is no failure here: its exit code says so.
+    pub(crate) async fn start(mut self) -> Result<(), Failure> {
+        // A process that is gone takes nothing.
+        let _ = self.lines.write_all(START).await;
         let outcome = async {
             loop {
                 match self.next().await? {
                     None => return Ok(()),
                     Some(Report::ExecFailed(failure) | Report::Failed(failure)) => return Err(failure),
-                    Some(Report::Log(_) | Report::Ready { .. }) => {}
+                    Some(Report::Ready { .. }) => {}
                 }
             }
         };
@@ -110,31 +111,15 @@ impl Reports {
     }
 
     async fn ready(&mut self) -> Result<i32, Failure> {
-        loop {
-            match self.next().await? {
-                Some(Report::Ready { pid }) => return Ok(pid),
-                Some(Report::Log(line)) if self.details.len() < DETAILS_MAX => self.details.push(line),
-                Some(Report::Log(_)) => {}
-                Some(Report::Failed(failure) | Report::ExecFailed(failure)) => {
-                    let failure = self.detail(failure);
-                    // The builder undoes its work before it ends, and the caller's undoing must come after.
-                    while self.next().await?.is_some() {}
-                    return Err(failure);
-                }
-                None => {
-                    let ended = Failure::new(FailureKind::Other, "the builder ended without a report");
-                    return Err(self.detail(ended));
-                }
+        match self.next().await? {
+            Some(Report::Ready { pid }) => Ok(pid),
+            Some(Report::Failed(failure) | Report::ExecFailed(failure)) => {
+                // The builder ends, and the caller's undoing must come after.
+                while self.next().await?.is_some() {}
+                Err(failure)
             }
+            None => Err(Failure::new(FailureKind::Other, "the builder ended without a report")),
         }
-    }
-
-    /// Adds the logged lines to a failure: libcontainer's errors lose their cause between processes, its log has it.
-    fn detail(&self, failure: Failure) -> Failure {
-        if failure.kind != FailureKind::Other || self.details.is_empty() {
-            return failure;
-        }
-        Failure::new(failure.kind, &format!("{}: {}", failure.message, self.details.join("; ")))
     }
 
     async fn next(&mut self) -> Result<Option<Report>, Failure> {

@@ -45,13 +45,8 @@ fn table() -> [Mount; 6] {
 }
 
 /// Directories that the agent keeps below `/run`.
-const DIRECTORIES: [&str; 5] = [
-    "/run/podvisor",
-    "/run/podvisor/pod",
-    "/run/podvisor/images",
-    "/run/podvisor/containers",
-    agent_container::STATE_ROOT,
-];
+const DIRECTORIES: [&str; 4] =
+    ["/run/podvisor", "/run/podvisor/pod", "/run/podvisor/images", "/run/podvisor/containers"];
 
 pub(super) fn run() -> Result<(), MountError> {
     for mount in table() {

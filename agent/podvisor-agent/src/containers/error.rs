@@ -6,7 +6,6 @@ use agent_container::launch::Failure;
 use agent_container::limits::LimitError;
 use agent_container::spec::SpecError;
 use agent_container::users::UserError;
-use agent_container::working_directory::WorkingDirectoryError;
 use proto_agent::{HOST_SOCKET_TOKEN_BYTES, HOST_SOCKETS_MAX};
 
 use crate::disk_volumes::DiskVolumeError;
@@ -64,8 +63,6 @@ pub(crate) enum ContainerError {
     Spec(#[from] SpecError),
     #[error(transparent)]
     Devices(#[from] DevicesError),
-    #[error(transparent)]
-    WorkingDirectory(#[from] WorkingDirectoryError),
     #[error("user {uid} or group {gid} is not mapped in the pod's user namespace")]
     NotMapped { uid: u32, gid: u32 },
     #[error("cannot join the PID namespace of a container that does not run")]

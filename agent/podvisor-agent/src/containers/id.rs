@@ -7,8 +7,7 @@ use crate::containers::error::ContainerError;
 /// Longest container or exec id, in bytes: CRI's are 64.
 const ID_BYTES_MAX: usize = 128;
 
-/// Refuses an id that cannot be a file name, a cgroup name and a name for libcontainer. Ids have the characters that
-/// libcontainer takes, and do not start with a dot.
+/// Refuses an id that cannot be a file name and a cgroup's name. Ids do not start with a dot.
 pub(crate) fn check_id(id: &str) -> Result<(), ContainerError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'+');
     if id.is_empty() || id.len() > ID_BYTES_MAX || id.starts_with('.') || !id.bytes().all(plain) {

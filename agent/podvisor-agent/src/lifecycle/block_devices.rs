@@ -30,9 +30,9 @@ pub(super) async fn add(
         let mode = if device.mode == 0 { DISK_MODE } else { device.mode };
         let in_container = DiskNode { path: Path::new(&device.path), uid: device.uid, gid: device.gid, mode };
         let mut source = None;
-        // libcontainer makes nodes below /dev alone, and in a user namespace nobody can make any: then the
-        // guest's own node is mounted, and must belong to the container's owner of it.
-        if pod.user_namespace.get().is_some() || !Path::new(&device.path).starts_with("/dev") {
+        // In a user namespace nobody can make nodes: then the guest's own node is mounted, and must belong to the container's owner of
+        // it.
+        if pod.user_namespace.get().is_some() {
             let (uid, gid) = pod.guest_ids(device.uid, device.gid)?;
             fs::set_permissions(&node, Permissions::from_mode(mode))
                 .and_then(|()| chown(&node, Some(uid), Some(gid)))

@@ -1,11 +1,9 @@
-//! CreateContainer: mounts the root, resolves the user, writes the bundle, builds the container, and holds it before
+//! CreateContainer: mounts the root, resolves the user, builds the container, and holds it before
 //! exec. When a step fails, the steps before it are undone ([`mod@crate::lifecycle::remove`]).
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_container::STATE_ROOT;
 use agent_container::devices;
 use agent_container::exec::ExecTemplate;
 use agent_container::guest_devices;
@@ -14,8 +12,7 @@ use agent_container::launch::{Launch, LaunchKind, OpenFiles};
 use agent_container::limits;
 use agent_container::spec::{self, GuestParts};
 use agent_container::users::{self, GroupsPolicy, ResolvedUser};
-use agent_container::working_directory;
-use oci_spec::runtime::{LinuxDevice, Spec};
+use oci_spec::runtime::LinuxDevice;
 use proto_agent::agent::CreateContainerRequest;
 
 use crate::containers::{Container, ContainerError, Phase, cgroup_path};
@@ -29,7 +26,6 @@ use crate::lifecycle::stdio;
 use crate::lifecycle::volumes;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
-use crate::shared;
 use crate::user_namespace::UserNamespace;
 
 /// The user that a created container runs as.
@@ -100,27 +96,20 @@ async fn build(
         pod.guest_ids(0, *gid)?;
     }
     let _ = container.exec_template.set(ExecTemplate::of(&spec)?);
-    make_working_directory(pod, &spec).await?;
-    let config =
-        serde_json::to_vec(&spec).map_err(|error| container.io("write the specification")(error.into()))?;
-    fs::write(container.directory().join("config.json"), config)
-        .map_err(container.io("write the specification"))?;
 
     let (terminal, stdin) = (request.tty, request.stdin);
     let stdio_spec = stdio::StdioSpec { terminal, stdin, buffered: true, uid: owner.0, gid: owner.1 };
     let (descriptors, pending) = stdio::make(stdio_spec, container.directory().join("console"))
         .map_err(container.io("make the standard streams"))?;
+    let resources = spec.linux().as_ref().and_then(|linux| linux.resources().clone());
     let launch = Launch {
-        state_root: STATE_ROOT.into(),
-        container_id: container.id().to_owned(),
-        kind: LaunchKind::Create { bundle: container.directory() },
-        console_socket: pending.console(),
         open_files: spec.process().as_ref().and_then(OpenFiles::of),
+        kind: LaunchKind::Create(Box::new(spec)),
+        console_socket: pending.console(),
     };
     let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
-    // libcontainer has made the container's nodes, so the rules may be put on the held container.
-    let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
-    let rules = resources.and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
+    // The container's nodes are made, so the rules may be put on the held container.
+    let rules = resources.as_ref().and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
     devices::restrict(container.cgroup(), rules)?;
     let files = request.cgroup_files.iter().map(|(file, value)| (file.clone(), value.clone()));
     limits::apply(container.cgroup(), &files.collect())?;
@@ -131,13 +120,6 @@ async fn build(
     let first = Process::follow(launched.pid, launched.exit, streams, container.cgroup().clone(), role);
     *container.phase() = Phase::Created { first, reports: launched.reports };
     Ok(Created { uid: user.uid, gid: user.gid, groups: groups.unwrap_or_default() })
-}
-
-/// Makes the working directory beside the agent's own thread: it may lie in a volume of the host, and hang there.
-async fn make_working_directory(pod: &Pod, spec: &Spec) -> Result<(), ContainerError> {
-    let (spec, owner) = (spec.clone(), pod.guest_ids(0, 0)?);
-    let make = move || working_directory::make(&spec, owner);
-    Ok(pod.shared.work.run("make the working directory", shared::ANSWER, make).await??)
 }
 
 fn resolve_user(rootfs: &Path, request: &CreateContainerRequest) -> Result<ResolvedUser, ContainerError> {

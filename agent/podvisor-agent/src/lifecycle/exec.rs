@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use agent_container::STATE_ROOT;
 use agent_container::launch::{Launch, LaunchKind, OpenFiles};
 use proto_agent::agent::ExecRequest;
 
@@ -92,8 +91,6 @@ async fn launch(
     let (descriptors, pending) =
         stdio::make(stdio_spec, console).map_err(container.io("make the standard streams"))?;
     let launch = Launch {
-        state_root: STATE_ROOT.into(),
-        container_id: container.id().to_owned(),
         open_files: OpenFiles::of(&exec.process),
         kind: LaunchKind::Exec(Box::new(exec)),
         console_socket: pending.console(),

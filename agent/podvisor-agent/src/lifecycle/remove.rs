@@ -3,11 +3,11 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_container::STATE_ROOT;
 use nix::errno::Errno;
 use nix::mount::MntFlags;
 use tokio::time::{Instant, sleep};
@@ -60,10 +60,7 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
     pod.host_sockets.remove_of(container.id()).map_err(container.io("remove the sockets"))?;
     unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
     container.cgroup().remove().map_err(container.io("remove the cgroup"))?;
-    remove_directory(&format!("{STATE_ROOT}/{}", container.id()))
-        .map_err(container.io("remove the state"))?;
-    remove_directory(&container.directory().display().to_string())
-        .map_err(container.io("remove the bundle"))?;
+    remove_directory(&container.directory()).map_err(container.io("remove the container's directory"))?;
     remove_scratch(pod, container).await.map_err(container.io("remove the writable layer"))?;
     loop {
         let volume = container.volumes().last().copied();
@@ -127,7 +124,7 @@ async fn kill_and_wait(container: &Container) -> io::Result<()> {
 }
 
 /// Unmounts `path`; a path that is no mount is no error. A mount in use goes with its last user.
-fn unmount(path: &std::path::Path) -> io::Result<()> {
+fn unmount(path: &Path) -> io::Result<()> {
     match nix::mount::umount2(path, MntFlags::empty()) {
         Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => Ok(()),
         Err(Errno::EBUSY) => Ok(nix::mount::umount2(path, MntFlags::MNT_DETACH)?),
@@ -135,8 +132,8 @@ fn unmount(path: &std::path::Path) -> io::Result<()> {
     }
 }
 
-/// Removes a directory that only the agent and libcontainer wrote.
-fn remove_directory(path: &str) -> io::Result<()> {
+/// Removes a directory that only the agent wrote.
+fn remove_directory(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -1,8 +1,5 @@
 //! StartContainer: releases a held container, and waits until its program is executed or refused.
 
-use agent_container::STATE_ROOT;
-use agent_container::start::start as release;
-
 use crate::containers::{ContainerError, Phase};
 use crate::pod::Pod;
 
@@ -24,6 +21,5 @@ pub(crate) async fn start(pod: &Pod, id: &str) -> Result<(), ContainerError> {
             }
         }
     };
-    release(STATE_ROOT.as_ref(), id)?;
-    Ok(reports.executed().await?)
+    Ok(reports.start().await?)
 }

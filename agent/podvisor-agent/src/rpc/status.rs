@@ -64,8 +64,7 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         | ContainerError::PublishedVolume(_)
         | ContainerError::Shared(_)
         | ContainerError::HostWork(_)
-        | ContainerError::Devices(_)
-        | ContainerError::WorkingDirectory(_) => Code::INTERNAL,
+        | ContainerError::Devices(_) => Code::INTERNAL,
         ContainerError::Launch(failure) => match failure.kind {
             FailureKind::ExecutableNotFound => Code::NOT_FOUND,
             FailureKind::ExecutableNotRunnable => Code::PERMISSION_DENIED,

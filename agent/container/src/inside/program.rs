@@ -1,84 +1,58 @@
-//! The last step of a container's process, in the container and as the container's user: find the executable, load
-//! the system call filter that libcontainer leaves out for an exec, and execute the file.
-//!
-//! The executor sends its failures over the launch socket itself, since libcontainer's own way back loses the
-//! reason ([`crate::launch`] has the protocol).
+//! The program of a process: found as the container's user finds it, and executed.
 
+use std::convert::Infallible;
 use std::ffi::CString;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use libcontainer::oci_spec::runtime::{LinuxSeccomp, Spec};
-use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
-use crate::launch::{Failure, FailureKind, Report};
+use super::filter::Filter;
+use crate::launch::{Failure, FailureKind};
+use crate::syscall;
 
 /// Where a name without a slash is looked for when the process has no PATH: the C library's `_CS_PATH`, and the
 /// directories that images use.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Executes the program of a specification, and reports failures on `socket`.
-#[derive(Clone, Debug)]
-pub(crate) struct ContainerExecutor {
-    pub(crate) socket: Arc<UnixStream>,
-    /// The filter to load before exec, when libcontainer has not done it.
-    pub(crate) seccomp: Option<Arc<LinuxSeccomp>>,
-    /// Whether the process is held until it is started. A missing executable is then a failure of the start.
-    pub(crate) held: bool,
+/// A program that was found, with all that it is executed with.
+#[derive(Debug)]
+pub(super) struct Program {
+    path: PathBuf,
+    file: CString,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
 }
 
-impl Executor for ContainerExecutor {
-    fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
-        if self.held {
-            return Ok(());
-        }
-        let process = spec.process().as_ref();
-        let args = process.and_then(|process| process.args().as_ref()).map_or(&[][..], Vec::as_slice);
-        let env = process.and_then(|process| process.env().as_ref()).map_or(&[][..], Vec::as_slice);
-        match find(args, env) {
-            Ok(_) => Ok(()),
-            Err(failure) => {
-                let message = failure.message.clone();
-                // A socket that is gone means that the agent is gone: nobody takes the report.
-                let _ = Report::Failed(failure).send(&self.socket);
-                Err(ExecutorValidationError::ArgValidationError(message))
-            }
-        }
+impl Program {
+    /// Finds the program that the first argument names.
+    pub(super) fn find(arguments: &[String], environment: &[String]) -> Result<Program, Failure> {
+        let path = find(arguments, environment)?;
+        Ok(Program {
+            file: CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| zero_byte())?,
+            path,
+            arguments: texts(arguments)?,
+            environment: texts(environment)?,
+        })
     }
 
-    fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
-        let failure = match self.replace_process(spec) {
-            Ok(never) => match never {},
-            Err(failure) => failure,
-        };
-        let message = failure.message.clone();
-        let _ = Report::ExecFailed(failure).send(&self.socket);
-        Err(ExecutorError::Other(message))
+    /// Executes it under the filter. Nothing is called in between, so that a filter has to allow what the program itself calls and execve(2).
+    pub(super) fn execute(self, filter: Option<&Filter>) -> Result<Infallible, Failure> {
+        syscall::restore_broken_pipe();
+        if let Some(filter) = filter {
+            filter.load()?;
+        }
+        let Err(errno) = nix::unistd::execve(&self.file, &self.arguments, &self.environment);
+        Err(refused(&self.path, errno))
     }
 }
 
-impl ContainerExecutor {
-    fn replace_process(&self, spec: &Spec) -> Result<std::convert::Infallible, Failure> {
-        let process = spec.process().as_ref();
-        let args = process.and_then(|process| process.args().as_ref()).map_or(&[][..], Vec::as_slice);
-        let env = process.and_then(|process| process.env().as_ref()).map_or(&[][..], Vec::as_slice);
-        let path = find(args, env)?;
-        let zero = |_| Failure::new(FailureKind::Other, "an argument holds a zero byte");
-        let arguments: Vec<CString> =
-            args.iter().map(|arg| CString::new(arg.as_bytes())).collect::<Result<_, _>>().map_err(zero)?;
-        let file = CString::new(path.as_os_str().as_encoded_bytes()).map_err(zero)?;
-        if let Some(seccomp) = &self.seccomp {
-            libcontainer::seccomp::initialize_seccomp(seccomp)
-                .map_err(|error| Failure::from_error(&error))?;
-        }
-        crate::syscall::restore_broken_pipe();
-        // libcontainer has set the environment already.
-        let Err(errno) = nix::unistd::execv(&file, &arguments);
-        Err(refused(&path, errno))
-    }
+fn texts(texts: &[String]) -> Result<Vec<CString>, Failure> {
+    texts.iter().map(|text| CString::new(text.as_bytes()).map_err(|_| zero_byte())).collect()
+}
+
+fn zero_byte() -> Failure {
+    Failure::new(FailureKind::Other, "an argument or a variable holds a zero byte")
 }
 
 /// The failure for a file that is there and that the kernel refused to execute.

@@ -1,0 +1,66 @@
+//! Paths that a container may not read or not write (`maskedPaths` and `readonlyPaths` of the OCI runtime specification). The process is
+//! in its root already, so that a path means what it means to the container. A path that is not there needs nothing.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, major, minor, openat};
+use rustix::io::Errno;
+
+use super::mounts;
+use crate::launch::Failure;
+use crate::syscall;
+
+const NULL: &str = "/dev/null";
+
+/// Covers each of these: a file by the null device, a directory by an empty one.
+pub(super) fn mask(paths: &[String]) -> Result<(), Failure> {
+    for path in paths {
+        let failed = |error: io::Error| Failure::at(format_args!("cannot mask {path}"), &error);
+        let Some((place, is_directory)) = find(path).map_err(failed)? else { continue };
+        let cover =
+            if is_directory { mounts::new("tmpfs", "tmpfs", &[], libc::MOUNT_ATTR_RDONLY) } else { null() };
+        cover.and_then(|cover| mounts::put(&cover, &place)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Makes each of these read-only, with all that is mounted below.
+pub(super) fn protect(paths: &[String]) -> Result<(), Failure> {
+    for path in paths {
+        let failed = |error: io::Error| Failure::at(format_args!("cannot make {path} read-only"), &error);
+        let Some((place, _)) = find(path).map_err(failed)? else { continue };
+        protected(path, &place).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn protected(path: &str, place: &OwnedFd) -> io::Result<()> {
+    let mount = mounts::clone(Path::new(path), true)?;
+    syscall::set_mount_attributes(mount.as_fd(), true, libc::MOUNT_ATTR_RDONLY, 0, 0)?;
+    mounts::put(&mount, place)
+}
+
+/// The place, and whether it is a directory.
+fn find(path: &str) -> io::Result<Option<(OwnedFd, bool)>> {
+    match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        found => {
+            let found = found?;
+            let is_directory = FileType::from_raw_mode(fstat(&found)?.st_mode).is_dir();
+            Ok(Some((found, is_directory)))
+        }
+    }
+}
+
+/// A mount of the null device. A volume at `/dev` may have anything in its place.
+fn null() -> io::Result<OwnedFd> {
+    let mount = mounts::clone(Path::new(NULL), false)?;
+    let stat = fstat(&mount)?;
+    let is_device = FileType::from_raw_mode(stat.st_mode).is_char_device();
+    match is_device && (major(stat.st_rdev), minor(stat.st_rdev)) == (1, 3) {
+        true => Ok(mount),
+        false => Err(io::Error::other("/dev/null of the container is no null device")),
+    }
+}

@@ -1,0 +1,202 @@
+//! What a new process of a container does before it executes its program: the order of the steps. The process has one thread, and was made
+//! by [`crate::builder`]; whatever fails here is reported to the agent by the process itself.
+//!
+//! ```text
+//!  first process                                     one more process
+//!    session, cgroup, namespaces of its own            session, the container's namespaces
+//!    root: mounts, devices, pivot                      │
+//!    standard streams                                  standard streams
+//!    read-only root, working directory                 working directory
+//!    user, capabilities                                user, capabilities
+//!    "set up"; waits for the agent's byte              │
+//!    program found ─────────────────┬──────────────────┘
+//!                                   ▼
+//!                          filter loaded, execve
+//! ```
+
+mod filter;
+mod hidden;
+mod mounts;
+mod nodes;
+mod options;
+mod place;
+mod program;
+mod root;
+mod terminal;
+mod user;
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use nix::sched::CloneFlags;
+use oci_spec::runtime::{Process, Spec};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+
+pub(crate) use filter::Filter;
+
+use crate::launch::{Failure, Report};
+use crate::syscall;
+use program::Program;
+
+/// The byte on the outcome's pipe by which a first process says that it is set up.
+pub(crate) const SET_UP: u8 = b's';
+/// The byte by which a process says that it has reported a failure.
+pub(crate) const FAILED: u8 = b'f';
+
+/// The mask of a process whose specification has none: what other runtimes' programs begin with.
+const UMASK: u32 = 0o022;
+
+/// Where a process enters.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// The first process of a container, with the namespaces that it makes.
+    First { spec: Box<Spec>, own: CloneFlags },
+    /// One more process, with the namespaces that it joins by the first one's descriptor.
+    Further { process: Box<Process>, first: OwnedFd, joined: CloneFlags },
+}
+
+/// All that a new process needs.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    pub(crate) entry: Entry,
+    /// The agent's socket: reports, and the byte that starts a first process.
+    pub(crate) agent: UnixStream,
+    /// The outcome's pipe to the builder. Its end without a byte means that the program is executed.
+    pub(crate) outcome: File,
+    /// The cgroup's file of processes, where the process was not made in the cgroup.
+    pub(crate) cgroup: Option<File>,
+    pub(crate) streams: [OwnedFd; 3],
+    /// The socket for a terminal's master side, if there is to be a terminal.
+    pub(crate) console: Option<UnixStream>,
+    pub(crate) filter: Option<Filter>,
+}
+
+/// Becomes the process. A failure is reported; then the process ends.
+pub(crate) fn run(mut inside: Inside) -> ! {
+    let failure = match inside.live() {
+        Ok(never) => match never {},
+        Err(failure) => failure,
+    };
+    // Nobody takes the report if the agent or the builder has gone.
+    let _ = failure.send(&inside.agent);
+    let _ = inside.outcome.write_all(&[FAILED]);
+    syscall::exit_at_once(1)
+}
+
+impl Inside {
+    fn live(&mut self) -> Result<Infallible, Report> {
+        let early = Report::Failed;
+        rustix::process::setsid()
+            .map_err(|errno| early(Failure::at("cannot make a session", &errno.into())))?;
+        if let Some(mut cgroup) = self.cgroup.take() {
+            cgroup.write_all(b"0").map_err(|error| early(Failure::at("cannot join the cgroup", &error)))?;
+        }
+        let process = self.enter().map_err(early)?;
+        let mut environment = process.env().clone().unwrap_or_default();
+        user::add_home(&mut environment, process.user().uid());
+        let arguments = process.args().clone().unwrap_or_default();
+        let lend_admin = self.filter.is_some() && process.no_new_privileges() != Some(true);
+        become_user(&process, lend_admin).map_err(early)?;
+        let is_first = matches!(self.entry, Entry::First { .. });
+        if is_first {
+            self.wait_for_start()
+                .map_err(|error| early(Failure::at("the start was not waited for", &error)))?;
+        }
+        // A program that is missing is a failure of the start, and of an exec as a whole.
+        let late = if is_first { Report::ExecFailed } else { Report::Failed };
+        let program = Program::find(&arguments, &environment).map_err(late)?;
+        program.execute(self.filter.as_ref()).map_err(Report::ExecFailed)
+    }
+
+    /// Enters namespaces and root. Returns the process to become.
+    fn enter(&mut self) -> Result<Process, Failure> {
+        match &self.entry {
+            Entry::First { spec, own } => {
+                let failed =
+                    |errno: nix::Error| Failure::at("cannot make the container's namespaces", &errno.into());
+                nix::sched::unshare(*own).map_err(failed)?;
+                let process = spec.process().clone();
+                let process =
+                    process.ok_or_else(|| Failure::at("no process", &ErrorKind::InvalidInput.into()))?;
+                root::enter(spec)?;
+                self.take_streams(true)?;
+                make_directory(process.cwd())?;
+                if spec.root().as_ref().and_then(oci_spec::runtime::Root::readonly) == Some(true) {
+                    root::protect()?;
+                }
+                set_mask(&process);
+                Ok(process)
+            }
+            Entry::Further { process, first, joined } => {
+                let failed =
+                    |errno: nix::Error| Failure::at("cannot join the container's namespaces", &errno.into());
+                nix::sched::setns(first.as_fd(), *joined).map_err(failed)?;
+                self.take_streams(false)?;
+                set_mask(process);
+                Ok((**process).clone())
+            }
+        }
+    }
+
+    fn take_streams(&self, is_first: bool) -> Result<(), Failure> {
+        match &self.console {
+            Some(console) => terminal::open(console, is_first),
+            None => terminal::take(&self.streams),
+        }
+    }
+
+    /// Says that the process is set up, and waits for the agent's byte.
+    fn wait_for_start(&mut self) -> io::Result<()> {
+        self.outcome.write_all(&[SET_UP])?;
+        let mut byte = [0];
+        match (&self.agent).read(&mut byte)? {
+            0 => Err(ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Makes the working directory where it is missing, as other runtimes do: users name directories that their image does not have.
+fn make_directory(path: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(path).map_err(|error| {
+        Failure::at(format_args!("cannot make the working directory {}", path.display()), &error)
+    })
+}
+
+fn set_mask(process: &Process) {
+    rustix::process::umask(Mode::from_raw_mode(process.user().umask().unwrap_or(UMASK) & 0o777));
+}
+
+/// Goes to the working directory and becomes the user. A directory that root may not enter (a volume of another user's) is entered as
+/// the user.
+fn become_user(process: &Process, lend_admin: bool) -> Result<(), Failure> {
+    let directory = process.cwd();
+    let failed = |error: &io::Error| {
+        Failure::at(format_args!("cannot enter the working directory {}", directory.display()), error)
+    };
+    let entered = match rustix::process::chdir(directory) {
+        Err(Errno::ACCESS | Errno::PERM) => false,
+        entered => entered.map(|()| true).map_err(|errno| failed(&errno.into()))?,
+    };
+    user::become_user(process, lend_admin)?;
+    if !entered {
+        rustix::process::chdir(directory).map_err(|errno| failed(&errno.into()))?;
+    }
+    // A directory outside of the root has a path that does not begin there (getcwd(2)).
+    let path = rustix::process::getcwd(Vec::new()).map_err(|errno| failed(&errno.into()))?;
+    match path.as_bytes().first() {
+        Some(b'/') => Ok(()),
+        _ => Err(failed(&io::Error::other("it is outside of the container's root"))),
+    }
+}
+
+/// The descriptor as one that this process keeps for itself.
+pub(crate) fn keep(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // Above the standard streams, which are replaced.
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
+}

@@ -1,0 +1,139 @@
+//! Mounts below a container's root, which the process sees at a path of its own and has not entered yet. A mount is made on its own, with
+//! all its attributes, and then put at its place: nothing is mounted by a path of the container's.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use oci_spec::runtime::Mount;
+use rustix::fs::{CWD, FileType, fstat};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+};
+
+use super::options::Options;
+use super::place::{self, Kind};
+use crate::launch::Failure;
+use crate::syscall;
+
+/// The kernel's file systems, whose places must be ordinary directories of the root: what is written there is meant for the kernel.
+const OF_KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// Files of `/proc` that a mount may cover: those by which lxcfs shows a container's limits.
+const COVERABLE: [&str; 11] = [
+    "/proc/cpuinfo",
+    "/proc/diskstats",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/net/dev",
+    "/proc/slabinfo",
+    "/proc/stat",
+    "/proc/swaps",
+    "/proc/sys/crypto/fips_enabled",
+    "/proc/sys/kernel/ns_last_pid",
+    "/proc/uptime",
+];
+
+/// Makes the mounts in their order.
+pub(super) fn make_all(root: &OwnedFd, mounts: &[Mount]) -> Result<(), Failure> {
+    mounts.iter().try_for_each(|mount| {
+        let destination = mount.destination().display();
+        make(root, mount).map_err(|error| Failure::at(format_args!("cannot mount {destination}"), &error))
+    })
+}
+
+fn make(root: &OwnedFd, mount: &Mount) -> io::Result<()> {
+    let options = Options::parse(mount.options().as_deref().unwrap_or_default());
+    let destination = mount.destination();
+    let is_bind = options.bind.is_some() || mount.typ().as_deref() == Some("bind");
+    let (made, kind) =
+        if is_bind { bound(mount, &options)? } else { (of_file_system(mount, &options)?, Kind::Directory) };
+    let is_of_kernel = OF_KERNEL.iter().any(|path| destination == Path::new(path));
+    if is_of_kernel && !place::is_ordinary(root, destination)? {
+        return Err(io::Error::other("the image has a link or a file there, and no directory"));
+    }
+    // By its name, before anything is made there, and by where its links lead.
+    check_place(destination, !is_bind)?;
+    let place = place::make(root, destination, kind)?;
+    check_place(&place.path, !is_bind)?;
+    put(&made, &place.fd)
+}
+
+/// Refuses the root, and places of `/proc`, which programs and the agent itself trust.
+fn check_place(path: &Path, is_file_system: bool) -> io::Result<()> {
+    if path == Path::new("/") {
+        return Err(io::Error::other("a mount cannot be the container's root"));
+    }
+    let is_allowed = match path == Path::new("/proc") {
+        true => is_file_system,
+        false => COVERABLE.iter().any(|coverable| path == Path::new(coverable)),
+    };
+    if path.starts_with("/proc") && !is_allowed {
+        let path = path.display();
+        return Err(io::Error::other(format!("{path} is of the kernel's proc file system")));
+    }
+    Ok(())
+}
+
+/// Puts a mount that is nowhere yet at its place.
+pub(super) fn put(mount: &OwnedFd, place: &OwnedFd) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount.as_fd(), "", place.as_fd(), "", flags)?)
+}
+
+/// A mount of what is at a path, and what its place must be.
+fn bound(mount: &Mount, options: &Options) -> io::Result<(OwnedFd, Kind)> {
+    let source = mount.source().as_deref().ok_or(io::ErrorKind::InvalidInput)?;
+    let recursive = options.bind == Some(true);
+    let made = clone(source, recursive)?;
+    // Programs of the container must not pass anything on to the agent's own mounts.
+    syscall::set_mount_attributes(made.as_fd(), true, 0, 0, libc::MS_PRIVATE)?;
+    if !options.own.is_empty() {
+        syscall::set_mount_attributes(made.as_fd(), false, options.own.set, options.own.clear, 0)?;
+    }
+    if !options.all.is_empty() {
+        syscall::set_mount_attributes(made.as_fd(), true, options.all.set, options.all.clear, 0)?;
+    }
+    if let Some(propagation) = options.propagation {
+        syscall::set_mount_attributes(made.as_fd(), propagation.recursive, 0, 0, propagation.kind)?;
+    }
+    let is_directory = FileType::from_raw_mode(fstat(&made)?.st_mode).is_dir();
+    Ok((made, if is_directory { Kind::Directory } else { Kind::File }))
+}
+
+/// A mount of what is at a path of this process, which is nowhere yet.
+pub(super) fn clone(path: &Path, recursive: bool) -> io::Result<OwnedFd> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    if recursive {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    Ok(open_tree(CWD, path, flags)?)
+}
+
+/// A new file system.
+fn of_file_system(mount: &Mount, options: &Options) -> io::Result<OwnedFd> {
+    let kind = match mount.typ().as_deref() {
+        Some("cgroup") => "cgroup2",
+        Some(kind) => kind,
+        None => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    let source = mount.source().as_deref().and_then(Path::to_str).unwrap_or(kind);
+    new(kind, source, &options.of_file_system, options.own.set)
+}
+
+/// A new file system of this kind with these options and attributes, which is nowhere yet.
+pub(super) fn new(kind: &str, source: &str, options: &[String], attributes: u64) -> io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", source)?;
+    for option in options {
+        let set = match option.split_once('=') {
+            Some((key, value)) => fsconfig_set_string(&context, key, value),
+            None => fsconfig_set_flag(&context, option.as_str()),
+        };
+        set.map_err(|errno| io::Error::other(format!("the option {option:?}: {errno}")))?;
+    }
+    fsconfig_create(&context)?;
+    let attributes = u32::try_from(attributes).map(MountAttrFlags::from_bits_retain);
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes.map_err(io::Error::other)?)?)
+}

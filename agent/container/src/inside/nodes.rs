@@ -1,0 +1,103 @@
+//! The container's `/dev`: nodes of devices, and links that programs expect (OCI runtime specification, "Default Devices" and
+//! "Dev symbolic links").
+//!
+//! In a user namespace nobody makes nodes: the guest's own are mounted there.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use oci_spec::runtime::{LinuxDevice, LinuxDeviceType};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, makedev, mknodat, openat, symlinkat,
+};
+use rustix::io::Errno;
+
+use super::mounts;
+use super::place::{self, Kind};
+use crate::launch::Failure;
+
+/// Name, major and minor of the nodes that every container has.
+const DEFAULT: [(&str, u32, u32); 6] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+
+const LINKS: [(&str, &str); 6] = [
+    ("ptmx", "pts/ptmx"),
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("core", "/proc/kcore"),
+];
+
+/// Makes nodes and links. What a mount has put at a place already stays.
+pub(super) fn make(root: &OwnedFd, devices: &[LinuxDevice], in_user_namespace: bool) -> Result<(), Failure> {
+    let failed = |path: &Path, error: io::Error| {
+        Failure::at(format_args!("cannot make the device {}", path.display()), &error)
+    };
+    let dev = Path::new("/dev");
+    let directory = place::make(root, dev, Kind::Directory).map_err(|error| failed(dev, error))?.fd;
+    for (name, major, minor) in DEFAULT {
+        let made = match in_user_namespace {
+            true => bind(&directory, OsStr::new(name), &dev.join(name)),
+            false => node(&directory, OsStr::new(name), FileType::CharacterDevice, (major, minor), 0o666),
+        };
+        made.map_err(|error| failed(&dev.join(name), error))?;
+    }
+    for device in devices {
+        listed(root, device, in_user_namespace).map_err(|error| failed(device.path(), error))?;
+    }
+    for (name, target) in LINKS {
+        match symlinkat(target, &directory, name) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed(&dev.join(name), errno.into())),
+        }
+    }
+    Ok(())
+}
+
+/// A device that the specification lists.
+fn listed(root: &OwnedFd, device: &LinuxDevice, in_user_namespace: bool) -> io::Result<()> {
+    let (parent, name) = place::parent(root, device.path())?;
+    if in_user_namespace {
+        return bind(&parent.fd, name, device.path());
+    }
+    let kind = match device.typ() {
+        LinuxDeviceType::B => FileType::BlockDevice,
+        LinuxDeviceType::P => FileType::Fifo,
+        LinuxDeviceType::C | LinuxDeviceType::U => FileType::CharacterDevice,
+        LinuxDeviceType::A => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    let number = |number: i64| u32::try_from(number).map_err(io::Error::other);
+    let numbers = (number(device.major())?, number(device.minor())?);
+    node(&parent.fd, name, kind, numbers, device.file_mode().unwrap_or(0o666))?;
+    let owner = (device.uid().unwrap_or(0), device.gid().unwrap_or(0));
+    if owner != (0, 0) {
+        let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+        chownat(&parent.fd, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
+}
+
+fn node(parent: &OwnedFd, name: &OsStr, kind: FileType, numbers: (u32, u32), mode: u32) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(mode & 0o7777);
+    match mknodat(parent.as_fd(), name, kind, mode, makedev(numbers.0, numbers.1)) {
+        Err(Errno::EXIST) => Ok(()),
+        // The kernel takes the mask of the process from the mode.
+        made => {
+            made.and_then(|()| chmodat(parent.as_fd(), name, mode, AtFlags::empty())).map_err(io::Error::from)
+        }
+    }
+}
+
+/// Mounts the guest's own node.
+fn bind(parent: &OwnedFd, name: &OsStr, of_guest: &Path) -> io::Result<()> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
+    match openat(parent, name, flags, Mode::from_raw_mode(0o666)) {
+        Err(Errno::EXIST) => return Ok(()),
+        made => drop(made?),
+    }
+    let file = openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    mounts::put(&mounts::clone(of_guest, false)?, &file)
+}

@@ -1,0 +1,71 @@
+//! The container's root: its mounts and devices, and the move of the process into it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use oci_spec::runtime::{LinuxNamespaceType, Mount, Spec};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::mount::{MoveMountFlags, UnmountFlags, move_mount, unmount};
+use rustix::process::{chdir, fchdir, pivot_root};
+
+use super::{hidden, mounts, nodes};
+use crate::launch::Failure;
+use crate::syscall;
+
+/// Enters the root of the specification, with all that is mounted in it. The process has a mount namespace of its own.
+pub(super) fn enter(spec: &Spec) -> Result<(), Failure> {
+    let missing =
+        |what: &str| Failure::at("the specification is not complete", &io::Error::other(what.to_owned()));
+    let root = spec.root().as_ref().ok_or_else(|| missing("it has no root"))?;
+    let linux = spec.linux().as_ref().ok_or_else(|| missing("it has no linux part"))?;
+    let all = spec.mounts().as_deref().unwrap_or_default();
+    let failed = |error| Failure::at("cannot enter the container's root", &error);
+    let directory = attach(root.path()).map_err(failed)?;
+    mounts::make_all(&directory, all)?;
+    if !all.iter().any(has_devices) {
+        let namespaces = linux.namespaces().iter().flatten();
+        let in_user_namespace = namespaces.into_iter().any(|one| one.typ() == LinuxNamespaceType::User);
+        nodes::make(&directory, linux.devices().as_deref().unwrap_or_default(), in_user_namespace)?;
+    }
+    pivot(&directory).map_err(failed)?;
+    drop(directory);
+    hidden::protect(linux.readonly_paths().as_deref().unwrap_or_default())?;
+    hidden::mask(linux.masked_paths().as_deref().unwrap_or_default())
+}
+
+/// Makes the root itself read-only, with nothing that is mounted in it.
+pub(super) fn protect() -> Result<(), Failure> {
+    let protect = || {
+        let root = openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        syscall::set_mount_attributes(root.as_fd(), false, libc::MOUNT_ATTR_RDONLY, 0, 0)
+    };
+    protect().map_err(|error| Failure::at("cannot make the container's root read-only", &error))
+}
+
+/// Whether a mount brings devices of its own: a volume at `/dev`.
+fn has_devices(mount: &Mount) -> bool {
+    let options = mount.options().iter().flatten();
+    let is_bind =
+        mount.typ().as_deref() == Some("bind") || options.into_iter().any(|option| option.ends_with("bind"));
+    is_bind && mount.destination() == Path::new("/dev")
+}
+
+/// Mounts the root over itself: a mount that came with the namespace may belong to another user namespace, and would stay where it is.
+fn attach(root: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let agents = openat(CWD, "/", flags, Mode::empty())?;
+    syscall::set_mount_attributes(agents.as_fd(), true, 0, 0, libc::MS_PRIVATE)?;
+    let mount = mounts::clone(root, true)?;
+    move_mount(&mount, "", CWD, root, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(openat(CWD, root, flags, Mode::empty())?)
+}
+
+/// Makes the directory the process's root. The agent's own mounts go.
+fn pivot(root: &OwnedFd) -> io::Result<()> {
+    fchdir(root)?;
+    // The old root comes to lie over the new one, and is taken from there (pivot_root(2)).
+    pivot_root(".", ".")?;
+    unmount(".", UnmountFlags::DETACH)?;
+    Ok(chdir("/")?)
+}
