@@ -90,11 +90,9 @@ test-full-kernel: deps
 previous: e2e-build
 	@.ci/stage previous tests/previous/build >/dev/null
 
-# One after the other, however many jobs there are.
 .PHONY: test-build
 test-build: deps
-	@$(MAKE) --no-print-directory --old-file=deps previous
-	@$(MAKE) --no-print-directory --old-file=deps test-full-kernel
+	@.ci/build --for-tests '$(FULL_KERNEL)' -p tests-e2e --bins
 
 .PHONY: test-programs
 test-programs: check
@@ -181,6 +179,11 @@ conformance-build: deps
 .PHONY: conformance
 conformance: conformance-build ## the CRI conformance suite: CRITEST=path of a critest, FOCUS=regular expression
 	@tests/conformance/run "$(CRITEST)" $(if $(FOCUS),'$(FOCUS)')
+
+.PHONY: parity
+parity: deps ## the same calls to a VM handler and to containerd with runc, compared: CONTAINERD=path (else Debian's), CASES=names (all)
+	@.ci/build -p tests-e2e -p tests-parity --bins
+	@.ci/stage --last parity $(NODE) $(BIN)/parity --bin $(BIN) --guest-image $(IMAGE) $(if $(CONTAINERD),--containerd '$(CONTAINERD)') $(CASES)
 
 .PHONY: kubelet
 kubelet: conformance-build ## a real kubelet with static pods: KUBELET=path of a kubelet (1.36)

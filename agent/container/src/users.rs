@@ -124,13 +124,14 @@ fn number(text: &str) -> Result<Option<u32>, UserError> {
     }
 }
 
+/// A line may end early, as other runtimes have it: what is not there is 0 or empty.
 fn passwd_entries(text: &str) -> impl Iterator<Item = PasswdEntry<'_>> {
     text.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next().filter(|name| !name.is_empty())?;
         let _password = fields.next()?;
         let uid = entry_id(fields.next()?)?;
-        let gid = entry_id(fields.next()?)?;
+        let gid = fields.next().map_or(Some(0), entry_id)?;
         let _comment = fields.next();
         Some(PasswdEntry { name, uid, gid, home: fields.next().unwrap_or("") })
     })
@@ -183,6 +184,8 @@ mod tests {
     fn a_home_is_the_entrys_or_the_root() {
         assert_eq!((home(0, PASSWD), home(33, PASSWD), home(1000, PASSWD)), ("/root", "/srv/www", "/"));
         assert_eq!(home(7, "odd:x:7:7::relative:/bin/sh\n"), "/");
+        let short = merged("short", "short:x:7\n", "").unwrap();
+        assert_eq!((short.uid, short.gid, home(7, "short:x:7\n")), (7, 0, "/"));
     }
 
     #[test]

@@ -415,7 +415,7 @@ fn mounts_over_proc_are_refused_by_their_path(bench: &Bench) {
 }
 
 fn variables_are_passed_on_as_listed(bench: &Bench) {
-    let listed = ["Z=1", "PATH=/bin", "=x", "NAKED", "A=b=c", "HOME=", "A=again"];
+    let listed = ["Z=1", "PATH=/bin", "=x", "NAKED", "A=b=c", "HOME=/", "A=again"];
     let mut json = Bench::json(&["cat", "/proc/self/environ"]);
     json["process"]["env"] = json!(listed);
     let mut container = bench.create_of(&json, "0").unwrap();

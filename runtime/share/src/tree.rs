@@ -29,12 +29,20 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Clones the source and sets the clone's attributes. `owners` is the user namespace that maps owners.
+    /// Clones the source and sets the clone's attributes. `owners` is the user namespace that maps owners. A source that is not there
+    /// becomes a directory.
     pub(crate) fn clone_of(bind: &Bind, owners: Option<BorrowedFd<'_>>) -> Result<Tree, ShareError> {
         let path = &bind.source;
         let failed = |action| move |source: io::Error| ShareError::Io { action, path: path.clone(), source };
-        // O_PATH: opening a device or a pipe has no effect, and the checks are about the very file that is cloned.
-        let source = match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        let source = match open(path) {
+            // As other runtimes do: a hostPath without a type may name what is not there yet.
+            Err(Errno::NOENT) => {
+                std::fs::create_dir_all(path).map_err(failed("make the directory of host path"))?;
+                open(path)
+            }
+            opened => opened,
+        };
+        let source = match source {
             Ok(source) => source,
             Err(Errno::NOENT | Errno::NOTDIR) => return Err(ShareError::Missing { path: path.clone() }),
             Err(errno) => return Err(failed("open host path")(errno.into())),
@@ -63,6 +71,11 @@ impl Tree {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(&self.root, "", onto, "", flags)
     }
+}
+
+/// Opens a host path. Opening a device or a pipe as a path has no effect, and the checks are about the very file that is cloned.
+fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
+    openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Maps the owners of the whole tree, or of nothing: files of mounts below have owners, too.

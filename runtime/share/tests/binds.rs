@@ -223,7 +223,6 @@ fn a_path_that_cannot_be_bound_is_named_and_leaves_nothing() {
     fs::create_dir(host.path("alone")).unwrap();
     let good = host.bind("volume", ReadWrite, Private);
     for (bad, words) in [
-        (host.bind("none", ReadWrite, Private), "none: no such file"),
         (host.bind("volume/file/x", ReadWrite, Private), "file/x: no such file"),
         (host.bind("socket", ReadWrite, Private), "socket of the node"),
         (host.bind("pipe", ReadWrite, Private), "named pipe of the node"),
@@ -234,6 +233,15 @@ fn a_path_that_cannot_be_bound_is_named_and_leaves_nothing() {
         assert!(error.to_string().contains(words) && error.is_refusal(), "{error}");
         assert_eq!((host.mounted(), host.path("shared/c1").exists()), (0, false));
     }
+}
+
+#[test]
+fn a_source_that_is_not_there_becomes_a_directory() {
+    let Some(host) = Host::new() else { return };
+    host.bind_all(&[host.bind("made/below", ReadWrite, Private)]).unwrap();
+    fs::write(host.seen("c1/0/file"), "x").unwrap();
+    assert_eq!(fs::read(host.path("made/below/file")).unwrap(), b"x");
+    host.unbind_all(1);
 }
 
 #[test]

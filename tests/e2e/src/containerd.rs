@@ -1,4 +1,4 @@
-//! Debian's containerd as the node's other runtime, in a directory of its own.
+//! containerd as the node's other runtime, in a directory of its own: Debian's, or one that is given.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,36 @@ use tokio::process::{Child, Command};
 use crate::network::{Network, PLUGINS};
 use crate::wait::{WITHIN, within};
 
+/// Debian's program.
+const PROGRAM: &str = "containerd";
+
 /// A running containerd, whose pods outlive it.
 #[derive(Debug)]
 pub struct Containerd {
     child: Child,
+    program: PathBuf,
     dir: PathBuf,
 }
 
 impl Containerd {
-    /// Starts one below `dir`, with the host's network and with images from this registry.
+    /// Starts Debian's below `dir`, with the host's network and with images from this registry.
     ///
     /// # Errors
     /// When it does not listen in time; the error has its log.
     pub async fn start(dir: &Path, network: &Network, registry: &Registry) -> anyhow::Result<Containerd> {
+        Containerd::start_program(Path::new(PROGRAM), dir, network, registry).await
+    }
+
+    /// Starts this one, as [`start`](Self::start) does Debian's. Its shim and its runc are beside it, or in PATH.
+    ///
+    /// # Errors
+    /// When it does not listen in time; the error has its log.
+    pub async fn start_program(
+        program: &Path,
+        dir: &Path,
+        network: &Network,
+        registry: &Registry,
+    ) -> anyhow::Result<Containerd> {
         let (layers, mut config) = tests_registry::busybox_image()?;
         // What holds a pod's namespaces has nothing to do but to be there.
         config["Cmd"] = serde_json::json!(["/bin/sleep", "1000000"]);
@@ -35,9 +52,10 @@ impl Containerd {
             .context("pushing the pause image")?;
         let dir = dir.join("containerd");
         std::fs::create_dir_all(&dir)?;
-        std::fs::write(dir.join("config.toml"), text(&dir, network, &registry.addr, snapshotter(&dir)?))?;
-        let child = launch(&dir).await?;
-        Ok(Containerd { child, dir })
+        let major = major_version(program).await?;
+        std::fs::write(dir.join("config.toml"), text(major, &dir, network, &registry.addr)?)?;
+        let child = launch(program, &dir).await?;
+        Ok(Containerd { child, program: program.to_owned(), dir })
     }
 
     /// The CRI socket.
@@ -68,7 +86,7 @@ impl Containerd {
     /// # Errors
     /// When it does not listen in time; the error has its log.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
-        self.child = launch(&self.dir).await?;
+        self.child = launch(&self.program, &self.dir).await?;
         Ok(())
     }
 }
@@ -87,24 +105,52 @@ fn snapshotter(dir: &Path) -> nix::Result<&'static str> {
     Ok(if on_overlay { "native" } else { "overlayfs" })
 }
 
-fn text(dir: &Path, network: &Network, registry: &str, snapshotter: &str) -> String {
-    let cri = "plugins.\"io.containerd.grpc.v1.cri\"";
-    format!(
-        "version = 2\nroot = {:?}\nstate = {:?}\n[grpc]\naddress = {:?}\n\
-         [{cri}]\nsandbox_image = \"{registry}/podvisor/pause:1\"\n\
-         [{cri}.cni]\nbin_dir = {PLUGINS:?}\nconf_dir = {:?}\n\
-         [{cri}.containerd]\nsnapshotter = {snapshotter:?}\n\
-         [{cri}.containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n",
-        dir.join("root"),
-        dir.join("state"),
-        socket(dir),
-        network.conf_dir,
-    )
+/// The first number of the program's version.
+async fn major_version(program: &Path) -> anyhow::Result<u32> {
+    let said = Command::new(program).arg("--version").output().await.context("running containerd")?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let number = |word: &str| word.trim_start_matches('v').split_once('.')?.0.parse().ok();
+    said.split_whitespace().find_map(number).with_context(|| format!("no version in {said:?}"))
 }
 
-async fn launch(dir: &Path) -> anyhow::Result<Child> {
+/// The configuration. What containerd 2 has by default, and a node therefore, the older one has as well.
+fn text(major: u32, dir: &Path, network: &Network, registry: &str) -> nix::Result<String> {
+    let snapshotter = snapshotter(dir)?;
+    let conf_dir = &network.conf_dir;
+    let (root, state, socket) = (dir.join("root"), dir.join("state"), socket(dir));
+    let common = format!("root = {root:?}\nstate = {state:?}\n[grpc]\naddress = {socket:?}\n");
+    let pause = format!("{registry}/podvisor/pause:1");
+    Ok(if major < 2 {
+        let cri = "plugins.\"io.containerd.grpc.v1.cri\"";
+        format!(
+            "version = 2\n{common}[{cri}]\nsandbox_image = {pause:?}\n\
+             enable_unprivileged_ports = true\nenable_unprivileged_icmp = true\n\
+             [{cri}.cni]\nbin_dir = {PLUGINS:?}\nconf_dir = {conf_dir:?}\n\
+             [{cri}.containerd]\nsnapshotter = {snapshotter:?}\n\
+             [{cri}.containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n"
+        )
+    } else {
+        let (images, runtime) =
+            ("plugins.\"io.containerd.cri.v1.images\"", "plugins.\"io.containerd.cri.v1.runtime\"");
+        format!(
+            "version = 3\n{common}[{images}]\nsnapshotter = {snapshotter:?}\n\
+             [{images}.pinned_images]\nsandbox = {pause:?}\n\
+             [{runtime}.cni]\nbin_dirs = [{PLUGINS:?}]\nconf_dir = {conf_dir:?}\n\
+             [{runtime}.containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n"
+        )
+    })
+}
+
+async fn launch(program: &Path, dir: &Path) -> anyhow::Result<Child> {
     let output = File::options().create(true).append(true).open(dir.join("log"))?;
-    let mut child = Command::new("containerd")
+    let mut command = Command::new(program);
+    // The shim and runc are beside it, where it is not Debian's.
+    if let Some(beside) = program.parent().filter(|beside| !beside.as_os_str().is_empty()) {
+        let others = std::env::var_os("PATH").unwrap_or_default();
+        let all = std::iter::once(beside.to_owned()).chain(std::env::split_paths(&others));
+        command.env("PATH", std::env::join_paths(all)?);
+    }
+    let mut child = command
         .arg("--config")
         .arg(dir.join("config.toml"))
         .stdin(Stdio::null())

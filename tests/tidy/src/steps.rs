@@ -58,6 +58,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/share/src/container_binds.rs detach", "behind the points of unbind_all"),
     ("runtime/share/src/container_binds.rs remove_point", "behind the points of unbind_all"),
     ("runtime/share/src/tree.rs attach", "behind the points of bind_each"),
+    ("runtime/share/src/tree.rs clone_of", "the operator's own directory, which stays"),
     ("runtime/share/src/user_namespace.rs", "goes with its process, before the call returns"),
 ];
 

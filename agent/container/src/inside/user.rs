@@ -124,14 +124,19 @@ fn bit(capability: Capability) -> CapabilitySet {
     }
 }
 
-/// Adds HOME to the environment unless it is there: the user's in the container's own `/etc/passwd`, as mounts may have it.
+/// Sets HOME unless the environment has one that is not empty: the user's in the container's own `/etc/passwd`, as mounts may have it.
 pub(super) fn add_home(environment: &mut Vec<String>, uid: u32) {
-    if environment.iter().any(|entry| entry.starts_with("HOME=")) {
+    let place = environment.iter().position(|entry| entry.starts_with("HOME="));
+    if place.is_some_and(|place| environment[place] != "HOME=") {
         return;
     }
     // A file that cannot be read is as good as none.
     let passwd = image_file::read(Path::new("/"), Path::new("etc/passwd")).ok().flatten().unwrap_or_default();
-    environment.push(format!("HOME={}", users::home(uid, &passwd)));
+    let home = format!("HOME={}", users::home(uid, &passwd));
+    match place {
+        Some(place) => environment[place] = home,
+        None => environment.push(home),
+    }
 }
 
 #[cfg(test)]
@@ -150,8 +155,8 @@ mod tests {
 
     #[test]
     fn a_home_that_is_asked_for_stays() {
-        let mut environment = vec!["A=1".to_owned(), "HOME=".to_owned()];
+        let mut environment = vec!["HOME=/asked".to_owned(), "A=1".to_owned()];
         add_home(&mut environment, 0);
-        assert_eq!(environment, ["A=1", "HOME="]);
+        assert_eq!(environment, ["HOME=/asked", "A=1"]);
     }
 }

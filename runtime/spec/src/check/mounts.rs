@@ -15,8 +15,14 @@ pub(super) fn check(mounts: &[Mount], tmpfs: &[Tmpfs], pod: &PodSpec) -> Result<
     mounts.iter().try_for_each(|mount| check_one(mount, pod))
 }
 
+/// A relative path is below the root, as other runtimes have it.
 fn target(target: &str) -> Result<(), SpecError> {
-    path("mounts.container_path", target)?;
+    if target.contains('\0') {
+        return Err(SpecError::invalid("mounts.container_path", "holds a NUL byte"));
+    }
+    if target.is_empty() {
+        return Err(SpecError::invalid("mounts.container_path", "is empty"));
+    }
     if crate::container_path::normalized(target).parent().is_none() {
         let reason = format!("{target:?} is the container's root");
         return Err(SpecError::invalid("mounts.container_path", reason));

@@ -53,7 +53,9 @@ pub(super) fn mounts(
         container.mounts.iter().enumerate().map(|(number, mount)| asked(number, mount, id, paths)).collect();
     let mut all = own(&container.security, paths);
     let tmpfs: Vec<Mount> = container.tmpfs.iter().map(memory).collect();
-    all.retain(|own| asked.iter().chain(&tmpfs).all(|mount| mount.destination() != own.destination()));
+    all.retain(|own| {
+        asked.iter().chain(&tmpfs).all(|mount| !replaces(mount.destination(), own.destination()))
+    });
     let declared = |volume: &DeclaredVolumePlan| {
         mount(&volume.path, "bind", &volume.source, &["rbind", "rprivate", "rw"])
     };
@@ -63,6 +65,13 @@ pub(super) fn mounts(
     // Stable: of two at one place the later one is seen.
     all.sort_by_key(|mount| mount.destination().components().count());
     all
+}
+
+/// Whether a mount that is asked for takes the place of one of our own: at the same path, or below `/dev` and `/sys`, which are the
+/// volume's then. The pod's shared memory stays.
+fn replaces(asked: &Path, own: &Path) -> bool {
+    let is_whole = ["/dev", "/sys"].iter().any(|whole| asked == Path::new(whole));
+    asked == own || (is_whole && own.starts_with(asked) && own != Path::new("/dev/shm"))
 }
 
 /// Whether the container has a mount at this path that is no volume of its image.

@@ -35,7 +35,7 @@ pub(super) fn process(
         .user(user.expect("every field of the user has a default"))
         .args(args(container, image)?)
         .env(env(pod, container, image))
-        .cwd(cwd(container, image))
+        .cwd(cwd(container, image)?)
         .capabilities(capabilities(security)?)
         .rlimits(vec![rlimit])
         .no_new_privileges(security.no_new_privs)
@@ -101,7 +101,14 @@ fn has_key(entry: &str, key: &str) -> bool {
     entry.strip_prefix(key).is_some_and(|rest| rest.starts_with('='))
 }
 
-fn cwd(container: &ContainerSpec, image: &ImageConfig) -> String {
-    let asked = [&container.working_dir, &image.working_dir];
-    asked.into_iter().find(|dir| dir.starts_with('/')).map_or_else(|| "/".to_owned(), Clone::clone)
+/// The directory that is asked for, else the image's, else the root.
+fn cwd(container: &ContainerSpec, image: &ImageConfig) -> Result<String, SpecError> {
+    let asked = [("working_dir", &container.working_dir), ("working_dir of the image", &image.working_dir)];
+    let Some((field, directory)) = asked.into_iter().find(|(_, directory)| !directory.is_empty()) else {
+        return Ok("/".to_owned());
+    };
+    if directory.starts_with('/') {
+        return Ok(directory.clone());
+    }
+    Err(SpecError::invalid(field, format!("{directory:?} is not absolute")))
 }

@@ -472,3 +472,29 @@ fn the_spec_survives_its_way_to_the_agent() {
     let text = serde_json::to_string(&spec).unwrap();
     assert_eq!(serde_json::from_str::<Spec>(&text).unwrap(), spec);
 }
+
+#[test]
+fn a_relative_working_directory_of_the_image_is_refused() {
+    let image = ImageConfig { working_dir: "srv".into(), ..image() };
+    let error = ContainerPlan::resolve(&pod(), &container(), &image, "id1", &PATHS).unwrap_err();
+    assert!(error.to_string().contains("\"srv\" is not absolute"), "{error}");
+    // Asked for, another one takes its place.
+    plan(&ContainerSpec { working_dir: "/w".into(), ..container() }, &image);
+}
+
+#[test]
+fn a_volume_at_dev_or_sys_is_all_that_is_there() {
+    let destinations = |container_path: &str| {
+        let mount =
+            Mount { host_path: "/h".into(), container_path: container_path.into(), ..Mount::default() };
+        let plan = plan(&ContainerSpec { mounts: vec![mount], ..container() }, &image());
+        let mounts = plan.oci.mounts().clone().unwrap();
+        mounts.iter().map(|mount| mount.destination().display().to_string()).collect::<Vec<_>>()
+    };
+    let below = |all: &[String], top: &str| {
+        all.iter().filter(|path| path.starts_with(top)).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(below(&destinations("/dev/"), "/dev"), ["/dev", "/dev/shm"]);
+    assert_eq!(below(&destinations("/sys"), "/sys"), ["/sys"]);
+    assert_eq!(below(&destinations("sys/fs"), "/sys"), ["/sys", "/sys/fs", "/sys/fs/cgroup"]);
+}

@@ -227,6 +227,7 @@ fn mounts_that_cannot_be_are_refused_by_field() {
     let recursive = Mount { readonly: true, recursive_read_only: true, ..mount("/a", "/d") };
     for good in [
         mount("/a", "/d/../e"),
+        mount("/a", "d"),
         Mount { propagation: slave, ..mount("/a", "/d") },
         Mount { selinux_relabel: true, ..mount("/a", "/d") },
         Mount { image_sub_path: "etc".into(), ..image.clone() },
@@ -238,8 +239,8 @@ fn mounts_that_cannot_be_are_refused_by_field() {
         (mount("a", "/d"), "mounts.host_path", "not absolute"),
         (mount("", "/d"), "mounts.host_path", "not absolute"),
         (mount("/a\0", "/d"), "mounts.host_path", "NUL"),
-        (mount("/a", "d"), "mounts.container_path", "not absolute"),
-        (mount("/a", ""), "mounts.container_path", "not absolute"),
+        (mount("/a", "d\0"), "mounts.container_path", "NUL"),
+        (mount("/a", ""), "mounts.container_path", "is empty"),
         (mount("/a", "/d/.."), "mounts.container_path", "root"),
         (
             Mount { propagation: MountPropagation::Bidirectional, ..mount("/a", "/d") },
