@@ -79,17 +79,13 @@ check: deps ## formatting, lints and the repository's own rules
 	.ci/stage lints cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
 	.ci/stage lints cargo clippy --locked --manifest-path tests/fuzz/Cargo.toml -- -D warnings
 
-# FULL_KERNEL=changed-full-kernel leaves it out where it is neither built nor changed since it passed its tests.
-FULL_KERNEL ?= full-kernel
-.PHONY: test-full-kernel
-test-full-kernel: deps
-	@.ci/stage full-kernel guest-image/build $(FULL_KERNEL) >/dev/null
-
 # Behind the build, whose crates of others it takes.
 .PHONY: previous
 previous: e2e-build
 	@.ci/stage previous tests/previous/build >/dev/null
 
+# FULL_KERNEL=changed-full-kernel leaves it out where it is neither built nor changed since it passed its tests.
+FULL_KERNEL ?= full-kernel
 .PHONY: test-build
 test-build: deps
 	@.ci/build --for-tests '$(FULL_KERNEL)' -p tests-e2e --bins
