@@ -273,11 +273,11 @@ async fn images_are_mounted_as_volumes_and_impossible_mounts_are_refused_by_name
     let bidirectional = v1::MountPropagation::PropagationBidirectional.into();
     let writable = v1::Mount { readonly: false, ..image_volume(&image, "/v", "") };
     for (number, (bad, words)) in [
-        (mount(&volumes.path("none"), "/d"), "/none: no such file"),
+        (mount(&volumes.path("socket/x"), "/d"), "/socket/x: no such file"),
         (mount(&volumes.path("socket"), "/d"), "socket of the node"),
         (v1::Mount { propagation: bidirectional, ..mount(&data, "/d") }, "cannot mount into the node"),
         (v1::Mount { recursive_read_only: true, ..mount(&data, "/d") }, "mounts.recursive_read_only"),
-        (mount(&data, "relative"), "mounts.container_path"),
+        (mount(&data, ""), "mounts.container_path"),
         (writable, "mounts.readonly"),
         (image_volume(&image, "/v", "no/such"), "ImageVolumeMountFailed: "),
     ]
