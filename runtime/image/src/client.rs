@@ -22,11 +22,11 @@ use oci_client::Reference;
 use oci_client::errors::{OciDistributionError, OciEnvelope};
 use reqwest::header::{ACCEPT, RANGE, RETRY_AFTER};
 use reqwest::{Certificate, Identity, RequestBuilder, Response, StatusCode};
-use serde::Deserialize;
 use url::Url;
 
 use crate::challenge::{Bearer, Challenge, retry_after};
 use crate::hosts::Host;
+use crate::token::{self, Token};
 
 /// Most time to open a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
@@ -36,15 +36,6 @@ const TOKEN_BYTES_MAX: u64 = 256 << 10;
 
 /// Bytes of an error's body that are read; the rest is for nobody.
 const ERROR_BYTES_MAX: u64 = 64 << 10;
-
-/// How long a token lives of which its host does not say so (docker-registry token specification, `expires_in`).
-const TOKEN_LIFE: Duration = Duration::from_secs(60);
-
-/// The longest life of a token that is believed.
-const TOKEN_LIFE_MAX: Duration = Duration::from_secs(3600);
-
-/// The part of a token's life in which it is not used any more: it must not end on its way.
-const TOKEN_MARGIN: Duration = Duration::from_secs(10);
 
 /// Why there is no answer.
 #[derive(Debug)]
@@ -243,7 +234,12 @@ impl Client {
             return Ok((Access::Bearer(token.clone()), None));
         }
         let response = self.http.get(format!("{}/", self.api)).send().await?;
-        self.answer(Challenge::of(response.headers())).await
+        let mut challenge = Challenge::of(response.headers());
+        // Nothing in particular was asked for: the scope there is a placeholder (ghcr.io has `repository:user/image:pull`).
+        if let Challenge::Token(bearer) = &mut challenge {
+            bearer.scope = None;
+        }
+        self.answer(challenge).await
     }
 
     /// Gets the access that a challenge wants.
@@ -260,9 +256,13 @@ impl Client {
     /// Gets a token from the place that the host names: with an identity token by OAuth2 (docker-registry token
     /// specification, `oauth`), otherwise by the older way, which every host has.
     async fn token(&self, challenge: Bearer) -> Result<Granted, ClientError> {
-        let ours = format!("repository:{}:pull", self.repository);
-        let scope = challenge.scope.unwrap_or(ours);
-        let mut fields = vec![("scope", scope.as_str())];
+        let scopes = token::scopes(&self.repository, challenge.scope.as_deref());
+        // OAuth2 has one field, with spaces (RFC 6749, section 3.3); the older way has one for each.
+        let joined = scopes.join(" ");
+        let mut fields = match &self.auth {
+            Auth::Identity(_) => vec![("scope", joined.as_str())],
+            _ => scopes.iter().map(|scope| ("scope", scope.as_str())).collect(),
+        };
         fields.extend(challenge.service.as_deref().map(|service| ("service", service)));
         let request = match &self.auth {
             Auth::Identity(token) => {
@@ -289,26 +289,10 @@ impl Client {
             _ => return Err(refusal(response).await),
         }
         let body = read(response, TOKEN_BYTES_MAX).await?;
-        let answer: TokenAnswer =
-            serde_json::from_slice(&body).map_err(|error| wrong_token(&error.to_string()))?;
-        let token = answer.token.or(answer.access_token).ok_or_else(|| wrong_token("it has no token"))?;
-        let seconds = answer.expires_in.as_ref().and_then(serde_json::Value::as_u64);
-        let life = seconds.map_or(TOKEN_LIFE, Duration::from_secs).min(TOKEN_LIFE_MAX);
-        let end = asked + life.max(TOKEN_LIFE) - TOKEN_MARGIN;
-        Ok((Access::Bearer(token), Some(end)))
+        let token = Token::parse(&body)
+            .map_err(|why| ClientError::Failed(OciDistributionError::RegistryTokenDecodeError(why)))?;
+        Ok((Access::Bearer(token.value), Some(asked + token.life)))
     }
-}
-
-/// A token, under one name or the other.
-#[derive(Deserialize)]
-struct TokenAnswer {
-    token: Option<String>,
-    access_token: Option<String>,
-    expires_in: Option<serde_json::Value>,
-}
-
-fn wrong_token(why: &str) -> ClientError {
-    ClientError::Failed(OciDistributionError::RegistryTokenDecodeError(why.to_owned()))
 }
 
 /// Whether a registry's address, with port and path, is of this node.

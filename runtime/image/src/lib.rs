@@ -60,6 +60,7 @@ mod source;
 mod sparse;
 mod spool;
 mod store;
+mod token;
 mod transfer;
 mod tree_file;
 mod verity;

@@ -54,6 +54,8 @@ impl fmt::Display for Descriptor {
 pub(crate) struct Manifest {
     pub(crate) config: Descriptor,
     pub(crate) layers: Vec<Descriptor>,
+    /// An index has named the image for this platform: whatever its config says.
+    pub(crate) has_platform: bool,
 }
 
 /// A registry's document for a name.
@@ -135,7 +137,9 @@ fn choices(what: &str, index: &OciImageIndex, level: u8) -> Result<Vec<Choice>, 
 }
 
 fn is_ours(platform: &Platform) -> bool {
-    platform.os.to_string() == "linux" && platform.architecture.to_string() == "amd64"
+    let (os, architecture) = (platform.os.to_string(), platform.architecture.to_string());
+    let architecture = architecture.to_ascii_lowercase();
+    os.eq_ignore_ascii_case("linux") && matches!(architecture.as_str(), "amd64" | "x86_64" | "x86-64")
 }
 
 /// The level of processors that a variant of amd64 is for; none for a variant that is not known.
@@ -194,7 +198,7 @@ fn check(what: &str, manifest: &OciImageManifest, limits: &Limits) -> Result<Man
         }
         layers.push(found);
     }
-    Ok(Manifest { config, layers })
+    Ok(Manifest { config, layers, has_platform: false })
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl Pull {
 
     /// Makes the image, unless it is there, and adds the pull's name to it.
     async fn make(&self, manifest: Manifest, digest: &str) -> Result<Listed, ImageError> {
-        let parsed = step(span!("get the config"), self.config(&manifest.config)).await?;
+        let parsed = step(span!("get the config"), self.config(&manifest)).await?;
         let (layers, diff_ids) = (manifest.layers.len(), parsed.diff_ids.len());
         if layers != diff_ids {
             let what = format!("manifest {}", self.shown);
@@ -189,9 +189,11 @@ impl Pull {
                     open.extend(at(choices, depth + 1));
                     continue;
                 }
-                Ok(Document::Image(manifest)) if choice.is_named => return Ok(manifest),
+                Ok(Document::Image(manifest)) if choice.is_named => {
+                    return Ok(Manifest { has_platform: true, ..manifest });
+                }
                 // Its config says for which platform it is.
-                Ok(Document::Image(manifest)) => match self.config(&manifest.config).await {
+                Ok(Document::Image(manifest)) => match self.config(&manifest).await {
                     Ok(_) => return Ok(manifest),
                     Err(error) => error,
                 },
@@ -206,14 +208,19 @@ impl Pull {
         Err(first_failure.unwrap_or(ImageError::Interrupted("choosing an image")))
     }
 
-    async fn config(&self, descriptor: &Descriptor) -> Result<Parsed, ImageError> {
-        let sources = Sources::default();
-        loop {
+    /// The image's config. Its platform counts where no index has named one.
+    async fn config(&self, manifest: &Manifest) -> Result<Parsed, ImageError> {
+        let (descriptor, sources) = (&manifest.config, Sources::default());
+        let parsed = loop {
             match self.config_once(descriptor, &sources).await {
                 Err(error) if error.is_of_bytes() && self.source.has_others(&sources) => {}
-                other => return other,
+                other => break other?,
             }
+        };
+        if !manifest.has_platform {
+            parsed.check_platform(&descriptor.to_string())?;
         }
+        Ok(parsed)
     }
 
     async fn config_once(&self, descriptor: &Descriptor, sources: &Sources) -> Result<Parsed, ImageError> {

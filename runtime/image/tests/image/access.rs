@@ -77,7 +77,7 @@ async fn a_host_may_ask_for_a_token_only_where_it_is_needed_and_anew_when_it_has
             let right = Some(format!("Bearer {now}"));
             match request.path.as_str() {
                 "/v2/" => reply(200, "{}"),
-                "/token?scope=more&service=s" => reply(
+                "/token?scope=repository%3At%3Apull&scope=more&service=s" => reply(
                     200,
                     format!("{{\"access_token\":\"{}\"}}", count.fetch_add(1, Ordering::SeqCst) + 1),
                 ),
@@ -97,6 +97,23 @@ async fn a_host_may_ask_for_a_token_only_where_it_is_needed_and_anew_when_it_has
     .await;
     Node::new().pull(&reference(&server)).await.unwrap();
     assert!(given.load(Ordering::SeqCst) >= 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_scope_of_the_bare_api_is_a_placeholder() {
+    // As ghcr.io has it.
+    let server = Server::start(|address| {
+        let (made, address) = (Made::new("x", "amd64"), address.to_owned());
+        move |request: &Request| match request.path.as_str() {
+            "/token?scope=repository%3At%3Apull&service=s" => reply(200, r#"{"token":"abc"}"#),
+            path if path.starts_with("/token") => reply(403, "denied"),
+            "/v2/" => challenge(&address, ",scope=\"repository:user/image:pull\""),
+            _ if request.header("authorization") != Some("Bearer abc") => challenge(&address, ""),
+            _ => made.answer(request).unwrap_or(reply(200, "{}")),
+        }
+    })
+    .await;
+    Node::new().pull(&reference(&server)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
