@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod authority;
 mod blocking;
 mod container;
 mod convert;

@@ -19,6 +19,7 @@ use tonic::transport;
 use tower::layer::layer_fn;
 use tracing::warn;
 
+use crate::authority::Mended;
 use crate::deadline::Deadlines;
 use crate::encoded::Encoded;
 use crate::requests;
@@ -162,8 +163,12 @@ async fn drained<T>(serving: impl Future<Output = T>, mut stopping: watch::Recei
 
 /// The clients' connections. A connection that cannot be accepted is logged, and the next one is waited for: the server
 /// takes an error for the end of one connection and asks again at once, which would keep a thread busy.
-fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
-    accepted(listener, async |listener| listener.accept().await.map(|(connection, _)| connection))
+fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<Mended<UnixStream>>> {
+    let accept = async |listener: &UnixListener| {
+        let (connection, _) = listener.accept().await?;
+        Ok(Mended::new(connection))
+    };
+    accepted(listener, accept)
 }
 
 fn accepted<L, C>(

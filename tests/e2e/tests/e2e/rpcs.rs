@@ -2,6 +2,8 @@
 
 use proto_cri::v1;
 use tests_e2e::Host;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tonic::Code;
 
 #[tokio::test]
@@ -61,5 +63,48 @@ async fn an_rpc_that_is_not_there_is_unimplemented_by_name() {
         client.runtime.checkpoint_container(v1::CheckpointContainerRequest::default()).await.unwrap_err();
     assert_eq!(error.code(), Code::Unimplemented);
     assert!(error.message().contains("CheckpointContainer"), "{error}");
+    host.stop().await.unwrap();
+}
+
+/// An HTTP/2 frame of stream `number` (RFC 9113, section 4.1).
+fn frame(kind: u8, flags: u8, number: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
+    [&[0, length[0], length[1], kind, flags, 0, 0, 0, number], payload].concat()
+}
+
+/// A call of Version in bytes, with this authority. A client library sends none that is not a host's.
+fn version_call(authority: &str) -> Vec<u8> {
+    let text = |head: u8, text: &str| [&[head, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    // Fields by HPACK's static table (RFC 7541, appendix A): POST, http, a path, the authority, a content type.
+    let fields = [
+        vec![0x83, 0x86],
+        text(0x44, "/runtime.v1.RuntimeService/Version"),
+        text(0x41, authority),
+        text(0x5f, "application/grpc"),
+        [text(0x40, "te"), text(8, "trailers")[1..].to_vec()].concat(),
+    ];
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    [preface, frame(4, 0, 0, &[]), frame(1, 4, 1, &fields.concat()), frame(0, 1, 1, &[0; 5])].concat()
+}
+
+#[tokio::test]
+async fn a_client_whose_authority_is_the_path_of_the_socket_is_served() {
+    let Some(host) = Host::start().await else { return };
+    // As gRPC's C core has it, and so Python, C++, Ruby and PHP.
+    let authority = host.daemon.socket().display().to_string().replace('/', "%2F");
+    let mut stream = UnixStream::connect(host.daemon.socket()).await.unwrap();
+    stream.write_all(&version_call(&authority)).await.unwrap();
+    let first = loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.unwrap();
+        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+        stream.read_exact(&mut payload).await.unwrap();
+        assert_ne!(head[3], 3, "the call is reset: {payload:?}");
+        if head[3] == 1 {
+            break payload[0];
+        }
+    };
+    // The field for status 200.
+    assert_eq!(first, 0x88);
     host.stop().await.unwrap();
 }

@@ -1,0 +1,359 @@
+//! A client's connection whose calls have an authority that the HTTP library takes.
+//!
+//! gRPC's C core, and with it Python, C++, Ruby and PHP, sends the path of a unix socket as the authority, percent-encoded. URIs may have
+//! that (RFC 3986, section 3.2.2), but the library resets each such call. Nobody looks at the authority of a call on a unix socket, so this
+//! module replaces its percent signs while the bytes pass. The length stays, and with it the size of HPACK's table (RFC 7541).
+//!
+//! Only what a header block says in plain bytes is replaced. A value in Huffman's code stays: the C core does not send one.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tonic::transport::server::Connected;
+
+/// Bytes that a client says first (RFC 9113, section 3.4).
+const PREFACE_BYTES: usize = 24;
+const FRAME_HEAD_BYTES: usize = 9;
+
+// Frame types and flags, RFC 9113, section 6.
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+const PADDED: u8 = 0x8;
+const PRIORITY: u8 = 0x20;
+const PRIORITY_BYTES: usize = 5;
+
+/// Index of `:authority` in HPACK's static table (RFC 7541, appendix A).
+const AUTHORITY: usize = 1;
+/// Longest integer that is followed: the library refuses longer header blocks anyway.
+const SHIFT_MAX: u32 = 21;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Mended<S> {
+    connection: S,
+    frames: Frames,
+}
+
+impl<S> Mended<S> {
+    pub(crate) fn new(connection: S) -> Mended<S> {
+        Mended { connection, frames: Frames::default() }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Mended<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.connection).poll_read(context, buffer);
+        this.frames.mend(&mut buffer.filled_mut()[before..]);
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Mended<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.connection).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.connection).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.connection.is_write_vectored()
+    }
+}
+
+impl<S: Connected> Connected for Mended<S> {
+    type ConnectInfo = S::ConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.connection.connect_info()
+    }
+}
+
+/// The place in a client's frames.
+#[derive(Debug)]
+struct Frames {
+    preface_left: usize,
+    head: [u8; FRAME_HEAD_BYTES],
+    head_bytes: usize,
+    frame: Frame,
+    block: Block,
+}
+
+/// What is left of a frame, in the order in which it comes.
+#[derive(Debug, Default)]
+struct Frame {
+    has_pad_length: bool,
+    skipped: usize,
+    block: usize,
+    padding: usize,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Frames {
+            preface_left: PREFACE_BYTES,
+            head: [0; FRAME_HEAD_BYTES],
+            head_bytes: 0,
+            frame: Frame::default(),
+            block: Block::default(),
+        }
+    }
+}
+
+impl Frames {
+    fn mend(&mut self, mut bytes: &mut [u8]) {
+        while !bytes.is_empty() {
+            let taken = self.take(bytes);
+            bytes = &mut bytes[taken..];
+        }
+    }
+
+    /// Takes some of the bytes, at least one, and returns how many.
+    fn take(&mut self, bytes: &mut [u8]) -> usize {
+        let frame = &mut self.frame;
+        if self.preface_left > 0 {
+            return run(&mut self.preface_left, bytes);
+        }
+        if frame.has_pad_length {
+            frame.has_pad_length = false;
+            frame.padding = usize::from(bytes[0]).min(frame.block);
+            frame.block -= frame.padding;
+            return 1;
+        }
+        if frame.skipped > 0 {
+            return run(&mut frame.skipped, bytes);
+        }
+        if frame.block > 0 {
+            let taken = run(&mut frame.block, bytes);
+            bytes[..taken].iter_mut().for_each(|byte| self.block.take(byte));
+            return taken;
+        }
+        if frame.padding > 0 {
+            return run(&mut frame.padding, bytes);
+        }
+        self.head[self.head_bytes] = bytes[0];
+        self.head_bytes += 1;
+        if self.head_bytes == FRAME_HEAD_BYTES {
+            self.head_bytes = 0;
+            self.frame = Frame::of(&self.head);
+        }
+        1
+    }
+}
+
+/// Takes as many bytes as are left and there.
+fn run(left: &mut usize, bytes: &[u8]) -> usize {
+    let taken = (*left).min(bytes.len());
+    *left -= taken;
+    taken
+}
+
+impl Frame {
+    fn of(head: &[u8; FRAME_HEAD_BYTES]) -> Frame {
+        let [high, middle, low, kind, flags, ..] = *head;
+        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        let has = |flag: u8| kind == HEADERS && flags & flag != 0;
+        if !matches!(kind, HEADERS | CONTINUATION) {
+            return Frame { skipped: length, ..Frame::default() };
+        }
+        let has_pad_length = has(PADDED) && length > 0;
+        let rest = length - usize::from(has_pad_length);
+        let skipped = if has(PRIORITY) { PRIORITY_BYTES.min(rest) } else { 0 };
+        Frame { has_pad_length, skipped, block: rest - skipped, padding: 0 }
+    }
+}
+
+/// The place in a header block.
+#[derive(Debug, Default)]
+struct Block {
+    at: At,
+    /// An integer that goes on: its value so far, and the place of the next bits.
+    integer: Option<(usize, u32)>,
+    is_literal: bool,
+    is_authority: bool,
+    is_huffman: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum At {
+    #[default]
+    Field,
+    NameLength,
+    Name(usize),
+    ValueLength,
+    Value(usize),
+    /// What follows is not understood, and left as it is.
+    Lost,
+}
+
+impl Block {
+    fn take(&mut self, byte: &mut u8) {
+        if let Some((value, shift)) = self.integer {
+            let value = value + (usize::from(*byte & 0x7f) << shift);
+            if *byte & 0x80 == 0 {
+                self.number(value);
+            } else if shift < SHIFT_MAX {
+                self.integer = Some((value, shift + 7));
+            } else {
+                self.at = At::Lost;
+                self.integer = None;
+            }
+            return;
+        }
+        match self.at {
+            At::Field => {
+                let bits = match *byte {
+                    byte if byte & 0x80 != 0 => 7,
+                    byte if byte & 0x40 != 0 => 6,
+                    byte if byte & 0x20 != 0 => 5,
+                    _ => 4,
+                };
+                self.is_literal = matches!(bits, 6 | 4);
+                self.begin(*byte, bits);
+            }
+            At::NameLength | At::ValueLength => {
+                self.is_huffman = *byte & 0x80 != 0;
+                self.begin(*byte, 7);
+            }
+            At::Name(left) => self.at = if left > 1 { At::Name(left - 1) } else { At::ValueLength },
+            At::Value(left) => {
+                if self.is_authority && !self.is_huffman && *byte == b'%' {
+                    *byte = b'-';
+                }
+                self.at = if left > 1 { At::Value(left - 1) } else { At::Field };
+            }
+            At::Lost => {}
+        }
+    }
+
+    /// Begins an integer in the low bits of a byte (RFC 7541, section 5.1).
+    fn begin(&mut self, byte: u8, bits: u32) {
+        let mask = (1 << bits) - 1;
+        let value = usize::from(byte) & mask;
+        if value < mask { self.number(value) } else { self.integer = Some((value, 0)) }
+    }
+
+    /// Takes an integer that has ended: an index or a length.
+    fn number(&mut self, value: usize) {
+        self.integer = None;
+        self.at = match self.at {
+            At::Field if !self.is_literal => At::Field,
+            At::Field => {
+                self.is_authority = value == AUTHORITY;
+                if value == 0 { At::NameLength } else { At::ValueLength }
+            }
+            At::NameLength if value > 0 => At::Name(value),
+            At::NameLength => At::ValueLength,
+            At::ValueLength if value > 0 => At::Value(value),
+            At::ValueLength => At::Field,
+            other => other,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATH: &[u8] = b"%2Frun%2Fpodvisor%2Fpodvisor.sock";
+
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, 1], payload].concat()
+    }
+
+    /// A header block: an indexed field, the authority, a field with a new name and a percent sign in its value.
+    fn block(authority: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(authority.len()).unwrap();
+        [&[0x83, 0x41, length], authority, &[0x40, 1, b'a', 2, b'%', b'b']].concat()
+    }
+
+    fn stream(frames: &[Vec<u8>]) -> Vec<u8> {
+        [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frames.concat()].concat()
+    }
+
+    /// The stream behind the mending, in pieces of this size.
+    fn mended(mut stream: Vec<u8>, piece: usize) -> Vec<u8> {
+        let mut frames = Frames::default();
+        stream.chunks_mut(piece).for_each(|piece| frames.mend(piece));
+        stream
+    }
+
+    fn plain() -> Vec<u8> {
+        PATH.iter().map(|&byte| if byte == b'%' { b'-' } else { byte }).collect()
+    }
+
+    #[test]
+    fn percent_signs_of_the_authority_go_and_nothing_else_changes() {
+        let settings = frame(4, 0, &[]);
+        let data = frame(0, 1, b"100 %");
+        let padded = |authority: &[u8]| {
+            let payload = [&[3], &[0; PRIORITY_BYTES][..], &block(authority), b"%%%"].concat();
+            frame(HEADERS, PADDED | PRIORITY, &payload)
+        };
+        let of = |authority: &[u8]| {
+            let continued = block(authority);
+            let (first, rest) = continued.split_at(7);
+            stream(&[
+                settings.clone(),
+                frame(HEADERS, 4, &block(authority)),
+                data.clone(),
+                padded(authority),
+                frame(HEADERS, 0, first),
+                frame(CONTINUATION, 4, rest),
+            ])
+        };
+        for piece in [1, 2, 3, 7, 1000] {
+            assert_eq!(mended(of(PATH), piece), of(&plain()), "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_another_code_or_not_understood_stays() {
+        let huffman = [&[0x41, 0x80 | 3][..], b"%%%"].concat();
+        let endless = [&[0x41, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff][..], b"%%%"].concat();
+        for payload in [huffman, endless] {
+            let sent = stream(&[frame(HEADERS, 4, &payload)]);
+            assert_eq!(mended(sent.clone(), 5), sent);
+        }
+    }
+
+    #[test]
+    fn long_lengths_are_followed() {
+        let authority = [PATH, &[b'x'; 200]].concat();
+        // 233 is 127 and 106.
+        let of = |authority: &[u8]| {
+            let payload = [&[0x41, 0x7f, 106], authority, &[0x83]].concat();
+            let mut framed = vec![0, 0, u8::try_from(payload.len()).unwrap(), HEADERS, 4, 0, 0, 0, 1];
+            framed.extend(payload);
+            stream(&[framed])
+        };
+        let wanted = [&plain()[..], &[b'x'; 200]].concat();
+        assert_eq!(mended(of(&authority), 9), of(&wanted));
+    }
+}
