@@ -24,6 +24,8 @@ pub(crate) struct BackendError {
 pub(crate) enum BackendErrorKind {
     /// Nobody answered: the other side has ended, or hangs.
     Unreachable,
+    /// The other side has ended for certain, and will never answer.
+    Ended,
     /// The request asks for what cannot be, which asking again would not change.
     Invalid,
     /// The request makes sense, but not in this state.
@@ -53,10 +55,15 @@ impl BackendError {
         self.kind
     }
 
+    /// Whether the call may succeed later: nobody answered in time, or the node lacked something (descriptors, memory, room in a backlog).
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self.kind, BackendErrorKind::Unreachable | BackendErrorKind::Failed)
+    }
+
     /// Returns the failure of the work that the call was part of.
     pub(crate) fn during(self, doing: impl Into<String>) -> PodError {
         let kind = match self.kind {
-            BackendErrorKind::Unreachable => PodErrorKind::Unavailable,
+            BackendErrorKind::Unreachable | BackendErrorKind::Ended => PodErrorKind::Unavailable,
             BackendErrorKind::Invalid => PodErrorKind::InvalidArgument,
             BackendErrorKind::Precondition => PodErrorKind::FailedPrecondition,
             BackendErrorKind::Refused | BackendErrorKind::Failed => PodErrorKind::Internal,

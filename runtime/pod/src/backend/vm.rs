@@ -185,7 +185,7 @@ impl Vms for SpawnedVms {
 
     async fn attach(&self, dir: &Path, vmm: VmmProcess) -> Result<Arc<dyn Vm>, BackendError> {
         if !vmm_process::alive(vmm) {
-            return Err(BackendError::new(BackendErrorKind::Unreachable, "its VMM has ended"));
+            return Err(BackendError::new(BackendErrorKind::Ended, "its VMM has ended"));
         }
         Ok(Arc::new(SpawnedVm(runtime_vm::Vm::attach(dir, vmm.pid, vmm.start_time).await?)))
     }
@@ -382,7 +382,7 @@ impl From<VmError> for BackendError {
     fn from(error: VmError) -> Self {
         let kind = match &error {
             VmError::Refused { .. } | VmError::NoTemplates { .. } => BackendErrorKind::Refused,
-            VmError::Old { .. } => BackendErrorKind::Precondition,
+            VmError::Old { .. } | VmError::Version { .. } => BackendErrorKind::Precondition,
             VmError::Pin { .. } => BackendErrorKind::Invalid,
             _ => BackendErrorKind::Unreachable,
         };

@@ -18,6 +18,7 @@ use proto_vmm::Slot;
 use tokio::sync::watch;
 
 use super::{Driver, step};
+use crate::backend::BackendError;
 use crate::blocking::within;
 use crate::container::{Container, watcher};
 use crate::counters;
@@ -37,11 +38,28 @@ use crate::vm_end;
 /// How long a VMM and its agent may take to be connected to. A guest on a busy node answers in seconds.
 const ATTACH_WITHIN: Duration = Duration::from_secs(60);
 
+/// Pause between two attempts to connect.
+const ATTACH_PAUSE: Duration = Duration::from_secs(1);
+
 /// How long an agent may take to forget what no caller knows of.
 const UNDO_WITHIN: Duration = Duration::from_secs(60);
 
 /// The state of a container whose start the daemon's end cut short, in words.
 const HALF_STARTED: &str = "the daemon ended while it started the container";
+
+/// Why a VM is not connected to.
+enum Unconnected {
+    /// It has ended, or is of a version that this daemon does not know.
+    Final(String),
+    ForNow(String),
+}
+
+impl From<BackendError> for Unconnected {
+    fn from(error: BackendError) -> Self {
+        let why = chain_of(&error);
+        if error.may_pass() { Unconnected::ForNow(why) } else { Unconnected::Final(why) }
+    }
+}
 
 /// A pod on record, listed, which is to be recovered.
 #[derive(Debug)]
@@ -183,9 +201,7 @@ impl Driver {
     /// VM is gone.
     async fn attach(&mut self) -> bool {
         let found = match self.status.vmm {
-            Some(vmm) => tokio::time::timeout(ATTACH_WITHIN, self.connect(vmm))
-                .await
-                .unwrap_or_else(|_| Err(format!("it does not answer within {} s", ATTACH_WITHIN.as_secs()))),
+            Some(vmm) => self.connect_in_time(vmm).await,
             None => Err("its process is not on record".to_owned()),
         };
         counters::pod_recovered(found.is_ok(), self.status.vmm);
@@ -206,13 +222,36 @@ impl Driver {
         }
     }
 
-    async fn connect(&self, vmm: VmmProcess) -> Result<Live, String> {
+    /// Connects again and again for as long as a VM may take. A VM that is frozen for a while, or a node that lacks something, lets single
+    /// calls fail.
+    async fn connect_in_time(&self, vmm: VmmProcess) -> Result<Live, String> {
+        let mut last = String::new();
+        let connecting = async {
+            loop {
+                match self.connect(vmm).await {
+                    Ok(live) => return Ok(live),
+                    Err(Unconnected::Final(why)) => return Err(why),
+                    Err(Unconnected::ForNow(why)) => {
+                        tracing::debug!(pod = self.record.id, why, "a pod's VM does not answer yet");
+                        last = why;
+                    }
+                }
+                tokio::time::sleep(ATTACH_PAUSE).await;
+            }
+        };
+        let connected = tokio::time::timeout(ATTACH_WITHIN, connecting).await;
+        connected.unwrap_or_else(|_| {
+            let late = format!("it does not answer within {} s", ATTACH_WITHIN.as_secs());
+            Err(if last.is_empty() { late } else { format!("{late}: {last}") })
+        })
+    }
+
+    async fn connect(&self, vmm: VmmProcess) -> Result<Live, Unconnected> {
         let dir = self.node.places.pod_run_dir(&self.record.id);
-        let attached = self.node.backends.vms.attach(&dir, vmm).await;
-        let vm = attached.map_err(|error| chain_of(&error))?;
+        let vm = self.node.backends.vms.attach(&dir, vmm).await?;
         let agent = tokio::select! {
-            agent = vm.connect() => agent.map_err(|error| chain_of(&error))?,
-            report = vm.stopped() => return Err(vm_end::describe(&report)),
+            agent = vm.connect() => agent?,
+            report = vm.stopped() => return Err(Unconnected::Final(vm_end::describe(&report))),
         };
         Ok(Live::new(vm, agent))
     }

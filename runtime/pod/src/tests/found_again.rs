@@ -8,6 +8,7 @@ use runtime_spec::{ContainerSpec, Mount};
 use runtime_store::{Batch, Table};
 use serde_json::{Value, json};
 
+use super::world::Left;
 use super::{World, container, life, pod};
 use crate::{ContainerState, PodErrorKind, PodState};
 
@@ -102,10 +103,10 @@ fn a_container_whose_log_cannot_be_opened_runs_on_and_logs_when_it_can() {
 }
 
 #[test]
-fn a_vm_that_does_not_answer_at_the_start_is_killed_and_not_only_declared_dead() {
+fn a_vm_that_refuses_the_daemon_is_killed_and_not_only_declared_dead() {
     for step in ["vm.attach", "vm.connect"] {
         let (left, (pod_id, id)) = life(None, async |world: &World| world.with_container().await);
-        left.1.fail(step);
+        left.1.refuse(step);
         life(Some(left), async |world: &World| {
             assert_eq!(world.script.running().len(), 0, "{step}");
             assert_eq!(world.pods.pod(&pod_id).unwrap().state, PodState::NotReady);
@@ -121,7 +122,7 @@ fn a_vm_that_does_not_answer_at_the_start_is_killed_and_not_only_declared_dead()
 #[test]
 fn containers_of_a_vm_that_can_be_neither_reached_nor_killed_have_not_ended() {
     let (left, (pod_id, id)) = life(None, async |world: &World| world.with_container().await);
-    left.1.fail("vm.attach");
+    left.1.refuse("vm.attach");
     left.1.fail("vm.kill");
     let (left, ()) = life(Some(left), async |world: &World| {
         let view = world.pods.container(&id).unwrap();
@@ -137,6 +138,46 @@ fn containers_of_a_vm_that_can_be_neither_reached_nor_killed_have_not_ended() {
         world.pods.remove(&pod_id).await.unwrap();
         world.assert_nothing_left();
     });
+}
+
+#[test]
+fn a_vm_that_answers_late_is_found_again() {
+    for step in ["vm.attach", "vm.connect"] {
+        let (left, (pod_id, id)) = life(None, async |world: &World| world.with_container().await);
+        left.1.fail(step);
+        recovering(left, async |world: &World| {
+            world.until(|world| world.script.count(step) > 2).await;
+            assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
+            world.script.repair();
+            let command = vec!["echo".to_owned(), "x".to_owned()];
+            assert_eq!(world.pods.exec_sync(&id, command, None).await.unwrap().stdout, b"x");
+            assert_eq!(world.pods.pod(&pod_id).unwrap().state, PodState::Ready);
+        });
+    }
+}
+
+#[test]
+fn a_vm_that_never_answers_is_given_up_with_the_last_reason() {
+    let (left, (pod_id, id)) = life(None, async |world: &World| world.with_container().await);
+    left.1.fail("vm.attach");
+    recovering(left, async |world: &World| {
+        world.until(|world| world.script.count("vm.attach") > 0).await;
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(61)).await;
+        tokio::time::resume();
+        world.until(|world| world.pods.pod(&pod_id).unwrap().state == PodState::NotReady).await;
+        let view = world.pods.container(&id).unwrap();
+        assert_eq!((view.state, view.exit_code), (ContainerState::Exited, 137));
+        let words = "does not answer within 60 s: vm.attach was scripted to fail";
+        assert!(view.message.contains(words), "{}", view.message);
+        assert_eq!(world.script.running().len(), 0);
+    });
+}
+
+/// A daemon's life in which pods are still being recovered.
+fn recovering(left: Left, life: impl AsyncFnOnce(&World)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { life(&World::begin(left.0, left.1).await).await });
 }
 
 #[test]

@@ -65,6 +65,8 @@ struct PlannedFault {
 pub(crate) struct State {
     /// Steps that fail.
     pub(crate) failing: BTreeSet<String>,
+    /// Steps that the other side refuses.
+    pub(crate) refused: BTreeSet<String>,
     /// Steps that do not end before the repair.
     pub(crate) hanging: BTreeSet<String>,
     /// The operator wants strict cgroups.
@@ -187,6 +189,10 @@ impl Script {
         self.state().failing.insert(step.to_owned());
     }
 
+    pub(crate) fn refuse(&self, step: &str) {
+        self.state().refused.insert(step.to_owned());
+    }
+
     pub(crate) fn hang(&self, step: &str) {
         self.state().hanging.insert(step.to_owned());
     }
@@ -194,6 +200,7 @@ impl Script {
     pub(crate) fn repair(&self) {
         let mut state = self.state();
         state.failing.clear();
+        state.refused.clear();
         state.hanging.clear();
         drop(state);
         self.repaired.notify_waiters();
@@ -201,10 +208,10 @@ impl Script {
 
     /// Plays a step: notes it, and hangs or fails as scripted.
     pub(crate) async fn step(&self, step: &str) -> Result<(), BackendError> {
-        let fails = {
+        let (fails, refused) = {
             let mut state = self.state();
             state.seen.push(step.to_owned());
-            state.failing.contains(step)
+            (state.failing.contains(step), state.refused.contains(step))
         };
         loop {
             let repaired = self.repaired.notified();
@@ -219,6 +226,12 @@ impl Script {
         self.point(step, false).await?;
         // Others get their turn, as with real calls.
         tokio::task::yield_now().await;
+        if refused {
+            return Err(BackendError::new(
+                BackendErrorKind::Refused,
+                format!("{step} was scripted to be refused"),
+            ));
+        }
         if fails { Err(unreachable(format!("{step} was scripted to fail"))) } else { Ok(()) }
     }
 

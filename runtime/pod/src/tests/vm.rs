@@ -20,8 +20,8 @@ use super::Script;
 use super::agent::FakeAgent;
 use super::script::unreachable;
 use crate::backend::{
-    Agent, BackendError, BootRequest, FoundImage, GuestReleases, ImageLease, ImageSource, Network,
-    OpenedImage, RestoreRequest, SpawnRequest, TemplateRequest, Vm, Vms,
+    Agent, BackendError, BackendErrorKind, BootRequest, FoundImage, GuestReleases, ImageLease, ImageSource,
+    Network, OpenedImage, RestoreRequest, SpawnRequest, TemplateRequest, Vm, Vms,
 };
 use crate::record::VmmProcess;
 
@@ -107,7 +107,8 @@ impl Vms for FakeVms {
         self.0.step("vm.attach").await?;
         self.0.step(&format!("vm.attach {}", vmm.pid)).await?;
         let found = self.0.running().into_iter().find(|vm| vm.is(vmm));
-        found.map(|vm| vm as Arc<dyn Vm>).ok_or_else(|| unreachable("no such process"))
+        let ended = || BackendError::new(BackendErrorKind::Ended, "no such process");
+        found.map(|vm| vm as Arc<dyn Vm>).ok_or_else(ended)
     }
 
     async fn kill(&self, vmm: Option<VmmProcess>, control_socket: &Path) -> Result<(), BackendError> {
