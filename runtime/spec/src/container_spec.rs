@@ -63,9 +63,10 @@ impl ContainerSpec {
         }
     }
 
-    /// The mounts that are paths of the host, each with its index among all mounts.
+    /// The mounts that are files of the host, each with its index among all mounts. A device that every guest has of its own is none.
     pub fn host_mounts(&self) -> impl Iterator<Item = (usize, &Mount)> {
-        self.mounts.iter().enumerate().filter(|(_, mount)| mount.image.is_empty())
+        let is_of_host = |mount: &Mount| mount.image.is_empty() && mount.guest_device().is_none();
+        self.mounts.iter().enumerate().filter(move |(_, mount)| is_of_host(mount))
     }
 
     /// The devices that are disks of the node, each with its index among all devices.

@@ -1,7 +1,7 @@
 //! Character devices that a Linux guest has of its own. A device plugin that allots such a device of the node names it by its
 //! usual path; the guest's own does the same work there, apart from the node's.
 
-use crate::Device;
+use crate::{Device, Mount};
 
 /// A character device of every Linux kernel that has its driver: the numbers are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,14 @@ const fn default(path: &'static str, major: i64, minor: i64) -> GuestDevice {
 
 const fn asked(path: &'static str, major: i64, minor: i64) -> GuestDevice {
     GuestDevice { path, major, minor, is_default: false }
+}
+
+impl Mount {
+    /// The guest's device that stands for the mounted one of the node: people mount `/dev/null` over files to empty them.
+    pub fn guest_device(&self) -> Option<GuestDevice> {
+        let mut defaults = GuestDevice::ALL.into_iter().filter(|device| device.is_default);
+        defaults.find(|device| self.image.is_empty() && device.path == self.host_path)
+    }
 }
 
 impl Device {

@@ -43,6 +43,7 @@ mod size;
 mod sizing;
 #[cfg(test)]
 mod sizing_page;
+mod sysctls;
 mod template_scope;
 mod user;
 mod volume_cache;

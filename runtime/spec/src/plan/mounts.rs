@@ -89,6 +89,15 @@ fn asked(number: usize, mount: &crate::Mount, id: &str, paths: &GuestPaths) -> M
         let source = image_volume_source(number, paths);
         return self::mount(destination, "bind", &source, &["bind", "rprivate", "nodev", "ro"]);
     }
+    if let Some(device) = mount.guest_device() {
+        let access = if mount.readonly { "ro" } else { "rw" };
+        return self::mount(
+            destination,
+            "bind",
+            device.path,
+            &["bind", "rprivate", "nosuid", "noexec", access],
+        );
+    }
     let source = format!("{}/{}/{number}", paths.shared, share_name(id));
     // A guest passes this on to what it mounts below by itself, so only where that is meant too.
     let access = if mount.recursive_read_only { "ro" } else { "rw" };

@@ -3,7 +3,7 @@
 //! that the guest's kernel lacks does no harm.
 //!
 //! Left out on purpose: modules, kexec, swap, clock setting, raw ports, mounts, namespaces, keyrings, bpf, perf, userfaultfd,
-//! io_uring, other processes' memory, quotas, accounting.
+//! io_uring, quotas, accounting.
 
 /// Everyone's.
 #[rustfmt::skip]
@@ -41,7 +41,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "get_thread_area", "getcpu", "getpgid", "getpgrp", "getpid", "getppid", "getpriority", "getrlimit",
     "getrusage", "getsid", "gettid", "ioprio_get", "ioprio_set", "kill", "landlock_add_rule",
     "landlock_create_ruleset", "landlock_restrict_self", "modify_ldt", "pidfd_open",
-    "pidfd_send_signal", "prctl", "prlimit64", "ptrace",
+    "pidfd_send_signal", "prctl", "prlimit64", "process_vm_readv", "process_vm_writev", "ptrace",
     "restart_syscall", "rseq", "sched_get_priority_max", "sched_get_priority_min", "sched_getaffinity",
     "sched_getattr", "sched_getparam", "sched_getscheduler", "sched_rr_get_interval",
     "sched_rr_get_interval_time64", "sched_setaffinity", "sched_setattr", "sched_setparam",

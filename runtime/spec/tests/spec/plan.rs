@@ -254,14 +254,13 @@ fn the_default_profile_denies_by_default_and_unconfined_has_none() {
                 && rule.names().iter().any(|one| one == name)
         })
     };
-    for name in ["read", "openat", "execve", "futex", "clock_gettime", "chroot"] {
+    for name in ["read", "openat", "execve", "futex", "clock_gettime", "chroot", "process_vm_readv"] {
         assert!(allows(name), "{name}");
     }
     for name in [
         "mount",
         "syslog",
         "mbind",
-        "process_vm_readv",
         "setns",
         "unshare",
         "bpf",
@@ -497,4 +496,23 @@ fn a_volume_at_dev_or_sys_is_all_that_is_there() {
     assert_eq!(below(&destinations("/dev/"), "/dev"), ["/dev", "/dev/shm"]);
     assert_eq!(below(&destinations("/sys"), "/sys"), ["/sys"]);
     assert_eq!(below(&destinations("sys/fs"), "/sys"), ["/sys", "/sys/fs", "/sys/fs/cgroup"]);
+}
+
+#[test]
+fn a_null_device_of_the_node_is_the_guests_own() {
+    let mount = |host_path: &str| Mount {
+        host_path: host_path.into(),
+        container_path: "/etc/motd".into(),
+        ..Mount::default()
+    };
+    let of = |host_path: &str| {
+        let spec = ContainerSpec { mounts: vec![mount(host_path)], ..container() };
+        let plan = plan(&spec, &image());
+        let mounts = plan.oci.mounts().clone().unwrap();
+        let found = mounts.into_iter().find(|one| one.destination() == Path::new("/etc/motd")).unwrap();
+        (found.source().clone().unwrap().display().to_string(), plan.shared_mounts)
+    };
+    assert_eq!(of("/dev/null"), ("/dev/null".to_owned(), false));
+    // Others are not of every guest.
+    assert_eq!(of("/dev/fuse"), ("/g/share/id1/0".to_owned(), true));
 }

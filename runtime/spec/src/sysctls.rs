@@ -1,0 +1,59 @@
+//! Kernel settings of a pod's guest: those that a node has for its pods, unless the pod names them. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::PodSpec;
+
+/// Settings of the pod's network that containerd 2 makes for every pod (`enable_unprivileged_ports`, `enable_unprivileged_icmp`): users may
+/// listen on any port, and may ping.
+const PORTS: (&str, &str) = ("net.ipv4.ip_unprivileged_port_start", "0");
+const PING: (&str, &str) = ("net.ipv4.ping_group_range", "0 2147483647");
+
+/// What a kubelet sets on its node (`setupKernelTunables`): programs may reserve more memory than there is.
+const OVERCOMMIT: (&str, &str) = ("vm.overcommit_memory", "1");
+
+impl PodSpec {
+    /// The kernel settings to make in the guest.
+    pub fn guest_sysctls(&self) -> BTreeMap<String, String> {
+        // Groups beyond a user namespace's mapping are none of the network's.
+        let has_user_namespace = !self.namespaces.gids.is_empty();
+        let defaults = [Some(PORTS), Some(OVERCOMMIT), (!has_user_namespace).then_some(PING)];
+        let mut all = self.sysctls.clone();
+        for (name, value) in defaults.into_iter().flatten() {
+            // Both separators are in use (sysctl(8)).
+            if !self.sysctls.keys().any(|asked| asked.replace('/', ".") == name) {
+                all.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{IdMapping, Namespaces};
+
+    fn sysctls(asked: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let sysctls = asked.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        PodSpec { sysctls, ..PodSpec::default() }.guest_sysctls()
+    }
+
+    #[test]
+    fn users_listen_on_any_port_and_ping_unless_the_pod_says_otherwise() {
+        let all = sysctls(&[]);
+        assert_eq!((all[PORTS.0].as_str(), all[PING.0].as_str()), ("0", "0 2147483647"));
+        let asked = sysctls(&[("net/ipv4/ip_unprivileged_port_start", "500"), (OVERCOMMIT.0, "2")]);
+        assert_eq!(asked["net/ipv4/ip_unprivileged_port_start"], "500");
+        assert!(!asked.contains_key(PORTS.0));
+        assert_eq!(asked[OVERCOMMIT.0], "2");
+    }
+
+    #[test]
+    fn a_user_namespace_has_no_groups_to_ping_by() {
+        let gids = vec![IdMapping { host_id: 65536, container_id: 0, length: 65536 }];
+        let namespaces = Namespaces { gids, ..Namespaces::default() };
+        let all = PodSpec { namespaces, ..PodSpec::default() }.guest_sysctls();
+        assert!(!all.contains_key(PING.0) && all.contains_key(PORTS.0));
+    }
+}
