@@ -19,6 +19,7 @@ use crate::kernel_limits::{self, KernelLimits};
 use crate::network::{self, NetworkError};
 use crate::pause::{self, PauseError};
 use crate::pod::Pod;
+use crate::pod_files;
 use crate::prepare::{self, PrepareError};
 use crate::processors;
 use crate::sysctl;
@@ -84,15 +85,9 @@ pub(crate) async fn run(
         // A network of its own has limits of its own, which began as the kernel makes them.
         limits.raise();
     }
-    limit_tasks(request.pids_max)?;
+    limit_tasks(request.pids_max, limits.threads())?;
     set_host_name(&request.hostname)?;
-    write(guest_path::HOSTNAME, format!("{}\n", request.hostname).as_bytes())?;
-    write(guest_path::HOSTS, &request.hosts)?;
-    write(guest_path::RESOLV_CONF, &request.resolv_conf)?;
-    for path in [guest_path::HOSTNAME, guest_path::HOSTS, guest_path::RESOLV_CONF] {
-        std::os::unix::fs::chown(path, Some(root.0), Some(root.1))
-            .map_err(|source| ConfigureError::File { path: path.into(), source })?;
-    }
+    write_files(request, root)?;
     mount_shm(request.shm_bytes, root)?;
     if pod.prepared.get().is_none() {
         prepare::files(request.scratch_slot, request.shared_slot).await?;
@@ -154,13 +149,32 @@ fn kernel_limits(memory_max_bytes: u64) -> KernelLimits {
     KernelLimits::of(memory_max_bytes.max(kernel_limits::memory_bytes()))
 }
 
-/// Limits the tasks of all containers together; a limit of 0 is none.
-fn limit_tasks(pids_max: u64) -> Result<(), ConfigureError> {
-    if pids_max == 0 {
-        return Ok(());
-    }
+/// The threads that containers leave to the agent and the kernel, of so many: without any the agent could not answer.
+fn reserved(threads: u64) -> u64 {
+    (threads / 8).clamp(32, 1024).min(threads / 2)
+}
+
+/// Limits the tasks of all containers together; a limit of 0 is none but the guest's own.
+fn limit_tasks(pids_max: u64, threads: u64) -> Result<(), ConfigureError> {
+    let most = threads - reserved(threads);
+    let limit = if pids_max == 0 { most } else { pids_max.min(most) };
     let path = format!("{CGROUP_ROOT}{}/pids.max", guest_path::CGROUP_PARENT);
-    write(&path, pids_max.to_string().as_bytes())
+    write(&path, limit.to_string().as_bytes())
+}
+
+/// Writes the files that containers have mounted.
+fn write_files(request: &ConfigurePodRequest, root: (u32, u32)) -> Result<(), ConfigureError> {
+    let hostname = format!("{}\n", request.hostname);
+    let failed = |path: &'static str| move |source| ConfigureError::File { path: path.into(), source };
+    pod_files::mount().map_err(failed(guest_path::HOSTS))?;
+    for (path, content) in [
+        (guest_path::HOSTNAME, hostname.as_bytes()),
+        (guest_path::HOSTS, &request.hosts[..]),
+        (guest_path::RESOLV_CONF, &request.resolv_conf[..]),
+    ] {
+        pod_files::write(path, content, root).map_err(failed(path))?;
+    }
+    Ok(())
 }
 
 /// Brings up the pod's processors on a thread of its own: the kernel takes milliseconds for each, and nothing has to

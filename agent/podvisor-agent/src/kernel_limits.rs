@@ -91,6 +91,11 @@ impl KernelLimits {
         }
     }
 
+    /// Threads of the whole guest.
+    pub(crate) fn threads(&self) -> u64 {
+        self.threads
+    }
+
     /// The files below `/proc/sys`, and the values in them; those of a file that has several are in its order.
     fn settings(&self) -> Vec<(&'static str, Vec<u64>)> {
         let pages = |pressure: u64| vec![pressure / 4 * 3, pressure, pressure / 2 * 3];

@@ -18,10 +18,10 @@ use tokio::sync::oneshot;
 use crate::pause::SELF;
 use crate::reaper::{Exit, Reaper};
 
-/// Longest time to build a container: only mounts take long.
-const BUILD: Duration = Duration::from_secs(60);
-/// Longest time from release to exec.
-const RELEASE: Duration = Duration::from_secs(10);
+/// Longest time to build a process, and from its release to exec: a little less than the daemon waits for the call (`runtime/guest`), so
+/// that the daemon gets the reason.
+const BUILD: Duration = Duration::from_secs(110);
+const RELEASE: Duration = BUILD;
 /// SIGKILL, for a builder that hangs.
 const KILL: u32 = 9;
 

@@ -38,6 +38,7 @@ mod network;
 mod page_cache;
 mod pause;
 mod pod;
+mod pod_files;
 mod prepare;
 mod proc_figures;
 mod process;

@@ -56,8 +56,51 @@ fn compile(rules: &LinuxSeccomp) -> io::Result<Filter> {
     context.export_bpf(&file).map_err(other)?;
     file.rewind()?;
     let mut program = Vec::new();
+    if !is_permissive(rules.default_action()) {
+        program = newer_calls(last_call(rules));
+    }
     file.read_to_end(&mut program)?;
     Ok(Filter { program, flags: flags(rules) })
+}
+
+fn is_permissive(default: LinuxSeccompAction) -> bool {
+    matches!(
+        default,
+        LinuxSeccompAction::ScmpActAllow | LinuxSeccompAction::ScmpActLog | LinuxSeccompAction::ScmpActTrace
+    )
+}
+
+/// The newest call that the rules name. Calls are numbered in the order in which the kernel got them.
+fn last_call(rules: &LinuxSeccomp) -> u32 {
+    let names = rules.syscalls().iter().flatten().flat_map(LinuxSyscall::names);
+    let numbers = names.filter_map(|name| ScmpSyscall::from_name(name).ok()).map(i32::from);
+    // Calls of other architectures have negative numbers.
+    numbers.filter_map(|number| u32::try_from(number).ok()).max().unwrap_or_default()
+}
+
+/// Instructions before a filter that answer calls newer than `last` with ENOSYS: nobody has judged them, and programs that try them first
+/// know what to do then. runc does so as well.
+fn newer_calls(last: u32) -> Vec<u8> {
+    // `struct sock_filter` and its codes, include/uapi/linux/filter.h and bpf_common.h; `struct seccomp_data`, seccomp.h.
+    const LOAD_WORD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const JUMP_IF_GREATER: u16 = 0x25;
+    const RETURN: u16 = 0x06;
+    const NUMBER: u32 = 0;
+    const ARCHITECTURE: u32 = 4;
+    const X86_64: u32 = 0xc000_003e;
+    const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
+    let instructions: [(u16, u8, u8, u32); 5] = [
+        (LOAD_WORD, 0, 0, ARCHITECTURE),
+        (JUMP_IF_EQUAL, 0, 3, X86_64),
+        (LOAD_WORD, 0, 0, NUMBER),
+        (JUMP_IF_GREATER, 0, 1, last),
+        (RETURN, 0, 0, ENOSYS),
+    ];
+    let bytes = instructions.iter().flat_map(|&(code, if_true, if_false, value)| {
+        [&code.to_ne_bytes()[..], &[if_true, if_false], &value.to_ne_bytes()].concat()
+    });
+    bytes.collect()
 }
 
 fn flags(rules: &LinuxSeccomp) -> u64 {
@@ -165,4 +208,43 @@ fn architecture(arch: Arch) -> ScmpArch {
 
 fn other(error: SeccompError) -> io::Error {
     io::Error::other(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(json: serde_json::Value) -> LinuxSeccomp {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn the_newest_call_of_all_rules_is_the_last_that_was_judged() {
+        let rules = rules(serde_json::json!({ "defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
+            { "names": ["read", "no_such_call", "openat2"], "action": "SCMP_ACT_ALLOW" },
+            { "names": ["clone3"], "action": "SCMP_ACT_ERRNO" },
+        ] }));
+        // openat2 is 437, clone3 435.
+        assert_eq!(last_call(&rules), 437);
+    }
+
+    #[test]
+    fn calls_that_nobody_has_judged_come_before_a_filter_that_refuses() {
+        let compiled = |action: &str| {
+            let rules = rules(serde_json::json!({ "defaultAction": action, "syscalls": [
+                { "names": ["mkdir"], "action": "SCMP_ACT_KILL_PROCESS" },
+            ] }));
+            Filter::compile(&rules).unwrap().program
+        };
+        let head = newer_calls(83);
+        assert_eq!(head.len(), 5 * 8);
+        assert!(compiled("SCMP_ACT_ERRNO").starts_with(&head));
+        assert!(!compiled("SCMP_ACT_ALLOW").starts_with(&head));
+    }
+
+    #[test]
+    fn a_listener_is_refused_by_its_action() {
+        let rules = rules(serde_json::json!({ "defaultAction": "SCMP_ACT_NOTIFY" }));
+        assert!(Filter::compile(&rules).unwrap_err().message.contains("SCMP_ACT_NOTIFY"));
+    }
 }

@@ -40,7 +40,14 @@ fn table() -> [Mount; 6] {
             flags: MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
             data: "mode=0755",
         },
-        Mount { kind: "cgroup2", target: "/sys/fs/cgroup", flags: safe, data: "" },
+        // A container that mounts its own cgroups may change what is below its cgroup, and not its own limits. Protection of memory
+        // (`memory.min`, `memory.low`) counts for all below.
+        Mount {
+            kind: "cgroup2",
+            target: "/sys/fs/cgroup",
+            flags: safe,
+            data: "nsdelegate,memory_recursiveprot",
+        },
     ]
 }
 
