@@ -4,8 +4,8 @@
 //! the daemon's types and the agent's.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto_agent::agent::{
@@ -21,8 +21,6 @@ use runtime_spans::{span, step};
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User, VolumeLimits};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
-use ttrpc::asynchronous::Client;
-use ttrpc::asynchronous::transport::Socket;
 use ttrpc::context::Context;
 
 use crate::connect::dial;
@@ -30,6 +28,7 @@ use crate::convert;
 use crate::error::{GuestError, RefusedCode};
 use crate::frames;
 use crate::input::InputStream;
+use crate::link::Link;
 use crate::output::OutputStream;
 use crate::process::{ProcessExit, SignalTarget};
 use crate::published::PublishedVersion;
@@ -87,17 +86,15 @@ pub async fn wake(vsock_path: &Path, random_seed: &[u8; 64]) -> Result<(), Guest
     }
 }
 
-/// One guest's agent, connected. Clones share the connection; a connection that broke stays broken,
-/// and the caller connects anew.
+/// One guest's agent. Clones share the connection.
 #[derive(Clone)]
 pub struct Guest {
-    client: AgentClient,
-    socket: PathBuf,
+    link: Arc<Link>,
 }
 
 impl std::fmt::Debug for Guest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guest").field("socket", &self.socket).finish_non_exhaustive()
+        f.debug_struct("Guest").field("socket", &self.link.socket()).finish_non_exhaustive()
     }
 }
 
@@ -105,9 +102,9 @@ impl Guest {
     /// Connects to the agent behind this vsock socket of the VMM, which said that it is [`ready`].
     pub async fn connect(vsock_path: &Path) -> Result<Guest, GuestError> {
         reach(Point::AgentConnect, "connect").await?;
-        let stream = dial("connect", vsock_path, port::RPC).await?;
-        let client = AgentClient::new(Client::new(Socket::new(stream)));
-        Ok(Guest { client, socket: vsock_path.to_owned() })
+        let link = Arc::new(Link::new(vsock_path));
+        link.client("connect").await?;
+        Ok(Guest { link })
     }
 
     /// Connects to an agent that an earlier daemon configured. An agent of another protocol is refused.
@@ -115,17 +112,16 @@ impl Guest {
         let guest = Guest::connect(vsock_path).await?;
         let (protocol_oldest, protocol_newest) = (version::OLDEST, version::NEWEST);
         let request = HelloRequest { protocol_oldest, protocol_newest, ..Default::default() };
-        check_hello(
-            within(Point::AgentHello, "Hello", HELLO, guest.client.hello(context(HELLO), &request)).await,
-        )?;
+        let call = async move |client: AgentClient| client.hello(context(HELLO), &request).await;
+        check_hello(guest.call(Point::AgentHello, "Hello", HELLO, call).await)?;
         Ok(guest)
     }
 
     /// Does what is the same for all pods, in a guest that waits for one. The agent speaks version
     /// [`PREPARE`](version::PREPARE) at least.
     pub async fn prepare_pod(&self, request: PreparePodRequest) -> Result<(), GuestError> {
-        let call = self.client.prepare_pod(context(LONG), &request);
-        within(Point::AgentPreparePod, "PreparePod", LONG, call).await.map(drop)
+        let call = async |client: AgentClient| client.prepare_pod(context(LONG), &request).await;
+        self.call(Point::AgentPreparePod, "PreparePod", LONG, call).await.map(drop)
     }
 
     /// Names, files, network, disk, seed and clock: the first call. Returns what became of the network's settings.
@@ -134,8 +130,8 @@ impl Guest {
         mut request: ConfigurePodRequest,
     ) -> Result<ReplayedSettings, GuestError> {
         (request.protocol_oldest, request.protocol_newest) = (version::OLDEST, version::NEWEST);
-        let call = self.client.configure_pod(context(LONG), &request);
-        let response = within(Point::AgentConfigurePod, "ConfigurePod", LONG, call).await?;
+        let call = async |client: AgentClient| client.configure_pod(context(LONG), &request).await;
+        let response = self.call(Point::AgentConfigurePod, "ConfigurePod", LONG, call).await?;
         Ok(ReplayedSettings::of(response))
     }
 
@@ -147,13 +143,11 @@ impl Guest {
     ) -> Result<User, GuestError> {
         const METHOD: &str = "CreateContainer";
         let request = convert::create_container(METHOD, plan, slots)?;
-        let answer = within(
-            Point::AgentCreateContainer,
-            METHOD,
-            LONG,
-            self.client.create_container(context(LONG), &request),
-        )
-        .await?;
+        let answer = self
+            .call(Point::AgentCreateContainer, METHOD, LONG, async |client: AgentClient| {
+                client.create_container(context(LONG), &request).await
+            })
+            .await?;
         Ok(User { uid: answer.uid, gid: answer.gid, groups: answer.supplemental_groups })
     }
 
@@ -161,12 +155,9 @@ impl Guest {
     pub async fn attach_host_sockets(&self, container_id: &str) -> Result<(), GuestError> {
         let request =
             AttachHostSocketsRequest { container_id: container_id.to_owned(), ..Default::default() };
-        within(
-            Point::AgentAttachHostSockets,
-            "AttachHostSockets",
-            LONG,
-            self.client.attach_host_sockets(context(LONG), &request),
-        )
+        self.call(Point::AgentAttachHostSockets, "AttachHostSockets", LONG, async |client: AgentClient| {
+            client.attach_host_sockets(context(LONG), &request).await
+        })
         .await
         .map(drop)
     }
@@ -174,12 +165,9 @@ impl Guest {
     /// Releases a created container.
     pub async fn start_container(&self, container_id: &str) -> Result<(), GuestError> {
         let request = StartContainerRequest { container_id: container_id.to_owned(), ..Default::default() };
-        within(
-            Point::AgentStartContainer,
-            "StartContainer",
-            LONG,
-            self.client.start_container(context(LONG), &request),
-        )
+        self.call(Point::AgentStartContainer, "StartContainer", LONG, async |client: AgentClient| {
+            client.start_container(context(LONG), &request).await
+        })
         .await
         .map(drop)
     }
@@ -195,12 +183,9 @@ impl Guest {
             cgroup_files: cgroup_files.into_iter().collect(),
             ..Default::default()
         };
-        within(
-            Point::AgentUpdateContainer,
-            "UpdateContainer",
-            LONG,
-            self.client.update_container(context(LONG), &request),
-        )
+        self.call(Point::AgentUpdateContainer, "UpdateContainer", LONG, async |client: AgentClient| {
+            client.update_container(context(LONG), &request).await
+        })
         .await
         .map(drop)
     }
@@ -212,9 +197,11 @@ impl Guest {
             memory_slot: u32::from(memory_slot.unwrap_or_default()),
             ..Default::default()
         };
-        within(Point::AgentResizePod, "ResizePod", LONG, self.client.resize_pod(context(LONG), &request))
-            .await
-            .map(drop)
+        self.call(Point::AgentResizePod, "ResizePod", LONG, async |client: AgentClient| {
+            client.resize_pod(context(LONG), &request).await
+        })
+        .await
+        .map(drop)
     }
 
     /// Sends a version of a published volume, which takes the old one's place once all of it is there. A version that the
@@ -233,8 +220,8 @@ impl Guest {
 
     /// Returns whether the guest has the version, and wants no more pieces.
     async fn publish_piece(&self, piece: &PublishVolumeRequest) -> Result<bool, GuestError> {
-        let call = self.client.publish_volume(context(SHORT), piece);
-        Ok(within(Point::AgentPublishVolume, "PublishVolume", SHORT, call).await?.current)
+        let call = async |client: AgentClient| client.publish_volume(context(SHORT), piece).await;
+        Ok(self.call(Point::AgentPublishVolume, "PublishVolume", SHORT, call).await?.current)
     }
 
     /// Gives a memory volume of the pod other bounds.
@@ -244,12 +231,9 @@ impl Guest {
             limits: Some(convert::volume_limits(limits)).into(),
             ..Default::default()
         };
-        within(
-            Point::AgentResizeVolume,
-            "ResizeVolume",
-            SHORT,
-            self.client.resize_volume(context(SHORT), &request),
-        )
+        self.call(Point::AgentResizeVolume, "ResizeVolume", SHORT, async |client: AgentClient| {
+            client.resize_volume(context(SHORT), &request).await
+        })
         .await
         .map(drop)
     }
@@ -257,12 +241,9 @@ impl Guest {
     /// Kills what is left of a container and forgets it; an unknown one is no error.
     pub async fn remove_container(&self, container_id: &str) -> Result<(), GuestError> {
         let request = RemoveContainerRequest { container_id: container_id.to_owned(), ..Default::default() };
-        within(
-            Point::AgentRemoveContainer,
-            "RemoveContainer",
-            LONG,
-            self.client.remove_container(context(LONG), &request),
-        )
+        self.call(Point::AgentRemoveContainer, "RemoveContainer", LONG, async |client: AgentClient| {
+            client.remove_container(context(LONG), &request).await
+        })
         .await
         .map(drop)
     }
@@ -271,7 +252,11 @@ impl Guest {
     pub async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), GuestError> {
         const METHOD: &str = "Exec";
         let request = convert::exec(METHOD, container_id, exec_id, plan)?;
-        within(Point::AgentExec, METHOD, LONG, self.client.exec(context(LONG), &request)).await.map(drop)
+        self.call(Point::AgentExec, METHOD, LONG, async |client: AgentClient| {
+            client.exec(context(LONG), &request).await
+        })
+        .await
+        .map(drop)
     }
 
     /// Waits for a process's end; an empty `exec_id` names the container's first process. The call has no
@@ -283,8 +268,8 @@ impl Guest {
             ..Default::default()
         };
         reach(Point::AgentWait, "Wait").await?;
-        let answer = self.client.wait(Context::default(), &request).await;
-        Ok(convert::process_exit(&answer.map_err(|error| GuestError::from_ttrpc("Wait", error))?))
+        let call = async |client: AgentClient| client.wait(Context::default(), &request).await;
+        Ok(convert::process_exit(&self.link.call("Wait", call).await?))
     }
 
     /// Sends a signal to a process, or to all of a container's. Processes that have ended are no error. Returns the
@@ -296,37 +281,49 @@ impl Guest {
         signal: Signal,
     ) -> Result<Vec<u32>, GuestError> {
         let request = convert::signal(container_id, target, signal);
-        within(Point::AgentSignal, "Signal", SHORT, self.client.signal(context(SHORT), &request))
-            .await
-            .map(|answer| answer.killed)
+        self.call(Point::AgentSignal, "Signal", SHORT, async |client: AgentClient| {
+            client.signal(context(SHORT), &request).await
+        })
+        .await
+        .map(|answer| answer.killed)
     }
 
     /// The guest's memory, processes and clock.
     pub async fn stats(&self) -> Result<StatsResponse, GuestError> {
         let request = StatsRequest { realtime_ns: realtime_ns(), ..Default::default() };
-        within(Point::AgentStats, "Stats", SHORT, self.client.stats(context(SHORT), &request)).await
+        self.call(Point::AgentStats, "Stats", SHORT, async |client: AgentClient| {
+            client.stats(context(SHORT), &request).await
+        })
+        .await
     }
 
     /// Has the guest give back memory that holds cached files, and returns how many bytes.
     pub async fn reclaim(&self) -> Result<u64, GuestError> {
         let request = ReclaimRequest::default();
-        within(Point::AgentReclaim, "Reclaim", SHORT, self.client.reclaim(context(SHORT), &request))
-            .await
-            .map(|answer| answer.reclaimed)
+        self.call(Point::AgentReclaim, "Reclaim", SHORT, async |client: AgentClient| {
+            client.reclaim(context(SHORT), &request).await
+        })
+        .await
+        .map(|answer| answer.reclaimed)
     }
 
     /// Usage of containers and interfaces up to now.
     pub async fn usage(&self) -> Result<UsageResponse, GuestError> {
         let request = UsageRequest { realtime_ns: realtime_ns(), ..Default::default() };
-        within(Point::AgentUsage, "Usage", SHORT, self.client.usage(context(SHORT), &request)).await
+        self.call(Point::AgentUsage, "Usage", SHORT, async |client: AgentClient| {
+            client.usage(context(SHORT), &request).await
+        })
+        .await
     }
 
     /// Ends all containers and lets go of the disk.
     pub async fn shutdown(&self) -> Result<(), GuestError> {
         let request = ShutdownRequest::default();
-        within(Point::AgentShutdown, "Shutdown", SHORT, self.client.shutdown(context(SHORT), &request))
-            .await
-            .map(drop)
+        self.call(Point::AgentShutdown, "Shutdown", SHORT, async |client: AgentClient| {
+            client.shutdown(context(SHORT), &request).await
+        })
+        .await
+        .map(drop)
     }
 
     /// Opens the output of a container's first process from byte `offset` on; what is before it counts as
@@ -376,10 +373,39 @@ impl Guest {
         self.open(&open).await
     }
 
+    /// Runs a call, with the deadline that we keep, whatever the agent does.
+    async fn call<T>(
+        &self,
+        point: Point,
+        method: &'static str,
+        deadline: Duration,
+        call: impl AsyncFnOnce(AgentClient) -> ttrpc::Result<T>,
+    ) -> Result<T, GuestError> {
+        let span = span!(
+            "agent",
+            otel.name = format_args!("agent {method}"),
+            otel.kind = "client",
+            rpc.system = "ttrpc",
+            rpc.method = method
+        );
+        let calling = async {
+            reach(point, method).await?;
+            match tokio::time::timeout(deadline, self.link.call(method, call)).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    // A call that ended while it was written takes its connection along.
+                    self.link.give_up().await;
+                    Err(GuestError::Deadline { method })
+                }
+            }
+        };
+        step(span, calling).await
+    }
+
     async fn open(&self, open: &StreamOpen) -> Result<UnixStream, GuestError> {
         const METHOD: &str = "open stream";
         reach(Point::AgentStream, METHOD).await?;
-        let mut stream = dial(METHOD, &self.socket, port::STREAM).await?;
+        let mut stream = dial(METHOD, self.link.socket(), port::STREAM).await?;
         frames::write(METHOD, &mut stream, open).await?;
         let opened: StreamOpened = frames::read(METHOD, &mut stream).await?;
         if opened.error.is_empty() {
@@ -414,30 +440,6 @@ fn context(deadline: Duration) -> Context {
 /// Passes a point; a call that a test lets fail there is one that did not reach the guest.
 async fn reach(point: Point, method: &'static str) -> Result<(), GuestError> {
     pass_async(point).await.map_err(GuestError::unreachable(method))
-}
-
-/// The deadline that we keep, whatever the agent does.
-async fn within<T>(
-    point: Point,
-    method: &'static str,
-    deadline: Duration,
-    call: impl Future<Output = ttrpc::Result<T>>,
-) -> Result<T, GuestError> {
-    let span = span!(
-        "agent",
-        otel.name = format_args!("agent {method}"),
-        otel.kind = "client",
-        rpc.system = "ttrpc",
-        rpc.method = method
-    );
-    let calling = async {
-        reach(point, method).await?;
-        match tokio::time::timeout(deadline, call).await {
-            Ok(answer) => answer.map_err(|error| GuestError::from_ttrpc(method, error)),
-            Err(_) => Err(GuestError::Deadline { method }),
-        }
-    };
-    step(span, calling).await
 }
 
 #[cfg(test)]

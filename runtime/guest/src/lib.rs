@@ -12,6 +12,7 @@ mod error;
 mod frames;
 mod guest;
 mod input;
+mod link;
 mod output;
 mod process;
 mod published;

@@ -9,7 +9,7 @@ use crate::convert;
 
 /// Bytes of files in one piece: well below what a message may have (4 MiB, ttrpc's `MESSAGE_LENGTH_MAX`), and little memory
 /// while it is sent.
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Files in one piece: their names and access come to 1 MiB where all names are as long as can be.
 const PIECE_FILES: usize = 256;

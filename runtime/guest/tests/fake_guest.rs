@@ -16,7 +16,7 @@ use runtime_spec::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use ttrpc::r#async::TtrpcContext;
 use ttrpc::asynchronous::transport::Listener;
 
@@ -235,6 +235,39 @@ async fn a_guest_that_is_not_there_is_unreachable() {
     let dir = tempfile::tempdir().unwrap();
     let error = Guest::connect(&dir.path().join("none")).await.unwrap_err();
     assert!(matches!(error, GuestError::Unreachable { .. }));
+}
+
+/// Leads connections to another socket, until they are cut.
+fn lead(dir: &Path, to: PathBuf) -> (PathBuf, Arc<Notify>) {
+    let (path, cut) = (dir.join("leading.sock"), Arc::new(Notify::new()));
+    let (listener, cut_here) = (UnixListener::bind(&path).unwrap(), cut.clone());
+    tokio::spawn(async move {
+        loop {
+            let (mut from, _) = listener.accept().await.unwrap();
+            let (mut to, cut) = (UnixStream::connect(&to).await.unwrap(), cut_here.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut from, &mut to) => {}
+                    () = cut.notified() => {}
+                }
+            });
+        }
+    });
+    (path, cut)
+}
+
+#[tokio::test]
+async fn a_connection_that_broke_is_made_anew_by_the_next_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let (socket, cut) = lead(dir.path(), start(dir.path()));
+    let guest = Guest::connect(&socket).await.unwrap();
+    guest.wait("c1", "").await.unwrap();
+    cut.notify_waiters();
+    // Only the call that finds it broken fails.
+    let broken = guest.wait("c1", "").await.unwrap_err();
+    assert!(matches!(broken, GuestError::Unreachable { .. }), "{broken}");
+    guest.wait("c1", "").await.unwrap();
+    guest.clone().wait("c1", "").await.unwrap();
 }
 
 #[tokio::test]
