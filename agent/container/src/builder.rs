@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::sched::CloneFlags;
 use nix::unistd::{Gid, Uid};
@@ -154,7 +154,7 @@ fn cgroup_failed(error: &io::Error) -> Failure {
 }
 
 /// Makes the cgroup with this path below the mount, and returns its directory.
-fn make_cgroup(path: &Path) -> Result<std::path::PathBuf, Failure> {
+fn make_cgroup(path: &Path) -> Result<PathBuf, Failure> {
     let cgroup = Cgroup::new(&path.to_string_lossy());
     match fs::create_dir(cgroup.directory()) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(cgroup_failed(&error)),

@@ -190,19 +190,19 @@ fn cut(message: &str) -> String {
 
 /// Sends standard input, output and error to the builder.
 pub fn send_stdio(socket: &UnixStream, stdio: [BorrowedFd<'_>; 3]) -> io::Result<()> {
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&stdio));
-    rustix::net::sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
+    send_fds(socket, &stdio)
 }
 
 /// Sends a terminal's master side to a console socket.
 pub(crate) fn send_terminal(socket: &UnixStream, master: BorrowedFd<'_>) -> io::Result<()> {
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    send_fds(socket, &[master])
+}
+
+/// Sends up to three descriptors with one byte.
+fn send_fds(socket: &UnixStream, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let master = [master];
-    control.push(SendAncillaryMessage::ScmRights(&master));
+    control.push(SendAncillaryMessage::ScmRights(fds));
     rustix::net::sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }

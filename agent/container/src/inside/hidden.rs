@@ -5,10 +5,10 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, major, minor, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
-use super::mounts;
+use super::{mounts, nodes};
 use crate::launch::Failure;
 use crate::syscall;
 
@@ -31,13 +31,13 @@ pub(super) fn protect(paths: &[String]) -> Result<(), Failure> {
     for path in paths {
         let failed = |error: io::Error| Failure::at(format_args!("cannot make {path} read-only"), &error);
         let Some((place, _)) = find(path).map_err(failed)? else { continue };
-        protected(path, &place).map_err(failed)?;
+        protected(&place).map_err(failed)?;
     }
     Ok(())
 }
 
-fn protected(path: &str, place: &OwnedFd) -> io::Result<()> {
-    let mount = mounts::clone(Path::new(path), true)?;
+fn protected(place: &OwnedFd) -> io::Result<()> {
+    let mount = mounts::clone_opened(place, true)?;
     syscall::set_mount_attributes(mount.as_fd(), true, libc::MOUNT_ATTR_RDONLY, 0, 0)?;
     mounts::put(&mount, place)
 }
@@ -57,9 +57,7 @@ fn find(path: &str) -> io::Result<Option<(OwnedFd, bool)>> {
 /// A mount of the null device. A volume at `/dev` may have anything in its place.
 fn null() -> io::Result<OwnedFd> {
     let mount = mounts::clone(Path::new(NULL), false)?;
-    let stat = fstat(&mount)?;
-    let is_device = FileType::from_raw_mode(stat.st_mode).is_char_device();
-    match is_device && (major(stat.st_rdev), minor(stat.st_rdev)) == (1, 3) {
+    match nodes::is_null(&mount) {
         true => Ok(mount),
         false => Err(io::Error::other("/dev/null of the container is no null device")),
     }

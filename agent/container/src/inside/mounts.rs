@@ -46,7 +46,7 @@ pub(super) fn make_all(root: &OwnedFd, mounts: &[Mount]) -> Result<(), Failure> 
 fn make(root: &OwnedFd, mount: &Mount) -> io::Result<()> {
     let options = Options::parse(mount.options().as_deref().unwrap_or_default());
     let destination = mount.destination();
-    let is_bind = options.bind.is_some() || mount.typ().as_deref() == Some("bind");
+    let is_bind = has_source(mount, &options);
     let (made, kind) =
         if is_bind { bound(mount, &options)? } else { (of_file_system(mount, &options)?, Kind::Directory) };
     let is_of_kernel = OF_KERNEL.iter().any(|path| destination == Path::new(path));
@@ -58,6 +58,18 @@ fn make(root: &OwnedFd, mount: &Mount) -> io::Result<()> {
     let place = place::make(root, destination, kind)?;
     check_place(&place.path, !is_bind)?;
     put(&made, &place.fd)
+}
+
+/// Whether the mount is of what is at a path, and no new file system.
+fn has_source(mount: &Mount, options: &Options) -> bool {
+    options.bind.is_some() || mount.typ().as_deref() == Some("bind")
+}
+
+/// Whether the mounts bring devices of their own: a volume at `/dev`.
+pub(super) fn bring_devices(mounts: &[Mount]) -> bool {
+    let options = |mount: &Mount| Options::parse(mount.options().as_deref().unwrap_or_default());
+    let mut at_dev = mounts.iter().filter(|mount| mount.destination() == Path::new("/dev"));
+    at_dev.any(|mount| has_source(mount, &options(mount)))
 }
 
 /// Refuses the root, and places of `/proc`, which programs and the agent itself trust.
@@ -95,7 +107,7 @@ fn bound(mount: &Mount, options: &Options) -> io::Result<(OwnedFd, Kind)> {
     if !options.all.is_empty() {
         syscall::set_mount_attributes(made.as_fd(), true, options.all.set, options.all.clear, 0)?;
     }
-    if let Some(propagation) = options.propagation {
+    if let Some(propagation) = options.propagation.filter(|asked| asked.kind != libc::MS_PRIVATE) {
         syscall::set_mount_attributes(made.as_fd(), propagation.recursive, 0, 0, propagation.kind)?;
     }
     let is_directory = FileType::from_raw_mode(fstat(&made)?.st_mode).is_dir();
@@ -104,11 +116,17 @@ fn bound(mount: &Mount, options: &Options) -> io::Result<(OwnedFd, Kind)> {
 
 /// A mount of what is at a path of this process, which is nowhere yet.
 pub(super) fn clone(path: &Path, recursive: bool) -> io::Result<OwnedFd> {
-    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    if recursive {
-        flags |= OpenTreeFlags::AT_RECURSIVE;
-    }
-    Ok(open_tree(CWD, path, flags)?)
+    Ok(open_tree(CWD, path, clone_flags(recursive))?)
+}
+
+/// A mount of what is open, which is nowhere yet.
+pub(super) fn clone_opened(opened: &OwnedFd, recursive: bool) -> io::Result<OwnedFd> {
+    Ok(open_tree(opened, "", clone_flags(recursive) | OpenTreeFlags::AT_EMPTY_PATH)?)
+}
+
+fn clone_flags(recursive: bool) -> OpenTreeFlags {
+    let below = if recursive { OpenTreeFlags::AT_RECURSIVE } else { OpenTreeFlags::empty() };
+    OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | below
 }
 
 /// A new file system.

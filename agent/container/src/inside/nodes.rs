@@ -10,7 +10,7 @@ use std::path::Path;
 
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceType};
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, makedev, mknodat, openat, symlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, fstat, makedev, mknodat, openat, symlinkat,
 };
 use rustix::io::Errno;
 
@@ -100,4 +100,12 @@ fn bind(parent: &OwnedFd, name: &OsStr, of_guest: &Path) -> io::Result<()> {
     }
     let file = openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     mounts::put(&mounts::clone(of_guest, false)?, &file)
+}
+
+/// Whether this is the null device, by whatever name.
+pub(super) fn is_null(file: &OwnedFd) -> bool {
+    fstat(file).is_ok_and(|stat| {
+        let is_device = FileType::from_raw_mode(stat.st_mode).is_char_device();
+        is_device && stat.st_rdev == makedev(1, 3)
+    })
 }

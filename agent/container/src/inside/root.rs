@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use oci_spec::runtime::{LinuxNamespaceType, Mount, Spec};
+use oci_spec::runtime::{LinuxNamespaceType, Spec};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{MoveMountFlags, UnmountFlags, move_mount, unmount};
 use rustix::process::{chdir, fchdir, pivot_root};
@@ -23,7 +23,7 @@ pub(super) fn enter(spec: &Spec) -> Result<(), Failure> {
     let failed = |error| Failure::at("cannot enter the container's root", &error);
     let directory = attach(root.path()).map_err(failed)?;
     mounts::make_all(&directory, all)?;
-    if !all.iter().any(has_devices) {
+    if !mounts::bring_devices(all) {
         let namespaces = linux.namespaces().iter().flatten();
         let in_user_namespace = namespaces.into_iter().any(|one| one.typ() == LinuxNamespaceType::User);
         nodes::make(&directory, linux.devices().as_deref().unwrap_or_default(), in_user_namespace)?;
@@ -41,14 +41,6 @@ pub(super) fn protect() -> Result<(), Failure> {
         syscall::set_mount_attributes(root.as_fd(), false, libc::MOUNT_ATTR_RDONLY, 0, 0)
     };
     protect().map_err(|error| Failure::at("cannot make the container's root read-only", &error))
-}
-
-/// Whether a mount brings devices of its own: a volume at `/dev`.
-fn has_devices(mount: &Mount) -> bool {
-    let options = mount.options().iter().flatten();
-    let is_bind =
-        mount.typ().as_deref() == Some("bind") || options.into_iter().any(|option| option.ends_with("bind"));
-    is_bind && mount.destination() == Path::new("/dev")
 }
 
 /// Mounts the root over itself: a mount that came with the namespace may belong to another user namespace, and would stay where it is.

@@ -4,14 +4,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, major, minor, openat};
+use rustix::fs::{CWD, Mode, OFlags, fstat, fstatfs, major, minor, openat};
 use rustix::io::Errno;
-use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::process::ioctl_tiocsctty;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, unlockpt};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-use super::mounts;
+use super::{mounts, nodes};
 use crate::launch::{self, Failure};
 
 const NULL: &str = "/dev/null";
@@ -24,9 +23,10 @@ const DEVPTS: i64 = 0x1cd1;
 /// Makes these the process's standard streams. An input that is the agent's null device becomes the container's.
 pub(super) fn take(streams: &[OwnedFd; 3]) -> Result<(), Failure> {
     let take = || {
-        let null = openat(CWD, NULL, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok().filter(is_null);
+        let null =
+            openat(CWD, NULL, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok().filter(nodes::is_null);
         let of_container =
-            |stream: &OwnedFd| if is_null(stream) { null.as_ref().map(AsFd::as_fd) } else { None };
+            |stream: &OwnedFd| if nodes::is_null(stream) { null.as_ref().map(AsFd::as_fd) } else { None };
         let [input, output, errors] = streams;
         dup2_stdin(of_container(input).unwrap_or(input.as_fd()))?;
         dup2_stdout(of_container(output).unwrap_or(output.as_fd()))?;
@@ -80,14 +80,5 @@ fn mount_console(terminal: &OwnedFd) -> io::Result<()> {
         made => drop(made?),
     }
     let place = openat(CWD, CONSOLE, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    let clone =
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    mounts::put(&open_tree(terminal, "", clone)?, &place)
-}
-
-fn is_null(stream: &OwnedFd) -> bool {
-    fstat(stream).is_ok_and(|stat| {
-        let is_device = FileType::from_raw_mode(stat.st_mode).is_char_device();
-        is_device && (major(stat.st_rdev), minor(stat.st_rdev)) == (1, 3)
-    })
+    mounts::put(&mounts::clone_opened(terminal, false)?, &place)
 }
