@@ -1,6 +1,5 @@
 //! Capability sets.
 
-use std::collections::HashSet;
 use std::str::FromStr;
 
 use oci_spec::runtime::{Capabilities, Capability, LinuxCapabilities, LinuxCapabilitiesBuilder};
@@ -74,9 +73,9 @@ const ALL: [Capability; 41] = [
 /// through file capabilities.
 pub(crate) fn capabilities(security: &ContainerSecurity) -> Result<LinuxCapabilities, SpecError> {
     let wishes = &security.capabilities;
-    let (add_all, add) = parse(&wishes.add)?;
-    let (drop_all, drop) = parse(&wishes.drop)?;
-    let (ambient_all, ambient) = parse(&wishes.add_ambient)?;
+    let (add_all, add) = parse(&wishes.add);
+    let (drop_all, drop) = parse(&wishes.drop);
+    let (ambient_all, ambient) = parse(&wishes.add_ambient);
     let mut set: Capabilities = DEFAULT.into();
     if add_all || security.privileged {
         set = ALL.into();
@@ -101,20 +100,55 @@ pub(crate) fn capabilities(security: &ContainerSecurity) -> Result<LinuxCapabili
 }
 
 /// Whether `ALL` is among the names, and the others.
-fn parse(names: &[String]) -> Result<(bool, Capabilities), SpecError> {
-    let mut all = false;
-    let mut set = HashSet::new();
-    for name in names {
+fn parse(names: &[String]) -> (bool, Capabilities) {
+    let parsed = || names.iter().filter_map(|name| Wish::of(name));
+    let all = parsed().any(|wish| wish == Wish::All);
+    let set = parsed().filter_map(|wish| match wish {
+        Wish::All => None,
+        Wish::One(capability) => Some(capability),
+    });
+    (all, set.collect())
+}
+
+/// A name in a list of capabilities.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    All,
+    One(Capability),
+}
+
+impl Wish {
+    /// With or without `CAP_`, in any case.
+    fn of(name: &str) -> Option<Wish> {
         let upper = name.to_ascii_uppercase();
         let bare = upper.strip_prefix("CAP_").unwrap_or(&upper);
-        if bare == "ALL" {
-            all = true;
-            continue;
-        }
-        let capability = Capability::from_str(bare).map_err(|_| {
-            SpecError::invalid("security_context.capabilities", format!("{name:?} is no capability"))
-        })?;
-        set.insert(capability);
+        if bare == "ALL" { Some(Wish::All) } else { Capability::from_str(bare).ok().map(Wish::One) }
     }
-    Ok((all, set))
+}
+
+impl ContainerSecurity {
+    /// Names of capabilities that the guest's kernel does not know. A container is made without them, as it is with runc: a manifest may
+    /// name what another kernel has.
+    pub fn unknown_capabilities(&self) -> Vec<&str> {
+        let wishes = &self.capabilities;
+        let names = wishes.add.iter().chain(&wishes.drop).chain(&wishes.add_ambient);
+        names.map(String::as_str).filter(|name| Wish::of(name).is_none()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_the_kernel_does_not_know_are_left_out_and_told() {
+        let mut security = ContainerSecurity::default();
+        security.capabilities.add = vec!["FLY".into(), "cap_net_admin".into(), String::new()];
+        security.capabilities.drop = vec!["CAP_KILL".into(), "SWIM".into()];
+        assert_eq!(security.unknown_capabilities(), ["FLY", "", "SWIM"]);
+        let sets = capabilities(&security).unwrap();
+        let bounding = sets.bounding().clone().unwrap();
+        assert!(bounding.contains(&Capability::NetAdmin) && !bounding.contains(&Capability::Kill));
+        assert_eq!(bounding.len(), DEFAULT.len());
+    }
 }
