@@ -118,12 +118,11 @@ impl Walk<'_> {
     }
 
     fn make_one(&self, parent: &OwnedFd, name: &OsStr, kind: Kind) -> io::Result<()> {
-        let mode = Mode::from_raw_mode(0o755);
         let made = match kind {
-            Kind::Directory => mkdirat(parent, name, mode),
+            Kind::Directory => mkdirat(parent, name, Mode::from_raw_mode(0o755)),
             Kind::File => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                openat(parent, name, flags | OFlags::WRONLY, mode).map(drop)
+                openat(parent, name, flags | OFlags::WRONLY, Mode::from_raw_mode(0o644)).map(drop)
             }
         };
         match made {
