@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use nix::sched::CloneFlags;
 use nix::unistd::{Gid, Uid};
-use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, Spec};
+use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, Spec};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 
 use crate::cgroup::{self, Cgroup};
 use crate::exec::Exec;
-use crate::inside::{self, Entry, FAILED, Filter, Inside, SET_UP};
+use crate::inside::{self, Entry, FAILED, Inside, SET_UP};
 use crate::launch::{self, Failure, Launch, LaunchKind, OpenFiles, Report};
 use crate::syscall;
 
@@ -60,8 +60,8 @@ fn build(socket: &UnixStream) -> Result<Outcome, Failure> {
     nix::sys::prctl::set_dumpable(false).map_err(|errno| failed("cannot hide the builder")(errno.into()))?;
     let (outcome, reported) = io::pipe().map_err(failed("cannot make a pipe"))?;
     let (outcome, reported) = (File::from(OwnedFd::from(outcome)), File::from(OwnedFd::from(reported)));
-    let inside =
-        |entry, filter, cgroup| Inside { entry, agent, outcome: reported, cgroup, streams, console, filter };
+    let filter = launch.filter;
+    let inside = |entry, cgroup| Inside { entry, agent, outcome: reported, cgroup, streams, console, filter };
     match launch.kind {
         LaunchKind::Create(spec) => first(spec, outcome, inside),
         LaunchKind::Exec(exec) => further(*exec, outcome, inside),
@@ -72,12 +72,11 @@ fn build(socket: &UnixStream) -> Result<Outcome, Failure> {
 fn first(
     spec: Box<Spec>,
     outcome: File,
-    inside: impl FnOnce(Entry, Option<Filter>, Option<File>) -> Inside,
+    inside: impl FnOnce(Entry, Option<File>) -> Inside,
 ) -> Result<Outcome, Failure> {
     let invalid = || Failure::at("the specification is not complete", &ErrorKind::InvalidInput.into());
     let linux = spec.linux().as_ref().ok_or_else(invalid)?;
     let score = spec.process().as_ref().and_then(oci_spec::runtime::Process::oom_score_adj);
-    let filter = compile(linux.seccomp().as_ref())?;
     set_score(score)?;
     let cgroup = make_cgroup(linux.cgroups_path().as_deref().ok_or_else(invalid)?)?;
     let namespaces = linux.namespaces().as_deref().unwrap_or_default();
@@ -92,7 +91,7 @@ fn first(
     let pid = own & CloneFlags::CLONE_NEWPID;
     own.remove(CloneFlags::CLONE_NEWPID);
     let into = (!in_user_namespace).then_some(directory);
-    let inside = inside(Entry::First { spec, own }, filter, processes);
+    let inside = inside(Entry::First { spec, own }, processes);
     match made(pid, into.as_ref(), inside)? {
         made if answered(outcome)? == Some(SET_UP) => Ok(Outcome::Made(made)),
         _ => Ok(Outcome::Reported),
@@ -103,9 +102,8 @@ fn first(
 fn further(
     exec: Exec,
     outcome: File,
-    inside: impl FnOnce(Entry, Option<Filter>, Option<File>) -> Inside,
+    inside: impl FnOnce(Entry, Option<File>) -> Inside,
 ) -> Result<Outcome, Failure> {
-    let filter = compile(exec.seccomp.as_ref())?;
     set_score(exec.process.oom_score_adj())?;
     let cgroup = Cgroup::new(&cgroup::to_join(&exec.cgroup, exec.first).to_string_lossy());
     let directory = File::open(cgroup.directory()).map_err(|error| cgroup_failed(&error))?;
@@ -118,7 +116,7 @@ fn further(
         nix::sched::setns(&first, CloneFlags::CLONE_NEWPID).map_err(|errno| joining(errno.into()))?;
         joined.remove(CloneFlags::CLONE_NEWPID);
     }
-    let inside = inside(Entry::Further { process: Box::new(exec.process), first, joined }, filter, None);
+    let inside = inside(Entry::Further { process: Box::new(exec.process), first, joined }, None);
     let pid = made(CloneFlags::empty(), Some(&directory), inside)?;
     match answered(outcome)? {
         None => Ok(Outcome::Made(pid)),
@@ -143,10 +141,6 @@ fn answered(mut outcome: File) -> Result<Option<u8>, Failure> {
     let answer = (outcome.read(&mut byte).map_err(failed)? == 1).then_some(byte[0]);
     debug_assert!(matches!(answer, None | Some(SET_UP | FAILED)));
     Ok(answer)
-}
-
-fn compile(rules: Option<&LinuxSeccomp>) -> Result<Option<Filter>, Failure> {
-    rules.map(Filter::compile).transpose()
 }
 
 fn cgroup_failed(error: &io::Error) -> Failure {

@@ -1,9 +1,11 @@
 //! Execs: from a container's specification and the host's request to the process that joins the container, and to
-//! the namespaces, cgroup and filter that the process joins. Pure; [`crate::builder`] makes the process.
+//! the namespaces and cgroup that the process joins. Pure; [`crate::builder`] makes the process.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, Process, Spec};
+use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, Process, Spec};
+use proto_seccomp::Filter;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{SPEC_BYTES_MAX, SpecError};
@@ -17,7 +19,7 @@ pub struct ExecTemplate {
     namespaces: Vec<LinuxNamespaceType>,
     /// Path below the cgroup mount.
     cgroup: PathBuf,
-    seccomp: Option<LinuxSeccomp>,
+    filter: Option<Arc<Filter>>,
 }
 
 /// One more process of a container, and everything that the process joins.
@@ -30,8 +32,6 @@ pub struct Exec {
     pub namespaces: Vec<LinuxNamespaceType>,
     /// The container's cgroup, as a path below the mount.
     pub cgroup: PathBuf,
-    /// The container's system call filter.
-    pub seccomp: Option<LinuxSeccomp>,
     /// The process to run.
     pub process: Process,
 }
@@ -47,15 +47,20 @@ struct ExecRequest {
 }
 
 impl ExecTemplate {
-    /// Takes the parts of this specification, which [`crate::spec::container`] made.
-    pub fn of(spec: &Spec) -> Result<ExecTemplate, SpecError> {
+    /// Takes the parts of this specification, which [`crate::spec::container`] made, and the container's filter.
+    pub fn of(spec: &Spec, filter: Option<Arc<Filter>>) -> Result<ExecTemplate, SpecError> {
         let linux = spec.linux().as_ref().ok_or(SpecError::Missing("linux part"))?;
         Ok(ExecTemplate {
             process: spec.process().clone().ok_or(SpecError::Missing("process"))?,
             namespaces: linux.namespaces().iter().flatten().map(LinuxNamespace::typ).collect(),
             cgroup: linux.cgroups_path().clone().ok_or(SpecError::Missing("cgroup"))?,
-            seccomp: linux.seccomp().clone(),
+            filter,
         })
+    }
+
+    /// The container's filter of system calls, which its execs get too.
+    pub fn filter(&self) -> Option<Arc<Filter>> {
+        self.filter.clone()
     }
 
     /// An exec that joins the process `first`: the container's own process with the arguments, variables and
@@ -73,13 +78,7 @@ impl ExecTemplate {
         if let Some(cwd) = request.cwd.filter(|cwd| !cwd.as_os_str().is_empty()) {
             process.set_cwd(cwd);
         }
-        Ok(Exec {
-            first,
-            namespaces: self.namespaces.clone(),
-            cgroup: self.cgroup.clone(),
-            seccomp: self.seccomp.clone(),
-            process,
-        })
+        Ok(Exec { first, namespaces: self.namespaces.clone(), cgroup: self.cgroup.clone(), process })
     }
 }
 
@@ -98,14 +97,13 @@ mod tests {
                 "user": { "uid": 33, "gid": 33 }, "args": ["sh"], "env": ["A=1", "HOME=/srv"], "cwd": "/",
                 "capabilities": { "bounding": ["CAP_CHOWN"], "effective": ["CAP_CHOWN"], "permitted": ["CAP_CHOWN"] }
             },
-            "linux": { "cgroupsPath": "/pod/c1", "namespaces": [{ "type": "mount" }, { "type": "user" }],
-                       "seccomp": { "defaultAction": "SCMP_ACT_ALLOW" } }
+            "linux": { "cgroupsPath": "/pod/c1", "namespaces": [{ "type": "mount" }, { "type": "user" }] }
         })
     }
 
     fn exec(container: Value, request: &str, terminal: bool) -> Exec {
         let spec: Spec = serde_json::from_value(container).unwrap();
-        ExecTemplate::of(&spec).unwrap().exec(request.as_bytes(), 7, terminal).unwrap()
+        ExecTemplate::of(&spec, None).unwrap().exec(request.as_bytes(), 7, terminal).unwrap()
     }
 
     #[test]
@@ -123,11 +121,10 @@ mod tests {
     }
 
     #[test]
-    fn every_namespace_the_cgroup_and_the_filter_are_joined() {
+    fn every_namespace_and_the_cgroup_are_joined() {
         let exec = exec(container(), r#"{"args":["id"]}"#, false);
         assert_eq!(exec.namespaces, [LinuxNamespaceType::Mount, LinuxNamespaceType::User]);
         assert_eq!((exec.first, exec.cgroup.as_path()), (7, Path::new("/pod/c1")));
-        assert!(exec.seccomp.is_some());
     }
 
     #[test]
@@ -136,7 +133,7 @@ mod tests {
             let mut json = container();
             json.as_object_mut().unwrap().remove(pointer);
             let spec: Spec = serde_json::from_value(json).unwrap();
-            assert!(matches!(ExecTemplate::of(&spec), Err(SpecError::Missing(_))), "{pointer}");
+            assert!(matches!(ExecTemplate::of(&spec, None), Err(SpecError::Missing(_))), "{pointer}");
         }
     }
 }

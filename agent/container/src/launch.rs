@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The launch and the reports are JSON, one per line: a command line would hold no more than 128 KiB of it
-//! (`MAX_ARG_STRLEN`, include/uapi/linux/binfmts.h). The socket closes on exec, so its end means that every process of
+//! (`MAX_ARG_STRLEN`, include/uapi/linux/binfmts.h). A filter's program follows the launch as it is. The socket closes on exec, so its end means that every process of
 //! the agent's has become the container's, or is gone.
 
 use std::fmt::Display;
@@ -23,9 +23,11 @@ use std::io::{self, BufRead, IoSlice, IoSliceMut, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use oci_spec::runtime::{PosixRlimitType, Process, Spec};
+use proto_seccomp::{Filter, PROGRAM_BYTES_MAX};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
@@ -47,8 +49,7 @@ const MESSAGE_CHARS_MAX: usize = 2000;
 pub const START: &[u8] = b"\n";
 
 /// The process that the builder makes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// A container, or one more process in it.
     pub kind: LaunchKind,
@@ -56,6 +57,26 @@ pub struct Launch {
     pub console_socket: Option<PathBuf>,
     /// The process's limit of open files, if it has one of its own.
     pub open_files: Option<OpenFiles>,
+    /// The process's filter of system calls.
+    pub filter: Option<Arc<Filter>>,
+}
+
+/// A launch's line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<Kind> {
+    kind: Kind,
+    console_socket: Option<PathBuf>,
+    open_files: Option<OpenFiles>,
+    filter: Option<FilterFollows>,
+}
+
+/// The filter whose program follows the line.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FilterFollows {
+    bytes: usize,
+    flags: u64,
 }
 
 /// A container, or one more process in it.
@@ -88,19 +109,38 @@ impl OpenFiles {
 }
 
 impl Launch {
-    /// The launch in one line.
-    pub fn line(&self) -> io::Result<Vec<u8>> {
-        let mut line = serde_json::to_vec(self)?;
-        line.push(b'\n');
-        Ok(line)
+    /// The launch as the builder reads it.
+    pub fn message(&self) -> io::Result<Vec<u8>> {
+        let follows =
+            |filter: &Arc<Filter>| FilterFollows { bytes: filter.program.len(), flags: filter.flags };
+        let mut message = serde_json::to_vec(&Line {
+            kind: &self.kind,
+            console_socket: self.console_socket.clone(),
+            open_files: self.open_files,
+            filter: self.filter.as_ref().map(follows),
+        })?;
+        message.push(b'\n');
+        message.extend(self.filter.iter().flat_map(|filter| &filter.program));
+        Ok(message)
     }
 
-    /// Reads a launch from one line.
+    /// Reads a launch.
     pub fn read(mut from: impl BufRead) -> io::Result<Launch> {
         let mut line = Vec::new();
         from.read_until(b'\n', &mut line)?;
-        Ok(serde_json::from_slice(&line)?)
+        let Line { kind, console_socket, open_files, filter } = serde_json::from_slice::<Line<_>>(&line)?;
+        let filter = filter.map(|follows| read_filter(follows, &mut from)).transpose()?.map(Arc::new);
+        Ok(Launch { kind, console_socket, open_files, filter })
     }
+}
+
+fn read_filter(follows: FilterFollows, from: &mut impl BufRead) -> io::Result<Filter> {
+    if follows.bytes > PROGRAM_BYTES_MAX {
+        return Err(io::Error::other("the filter is longer than the kernel takes"));
+    }
+    let mut program = vec![0; follows.bytes];
+    from.read_exact(&mut program)?;
+    Ok(Filter { program, flags: follows.flags })
 }
 
 /// A report of the builder, or of the container's first process.
@@ -258,10 +298,11 @@ mod tests {
             kind: LaunchKind::Create(Box::new(spec)),
             console_socket: None,
             open_files: Some(OpenFiles { soft: 1, hard: 2 }),
+            filter: Some(Arc::new(Filter { program: vec![b'\n'; PROGRAM_BYTES_MAX], flags: 4 })),
         };
         let null = std::fs::File::open("/dev/null").unwrap();
         send_stdio(&ours, [null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
-        (&ours).write_all(&launch.line().unwrap()).unwrap();
+        (&ours).write_all(&launch.message().unwrap()).unwrap();
         drop(null);
         assert_eq!(receive_fds(&theirs).unwrap().unwrap().len(), 3);
         assert_eq!(Launch::read(BufReader::new(theirs)).unwrap(), launch);

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use agent_container::cgroup::Cgroup;
 use agent_container::exec::ExecTemplate;
@@ -25,6 +26,7 @@ use agent_container::{builder, devices, users};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use oci_spec::runtime::Spec;
+use proto_seccomp::Filter;
 use serde_json::{Value, json};
 
 const BUSYBOX: &str = "/bin/busybox";
@@ -88,7 +90,7 @@ const TESTS: [Test; 16] = [
     ("a_volume_at_dev_keeps_its_own_nodes", a_volume_at_dev_keeps_its_own_nodes),
     ("a_dev_that_is_a_link_is_refused", a_dev_that_is_a_link_is_refused),
     ("mounts_over_proc_are_refused_by_their_path", mounts_over_proc_are_refused_by_their_path),
-    ("variables_are_passed_on_as_listed", variables_are_passed_on_as_listed),
+    ("variables_are_passed_on_in_their_order", variables_are_passed_on_in_their_order),
     ("a_filter_need_not_allow_what_the_builder_calls", a_filter_need_not_allow_what_the_builder_calls),
     ("hidden_paths_cannot_be_read_or_written", hidden_paths_cannot_be_read_or_written),
     ("home_is_where_the_containers_own_passwd_says", home_is_where_the_containers_own_passwd_says),
@@ -183,27 +185,29 @@ impl Bench {
 
     fn create_of(&self, json: &Value, user: &str) -> Result<Running, Failure> {
         let spec = self.spec(json, &users::resolve(user, "", "", GroupsPolicy::Merge).unwrap());
-        let running = self.launch(LaunchKind::Create(Box::new(spec.clone())))?;
+        let running = self.launch(LaunchKind::Create(Box::new(spec.clone())), filter(json))?;
         let rules = spec.linux().as_ref().unwrap().resources().as_ref().unwrap().devices().clone().unwrap();
         devices::restrict(&self.cgroup(), &rules).unwrap();
         Ok(running)
     }
 
     fn exec(&self, container: &Running, args: &[&str], user: &str) -> Result<Running, Failure> {
-        let spec = self.spec(&Bench::json(args), &users::resolve(user, "", "", GroupsPolicy::Merge).unwrap());
+        let json = Bench::json(args);
+        let spec = self.spec(&json, &users::resolve(user, "", "", GroupsPolicy::Merge).unwrap());
         let request = json!({ "args": args }).to_string();
-        let exec = ExecTemplate::of(&spec).unwrap().exec(request.as_bytes(), container.pid, false).unwrap();
-        self.launch(LaunchKind::Exec(Box::new(exec)))
+        let exec =
+            ExecTemplate::of(&spec, None).unwrap().exec(request.as_bytes(), container.pid, false).unwrap();
+        self.launch(LaunchKind::Exec(Box::new(exec)), filter(&json))
     }
 
-    fn launch(&self, kind: LaunchKind) -> Result<Running, Failure> {
-        let launch = Launch { kind, console_socket: None, open_files: None };
+    fn launch(&self, kind: LaunchKind, filter: Option<Arc<Filter>>) -> Result<Running, Failure> {
+        let launch = Launch { kind, console_socket: None, open_files: None, filter };
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         let null = fs::File::open("/dev/null").unwrap();
         send_stdio(&ours, [null.as_fd(), writer.as_fd(), writer.as_fd()]).unwrap();
         drop(writer);
-        (&ours).write_all(&launch.line().unwrap()).unwrap();
+        (&ours).write_all(&launch.message().unwrap()).unwrap();
         let mut builder = Command::new("/proc/self/exe")
             .arg(ARGUMENT)
             .stdin(OwnedFd::from(theirs))
@@ -414,13 +418,20 @@ fn mounts_over_proc_are_refused_by_their_path(bench: &Bench) {
     assert_eq!(container.output(), "1 1\n");
 }
 
-fn variables_are_passed_on_as_listed(bench: &Bench) {
-    let listed = ["Z=1", "PATH=/bin", "=x", "NAKED", "A=b=c", "HOME=/", "A=again"];
+/// The filter of a container with this specification.
+fn filter(json: &Value) -> Option<Arc<Filter>> {
+    let rules = serde_json::from_value(json["linux"]["seccomp"].clone()).unwrap();
+    Some(Arc::new(Filter::compile(&rules).unwrap()))
+}
+
+fn variables_are_passed_on_in_their_order(bench: &Bench) {
+    let listed = ["Z=1", "PATH=/bin", "A=first", "=x", "NAKED", "HOME=/", "A=b=c"];
+    let passed = ["Z=1", "PATH=/bin", "=x", "NAKED", "HOME=/", "A=b=c"];
     let mut json = Bench::json(&["cat", "/proc/self/environ"]);
     json["process"]["env"] = json!(listed);
     let mut container = bench.create_of(&json, "0").unwrap();
     bench.start(&mut container);
-    assert_eq!(container.output().split_terminator('\0').collect::<Vec<_>>(), listed);
+    assert_eq!(container.output().split_terminator('\0').collect::<Vec<_>>(), passed);
 }
 
 fn a_filter_need_not_allow_what_the_builder_calls(bench: &Bench) {
@@ -432,9 +443,11 @@ fn a_filter_need_not_allow_what_the_builder_calls(bench: &Bench) {
     bench.start(&mut container);
     json["process"]["args"] = json!(["id", "-u"]);
     let spec = bench.spec(&json, &users::resolve("33", "", "", GroupsPolicy::Merge).unwrap());
-    let exec =
-        ExecTemplate::of(&spec).unwrap().exec(br#"{"args":["id","-u"]}"#, container.pid, false).unwrap();
-    let mut exec = bench.launch(LaunchKind::Exec(Box::new(exec))).unwrap();
+    let exec = ExecTemplate::of(&spec, None)
+        .unwrap()
+        .exec(br#"{"args":["id","-u"]}"#, container.pid, false)
+        .unwrap();
+    let mut exec = bench.launch(LaunchKind::Exec(Box::new(exec)), filter(&json)).unwrap();
     assert_eq!(exec.output(), "33\n");
     bench.cgroup().kill().unwrap();
 }

@@ -44,10 +44,10 @@ pub(crate) async fn launch(
     // The builder has copies; these would keep the pipes open.
     drop(stdio);
     let mut reports = Reports { lines: BufReader::new(socket) };
-    let line = launch.line().map_err(|error| other("the launch cannot be encoded", &error))?;
+    let message = launch.message().map_err(|error| other("the launch cannot be encoded", &error))?;
     let ready = async {
-        // A builder that does not take all of the line reports why, or ends.
-        let _ = reports.lines.write_all(&line).await;
+        // A builder that does not take all of it reports why, or ends.
+        let _ = reports.lines.write_all(&message).await;
         reports.ready().await
     };
     let pid = match tokio::time::timeout(BUILD, ready).await {

@@ -11,7 +11,7 @@
 use std::fmt;
 
 /// The newest version that this side speaks.
-pub const NEWEST: u32 = 5;
+pub const NEWEST: u32 = 6;
 /// The oldest.
 pub const OLDEST: u32 = 1;
 /// The first version whose agents keep volumes in the guest ([`GuestVolume`](crate::agent::GuestVolume)).
@@ -26,6 +26,9 @@ pub const HOST_SOCKETS: u32 = 4;
 /// The first version whose agents prepare a guest for a pod that is not known yet
 /// ([`PreparePodRequest`](crate::agent::PreparePodRequest)).
 pub const PREPARE: u32 = 5;
+/// The first version whose agents take compiled filters of system calls
+/// ([`CreateContainerRequest`](crate::agent::CreateContainerRequest)).
+pub const SYSCALL_FILTERS: u32 = 6;
 
 /// The versions that one side speaks. A side that states none speaks version 0 and no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

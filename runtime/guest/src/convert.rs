@@ -63,6 +63,8 @@ pub(crate) fn create_container(
             .collect(),
         cgroup_files: plan.cgroup_files.clone().into_iter().collect(),
         writable_layer_bytes: plan.writable_layer_bytes.unwrap_or_default(),
+        syscall_filter: plan.syscall_filter.as_ref().map(|filter| filter.program.clone()).unwrap_or_default(),
+        syscall_filter_flags: plan.syscall_filter.as_ref().map_or(0, |filter| filter.flags),
         ..CreateContainerRequest::default()
     })
 }

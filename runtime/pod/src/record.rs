@@ -79,6 +79,9 @@ pub(crate) struct PodStatus {
     /// the pod was started. Pods of earlier versions do not.
     #[serde(default)]
     pub(crate) host_sockets: bool,
+    /// Whether the agent takes compiled filters of system calls. Agents of earlier versions compile rules themselves.
+    #[serde(default)]
+    pub(crate) syscall_filters: bool,
     /// Where the pod's volumes on disk lie, by their directories on the node.
     #[serde(default)]
     pub(crate) volume_disks: BTreeMap<PathBuf, DiskPlace>,
@@ -105,6 +108,7 @@ impl PodStatus {
             memory_volumes: BTreeMap::new(),
             disk_volumes: false,
             host_sockets: false,
+            syscall_filters: false,
             volume_disks: BTreeMap::new(),
             capacity: CapacityStatus::default(),
             message: None,

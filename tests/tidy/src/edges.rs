@@ -10,6 +10,7 @@ const USES: &[(&str, &[&str])] = &[
     ("proto-agent", &[]),
     ("proto-device-plugin", &[]),
     ("proto-images", &[]),
+    ("proto-seccomp", &[]),
     ("proto-vmm", &[]),
     // The host side.
     (
@@ -59,6 +60,7 @@ const USES: &[(&str, &[&str])] = &[
         &[
             // The messages that runtime-guest takes and the slots that runtime-vm takes.
             "proto-agent",
+            "proto-seccomp",
             "proto-vmm",
             "runtime-blocking",
             "runtime-connector",
@@ -83,7 +85,7 @@ const USES: &[(&str, &[&str])] = &[
     ),
     ("runtime-vm", &["runtime-fail-points", "runtime-spans", "proto-vmm"]),
     ("runtime-guest", &["runtime-fail-points", "proto-agent", "runtime-spans", "runtime-spec"]),
-    ("runtime-spec", &[]),
+    ("runtime-spec", &["proto-seccomp"]),
     ("runtime-store", &["runtime-fail-points"]),
     ("runtime-erofs", &[]),
     ("runtime-node", &[]),
@@ -105,8 +107,8 @@ const USES: &[(&str, &[&str])] = &[
     ("vmm-devices", &["vmm-sched-batch"]),
     ("vmm-sched-batch", &[]),
     // The guest side.
-    ("podvisor-agent", &["agent-container", "proto-agent"]),
-    ("agent-container", &[]),
+    ("podvisor-agent", &["agent-container", "proto-agent", "proto-seccomp"]),
+    ("agent-container", &["proto-seccomp"]),
 ];
 
 /// Asynchronous runtimes, which must not be in a VMM: its threads block, and its seccomp filters are small.

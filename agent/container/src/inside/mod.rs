@@ -14,7 +14,7 @@
 //!                          filter loaded, execve
 //! ```
 
-mod filter;
+mod environment;
 mod hidden;
 mod mounts;
 mod nodes;
@@ -31,13 +31,13 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 
 use nix::sched::CloneFlags;
 use oci_spec::runtime::{Process, Spec};
+use proto_seccomp::Filter;
 use rustix::fs::Mode;
 use rustix::io::Errno;
-
-pub(crate) use filter::Filter;
 
 use crate::launch::{Failure, Report};
 use crate::syscall;
@@ -73,7 +73,7 @@ pub(crate) struct Inside {
     pub(crate) streams: [OwnedFd; 3],
     /// The socket for a terminal's master side, if there is to be a terminal.
     pub(crate) console: Option<UnixStream>,
-    pub(crate) filter: Option<Filter>,
+    pub(crate) filter: Option<Arc<Filter>>,
 }
 
 /// Becomes the process. A failure is reported; then the process ends.
@@ -97,8 +97,8 @@ impl Inside {
             cgroup.write_all(b"0").map_err(|error| early(Failure::at("cannot join the cgroup", &error)))?;
         }
         let process = self.enter().map_err(early)?;
-        let mut environment = process.env().clone().unwrap_or_default();
-        user::add_home(&mut environment, process.user().uid());
+        let listed = process.env().as_deref().unwrap_or_default();
+        let environment = environment::prepare(listed, process.user().uid());
         let arguments = process.args().clone().unwrap_or_default();
         let lend_admin = self.filter.is_some() && process.no_new_privileges() != Some(true);
         become_user(&process, lend_admin).map_err(early)?;
@@ -110,7 +110,7 @@ impl Inside {
         // A program that is missing is a failure of the start, and of an exec as a whole.
         let late = if is_first { Report::ExecFailed } else { Report::Failed };
         let program = Program::find(&arguments, &environment).map_err(late)?;
-        program.execute(self.filter.as_ref()).map_err(Report::ExecFailed)
+        program.execute(self.filter.as_deref()).map_err(Report::ExecFailed)
     }
 
     /// Enters namespaces and root. Returns the process to become.

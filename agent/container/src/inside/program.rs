@@ -4,10 +4,10 @@ use std::convert::Infallible;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
+use proto_seccomp::Filter;
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
-use super::filter::Filter;
 use crate::launch::{Failure, FailureKind};
 use crate::syscall;
 
@@ -40,7 +40,8 @@ impl Program {
     pub(super) fn execute(self, filter: Option<&Filter>) -> Result<Infallible, Failure> {
         syscall::restore_broken_pipe();
         if let Some(filter) = filter {
-            filter.load()?;
+            syscall::load_filter(&filter.program, filter.flags)
+                .map_err(|error| Failure::at("cannot load the seccomp profile", &error))?;
         }
         let Err(errno) = nix::unistd::execve(&self.file, &self.arguments, &self.environment);
         Err(refused(&self.path, errno))

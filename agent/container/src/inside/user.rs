@@ -1,6 +1,4 @@
-//! What a process is: user, groups, capabilities, home.
-
-use std::path::Path;
+//! What a process is: user, groups, capabilities.
 
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use oci_spec::runtime::{Capabilities, Capability, LinuxCapabilities, Process};
@@ -11,9 +9,7 @@ use rustix::thread::{
     set_keep_capabilities, set_no_new_privs,
 };
 
-use crate::image_file;
 use crate::launch::Failure;
-use crate::users;
 
 /// Capabilities that are asked about: those of a 64-bit set. The kernel says where it has no more.
 const CAPABILITIES_MAX: u32 = 64;
@@ -124,21 +120,6 @@ fn bit(capability: Capability) -> CapabilitySet {
     }
 }
 
-/// Sets HOME unless the environment has one that is not empty: the user's in the container's own `/etc/passwd`, as mounts may have it.
-pub(super) fn add_home(environment: &mut Vec<String>, uid: u32) {
-    let place = environment.iter().position(|entry| entry.starts_with("HOME="));
-    if place.is_some_and(|place| environment[place] != "HOME=") {
-        return;
-    }
-    // A file that cannot be read is as good as none.
-    let passwd = image_file::read(Path::new("/"), Path::new("etc/passwd")).ok().flatten().unwrap_or_default();
-    let home = format!("HOME={}", users::home(uid, &passwd));
-    match place {
-        Some(place) => environment[place] = home,
-        None => environment.push(home),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,12 +132,5 @@ mod tests {
         assert_eq!(bit(Capability::CheckpointRestore).bits(), 1 << 40);
         let two = [Capability::Kill, Capability::Mknod].into_iter().collect();
         assert_eq!(bits(&two).bits(), 1 << 5 | 1 << 27);
-    }
-
-    #[test]
-    fn a_home_that_is_asked_for_stays() {
-        let mut environment = vec!["HOME=/asked".to_owned(), "A=1".to_owned()];
-        add_home(&mut environment, 0);
-        assert_eq!(environment, ["HOME=/asked", "A=1"]);
     }
 }

@@ -7,6 +7,7 @@ use agent_container::limits::LimitError;
 use agent_container::spec::SpecError;
 use agent_container::users::UserError;
 use proto_agent::{HOST_SOCKET_TOKEN_BYTES, HOST_SOCKETS_MAX};
+use proto_seccomp::FilterError;
 
 use crate::disk_volumes::DiskVolumeError;
 use crate::host_work::HostWorkError;
@@ -67,6 +68,10 @@ pub(crate) enum ContainerError {
     NotMapped { uid: u32, gid: u32 },
     #[error("cannot join the PID namespace of a container that does not run")]
     Target(#[source] Box<ContainerError>),
+    #[error("the filter of system calls has {0} bytes, and 32768 of whole instructions are the most")]
+    FilterBytes(usize),
+    #[error("cannot compile the seccomp profile")]
+    Filter(#[from] FilterError),
     #[error(transparent)]
     Limit(#[from] LimitError),
     #[error(transparent)]

@@ -19,6 +19,7 @@ use crate::containers::{Container, ContainerError, Phase, cgroup_path};
 use crate::launcher;
 use crate::lifecycle::block_devices;
 use crate::lifecycle::declared_volumes;
+use crate::lifecycle::filter;
 use crate::lifecycle::guest_volumes;
 use crate::lifecycle::remove;
 use crate::lifecycle::root;
@@ -95,7 +96,8 @@ async fn build(
     for gid in groups.iter().flatten() {
         pod.guest_ids(0, *gid)?;
     }
-    let _ = container.exec_template.set(ExecTemplate::of(&spec)?);
+    let filter = filter::of(request, &spec)?;
+    let _ = container.exec_template.set(ExecTemplate::of(&spec, filter.clone())?);
 
     let (terminal, stdin) = (request.tty, request.stdin);
     let stdio_spec = stdio::StdioSpec { terminal, stdin, buffered: true, uid: owner.0, gid: owner.1 };
@@ -106,6 +108,7 @@ async fn build(
         open_files: spec.process().as_ref().and_then(OpenFiles::of),
         kind: LaunchKind::Create(Box::new(spec)),
         console_socket: pending.console(),
+        filter,
     };
     let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
     // The container's nodes are made, so the rules may be put on the held container.

@@ -94,6 +94,7 @@ async fn launch(
         open_files: OpenFiles::of(&exec.process),
         kind: LaunchKind::Exec(Box::new(exec)),
         console_socket: pending.console(),
+        filter: template.filter(),
     };
     let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
     let streams = pending.streams().await.map_err(container.io("receive the terminal"))?;

@@ -7,6 +7,7 @@ mod build_mount;
 mod create;
 mod declared_volumes;
 mod exec;
+mod filter;
 mod guest_volumes;
 mod layers;
 mod remove;

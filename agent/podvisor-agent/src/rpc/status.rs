@@ -51,7 +51,9 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         ContainerError::Phase { .. }
         | ContainerError::MemoryVolume(MemoryVolumeError::Resize { .. })
         | ContainerError::Limit(LimitError::BelowUse { .. }) => Code::FAILED_PRECONDITION,
-        ContainerError::Limit(_) => Code::INVALID_ARGUMENT,
+        ContainerError::Limit(_) | ContainerError::FilterBytes(_) | ContainerError::Filter(_) => {
+            Code::INVALID_ARGUMENT
+        }
         ContainerError::TooManyContainers(_) | ContainerError::TooManyExecs { .. } => {
             Code::RESOURCE_EXHAUSTED
         }

@@ -3,6 +3,7 @@
 pub(crate) mod admission;
 pub(crate) mod attach;
 pub(crate) mod containers;
+pub(crate) mod filters;
 pub(crate) mod kill;
 pub(crate) mod log;
 pub(crate) mod mounts;

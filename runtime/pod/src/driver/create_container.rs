@@ -44,10 +44,25 @@ impl Driver {
         let id = clock::new_id();
         spans::of_container(&id);
         let mut plan = ContainerPlan::resolve(&self.record.spec, &spec, &image.config, &id, &GUEST_PATHS)?;
+        let unknown = spec.security.unknown_capabilities();
+        if !unknown.is_empty() {
+            let capabilities = unknown.join(", ");
+            tracing::warn!(
+                pod = self.record.id,
+                container = id,
+                capabilities,
+                "unknown capabilities are left out"
+            );
+        }
         plan.writable_layer_bytes = self.record.layer_limits.of_container(&spec.name);
         if let Some(path) = spec.seccomp_profile_path() {
             let reading = seccomp_file::read(&self.node.pools.paths, path);
             plan.confine(&step(span!("read the seccomp profile"), reading).await?)?;
+        }
+        if let Some(rules) = plan.syscall_rules().filter(|_| self.status.syscall_filters) {
+            let compiling = self.node.filters.compiled(&self.node.pools.kernel, rules);
+            let filter = step(span!("compile the seccomp profile"), compiling).await?;
+            plan.filter_by(filter);
         }
         self.look_at_room();
         let images_bytes = self.plugs.image_bytes_with(&self.node.backends, &image, &spec);

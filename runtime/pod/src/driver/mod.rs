@@ -192,6 +192,7 @@ impl Driver {
             guest_volumes: ready.keeps.volumes,
             disk_volumes: ready.keeps.disks,
             host_sockets: ready.keeps.sockets,
+            syscall_filters: ready.keeps.filters,
             settings_passed_by: ready.settings_passed_by,
             ..PodStatus::starting()
         };

@@ -16,6 +16,7 @@ pub(crate) use self::records::Records;
 use crate::backend::Backends;
 use crate::blocking::{Pools, blocking, blocking_within};
 use crate::config::StartConfig;
+use crate::container::filters::Filters;
 use crate::error::{PodError, PodErrorKind};
 use crate::host::memory_events;
 use crate::record::PodRecord;
@@ -41,6 +42,7 @@ pub(crate) struct Node {
     pub(crate) unclaimed: UnclaimedIds,
     pub(crate) spares: Spares,
     pub(crate) root_image: Arc<RootImage>,
+    pub(crate) filters: Filters,
 }
 
 impl Node {

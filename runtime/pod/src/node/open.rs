@@ -11,6 +11,7 @@ use crate::backend::{
 };
 use crate::blocking::Pools;
 use crate::config::PodsConfig;
+use crate::container::filters::Filters;
 use crate::dirs::DaemonDirs;
 use crate::error::PodError;
 use crate::host::cgroup;
@@ -60,6 +61,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
         unclaimed: UnclaimedIds::default(),
         spares: Spares::default(),
         root_image: Arc::default(),
+        filters: Filters::default(),
     })
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Up {
     pub(super) template: Option<Arc<Template>>,
 }
 
-/// Possible holdings of the guest: volumes that it keeps itself, and sockets of the node.
+/// Possible holdings of the guest: volumes that it keeps itself, sockets of the node, and compiled filters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keeps {
     /// In its memory.
@@ -34,6 +34,8 @@ pub(crate) struct Keeps {
     pub(crate) disks: bool,
     /// Whether its programs may reach sockets of the node.
     pub(crate) sockets: bool,
+    /// Whether its agent takes filters of system calls as programs.
+    pub(crate) filters: bool,
 }
 
 /// Volumes that the guest may keep itself: its agent and its VMM can, and the pod's handler does not have all of them shared.
@@ -45,6 +47,7 @@ pub(super) fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32, sockets:
         volumes: allowed && protocol >= version::GUEST_VOLUMES,
         disks: allowed && protocol >= version::DISK_VOLUMES && vm.has_volume_slots(),
         sockets: sockets && protocol >= version::HOST_SOCKETS,
+        filters: protocol >= version::SYSCALL_FILTERS,
     }
 }
 

@@ -1,8 +1,10 @@
 //! Containers are made, run, end and go.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use runtime_spec::{ContainerSpec, ExitReason, StartFailure};
+use proto_agent::version;
+use runtime_spec::{ContainerSecurity, ContainerSpec, ExitReason, Profile, StartFailure};
 
 use super::{World, container, pod};
 use crate::{ContainerState, PodErrorKind, PodState};
@@ -298,4 +300,25 @@ async fn a_vms_costs_are_reported() {
     assert_eq!(report.guest.unwrap().available, 60);
     world.script.fail("agent.stats");
     assert!(world.pods.vm_stats(&pod_id).await.unwrap().guest.is_none());
+}
+
+#[tokio::test]
+async fn filters_are_compiled_on_the_node_for_agents_that_take_them() {
+    let world = World::new().await;
+    let confined = || ContainerSpec {
+        security: ContainerSecurity { seccomp: Some(Profile::RuntimeDefault), ..Default::default() },
+        ..container("app")
+    };
+    let sent = async |name: &str, protocol| {
+        world.script.state().protocol = Some(protocol);
+        let pod_id = world.pods.run(pod(name)).await.unwrap();
+        world.pods.create_container(&pod_id, confined()).await.unwrap();
+        let (plan, _) = world.script.state().created.clone().unwrap();
+        (plan.syscall_filter.clone(), plan.syscall_rules().is_some())
+    };
+    let (first, rules) = sent("web", version::SYSCALL_FILTERS).await;
+    assert!(!rules, "the agent would compile them again");
+    let (second, _) = sent("web-2", version::SYSCALL_FILTERS).await;
+    assert!(Arc::ptr_eq(&first.unwrap(), &second.unwrap()), "compiled once");
+    assert_eq!(sent("web-3", version::SYSCALL_FILTERS - 1).await, (None, true));
 }

@@ -18,6 +18,7 @@ use super::volumes::FakeVolumes;
 use crate::backend::Backends;
 use crate::blocking::Pools;
 use crate::config::{Kernels, StartConfig};
+use crate::container::filters::Filters;
 use crate::dirs::DaemonDirs;
 use crate::installed::InstalledFile;
 use crate::node::{Node, Places, Records, StartRules};
@@ -128,6 +129,7 @@ impl World {
             templates: Templates::default(),
             unclaimed: UnclaimedIds::default(),
             spares: Spares::default(),
+            filters: Filters::default(),
             root_image: Arc::default(),
             backends: Backends {
                 network: Arc::new(FakeNetwork(script.clone())),

@@ -21,8 +21,10 @@ mod syscalls;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use oci_spec::runtime::{RootBuilder, Spec, SpecBuilder};
+use oci_spec::runtime::{LinuxSeccomp, RootBuilder, Spec, SpecBuilder};
+use proto_seccomp::Filter;
 
 pub use exec::ExecPlan;
 pub use guest_paths::GuestPaths;
@@ -69,6 +71,8 @@ pub struct ContainerPlan {
     pub block_devices: Vec<BlockDevicePlan>,
     /// Limits: files of the container's cgroup (v2) and their values.
     pub cgroup_files: BTreeMap<String, String>,
+    /// Filter of system calls; none before [`ContainerPlan::filter_by`].
+    pub syscall_filter: Option<Arc<Filter>>,
     /// Most bytes of the writable layer; `None`, as before anybody names one, for no limit but the scratch disk's.
     pub writable_layer_bytes: Option<u64>,
     /// Signal that asks the container to end. The agent does not need it; the driver sends it.
@@ -138,6 +142,7 @@ impl ContainerPlan {
             declared_volumes,
             block_devices: block_devices(container),
             cgroup_files: container.resources.cgroup_files()?,
+            syscall_filter: None,
             writable_layer_bytes: None,
             stop_signal: stop_signal(container, image)?,
         })
@@ -145,6 +150,19 @@ impl ContainerPlan {
 }
 
 impl ContainerPlan {
+    /// The rules of the container's filter of system calls.
+    pub fn syscall_rules(&self) -> Option<&LinuxSeccomp> {
+        self.oci.linux().as_ref().and_then(|linux| linux.seccomp().as_ref())
+    }
+
+    /// Sends this filter in place of the rules that it was compiled from. An agent from before version 6 of its protocol takes rules alone.
+    pub fn filter_by(&mut self, filter: Arc<Filter>) {
+        if let Some(linux) = self.oci.linux_mut() {
+            linux.set_seccomp(None);
+        }
+        self.syscall_filter = Some(filter);
+    }
+
     /// Has the guest keep these volumes, which are mounts of the container that [`ContainerPlan::resolve`] has the host
     /// share. The guest itself enforces then that a mount is read-only.
     pub fn keep_in_guest(
