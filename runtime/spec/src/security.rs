@@ -79,7 +79,7 @@ pub enum Profile {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PodSecurity {
-    /// Whether the pod may hold privileged containers. Harmless: they are privileged in the guest only.
+    /// Whether the pod may hold privileged containers, as CRI says. They are privileged in the guest only.
     pub privileged: bool,
     /// User of the sandbox's own process. No such process of ours runs the pod's code, so this field and the
     /// next ones are only returned.

@@ -83,7 +83,7 @@ fn resources(container: &ContainerSpec) -> LinuxResources {
         .expect("every field has a default")
 }
 
-/// All devices for the privileged; else the creation of nodes, and the harmless devices.
+/// All devices for the privileged; else the creation of nodes, the devices that every container has, and those that it asks for.
 fn device_rules(container: &ContainerSpec) -> Vec<LinuxDeviceCgroup> {
     let rule = |allow, typ, major: Option<i64>, minor: Option<i64>, access: &str| {
         let mut rule = LinuxDeviceCgroupBuilder::default()
@@ -107,8 +107,8 @@ fn device_rules(container: &ContainerSpec) -> Vec<LinuxDeviceCgroup> {
         rule(true, LinuxDeviceType::C, Some(136), None, "rwm"),
         rule(true, LinuxDeviceType::C, Some(5), Some(2), "rwm"),
     ];
-    // A container has nodes for some where it is given them, or may make them.
-    rules.extend(GuestDevice::ALL.map(|GuestDevice { major, minor, .. }| {
+    let default = GuestDevice::ALL.into_iter().filter(|device| device.is_default);
+    rules.extend(default.map(|GuestDevice { major, minor, .. }| {
         rule(true, LinuxDeviceType::C, Some(major), Some(minor), "rwm")
     }));
     for (device, of_guest) in guest_devices(container) {

@@ -58,12 +58,14 @@ pub(super) fn user(security: &ContainerSecurity, image: &ImageConfig) -> String 
     }
 }
 
-/// Kubernetes' rules: a command replaces the image's entrypoint *and* cmd; args alone replace the cmd.
+/// Kubernetes' rules: a command replaces the image's entrypoint *and* cmd; args alone replace the cmd. An entrypoint of one empty word is
+/// none: builders write it to take a base image's away.
 fn args(container: &ContainerSpec, image: &ImageConfig) -> Result<Vec<String>, SpecError> {
+    let entrypoint: &[String] = if image.entrypoint == [""] { &[] } else { &image.entrypoint };
     let (first, rest) = match (container.command.is_empty(), container.args.is_empty()) {
-        (false, _) => (&container.command, &container.args),
-        (true, false) => (&image.entrypoint, &container.args),
-        (true, true) => (&image.entrypoint, &image.cmd),
+        (false, _) => (&container.command[..], &container.args),
+        (true, false) => (entrypoint, &container.args),
+        (true, true) => (entrypoint, &image.cmd),
     };
     let words: Vec<String> = first.iter().chain(rest).cloned().collect();
     match words.first() {

@@ -8,8 +8,8 @@ use oci_spec::runtime::{
 };
 use runtime_spec::{
     ContainerPlan, ContainerSecurity, ContainerSpec, Device, ExecPlan, ExecSpec, GuestPaths, ImageConfig,
-    Mount, MountPropagation, NamespaceMode, Namespaces, PodSpec, Profile, Resources, SeccompProfile, Signal,
-    SpecError, Tmpfs,
+    Mount, MountPropagation, NamespaceMode, Namespaces, PodSecurity, PodSpec, Profile, Resources,
+    SeccompProfile, Signal, SpecError, Tmpfs,
 };
 
 pub(crate) const PATHS: GuestPaths = GuestPaths {
@@ -27,7 +27,15 @@ pub(crate) const PATHS: GuestPaths = GuestPaths {
 };
 
 fn pod() -> PodSpec {
-    PodSpec { name: "web".into(), namespace: "default".into(), uid: "u1".into(), ..PodSpec::default() }
+    // Some tests make privileged containers.
+    let security = PodSecurity { privileged: true, ..PodSecurity::default() };
+    PodSpec {
+        name: "web".into(),
+        namespace: "default".into(),
+        uid: "u1".into(),
+        security,
+        ..PodSpec::default()
+    }
 }
 
 fn container() -> ContainerSpec {
@@ -65,6 +73,14 @@ fn command_and_args_follow_kubernetes_rules() {
         let spec = ContainerSpec { command: words(command), args: words(arguments), ..container() };
         assert_eq!(args(&plan(&spec, &image()).oci), expected);
     }
+}
+
+#[test]
+fn an_entrypoint_of_one_empty_word_is_none() {
+    let image = ImageConfig { entrypoint: vec![String::new()], ..image() };
+    assert_eq!(args(&plan(&container(), &image).oci), "c1 c2");
+    let spec = ContainerSpec { args: words("a1"), ..container() };
+    assert_eq!(args(&plan(&spec, &image).oci), "a1");
 }
 
 #[test]
@@ -365,8 +381,7 @@ fn a_device_that_the_guest_has_is_a_node_and_a_rule_and_no_disk() {
     let of_fuse = |rule: &LinuxDeviceCgroup| (rule.major(), rule.minor()) == (Some(10), Some(229));
     let access: Vec<_> =
         rules.iter().filter(|rule| of_fuse(rule)).map(|rule| rule.access().clone()).collect();
-    // One rule is every container's.
-    assert_eq!(access, [Some("rwm".to_owned()), Some("rw".to_owned())]);
+    assert_eq!(access, [Some("rw".to_owned())], "nobody has it without asking");
 }
 
 #[test]

@@ -26,7 +26,8 @@ async fn pod(host: &Host, client: &mut Client, name: &str) -> (String, String) {
     let image = client.pull(&host.image(&format!("e2e/groups:{name}"))).await.unwrap();
     let mut pod = spec::pod(name, host.dir());
     let linux = pod.linux.get_or_insert_default();
-    linux.security_context = None;
+    let privileged = v1::LinuxSandboxSecurityContext { privileged: true, ..Default::default() };
+    linux.security_context = Some(privileged);
     for (key, value) in
         [("kernel.shm_rmid_forced", "1"), ("fs/mqueue/msg_max", "100"), ("net.ipv4.ip_default_ttl", "77")]
     {
