@@ -29,6 +29,8 @@ pub(crate) struct Accepted {
     pub(crate) kind: Kind,
     /// The reason.
     pub(crate) reason: String,
+    /// The major version of the containerd that differs, with the runc of its time; all of them without one.
+    pub(crate) containerd: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -37,12 +39,13 @@ struct File {
     accepted: Vec<Accepted>,
 }
 
-/// The list.
+/// The differences from a containerd of this version, as it states it.
 ///
 /// # Errors
 /// When the file is not in its form, or an entry names no case of the table.
-pub(crate) fn list(cases: &[(&str, Case)]) -> Result<Vec<Accepted>> {
-    let file: File = toml::from_str(TEXT).context("accepted.toml")?;
+pub(crate) fn list(cases: &[(&str, Case)], version: &str) -> Result<Vec<Accepted>> {
+    let major: u32 = version.trim_start_matches('v').split('.').next().unwrap_or_default().parse()?;
+    let mut file: File = toml::from_str(TEXT).context("accepted.toml")?;
     for entry in &file.accepted {
         ensure!(
             cases.iter().any(|(_, case)| case.name == entry.case),
@@ -51,6 +54,7 @@ pub(crate) fn list(cases: &[(&str, Case)]) -> Result<Vec<Accepted>> {
         );
         ensure!(!entry.reason.is_empty(), "accepted.toml: {} has no reason", entry.case);
     }
+    file.accepted.retain(|entry| entry.containerd.is_none_or(|wanted| wanted == major));
     Ok(file.accepted)
 }
 
@@ -61,6 +65,15 @@ mod tests {
 
     #[test]
     fn each_accepted_difference_is_of_a_case() {
-        list(&table::cases().unwrap()).unwrap();
+        list(&table::cases().unwrap(), "1.6.20~ds1").unwrap();
+    }
+
+    #[test]
+    fn an_entry_may_be_of_one_major_version() {
+        let of = |version| list(&table::cases().unwrap(), version).unwrap();
+        let (one, two) = (of("1.6.20~ds1"), of("v2.4.0-beta"));
+        assert!(one.iter().all(|entry| entry.containerd != Some(2)));
+        assert!(two.iter().all(|entry| entry.containerd != Some(1)));
+        assert_ne!(one.len(), two.len());
     }
 }

@@ -28,6 +28,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Parser;
 use nix::mount::{MsFlags, mount};
+use proto_cri::v1;
 use tests_e2e::Host;
 use tests_e2e::built::Built;
 use tests_e2e::client::Client;
@@ -113,11 +114,6 @@ impl Both {
 
 async fn compare(args: &Args) -> Result<bool> {
     let all = table::cases()?;
-    let accepted = accepted::list(&all)?;
-    let wanted = |area: &str, case: &Case| {
-        args.names.is_empty() || args.names.iter().any(|name| area.contains(name) || case.name.contains(name))
-    };
-    let cases: Vec<_> = all.into_iter().filter(|(area, case)| wanted(area, case)).collect();
     let host = Host::with(&args.built).await?;
     let peer = host.dir().join("peer");
     memory_disk(&peer)?;
@@ -127,7 +123,14 @@ async fn compare(args: &Args) -> Result<bool> {
         std::fs::create_dir(&dir)?;
         Ok(dir)
     };
-    let client = Client::connect(&containerd.socket()).await?;
+    let mut client = Client::connect(&containerd.socket()).await?;
+    let version = client.runtime.version(v1::VersionRequest::default()).await?.into_inner().runtime_version;
+    println!("parity: containerd {version}");
+    let accepted = accepted::list(&all, &version)?;
+    let wanted = |area: &str, case: &Case| {
+        args.names.is_empty() || args.names.iter().any(|name| area.contains(name) || case.name.contains(name))
+    };
+    let cases: Vec<_> = all.into_iter().filter(|(area, case)| wanted(area, case)).collect();
     let mut both = Both {
         images: Images::new(host.registry).await?,
         ours: Side::new("podvisor", &host.client(), &dir("ours")?),

@@ -141,9 +141,9 @@ const FILES: &[c_long] = &[
     libc::SYS_fremovexattr,
     // Locks of ranges are SYS_fcntl.
     libc::SYS_flock,
-    // Whose the files are that it makes.
-    libc::SYS_setresuid,
-    libc::SYS_setresgid,
+    // Who it acts as.
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
     // For a moment without CAP_FSETID, where a write is to take set-user-id bits away.
     libc::SYS_capget,
     libc::SYS_capset,

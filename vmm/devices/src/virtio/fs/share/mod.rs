@@ -5,8 +5,9 @@
 //! learns of mounts below, so that each file system keeps device and inode numbers of its own.
 //!
 //! `requests` is what the driver may ask, `reopen` gives a descriptor of a known file, `xattr` has extended
-//! attributes and access control lists, `lock` file locks, `umask` the permissions of new files.
+//! attributes and access control lists, `lock` file locks, `identity` who a request acts as, `umask` the permissions of new files.
 
+mod identity;
 mod lock;
 mod reopen;
 mod requests;

@@ -11,8 +11,9 @@ use fuse_backend_rs::api::filesystem::{
     ZeroCopyWriter,
 };
 
+use super::identity::{as_caller, making};
 use super::umask::Umask;
-use super::{OPTIONS, Share};
+use super::{OPTIONS, Share, identity};
 use crate::virtio::fs::LISTING_BYTES_MAX;
 use crate::virtio::fs::locks::LockRequest;
 
@@ -33,10 +34,10 @@ impl FileSystem for Share {
 
     fn lookup(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<Entry> {
         self.room()?;
-        let mut entry = self.files.lookup(ctx, parent, name)?;
+        let mut entry = as_caller(ctx, || self.files.lookup(ctx, parent, name))?;
         let directory = entry.attr.st_mode & libc::S_IFMT == libc::S_IFDIR;
         if directory && !matches!(name.to_bytes(), b"." | b"..") {
-            let (above, _) = self.files.getattr(ctx, parent, None)?;
+            let (above, _) = self.getattr(ctx, parent, None)?;
             if above.st_dev != entry.attr.st_dev {
                 entry.attr_flags |= ATTR_SUBMOUNT;
             }
@@ -53,7 +54,7 @@ impl FileSystem for Share {
     }
 
     fn getattr(&self, ctx: &Context, inode: u64, handle: Option<u64>) -> io::Result<(stat64, Duration)> {
-        self.files.getattr(ctx, inode, handle)
+        as_caller(ctx, || self.files.getattr(ctx, inode, handle))
     }
 
     fn setattr(
@@ -64,16 +65,16 @@ impl FileSystem for Share {
         handle: Option<u64>,
         valid: SetattrValid,
     ) -> io::Result<(stat64, Duration)> {
-        self.files.setattr(ctx, inode, attr, handle, valid)
+        as_caller(ctx, || self.files.setattr(ctx, inode, attr, handle, valid))
     }
 
     fn readlink(&self, ctx: &Context, inode: u64) -> io::Result<Vec<u8>> {
-        self.files.readlink(ctx, inode)
+        as_caller(ctx, || self.files.readlink(ctx, inode))
     }
 
     fn symlink(&self, ctx: &Context, target: &CStr, parent: u64, name: &CStr) -> io::Result<Entry> {
         self.room()?;
-        self.files.symlink(ctx, target, parent, name)
+        making(ctx, |ctx| self.files.symlink(ctx, target, parent, name))
     }
 
     /// Makes no device nodes: on the host they would be devices.
@@ -91,21 +92,21 @@ impl FileSystem for Share {
         }
         self.room()?;
         let _umask = Umask::of_this_thread(umask);
-        self.files.mknod(ctx, parent, name, mode, rdev, 0)
+        making(ctx, |ctx| self.files.mknod(ctx, parent, name, mode, rdev, 0))
     }
 
     fn mkdir(&self, ctx: &Context, parent: u64, name: &CStr, mode: u32, umask: u32) -> io::Result<Entry> {
         self.room()?;
         let _umask = Umask::of_this_thread(umask);
-        self.files.mkdir(ctx, parent, name, mode, 0)
+        making(ctx, |ctx| self.files.mkdir(ctx, parent, name, mode, 0))
     }
 
     fn unlink(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<()> {
-        self.files.unlink(ctx, parent, name)
+        as_caller(ctx, || self.files.unlink(ctx, parent, name))
     }
 
     fn rmdir(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<()> {
-        self.files.rmdir(ctx, parent, name)
+        as_caller(ctx, || self.files.rmdir(ctx, parent, name))
     }
 
     fn rename(
@@ -117,12 +118,12 @@ impl FileSystem for Share {
         new_name: &CStr,
         flags: u32,
     ) -> io::Result<()> {
-        self.files.rename(ctx, old_parent, old_name, new_parent, new_name, flags)
+        as_caller(ctx, || self.files.rename(ctx, old_parent, old_name, new_parent, new_name, flags))
     }
 
     fn link(&self, ctx: &Context, inode: u64, parent: u64, name: &CStr) -> io::Result<Entry> {
         self.room()?;
-        self.files.link(ctx, inode, parent, name)
+        as_caller(ctx, || self.files.link(ctx, inode, parent, name))
     }
 
     fn open(
@@ -133,7 +134,7 @@ impl FileSystem for Share {
         fuse_flags: u32,
     ) -> io::Result<(Option<u64>, OpenOptions, Option<u32>)> {
         self.room()?;
-        self.files.open(ctx, inode, flags, fuse_flags)
+        as_caller(ctx, || self.files.open(ctx, inode, flags, fuse_flags))
     }
 
     fn create(
@@ -145,7 +146,7 @@ impl FileSystem for Share {
     ) -> io::Result<(Entry, Option<u64>, OpenOptions, Option<u32>)> {
         self.room()?;
         let _umask = Umask::of_this_thread(args.umask);
-        self.files.create(ctx, parent, name, CreateIn { umask: 0, ..args })
+        making(ctx, |ctx| self.files.create(ctx, parent, name, CreateIn { umask: 0, ..args }))
     }
 
     fn read(
@@ -214,12 +215,12 @@ impl FileSystem for Share {
     }
 
     fn statfs(&self, ctx: &Context, inode: u64) -> io::Result<libc::statvfs64> {
-        self.files.statfs(ctx, inode)
+        as_caller(ctx, || self.files.statfs(ctx, inode))
     }
 
     fn opendir(&self, ctx: &Context, inode: u64, flags: u32) -> io::Result<(Option<u64>, OpenOptions)> {
         self.room()?;
-        self.files.opendir(ctx, inode, flags)
+        as_caller(ctx, || self.files.opendir(ctx, inode, flags))
     }
 
     /// Names with the inode numbers that `stat` shows too; the library's own listing shows its numbers.
@@ -234,6 +235,7 @@ impl FileSystem for Share {
     ) -> io::Result<()> {
         self.room()?;
         let size = size.min(LISTING_BYTES_MAX);
+        identity::act_as(ctx)?;
         self.files.readdirplus(ctx, inode, handle, size, offset, &mut |name, entry| {
             let added = add_entry(name)?;
             // What did not fit is let go of by the library.
@@ -278,19 +280,19 @@ impl FileSystem for Share {
     }
 
     fn setxattr(&self, ctx: &Context, inode: u64, name: &CStr, value: &[u8], flags: u32) -> io::Result<()> {
-        self.set_attribute(ctx, inode, name, value, flags)
+        as_caller(ctx, || self.set_attribute(ctx, inode, name, value, flags))
     }
 
     fn getxattr(&self, ctx: &Context, inode: u64, name: &CStr, size: u32) -> io::Result<GetxattrReply> {
-        self.get_attribute(ctx, inode, name, size)
+        as_caller(ctx, || self.get_attribute(ctx, inode, name, size))
     }
 
     fn listxattr(&self, ctx: &Context, inode: u64, size: u32) -> io::Result<ListxattrReply> {
-        self.list_attributes(ctx, inode, size)
+        as_caller(ctx, || self.list_attributes(ctx, inode, size))
     }
 
     fn removexattr(&self, ctx: &Context, inode: u64, name: &CStr) -> io::Result<()> {
-        self.remove_attribute(ctx, inode, name)
+        as_caller(ctx, || self.remove_attribute(ctx, inode, name))
     }
 
     fn lseek(&self, ctx: &Context, inode: u64, handle: u64, offset: u64, whence: u32) -> io::Result<u64> {

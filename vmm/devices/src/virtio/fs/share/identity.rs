@@ -1,0 +1,160 @@
+//! Who a request acts as: the program's user and group in the guest, by the kernel's ids for files (setfsuid(2)). On the node's own file
+//! systems that decides whose a new file is. A server of files (NFS with root_squash, for one) lets a user do what it would on the node,
+//! and root nothing.
+//!
+//! The guest's kernel has decided already whether the program may, and the thread keeps its capabilities. Other groups of the program are
+//! not known here. The ids say nothing to anybody but the kernel's file systems: with the real or effective ones, a process of that user
+//! on the node could send the VMM signals.
+
+use std::cell::Cell;
+use std::io;
+
+use fuse_backend_rs::api::filesystem::Context;
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+
+/// An id that is none: asking for it changes nothing, and the answer is the present one.
+const NONE: u32 = u32::MAX;
+
+thread_local! {
+    /// User and group that this thread acts as, once it knows. Most requests come from the user of the one before.
+    static PRESENT: Cell<Option<(u32, u32)>> = const { Cell::new(None) };
+}
+
+/// Runs a request as the caller. What its user is refused is tried as root, for the groups that are not known here.
+pub(super) fn as_caller<T>(ctx: &Context, request: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    act_as(ctx)?;
+    match request() {
+        Err(error) if ctx.uid != 0 && is_refusal(&error) => {
+            become_user(0, 0)?;
+            request()
+        }
+        outcome => outcome,
+    }
+}
+
+/// Runs a request that makes a file, which is the caller's, and hands it the context of root: the library would change the thread's
+/// effective ids else, and look at the new file as root.
+pub(super) fn making<T>(ctx: &Context, request: impl FnOnce(&Context) -> io::Result<T>) -> io::Result<T> {
+    act_as(ctx)?;
+    request(&Context { uid: 0, gid: 0, ..*ctx })
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
+}
+
+/// Acts as the caller from here on, until the next request.
+pub(super) fn act_as(ctx: &Context) -> io::Result<()> {
+    become_user(ctx.uid, ctx.gid)
+}
+
+fn become_user(user: u32, group: u32) -> io::Result<()> {
+    let known = PRESENT.get();
+    let before = known.unwrap_or_else(present);
+    if before == (user, group) {
+        PRESENT.set(Some(before));
+        return Ok(());
+    }
+    setfsgid(Gid::from_raw(group));
+    setfsuid(Uid::from_raw(user));
+    // Neither says whether it did anything.
+    let now = present();
+    PRESENT.set(Some(now));
+    // A process that may not be anybody else serves as itself.
+    let is_itself = known.is_none_or(|known| known.0 != 0) && now == before && before.0 != 0;
+    if now == (user, group) || is_itself { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
+}
+
+fn present() -> (u32, u32) {
+    (setfsuid(Uid::from_raw(NONE)).as_raw(), setfsgid(Gid::from_raw(NONE)).as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    use super::*;
+
+    fn caller(uid: u32, gid: u32) -> Context {
+        Context { uid, gid, pid: 1 }
+    }
+
+    /// Only root may act as others.
+    fn is_root() -> bool {
+        rustix::process::geteuid().is_root()
+    }
+
+    #[test]
+    fn each_request_acts_as_its_caller_with_the_ids_for_files_alone() {
+        if !is_root() {
+            return;
+        }
+        for (uid, gid) in [(1000, 2000), (1000, 2000), (0, 0), (7, 0), (0, 8)] {
+            as_caller(&caller(uid, gid), || {
+                let status = std::fs::read_to_string("/proc/thread-self/status")?;
+                assert!(status.contains(&format!("Uid:\t0\t0\t0\t{uid}\n")), "{status}");
+                assert!(status.contains(&format!("Gid:\t0\t0\t0\t{gid}\n")), "{status}");
+                Ok(())
+            })
+            .unwrap();
+        }
+    }
+
+    #[test]
+    fn what_a_user_is_refused_is_tried_as_root_once() {
+        if !is_root() {
+            return;
+        }
+        let asked_as = std::cell::RefCell::new(Vec::new());
+        let refuse = |errno| {
+            let request = || {
+                asked_as.borrow_mut().push(present());
+                Err::<(), _>(io::Error::from_raw_os_error(errno))
+            };
+            as_caller(&caller(1000, 1000), request).unwrap_err().raw_os_error()
+        };
+        assert_eq!(refuse(libc::EACCES), Some(libc::EACCES));
+        assert_eq!(refuse(libc::ENOENT), Some(libc::ENOENT));
+        assert_eq!(*asked_as.borrow(), [(1000, 1000), (0, 0), (1000, 1000)]);
+    }
+
+    #[test]
+    fn a_thread_begins_as_the_one_that_started_it_and_learns_of_it() {
+        if !is_root() {
+            return;
+        }
+        act_as(&caller(1000, 1000)).unwrap();
+        let seen = std::thread::spawn(|| {
+            let before = present();
+            act_as(&caller(0, 0)).unwrap();
+            (before, present())
+        });
+        assert_eq!(seen.join().unwrap(), ((1000, 1000), (0, 0)));
+    }
+
+    #[test]
+    fn a_new_file_is_the_callers_and_the_library_sees_root() {
+        if !is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let path = dir.path().join("file");
+        making(&caller(1000, 2000), |ctx| {
+            assert_eq!((ctx.uid, ctx.gid), (0, 0));
+            std::fs::write(&path, "")
+        })
+        .unwrap();
+        let found = std::fs::metadata(path).unwrap();
+        assert_eq!((found.uid(), found.gid()), (1000, 2000));
+    }
+
+    #[test]
+    fn an_id_that_is_none_is_refused() {
+        if !is_root() {
+            return;
+        }
+        assert_eq!(act_as(&caller(NONE, 0)).unwrap_err().raw_os_error(), Some(libc::EPERM));
+        act_as(&caller(0, 0)).unwrap();
+    }
+}
