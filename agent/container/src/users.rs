@@ -97,7 +97,7 @@ pub fn resolve(
 }
 
 /// The user's home directory in passwd, or "/" for a user without an entry.
-pub fn home(uid: u32, passwd: &str) -> &str {
+pub(crate) fn home(uid: u32, passwd: &str) -> &str {
     let home = passwd_entries(passwd).find(|entry| entry.uid == uid).map(|entry| entry.home);
     home.filter(|home| home.starts_with('/')).unwrap_or("/")
 }

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_the_kernel_does_not_know_are_left_out_and_told() {
+    fn names_that_the_kernel_does_not_know_are_left_out_and_reported() {
         let mut security = ContainerSecurity::default();
         security.capabilities.add = vec!["FLY".into(), "cap_net_admin".into(), String::new()];
         security.capabilities.drop = vec!["CAP_KILL".into(), "SWIM".into()];

@@ -25,6 +25,7 @@ pub mod kubelet_volumes;
 pub mod loop_device;
 pub mod memory_shortage;
 pub mod network;
+pub mod nfs;
 pub mod numbered;
 pub mod prometheus;
 pub mod slow_device;

@@ -36,6 +36,7 @@ mod monitoring;
 mod mounts;
 mod nested;
 mod network;
+mod nfs;
 mod node_image;
 mod out_of_memory;
 mod package;

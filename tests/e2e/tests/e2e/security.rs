@@ -201,8 +201,6 @@ async fn settings_without_a_meaning_in_a_guest_are_refused_by_name() {
     let label = v1::LinuxContainerSecurityContext { selinux_options: Some(label), ..none() };
     let network = v1::NamespaceOption { network: v1::NamespaceMode::Node.into(), ..Default::default() };
     let network = v1::LinuxContainerSecurityContext { namespace_options: Some(network), ..none() };
-    let flying = v1::Capability { add_capabilities: vec!["FLY".into()], ..Default::default() };
-    let flying = v1::LinuxContainerSecurityContext { capabilities: Some(flying), ..none() };
     for (context, word) in [
         (group, "run_as_group"),
         (name, "stranger"),
@@ -210,7 +208,6 @@ async fn settings_without_a_meaning_in_a_guest_are_refused_by_name() {
         (apparmor, "mine"),
         (label, "spc_t"),
         (network, "namespace_options.network"),
-        (flying, "FLY"),
     ] {
         let refusal = client.create(&pod, secured("odd", &image, context)).await.unwrap_err();
         assert_eq!(refusal.code(), Code::InvalidArgument, "{refusal}");

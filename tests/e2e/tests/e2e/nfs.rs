@@ -1,0 +1,49 @@
+//! Volumes on a server of files that knows users, and takes root for nobody.
+
+use proto_cri::v1;
+use tests_e2e::nfs::Nfs;
+use tests_e2e::{Host, disk, spec};
+
+/// A container that sleeps as this user, with the export at `/data`.
+fn container(name: &str, image: &str, nfs: &Nfs, user: i64) -> v1::ContainerConfig {
+    let mut config = spec::container(name, image, &["sleep", "3600"]);
+    let host_path = nfs.mounted().display().to_string();
+    config.mounts = vec![v1::Mount { host_path, container_path: "/data".into(), ..Default::default() }];
+    config.linux.get_or_insert_default().security_context = Some(v1::LinuxContainerSecurityContext {
+        run_as_user: Some(v1::Int64Value { value: user }),
+        run_as_group: Some(v1::Int64Value { value: user }),
+        ..Default::default()
+    });
+    config
+}
+
+#[tokio::test]
+async fn an_export_that_squashes_root_takes_what_its_user_may_do_on_the_node() {
+    if !disk::in_software_node() {
+        return;
+    }
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let nfs = Nfs::export(host.dir()).unwrap();
+    let home = nfs.exported().join("home");
+    std::fs::create_dir(&home).unwrap();
+    std::os::unix::fs::chown(&home, Some(1000), Some(1000)).unwrap();
+    std::fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+
+    let pod = client.run_pod(&spec::pod("nfs", host.dir())).await.unwrap();
+    let user = client.run(&pod, container("user", &image, &nfs, 1000)).await.unwrap();
+    let work = "cd /data/home && echo one >a && mkdir d && mv a d/b && ln d/b c && ln -s c s && echo two >>s && cat s && \
+                chmod 640 c && touch -d @1000 c && stat -c %a:%u:%g:%Y c && readlink s && ls d && rm d/b && rmdir d && ls";
+    assert_eq!(client.sh(&user, work).await.unwrap(), "one\ntwo\n640:1000:1000:1000\nc\nb\nc\ns\n");
+    // The user before leaves nothing of itself to the next.
+    let root = client.run(&pod, container("root", &image, &nfs, 0)).await.unwrap();
+    let refused = client.sh(&root, "ls /data/home 2>&1; echo x >/data/x; echo $?").await.unwrap();
+    assert!(refused.contains("Permission denied") && refused.ends_with("\n1\n"), "{refused}");
+    let stranger = client.run(&pod, container("stranger", &image, &nfs, 1001)).await.unwrap();
+    let refused = client.sh(&stranger, "cat /data/home/c 2>&1; true").await.unwrap();
+    assert!(refused.contains("Permission denied"), "{refused}");
+    assert_eq!(client.sh(&user, "cat /data/home/c").await.unwrap(), "one\ntwo\n");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
