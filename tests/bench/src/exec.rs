@@ -37,7 +37,8 @@ pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await?;
     let pod = client.run_pod(&spec::pod("exec", host.dir())).await.context("running a pod")?;
-    let container = client.run(&pod, spec::container("main", &image, &["sleep", "1000000"])).await?;
+    let container =
+        client.run(&pod, spec::confined(spec::container("main", &image, &["sleep", "1000000"]))).await?;
 
     for _ in 0..WARM_UP {
         exec(&mut client, &container, &[PROGRAM]).await?;

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod confined;
 mod data;
 mod exec;
 mod figures;
@@ -61,6 +62,7 @@ enum Part {
     Template,
     Pod,
     Exec,
+    Confined,
     Throughput,
     Volumes,
     Data,
@@ -86,6 +88,9 @@ async fn main() -> anyhow::Result<()> {
     }
     if wanted(Part::Exec) {
         exec::bench(&host).await?;
+    }
+    if wanted(Part::Confined) {
+        confined::bench(&host).await?;
     }
     if wanted(Part::Throughput) {
         throughput::bench(&host, &args.writer).await?;

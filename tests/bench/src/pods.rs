@@ -124,7 +124,7 @@ async fn start(host: &Host, image: &str, way: &Way) -> anyhow::Result<(String, M
     let (begun, clock) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH)?);
     let pod = client.run_pod_on(&config, way.handler).await.context("running a pod")?;
     let answered = begun.elapsed();
-    let container = client.run(&pod, spec::container("main", image, &PROCESS)).await?;
+    let container = client.run(&pod, spec::confined(spec::container("main", image, &PROCESS))).await?;
     client.wait(&container).await?;
     let log = Path::new(&config.log_directory).join("main.log");
     let first_byte = first_line(&std::fs::read_to_string(&log)?)?.saturating_sub(clock);

@@ -35,7 +35,10 @@ pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
     let mut volumes = KubeletVolumes::below(&at, &config)?;
     let empty_dir = volumes.disk("data", 0o777, 0)?;
     let pod = client.run_pod(&config).await.context("running a pod")?;
-    let mut main = spec::with_memory(spec::container("main", &image, &["sleep", "1000000"]), MEMORY_BYTES);
+    let mut main = spec::with_memory(
+        spec::confined(spec::container("main", &image, &["sleep", "1000000"])),
+        MEMORY_BYTES,
+    );
     main.mounts = vec![mounted(&empty_dir, "/empty-dir"), mounted(&shared, "/shared")];
     let container = client.run(&pod, main).await?;
     for work in &DEPTHS {

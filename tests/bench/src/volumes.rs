@@ -58,7 +58,7 @@ pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
     let mut volumes = KubeletVolumes::below(&at, &config)?;
     let empty_dir = volumes.disk("data", 0o777, 0)?;
     let pod = client.run_pod(&config).await.context("running a pod")?;
-    let mut main = spec::container("main", &image, &["sleep", "1000000"]);
+    let mut main = spec::confined(spec::container("main", &image, &["sleep", "1000000"]));
     main.mounts = vec![mounted(&empty_dir, "/empty-dir"), mounted(&shared, "/shared")];
     let container = client.run(&pod, main).await?;
     for work in works() {

@@ -47,6 +47,14 @@ pub fn container(name: &str, image: &str, command: &[&str]) -> v1::ContainerConf
     }
 }
 
+/// Puts a container under the default seccomp profile, as Kubernetes' restricted pods are.
+pub fn confined(mut config: v1::ContainerConfig) -> v1::ContainerConfig {
+    let profile_type = v1::security_profile::ProfileType::RuntimeDefault.into();
+    let profile = v1::SecurityProfile { profile_type, ..Default::default() };
+    config.linux.get_or_insert_default().security_context.get_or_insert_default().seccomp = Some(profile);
+    config
+}
+
 /// A container that runs a line of shell.
 pub fn shell(name: &str, image: &str, line: &str) -> v1::ContainerConfig {
     container(name, image, &["sh", "-c", line])
