@@ -114,6 +114,13 @@ impl Capacity {
         Some(Resize { from, to, boot })
     }
 
+    /// The work that gives the VM the size that is on record; `None` where it never had another one than at its boot. A daemon that
+    /// was killed between its note and the work has left the VM with another size.
+    pub(crate) fn resize_again(&self) -> Option<Resize> {
+        let to = self.status.size?;
+        Some(Resize { from: to, to, boot: self.bounds.boot })
+    }
+
     /// Binds the vCPUs as these containers ask.
     pub(crate) async fn pin<'a>(
         &mut self,

@@ -46,6 +46,13 @@ impl Resize {
         Ok(())
     }
 
+    /// Asks for the size whatever the VM has now, and does not wait until the guest has taken it.
+    pub(crate) async fn apply_again(self, live: &Live) -> Result<(), PodError> {
+        live.call("making vCPUs", live.vm.make_vcpus(self.to.vcpus)).await?;
+        live.call("resizing the VM", live.vm.resize(self.to.memory_bytes)).await?;
+        self.resize_guest(live).await
+    }
+
     /// The agent's part.
     async fn resize_guest(&self, live: &Live) -> Result<(), PodError> {
         let plugged = self.to.memory_bytes > self.boot.memory_bytes;

@@ -131,6 +131,7 @@ impl FoundPod {
         driver.recover_sockets().await;
         match driver.live.clone() {
             Some(live) => {
+                driver.resize_again(&live).await;
                 driver.recover_containers(&live, half_made, &lost).await;
                 driver.keep_found_volumes(&live);
             }

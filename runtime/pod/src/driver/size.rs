@@ -39,6 +39,15 @@ impl Driver {
         resize.apply(live).await
     }
 
+    /// Gives a VM of an earlier daemon the size that is on record. A VM that does not take it keeps what it has until the next change.
+    pub(super) async fn resize_again(&mut self, live: &Live) {
+        let Some(resize) = self.capacity.resize_again() else { return };
+        if let Err(error) = resize.apply_again(live).await {
+            let pod = &self.record.id;
+            tracing::warn!(pod, error = error.chain(), "a VM found again may not have the size on record");
+        }
+    }
+
     /// Binds the vCPUs and sets the VMM's OOM score as the containers ask, with this one new or changed. A score that
     /// cannot be set is logged: the pod is then more or less safe than others, and works.
     pub(super) async fn pin_with(

@@ -1,5 +1,7 @@
 //! Limits change, and the VM follows.
 
+use std::time::Duration;
+
 use runtime_spec::{ContainerSpec, PodSpec, Resources};
 
 use super::{World, container, life, pod};
@@ -61,11 +63,37 @@ fn the_vm_holds_the_page_structures_of_its_images_until_they_are_unplugged() {
             let spec = of_image(&format!("small{number}"), &format!("image{number}"));
             world.pods.create_container(&pod_id, spec).await.unwrap();
         }
-        assert!(asked(world).iter().filter(|step| step.starts_with("vm.resize ")).count() == 1);
+        let resized = asked(world).into_iter().filter(|step| step.starts_with("vm.resize "));
+        assert_eq!(resized.collect::<Vec<_>>(), ["vm.resize 372"; 2], "by each daemon once");
         world.pods.create_container(&pod_id, of_image("last", "image0")).await.unwrap();
         assert_eq!(mib(world, &pod_id), 314);
         assert!(asked(world).contains(&"vm.resize 314".to_owned()), "{:?}", asked(world));
     });
+}
+
+#[test]
+fn a_size_that_a_killed_daemon_had_only_written_down_is_given_to_the_vm_by_the_next() {
+    for step in ["vm.make_vcpus 8", "vm.resize 562", "agent.resize 8 3", "vm.resized"] {
+        let (left, (pod_id, asked_before)) = life(None, async |world: &World| {
+            let pod_id = world.pods.run(pod("web")).await.unwrap();
+            world.script.hang(step);
+            let growing = world.pods.update_pod(&pod_id, memory(500), Resources::default());
+            assert!(tokio::time::timeout(Duration::from_millis(50), growing).await.is_err(), "{step}");
+            (pod_id, asked(world).len())
+        });
+        left.1.repair();
+        life(Some(left), async |world: &World| {
+            let given = ["vm.resize 562", "agent.resize 8 3"];
+            assert_eq!(asked(world)[asked_before..], given, "{step}");
+            assert_eq!(mib(world, &pod_id), 562, "{step}");
+        });
+    }
+}
+
+#[test]
+fn a_vm_whose_size_never_changed_is_asked_for_nothing_by_the_next_daemon() {
+    let (left, ()) = life(None, async |world: &World| drop(world.with_container().await));
+    life(Some(left), async |world: &World| assert_eq!(asked(world), ["agent.create"]));
 }
 
 #[tokio::test]
