@@ -27,6 +27,8 @@ pub(crate) enum Command {
     CreateContainer(Box<ContainerSpec>, Reply<String>),
     /// Lets a created container's program run.
     StartContainer(String, Reply<()>),
+    /// Changes nothing: the answer says that all that was asked before is done.
+    TakeTurn(Reply<()>),
     /// Changes a container's limits.
     UpdateContainer(String, Box<Resources>, Reply<()>),
     /// Changes the pod's resources and its overhead.

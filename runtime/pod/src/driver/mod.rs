@@ -277,6 +277,7 @@ impl Driver {
         match command {
             Command::CreateContainer(spec, reply) => answer(reply, self.create_container(*spec).await),
             Command::StartContainer(id, reply) => answer(reply, self.start_container(&id).await),
+            Command::TakeTurn(reply) => answer(reply, Ok(())),
             Command::UpdateContainer(id, update, reply) => {
                 answer(reply, self.update_container(&id, &update).await);
             }

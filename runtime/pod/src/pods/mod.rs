@@ -245,6 +245,10 @@ impl Pods {
         spans::of_container(&container.view.id);
         if let Some(pod) = self.node.roster.pod(&container.view.pod_id) {
             recovered(&pod).await?;
+            if container.view.state == ContainerState::Created {
+                // It may be starting now: the driver has published how that ended once it takes this up.
+                self.ask_unless_gone(Some(pod), Command::TakeTurn).await?;
+            }
         }
         let Some(container) = self.node.roster.container(&container.view.id) else { return Ok(()) };
         let live = self.node.roster.pod(&container.view.pod_id).and_then(|entry| entry.live);

@@ -77,6 +77,35 @@ async fn no_grace_means_a_kill_at_once() {
 }
 
 #[tokio::test]
+async fn a_stop_during_a_start_answers_when_the_container_is_stopped() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    world.script.hang("agent.start");
+    let (pods, starting) = (world.pods.clone(), id.clone());
+    let start = tokio::spawn(async move { pods.start_container(&starting).await });
+    world.until(|world| world.script.count("agent.start") == 1).await;
+    let (pods, stopping) = (world.pods.clone(), id.clone());
+    let stop = tokio::spawn(async move { pods.stop_container(&stopping, Duration::from_secs(60)).await });
+    tokio::task::yield_now().await;
+    world.script.repair();
+    start.await.unwrap().unwrap();
+    stop.await.unwrap().unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Exited);
+}
+
+#[tokio::test]
+async fn a_stop_of_a_container_that_was_never_started_leaves_it_to_be_started() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    world.pods.stop_container(&id, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Created);
+    world.pods.start_container(&id).await.unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
+}
+
+#[tokio::test]
 async fn a_long_grace_holds_nobody_up_and_an_impatient_stop_overtakes_it() {
     let world = World::new().await;
     world.script.state().stubborn = true;
