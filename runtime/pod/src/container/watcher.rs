@@ -80,13 +80,12 @@ async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<ProcessEx
     }
 }
 
-/// Asks the agent for the end, over a new connection where the old one broke. The VM of an agent that cannot be asked is
-/// given up: nobody would ever hear of its containers again.
+/// Asks the agent for the end, again where the connection broke: each call makes the connection anew that it needs. The VM of
+/// an agent that cannot be asked is given up: nobody would ever hear of its containers again.
 async fn wait(live: &Live, id: &str) -> Result<ProcessExit, String> {
-    let mut agent = live.agent.clone();
     let mut asked = 0;
     loop {
-        let error = match agent.wait(id, "").await {
+        let error = match live.agent.wait(id, "").await {
             Ok(outcome) => return Ok(outcome),
             Err(error) => error,
         };
@@ -102,8 +101,5 @@ async fn wait(live: &Live, id: &str) -> Result<ProcessExit, String> {
             }
         }
         tokio::time::sleep(BETWEEN_ASKS).await;
-        if let Ok(anew) = live.vm.connect().await {
-            agent = anew;
-        }
     }
 }

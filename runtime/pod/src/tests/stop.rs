@@ -181,6 +181,20 @@ async fn a_guest_whose_agent_cannot_be_asked_any_more_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_whose_connection_broke_is_asked_again_over_the_same_link() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    world.script.fail("agent.wait");
+    world.pods.start_container(&id).await.unwrap();
+    world.until(|world| world.script.count("agent.wait") > 2).await;
+    world.script.repair();
+    world.script.vm().agent.end(&id, 5, false);
+    assert_eq!(world.ended(&id).await.exit_code, 5);
+    assert_eq!(world.script.count("vm.connect"), 0, "the link makes its connection anew");
+}
+
+#[tokio::test(start_paused = true)]
 async fn steps_that_hang_are_given_up_and_tried_again_by_the_next_stop() {
     for step in ["network.teardown", "vm.shutdown"] {
         let world = World::new().await;
