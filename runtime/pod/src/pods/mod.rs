@@ -29,7 +29,7 @@ use crate::record::{ContainerStage, PodRecord};
 use crate::roster::events::Events;
 use crate::roster::{ContainerEntry, PodEntry, Reservation, Scratch};
 use crate::spans;
-use crate::spares::SpareKind;
+use crate::spares::{AskedKind, SpareKind};
 use crate::view::{ContainerState, ContainerView, PodView};
 
 /// All pods of this node. Cheap to clone. Dropping a call's future does not stop the work.
@@ -85,9 +85,13 @@ impl Pods {
         let layer_limits = LayerLimits::of(&spec.annotations, handler.writable_layer_bytes)?;
         let scratch = Scratch { bytes: scratch_bytes, sum_max: handler.scratch_sum_bytes };
         let kinds = SpareKind::all_of(handler, &spec.namespace, &bounds, scratch_bytes);
+        // A template for one pod of its size alone is not worth its memory.
+        let may_wait = |kind: &SpareKind| kind.shape().is_none_or(|shape| self.node.templates.knows(shape));
+        let asked: Vec<_> =
+            kinds.into_iter().map(|kind| AskedKind { counts: may_wait(&kind), kind }).collect();
         let mut spare = None;
         let reservation = self.node.roster.reserve(&spec, scratch, || {
-            spare = self.node.spares.claim(&kinds);
+            spare = self.node.spares.claim(&asked);
             spare.as_ref().map_or_else(clock::new_id, |spare| spare.id.clone())
         })?;
         drop(reserving);

@@ -20,6 +20,9 @@ use crate::unclaimed::pauses;
 /// Age at which a spare is ended, and another made from the template of then.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// Kinds that wait after a failure, at most: the oldest is tried again before its time where there are more.
+const PAUSES_MAX: usize = 64;
+
 /// A VMM that waits for its pod.
 #[derive(Debug)]
 pub(crate) struct Spare {
@@ -39,6 +42,14 @@ pub(crate) struct SpareGuest {
     /// Builds of the files that it was started from.
     pub(crate) builds: Builds,
     pub(crate) template: Arc<Template>,
+}
+
+/// A kind of spare that a pod asks for.
+#[derive(Debug)]
+pub(crate) struct AskedKind {
+    pub(crate) kind: SpareKind,
+    /// Whether one is to wait for the next pod.
+    pub(crate) counts: bool,
 }
 
 impl Spare {
@@ -64,18 +75,25 @@ struct Inner {
     /// Spares that wait, the oldest first.
     waiting: VecDeque<(SpareKind, Spare)>,
     demand: Demand,
-    /// Spares that could not be made, since the last one that could.
-    failures: u32,
-    /// Until when none is made after that.
-    pause_until: Option<Instant>,
+    /// Kinds of which none is made for a while. Others are.
+    pauses: Vec<Pause>,
     /// Whether the task works.
     works: bool,
 }
 
+/// A kind that has to wait.
+#[derive(Debug)]
+struct Pause {
+    kind: SpareKind,
+    /// Spares of it that could not be made, since the last one that could.
+    failures: u32,
+    until: Instant,
+}
+
 impl Spares {
-    /// Takes a spare of the first of these kinds of which there is one, for a pod, which has its id from then on. The asking
-    /// counts, whether there is one or not.
-    pub(crate) fn claim(&self, kinds: &[SpareKind]) -> Option<Spare> {
+    /// Takes a spare of the first of these kinds of which there is one, for a pod, which has its id from then on. An asking that
+    /// counts does so whether there is one or not.
+    pub(crate) fn claim(&self, kinds: &[AskedKind]) -> Option<Spare> {
         let found = self.lock().claim(kinds, Instant::now());
         self.changed.notify_one();
         found
@@ -132,17 +150,23 @@ impl Spares {
         if self.closing.has_begun() {
             return Err(Box::new(spare));
         }
+        inner.pauses.retain(|pause| pause.kind != kind);
         inner.waiting.push_back((kind, spare));
-        inner.failures = 0;
         inner.count();
         Ok(())
     }
 
-    /// Makes none for a while: one could not be made.
-    pub(super) fn pause(&self) {
+    /// Makes none of this kind for a while: one could not be made.
+    pub(super) fn pause(&self, kind: &SpareKind) {
         let mut inner = self.lock();
-        inner.pause_until = Some(Instant::now() + pauses::after(inner.failures));
-        inner.failures = inner.failures.saturating_add(1);
+        let pause = inner.pause_of(kind);
+        pause.until = Instant::now() + pauses::after(pause.failures);
+        pause.failures = pause.failures.saturating_add(1);
+    }
+
+    /// Makes none of this kind for so long: its template is not there.
+    pub(super) fn put_off(&self, kind: &SpareKind, by: Duration) {
+        self.lock().pause_of(kind).until = Instant::now() + by;
     }
 
     /// Wants no more, and takes those that wait.
@@ -175,9 +199,11 @@ pub(super) enum Step {
 }
 
 impl Inner {
-    fn claim(&mut self, kinds: &[SpareKind], now: Instant) -> Option<Spare> {
-        for kind in kinds {
-            self.demand.asked(kind, now);
+    fn claim(&mut self, kinds: &[AskedKind], now: Instant) -> Option<Spare> {
+        for AskedKind { kind, counts } in kinds {
+            if *counts {
+                self.demand.asked(kind, now);
+            }
             let fits = |(of, spare): &(SpareKind, Spare)| of == kind && !spare.is_bad(now);
             let found = self.waiting.iter().position(fits).and_then(|place| self.waiting.remove(place));
             if let Some((_, spare)) = found {
@@ -208,13 +234,32 @@ impl Inner {
             self.count();
             return Step::End(spare);
         }
-        let Some((kind, _)) = wanted.into_iter().find(|(_, count)| *count > 0) else {
-            return Step::Wait(None);
-        };
-        match self.pause_until.and_then(|until| until.checked_duration_since(now)) {
-            Some(pause) if !pause.is_zero() => Step::Wait(Some(pause)),
-            _ => Step::Make(kind),
+        let mut shortest: Option<Duration> = None;
+        for (kind, _) in wanted.into_iter().filter(|(_, count)| *count > 0) {
+            let until = self.pauses.iter().find(|pause| pause.kind == kind).map(|pause| pause.until);
+            match until.map(|until| until.saturating_duration_since(now)) {
+                Some(pause) if !pause.is_zero() => {
+                    shortest = Some(shortest.map_or(pause, |shortest| shortest.min(pause)));
+                }
+                _ => return Step::Make(kind),
+            }
         }
+        Step::Wait(shortest)
+    }
+
+    /// The kind's pause, which may be over.
+    fn pause_of(&mut self, kind: &SpareKind) -> &mut Pause {
+        let now = Instant::now();
+        // A kind that nobody has asked for of late begins anew.
+        self.pauses.retain(|pause| pause.kind == *kind || now < pause.until + pauses::LONGEST);
+        let place = self.pauses.iter().position(|pause| pause.kind == *kind).unwrap_or_else(|| {
+            if self.pauses.len() >= PAUSES_MAX {
+                self.pauses.remove(0);
+            }
+            self.pauses.push(Pause { kind: kind.clone(), failures: 0, until: now });
+            self.pauses.len() - 1
+        });
+        &mut self.pauses[place]
     }
 }
 
@@ -224,17 +269,58 @@ mod tests {
 
     use super::*;
 
+    const KINDS: [SpareKind; 2] = [SpareKind::Vmm(VolumeCache::Auto), SpareKind::Vmm(VolumeCache::Always)];
+
+    /// Spares of which one of each kind is wanted, the first kind first.
+    fn spares() -> (Spares, [Allowance; 1]) {
+        let spares = Spares::default();
+        let [second, first] = KINDS.map(|kind| AskedKind { kind, counts: true });
+        assert!(spares.claim(&[first]).is_none() && spares.claim(&[second]).is_none());
+        (spares, [Allowance { handler: None, most: 2, first: None }])
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_pause_after_a_failure_doubles_with_each_further_one() {
         let spares = Spares::default();
-        let first = Some(SpareKind::Vmm(VolumeCache::Auto));
-        let allowances = [Allowance { handler: None, most: 1, first }];
+        let [kind, _] = KINDS;
+        let allowances = [Allowance { handler: None, most: 1, first: Some(kind.clone()) }];
         for seconds in [60, 120, 240] {
             assert!(matches!(spares.next(&allowances), Step::Make(_)));
-            spares.pause();
+            spares.pause(&kind);
             let pause = Duration::from_secs(seconds);
             assert!(matches!(spares.next(&allowances), Step::Wait(Some(wait)) if wait == pause), "{pause:?}");
             tokio::time::advance(pause).await;
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_fails_or_waits_for_its_template_holds_up_no_other() {
+        let (spares, allowances) = spares();
+        let made = |kind: &SpareKind| matches!(spares.next(&allowances), Step::Make(next) if next == *kind);
+        let [first, second] = KINDS;
+        assert!(made(&first));
+        spares.pause(&first);
+        assert!(made(&second));
+        spares.put_off(&second, Duration::from_secs(1));
+        let soonest = spares.next(&allowances);
+        assert!(matches!(soonest, Step::Wait(Some(wait)) if wait == Duration::from_secs(1)), "{soonest:?}");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(made(&second));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(made(&first));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_remembered_of_failures_is_bounded() {
+        let (spares, _) = spares();
+        let handler = runtime_spec::HandlerConfig {
+            template: runtime_spec::TemplateScope::Node,
+            spare_vms: 1,
+            ..Default::default()
+        };
+        for scratch_bytes in 0..1000 {
+            spares.pause(&SpareKind::all_of(&handler, "", &Default::default(), scratch_bytes)[0]);
+        }
+        assert_eq!(spares.lock().pauses.len(), PAUSES_MAX);
     }
 }

@@ -51,6 +51,14 @@ impl SpareKind {
         }
     }
 
+    /// The shape of the template that it is made from; none where it is made without.
+    pub(crate) fn shape(&self) -> Option<&TemplateShape> {
+        match self {
+            SpareKind::Vmm(_) => None,
+            SpareKind::Vm(kind) => Some(&kind.shape),
+        }
+    }
+
     /// The handler that this is of; none for what all handlers share.
     pub(super) fn handler(&self) -> Option<&str> {
         match self {

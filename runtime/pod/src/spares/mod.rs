@@ -19,6 +19,6 @@ mod make;
 pub(crate) mod networks;
 mod task;
 
-pub(crate) use self::kept::{Spare, SpareGuest};
+pub(crate) use self::kept::{AskedKind, Spare, SpareGuest};
 pub(crate) use self::kind::SpareKind;
 pub(crate) use self::task::{close, look};

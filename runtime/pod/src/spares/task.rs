@@ -64,8 +64,10 @@ async fn work(node: &Arc<Node>) -> Option<Duration> {
                 SpareKind::Vmm(volume_cache) => make::vmm(node, *volume_cache).await,
                 SpareKind::Vm(vm) => match templates::take(node, &vm.shape) {
                     Ok(template) => make::vm(node, vm, template).await,
-                    Err(Absent::First | Absent::Wanted | Absent::UsedUp) => return Some(BUSY_PAUSE),
-                    Err(Absent::Failed | Absent::Full) => return Some(LOOK_EVERY),
+                    Err(absent) => {
+                        node.spares.put_off(&kind, pause_without(absent));
+                        return Some(Duration::ZERO);
+                    }
                 },
             };
             match made {
@@ -73,13 +75,21 @@ async fn work(node: &Arc<Node>) -> Option<Duration> {
                 Err(_) if node.spares.closing.has_begun() => {}
                 Err(error) => {
                     tracing::warn!(error = error.chain(), "a spare cannot be made; pods start without");
-                    node.spares.pause();
+                    node.spares.pause(&kind);
                 }
             }
         }
     }
     // Others first, and then the next step.
     Some(Duration::ZERO)
+}
+
+/// How long a kind waits whose template is not there.
+fn pause_without(absent: Absent) -> Duration {
+    match absent {
+        Absent::First | Absent::Wanted | Absent::UsedUp => BUSY_PAUSE,
+        Absent::Failed | Absent::Full => LOOK_EVERY,
+    }
 }
 
 async fn keep(node: &Arc<Node>, kind: SpareKind, spare: Spare) {

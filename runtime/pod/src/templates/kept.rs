@@ -177,6 +177,11 @@ impl Templates {
         Err(Missing { absent, begin_work: !std::mem::replace(&mut inner.working, true) })
     }
 
+    /// Whether a pod of this shape would not be the first one, as far as is remembered.
+    pub(crate) fn knows(&self, shape: &TemplateShape) -> bool {
+        self.lock().knows(shape)
+    }
+
     /// Expects pods of this shape, so that not even the first one of them has to boot.
     pub(crate) fn expect(&self, shape: &TemplateShape) {
         self.lock().note_asked(shape);
@@ -223,9 +228,13 @@ impl Templates {
 }
 
 impl Inner {
+    fn knows(&self, shape: &TemplateShape) -> bool {
+        self.kept.contains_key(shape) || self.wanted.contains(shape) || self.asked.contains(shape)
+    }
+
     /// Notes that somebody asks for the shape. Returns whether that is the first time, as far as is remembered.
     fn note_asked(&mut self, shape: &TemplateShape) -> bool {
-        if self.kept.contains_key(shape) || self.wanted.contains(shape) || self.asked.contains(shape) {
+        if self.knows(shape) {
             return false;
         }
         if self.asked.len() >= ASKED_MAX {

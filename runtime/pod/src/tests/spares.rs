@@ -85,11 +85,39 @@ async fn as_many_wait_as_pods_were_asked_for_and_no_more_than_the_handler_allows
     let small = |name| PodSpec { resources: Some(resources.clone()), ..pod(name) };
     let claimed = world.script.count("vm.enter_cgroups");
     world.started(small("first")).await;
+    world.started(small("second")).await;
     assert_eq!(world.script.count("vm.enter_cgroups"), claimed);
     world.until(|world| world.script.count("vm.boot_template") == 2).await;
     world.spares(2).await;
-    world.started(small("second")).await;
+    world.started(small("third")).await;
     assert_eq!(world.script.count("vm.enter_cgroups"), claimed + 1);
+}
+
+#[tokio::test]
+async fn a_single_pod_of_an_odd_size_makes_no_template_and_takes_no_spares_place() {
+    let world = World::scripted(wanting(2)).await;
+    world.spares(1).await;
+    let waiting = world.unclaimed();
+    world.started(pod("usual")).await;
+    let resources = Resources { memory_limit_bytes: 40 << 20, ..Resources::default() };
+    world.started(PodSpec { resources: Some(resources), ..pod("odd") }).await;
+    // The task looks at what both have changed, and makes what another usual pod needs.
+    world.until(|world| world.unclaimed() != waiting && world.node.spares.waiting() == 1).await;
+    world.spares(1).await;
+    assert_eq!(world.script.count("vm.boot_template"), 1);
+}
+
+#[tokio::test]
+async fn a_vm_that_cannot_be_made_holds_up_no_vmm() {
+    let script = wanting(1);
+    script.state().spare_vmms = 1;
+    script.fail("vm.restore");
+    let world = World::scripted(script).await;
+    world.until(|world| world.script.count("vm.restore") > 0 && world.node.spares.waiting() == 1).await;
+    world.script.repair();
+    world.started(pod("web")).await;
+    world.spares(1).await;
+    assert_eq!(world.script.count("vm.enter_cgroups"), 1, "the VMM that waited, and another one waits");
 }
 
 #[tokio::test]
