@@ -125,8 +125,8 @@ fn of_installed(installed: &Installed, pods: &[Arc<PodView>]) -> [Figures; 2] {
 async fn of_memory(cri: &Cri, pods: &[Arc<PodView>]) -> Figures {
     let ready = pods.iter().filter(|pod| pod.state == PodState::Ready);
     let given = ready.clone().map(|pod| pod.ledger.size.memory_bytes).sum();
-    let used = cri.pods.usages(ready.map(|pod| pod.id.as_str())).await;
-    let used = used.iter().map(|usage| usage.host.memory.usage).sum();
+    let used = cri.pods.usages_on_host(ready.map(|pod| pod.id.as_str())).await;
+    let used = used.iter().map(|usage| usage.memory.usage).sum();
     Figures {
         name: "podvisor_vm_memory_bytes",
         help: "Memory of all VMs: given is the size of their RAM, used what they and their VMMs take of the node.",

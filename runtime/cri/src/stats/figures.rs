@@ -1,5 +1,6 @@
 //! The containers and pods that have figures, and the figures in CRI's form.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,13 +17,15 @@ pub(super) async fn of_containers(cri: &Cri, filter: &v1::ContainerStatsFilter) 
     let mut pods: Vec<&str> = containers.iter().map(|one| one.pod_id.as_str()).collect();
     pods.sort_unstable();
     pods.dedup();
-    let usages = cri.pods.usages(pods).await;
+    let usages = by_pod(cri.pods.usages(pods).await);
     let disk = disk(cri);
-    let stats = containers.iter().filter_map(|one| {
-        let usage = usages.iter().find(|usage| usage.pod_id == one.pod_id)?;
-        container_figures(one, usage, &disk)
-    });
-    stats.collect()
+    let figures = |one: &Arc<ContainerView>| container_figures(one, usages.get(&one.pod_id)?, &disk);
+    containers.iter().filter_map(figures).collect()
+}
+
+/// The figures of pods, by pod.
+pub(super) fn by_pod(usages: Vec<PodUsage>) -> HashMap<String, PodUsage> {
+    usages.into_iter().map(|usage| (usage.pod_id.clone(), usage)).collect()
 }
 
 /// One container's figures, where its guest reported any.
@@ -39,6 +42,15 @@ pub(super) fn container_figures(
 /// Running containers, oldest first.
 pub(crate) fn running(pods: &Pods) -> impl Iterator<Item = Arc<ContainerView>> {
     pods.containers().into_iter().filter(|one| one.state == ContainerState::Running)
+}
+
+/// Running containers by pod, those of each oldest first.
+pub(super) fn running_by_pod(pods: &Pods) -> HashMap<String, Vec<Arc<ContainerView>>> {
+    let mut all: HashMap<String, Vec<_>> = HashMap::new();
+    for container in running(pods) {
+        all.entry(container.pod_id.clone()).or_default().push(container);
+    }
+    all
 }
 
 /// A path on the file system that holds the writable layers, which stats name as theirs.

@@ -3,7 +3,7 @@
 
 use proto_cri::v1;
 
-use super::figures::running;
+use super::figures::{by_pod, running_by_pod};
 use crate::error::Failure;
 use crate::metrics;
 use crate::runtime::now_ns;
@@ -18,16 +18,13 @@ pub(crate) async fn list_metrics(
 
 pub(crate) async fn of_pods(cri: &Cri) -> Vec<v1::PodSandboxMetrics> {
     let (began_ns, pods) = (now_ns(), cri.pods.pods());
-    let usages = cri.pods.usages(pods.iter().map(|pod| pod.id.as_str())).await;
-    let containers: Vec<_> = running(&cri.pods).collect();
+    let usages = by_pod(cri.pods.usages(pods.iter().map(|pod| pod.id.as_str())).await);
+    let containers = running_by_pod(&cri.pods);
     let metrics = pods.iter().filter_map(|pod| {
-        let usage = usages.iter().find(|usage| usage.pod_id == pod.id)?;
+        let usage = usages.get(&pod.id)?;
         let guest = usage.guest.as_deref()?;
-        let containers = containers.iter().filter(|one| one.pod_id == pod.id);
-        Some(metrics::of_pod(
-            &metrics::PodSource { pod, usage, guest, began_ns },
-            containers.map(|one| &**one),
-        ))
+        let of_pod = containers.get(&pod.id).into_iter().flatten();
+        Some(metrics::of_pod(&metrics::PodSource { pod, usage, guest, began_ns }, of_pod.map(|one| &**one)))
     });
     metrics.collect()
 }

@@ -1,9 +1,12 @@
 //! ListPodSandboxStats: the usage of the pods that pass the filter. Pods without a VM are left out.
 
-use proto_cri::v1;
-use runtime_pod::{PodUsage, PodView};
+use std::path::Path;
+use std::sync::Arc;
 
-use super::figures::{container_figures, disk, running};
+use proto_cri::v1;
+use runtime_pod::{ContainerView, PodUsage, PodView};
+
+use super::figures::{by_pod, container_figures, disk, running_by_pod};
 use crate::convert::{pod_stats, pod_stats_match};
 use crate::error::Failure;
 use crate::serve::Cri;
@@ -18,16 +21,22 @@ pub(crate) async fn list_pods(
 pub(super) async fn of_pods(cri: &Cri, filter: &v1::PodSandboxStatsFilter) -> Vec<v1::PodSandboxStats> {
     let mut pods = cri.pods.pods();
     pods.retain(|pod| pod_stats_match(filter, pod));
-    let usages = cri.pods.usages(pods.iter().map(|pod| pod.id.as_str())).await;
+    let usages = by_pod(cri.pods.usages(pods.iter().map(|pod| pod.id.as_str())).await);
+    let (containers, disk) = (running_by_pod(&cri.pods), disk(cri));
     let stats = pods.iter().filter_map(|pod| {
-        let usage = usages.iter().find(|usage| usage.pod_id == pod.id)?;
-        Some(of_pod(cri, pod, usage))
+        let of_pod = containers.get(&pod.id).map_or(&[][..], Vec::as_slice);
+        Some(stats(pod, usages.get(&pod.id)?, of_pod, &disk))
     });
     stats.collect()
 }
 
-pub(super) fn of_pod(cri: &Cri, pod: &PodView, usage: &PodUsage) -> v1::PodSandboxStats {
-    let disk = disk(cri);
-    let containers = running(&cri.pods).filter(|one| one.pod_id == pod.id);
-    pod_stats(pod, usage, containers.filter_map(|one| container_figures(&one, usage, &disk)).collect())
+/// The pod's figures with those of its running containers.
+pub(super) fn stats(
+    pod: &PodView,
+    usage: &PodUsage,
+    containers: &[Arc<ContainerView>],
+    disk: &Path,
+) -> v1::PodSandboxStats {
+    let of_containers = containers.iter().filter_map(|one| container_figures(one, usage, disk));
+    pod_stats(pod, usage, of_containers.collect())
 }

@@ -2,7 +2,8 @@
 
 use proto_cri::v1;
 
-use super::list_pods::of_pod;
+use super::figures::{disk, running};
+use super::list_pods::stats;
 use crate::error::Failure;
 use crate::serve::Cri;
 use crate::subject;
@@ -15,5 +16,6 @@ pub(crate) async fn pod(
     subject::pod(&cri.pods, &id);
     let Some(view) = cri.pods.pod(&id) else { return Err(Failure::NotFound { what: "pod sandbox", id }) };
     let usage = cri.pods.usage(&id).await?;
-    Ok(v1::PodSandboxStatsResponse { stats: Some(of_pod(cri, &view, &usage)) })
+    let containers: Vec<_> = running(&cri.pods).filter(|one| one.pod_id == view.id).collect();
+    Ok(v1::PodSandboxStatsResponse { stats: Some(stats(&view, &usage, &containers, &disk(cri))) })
 }

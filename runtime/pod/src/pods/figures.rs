@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proto_agent::agent::{ClockReference, ClockStats};
@@ -13,8 +14,8 @@ use crate::error::PodError;
 use crate::host::scratch::{self, ScratchUsage};
 use crate::installation::Installed;
 use crate::live::Live;
-use crate::usage::{self, PodUsage, UsageSource};
-use crate::view::{GuestClock, GuestMemory, Phase, VmReport};
+use crate::usage::{self, HostSource, HostUsage, Known, PodUsage, UsageSource};
+use crate::view::{GuestClock, GuestMemory, Phase, PodView, VmReport};
 
 /// How long the agent may take to report its memory, beside numbers that need no agent; and how long a pod may take to
 /// be recovered, for its figures.
@@ -78,7 +79,10 @@ impl Pods {
     /// No such pod, its VM is gone, or it is not recovered within a moment after the daemon's start. A guest that does not
     /// answer is no error.
     pub async fn usage(&self, pod_id: &str) -> Result<PodUsage, PodError> {
-        self.usage_of(pod_id, self.live_soon(pod_id).await?).await
+        let live = self.live_soon(pod_id).await?;
+        let entry = self.pod_entry(pod_id)?;
+        let containers = self.node.roster.known_of(&entry.view.id);
+        self.usage_of(&entry.view, &live, containers).await
     }
 
     /// The pod's VM, as soon as the pod is recovered, and within a moment.
@@ -89,28 +93,40 @@ impl Pods {
         }
     }
 
-    async fn usage_of(&self, pod_id: &str, live: Live) -> Result<PodUsage, PodError> {
-        let entry = self.pod_entry(pod_id)?;
-        let containers = self.node.roster.containers();
-        let of_pod = containers.iter().filter(|one| one.pod_id == entry.view.id);
-        usage::read(UsageSource {
-            pod: &entry.view,
-            containers: of_pod.map(|one| one.id.clone()).collect(),
-            cgroup_root: &self.node.places.cgroup_root,
-            kernel: &self.node.pools.kernel,
-            vmm_pid: live.vm.pid(),
-            agent: &live.agent,
-            meter: &live.meter,
-        })
-        .await
+    async fn usage_of(&self, pod: &PodView, live: &Live, containers: Known) -> Result<PodUsage, PodError> {
+        usage::read(UsageSource { host: self.on_host(pod, live), containers }).await
+    }
+
+    fn on_host<'a>(&'a self, pod: &'a PodView, live: &'a Live) -> HostSource<'a> {
+        HostSource { pod, live, cgroup_root: &self.node.places.cgroup_root, kernel: &self.node.pools.kernel }
     }
 
     /// Returns what several pods have used, read side by side; pods without a VM, or not recovered yet, are left out. A
     /// guest that hangs keeps the answer waiting for a moment only.
     pub async fn usages(&self, pod_ids: impl IntoIterator<Item = &str>) -> Vec<PodUsage> {
-        let live = pod_ids.into_iter().filter_map(|id| Some((id, self.live_now(id).ok()?)));
-        let reading = live.map(|(id, live)| self.usage_of(id, live));
+        let known = self.node.roster.known();
+        let reading = pod_ids.into_iter().filter_map(|id| {
+            let (pod, live) = self.pod_now(id)?;
+            let containers = known.get(&pod.id).cloned().unwrap_or_default();
+            Some(async move { self.usage_of(&pod, &live, containers).await })
+        });
         futures::future::join_all(reading).await.into_iter().flatten().collect()
+    }
+
+    /// Returns what the VMs of several pods take of the node, without a word from their guests; pods without a VM, or not recovered
+    /// yet, are left out.
+    pub async fn usages_on_host(&self, pod_ids: impl IntoIterator<Item = &str>) -> Vec<HostUsage> {
+        let reading = pod_ids.into_iter().filter_map(|id| {
+            let (pod, live) = self.pod_now(id)?;
+            Some(async move { usage::read_host(self.on_host(&pod, &live)).await })
+        });
+        futures::future::join_all(reading).await.into_iter().flatten().collect()
+    }
+
+    /// The pod with its VM, where that is known already.
+    fn pod_now(&self, pod_id: &str) -> Option<(Arc<PodView>, Live)> {
+        let entry = self.node.roster.pod(pod_id)?;
+        Some((entry.view, entry.live?))
     }
 
     /// Returns what the pods' scratch disks take of the host's file system. Blocks on the disk.

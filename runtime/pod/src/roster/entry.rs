@@ -9,7 +9,7 @@ use crate::command::Asked;
 use crate::error::PodError;
 use crate::io::output::ContainerOutput;
 use crate::live::Live;
-use crate::view::{ContainerView, Phase, PodView};
+use crate::view::{ContainerState, ContainerView, Phase, PodView};
 
 /// How a pod's start ended; `None` while it is under way.
 pub(crate) type Outcome = Option<Result<String, PodError>>;
@@ -34,4 +34,11 @@ pub(crate) struct ContainerEntry {
     pub(crate) output: ContainerOutput,
     /// Whether the container has ended.
     pub(crate) ended: watch::Receiver<bool>,
+}
+
+impl ContainerEntry {
+    /// The container's id, and whether it runs.
+    pub(crate) fn known(&self) -> (String, bool) {
+        (self.view.id.clone(), self.view.state == ContainerState::Running)
+    }
 }

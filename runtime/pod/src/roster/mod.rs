@@ -15,6 +15,7 @@ pub(crate) use self::entry::{ContainerEntry, Outcome, PodEntry};
 use self::events::{Event, EventKind, EventSender, Events};
 use crate::clock;
 use crate::error::{PodError, PodErrorKind};
+use crate::usage::Known;
 use crate::view::{ContainerView, PodState, PodView};
 
 /// Pods and containers as they are now, and the names that are taken.
@@ -234,6 +235,22 @@ impl Roster {
     /// All containers, oldest first.
     pub(crate) fn containers(&self) -> Vec<Arc<ContainerView>> {
         oldest_first(self.read().containers.values())
+    }
+
+    /// The containers of one pod, by id, and whether each runs.
+    pub(crate) fn known_of(&self, pod_id: &str) -> Known {
+        let state = self.read();
+        let of_pod = state.containers.values().filter(|entry| entry.view.pod_id == pod_id);
+        of_pod.map(ContainerEntry::known).collect()
+    }
+
+    /// The containers of each pod that has some, as [`Roster::known_of`] says them.
+    pub(crate) fn known(&self) -> HashMap<String, Known> {
+        let mut by_pod: HashMap<String, Known> = HashMap::new();
+        for entry in self.read().containers.values() {
+            by_pod.entry(entry.view.pod_id.clone()).or_default().extend([entry.known()]);
+        }
+        by_pod
     }
 
     /// Ids of all pods on record, those included that start now.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proto_agent::agent::{ContainerUsage, CpuUsage, InterfaceUsage, UsageResponse};
 
-use super::{World, pod};
+use super::{World, container, pod};
 use crate::PodErrorKind;
 
 /// An answer in which these containers have used that many microseconds of CPU time.
@@ -49,6 +49,7 @@ async fn a_guest_that_hangs_is_shown_with_its_last_answer_and_keeps_nobody_waiti
     world.script.hang("agent.usage");
     let other = world.pods.run(pod("other")).await.unwrap();
     tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(1)).await;
     let usages = world.pods.usages([pod_id.as_str(), other.as_str(), "none"]).await;
     assert_eq!(usages.len(), 2);
     let guest = usages[0].guest.as_ref().unwrap();
@@ -67,13 +68,50 @@ async fn many_who_ask_at_once_are_one_request_to_the_guest() {
     assert_eq!(world.script.count("agent.usage"), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn those_who_ask_within_a_second_share_one_answer() {
+    let world = World::new().await;
+    let (pod_id, id) = world.with_container().await;
+    world.script.state().usage = used(&[(&id, 1)]);
+    let first = world.pods.usage(&pod_id).await.unwrap().guest.unwrap();
+    tokio::time::advance(Duration::from_millis(900)).await;
+    let second = world.pods.usage(&pod_id).await.unwrap().guest.unwrap();
+    assert_eq!((world.script.count("agent.usage"), second.at_ns), (1, first.at_ns));
+    tokio::time::advance(Duration::from_millis(200)).await;
+    world.pods.usage(&pod_id).await.unwrap();
+    assert_eq!(world.script.count("agent.usage"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_has_started_since_the_last_answer_is_asked_for() {
+    let world = World::new().await;
+    let (pod_id, id) = world.with_container().await;
+    world.script.state().usage = used(&[(&id, 1)]);
+    world.pods.usage(&pod_id).await.unwrap();
+    let other = world.pods.create_container(&pod_id, container("other")).await.unwrap();
+    world.pods.start_container(&other).await.unwrap();
+    world.script.state().usage = used(&[(&id, 1), (&other, 1)]);
+    let guest = world.pods.usage(&pod_id).await.unwrap().guest.unwrap();
+    assert!(guest.containers.contains_key(&other));
+}
+
 #[tokio::test]
+async fn what_vms_take_of_the_node_is_known_without_their_guests() {
+    let world = World::new().await;
+    let (pod_id, _) = world.with_container().await;
+    let usages = world.pods.usages_on_host([pod_id.as_str(), "none"]).await;
+    assert!(usages.len() == 1 && usages[0].at_ns > 0);
+    assert_eq!(world.script.count("agent.usage"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refusal_keeps_the_last_answer_and_the_next_request_is_a_new_one() {
     let world = World::new().await;
     let (pod_id, id) = world.with_container().await;
     world.script.state().usage = used(&[(&id, 1)]);
     world.pods.usage(&pod_id).await.unwrap();
     world.script.fail("agent.usage");
+    tokio::time::advance(Duration::from_secs(1)).await;
     let guest = world.pods.usage(&pod_id).await.unwrap().guest.unwrap();
     assert_eq!(guest.containers[&id].cpu.usage_ns, 1000);
     world.script.repair();

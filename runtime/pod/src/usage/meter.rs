@@ -1,9 +1,9 @@
 //! One VM's meter: the guest's last answer, and the rates up to that. The meter lives with the VM.
 //!
-//! However many ask at a time, the guest gets one request. A caller waits a bounded time for the
+//! However many ask at a time or within a second, the guest gets one request. A caller waits a bounded time for the
 //! answer and else takes the last one; an answer that comes later is there for the next caller.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,13 @@ use crate::error::chain_of;
 /// (crictl), and no pod may use up the time of the others.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_millis(1500);
 
+/// How long an answer is as good as a new one. A kubelet asks for the figures of pods, of containers and for metrics in a row, and
+/// each question wakes the guest.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+
+/// The containers of a pod, by id, and whether each runs.
+pub(crate) type Known = HashMap<String, bool>;
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -33,6 +40,8 @@ pub(crate) struct Meter {
 #[derive(Debug, Default)]
 struct State {
     asking: bool,
+    /// When the last answer came.
+    answered: Option<Instant>,
     host: Option<Rate>,
     /// By container, of those in the last answer.
     containers: HashMap<String, Rate>,
@@ -49,8 +58,11 @@ impl Meter {
     pub(crate) async fn guest(
         self: &Arc<Self>,
         agent: &Arc<dyn Agent>,
-        known: HashSet<String>,
+        known: Known,
     ) -> Option<Arc<GuestUsage>> {
+        if let Some(fresh) = self.fresh(&known) {
+            return Some(fresh);
+        }
         // Before the request, so that no answer is missed.
         let mut answered = self.last.subscribe();
         if !std::mem::replace(&mut self.state().asking, true) {
@@ -62,15 +74,29 @@ impl Meter {
         answered.borrow().clone()
     }
 
-    async fn ask(self: Arc<Self>, agent: Arc<dyn Agent>, known: HashSet<String>) {
+    /// The last answer, where it is of this moment still and has every container that runs.
+    fn fresh(&self, known: &Known) -> Option<Arc<GuestUsage>> {
+        let answered = self.state().answered?;
+        let last = self.last.borrow().clone().filter(|_| answered.elapsed() < FRESH_FOR)?;
+        let mut running = known.iter().filter(|(_, runs)| **runs);
+        running.all(|(id, _)| last.containers.contains_key(id)).then_some(last)
+    }
+
+    async fn ask(self: Arc<Self>, agent: Arc<dyn Agent>, known: Known) {
         // The call has a deadline of its own.
         let answer = agent.usage().await;
         let taken = answer.map(|answer| {
-            let mut usage = sanitized::usage(answer, &known, clock::now_ns());
+            let known = |id: &str| known.contains_key(id);
+            let mut usage = sanitized::usage(answer, known, clock::now_ns());
             self.rate(&mut usage);
             Arc::new(usage)
         });
-        self.state().asking = false;
+        let mut state = self.state();
+        state.asking = false;
+        if taken.is_ok() {
+            state.answered = Some(Instant::now());
+        }
+        drop(state);
         match taken {
             Ok(usage) => {
                 self.last.send_replace(Some(usage));

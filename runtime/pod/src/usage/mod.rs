@@ -15,8 +15,8 @@ mod rate;
 mod read;
 mod sanitized;
 
-pub(crate) use meter::Meter;
-pub(crate) use read::{UsageSource, read};
+pub(crate) use meter::{Known, Meter};
+pub(crate) use read::{HostSource, UsageSource, read, read_host};
 
 pub use figures::{
     ContainerUsage, CpuUsage, DeviceUsage, FilesystemUsage, GuestUsage, HostUsage, HugepageUsage,

@@ -18,11 +18,15 @@ const ENTRIES_MAX: usize = 64;
 /// Longest name of any of these, in bytes: a disk's `DISK_NAME_LEN` is the longest.
 const NAME_BYTES_MAX: usize = 32;
 
-/// Takes what is reported of the containers in `known`, at this time.
-pub(super) fn usage(reported: agent::UsageResponse, known: &HashSet<String>, at_ns: i64) -> GuestUsage {
+/// Takes what is reported of the containers that are known, at this time.
+pub(super) fn usage(
+    reported: agent::UsageResponse,
+    is_known: impl Fn(&str) -> bool,
+    at_ns: i64,
+) -> GuestUsage {
     let mut containers = BTreeMap::new();
     for one in reported.containers {
-        if known.contains(&one.container_id) && !containers.contains_key(&one.container_id) {
+        if is_known(&one.container_id) && !containers.contains_key(&one.container_id) {
             containers.insert(one.container_id.clone(), container(one));
         }
     }
@@ -180,8 +184,8 @@ mod tests {
 
     use super::*;
 
-    fn known(ids: &[&str]) -> HashSet<String> {
-        ids.iter().map(|&id| id.to_owned()).collect()
+    fn known(ids: &'static [&str]) -> impl Fn(&str) -> bool {
+        |id| ids.contains(&id)
     }
 
     fn interface_named(name: &str) -> agent::InterfaceUsage {
@@ -198,7 +202,7 @@ mod tests {
         first.memory = Some(agent::MemoryUsage { usage: 7, ..Default::default() }).into();
         let containers = vec![first, container_named("c1"), container_named("another pod's")];
         let reported = agent::UsageResponse { containers, ..Default::default() };
-        let usage = usage(reported, &known(&["c1", "c2"]), 5);
+        let usage = usage(reported, known(&["c1", "c2"]), 5);
         assert_eq!((usage.at_ns, usage.containers.len()), (5, 1));
         assert_eq!(usage.containers["c1"].memory.usage, 7);
     }
@@ -208,7 +212,7 @@ mod tests {
         let long = "x".repeat(NAME_BYTES_MAX + 1);
         let names = ["eth0", "eth0", "", "a\"b", "a\nb", "é", &long, "net1"];
         let interfaces = names.iter().map(|name| interface_named(name)).collect();
-        let usage = usage(agent::UsageResponse { interfaces, ..Default::default() }, &known(&[]), 1);
+        let usage = usage(agent::UsageResponse { interfaces, ..Default::default() }, known(&[]), 1);
         let names: Vec<_> = usage.interfaces.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["eth0", "net1"]);
     }
@@ -216,7 +220,7 @@ mod tests {
     #[test]
     fn lists_are_bounded() {
         let interfaces = (0..100_000).map(|n| interface_named(&format!("d{n}"))).collect();
-        let usage = usage(agent::UsageResponse { interfaces, ..Default::default() }, &known(&[]), 1);
+        let usage = usage(agent::UsageResponse { interfaces, ..Default::default() }, known(&[]), 1);
         assert_eq!(usage.interfaces.len(), ENTRIES_MAX);
     }
 
@@ -229,7 +233,7 @@ mod tests {
         one.memory = Some(agent::MemoryUsage { inactive_file: 9, usage: 3, ..Default::default() }).into();
         one.io_pressure = Some(pressure).into();
         let reported = agent::UsageResponse { containers: vec![one], ..Default::default() };
-        let usage = usage(reported, &known(&["c1"]), 1);
+        let usage = usage(reported, known(&["c1"]), 1);
         let one = &usage.containers["c1"];
         assert_eq!((one.cpu.usage_ns, one.memory.working_set()), (u64::MAX, 0));
         let some = &one.io_pressure.as_ref().unwrap().some;
@@ -240,7 +244,7 @@ mod tests {
         #[test]
         fn whatever_decodes_is_taken(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             if let Ok(reported) = proto_agent::frame::decode::<agent::UsageResponse>(&bytes) {
-                let usage = usage(reported, &known(&["", "a"]), 1);
+                let usage = usage(reported, known(&["", "a"]), 1);
                 prop_assert!(usage.containers.len() <= 2 && usage.interfaces.len() <= ENTRIES_MAX);
             }
         }
