@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use tonic::{Code, Request, Response, Status};
 
-use super::link::{reason, streaming};
+use super::link::{is_broken, reason, streaming};
 use super::lists::RawStream;
 use super::route::Call;
 use super::sides::{Sides, copy};
@@ -26,13 +26,20 @@ impl Sides {
             Ok(events) => {
                 let upstream = Arc::clone(&self.upstream);
                 let broken = move |status: Status| {
-                    upstream.link.down(reason(&status));
+                    if is_broken(&status) {
+                        upstream.link.down(reason(&status));
+                    }
                     ended("the upstream runtime's events broke off")
                 };
-                let events = events.map(move |event| event.map_err(&broken));
+                let noting = Arc::clone(&self.upstream);
+                let events =
+                    events.map(move |event| event.inspect(|event| noting.note_event(event)).map_err(&broken));
                 Box::pin(events.chain(ends("the upstream runtime has ended its events")))
             }
             Err(status) if status.code() == Code::Unimplemented => return Err(status),
+            Err(status) if was_up => {
+                return Err(ended(&format!("the upstream runtime gives no events: {}", reason(&status))));
+            }
             Err(_) => Box::pin(stream::pending()),
         };
         // Up or down: from then on the events are others'.

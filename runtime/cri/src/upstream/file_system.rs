@@ -8,27 +8,28 @@ use std::path::Path;
 use bytes::Bytes;
 use prost::Message;
 use proto_cri::v1;
-use tonic::Request;
+use tonic::{Request, Status};
 
-use super::link::{Link, reason};
+use super::link::Link;
 use super::route::v1_path;
 use crate::blocking::STATE;
 
 /// Compares where the upstream's images are with where ours are, `ours`.
 ///
 /// # Errors
-/// The outer one: the upstream does not answer. The inner one: they are apart. Both are for people.
-pub(super) async fn compare(link: &Link, ours: &Path) -> Result<Result<(), String>, String> {
+/// The outer one: the upstream does not answer. The inner one: they are apart. The inner one is for people.
+pub(super) async fn compare(link: &Link, ours: &Path) -> Result<Result<(), String>, Status> {
     let path = v1_path("ImageService", "ImageFsInfo");
-    let answer = link.fetch(&path, Request::new(Bytes::new())).await.map_err(|status| reason(&status))?;
+    let answer = link.fetch(&path, Request::new(Bytes::new())).await?;
     let info = v1::ImageFsInfoResponse::decode(answer)
-        .map_err(|error| format!("its file system is none: {error}"))?;
+        .map_err(|error| Status::internal(format!("its file system is none: {error}")))?;
     // One that has no images yet may not know where they will be.
     let Some(theirs) = info.image_filesystems.into_iter().next().and_then(|usage| usage.fs_id) else {
         return Ok(Ok(()));
     };
     let ours = ours.to_owned();
-    STATE.run(move || same(Path::new(&theirs.mountpoint), &ours)).await.map_err(|error| error.to_string())
+    let comparing = STATE.run(move || same(Path::new(&theirs.mountpoint), &ours));
+    comparing.await.map_err(|error| Status::internal(error.to_string()))
 }
 
 fn same(theirs: &Path, ours: &Path) -> Result<(), String> {

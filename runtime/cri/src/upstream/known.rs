@@ -2,14 +2,15 @@
 //! list without its pods would make a kubelet start them a second time. The lists are on disk as well, so that a restart of
 //! the daemon does not forget them. Losing a list costs no pod: the next one that the upstream answers replaces it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
-use prost::Message;
+use prost::{Message, encoding};
 use proto_cri::v1;
 use runtime_fail_points::{Point, pass};
 use tokio::sync::Notify;
@@ -21,15 +22,26 @@ use crate::blocking::STATE;
 use crate::convert::{container_item_matches, image_item_matches, pod_item_matches};
 
 /// The lists that are remembered, with the names of their files.
-const REMEMBERED: [(Listed, &str); 3] =
-    [(Listed::Pods, "pods"), (Listed::Containers, "containers"), (Listed::Images, "images")];
+const REMEMBERED: [(Listed, &str); 4] = [
+    (Listed::Pods, "pods"),
+    (Listed::Containers, "containers"),
+    (Listed::Images, "images"),
+    (Listed::Descriptors, "descriptors"),
+];
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Known {
     dir: PathBuf,
-    lists: Mutex<HashMap<Listed, Bytes>>,
+    state: Mutex<State>,
     changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lists: HashMap<Listed, Bytes>,
+    /// Items that were noted since the last list, by their id: a list that was asked for before may lack them.
+    noted: HashMap<(Listed, String), Instant>,
 }
 
 impl Known {
@@ -46,25 +58,65 @@ impl Known {
                 Err(error) => warn!(name, %error, "the upstream's last list cannot be read"),
             }
         }
-        Arc::new(Known { dir: dir.to_owned(), lists: Mutex::new(lists), changed: Notify::new() })
+        let state = Mutex::new(State { lists, ..State::default() });
+        Arc::new(Known { dir: dir.to_owned(), state, changed: Notify::new() })
     }
 
-    /// Takes a list that has everything. Figures are not remembered.
-    pub(super) fn remember(&self, listed: Listed, list: &Bytes) {
+    /// Takes a list that has everything, and was asked for then. Figures are not remembered.
+    pub(super) fn remember(&self, listed: Listed, list: &Bytes, asked: Instant) {
         if REMEMBERED.iter().all(|(known, _)| *known != listed) {
             return;
         }
-        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        if lists.get(&listed) != Some(list) {
-            lists.insert(listed, list.clone());
+        let mut state = self.lock();
+        state.noted.retain(|(of, _), at| *of != listed || *at >= asked);
+        let mut new = list.clone();
+        if state.noted.keys().any(|(of, _)| *of == listed) {
+            let has: HashSet<String> = fields::items(list).unwrap_or_default().iter().map(id).collect();
+            let before = fields::items(&state.list(listed)).unwrap_or_default();
+            let is_missing = |item: &(Bytes, Bytes)| {
+                let id = id(item);
+                !has.contains(&id) && state.noted.contains_key(&(listed, id))
+            };
+            let missing = before.into_iter().filter(is_missing).flat_map(|(whole, _)| whole);
+            new = list.iter().copied().chain(missing).collect();
+        }
+        self.put(&mut state, listed, new);
+    }
+
+    /// Takes an item that an answer or an event names; without an id there is none.
+    pub(super) fn note(&self, listed: Listed, id: &str, item: &impl Message) {
+        if id.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        let mut list: Vec<u8> = state.without(listed, id).into_iter().flat_map(|(whole, _)| whole).collect();
+        encoding::message::encode(1, item, &mut list);
+        state.noted.insert((listed, id.to_owned()), Instant::now());
+        self.put(&mut state, listed, list.into());
+    }
+
+    /// Takes away what an answer or an event says is gone.
+    pub(super) fn forget(&self, listed: Listed, id: &str) {
+        let mut state = self.lock();
+        state.noted.remove(&(listed, id.to_owned()));
+        let list = state.without(listed, id).into_iter().flat_map(|(whole, _)| whole).collect();
+        self.put(&mut state, listed, list);
+    }
+
+    fn put(&self, state: &mut State, listed: Listed, list: Bytes) {
+        if state.lists.get(&listed) != Some(&list) {
+            state.lists.insert(listed, list);
             self.changed.notify_one();
         }
     }
 
     /// The list as it was last.
     pub(super) fn list(&self, listed: Listed) -> Bytes {
-        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        lists.get(&listed).cloned().unwrap_or_default()
+        self.lock().list(listed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The items of the list that pass the filter in field 1 of the request.
@@ -85,7 +137,8 @@ impl Known {
                 let name = filter.and_then(|filter| filter.image).unwrap_or_default().image;
                 Box::new(move |item| decoded(item).is_some_and(|image| image_item_matches(&name, &image)))
             }
-            Listed::Figures => Box::new(|_| false),
+            Listed::Descriptors => Box::new(|_| true),
+            Listed::Figures | Listed::Metrics => Box::new(|_| false),
         };
         let items = fields::items(&self.list(listed)).unwrap_or_default();
         items.into_iter().filter(|(_, item)| wanted(item)).flat_map(|(whole, _)| whole).collect()
@@ -134,6 +187,24 @@ impl Known {
     }
 }
 
+impl State {
+    fn list(&self, listed: Listed) -> Bytes {
+        self.lists.get(&listed).cloned().unwrap_or_default()
+    }
+
+    /// The items of the list but the one with this id.
+    fn without(&self, listed: Listed, gone: &str) -> Vec<(Bytes, Bytes)> {
+        let mut items = fields::items(&self.list(listed)).unwrap_or_default();
+        items.retain(|item| id(item) != gone);
+        items
+    }
+}
+
+/// The id of an item of a list, which is field 1 in each of them.
+fn id((_, item): &(Bytes, Bytes)) -> String {
+    fields::text(item, 1).unwrap_or_default().to_owned()
+}
+
 /// The upstream's list, if it is one: what a client would fail to decode must not make it lose our items.
 ///
 /// # Errors
@@ -143,7 +214,8 @@ pub(super) fn checked(listed: Listed, list: Bytes) -> Result<Bytes, String> {
         Listed::Pods => v1::ListPodSandboxResponse::decode(list.clone()).map(drop),
         Listed::Containers => v1::ListContainersResponse::decode(list.clone()).map(drop),
         Listed::Images => v1::ListImagesResponse::decode(list.clone()).map(drop),
-        Listed::Figures => return fields::items(&list).map(|_| list),
+        Listed::Descriptors => v1::ListMetricDescriptorsResponse::decode(list.clone()).map(drop),
+        Listed::Figures | Listed::Metrics => return fields::items(&list).map(|_| list),
     };
     decoded.map_err(|error| format!("its list is none: {error}"))?;
     Ok(list)
@@ -174,8 +246,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("upstream");
         let known = Known::open(&dir);
-        known.remember(Listed::Pods, &pods());
-        known.remember(Listed::Figures, &pods());
+        known.remember(Listed::Pods, &pods(), Instant::now());
+        known.remember(Listed::Figures, &pods(), Instant::now());
         known.write().unwrap();
         let again = Known::open(&dir);
         assert_eq!(again.list(Listed::Pods), pods());
@@ -189,7 +261,7 @@ mod tests {
     fn the_last_list_is_filtered_as_the_upstream_would() {
         let dir = tempfile::tempdir().unwrap();
         let known = Known::open(dir.path());
-        known.remember(Listed::Pods, &pods());
+        known.remember(Listed::Pods, &pods(), Instant::now());
         let ready = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
         let filter = v1::PodSandboxFilter { state: Some(ready), ..Default::default() };
         let request = v1::ListPodSandboxRequest { filter: Some(filter) }.encode_to_vec().into();
@@ -197,6 +269,25 @@ mod tests {
         let list = v1::ListPodSandboxResponse::decode(list).unwrap();
         assert_eq!(list.items, [pod("abc", v1::PodSandboxState::SandboxReady)]);
         assert!(known.filtered(Listed::Containers, &Bytes::new()).is_empty());
+    }
+
+    #[test]
+    fn what_an_answer_names_is_known_until_a_list_of_later_has_it_or_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = Known::open(dir.path());
+        let ids = |known: &Known| known.ids(Listed::Pods, "");
+        let before = Instant::now();
+        known.remember(Listed::Pods, &pods(), before);
+        known.note(Listed::Pods, "new", &pod("new", v1::PodSandboxState::SandboxReady));
+        known.note(Listed::Pods, "new", &pod("new", v1::PodSandboxState::SandboxNotready));
+        assert_eq!(ids(&known), ["abc", "abd", "new"]);
+        assert_eq!(known.pods()[2], pod("new", v1::PodSandboxState::SandboxNotready));
+        known.remember(Listed::Pods, &pods(), before);
+        assert_eq!(ids(&known), ["abc", "abd", "new"], "a list that was asked for before may lack it");
+        known.remember(Listed::Pods, &pods(), Instant::now());
+        assert_eq!(ids(&known), ["abc", "abd"]);
+        known.forget(Listed::Pods, "abc");
+        assert_eq!(ids(&known), ["abd"]);
     }
 
     #[test]

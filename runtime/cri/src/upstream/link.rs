@@ -6,10 +6,11 @@
 //!    ▲ │ a look each second                           │ │ a look each ten seconds
 //!    │ └─┘                                            │ └─┘
 //!    └────────────────────────────────────────────────┘
-//!      it does not answer in time, or with what is no answer, or the connection breaks
+//!      the look is not answered in time, or by an error, or a connection breaks
 //! ```
 //!
-//! While the upstream is down nobody waits for it: calls about its pods are refused at once.
+//! An error is an answer, and what takes long may have much to say: neither makes the upstream down. A call that is not answered
+//! in time brings the next look forward. While the upstream is down nobody waits for it: calls about its pods are refused at once.
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
 use tonic::codec::Streaming;
@@ -33,9 +34,12 @@ use crate::requests;
 use crate::stream::MESSAGE_BYTES_MAX;
 use crate::traced::{onward, onward_ended};
 
-/// How long the upstream may take to answer what it has in memory. A list of the node waits that long for it once, and the
+/// How long the upstream may take to answer what it has in memory. A list of the node waits that long for it, and the
 /// kubelet's own patience is two minutes.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long it may take for figures, which it reads from the kernel, container by container.
+pub(super) const FIGURES_WITHIN: Duration = Duration::from_secs(30);
 
 /// Whether the upstream answers, and if not, why, for people.
 pub(super) type State = Result<(), String>;
@@ -46,6 +50,8 @@ pub(super) struct Link {
     socket: PathBuf,
     channel: Channel,
     state: watch::Sender<State>,
+    /// Notified when a call was not answered in time.
+    doubted: Notify,
 }
 
 impl Link {
@@ -59,7 +65,7 @@ impl Link {
         // The address stands in the calls' headers alone: the connector knows where to go.
         let channel = Endpoint::from_static("http://upstream").connect_with_connector_lazy(service_fn(dial));
         let state = watch::Sender::new(Err("it has not answered yet".to_owned()));
-        Link { socket: socket.to_owned(), channel, state }
+        Link { socket: socket.to_owned(), channel, state, doubted: Notify::new() }
     }
 
     /// The state, and every later one.
@@ -75,6 +81,11 @@ impl Link {
     pub(super) fn unavailable(&self) -> Status {
         let why = self.state.borrow().clone().err().unwrap_or_default();
         Status::unavailable(format!("the runtime at {} does not answer: {why}", self.socket.display()))
+    }
+
+    /// Returns once a call was not answered in time.
+    pub(super) async fn doubted(&self) {
+        self.doubted.notified().await;
     }
 
     pub(super) fn up(&self) {
@@ -120,13 +131,29 @@ impl Link {
     }
 
     /// Asks for what the upstream has in memory, whether it is up or not. An error of the upstream's own is one too.
-    pub(super) async fn fetch(&self, path: &str, mut request: Request<Bytes>) -> Result<Bytes, Status> {
+    pub(super) async fn fetch(&self, path: &str, request: Request<Bytes>) -> Result<Bytes, Status> {
+        self.fetch_within(ANSWERS_WITHIN, path, request).await
+    }
+
+    /// Asks as [`fetch`](Self::fetch) does, for as long as this.
+    pub(super) async fn fetch_within(
+        &self,
+        bound: Duration,
+        path: &str,
+        mut request: Request<Bytes>,
+    ) -> Result<Bytes, Status> {
         let span = onward(path, request.metadata_mut().as_mut());
         let asking = unary(self.channel.clone(), path, request).instrument(span.clone());
-        let answer = tokio::time::timeout(ANSWERS_WITHIN, asking).await.unwrap_or_else(|_| {
-            Err(Status::deadline_exceeded(format!("no answer within {} s", ANSWERS_WITHIN.as_secs())))
+        let answer = tokio::time::timeout(bound, asking).await.unwrap_or_else(|_| {
+            self.doubted.notify_one();
+            Err(Status::deadline_exceeded(format!("no answer within {} s", bound.as_secs())))
         });
         onward_ended(&span, &answer);
+        if let Err(status) = &answer
+            && is_broken(status)
+        {
+            self.down(reason(status));
+        }
         Ok(answer?.into_inner())
     }
 
@@ -204,8 +231,9 @@ pub(super) fn is_out_of_time(status: &Status) -> bool {
 }
 
 /// Whether the call ended with its connection and not by an answer: only then has the status a source.
-fn is_broken(status: &Status) -> bool {
+pub(super) fn is_broken(status: &Status) -> bool {
     status.source().is_some()
+        && !is_out_of_time(status)
         && matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled)
 }
 

@@ -2,15 +2,19 @@
 //! are joined by their bytes (protobuf's encoding: a repeated field may come in pieces).
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use tonic::{Code, Request, Response, Status};
+use tracing::warn;
 
 use super::fields;
 use super::images;
 use super::known::checked;
-use super::link::{is_out_of_time, reason, streaming, unary};
+use super::link::{ANSWERS_WITHIN, FIGURES_WITHIN, is_out_of_time, reason, streaming, unary};
+use super::metrics;
 use super::route::{Call, Listed};
 use super::sides::{Sides, copy};
 
@@ -27,6 +31,10 @@ impl Sides {
     ) -> Result<Response<Bytes>, Status> {
         let ours = unary(self.ours.clone(), &call.path, copy(&request)).await?;
         let theirs = self.theirs(&call.upstream_path, listed, request).await?;
+        if listed == Listed::Metrics {
+            let labels = self.labels().await;
+            return Ok(ours.map(|ours| joined(listed, &labels.of_ours(ours), &labels.of_theirs(theirs))));
+        }
         Ok(ours.map(|ours| joined(listed, &ours, &theirs)))
     }
 
@@ -41,7 +49,9 @@ impl Sides {
         if !upstream.link.is_up() {
             return Ok(upstream.known.filtered(listed, &message));
         }
-        let answer = match upstream.link.fetch(path, request).await {
+        let asked = Instant::now();
+        let bound = if listed.is_figures() { FIGURES_WITHIN } else { ANSWERS_WITHIN };
+        let answer = match upstream.link.fetch_within(bound, path, request).await {
             // An older upstream, which has no such figures.
             Err(status) if status.code() == Code::Unimplemented => {
                 return if path.contains("Metric") && upstream.takes("", false) {
@@ -57,12 +67,12 @@ impl Sides {
         Ok(match answer {
             Ok(list) => {
                 if has_no_filter(&message) {
-                    upstream.known.remember(listed, &list);
+                    upstream.known.remember(listed, &list, asked);
                 }
                 list
             }
             Err(why) => {
-                upstream.link.down(why);
+                warn!(path, why, "the upstream runtime gives no list; it is taken as last seen");
                 upstream.known.filtered(listed, &message)
             }
         })
@@ -89,6 +99,13 @@ impl Sides {
         if listed == Listed::Images {
             return Ok(Response::new(images_in_pieces(ours, theirs).await?));
         }
+        if listed == Listed::Metrics {
+            let labels = Arc::new(self.labels().await);
+            let of_theirs = Arc::clone(&labels);
+            let ours = ours.map(move |piece| piece.map(|piece| labels.of_ours(piece)));
+            let theirs = theirs.map(move |piece| piece.map(|piece| of_theirs.of_theirs(piece)));
+            return Ok(Response::new(Box::pin(ours.chain(theirs))));
+        }
         Ok(Response::new(Box::pin(ours.chain(theirs))))
     }
 }
@@ -114,7 +131,10 @@ async fn images_in_pieces(
 fn joined(listed: Listed, ours: &Bytes, theirs: &Bytes) -> Bytes {
     match listed {
         Listed::Images => images::joined(ours, theirs),
-        Listed::Pods | Listed::Containers | Listed::Figures => [&ours[..], &theirs[..]].concat().into(),
+        Listed::Descriptors => metrics::joined(ours, theirs),
+        Listed::Pods | Listed::Containers | Listed::Figures | Listed::Metrics => {
+            [&ours[..], &theirs[..]].concat().into()
+        }
     }
 }
 

@@ -25,7 +25,7 @@ impl Local for (Pods, Images) {
     fn id(&self, listed: Listed, id: &str) -> Option<String> {
         match listed {
             Listed::Containers => self.0.container(id).map(|container| container.id.clone()),
-            Listed::Pods | Listed::Images | Listed::Figures => self.0.pod(id).map(|pod| pod.id.clone()),
+            _ => self.0.pod(id).map(|pod| pod.id.clone()),
         }
     }
 

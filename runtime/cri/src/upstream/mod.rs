@@ -13,7 +13,8 @@
 //! | the table of RPCs | `route.rs` |
 //! | whose a pod or a container is | `sides.rs`; what is ours: `local.rs` |
 //! | whether the upstream answers | `link.rs`; what asks it again and again: `watch.rs` |
-//! | what it had last, for while it does not | `known.rs` |
+//! | what it had last, for while it does not | `known.rs`; what answers and events add to that: `noted.rs` |
+//! | metrics that both sides have | `metrics.rs` |
 //! | whether both stores are on one file system | `file_system.rs` |
 //! | fields of messages that nobody decodes | `fields.rs`, `raw.rs` |
 //!
@@ -29,6 +30,8 @@ mod layer;
 mod link;
 mod lists;
 mod local;
+mod metrics;
+mod noted;
 mod raw;
 mod route;
 mod run;

@@ -67,6 +67,17 @@ pub(super) enum Listed {
     Images,
     /// Figures: there are none of what does not answer.
     Figures,
+    /// Figures whose labels descriptors name.
+    Metrics,
+    /// The descriptors of metrics.
+    Descriptors,
+}
+
+impl Listed {
+    /// Whether a list is read from the kernel and not from memory.
+    pub(super) fn is_figures(self) -> bool {
+        matches!(self, Listed::Figures | Listed::Metrics)
+    }
 }
 
 /// The RPCs that are not answered by our own services alone.
@@ -102,9 +113,9 @@ const ROUTES: &[(&str, &str, Route)] = {
         ("RuntimeService", "Status", Status),
         ("RuntimeService", "CheckpointContainer", Container),
         ("RuntimeService", "GetContainerEvents", Events),
-        ("RuntimeService", "ListMetricDescriptors", List(Listed::Figures)),
-        ("RuntimeService", "ListPodSandboxMetrics", List(Listed::Figures)),
-        ("RuntimeService", "StreamPodSandboxMetrics", Stream(Listed::Figures, "ListPodSandboxMetrics")),
+        ("RuntimeService", "ListMetricDescriptors", List(Listed::Descriptors)),
+        ("RuntimeService", "ListPodSandboxMetrics", List(Listed::Metrics)),
+        ("RuntimeService", "StreamPodSandboxMetrics", Stream(Listed::Metrics, "ListPodSandboxMetrics")),
         ("RuntimeService", "UpdatePodSandboxResources", Pod),
         ("ImageService", "ListImages", List(Listed::Images)),
         ("ImageService", "StreamImages", Stream(Listed::Images, "ListImages")),

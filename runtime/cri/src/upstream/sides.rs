@@ -33,11 +33,13 @@ impl Sides {
         call: &Call,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Status> {
-        let path = match side {
-            Side::Ours => &call.path,
-            Side::Upstream => &call.upstream_path,
-        };
-        self.send(side, path, request).await
+        if side == Side::Ours {
+            return self.send(side, &call.path, request).await;
+        }
+        let message = request.get_ref().clone();
+        let answer = self.send(side, &call.upstream_path, request).await?;
+        self.upstream.note_answer(call.rpc, &message, answer.get_ref());
+        Ok(answer)
     }
 
     /// Makes the call of this path on one side.
@@ -64,7 +66,7 @@ impl Sides {
         let id = fields::text(request.get_ref(), 1).map_err(Status::invalid_argument)?;
         match listed {
             Listed::Containers => subject::container_id(id),
-            Listed::Pods | Listed::Images | Listed::Figures => subject::pod_id(id),
+            _ => subject::pod_id(id),
         }
         if let Some(side) = self.upstream.known_side_of(listed, id)? {
             return self.call(side, call, request).await;
@@ -87,7 +89,11 @@ pub(super) fn copy(request: &Request<Bytes>) -> Request<Bytes> {
 
 impl Upstream {
     /// The side that has the pod or the container of this id, or of the only id that begins so. An id that nobody knows is
-    /// the upstream's, whose list may be a moment old; while the upstream is down, ours, which then say that there is none.
+    /// the upstream's, whose list may be a moment old.
+    ///
+    /// # Errors
+    /// The id begins those of several, or nobody knows it while the upstream is down, which may have it: a success would say that
+    /// a pod is stopped which runs.
     pub(super) fn side_of(&self, listed: Listed, id: &str) -> Result<Side, Status> {
         Ok(self.known_side_of(listed, id)?.unwrap_or(Side::Upstream))
     }
@@ -105,7 +111,8 @@ impl Upstream {
                 theirs.join(", ")
             ))),
             (Some(_), true) => Ok(Some(Side::Ours)),
-            (None, true) => Ok((!self.link.is_up()).then_some(Side::Ours)),
+            (None, true) if self.link.is_up() => Ok(None),
+            (None, true) => Err(self.link.unavailable()),
             (None, false) => Ok(Some(Side::Upstream)),
         }
     }

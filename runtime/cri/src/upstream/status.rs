@@ -55,10 +55,9 @@ impl Upstream {
             return Err(self.link.unavailable().message().to_owned());
         }
         let answer = self.link.fetch(path, Request::new(Bytes::new())).await;
-        let status = answer.map_err(|status| reason(&status)).and_then(|answer| {
+        answer.map_err(|status| reason(&status)).and_then(|answer| {
             v1::StatusResponse::decode(answer).map_err(|error| format!("its status is none: {error}"))
-        });
-        status.inspect_err(|why| self.link.down(why.clone()))
+        })
     }
 
     fn set_configuration(&self, configuration: Bytes) {

@@ -1,15 +1,16 @@
 //! Looks at the upstream again and again, and takes its lists anew whenever it has come back. Runs as long as it is polled.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tonic::Request;
+use tonic::{Code, Request, Status};
+use tracing::warn;
 
 use super::Upstream;
 use super::file_system;
 use super::known::checked;
-use super::link::reason;
+use super::link::{is_broken, reason};
 use super::route::Listed;
 
 /// Between two looks while the upstream is down, and while it is up. Calls notice an upstream that goes down earlier.
@@ -17,13 +18,14 @@ const DOWN: Duration = Duration::from_secs(1);
 const UP: Duration = Duration::from_secs(10);
 
 /// The lists that are asked for after the upstream has come back.
-const LISTS: [(Listed, &str); 3] = [
+const LISTS: [(Listed, &str); 4] = [
     (Listed::Pods, "/runtime.v1.RuntimeService/ListPodSandbox"),
     (Listed::Containers, "/runtime.v1.RuntimeService/ListContainers"),
     (Listed::Images, "/runtime.v1.ImageService/ListImages"),
+    (Listed::Descriptors, "/runtime.v1.RuntimeService/ListMetricDescriptors"),
 ];
 
-/// The question of a look while the upstream is up.
+/// The question of a look.
 const VERSION: &str = "/runtime.v1.RuntimeService/Version";
 
 impl Upstream {
@@ -46,21 +48,38 @@ impl Upstream {
     async fn wait(&self) {
         let mut state = self.link.state();
         if self.link.is_up() {
-            let _ = tokio::time::timeout(UP, state.wait_for(Result::is_err)).await;
+            let sooner = async {
+                tokio::select! {
+                    _ = state.wait_for(Result::is_err) => {}
+                    () = self.link.doubted() => {}
+                }
+            };
+            let _ = tokio::time::timeout(UP, sooner).await;
         }
         if !self.link.is_up() {
             tokio::time::sleep(DOWN).await;
         }
     }
 
+    /// # Errors
+    /// The upstream does not say its version, or cannot be used; for people.
     async fn look(&self) -> Result<(), String> {
+        let version = self.link.fetch(VERSION, Request::new(Bytes::new())).await;
+        version.map_err(|status| reason(&status))?;
         if self.link.is_up() {
-            let version = self.link.fetch(VERSION, Request::new(Bytes::new())).await;
-            return version.map(drop).map_err(|status| reason(&status));
+            return Ok(());
         }
-        file_system::compare(&self.link, &self.state_dir).await??;
-        for (listed, _) in LISTS {
-            self.refresh(listed).await?;
+        match file_system::compare(&self.link, &self.state_dir).await {
+            Ok(compared) => compared?,
+            Err(status) => goes_on("its file system", &status)?,
+        }
+        for (listed, path) in LISTS {
+            match self.refresh(listed).await {
+                // An older one, which has no such list.
+                Err(status) if status.code() == Code::Unimplemented => {}
+                Err(status) => goes_on(path, &status)?,
+                Ok(()) => {}
+            }
         }
         self.configure_again().await;
         Ok(())
@@ -69,12 +88,26 @@ impl Upstream {
     /// Takes a list anew.
     ///
     /// # Errors
-    /// The upstream does not answer, or with what is no list; for people.
-    pub(super) async fn refresh(&self, listed: Listed) -> Result<(), String> {
+    /// The upstream does not answer, or with what is no list.
+    pub(super) async fn refresh(&self, listed: Listed) -> Result<(), Status> {
         let Some((_, path)) = LISTS.iter().find(|(of, _)| *of == listed) else { return Ok(()) };
-        let list = self.link.fetch(path, Request::new(Bytes::new())).await;
-        let list = checked(listed, list.map_err(|status| reason(&status))?)?;
-        self.known.remember(listed, &list);
+        let asked = Instant::now();
+        let list = self.link.fetch(path, Request::new(Bytes::new())).await?;
+        let list = checked(listed, list).map_err(Status::internal)?;
+        self.known.remember(listed, &list, asked);
         Ok(())
     }
+}
+
+/// An upstream that says its version is up without this answer.
+///
+/// # Errors
+/// The connection broke; for people.
+fn goes_on(what: &str, status: &Status) -> Result<(), String> {
+    let why = reason(status);
+    if is_broken(status) {
+        return Err(why);
+    }
+    warn!(what, why, "the upstream runtime answers, but not what it has; it is taken as last seen");
+    Ok(())
 }

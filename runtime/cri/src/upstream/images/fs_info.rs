@@ -5,6 +5,7 @@ use bytes::Bytes;
 use prost::Message;
 use proto_cri::v1;
 use tonic::{Request, Response, Status};
+use tracing::warn;
 
 use super::super::link::{reason, unary};
 use super::super::route::Call;
@@ -26,7 +27,7 @@ impl Sides {
         let theirs = match link.fetch(&call.upstream_path, Request::new(message)).await {
             Ok(theirs) => decode::<v1::ImageFsInfoResponse>(&theirs)?,
             Err(status) => {
-                link.down(reason(&status));
+                warn!(why = reason(&status), "the upstream runtime does not say what its images take");
                 return Ok(answer);
             }
         };

@@ -44,11 +44,10 @@ impl Upstream {
             return Side::Upstream;
         }
         // Made since the last list, perhaps.
-        if let Err(why) = self.refresh(Listed::Pods).await {
-            self.link.down(why);
-        } else if is_known() {
-            return Side::Upstream;
+        match self.refresh(Listed::Pods).await {
+            Ok(()) if is_known() => Side::Upstream,
+            // Without its list, too: the store of a pod that nobody knows is the default one's.
+            _ => default,
         }
-        default
     }
 }

@@ -1,6 +1,6 @@
 //! A runtime that is none: the services of a daemon, or an upstream on a socket.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -28,6 +28,8 @@ struct State {
     /// The `traceparent` of each call that had one.
     parents: Vec<String>,
     hangs: bool,
+    /// RPCs that are not answered.
+    hanging: HashSet<String>,
     /// Streams break off after their message.
     breaks_off: bool,
 }
@@ -45,6 +47,11 @@ impl Fake {
     /// No call is answered from now on.
     pub(super) fn hangs(&self) {
         self.0.lock().unwrap().hangs = true;
+    }
+
+    /// Calls of this RPC are not answered from now on.
+    pub(super) fn hangs_at(&self, rpc: &str) {
+        self.0.lock().unwrap().hanging.insert(rpc.into());
     }
 
     /// Calls are answered again.
@@ -76,7 +83,8 @@ impl Fake {
         rpc: String,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Status> {
-        let hangs = self.0.lock().unwrap().hangs;
+        let hangs = |state: &State| state.hangs || state.hanging.contains(&rpc);
+        let hangs = hangs(&self.0.lock().unwrap());
         if hangs {
             std::future::pending::<()>().await;
         }

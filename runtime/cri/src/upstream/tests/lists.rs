@@ -7,7 +7,7 @@ use tonic::{Code, Request, Status};
 
 use super::super::UnnamedPods;
 use super::super::link::{streaming, unary};
-use super::world::{IMAGE, RUNTIME, World, image, pods, upstream, upstream_of};
+use super::world::{IMAGE, RUNTIME, World, image, pods, run, upstream, upstream_of};
 use futures::StreamExt;
 use std::time::Duration;
 
@@ -27,7 +27,11 @@ async fn lists_have_both_sides_and_what_an_upstream_had_last_while_it_is_gone() 
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     let unknown =
         world.runtime::<v1::PodSandboxStatusResponse>("PodSandboxStatus", &id("x")).await.unwrap_err();
-    assert_eq!(unknown.code(), Code::NotFound, "a pod that the upstream never had is nobody's");
+    assert_eq!(unknown.code(), Code::Unavailable, "the upstream may have it");
+    world.ours.answers("StopPodSandbox", &());
+    let stop = v1::StopPodSandboxRequest { pod_sandbox_id: "x".into() };
+    let unknown = world.runtime::<()>("StopPodSandbox", &stop).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::Unavailable, "nobody knows that it is stopped");
     // A filter holds for what is remembered, too.
     let filter = v1::PodSandboxFilter { id: "c2".into(), ..Default::default() };
     let list: v1::ListPodSandboxResponse =
@@ -54,20 +58,128 @@ async fn pods_are_remembered_over_a_restart_of_the_daemon() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_hangs_or_answers_nonsense_is_down_and_ours_go_on() {
+async fn an_upstream_that_hangs_is_down_and_ours_go_on() {
     let world = World::start().await;
     world.ours.answers("ListPodSandbox", &pods(&["vm1"]));
     world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
     world.pods().await;
-    world.theirs.answers_nonsense("ListPodSandbox");
-    assert_eq!(world.pods().await, ["vm1", "c1"]);
-    world.is_up(false).await;
-    world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
-    world.is_up(true).await;
     world.theirs.hangs();
     tokio::time::pause();
     assert_eq!(world.pods().await, ["vm1", "c1"]);
     world.is_up(false).await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_answers_with_an_error_or_nonsense_is_up() {
+    let world = World::start().await;
+    world.ours.answers("ListPodSandbox", &pods(&["vm1"]));
+    world.ours.answers("Status", &v1::StatusResponse::default());
+    world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
+    world.pods().await;
+    world.theirs.answers_nonsense("ListPodSandbox");
+    assert_eq!(world.pods().await, ["vm1", "c1"]);
+    for rpc in ["ListPodSandbox", "ListPodSandboxStats", "Status", "ImageFsInfo"] {
+        world.theirs.refuses(rpc, Status::internal("a shim does not answer"));
+    }
+    world.ours.answers("ListPodSandboxStats", &());
+    assert_eq!(world.pods().await, ["vm1", "c1"]);
+    world.runtime::<()>("ListPodSandboxStats", &()).await.unwrap();
+    let status: v1::StatusResponse = world.runtime("Status", &()).await.unwrap();
+    assert_eq!(status.status.unwrap().conditions[0].message, "a shim does not answer");
+    world.call::<()>(&format!("{IMAGE}ImageFsInfo"), &()).await.unwrap();
+    assert!(world.upstream().link.is_up());
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_slow_at_statistics_is_up() {
+    let world = World::start().await;
+    world.ours.answers("ListPodSandboxStats", &v1::ListPodSandboxStatsResponse::default());
+    world.theirs.hangs_at("ListPodSandboxStats");
+    let looks = world.theirs.asked("Version").len();
+    tokio::time::pause();
+    world.runtime::<v1::ListPodSandboxStatsResponse>("ListPodSandboxStats", &()).await.unwrap();
+    let looked_at = async {
+        while world.theirs.asked("Version").len() == looks {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), looked_at).await.expect("the slow answer has it looked at");
+    assert!(world.upstream().link.is_up());
+}
+
+#[tokio::test]
+async fn an_upstream_that_lacks_a_list_comes_back_all_the_same() {
+    let mut world = World::without_upstream();
+    world.theirs.refuses("ListImages", Status::internal("a blob is missing"));
+    world.serve();
+    world.is_up(true).await;
+}
+
+#[tokio::test]
+async fn what_answers_and_events_name_is_known_before_a_list_has_it() {
+    let mut world = World::start().await;
+    world.ours.answers("ListPodSandbox", &pods(&["vm1"]));
+    world.ours.answers("GetContainerEvents", &());
+    world.theirs.answers("RunPodSandbox", &v1::RunPodSandboxResponse { pod_sandbox_id: "c1".into() });
+    world.theirs.answers("CreateContainer", &v1::CreateContainerResponse { container_id: "a1".into() });
+    let mut run = run("runc", false);
+    run.config.get_or_insert_default().metadata =
+        Some(v1::PodSandboxMetadata { name: "dns".into(), ..Default::default() });
+    world.runtime::<v1::RunPodSandboxResponse>("RunPodSandbox", &run).await.unwrap();
+    let create = v1::CreateContainerRequest { pod_sandbox_id: "c1".into(), ..Default::default() };
+    world.runtime::<v1::CreateContainerResponse>("CreateContainer", &create).await.unwrap();
+    let event = v1::ContainerEventResponse {
+        container_id: "a2".into(),
+        pod_sandbox_status: Some(v1::PodSandboxStatus { id: "c2".into(), ..Default::default() }),
+        containers_statuses: vec![v1::ContainerStatus { id: "a2".into(), ..Default::default() }],
+        ..Default::default()
+    };
+    world.theirs.answers("GetContainerEvents", &event);
+    let path = format!("{RUNTIME}GetContainerEvents");
+    let mut events = streaming(world.layer.clone(), &path, Request::new(Bytes::new())).await.unwrap();
+    while events.next().await.unwrap().is_ok() {}
+    world.kill();
+    assert_eq!(world.pods().await, ["vm1", "c1", "c2"]);
+    assert_eq!(world.upstream().known.pods()[0].metadata, run.config.unwrap().metadata);
+    let containers: v1::ListContainersResponse = world.runtime("ListContainers", &()).await.unwrap();
+    let containers: Vec<_> =
+        containers.containers.into_iter().map(|one| (one.id, one.pod_sandbox_id)).collect();
+    assert_eq!(containers, [("a1", "c1"), ("a2", "c2")].map(|(id, pod)| (id.to_owned(), pod.to_owned())));
+}
+
+#[tokio::test]
+async fn metrics_of_both_sides_have_one_descriptor_for_each_name() {
+    let world = World::start().await;
+    let describe = |labels: &[&str]| {
+        let label_keys = labels.iter().map(ToString::to_string).collect();
+        let cpu = v1::MetricDescriptor { name: "cpu".into(), help: String::new(), label_keys };
+        v1::ListMetricDescriptorsResponse { descriptors: vec![cpu] }
+    };
+    let metrics = |values: &[&str]| {
+        let label_values = values.iter().map(ToString::to_string).collect();
+        let metrics = vec![v1::Metric { name: "cpu".into(), label_values, ..Default::default() }];
+        let pod_metrics = vec![v1::PodSandboxMetrics { metrics, ..Default::default() }];
+        v1::ListPodSandboxMetricsResponse { pod_metrics }
+    };
+    world.ours.answers("ListMetricDescriptors", &describe(&["pod", "id"]));
+    world.theirs.answers("ListMetricDescriptors", &describe(&["id", "pod"]));
+    world.ours.answers("ListPodSandboxMetrics", &metrics(&["web", "1"]));
+    world.theirs.answers("ListPodSandboxMetrics", &metrics(&["2", "dns"]));
+    world.ours.answers("StreamPodSandboxMetrics", &metrics(&["web", "1"]));
+    world.theirs.answers("StreamPodSandboxMetrics", &metrics(&["2", "dns"]));
+    let described: v1::ListMetricDescriptorsResponse =
+        world.runtime("ListMetricDescriptors", &()).await.unwrap();
+    assert_eq!(described, describe(&["pod", "id"]));
+    let both = [metrics(&["web", "1"]).pod_metrics, metrics(&["dns", "2"]).pod_metrics].concat();
+    let listed: v1::ListPodSandboxMetricsResponse =
+        world.runtime("ListPodSandboxMetrics", &()).await.unwrap();
+    assert_eq!(listed.pod_metrics, both);
+    let path = format!("{RUNTIME}StreamPodSandboxMetrics");
+    let pieces = streaming(world.layer.clone(), &path, Request::new(Bytes::new())).await.unwrap();
+    let pieces: Vec<_> = pieces.map(|piece| piece.unwrap()).collect().await;
+    let streamed =
+        pieces.into_iter().map(|piece| v1::StreamPodSandboxMetricsResponse::decode(piece).unwrap());
+    assert_eq!(streamed.flat_map(|piece| piece.pod_sandbox_metrics).collect::<Vec<_>>(), both);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::Message;
 use proto_cri::v1;
@@ -106,8 +107,10 @@ impl World {
     }
 
     pub(super) async fn is_up(&self, up: bool) {
-        let waited = self.upstream().link.state().wait_for(|state| state.is_ok() == up).await.is_ok();
-        assert!(waited);
+        let mut state = self.upstream().link.state();
+        let waiting =
+            tokio::time::timeout(Duration::from_secs(60), state.wait_for(|state| state.is_ok() == up));
+        assert!(waiting.await.expect("it comes to that").is_ok());
     }
 
     pub(super) async fn call<A: Message + Default>(
