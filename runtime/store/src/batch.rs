@@ -10,6 +10,8 @@ use crate::table::Table;
 #[must_use = "a batch changes nothing until it is committed"]
 pub struct Batch {
     pub(crate) changes: Vec<(Table, String, Option<Vec<u8>>)>,
+    /// The batch's place among all changes of its store, once it has one.
+    pub(crate) place: Option<u64>,
 }
 
 impl Batch {

@@ -10,13 +10,15 @@
 //! a disk that hangs keeps nobody from keeping.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableError, WriteTransaction};
+use redb::{AccessGuard, Database, ReadableDatabase, ReadableTable, TableError, WriteTransaction};
 use runtime_fail_points::{Point, pass};
 use serde::de::DeserializeOwned;
 
@@ -39,11 +41,13 @@ struct Shared {
     /// The open database; `None` after a failure, until the next call. Held over calls of the disk.
     database: Mutex<Option<Database>>,
     /// Changes that stand and are not on disk. Taken after the database's lock, and held for moments.
-    kept: Mutex<Kept>,
+    kept: Mutex<Changes>,
+    /// The next change's place among all.
+    next_place: AtomicU64,
 }
 
-/// At most one change for each key.
-type Kept = BTreeMap<(Table, String), Option<Vec<u8>>>;
+/// At most one change for each key, the latest, with its place among all.
+type Changes = BTreeMap<(Table, String), (u64, Option<Vec<u8>>)>;
 
 /// The values of a table, each with its key, in the keys' order.
 #[derive(Debug)]
@@ -81,24 +85,43 @@ impl Store {
             make(path).map_err(opening)?;
         }
         let database = open_current(path, &opener)?;
-        let (database, kept) = (Mutex::new(Some(database)), Mutex::default());
-        Ok(Store(Arc::new(Shared { path: path.to_owned(), opener, database, kept })))
+        let (database, kept, next_place) = (Mutex::new(Some(database)), Mutex::default(), AtomicU64::new(0));
+        Ok(Store(Arc::new(Shared { path: path.to_owned(), opener, database, kept, next_place })))
+    }
+
+    /// Gives the batch its place among all changes of this store: of two changes of one value the later one stands, however they
+    /// come to the disk. The call waits for no disk.
+    pub fn stamped(&self, batch: Batch) -> Batch {
+        let place = batch.place.unwrap_or_else(|| self.0.next_place.fetch_add(1, Ordering::Relaxed));
+        Batch { place: Some(place), ..batch }
     }
 
     /// Makes the changes, all or none; they are on disk when this returns, with all that was kept before.
     pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+        self.commit_all(vec![batch]).map(drop)
+    }
+
+    /// Makes the changes of all batches in one transaction, as [`commit`](Self::commit) does. Where the disk has all of it
+    /// already, nothing is written. Returns whether something was.
+    pub fn commit_all(&self, batches: Vec<Batch>) -> Result<bool, StoreError> {
         let mut database = self.0.lock();
         let kept = std::mem::take(&mut *self.0.kept());
+        let mut all = kept.clone();
+        for batch in batches {
+            add(&mut all, self.stamped(batch));
+        }
         let outcome = self.0.with(&mut database, |database| {
+            let news = news(database, all)?;
+            if news.is_empty() {
+                return Ok(false);
+            }
             let transaction = database.begin_write().map_err(writing)?;
-            for ((table, key), value) in &kept {
+            for ((table, key), (_, value)) in &news {
                 change(&transaction, *table, key, value.as_deref())?;
             }
-            for (table, key, value) in batch.changes {
-                change(&transaction, table, &key, value.as_deref())?;
-            }
             pass(Point::StoreCommit).map_err(writing)?;
-            transaction.commit().map_err(writing)
+            transaction.commit().map_err(writing)?;
+            Ok(true)
         });
         if outcome.is_err() {
             let mut newer = self.0.kept();
@@ -109,13 +132,20 @@ impl Store {
         outcome
     }
 
+    /// Makes a transaction without changes: whether the disk takes one.
+    pub fn probe(&self) -> Result<(), StoreError> {
+        self.0.with(&mut self.0.lock(), |database| {
+            let transaction = database.begin_write().map_err(writing)?;
+            pass(Point::StoreCommit).map_err(writing)?;
+            transaction.commit().map_err(writing)
+        })
+    }
+
     /// Takes changes that stand whether they can be written now or not: what has ended, and what is gone. The changes
     /// are kept in memory until a [`commit`](Self::commit) succeeds, also an empty one. The call waits for no disk.
     pub fn keep(&self, batch: Batch) {
         let mut kept = self.0.kept();
-        for (table, key, value) in batch.changes {
-            kept.insert((table, key), value);
-        }
+        add(&mut kept, self.stamped(batch));
     }
 
     /// Whether changes wait in memory for a commit. The call waits for no disk.
@@ -199,7 +229,7 @@ impl Shared {
         self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, Changes> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -233,6 +263,40 @@ fn open_current(path: &Path, opener: &Opener) -> Result<Database, StoreError> {
         transaction.commit().map_err(|error| opening(error.into()))?;
     }
     Ok(database)
+}
+
+/// Adds a batch's changes to those that there are, but for what is older.
+fn add(all: &mut Changes, batch: Batch) {
+    let place = batch.place.unwrap_or_default();
+    for (table, key, value) in batch.changes {
+        match all.entry((table, key)) {
+            Entry::Occupied(later) if later.get().0 > place => {}
+            Entry::Occupied(mut earlier) => drop(earlier.insert((place, value))),
+            Entry::Vacant(free) => drop(free.insert((place, value))),
+        }
+    }
+}
+
+/// The changes that the database does not have yet.
+fn news(database: &Database, mut changes: Changes) -> Result<Changes, StoreError> {
+    let transaction = database.begin_read().map_err(reading)?;
+    for table in Table::ALL {
+        if !changes.keys().any(|(of, _)| *of == table) {
+            continue;
+        }
+        let opened = transaction.open_table(table.definition()).map_err(reading)?;
+        let mut known = Vec::new();
+        for ((_, key), (_, value)) in changes.iter().filter(|((of, _), _)| *of == table) {
+            let found = opened.get(key.as_str()).map_err(reading)?;
+            if found.as_ref().map(AccessGuard::value) == value.as_deref() {
+                known.push((table, key.clone()));
+            }
+        }
+        for key in known {
+            changes.remove(&key);
+        }
+    }
+    Ok(changes)
 }
 
 fn change(

@@ -3,6 +3,7 @@
 pub(crate) mod open;
 mod places;
 mod records;
+mod writer;
 
 use std::convert::Infallible;
 use std::fs::File;

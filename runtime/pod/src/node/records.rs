@@ -8,14 +8,12 @@ use runtime_blocking::Pool;
 use runtime_spans::{span, step};
 use runtime_store::{Batch, Store, StoreError, Table};
 
-use crate::blocking::{blocking, within};
+use super::writer::{DOING, Work, Writer};
+use crate::blocking::within;
 use crate::error::{PodError, chain_of};
 use crate::record::{ContainerRecord, ContainerStatus, PodRecord, PodStatus};
 
-/// The work that a failed commit was part of.
-const DOING: &str = "writing down how far it is";
-
-/// Threads that may wait for the records' disk. A store makes one change at a time.
+/// Threads that may wait for the records' disk. A store makes one transaction at a time.
 const THREADS: usize = 1;
 
 /// How long a change may take that must be on disk before something is done. Beyond, that is not done, and the change,
@@ -37,6 +35,7 @@ const SETTLE_EVERY: Duration = Duration::from_secs(5);
 pub(crate) struct Records {
     store: Store,
     pool: Pool,
+    writer: Writer,
     /// Whether a task tries to write settled outcomes.
     settling: Arc<AtomicBool>,
     /// Names of the values in quarantine, as they were at the start: whoever asks waits for no disk.
@@ -45,22 +44,20 @@ pub(crate) struct Records {
     trouble: Arc<Mutex<Option<String>>>,
     /// Whether a task looks if the disk takes changes again.
     probing: Arc<AtomicBool>,
-    /// The disk, as a test plays it.
-    #[cfg(test)]
-    pub(crate) disk: crate::tests::StateDisk,
 }
 
 impl Records {
     pub(crate) fn new(store: Store) -> Records {
+        let pool = Pool::new("the disk of the pods' records", THREADS);
+        let writer = Writer::new(store.clone(), pool.clone());
         Records {
             store,
-            pool: Pool::new("the disk of the pods' records", THREADS),
+            pool,
+            writer,
             settling: Arc::default(),
             quarantined: Arc::default(),
             trouble: Arc::default(),
             probing: Arc::default(),
-            #[cfg(test)]
-            disk: crate::tests::StateDisk::default(),
         }
     }
 
@@ -93,7 +90,7 @@ impl Records {
             let records = self.clone();
             tokio::spawn(async move {
                 // The outcome is noted where every commit's is.
-                let _ = records.commit(PUT_WITHIN, Batch::new()).await;
+                let _ = records.commit(PUT_WITHIN, Work::Probe).await;
                 records.probing.store(false, Ordering::Release);
             });
         }
@@ -116,7 +113,7 @@ impl Records {
     }
 
     pub(crate) async fn put_pod_status(&self, id: &str, status: &PodStatus) -> Result<(), PodError> {
-        self.commit(PUT_WITHIN, batched(Batch::new().put(Table::PodStatuses, id, status))?).await
+        self.put(batched(Batch::new().put(Table::PodStatuses, id, status))?).await
     }
 
     pub(crate) async fn put_container_status(
@@ -124,12 +121,12 @@ impl Records {
         id: &str,
         status: &ContainerStatus,
     ) -> Result<(), PodError> {
-        self.commit(PUT_WITHIN, batched(Batch::new().put(Table::ContainerStatuses, id, status))?).await
+        self.put(batched(Batch::new().put(Table::ContainerStatuses, id, status))?).await
     }
 
     pub(crate) async fn put_new_pod(&self, record: &PodRecord, status: &PodStatus) -> Result<(), PodError> {
         let batch = batched(Batch::new().put(Table::PodRecords, &record.id, record))?;
-        self.commit(PUT_WITHIN, batched(batch.put(Table::PodStatuses, &record.id, status))?).await
+        self.put(batched(batch.put(Table::PodStatuses, &record.id, status))?).await
     }
 
     pub(crate) async fn put_new_container(
@@ -138,7 +135,7 @@ impl Records {
         status: &ContainerStatus,
     ) -> Result<(), PodError> {
         let batch = batched(Batch::new().put(Table::ContainerRecords, &record.id, record))?;
-        self.commit(PUT_WITHIN, batched(batch.put(Table::ContainerStatuses, &record.id, status))?).await
+        self.put(batched(batch.put(Table::ContainerStatuses, &record.id, status))?).await
     }
 
     /// Forgets a pod and these containers, all at once. A daemon that is killed before the disk takes that finds them
@@ -163,7 +160,7 @@ impl Records {
         if self.settling.load(Ordering::Acquire) {
             return;
         }
-        let Err(error) = self.commit(SETTLED_WITHIN, Batch::new()).await else { return };
+        let Err(error) = self.commit(SETTLED_WITHIN, Work::Kept).await else { return };
         if !self.settling.swap(true, Ordering::AcqRel) {
             tracing::error!(
                 error = chain_of(&error),
@@ -177,7 +174,7 @@ impl Records {
     async fn settle_later(self) {
         loop {
             tokio::time::sleep(SETTLE_EVERY).await;
-            if self.commit(PUT_WITHIN, Batch::new()).await.is_err() {
+            if self.commit(PUT_WITHIN, Work::Kept).await.is_err() {
                 continue;
             }
             self.settling.store(false, Ordering::Release);
@@ -190,21 +187,39 @@ impl Records {
         }
     }
 
-    /// Commits beside the async threads, since a commit waits for the disk.
-    async fn commit(&self, bound: Duration, batch: Batch) -> Result<(), PodError> {
-        let store = self.store.clone();
+    async fn put(&self, batch: Batch) -> Result<(), PodError> {
+        self.commit(PUT_WITHIN, Work::Changes(batch)).await
+    }
+
+    /// Has the writer write, since a commit waits for the disk.
+    async fn commit(&self, bound: Duration, work: Work) -> Result<(), PodError> {
         let committing = async {
             #[cfg(test)]
-            self.disk.takes().await.map_err(|error| PodError::internal(DOING).because(error))?;
-            let committed = blocking(&self.pool, DOING, move || store.commit(batch)).await;
+            self.disk().takes().await.map_err(|error| PodError::internal(DOING).because(error))?;
+            let committed = self.writer.write(work).await;
             #[cfg(test)]
-            self.disk.has_taken().await.map_err(|error| PodError::internal(DOING).because(error))?;
+            self.disk().has_taken().await.map_err(|error| PodError::internal(DOING).because(error))?;
             committed
         };
         let committed = step(span!("commit"), within(bound, DOING, committing)).await;
         let trouble = committed.as_ref().err().map(PodError::chain);
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
-        committed
+        // Where nothing was written, nothing is known of the disk.
+        if !matches!(committed, Ok(false)) {
+            *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        }
+        committed.map(drop)
+    }
+
+    /// The disk, as a test plays it.
+    #[cfg(test)]
+    pub(crate) fn disk(&self) -> &crate::tests::StateDisk {
+        &self.writer.disk
+    }
+
+    /// Has a test play the disk.
+    #[cfg(test)]
+    pub(crate) fn set_disk(&mut self, disk: crate::tests::StateDisk) {
+        self.writer.disk = disk;
     }
 }
 

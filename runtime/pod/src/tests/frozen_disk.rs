@@ -69,6 +69,19 @@ async fn with_the_states_disk_frozen_only_what_needs_it_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_start_at_once_wait_for_a_slow_disk_together() {
+    let world = World::new().await;
+    let disk = world.node.records.disk();
+    disk.slow_down(Duration::from_millis(300));
+    let names: Vec<String> = (0..110).map(|number| format!("pod{number}")).collect();
+    let starting = names.iter().map(|name| world.pods.run(pod(name)));
+    for started in futures::future::join_all(starting).await {
+        started.unwrap();
+    }
+    assert!(disk.transactions() < 55, "{} transactions for three commits of each pod", disk.transactions());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_frozen_disk_delays_one_outcome_and_none_after_it() {
     let world = World::new().await;
     let (pod_id, id) = world.with_container().await;

@@ -1,7 +1,8 @@
 //! The disk of the state, beside the real store: full, or with a fault at a commit.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::Script;
 use super::script::COMMIT;
@@ -11,17 +12,40 @@ use crate::backend::BackendError;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StateDisk {
     full: Arc<AtomicBool>,
+    /// How long a sync takes, in milliseconds.
+    sync_ms: Arc<AtomicU64>,
+    /// Transactions that were begun.
+    transactions: Arc<AtomicUsize>,
     script: Arc<Script>,
 }
 
 impl StateDisk {
     pub(crate) fn of(script: Arc<Script>) -> StateDisk {
-        StateDisk { full: Arc::default(), script }
+        StateDisk { script, ..StateDisk::default() }
     }
 
     /// Lets the disk take no more changes, or take them again.
     pub(crate) fn fill(&self, full: bool) {
         self.full.store(full, Ordering::Release);
+    }
+
+    /// Has each sync take so long.
+    pub(crate) fn slow_down(&self, sync: Duration) {
+        self.sync_ms.store(u64::try_from(sync.as_millis()).unwrap(), Ordering::Release);
+    }
+
+    /// Transactions that were begun.
+    pub(crate) fn transactions(&self) -> usize {
+        self.transactions.load(Ordering::Acquire)
+    }
+
+    /// A transaction begins.
+    pub(crate) async fn syncs(&self) {
+        self.transactions.fetch_add(1, Ordering::AcqRel);
+        let sync_ms = self.sync_ms.load(Ordering::Acquire);
+        if sync_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(sync_ms)).await;
+        }
     }
 
     /// A commit begins.

@@ -93,7 +93,7 @@ impl World {
         std::fs::create_dir_all(at("state/pods")).unwrap();
         std::fs::create_dir_all(at("run/pods")).unwrap();
         let mut records = Records::new(Store::open(&at("store.redb")).unwrap());
-        records.disk = StateDisk::of(script.clone());
+        records.set_disk(StateDisk::of(script.clone()));
         let share_all_volumes = script.state().share_all_volumes;
         let template = script.state().template;
         let spare_vms = script.state().spare_vms;
@@ -149,7 +149,7 @@ impl World {
 
     /// Lets the disk of the state take no more changes, or take them again.
     pub(crate) fn fill_disk(&self, full: bool) {
-        self.node.records.disk.fill(full);
+        self.node.records.disk().fill(full);
     }
 
     /// A ready pod with one running container.

@@ -1,6 +1,7 @@
 //! The store on a disk that takes everything, and on one that does not.
 
 use std::io;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::backends::FileBackend;
@@ -26,6 +27,8 @@ fn set_version(path: &Path, version: u64) {
 struct FullDisk {
     full: Arc<AtomicBool>,
     ungrowing: Arc<AtomicBool>,
+    /// Syncs that were asked for.
+    syncs: Arc<AtomicUsize>,
     /// Held while the disk is frozen.
     frozen: Arc<Mutex<()>>,
 }
@@ -80,6 +83,7 @@ impl StorageBackend for FileOn {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        self.disk.syncs.fetch_add(1, Ordering::SeqCst);
         drop(self.disk.frozen.lock());
         self.backend.sync_data()
     }
@@ -259,6 +263,53 @@ fn what_is_kept_on_a_full_disk_is_written_with_the_next_changes() {
     drop(store);
     let store = Store::open(&path).unwrap();
     assert_eq!(store.list::<u32>(Table::PodRecords).unwrap().values, [("ended".to_owned(), 2)]);
+}
+
+#[test]
+fn batches_that_are_committed_together_are_one_transaction() {
+    let (_dir, path) = path();
+    let (store, disk) = on_a_disk(&path);
+    let syncs = |work: &dyn Fn()| {
+        let before = disk.syncs.load(Ordering::SeqCst);
+        work();
+        disk.syncs.load(Ordering::SeqCst) - before
+    };
+    let put = |key: u32| Batch::new().put(Table::PodRecords, &key.to_string(), &key).unwrap();
+    let apart = syncs(&|| (0..50).for_each(|key| store.commit(put(key)).unwrap()));
+    let together = syncs(&|| assert!(store.commit_all((50..100).map(put).collect()).unwrap()));
+    assert!(together * 10 <= apart, "{together} syncs together, {apart} apart");
+    assert_eq!(store.list::<u32>(Table::PodRecords).unwrap().values.len(), 100);
+}
+
+#[test]
+fn what_the_disk_has_already_is_not_written_again() {
+    let (_dir, path) = path();
+    let (store, disk) = on_a_disk(&path);
+    let put = |value: u32| Batch::new().put(Table::PodRecords, "a", &value).unwrap();
+    store.commit(put(1)).unwrap();
+    let before = disk.syncs.load(Ordering::SeqCst);
+    store.commit(put(1)).unwrap();
+    store.commit(Batch::new().delete(Table::PodRecords, "none")).unwrap();
+    store.keep(put(1));
+    store.commit(Batch::new()).unwrap();
+    assert!(!store.has_kept());
+    assert_eq!(disk.syncs.load(Ordering::SeqCst), before);
+    store.probe().unwrap();
+    assert!(disk.syncs.load(Ordering::SeqCst) > before, "a probe asks the disk");
+}
+
+#[test]
+fn of_two_changes_of_one_value_the_later_one_stands_however_they_come_to_the_disk() {
+    let (_dir, path) = path();
+    let (store, _) = on_a_disk(&path);
+    let put = |value: u32| store.stamped(Batch::new().put(Table::PodRecords, "a", &value).unwrap());
+    let (first, second) = (put(1), put(2));
+    store.commit_all(vec![second, first]).unwrap();
+    assert_eq!(store.get::<u32>(Table::PodRecords, "a").unwrap(), Some(2));
+    let waiting = put(3);
+    store.keep(put(4));
+    store.commit(waiting).unwrap();
+    assert_eq!(store.get::<u32>(Table::PodRecords, "a").unwrap(), Some(4));
 }
 
 #[test]
