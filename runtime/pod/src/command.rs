@@ -35,6 +35,8 @@ pub(crate) enum Command {
     UpdatePod(Box<(Resources, Resources)>, Reply<()>),
     /// Removes a container; kills it if need be.
     RemoveContainer(String, Reply<()>),
+    /// Ends the VM: the node goes down.
+    PowerOff(Reply<()>),
     /// Stops the pod.
     Stop(Reply<()>),
     /// Stops and forgets the pod; the driver ends.

@@ -6,6 +6,7 @@ mod descriptors;
 mod in_force;
 mod metrics;
 mod node;
+mod node_down;
 mod reload;
 mod service;
 mod stop;
@@ -61,6 +62,10 @@ pub(crate) struct Args {
     #[arg(long, hide = true)]
     private: bool,
 }
+
+/// The part of a unit's time to stop that containers do not have: for calls that still run, for what ignores its signal to be killed, and
+/// for guests to write their disks.
+const POWER_OFF_RESERVE: Duration = Duration::from_secs(30);
 
 /// How long VMs that no pod has may take to end when the daemon stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -162,15 +167,32 @@ async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
     runtime_cri::serve(cri, listener, stop).await?;
     // A socket file without a listener would make clients try to connect to it.
     let _ = pass(Point::ServeSocketRemove).and_then(|()| fs::remove_file(&socket));
+    if args.private {
+        close(&pods).await;
+        return remove_all(&pods).await;
+    }
+    tokio::join!(close(&pods), leave_pods(&pods));
+    images.forget_users();
+    Ok(())
+}
+
+/// Ends what no pod has.
+async fn close(pods: &Pods) {
     if tokio::time::timeout(CLOSE_TIMEOUT, pods.close()).await.is_err() {
         tracing::warn!("VMs without a pod stay until the next daemon");
     }
-    if args.private {
-        return remove_all(&pods).await;
+}
+
+/// Lets pods go on, or ends them with the node within the time that this daemon has for its own end.
+async fn leave_pods(pods: &Pods) {
+    let Some(time) = node_down::time_left().await else {
+        return info!("stopped; pods go on");
+    };
+    let grace = time.saturating_sub(POWER_OFF_RESERVE);
+    if tokio::time::timeout(time, pods.power_off(grace)).await.is_err() {
+        tracing::warn!("pods that have not ended go down with the node");
     }
-    images.forget_users();
-    info!("stopped; pods go on");
-    Ok(())
+    info!("stopped, with all pods");
 }
 
 /// Reports to the service manager, beside everything else, until the daemon ends.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -120,6 +121,17 @@ impl Daemon {
         &self.program.config
     }
 
+    /// Puts a shell script in front of the node's program of this name, as the daemon finds it from now on.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn put_before_program(&self, name: &str, script: &str) -> std::io::Result<()> {
+        let (dir, mode) = (self.program.programs(), std::fs::Permissions::from_mode(0o755));
+        std::fs::create_dir_all(&dir)?;
+        std::fs::write(dir.join(name), format!("#!/bin/sh\n{script}\n"))?;
+        std::fs::set_permissions(dir.join(name), mode)
+    }
+
     /// The `podvisor` binary.
     pub fn binary(&self) -> &Path {
         &self.program.binary
@@ -198,11 +210,19 @@ impl Daemon {
 }
 
 impl Program {
+    /// Directory of programs that the daemon finds before those of the node.
+    fn programs(&self) -> PathBuf {
+        self.config.with_file_name("programs")
+    }
+
     async fn launch(&self) -> anyhow::Result<(Child, Client)> {
         let output = File::options().create(true).append(true).open(&self.log)?;
         let logged_before = usize::try_from(output.metadata()?.len())?;
         let fail_points = self.fail_points.iter().flat_map(FailPoints::environment);
         let mut command = Command::new(&self.binary);
+        let usual = std::env::var_os("PATH").unwrap_or_default();
+        let programs = std::iter::once(self.programs()).chain(std::env::split_paths(&usual));
+        command.env("PATH", std::env::join_paths(programs)?);
         // A configuration that says how to log has its way, which the variable would override. A release before knows the variable alone.
         if std::fs::read_to_string(&self.config)?.contains("[log]") {
             command.env_remove(LOG_VARIABLE);

@@ -14,6 +14,7 @@ mod exits;
 mod full_disks;
 mod host_sockets;
 mod mounts;
+mod power_off;
 mod recover;
 mod size;
 mod start_container;
@@ -285,6 +286,7 @@ impl Driver {
                 answer(reply, self.update_pod(&update.0, &update.1).await);
             }
             Command::RemoveContainer(id, reply) => answer(reply, self.remove_container(&id).await),
+            Command::PowerOff(reply) => answer(reply, self.power_off().await),
             Command::Stop(reply) => answer(reply, self.stop().await),
             Command::Remove(reply) => {
                 let outcome = self.remove().await;

@@ -53,17 +53,7 @@ impl Driver {
         self.save_status().await;
         self.publish();
         if let Some(live) = self.live.clone() {
-            always(span!("kill the containers"), self.kill_containers(&live)).await;
-            let shutdown = live.call("shutting the guest down", live.agent.shutdown());
-            let shutdown = step(span!("shut the guest down"), shutdown);
-            // Where the guest does not shut down, its VMM is ended all the same.
-            match tokio::time::timeout(SHUTDOWN_WITHIN, shutdown).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::debug!(pod = self.record.id, error = error.chain(), "no orderly shutdown");
-                }
-                Err(_) => tracing::debug!(pod = self.record.id, "no orderly shutdown in time"),
-            }
+            self.shut_guest_down(&live).await;
         }
         self.stop_sockets().await;
         let vm = self.live.as_ref().map(|live| live.vm.clone());
@@ -90,6 +80,20 @@ impl Driver {
                 self.publish();
                 Err(PodError::internal(format!("stopping pod {}: {left}", self.record.id)))
             }
+        }
+    }
+
+    /// Kills the containers, and lets the guest write and let go its disks. Where it does not, its VMM is ended all the same.
+    pub(super) async fn shut_guest_down(&mut self, live: &Live) {
+        always(span!("kill the containers"), self.kill_containers(live)).await;
+        let shutdown = live.call("shutting the guest down", live.agent.shutdown());
+        let shutdown = step(span!("shut the guest down"), shutdown);
+        match tokio::time::timeout(SHUTDOWN_WITHIN, shutdown).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(pod = self.record.id, error = error.chain(), "no orderly shutdown");
+            }
+            Err(_) => tracing::debug!(pod = self.record.id, "no orderly shutdown in time"),
         }
     }
 

@@ -6,6 +6,7 @@
 mod ask;
 mod figures;
 mod health;
+mod power_off;
 mod streams;
 
 use std::sync::Arc;

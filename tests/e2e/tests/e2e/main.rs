@@ -41,6 +41,7 @@ mod node_image;
 mod out_of_memory;
 mod package;
 mod people;
+mod power_off;
 mod process;
 mod programs;
 mod random_images;

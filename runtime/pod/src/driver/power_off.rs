@@ -1,0 +1,33 @@
+//! Ends the pod's VM in order, since the node goes down. The pod stays, as after a reboot: not ready, with its network, until a kubelet
+//! stops it.
+
+use runtime_spec::ExitReason;
+
+use super::Driver;
+use crate::error::PodError;
+use crate::live;
+use crate::record::PodStage;
+
+/// Why the VM has ended.
+pub(crate) const NODE_DOWN: &str = "the node went down";
+
+impl Driver {
+    /// Ends what runs, lets the guest write its disks, and ends the VM.
+    pub(super) async fn power_off(&mut self) -> Result<(), PodError> {
+        let Some(live) = self.live.clone() else { return Ok(()) };
+        self.shut_guest_down(&live).await;
+        self.stop_sockets().await;
+        live::end(&*live.vm).await?;
+        self.live = None;
+        self.plugs.vm_gone();
+        self.status.vmm = None;
+        if self.status.stage == PodStage::Ready {
+            self.status.stage = PodStage::Dead;
+            self.status.message = Some(NODE_DOWN.to_owned());
+        }
+        self.end_all(ExitReason::Error, NODE_DOWN).await;
+        self.save_status().await;
+        self.publish();
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! The node goes down, and takes its pods along in order.
+
+use std::time::Duration;
+
+use super::{World, container, life, pod};
+use crate::{ContainerState, PodState};
+
+#[tokio::test(start_paused = true)]
+async fn containers_are_asked_first_and_guests_write_their_disks_before_their_vms_end() {
+    let world = World::new().await;
+    let (pod_id, id) = world.with_container().await;
+    let other = world.pods.run(pod("other")).await.unwrap();
+    world.pods.create_container(&other, container("created")).await.unwrap();
+    world.pods.power_off(Duration::from_secs(90)).await;
+    let view = world.pods.container(&id).unwrap();
+    assert_eq!((view.state, view.exit_code), (ContainerState::Exited, 143));
+    assert!(world.script.running().is_empty());
+    let seen = world.script.state().seen.clone();
+    let at = |step: &str| seen.iter().rposition(|seen| seen == step).unwrap();
+    assert!(at("agent.signal 15") < at("agent.shutdown") && at("agent.shutdown") < at("vm.shutdown"));
+    assert_eq!((world.script.count("agent.shutdown"), world.script.count("vm.shutdown")), (2, 2));
+    for id in [&pod_id, &other] {
+        let view = world.pods.pod(id).unwrap();
+        assert_eq!((view.state, view.message.as_deref()), (PodState::NotReady, Some("the node went down")));
+    }
+    assert_eq!(world.script.state().networks.len(), 2, "a kubelet stops the pods after the reboot");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ignores_its_signal_is_killed_after_its_time_and_holds_up_no_other_pod() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    world.pods.run(pod("other")).await.unwrap();
+    world.script.state().stubborn = true;
+    let pods = world.pods.clone();
+    let down = tokio::spawn(async move { pods.power_off(Duration::from_secs(90)).await });
+    world.until(|world| world.script.running().len() == 1).await;
+    down.await.unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().exit_code, 137);
+    assert!(world.script.running().is_empty());
+}
+
+#[test]
+fn the_next_daemon_finds_the_pods_not_ready_and_can_remove_them() {
+    let (left, (pod_id, id)) = life(None, async |world: &World| {
+        let ids = world.with_container().await;
+        world.pods.power_off(Duration::from_secs(90)).await;
+        ids
+    });
+    life(Some(left), async |world: &World| {
+        let view = world.pods.pod(&pod_id).unwrap();
+        assert_eq!((view.state, view.message.as_deref()), (PodState::NotReady, Some("the node went down")));
+        assert_eq!(world.pods.container(&id).unwrap().exit_code, 143);
+        world.pods.remove(&pod_id).await.unwrap();
+        world.assert_nothing_left();
+    });
+}
