@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 
 use runtime_spec::ImageConfig;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
+use crate::cpu;
 use crate::error::{ContentError, ImageError};
+use crate::json::Json;
 use crate::name::digest_hex;
+use crate::platform::Platform;
 
 /// The declarations of an image's config: how to run the image, and what is only shown to clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,104 +29,36 @@ pub struct DeclaredConfig {
 pub(crate) struct Parsed {
     pub(crate) config: DeclaredConfig,
     pub(crate) diff_ids: Vec<String>,
-    /// `os/architecture`, in the words of the OCI image specification.
-    pub(crate) platform: String,
+    pub(crate) platform: Platform,
 }
 
 impl Parsed {
-    /// Refuses a config for another platform than linux/amd64. `what` names the config.
+    /// Refuses a config for a platform that this node does not run. `what` names the config.
     pub(crate) fn check_platform(&self, what: &str) -> Result<(), ImageError> {
-        match self.platform.as_str() {
-            "linux/amd64" => Ok(()),
-            other => Err(ImageError::content(what, ContentError::Platform(other.to_owned()))),
+        match self.platform.rank(cpu::level()) {
+            Some(_) => Ok(()),
+            None => Err(ImageError::content(what, ContentError::Platform(self.platform.to_string()))),
         }
-    }
-}
-
-/// A JSON object that is read as Go's `encoding/json` reads it, since every builder writes for that: names in any case, and null for what
-/// is empty.
-#[derive(Default)]
-struct Fields(Map<String, Value>);
-
-impl Fields {
-    fn of(value: Value) -> Result<Fields, String> {
-        match value {
-            Value::Null => Ok(Fields::default()),
-            Value::Object(fields) => Ok(Fields(fields)),
-            other => Err(format!("{} where an object is wanted", kind(&other))),
-        }
-    }
-
-    /// The field of this name. Of several that differ in case the exact one counts, else the last.
-    fn take(&mut self, name: &str) -> Value {
-        let is_exact = self.0.contains_key(name);
-        let found = match is_exact {
-            true => Some(name.to_owned()),
-            false => self.0.keys().rfind(|key| key.eq_ignore_ascii_case(name)).cloned(),
-        };
-        found.and_then(|key| self.0.remove(&key)).unwrap_or_default()
-    }
-
-    fn text(&mut self, name: &str) -> Result<String, String> {
-        text(name, self.take(name))
-    }
-
-    fn texts(&mut self, name: &str) -> Result<Vec<String>, String> {
-        match self.take(name) {
-            Value::Null => Ok(Vec::new()),
-            Value::Array(all) => all.into_iter().map(|value| text(name, value)).collect(),
-            other => Err(format!("{name}: {} where a list is wanted", kind(&other))),
-        }
-    }
-
-    fn fields(&mut self, name: &str) -> Result<Fields, String> {
-        Fields::of(self.take(name)).map_err(|wrong| format!("{name}: {wrong}"))
-    }
-
-    /// The names of an object's fields.
-    fn keys(&mut self, name: &str) -> Result<Vec<String>, String> {
-        let mut keys: Vec<String> = self.fields(name)?.0.into_iter().map(|(key, _)| key).collect();
-        keys.sort();
-        Ok(keys)
-    }
-}
-
-fn text(name: &str, value: Value) -> Result<String, String> {
-    match value {
-        Value::Null => Ok(String::new()),
-        Value::String(text) => Ok(text),
-        other => Err(format!("{name}: {} where a text is wanted", kind(&other))),
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a truth value",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }
 
 /// Parses a config. `what` names the config in errors.
 pub(crate) fn parse(what: &str, bytes: &[u8]) -> Result<Parsed, ImageError> {
     let wrong = |wrong| ImageError::content(what, wrong);
-    let document =
-        serde_json::from_slice(bytes).map_err(|error| wrong(ContentError::Json(error.to_string())))?;
-    let parsed = read(document).map_err(|error| wrong(ContentError::Json(error)))?;
+    let parsed = read(bytes).map_err(|error| wrong(ContentError::Json(error)))?;
     for id in &parsed.diff_ids {
         digest_hex(id).map_err(wrong)?;
     }
     Ok(parsed)
 }
 
-fn read(document: Value) -> Result<Parsed, String> {
-    let mut document = Fields::of(document)?;
-    let (os, architecture) = (document.text("os")?, document.text("architecture")?);
-    let diff_ids = document.fields("rootfs")?.texts("diff_ids")?;
-    let mut section = document.fields("config")?;
+fn read(bytes: &[u8]) -> Result<Parsed, String> {
+    let document = Json::parse(bytes)?.fields()?;
+    // Builders that write none mean their own.
+    let platform = Platform::read(&document)?.or_ours();
+    let diff_ids = document.object("rootfs")?.texts("diff_ids")?;
+    let section = document.object("config")?;
+    let keys = |name| section.map(name).map(|map| map.into_keys().collect::<Vec<String>>());
     let run = ImageConfig {
         user: section.text("User")?,
         env: section.texts("Env")?,
@@ -132,29 +66,18 @@ fn read(document: Value) -> Result<Parsed, String> {
         cmd: section.texts("Cmd")?,
         working_dir: section.text("WorkingDir")?,
         stop_signal: section.text("StopSignal")?,
-        volumes: section.keys("Volumes")?,
+        volumes: keys("Volumes")?,
     };
-    let labels = section.fields("Labels")?.0.into_iter();
-    let labels =
-        labels.map(|(key, value)| Ok((key, text("Labels", value)?))).collect::<Result<_, String>>()?;
-    let config = DeclaredConfig { run, labels, exposed: section.keys("ExposedPorts")? };
-    Ok(Parsed { config, diff_ids, platform: platform(&os, &architecture) })
-}
-
-/// The platform in the specification's words. Builders write other names for it, in any case, and none for their own.
-fn platform(os: &str, architecture: &str) -> String {
-    let (os, architecture) = (os.to_ascii_lowercase(), architecture.to_ascii_lowercase());
-    let os = if os.is_empty() { "linux" } else { &os };
-    let architecture = match architecture.as_str() {
-        "" | "x86_64" | "x86-64" => "amd64",
-        other => other,
-    };
-    format!("{os}/{architecture}")
+    let config = DeclaredConfig { run, labels: section.text_map("Labels")?, exposed: keys("ExposedPorts")? };
+    Ok(Parsed { config, diff_ids, platform })
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::json::tests::document;
 
     #[test]
     fn nulls_and_missing_parts_are_empty() {
@@ -184,21 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_is_ours_by_every_name_that_builders_give_it() {
-        for (os, architecture) in
-            [("linux", "amd64"), ("Linux", "AMD64"), ("", ""), ("linux", "x86_64"), ("LINUX", "x86-64")]
-        {
-            assert_eq!(platform(os, architecture), "linux/amd64", "{os} {architecture}");
-        }
-        assert_eq!(platform("windows", ""), "windows/amd64");
-    }
-
-    #[test]
-    fn names_are_known_in_any_case_and_the_exact_one_first() {
+    fn names_are_known_in_any_case_and_the_last_one_counts() {
         let text = br#"{"ARCHITECTURE":"amd64","RootFS":{"Diff_IDs":[]},
-            "Config":{"cmd":["small"],"Cmd":["exact"],"ENV":["A=1",null],"labels":{"a":null,"b":"c"}}}"#;
+            "Config":{"Cmd":["exact"],"cmd":["small"],"ENV":["A=1",null],"labels":{"a":null,"b":"c"}}}"#;
         let config = parse("config", text).unwrap().config;
-        assert_eq!(config.run.cmd, ["exact"]);
+        assert_eq!(config.run.cmd, ["small"]);
         assert_eq!(config.run.env, ["A=1", ""]);
         assert_eq!(config.labels, [("a".into(), String::new()), ("b".into(), "c".into())].into());
     }
@@ -213,6 +126,40 @@ mod tests {
         ] {
             let error = parse("config", text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
+        }
+    }
+
+    /// A name in the case that each bit says.
+    fn cased(name: &str, bits: u32) -> String {
+        let upper = |(at, letter): (usize, char)| match bits >> (at % 32) & 1 {
+            1 => letter.to_ascii_uppercase(),
+            _ => letter.to_ascii_lowercase(),
+        };
+        name.char_indices().map(upper).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn no_case_no_null_no_field_twice_and_no_field_of_others_changes_a_config(
+            bits: u32, unknown in document(), texts in prop::collection::vec(".{0,6}", 9), nulls in 0..3_usize
+        ) {
+            let texts = |range: std::ops::Range<usize>| serde_json::json!(&texts[range]);
+            let wanted = [
+                ("User", texts(0..1)[0].clone()), ("Env", texts(1..3)), ("Entrypoint", texts(3..4)), ("Cmd", texts(4..6)),
+                ("WorkingDir", texts(6..7)[0].clone()), ("StopSignal", texts(7..8)[0].clone()),
+                ("Volumes", serde_json::json!({ "/v": {} })), ("Labels", serde_json::json!({ "k": texts(8..9)[0] })),
+            ];
+            let (mut plain, mut odd) = (Vec::new(), vec![format!("\"Unknown\":{unknown}")]);
+            for (name, value) in wanted {
+                plain.push(format!("\"{name}\":{value}"));
+                odd.extend((0..nulls).map(|_| format!("\"{name}\":null")));
+                odd.push(format!("\"{}\": {value}\n", cased(name, bits)));
+            }
+            let config = |fields: Vec<String>, name: &str| {
+                let text = format!("{{\"{name}\":{{{}}},\"unknown\":{unknown}}}", fields.join(","));
+                parse("config", text.as_bytes()).unwrap().config
+            };
+            prop_assert_eq!(config(plain, "config"), config(odd, &cased("config", bits)));
         }
     }
 }

@@ -233,6 +233,14 @@ pub enum ContentError {
     /// A media type that is not an image's.
     #[error("media type \"{0}\" is not supported")]
     MediaType(String),
+    /// The config is not an image's: a chart's, a signature's, or that of another artifact.
+    #[error("it is no image to run but an artifact, whose config has the media type \"{0}\"")]
+    Artifact(String),
+    /// A manifest of Docker's first schema.
+    #[error(
+        "it is a manifest of Docker's schema 1, which has not been supported for long: push the image anew, as schema 2 or OCI"
+    )]
+    FirstSchema,
     /// The image has no variant for linux/amd64; the text names those that it has.
     #[error("it has nothing for linux/amd64, but for {0}")]
     Platform(String),

@@ -2,37 +2,42 @@
 
 use std::fmt;
 
-use oci_client::manifest::{OciImageIndex, OciImageManifest, Platform};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-
 use crate::cpu;
 use crate::error::{ContentError, ImageError};
+use crate::json::{Fields, Json};
 use crate::limits::Limits;
 use crate::name::digest_hex;
+use crate::platform::Platform;
 
 const INDEXES: [&str; 2] =
     ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
 const MANIFESTS: [&str; 2] =
     ["application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"];
-const CONFIGS: [&str; 2] =
-    ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 
 /// Media types that are accepted as an answer to a request for a manifest.
 pub(crate) const ACCEPTED: [&str; 4] = [MANIFESTS[0], MANIFESTS[1], INDEXES[0], INDEXES[1]];
 
-/// Layer media types, those of OCI and of Docker. How a layer is compressed is known by its first bytes.
-const LAYERS: [&str; 9] = [
-    "application/vnd.oci.image.layer.v1.tar",
-    "application/vnd.oci.image.layer.v1.tar+gzip",
-    "application/vnd.oci.image.layer.v1.tar+zstd",
-    "application/vnd.oci.image.layer.nondistributable.v1.tar",
-    "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip",
-    "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd",
-    "application/vnd.docker.image.rootfs.diff.tar",
-    "application/vnd.docker.image.rootfs.diff.tar.gzip",
-    "application/vnd.docker.image.rootfs.diff.tar.zstd",
+/// Config media types: those of OCI and of Docker, and what old builders and registries have in their place (moby has the same list).
+const CONFIGS: [&str; 6] = [
+    "application/vnd.oci.image.config.v1+json",
+    "application/vnd.docker.container.image.v1+json",
+    "application/octet-stream",
+    "application/json",
+    "text/html",
+    "",
 ];
+
+/// Layer media types without how they are compressed, which a layer's first bytes say: builders and mirrors have both labelled gzip what
+/// is not, and the reverse.
+const LAYERS: [&str; 4] = [
+    "application/vnd.oci.image.layer.v1.tar",
+    "application/vnd.oci.image.layer.nondistributable.v1.tar",
+    "application/vnd.docker.image.rootfs.diff.tar",
+    "application/vnd.docker.image.rootfs.foreign.diff.tar",
+];
+
+/// The ends of layer media types that say how a layer is compressed, as OCI and as Docker have them.
+const COMPRESSED: [&str; 5] = ["", "+gzip", "+zstd", ".gzip", ".zstd"];
 
 /// A blob that a manifest names. The digest's form and the size's bound were checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,217 +79,127 @@ pub(crate) struct Choice {
     pub(crate) is_named: bool,
 }
 
-/// The fields that distinguish the two kinds.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Probe {
-    schema_version: Option<i64>,
-    media_type: Option<String>,
-    manifests: Option<IgnoredAny>,
-    config: Option<IgnoredAny>,
-}
-
 /// Parses a manifest or index. `what` names the document in errors.
 pub(crate) fn parse(what: &str, bytes: &[u8], limits: &Limits) -> Result<Document, ImageError> {
-    let json = |error: serde_json::Error| ImageError::content(what, ContentError::Json(error.to_string()));
-    let wrong = |wrong| ImageError::content(what, wrong);
-    let probe: Probe = serde_json::from_slice(bytes).map_err(json)?;
-    if probe.schema_version != Some(2) {
-        let found = probe.schema_version.map_or("none".to_owned(), |version| version.to_string());
-        return Err(wrong(ContentError::Json(format!("schemaVersion must be 2, not {found}"))));
+    let json = |wrong| ImageError::content(what, ContentError::Json(wrong));
+    let document = Json::parse(bytes).and_then(Json::fields).map_err(json)?;
+    let media_type = document.text("mediaType").map_err(json)?;
+    let version = document.integer("schemaVersion").map_err(json)?.unwrap_or_default();
+    if document.has("fsLayers") || version == 1 {
+        return Err(ImageError::content(what, ContentError::FirstSchema));
     }
-    let index = match probe.media_type.as_deref() {
-        Some(media_type) if INDEXES.contains(&media_type) => true,
-        Some(media_type) if MANIFESTS.contains(&media_type) => false,
-        Some(media_type) => return Err(wrong(ContentError::MediaType(media_type.to_owned()))),
-        None if probe.manifests.is_some() && probe.config.is_some() => {
-            return Err(wrong(ContentError::Json("it is both a manifest and an index".to_owned())));
+    // 0 is what Go has for none; other runtimes do not look.
+    if !matches!(version, 0 | 2) {
+        return Err(json(format!("schemaVersion: {version} where 2 is wanted")));
+    }
+    let (has_manifests, has_config) = (document.has("manifests"), document.has("config"));
+    let is_index = match media_type.as_str() {
+        known if INDEXES.contains(&known) => true,
+        known if MANIFESTS.contains(&known) => false,
+        "" => has_manifests,
+        // Some hosts name something else here, and serve what was asked for.
+        other if has_manifests == has_config => {
+            return Err(ImageError::content(what, ContentError::MediaType(other.to_owned())));
         }
-        None => probe.manifests.is_some(),
+        _ => has_manifests,
     };
-    if index {
-        choices(what, &serde_json::from_slice(bytes).map_err(json)?, cpu::level()).map(Document::Index)
-    } else {
-        check(what, &serde_json::from_slice(bytes).map_err(json)?, limits).map(Document::Image)
+    // What is both may be read as one by us, and as the other by whoever has looked for what is wrong with it.
+    let (wrong, kind) = match is_index {
+        true => (["config", "layers"], "an index"),
+        false => (["manifests"; 2], "a manifest"),
+    };
+    if let Some(wrong) = wrong.into_iter().find(|name| document.has(name)) {
+        return Err(json(format!("{wrong}: {kind} has none")));
+    }
+    match is_index {
+        true => choices(what, &document, cpu::level()).map(Document::Index),
+        false if !has_config => Err(json("it has neither config nor manifests".to_owned())),
+        false => check(what, &document, limits).map(Document::Image),
     }
 }
 
-/// The documents of an index for linux/amd64 on a processor of this level: the variant with the highest level first, as
-/// other runtimes choose, and those without a platform last.
-fn choices(what: &str, index: &OciImageIndex, level: u8) -> Result<Vec<Choice>, ImageError> {
-    let mut found = Vec::new();
-    for entry in &index.manifests {
-        let media_type = entry.media_type.as_str();
-        if !INDEXES.contains(&media_type) && !MANIFESTS.contains(&media_type) {
+/// The documents of an index that this node may run on a processor of this level, the best first, as other runtimes choose, and those
+/// without a platform last.
+fn choices(what: &str, index: &Fields<'_>, level: u8) -> Result<Vec<Choice>, ImageError> {
+    let json = |wrong| ImageError::content(what, ContentError::Json(wrong));
+    let (mut found, mut named) = (Vec::new(), Vec::new());
+    for entry in index.list("manifests").map_err(json)? {
+        let entry = entry.fields().map_err(|wrong| json(format!("manifests: {wrong}")))?;
+        let media_type = entry.text("mediaType").map_err(json)?;
+        if !INDEXES.contains(&media_type.as_str()) && !MANIFESTS.contains(&media_type.as_str()) {
             continue;
         }
-        let rank = match &entry.platform {
-            None => 0,
-            Some(platform) if !is_ours(platform) => continue,
-            Some(platform) => match wanted_level(platform.variant.as_deref()) {
-                Some(wanted) if wanted <= level => wanted,
-                _ => continue,
-            },
+        let platform = match entry.has("platform") {
+            true => Some(Platform::read(&entry.object("platform").map_err(json)?).map_err(json)?),
+            false => None,
         };
-        digest_hex(&entry.digest).map_err(|wrong| ImageError::content(what, wrong))?;
-        found.push((rank, Choice { digest: entry.digest.clone(), is_named: rank > 0 }));
+        let rank = platform.as_ref().map(|platform| platform.rank(level));
+        named.extend(platform);
+        if rank == Some(None) {
+            continue;
+        }
+        let digest = entry.text("digest").map_err(json)?;
+        digest_hex(&digest).map_err(|wrong| ImageError::content(what, wrong))?;
+        found.push((rank.flatten(), Choice { digest, is_named: rank.is_some() }));
     }
     if found.is_empty() {
-        return Err(ImageError::content(what, ContentError::Platform(platforms(index))));
+        return Err(ImageError::content(what, ContentError::Platform(shown(&named))));
     }
     found.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
     Ok(found.into_iter().map(|(_, choice)| choice).collect())
 }
 
-fn is_ours(platform: &Platform) -> bool {
-    let (os, architecture) = (platform.os.to_string(), platform.architecture.to_string());
-    let architecture = architecture.to_ascii_lowercase();
-    os.eq_ignore_ascii_case("linux") && matches!(architecture.as_str(), "amd64" | "x86_64" | "x86-64")
-}
-
-/// The level of processors that a variant of amd64 is for; none for a variant that is not known.
-fn wanted_level(variant: Option<&str>) -> Option<u8> {
-    match variant {
-        None | Some("" | "v1") => Some(1),
-        Some("v2") => Some(2),
-        Some("v3") => Some(3),
-        Some("v4") => Some(4),
-        Some(_) => None,
-    }
-}
-
-/// The platforms of an index, for people.
-fn platforms(index: &OciImageIndex) -> String {
-    let shown = |platform: &Platform| {
-        let variant = platform.variant.as_ref().map(|variant| format!("/{variant}")).unwrap_or_default();
-        format!("{}/{}{variant}", platform.os, platform.architecture)
-    };
-    let named = index.manifests.iter().filter_map(|entry| entry.platform.as_ref());
-    let platforms: Vec<String> = named.take(20).map(shown).collect();
+/// Platforms, for people.
+fn shown(platforms: &[Platform]) -> String {
+    let platforms: Vec<String> = platforms.iter().take(20).map(Platform::to_string).collect();
     if platforms.is_empty() { "nothing".to_owned() } else { platforms.join(", ") }
 }
 
-fn check(what: &str, manifest: &OciImageManifest, limits: &Limits) -> Result<Manifest, ImageError> {
-    let wrong = |wrong| ImageError::content(what, wrong);
-    if !CONFIGS.contains(&manifest.config.media_type.as_str()) {
-        return Err(wrong(ContentError::MediaType(manifest.config.media_type.clone())));
+fn check(what: &str, manifest: &Fields<'_>, limits: &Limits) -> Result<Manifest, ImageError> {
+    let json = |wrong| ImageError::content(what, ContentError::Json(wrong));
+    let config = manifest.object("config").map_err(json)?;
+    let media_type = config.text("mediaType").map_err(json)?;
+    if !CONFIGS.contains(&media_type.as_str()) {
+        return Err(ImageError::content(what, ContentError::Artifact(media_type)));
     }
-    if manifest.layers.len() > limits.layers {
-        let (size, limit) = (manifest.layers.len() as u64, limits.layers as u64);
-        return Err(wrong(ContentError::Limit { size, unit: "layers", limit }));
+    let listed = manifest.list("layers").map_err(json)?;
+    if listed.len() > limits.layers {
+        let (size, limit) = (listed.len() as u64, limits.layers as u64);
+        return Err(ImageError::content(what, ContentError::Limit { size, unit: "layers", limit }));
     }
-    let descriptor = |part: String, digest: &str, size: i64, limit: u64| {
-        digest_hex(digest).map_err(wrong)?;
-        let size = u64::try_from(size)
-            .map_err(|_| wrong(ContentError::Json(format!("{part} has the negative size {size}"))))?;
-        let found = Descriptor { digest: digest.to_owned(), size, part };
-        if size > limit {
-            return Err(ImageError::content(
-                found.to_string(),
-                ContentError::Limit { size, unit: "bytes", limit },
-            ));
-        }
-        Ok(found)
-    };
-    let config =
-        descriptor("config".to_owned(), &manifest.config.digest, manifest.config.size, limits.config_bytes)?;
+    let config = descriptor(what, "config".to_owned(), &config, limits.config_bytes)?;
     let mut layers = Vec::new();
-    for (number, layer) in manifest.layers.iter().enumerate() {
-        let part = format!("layer {}", number + 1);
-        let found = descriptor(part, &layer.digest, layer.size, limits.layer_bytes)?;
-        if !LAYERS.contains(&layer.media_type.as_str()) {
-            let wrong = ContentError::MediaType(layer.media_type.clone());
-            return Err(ImageError::content(found.to_string(), wrong));
+    for (number, layer) in listed.into_iter().enumerate() {
+        let layer = layer.fields().map_err(|wrong| json(format!("layers: {wrong}")))?;
+        let found = descriptor(what, format!("layer {}", number + 1), &layer, limits.layer_bytes)?;
+        let media_type = layer.text("mediaType").map_err(json)?;
+        if !is_layer(&media_type) {
+            return Err(ImageError::content(found.to_string(), ContentError::MediaType(media_type)));
         }
         layers.push(found);
     }
     Ok(Manifest { config, layers, has_platform: false })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-
-    fn manifest(layer_type: &str, size: i64) -> String {
-        format!(
-            r#"{{"schemaVersion":2,"config":{{"mediaType":"{}","digest":"{DIGEST}","size":2}},
-                "layers":[{{"mediaType":"{layer_type}","digest":"{DIGEST}","size":{size}}}]}}"#,
-            CONFIGS[0]
-        )
-    }
-
-    fn refused(text: &str) -> String {
-        parse("manifest m", text.as_bytes(), &Limits::default()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn every_layer_type_is_known() {
-        for media_type in LAYERS {
-            let found = parse("m", manifest(media_type, 5).as_bytes(), &Limits::default()).unwrap();
-            let Document::Image(found) = found else { panic!("an image") };
-            assert_eq!(found.layers[0].size, 5);
-        }
-    }
-
-    #[test]
-    fn what_is_not_an_image_is_refused_by_name() {
-        assert!(refused("not json").starts_with("manifest m: it cannot be parsed"));
-        assert!(refused(r#"{"schemaVersion":1}"#).contains("schemaVersion must be 2, not 1"));
-        assert!(refused(r#"{"schemaVersion":2,"mediaType":"text/html"}"#).contains("\"text/html\""));
-        assert!(
-            refused(&manifest("application/x-iso", 1))
-                .starts_with(&format!("layer 1 ({DIGEST}): media type"))
-        );
-        assert!(refused(&manifest(LAYERS[0], -1)).contains("negative size -1"));
-        assert!(refused(&manifest(LAYERS[0], i64::MAX)).contains("more than the limit"));
-        assert!(
-            refused(&manifest(LAYERS[0], 1).replace(DIGEST, "sha256:/etc")).contains("not a sha256 digest")
-        );
-        assert!(refused(&manifest(LAYERS[0], 1).replace(CONFIGS[0], "application/wasm")).contains("wasm"));
-    }
-
-    /// An index of these platforms, whose digests are a digit each, from 1 on; what is chosen of them on this level.
-    fn chosen(platforms: &[&str], level: u8) -> Result<String, String> {
-        let entries = platforms.iter().zip('1'..).map(|(platform, digit)| {
-            let mut entry = serde_json::json!({
-                "mediaType": MANIFESTS[0], "digest": format!("sha256:{}", digit.to_string().repeat(64)), "size": 1
-            });
-            let parts: Vec<&str> = platform.split('/').collect();
-            if let [os, architecture, variant @ ..] = &parts[..] {
-                entry["platform"] = serde_json::json!({ "os": os, "architecture": architecture });
-                variant.iter().for_each(|variant| entry["platform"]["variant"] = (*variant).into());
-            }
-            entry
-        });
-        let index = serde_json::json!({ "schemaVersion": 2, "manifests": entries.collect::<Vec<_>>() });
-        let chosen = choices("i", &serde_json::from_value(index).unwrap(), level);
-        let shown =
-            |choice: &Choice| format!("{}{}", &choice.digest[7..8], if choice.is_named { "" } else { "?" });
-        chosen.map(|all| all.iter().map(shown).collect()).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn an_index_gives_the_manifest_for_our_architecture() {
-        assert_eq!(
-            chosen(&["linux/arm64", "linux/amd64", "windows/amd64", "unknown/unknown"], 1).unwrap(),
-            "2"
-        );
-        let error = chosen(&["linux/arm64", "linux/amd64/v3"], 2).unwrap_err();
-        assert_eq!(error, "i: it has nothing for linux/amd64, but for linux/arm64, linux/amd64/v3");
-    }
-
-    #[test]
-    fn the_best_variant_for_the_processor_comes_first() {
-        let all = ["linux/amd64", "linux/amd64/v2", "linux/amd64/v4", "linux/amd64/v3", "linux/amd64/v9"];
-        for (level, expected) in [(1, "1"), (2, "21"), (3, "421"), (4, "3421")] {
-            assert_eq!(chosen(&all, level).unwrap(), expected, "v{level}");
-        }
-    }
-
-    #[test]
-    fn an_entry_without_a_platform_may_be_ours_and_comes_last() {
-        assert_eq!(chosen(&["", "linux/arm64", "linux/amd64", ""], 1).unwrap(), "31?4?");
-    }
+fn is_layer(media_type: &str) -> bool {
+    LAYERS.iter().any(|base| media_type.strip_prefix(base).is_some_and(|end| COMPRESSED.contains(&end)))
 }
+
+fn descriptor(what: &str, part: String, fields: &Fields<'_>, limit: u64) -> Result<Descriptor, ImageError> {
+    let json = |wrong| ImageError::content(what, ContentError::Json(format!("{part}: {wrong}")));
+    let digest = fields.text("digest").map_err(json)?;
+    digest_hex(&digest).map_err(|wrong| ImageError::content(what, wrong))?;
+    let size = fields.integer("size").map_err(json)?.unwrap_or_default();
+    let size = u64::try_from(size).map_err(|_| json(format!("it has the negative size {size}")))?;
+    let found = Descriptor { digest, size, part };
+    if size > limit {
+        return Err(ImageError::content(
+            found.to_string(),
+            ContentError::Limit { size, unit: "bytes", limit },
+        ));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::Value;
+use crate::json::Json;
 
 /// How long a token lives of which its host does not say so (`expires_in`).
 const LIFE: Duration = Duration::from_secs(60);
@@ -21,33 +20,24 @@ pub(crate) struct Token {
     pub(crate) life: Duration,
 }
 
-/// The answer of the host's service: a token under one name or the other.
-#[derive(Deserialize)]
-struct Answer {
-    token: Option<String>,
-    access_token: Option<String>,
-    expires_in: Option<Value>,
-}
-
 impl Token {
-    /// Reads an answer.
+    /// Reads an answer, whatever follows it. Some services give the token under both names.
     ///
     /// # Errors
     /// An answer that is no JSON, or has no token. The error says which.
     pub(crate) fn parse(answer: &[u8]) -> Result<Token, String> {
-        let answer: Answer = serde_json::from_slice(answer).map_err(|error| error.to_string())?;
-        let tokens = [answer.token, answer.access_token].into_iter().flatten();
-        let value = tokens.into_iter().find(|token| !token.is_empty()).ok_or("it has no token")?;
-        let life = answer.expires_in.as_ref().and_then(seconds).map_or(LIFE, Duration::from_secs);
+        let answer = Json::first(answer)?.fields()?;
+        let tokens = [answer.text("token")?, answer.text("access_token")?];
+        let value = tokens.into_iter().find(|token| !token.is_empty());
+        let value = value.ok_or("neither token nor access_token is there")?;
+        let life = answer.values("expires_in").filter_map(seconds).last().map_or(LIFE, Duration::from_secs);
         Ok(Token { value, life: life.clamp(LIFE, LIFE_MAX) - MARGIN })
     }
 }
 
 /// A number of seconds, which some hosts write as a text or with a fraction.
-fn seconds(value: &Value) -> Option<u64> {
-    let text = || value.as_str()?.trim().parse().ok();
-    let fraction = || value.as_f64().filter(|seconds| *seconds >= 0.0).map(|seconds| seconds as u64);
-    value.as_u64().or_else(text).or_else(fraction)
+fn seconds(value: Json<'_>) -> Option<u64> {
+    value.number().filter(|seconds| *seconds > 0.0).map(|seconds| seconds as u64)
 }
 
 /// The rights to ask for: to pull from the repository, and what the host has refused a request for.
@@ -63,8 +53,6 @@ pub(crate) fn scopes(repository: &str, refused: Option<&str>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -77,18 +65,41 @@ mod tests {
 
     #[test]
     fn a_life_in_seconds_is_a_number_or_a_text() {
-        assert_eq!(seconds(&json!(300)), Some(300));
-        assert_eq!(seconds(&json!("300")), Some(300));
-        assert_eq!(seconds(&json!(299.9)), Some(299));
-        assert_eq!((seconds(&json!(-1)), seconds(&json!("soon")), seconds(&json!(null))), (None, None, None));
+        for (text, expected) in [
+            ("300", Some(300)),
+            ("\"300\"", Some(300)),
+            ("299.9", Some(299)),
+            ("3e2", Some(300)),
+            ("-1", None),
+            ("0", None),
+            ("\"soon\"", None),
+            ("null", None),
+            ("{}", None),
+        ] {
+            assert_eq!(seconds(Json::parse(text.as_bytes()).unwrap()), expected, "{text}");
+        }
     }
 
     #[test]
     fn a_token_has_one_name_or_the_other_and_a_bounded_life() {
-        let token = |answer: Value| Token::parse(answer.to_string().as_bytes());
-        let found = token(json!({ "token": "", "access_token": "a", "expires_in": 1_000_000 })).unwrap();
-        assert_eq!((found.value.as_str(), found.life), ("a", LIFE_MAX - MARGIN));
-        assert_eq!(token(json!({ "token": "a", "expires_in": 1 })).unwrap().life, LIFE - MARGIN);
-        assert_eq!(token(json!({ "token": null })).unwrap_err(), "it has no token");
+        for (answer, value, life) in [
+            (r#"{"token":"","access_token":"a","expires_in":1000000}"#, "a", LIFE_MAX),
+            (r#"{"token":"a","expires_in":1,"scope":["x"],"issued_at":"never"}"#, "a", LIFE),
+            (r#"{"Token":"a","expires_in":"300"} {"more":1}"#, "a", Duration::from_secs(300)),
+            (r#"{"access_token":"a","token":null,"refresh_token":"b","expires_in":null}"#, "a", LIFE),
+            (r#"{"token":"b","token":"a"}"#, "a", LIFE),
+        ] {
+            let found = Token::parse(answer.as_bytes()).unwrap();
+            assert_eq!((found.value.as_str(), found.life), (value, life - MARGIN), "{answer}");
+        }
+        for (answer, words) in [
+            (r#"{"token":null}"#, "neither token nor access_token is there"),
+            (r#"{"token":7}"#, "token: a number where a text is wanted"),
+            ("<html>", "expected value"),
+            ("[]", "a list where an object is wanted"),
+        ] {
+            let wrong = Token::parse(answer.as_bytes()).unwrap_err();
+            assert!(wrong.contains(words), "{wrong}");
+        }
     }
 }
