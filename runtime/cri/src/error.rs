@@ -172,9 +172,13 @@ mod tests {
         let status = |error: ImageError| Status::from(Failure::from(error));
         let missing = status(ImageError::NotFound { registry: registry.clone(), what: what.clone() });
         assert_eq!((missing.code(), missing.message()), (Code::NotFound, "registry r has no manifest r/x:1"));
-        let unauthorized = ImageError::Unauthorized { registry: registry.clone(), what: what.clone() };
+        let unauthorized =
+            ImageError::Unauthorized { registry: registry.clone(), what: what.clone(), said: String::new() };
         assert_eq!(status(unauthorized).code(), Code::Unauthenticated);
-        assert_eq!(status(ImageError::Denied { registry, what }).code(), Code::PermissionDenied);
+        assert_eq!(
+            status(ImageError::Denied { registry, what, said: String::new() }).code(),
+            Code::PermissionDenied
+        );
         let late = status(ImageError::Deadline { what: "getting manifest r/x:1".into(), seconds: 90 });
         assert_eq!(late.code(), Code::Unknown);
         assert_eq!(late.message(), "RegistryUnavailable: getting manifest r/x:1 took longer than 90 s");

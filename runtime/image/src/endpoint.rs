@@ -10,7 +10,9 @@ use futures::stream::BoxStream;
 use oci_client::Reference;
 use oci_client::errors::{OciDistributionError, OciErrorCode};
 
-use crate::client::{Auth, Client, ClientError};
+use crate::access::Auth;
+use crate::answer::ClientError;
+use crate::client::Client;
 use crate::error::{ContentError, ImageError};
 use crate::hosts::Host;
 use crate::limits::Limits;
@@ -126,6 +128,9 @@ impl Endpoint {
         let (registry, what) = (self.name.clone(), what.to_owned());
         let error = match error {
             ClientError::Failed(error) => error,
+            ClientError::NoAccess(said) => return ImageError::Unauthorized { registry, what, said },
+            ClientError::Denied(said) => return ImageError::Denied { registry, what, said },
+            ClientError::Missing => return ImageError::NotFound { registry, what },
             ClientError::Busy { source, wait } => {
                 return ImageError::Busy { registry, what, wait, source: Arc::new(source) };
             }
@@ -141,13 +146,10 @@ impl Endpoint {
         };
         let missing = [Code::ManifestUnknown, Code::NameUnknown, Code::NotFound, Code::BlobUnknown];
         match &error {
-            E::UnauthorizedError { .. } | E::AuthenticationFailure(_) | E::ServerError { code: 401, .. } => {
-                ImageError::Unauthorized { registry, what }
+            _ if has(&[Code::Unauthorized]) => {
+                ImageError::Unauthorized { registry, what, said: String::new() }
             }
-            E::ServerError { code: 403, .. } => ImageError::Denied { registry, what },
-            E::ServerError { code: 404, .. } => ImageError::NotFound { registry, what },
-            _ if has(&[Code::Unauthorized]) => ImageError::Unauthorized { registry, what },
-            _ if has(&[Code::Denied]) => ImageError::Denied { registry, what },
+            _ if has(&[Code::Denied]) => ImageError::Denied { registry, what, said: String::new() },
             _ if has(&missing) => ImageError::NotFound { registry, what },
             E::RequestError(_) | E::IoError(_) | E::ServerError { code: 502..=504, .. } => {
                 ImageError::Unreachable { registry, what, source: Arc::new(error) }

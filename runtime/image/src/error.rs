@@ -40,20 +40,24 @@ pub enum ImageError {
         what: String,
     },
     /// The registry wants other credentials.
-    #[error("registry {registry} refuses {what}: the credentials are missing or do not suffice")]
+    #[error("registry {registry} refuses {what}: the credentials are missing or do not suffice{said}")]
     Unauthorized {
         /// Host and port.
         registry: String,
         /// The manifest, blob or token that was asked for.
         what: String,
+        /// The registry's words, after a colon.
+        said: String,
     },
     /// The registry knows who asks, and gives nothing.
-    #[error("registry {registry} denies {what} to these credentials")]
+    #[error("registry {registry} denies {what} to these credentials{said}")]
     Denied {
         /// Host and port.
         registry: String,
         /// The manifest, blob or token that was asked for.
         what: String,
+        /// The registry's words, after a colon.
+        said: String,
     },
     /// The registry takes no more requests for now.
     #[error("registry {registry} wants fewer requests, and does not give {what} for now")]
@@ -361,7 +365,7 @@ mod tests {
     fn the_upstream_says_of_which_kind_the_failure_of_all_hosts_is() {
         let (registry, what) = ("r".to_owned(), "x".to_owned());
         let missing = ImageError::NotFound { registry: registry.clone(), what: what.clone() };
-        let denied = ImageError::Denied { registry, what };
+        let denied = ImageError::Denied { registry, what, said: String::new() };
         let all = |failures| ImageError::Hosts { what: "x".into(), failures }.kind();
         assert_eq!(all(vec![missing.clone(), denied.clone()]), ImageErrorKind::Denied);
         assert_eq!(all(vec![denied, missing]), ImageErrorKind::NotFound);

@@ -23,6 +23,8 @@
 //! name the part that is wrong ([`ImageError`]). This crate never mounts anything and runs nothing from an image.
 #![forbid(unsafe_code)]
 
+mod access;
+mod answer;
 mod archive;
 mod blob;
 mod blocking;
@@ -58,6 +60,7 @@ mod pull;
 mod registry;
 mod room;
 mod running;
+mod said;
 mod source;
 mod sparse;
 mod spool;

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tracing::debug;
 
-use crate::client::{Auth, is_loopback};
+use crate::access::Auth;
+use crate::client::is_loopback;
 use crate::endpoint::{BlobStream, Endpoint};
 use crate::error::{ContentError, ImageError, chain};
 use crate::hosts;

@@ -11,9 +11,23 @@ pub(crate) async fn pull(
     request: v1::PullImageRequest,
 ) -> Result<v1::PullImageResponse, Failure> {
     let name = image_name(request.image)?;
-    let credentials = request.auth.map(credentials).transpose()?.flatten();
+    let auth = request.auth.filter(|auth| is_for(&auth.server_address, &name));
+    let credentials = auth.map(credentials).transpose()?.flatten();
     let image = images.pull(&name, credentials).await?;
     Ok(v1::PullImageResponse { image_ref: image.id })
+}
+
+/// Whether credentials for the registry at this address are for the image's registry. Those without an address are.
+fn is_for(address: &str, image: &str) -> bool {
+    let host = address.split_once("://").map_or(address, |(_, rest)| rest);
+    let host = host.split('/').next().unwrap_or_default().to_ascii_lowercase();
+    let host = match host.as_str() {
+        "" => return true,
+        "index.docker.io" | "registry-1.docker.io" => "docker.io",
+        other => other,
+    };
+    let repository = runtime_image::repository(image).unwrap_or_default().to_ascii_lowercase();
+    repository.split('/').next() == Some(host)
 }
 
 /// A token, or user and password, given apart or as base64 of `user:password` (the form of docker's config.json). The
@@ -34,15 +48,19 @@ fn credentials(auth: v1::AuthConfig) -> Result<Option<Credentials>, Failure> {
     }
     // The message never repeats what was sent: it is a secret.
     let malformed = || Failure::invalid("auth.auth is not base64 of user:password");
-    let bytes = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, auth.auth)
-        .map_err(|_| malformed())?;
+    // Files may have it in lines.
+    let text: String = auth.auth.split_ascii_whitespace().collect();
+    let bytes =
+        base64::Engine::decode(&base64::engine::general_purpose::STANDARD, text).map_err(|_| malformed())?;
     let text = String::from_utf8(bytes).map_err(|_| malformed())?;
     let (username, password) = text.split_once(':').ok_or_else(malformed)?;
     // Old docker clients pad the password with NULs.
-    Ok(Some(Credentials::Password {
-        username: username.to_owned(),
-        password: password.trim_end_matches('\0').to_owned(),
-    }))
+    let (username, password) = (username.to_owned(), password.trim_matches('\0').to_owned());
+    match username.is_empty() {
+        // As docker's login stores an identity token.
+        true => Ok((!password.is_empty()).then_some(Credentials::IdentityToken(password))),
+        false => Ok(Some(Credentials::Password { username, password })),
+    }
 }
 
 #[cfg(test)]
@@ -54,6 +72,33 @@ mod tests {
         let auth = v1::AuthConfig { auth: "dXNlcjpwYTpzcw==".into(), ..Default::default() };
         let expected = Credentials::Password { username: "user".into(), password: "pa:ss".into() };
         assert_eq!(credentials(auth).unwrap(), Some(expected));
+    }
+
+    #[test]
+    fn an_auth_string_may_have_lines_padding_and_no_user() {
+        let of =
+            |auth: &str| credentials(v1::AuthConfig { auth: auth.into(), ..Default::default() }).unwrap();
+        let expected = Credentials::Password { username: "user".into(), password: "pa:ss".into() };
+        assert_eq!(of("dXNlcjpw\r\nYTpzcwAA\n"), Some(expected));
+        assert_eq!(of("OmlkZW50aXR5"), Some(Credentials::IdentityToken("identity".into())));
+        assert_eq!(of("Og=="), None);
+    }
+
+    #[test]
+    fn credentials_go_to_the_registry_that_they_are_for() {
+        for (address, image, is) in [
+            ("", "a/b", true),
+            ("https://index.docker.io/v1/", "busybox", true),
+            ("docker.io", "a/b:1", true),
+            ("registry-1.docker.io", "docker.io/a/b", true),
+            ("https://R.example:5000", "r.example:5000/a", true),
+            ("r.example/v2/", "r.example/a", true),
+            ("r.example", "r.example:5000/a", false),
+            ("https://evil.example", "r.example/a", false),
+            ("quay.io", "busybox", false),
+        ] {
+            assert_eq!(is_for(address, image), is, "{address} {image}");
+        }
     }
 
     #[test]

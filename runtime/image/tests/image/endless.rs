@@ -107,10 +107,14 @@ async fn serve(mut stream: TcpStream, answers: Arc<Vec<Answer>>, sent: Arc<Atomi
 }
 
 fn challenge(address: &str) -> Answer {
+    challenge_at("/v2/ ", address)
+}
+
+fn challenge_at(path: &'static str, address: &str) -> Answer {
     let header = format!(
         "www-authenticate: Bearer realm=\"http://{address}/token\",service=\"s\"\r\ncontent-length: 0\r\n"
     );
-    answer("/v2/ ", "401 Unauthorized", &header, Body::Whole(Vec::new()))
+    answer(path, "401 Unauthorized", &header, Body::Whole(Vec::new()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -191,7 +195,14 @@ async fn an_endless_error_is_cut() {
         assert!(matches!(refused, Err(ImageError::Registry { .. } | ImageError::Denied { .. })), "{status}");
         fake.assert_bounded();
     }
-    let fake = Fake::start(|address| vec![challenge(address), endless("/token", "403 Forbidden")]).await;
+    let fake = Fake::start(|address| {
+        vec![
+            challenge(address),
+            challenge_at("/v2/t/manifests/1", address),
+            endless("/token", "403 Forbidden"),
+        ]
+    })
+    .await;
     let refused = Node::new().pull(&fake.reference()).await;
     assert!(matches!(refused, Err(ImageError::Unauthorized { .. })), "{refused:?}");
     fake.assert_bounded();

@@ -115,7 +115,14 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
             _ => ("200 OK", &body[..], cuts.first().copied()),
         },
     };
-    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    let place = match (status, from, &answer) {
+        ("206 Partial Content", Some(from), Some(Answer { body, .. })) => {
+            format!("content-range: bytes {from}-{}/{}\r\n", body.len() - 1, body.len())
+        }
+        _ => String::new(),
+    };
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\n{place}content-length: {length}\r\nconnection: close\r\n\r\n");
     // The other side may have hung up: that is its business.
     let _ = stream.write_all(head.as_bytes()).await;
     let _ = stream.write_all(&body[..cut.unwrap_or(body.len())]).await;
