@@ -16,6 +16,7 @@ use runtime_fail_points::{Point, pass};
 use sha2::{Digest, Sha256};
 
 use crate::archive::{self, Archive, ArchiveError, Kind};
+use crate::compression::decompressed;
 use crate::error::{ContentError, ImageError};
 use crate::tree_file::{Sizes, TreeWriter};
 
@@ -163,39 +164,6 @@ fn finish(
     Ok(Unpacked { data, tree, content_bytes, tree_bytes })
 }
 
-/// Decompresses what is compressed. The first bytes say whether it is: media types say so, too, and builders and mirrors
-/// have both labelled gzip what is not, and the reverse.
-pub(crate) fn decompressed<'a>(mut source: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
-    let mut first = Vec::new();
-    source.by_ref().take(4).read_to_end(&mut first)?;
-    let compression = Compression::of(&first);
-    let source = BufReader::with_capacity(BUFFER, io::Cursor::new(first).chain(source));
-    Ok(match compression {
-        Compression::None => Box::new(source),
-        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(source)),
-        Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(source)?),
-    })
-}
-
-/// How a layer is compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Compression {
-    None,
-    Gzip,
-    Zstd,
-}
-
-impl Compression {
-    /// Looks at the magic numbers (RFC 1952, section 2.3.1; RFC 8878, section 3.1, also of a frame that is skipped).
-    fn of(first: &[u8]) -> Compression {
-        match first {
-            [0x1f, 0x8b, ..] => Compression::Gzip,
-            [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Compression::Zstd,
-            _ => Compression::None,
-        }
-    }
-}
-
 /// A failure to unpack a layer.
 enum UnpackError {
     Content(ContentError),
@@ -307,30 +275,5 @@ impl Read for Uncompressed<'_> {
         self.hash.update(&buffer[..count]);
         self.count += count as u64;
         Ok(count)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-
-    #[test]
-    fn compression_is_known_by_the_first_bytes() {
-        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        gzip.write_all(b"content").unwrap();
-        let zstd = zstd::encode_all(&b"content"[..], 1).unwrap();
-        let skipped = [&[0x53, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 9][..], &zstd].concat();
-        for bytes in [b"content".to_vec(), gzip.finish().unwrap(), zstd, skipped] {
-            let mut plain = Vec::new();
-            decompressed(&bytes[..]).unwrap().read_to_end(&mut plain).unwrap();
-            assert_eq!(plain, b"content");
-        }
-        for short in [&b""[..], b"\x1f", b"\x28\xb5\x2f"] {
-            let mut plain = Vec::new();
-            decompressed(short).unwrap().read_to_end(&mut plain).unwrap();
-            assert_eq!(plain, short);
-        }
     }
 }

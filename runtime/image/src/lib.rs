@@ -31,6 +31,7 @@ mod blocking;
 mod build;
 mod challenge;
 mod client;
+mod compression;
 mod config;
 mod counters;
 mod cpu;

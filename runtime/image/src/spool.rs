@@ -21,9 +21,9 @@ use tokio::sync::mpsc;
 
 use crate::archive::{Archive, ArchiveError, Kind};
 use crate::blocking::{DroppedAside, blocking};
+use crate::compression::decompressed;
 use crate::error::{ContentError, ImageError};
 use crate::free;
-use crate::layer::decompressed;
 use crate::limits::Limits;
 use crate::manifest::Descriptor;
 use crate::name::digest_hex;
